@@ -1,0 +1,275 @@
+"""Recipes: frozen dataclasses read from TOML. Every default has its one address here.
+
+A recipe says everything about a model and its training but the vocabulary, which comes
+from the data folder. Unknown keys are refused with the nearest known one, values are
+checked against the ranges that the fields below declare.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from vtrans.errors import InputError, RecipeError
+
+T = TypeVar("T", "ModelConfig", "TrainConfig", "SearchConfig")
+
+TIE_FORMS = ("src-tgt-softmax", "tgt-softmax", "src-tgt", "none")
+
+
+def _number(default: float, low: float, high: float, doc: str) -> Any:
+    """A field whose value lies in [low, high]; an int default asks for whole numbers."""
+    return field(default=default, metadata={"low": low, "high": high, "doc": doc})
+
+
+def _choice(default: str, values: tuple[str, ...], doc: str) -> Any:
+    """A field whose value is one of `values`."""
+    return field(default=default, metadata={"values": values, "doc": doc})
+
+
+def _flag(default: bool, doc: str) -> Any:
+    """A field that is true or false."""
+    return field(default=default, metadata={"doc": doc})
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The architecture; the defaults are the recipe `small`."""
+
+    d_model: int = _number(256, 2, 65536, "width of embeddings and layers, D")
+    d_ff: int = _number(1024, 1, 1 << 20, "width of the feed-forward layers, F")
+    heads: int = _number(4, 1, 1024, "attention heads, H; must divide d_model")
+    encoder_layers: int = _number(3, 1, 1000, "layers of the encoder")
+    decoder_layers: int = _number(3, 1, 1000, "layers of the decoder")
+    dropout: float = _number(0.1, 0.0, 0.95, "after embeddings and sublayers (paper, section 5.4)")
+    attention_dropout: float = _number(0.0, 0.0, 0.95, "on the attention weights")
+    activation_dropout: float = _number(0.0, 0.0, 0.95, "after the feed-forward activation")
+    activation: str = _choice("relu", ("relu", "gelu"), "of the feed-forward layers")
+    norm: str = _choice("post", ("post", "pre"), "layer norm after the residual sum (paper), or before")
+    tie: str = _choice(
+        "auto",
+        ("auto", *TIE_FORMS),
+        "which embeddings are one matrix; auto: src-tgt-softmax for a joint vocabulary, else tgt-softmax",
+    )
+    positions: str = _choice("sinusoidal", ("sinusoidal", "learned"), "position encoding")
+    max_positions: int = _number(1024, 2, 1 << 20, "rows of a learned position table")
+    share_positions: bool = _flag(False, "one learned position table for encoder and decoder")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """The training; the defaults are the recipe `small`."""
+
+    max_steps: int = _number(20_000, 1, 10**9, "updates in all")
+    batch_tokens: int = _number(4096, 1, 10**8, "padded tokens of the larger side of a batch")
+    accumulate: int = _number(1, 1, 10**6, "batches an update")
+    learning_rate: float = _number(
+        0.0, 0.0, 10.0, "peak, reached at the end of warm-up; 0: the paper's formula times `scale`"
+    )
+    scale: float = _number(1.0, 0.0, 1000.0, "factor on the paper's formula (section 5.3)")
+    warmup: int = _number(2000, 1, 10**9, "updates of linear warm-up")
+    beta1: float = _number(0.9, 0.0, 0.999999, "of Adam")
+    beta2: float = _number(0.98, 0.0, 0.999999, "of Adam")
+    epsilon: float = _number(1e-9, 1e-16, 1.0, "of Adam")
+    weight_decay: float = _number(0.0, 0.0, 10.0, "decoupled (AdamW)")
+    clip_norm: float = _number(0.0, 0.0, 1e6, "largest norm of the gradient; 0: no clipping")
+    label_smoothing: float = _number(0.1, 0.0, 0.99, "share of the target mass spread over the vocabulary")
+    log_every: int = _number(100, 1, 10**9, "updates between two lines of metrics.jsonl")
+    checkpoint_every: int = _number(1000, 1, 10**9, "updates between two validations, each with a checkpoint")
+    keep_last: int = _number(5, 1, 10**6, "newest checkpoints kept")
+    keep_best: int = _number(5, 1, 10**6, "best checkpoints kept, beside the newest")
+    best_metric: str = _choice("bleu", ("bleu", "chrf", "nll"), "what `best` and `patience` go by")
+    patience: int = _number(0, 0, 10**6, "validations without a new best before training ends; 0: never")
+    valid_sentences: int = _number(
+        0, 0, 10**9, "sentences translated at a validation for BLEU and chrF; 0: all"
+    )
+    valid_beam: int = _number(1, 1, 1000, "beam of those translations; 1 is greedy")
+    samples: int = _number(3, 0, 1000, "translations shown at a validation")
+    seed: int = _number(1, 0, 2**63 - 1, "of every random choice")
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """How translations are searched; a flag of `vtrans translate` beats these."""
+
+    beam: int = _number(4, 1, 1000, "live hypotheses of a sentence")
+    alpha: float = _number(0.6, -10.0, 10.0, "exponent of the length penalty")
+    length_penalty: str = _choice(
+        "gnmt",
+        ("gnmt", "length"),
+        "gnmt: ((5 + |Y|) / 6) ** alpha; length: |Y| ** alpha, as fairseq, Marian and CTranslate2 divide",
+    )
+    stop: str = _choice(
+        "count",
+        ("count", "exhaustive"),
+        "count: when `beam` hypotheses have ended; exhaustive: when no live one can win any more",
+    )
+    max_length: int = _number(0, 0, 10**6, "cap on target tokens; 0: source tokens + 50 alone")
+    max_source: int = _number(
+        1024, 1, 10**6, "source tokens translated in one piece; a longer line is cut into pieces, with a warning"
+    )
+    batch_tokens: int = _number(2048, 1, 10**8, "padded source tokens of a batch; 1: one sentence at a time")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What `vtrans train` is asked to do."""
+
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    search: SearchConfig = SearchConfig()
+
+
+SECTIONS: dict[str, type[ModelConfig] | type[TrainConfig] | type[SearchConfig]] = {
+    "model": ModelConfig,
+    "train": TrainConfig,
+    "search": SearchConfig,
+}
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A clause that names the known word most like `word`, or all of them."""
+    known = list(known)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+
+
+def _checked(section: str, key: str, value: Any, where: str) -> Any:
+    """The value of one key, of the right type and in its range, or a RecipeError."""
+    spec = SECTIONS[section].__dataclass_fields__[key]
+    default, rule = spec.default, spec.metadata
+    name = f"{section}.{key}"
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise RecipeError(f"{where}: {name} must be true or false, but is {value!r}.")
+    elif isinstance(default, str):
+        if value not in rule["values"]:
+            raise RecipeError(f"{where}: {name} must be one of {', '.join(rule['values'])}, but is {value!r}.")
+    else:
+        whole = isinstance(default, int)
+        kind = "a whole number" if whole else "a number"
+        right = isinstance(value, int) if whole else isinstance(value, (int, float))
+        if not right or isinstance(value, bool) or not rule["low"] <= value <= rule["high"]:
+            raise RecipeError(
+                f"{where}: {name} must be {kind} from {rule['low']} to {rule['high']}, but is {value!r}."
+            )
+        value = value if whole else float(value)
+    return value
+
+
+def section_from(kind: type[T], section: str, values: Mapping[str, Any], where: str, base: T | None = None) -> T:
+    """A section of a recipe from a mapping; RecipeError names what is wrong and `where`."""
+    known = [f.name for f in dataclasses.fields(kind)]
+    for key in values:
+        if key not in known:
+            raise RecipeError(f"{where}: unknown key {section}.{key}; {nearest(key, known)}")
+    checked = {key: _checked(section, key, value, where) for key, value in values.items()}
+    return dataclasses.replace(base if base is not None else kind(), **checked)
+
+
+def _merged(recipe: Recipe, table: Mapping[str, Any], where: str) -> Recipe:
+    """`recipe` with the values of a TOML table laid over it."""
+    for section, values in table.items():
+        if section not in SECTIONS:
+            raise RecipeError(f"{where}: unknown section [{section}]; {nearest(section, SECTIONS)}")
+        if not isinstance(values, dict):
+            raise RecipeError(f"{where}: {section} must be a section, written [{section}].")
+    return Recipe(
+        section_from(ModelConfig, "model", table.get("model", {}), where, recipe.model),
+        section_from(TrainConfig, "train", table.get("train", {}), where, recipe.train),
+        section_from(SearchConfig, "search", table.get("search", {}), where, recipe.search),
+    )
+
+
+def _check_together(recipe: Recipe, where: str) -> Recipe:
+    """What no single key can say."""
+    model = recipe.model
+    if model.d_model % model.heads:
+        raise RecipeError(
+            f"{where}: model.heads must divide model.d_model, but {model.heads} does not divide {model.d_model}."
+        )
+    if model.positions == "sinusoidal" and model.d_model % 2:
+        raise RecipeError(f"{where}: model.d_model must be even for sinusoidal positions, but is {model.d_model}.")
+    if model.share_positions and model.positions != "learned":
+        raise RecipeError(
+            f"{where}: model.share_positions shares a learned table, but model.positions is {model.positions}; "
+            'set model.positions = "learned".'
+        )
+    if recipe.train.learning_rate == 0 and recipe.train.scale == 0:
+        raise RecipeError(f"{where}: one of train.learning_rate and train.scale must be above 0.")
+    return recipe
+
+
+def _shipped() -> Traversable:
+    """The folder of the recipes: inside the installed package, or beside it in a checkout."""
+    installed = resources.files("vtrans") / "recipes"
+    return installed if installed.is_dir() else Path(__file__).parent.parent / "recipes"
+
+
+def recipe_names() -> list[str]:
+    """The names that `--recipe` knows, sorted."""
+    return sorted(f.name.removesuffix(".toml") for f in _shipped().iterdir() if f.name.endswith(".toml"))
+
+
+def load_recipe(name: str = "small", overrides: Iterable[str] = ()) -> Recipe:
+    """The recipe of that name or file, with `section.key=value` overrides laid over it.
+
+    Raises RecipeError for an unknown name, key or value, InputError for an unreadable file.
+    """
+    if name.endswith(".toml") or "/" in name:
+        where = name
+        try:
+            raw = Path(name).read_bytes()
+        except OSError as error:
+            raise InputError(f"the recipe {name} can't be read: {error.strerror}.") from None
+    else:
+        names = recipe_names()
+        if name not in names:
+            raise RecipeError(f"there is no recipe {name!r}; {nearest(name, names)}. A file ends in .toml.")
+        where = f"recipe {name}"
+        raw = (_shipped() / f"{name}.toml").read_bytes()
+    try:
+        table = tomllib.loads(raw.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{where} is not TOML: {error}") from None
+    recipe = _merged(Recipe(), table, where)
+    for override in overrides:
+        recipe = _merged(recipe, _parse_override(override), f"--set {override}")
+    return _check_together(recipe, where)
+
+
+def _parse_override(text: str) -> dict[str, dict[str, Any]]:
+    """`model.d_model=256` as a table. A word that is no TOML value is a string."""
+    path, equals, raw = text.partition("=")
+    section, dot, key = path.strip().partition(".")
+    if not equals or not dot:
+        raise RecipeError(f"--set must be section.key=value, but is {text!r}.")
+    try:
+        value = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = raw.strip()
+    return {section: {key: value}}
+
+
+def recipe_toml(recipe: Recipe) -> str:
+    """The recipe as TOML, every value with what it means; `load_recipe` reads it back equal."""
+    lines: list[str] = []
+    for name in SECTIONS:
+        section = getattr(recipe, name)
+        lines.append(f"[{name}]")
+        for spec in dataclasses.fields(section):
+            value = getattr(section, spec.name)
+            if isinstance(value, bool):
+                text = str(value).lower()
+            else:
+                text = f'"{value}"' if isinstance(value, str) else repr(value)
+            lines.append(f"{spec.name} = {text}".ljust(36) + f"# {spec.metadata['doc']}")
+        lines.append("")
+    return "\n".join(lines)
