@@ -1,0 +1,1 @@
+"""vtrans: train and run Transformer translation models."""
