@@ -1,0 +1,263 @@
+"""Subword vocabularies: SentencePiece learns and applies them; the special ids; the overlap of two sides.
+
+A vocabulary is the bytes of one SentencePiece model. `byte_fallback` is always on, so no character
+is ever unknown: what has no piece is spelt in bytes. Two things are not kept: runs of spaces become
+one, and U+2581, with which SentencePiece marks a word's start, becomes a space.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import sentencepiece
+
+from vtrans.errors import FileError, InputError
+
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+
+Subword = Literal["bpe", "unigram"]
+NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
+"""SentencePiece's rules: NFKC with or without its care for odd spaces, `_cf` folds case; identity: none."""
+
+DEFAULT_SIZE = 8000
+"""Pieces where the user names no number; fewer if the text does not hold as many."""
+
+OVERLAP_THRESHOLDS = (1, 5, 20)
+OVERLAP_DEFINITION = (
+    "subword types seen at least N times in the source and at least N times in the target of the training "
+    "pairs, over types seen at least N times in either; tokens: the share of both sides' running tokens "
+    "whose type is in the first set. Special symbols and single-byte pieces are left out"
+)
+
+
+class Vocabulary:
+    """A SentencePiece model with our special ids. Equal bytes are an equal vocabulary.
+
+    Raises FileError if `proto` is no SentencePiece model, or one with other special ids.
+    """
+
+    def __init__(self, proto: bytes, name: str = "the vocabulary") -> None:
+        self.proto = bytes(proto)
+        self.digest = hashlib.sha256(self.proto).hexdigest()
+        self._model = sentencepiece.SentencePieceProcessor()
+        try:
+            if not self.proto:
+                raise ValueError("it is empty")
+            self._model.LoadFromSerializedProto(self.proto)
+            self.normalization = _normalization(self.proto)
+        except (RuntimeError, ValueError, IndexError):
+            raise FileError(
+                f"{name} is no SentencePiece model; make one with `vtrans prepare-bpe`."
+            ) from None
+        size = self._model.get_piece_size()
+        found = tuple(self._model.id_to_piece(i) for i in range(min(4, size)))
+        if found != SPECIAL_PIECES:
+            raise FileError(
+                f"{name} has {', '.join(found)} as its first pieces, where vtrans wants "
+                f"{', '.join(SPECIAL_PIECES)}; make one with `vtrans prepare-bpe`."
+            )
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a line, without special ids; [] for a line that normalises to nothing."""
+        return cast(list[int], self._model.encode(text))
+
+    def encode_batch(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
+        """The ids of each line, as `encode` gives them."""
+        return cast(list[list[int]], self._model.encode(list(texts), num_threads=threads))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of subword ids; special ids are skipped. May hold a line end, spelt in bytes."""
+        return cast(str, self._model.decode([i for i in ids if i > EOS_ID]))
+
+    def piece(self, id: int) -> str:
+        """The piece of an id as SentencePiece writes it, U+2581 before a word."""
+        return cast(str, self._model.id_to_piece(id))
+
+    def is_subword(self, id: int) -> bool:
+        """Whether the id is neither special nor one of the 256 single-byte pieces."""
+        return id > EOS_ID and not self._model.is_byte(id)
+
+
+def learn(
+    sentences: Iterable[str],
+    *,
+    size: int | None,
+    kind: Subword,
+    coverage: float,
+    normalization: str,
+    name: str = "the training text",
+) -> Vocabulary:
+    """A vocabulary learnt from all of `sentences`, which may be iterated several times.
+
+    `size` None: DEFAULT_SIZE, or the nearest size that the text allows. Raises InputError, naming
+    the size that works, if an explicit size is above or below what the text allows. Equal input
+    gives equal bytes.
+    """
+    assert not isinstance(sentences, Iterator), "learning may read the sentences twice"
+    wanted = DEFAULT_SIZE if size is None else size
+    trial, seen = wanted, set[int]()
+    while trial not in seen:  # SentencePiece names the size that works; it is believed once it has worked
+        seen.add(trial)
+        outcome = _train(sentences, trial, kind, coverage, normalization, name)
+        if isinstance(outcome, bytes):
+            if size is not None and trial != size:
+                kindly = "at most" if trial < size else "at least"
+                raise InputError(
+                    f"--vocab-size {size} is too {'large' if trial < size else 'small'} for {name}, "
+                    f"which allows {kindly} {trial}; use --vocab-size {trial}, or leave it unset."
+                )
+            return Vocabulary(outcome)
+        trial = outcome
+    raise InputError(f"no vocabulary of about {wanted} pieces can be learnt from {name}; give more text.")
+
+
+def _train(
+    sentences: Iterable[str], size: int, kind: Subword, coverage: float, normalization: str, name: str
+) -> bytes | int:
+    """The model's bytes, or the size that SentencePiece names instead of this one."""
+    failure: list[BaseException] = []
+
+    def guarded() -> Iterator[str]:
+        # SentencePiece skips a sentence with U+2585, its mark for an unknown character; and it would
+        # turn an exception of ours into a RuntimeError without its type.
+        try:
+            for sentence in sentences:
+                yield sentence.replace("\u2585", " ")
+        except BaseException as error:
+            failure.append(error)
+            raise
+
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=guarded(),
+            model_writer=model,
+            model_type=kind,
+            vocab_size=size,
+            character_coverage=coverage,
+            byte_fallback=True,
+            normalization_rule_name=normalization,
+            pad_id=PAD_ID,
+            unk_id=UNK_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            pad_piece=SPECIAL_PIECES[PAD_ID],
+            input_sentence_size=0,
+            shuffle_input_sentence=False,
+            max_sentence_length=1 << 30,  # bytes; the default would skip longer lines without a word
+            # Unigram's sums depend on the number of threads, and the number is written into the model:
+            # a constant, so that equal text gives equal bytes on every machine.
+            num_threads=8,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        if failure:
+            raise failure[0] from None
+        message = str(error)
+        if found := re.search(r"set it to a value <= (\d+)", message):
+            return int(found[1])
+        if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+            return int(found[1])
+        if "sentences_.empty()" in message:
+            raise InputError(f"{name} holds no text to learn a vocabulary from.") from None
+        raise InputError(f"SentencePiece can't learn a vocabulary from {name}: {message}") from None
+    return model.getvalue()
+
+
+def _normalization(proto: bytes) -> str:
+    """The rule's name in a serialised model: ModelProto.normalizer_spec (3), .name (1).
+
+    Read by hand, since SentencePiece's own reader needs the protobuf package.
+    """
+    for field, value in _fields(proto):
+        if field == 3 and isinstance(value, bytes):
+            return next((v.decode() for f, v in _fields(value) if f == 1 and isinstance(v, bytes)), "")
+    raise ValueError("no normalizer")
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a protobuf message, in order: number and value (bytes, or an integer).
+
+    The wire format: https://protobuf.dev/programming-guides/encoding/
+    """
+
+    def varint(at: int) -> tuple[int, int]:
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at, value, shift = at + 1, value | (byte & 0x7F) << shift, shift + 7
+            if byte < 0x80:
+                return value, at
+
+    at = 0
+    while at < len(message):
+        key, at = varint(at)
+        number, wire = key >> 3, key & 7
+        if wire == 0:
+            value, at = varint(at)
+            yield number, value
+            continue
+        if wire == 2:
+            length, at = varint(at)
+        elif wire in (1, 5):
+            length = 8 if wire == 1 else 4
+        else:
+            raise ValueError(f"wire type {wire}")
+        if at + length > len(message):
+            raise ValueError("truncated")
+        yield number, message[at : at + length]
+        at += length
+
+
+@dataclass(frozen=True)
+class OverlapRow:
+    """The overlap of two sides for types seen at least `threshold` times."""
+
+    threshold: int
+    both: int
+    """Types seen at least so often on each side."""
+    either: int
+    """Types seen at least so often on one side or the other."""
+    share: float
+    """both / either; 0 if there is none."""
+    token_share: float
+    """Of the running tokens of both sides, those whose type is in `both`."""
+
+
+def subword_counts(vocabulary: Vocabulary, counts: Sequence[int]) -> dict[str, int]:
+    """Counts by surface piece from counts by id, without special and single-byte pieces."""
+    return {vocabulary.piece(i): n for i, n in enumerate(counts) if n and vocabulary.is_subword(i)}
+
+
+def overlap(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> list[OverlapRow]:
+    """The overlap of the two sides at each of OVERLAP_THRESHOLDS, as OVERLAP_DEFINITION says.
+
+    The counts are by surface piece (`subword_counts`), so two separate vocabularies compare too.
+    """
+    running = sum(src_counts.values()) + sum(tgt_counts.values())
+    rows = []
+    for threshold in OVERLAP_THRESHOLDS:
+        src = {piece for piece, n in src_counts.items() if n >= threshold}
+        tgt = {piece for piece, n in tgt_counts.items() if n >= threshold}
+        both, either = src & tgt, src | tgt
+        covered = sum(src_counts[p] + tgt_counts[p] for p in both)
+        rows.append(
+            OverlapRow(
+                threshold,
+                len(both),
+                len(either),
+                len(both) / len(either) if either else 0.0,
+                covered / running if running else 0.0,
+            )
+        )
+    return rows
