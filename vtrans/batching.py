@@ -1,0 +1,133 @@
+"""Token store to batches, by a budget of padded tokens. The order is a pure function of
+(seed, epoch), so that a position in it is all that resuming needs.
+
+Legend: B sentences, S source length with EOS, T target length with BOS or EOS, N real target
+positions among the B * T.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vtrans.corpus import TokenStore
+from vtrans.errors import RecipeError
+from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pairs, padded on the right with PAD_ID.
+
+    `src_BS` [B, S] ends each source with EOS, `keep_BS` [B, S] is True where it is not padding,
+    `tgt_in_BT` [B, T] begins with BOS, `targets_N` [N] are the subwords to predict, EOS included,
+    and `real_N` [N] their places in the flattened B * T.
+    """
+
+    src_BS: Tensor
+    keep_BS: Tensor
+    tgt_in_BT: Tensor
+    real_N: Tensor
+    targets_N: Tensor
+    src_tokens: int  # real source subwords, EOS not counted
+
+    @property
+    def tgt_tokens(self) -> int:
+        """Real target subwords, EOS counted."""
+        return len(self.targets_N)
+
+    @property
+    def padded(self) -> int:
+        """Positions of both sides, padding included."""
+        return self.src_BS.numel() + self.tgt_in_BT.numel()
+
+    @property
+    def real(self) -> int:
+        """Positions of both sides that are not padding; EOS counted on both."""
+        return self.src_tokens + len(self.src_BS) + self.tgt_tokens
+
+    def to(self, device: torch.device) -> Batch:
+        """The batch on another device, copied without waiting where the device allows it."""
+        if device.type == "cpu":
+            return self
+        pin = device.type == "cuda"
+        moved = (
+            (x.pin_memory() if pin else x).to(device, non_blocking=pin)
+            for x in (self.src_BS, self.keep_BS, self.tgt_in_BT, self.real_N, self.targets_N)
+        )
+        return Batch(*moved, self.src_tokens)
+
+
+def derived_seed(*parts: int | str) -> int:
+    """A 63-bit seed from several numbers, equal on every machine: the source of all random choices."""
+    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def plan_epoch(src_lengths: Tensor, tgt_lengths: Tensor, budget: int, seed: int, epoch: int) -> list[Tensor]:
+    """The batches of an epoch, each a tensor of pair numbers.
+
+    Lengths [pairs] are without EOS. `budget` bounds B * max(S, T). Pairs are shuffled, sorted by
+    target and source length, cut, and the batches shuffled. The first epoch begins with its
+    largest batch, so that memory runs out in the first minute or never. Raises RecipeError when
+    one pair alone is over the budget.
+    """
+    generator = torch.Generator().manual_seed(derived_seed("epoch", seed, epoch))
+    order = torch.randperm(len(src_lengths), generator=generator)
+    src, tgt = src_lengths[order].long() + 1, tgt_lengths[order].long() + 1
+    # Source lengths go up under one target length and down under the next: without the turn, the
+    # batch across each border would hold the longest and the shortest sources together.
+    reach = int(src.max()) + 3
+    jittered = src + torch.randint(0, 3, src.shape, generator=generator)
+    turned = torch.where(tgt % 2 == 0, jittered, reach - jittered)
+    by_length = (tgt * (reach + 3) + turned).argsort(stable=True)
+    order, longer = order[by_length], torch.maximum(src, tgt)[by_length].tolist()
+    cuts, start, widest = [0], 0, 0
+    for i, length in enumerate(longer):
+        if length > budget:
+            raise RecipeError(
+                f"train.batch_tokens must be at least {max(longer)}, the longest pair with EOS, but is {budget}."
+            )
+        widest = max(widest, length)
+        if widest * (i + 1 - start) > budget:
+            cuts.append(i)
+            start, widest = i, length
+    cuts.append(len(longer))
+    plan = [order[a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    plan = [plan[i] for i in torch.randperm(len(plan), generator=generator).tolist()]
+    if epoch == 1:
+        areas = [len(p) * (int(src_lengths[p].max()) + int(tgt_lengths[p].max()) + 2) for p in plan]
+        largest = areas.index(max(areas))
+        plan[0], plan[largest] = plan[largest], plan[0]
+    return plan
+
+
+def collate(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> Batch:
+    """A batch of pairs of subword ids without special ids."""
+    B = len(sources)
+    src_lengths = torch.tensor([len(s) + 1 for s in sources])
+    tgt_lengths = torch.tensor([len(t) + 1 for t in targets])
+    S, T = int(src_lengths.max()), int(tgt_lengths.max())
+    src_BS = torch.full((B, S), PAD_ID)
+    tgt_BT = torch.full((B, T + 1), PAD_ID)
+    tgt_BT[:, 0] = BOS_ID
+    for b, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        src_BS[b, : len(source)] = source
+        src_BS[b, len(source)] = EOS_ID
+        tgt_BT[b, 1 : len(target) + 1] = target
+        tgt_BT[b, len(target) + 1] = EOS_ID
+    keep_BS = torch.arange(S) < src_lengths[:, None]
+    real_N = (torch.arange(T) < tgt_lengths[:, None]).flatten().nonzero()[:, 0]
+    targets_N = tgt_BT[:, 1:].flatten()[real_N]
+    return Batch(src_BS, keep_BS, tgt_BT[:, :-1].contiguous(), real_N, targets_N, int(src_lengths.sum()) - B)
+
+
+def batches(store: TokenStore, plan: Sequence[Tensor], position: int = 0) -> Iterator[Batch]:
+    """The batches of an epoch's plan, from number `position` on."""
+    for numbers in plan[position:]:
+        pairs = numbers.tolist()
+        yield collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs])
