@@ -1,0 +1,74 @@
+"""The mean of several checkpoints (the paper, section 6.1), streaming: the unique weights, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+
+from vtrans.checkpoint import open_tensors, write_tensors
+from vtrans.errors import InputError
+
+
+def average(files: Sequence[Path], out: Path) -> list[int]:
+    """Writes the mean of the model files to `out` and returns their steps.
+
+    A shared weight stands once in a file, and so is counted once. Each mean is taken in float64
+    and stored in the type of the first file. Peak memory is one model. Raises InputError when two
+    files are not of the same architecture and vocabulary, naming what differs.
+    """
+    if not files:
+        raise InputError("there is no checkpoint to average.")
+    with ExitStack() as stack:
+        opened = [stack.enter_context(open_tensors(f, "model")) for f in files]
+        first, header = opened[0]
+        names = list(first.keys())
+        for path, (file, other) in zip(files[1:], opened[1:], strict=True):
+            _check_same(files[0], names, header, path, list(file.keys()), other)
+        tensors = {}
+        for name in names:
+            parts = [file.get_tensor(name) for file, _ in opened]
+            if name.startswith("vocabulary."):
+                for path, part in zip(files, parts, strict=True):
+                    if not torch.equal(part, parts[0]):
+                        raise InputError(f"{files[0]} and {path} have different vocabularies.")
+                tensors[name] = parts[0]
+                continue
+            for path, part in zip(files, parts, strict=True):
+                if part.shape != parts[0].shape:
+                    raise InputError(
+                        f"{name} is of shape {list(parts[0].shape)} in {files[0]}, but {list(part.shape)} in {path}; "
+                        "only checkpoints of one run can be averaged."
+                    )
+            total = torch.zeros(parts[0].shape, dtype=torch.float64)
+            for part in parts:
+                total += part
+            tensors[name] = (total / len(parts)).to(parts[0].dtype)
+        steps = [step for _, other in opened for step in _steps(other)]
+        write_tensors(out, tensors, {**header, "training": {"average_of": sorted(steps)}})
+    return sorted(steps)
+
+
+def _steps(header: dict[str, object]) -> list[int]:
+    training = header.get("training")
+    assert isinstance(training, dict)
+    return list(training.get("average_of", [training.get("step", 0)]))
+
+
+def _check_same(
+    a: Path, names: list[str], header: dict[str, object], b: Path, other: list[str], other_header: dict[str, object]
+) -> None:
+    if set(names) != set(other):
+        odd = sorted(set(names) ^ set(other))[0]
+        raise InputError(f"{odd} is in only one of {a} and {b}; only checkpoints of one run can be averaged.")
+    mine, theirs = header["model"], other_header["model"]
+    assert isinstance(mine, dict)
+    assert isinstance(theirs, dict)
+    for key in mine:
+        if not key.endswith("dropout") and mine[key] != theirs.get(key):
+            raise InputError(
+                f"model.{key} is {mine[key]} in {a}, but {theirs.get(key)} in {b}; "
+                "only checkpoints of one run can be averaged."
+            )

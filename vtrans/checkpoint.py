@@ -1,0 +1,331 @@
+"""Model files, training states and run folders: the only file that knows their names and layouts.
+
+A model is ONE safetensors file: each unique weight once under the name of its first owner, the
+SentencePiece model(s) as U8 tensors, and under the metadata key `vtrans` a JSON object with the
+configuration and the aliases. Everything is written aside, flushed to disk and renamed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from vtrans.config import ModelConfig, SearchConfig, section_from
+from vtrans.errors import FileError, InputError, RecipeError
+from vtrans.model import Transformer
+from vtrans.vocab import PAD_ID, Vocabulary
+
+FORMAT = 1
+JOINT, SOURCE, TARGET = "vocabulary.joint", "vocabulary.source", "vocabulary.target"
+_STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model with all that translating needs. `training` says where it comes from: `step`, or
+    `average_of` with the steps averaged."""
+
+    model: Transformer
+    src_vocab: Vocabulary
+    tgt_vocab: Vocabulary
+    search: SearchConfig
+    training: Mapping[str, Any]
+
+    @property
+    def joint(self) -> bool:
+        return self.src_vocab is self.tgt_vocab
+
+    @property
+    def name(self) -> str:
+        """What a score's signature calls the model: its step, or how many were averaged."""
+        steps = self.training.get("average_of")
+        return f"average of {len(steps)} to step {max(steps)}" if steps else f"step {self.training.get('step')}"
+
+
+def aliases(model: torch.nn.Module) -> dict[str, str]:
+    """Each further name of a shared parameter, with the name of its first owner."""
+    first: dict[int, str] = {}
+    found = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        owner = first.setdefault(id(parameter), name)
+        if owner != name:
+            found[name] = owner
+    return found
+
+
+def save_model(path: Path, loaded: LoadedModel) -> None:
+    """Writes one model file; a shared weight goes in once."""
+    model = loaded.model
+    tensors = {name: p.detach().contiguous().cpu() for name, p in model.named_parameters()}
+    if loaded.joint:
+        tensors[JOINT] = _bytes_tensor(loaded.src_vocab.proto)
+    else:
+        tensors[SOURCE] = _bytes_tensor(loaded.src_vocab.proto)
+        tensors[TARGET] = _bytes_tensor(loaded.tgt_vocab.proto)
+    header = {
+        "format": FORMAT,
+        "kind": "model",
+        "model": dataclasses.asdict(model.config),
+        "search": dataclasses.asdict(loaded.search),
+        "aliases": aliases(model),
+        "training": dict(loaded.training),
+    }
+    write_tensors(path, tensors, header)
+
+
+def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedModel:
+    """The model of a file, its ties made anew by the constructor; strict in both directions.
+
+    Raises FileError for a missing, truncated or foreign file, or one whose tensors are not
+    exactly those of its architecture.
+    """
+    with open_tensors(path, "model") as (file, header):
+        names = set(file.keys())
+        protos = {n: bytes(file.get_tensor(n).tolist()) for n in (JOINT, SOURCE, TARGET) if n in names}
+        joint = JOINT in protos
+        if set(protos) not in ({JOINT}, {SOURCE, TARGET}):
+            raise FileError(f"{path} holds no vocabulary; it is no complete vtrans model.")
+        src_vocab = Vocabulary(protos[JOINT if joint else SOURCE])
+        tgt_vocab = src_vocab if joint else Vocabulary(protos[TARGET])
+        try:
+            config = section_from(ModelConfig, "model", header["model"], str(path))
+            search = section_from(SearchConfig, "search", header["search"], str(path))
+            with torch.random.fork_rng(devices=[]):  # the weights drawn here are overwritten below
+                model = Transformer(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
+        except (RecipeError, InputError, KeyError) as error:
+            raise FileError(f"{path} describes no model that this version knows: {error}") from None
+        parameters = dict(model.named_parameters())
+        _check_names(path, set(parameters), names - set(protos), aliases(model), header.get("aliases", {}))
+        for name, parameter in parameters.items():
+            tensor = file.get_tensor(name)
+            if tensor.shape != parameter.shape:
+                raise FileError(
+                    f"{path}: {name} must be of shape {list(parameter.shape)}, but is {list(tensor.shape)}."
+                )
+            parameter.data.copy_(tensor)
+    model.to(device).eval()
+    return LoadedModel(model, src_vocab, tgt_vocab, search, header.get("training", {}))
+
+
+def _check_names(
+    path: str | Path, wanted: set[str], found: set[str], tied: dict[str, str], listed: dict[str, str]
+) -> None:
+    if wanted != found:
+        missing, extra = sorted(wanted - found), sorted(found - wanted)
+        what = f"lacks {missing[0]}" if missing else f"has the unknown tensor {extra[0]}"
+        raise FileError(f"{path} {what}; its tensors must be exactly those of its architecture.")
+    if tied != listed:
+        raise FileError(f"{path} lists the aliases {listed}, but its architecture shares {tied}.")
+
+
+def _bytes_tensor(data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+# Files of tensors with one JSON header.
+
+
+@contextmanager
+def aside(path: Path) -> Iterator[Path]:
+    """A path to write to; on leaving it is flushed to disk and renamed to `path`, on an error removed."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
+    """One safetensors file, the header as JSON with sorted keys under the one metadata key `vtrans`."""
+    text = json.dumps(header, sort_keys=True, ensure_ascii=False)
+    try:
+        with aside(path) as temporary:
+            save_file(dict(tensors), temporary, metadata={"vtrans": text})
+    except OSError as error:
+        raise FileError(f"{path} can't be written: {error.strerror or error}.") from None
+
+
+@contextmanager
+def open_tensors(path: str | Path, kind: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """A memory-mapped file of ours and its header; FileError when it is none."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileError(f"{path} is not there or is no file.")
+    try:
+        file = safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise FileError(f"{path} is truncated or no safetensors file: {error}.") from None
+    with file:
+        raw = (file.metadata() or {}).get("vtrans")
+        try:
+            header = json.loads(raw) if raw is not None else None
+        except json.JSONDecodeError:
+            header = None
+        if not isinstance(header, dict) or header.get("kind") != kind:
+            raise FileError(f"{path} is a safetensors file, but no {kind} of vtrans.")
+        if header.get("format") != FORMAT:
+            raise FileError(
+                f"{path} is of format {header.get('format')}, but this version reads {FORMAT}; "
+                "use the version of vtrans that wrote it."
+            )
+        yield file, header
+
+
+# A run folder.
+
+
+class RunFolder:
+    """What `vtrans train` writes: recipe.toml, metrics.jsonl, step-*.safetensors, best, last and
+    averaged.safetensors, and state/ with all that resuming needs and translating does not."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.recipe = self.path / "recipe.toml"
+        self.metrics = self.path / "metrics.jsonl"
+        self.last = self.path / "last.safetensors"
+        self.best = self.path / "best.safetensors"
+        self.averaged = self.path / "averaged.safetensors"
+        self.states = self.path / "state"
+
+    def step_file(self, step: int) -> Path:
+        return self.path / f"step-{step:08d}.safetensors"
+
+    def state_file(self, step: int) -> Path:
+        return self.states / f"step-{step:08d}.safetensors"
+
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints that are there, in order."""
+        return _numbered(self.path)
+
+    def state_steps(self) -> list[int]:
+        """Steps of the training states that are there, in order."""
+        return _numbered(self.states)
+
+    def holds_run(self) -> bool:
+        return self.recipe.exists() or bool(self.steps()) or bool(self.state_steps())
+
+    def link(self, step: int, name: Path) -> None:
+        """Makes `name` (best, last) the step's file, atomically: a hard link where the disk has them."""
+        temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
+        temporary.unlink(missing_ok=True)
+        try:
+            os.link(self.step_file(step), temporary)
+        except OSError:
+            with aside(temporary) as copy:
+                copy.write_bytes(self.step_file(step).read_bytes())
+        temporary.replace(name)
+
+    def prune(self, keep: Sequence[int], state_step: int) -> None:
+        """Removes the checkpoints not in `keep`, the states but that of `state_step`, and what a crash left."""
+        for step in self.steps():
+            if step not in keep:
+                self.step_file(step).unlink()
+        for step in self.state_steps():
+            if step != state_step:
+                self.state_file(step).unlink()
+        for folder in (self.path, self.states):
+            for leftover in folder.glob(".*.tmp"):
+                leftover.unlink()
+
+    def choose_model(self) -> tuple[Path, str]:
+        """The file that stands for the run, and why: the average unless training has gone on since,
+        else the best, else the last. FileError when there is none."""
+        last_step = max(self.steps(), default=0)
+        if self.averaged.exists():
+            with open_tensors(self.averaged, "model") as (_, header):
+                steps = header["training"].get("average_of", [0])
+            if max(steps) >= last_step or not self.last.exists():
+                return self.averaged, f"the average of {len(steps)} checkpoints up to step {max(steps)}"
+            stale = f"; averaged.safetensors ends at step {max(steps)}, training has gone on to {last_step}"
+        else:
+            stale = "; there is no averaged.safetensors"
+        if self.best.exists():
+            return self.best, "the best checkpoint" + stale
+        if self.last.exists():
+            return self.last, "the last checkpoint" + stale
+        raise FileError(f"{self.path} holds no model; run `vtrans train --out {self.path}` first.")
+
+
+def _numbered(folder: Path) -> list[int]:
+    if not folder.is_dir():
+        return []
+    return sorted(int(m[1]) for f in folder.iterdir() if (m := _STEP_FILE.fullmatch(f.name)))
+
+
+def choose_model(path: str | Path) -> tuple[Path, str]:
+    """A model file for a run folder (with the reason for the choice) or a file (with none)."""
+    path = Path(path)
+    if path.is_dir():
+        return RunFolder(path).choose_model()
+    if not path.exists():
+        raise FileError(f"there is no model {path}; give a run folder or a .safetensors file.")
+    return path, ""
+
+
+# Training states.
+
+
+def save_state(path: Path, optimizer: torch.optim.Optimizer, model: Transformer, progress: Mapping[str, Any]) -> None:
+    """The optimizer's tensors under the names of the parameters, and `progress` as JSON."""
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state[parameter].items():
+            tensors[f"{name}:{key}"] = value.detach().contiguous().cpu()
+    write_tensors(path, tensors, {"format": FORMAT, "kind": "state", "progress": dict(progress)})
+
+
+def read_progress(path: Path) -> dict[str, Any]:
+    """The `progress` of a state file, without its tensors."""
+    with open_tensors(path, "state") as (_, header):
+        progress: dict[str, Any] = header["progress"]
+    return progress
+
+
+def load_state(path: Path, optimizer: torch.optim.Optimizer, model: Transformer) -> None:
+    """Gives the optimizer the state of a file; FileError when the file is of other parameters."""
+    with open_tensors(path, "state") as (file, _):
+        by_parameter: dict[str, dict[str, Tensor]] = {}
+        for key in file.keys():  # noqa: SIM118 - a safetensors handle, not a dict
+            name, _, part = key.rpartition(":")
+            by_parameter.setdefault(name, {})[part] = file.get_tensor(key).clone()
+    parameters = dict(model.named_parameters())
+    if set(by_parameter) != set(parameters):
+        raise FileError(f"{path} is the state of another architecture.")
+    for name, parameter in parameters.items():
+        for part, value in by_parameter[name].items():
+            if part != "step" and value.shape != parameter.shape:
+                raise FileError(f"{path}: {name} must be of shape {list(parameter.shape)}, not {list(value.shape)}.")
+            optimizer.state[parameter][part] = value.to(parameter.device)
+
+
+def load_weights(path: Path, model: Transformer) -> None:
+    """Puts the weights of a model file of the same architecture into `model`."""
+    loaded = load_model(path)
+    if loaded.model.config != model.config:
+        raise FileError(f"{path} is a model of another architecture.")
+    own, theirs = dict(model.named_parameters()), dict(loaded.model.named_parameters())
+    for name, parameter in own.items():
+        if theirs[name].shape != parameter.shape:
+            raise FileError(f"{path}: {name} has another vocabulary size.")
+        parameter.data.copy_(theirs[name].data)
