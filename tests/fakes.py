@@ -1,0 +1,122 @@
+"""Fake decoders for tests of the search: what they answer is a function of (source, prefix) alone.
+
+They are strict: each call is checked against what the protocol promises, so a search that feeds a stale
+row, keeps a finished sentence or goes past a limit fails where it does so.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+import torch
+from torch import Tensor
+
+BOS, EOS = 0, 1  # of the fakes; the words are 2 and up
+
+Ids = tuple[int, ...]
+Table = Callable[[Ids, Ids], Sequence[float]]  # (source, prefix without BOS) -> log-probabilities [V]
+
+
+@dataclass
+class FakeSentence:
+    source: Ids
+    rows: list[Ids]  # the prefix of each row, BOS included once it was fed
+    age: int = 0  # tokens fed
+
+
+@dataclass
+class FakeState:
+    sentences: list[FakeSentence]
+    width: int
+
+
+@dataclass
+class FakeDecoder:
+    """A decoder that looks log-probabilities up in a table, in float64 unless told otherwise."""
+
+    table: Table
+    limits: Mapping[Ids, int] = field(default_factory=dict)  # of sources whose age is to be checked
+    batch_tokens: int | None = None  # largest padded batch allowed, if that is to be checked
+    dtype: torch.dtype = torch.float64
+    log: list[str] = field(default_factory=list)  # the calls
+    ages: list[Ids] = field(default_factory=list)  # at each step, the ages of the sentences
+
+    def start(self, sources: Sequence[Sequence[int]], width: int) -> FakeState:
+        state = FakeState([], width)
+        self._enter("start", state, sources)
+        return state
+
+    def admit(self, state: FakeState, sources: Sequence[Sequence[int]]) -> None:
+        assert state.sentences, "an empty batch is started, not admitted to"
+        self._enter("admit", state, sources)
+
+    def _enter(self, call: str, state: FakeState, sources: Sequence[Sequence[int]]) -> None:
+        assert sources
+        self.log.append(call)
+        state.sentences += [FakeSentence(tuple(source), [()] * state.width) for source in sources]
+        padded = len(state.sentences) * max(len(sentence.source) for sentence in state.sentences)
+        assert self.batch_tokens is None or len(state.sentences) == 1 or padded <= self.batch_tokens
+
+    def step(self, state: FakeState, tokens_BK: Tensor) -> Tensor:
+        assert tokens_BK.shape == (len(state.sentences), state.width)
+        assert tokens_BK.dtype == torch.int64
+        self.log.append("step")
+        self.ages.append(tuple(sentence.age for sentence in state.sentences))
+        answers = []
+        for sentence, tokens in zip(state.sentences, tokens_BK.tolist(), strict=True):
+            assert EOS not in tokens, "a finished hypothesis was fed on"
+            assert sentence.age > 0 or set(tokens) == {BOS}, "the first token is BOS"
+            assert sentence.age < self.limits.get(sentence.source, math.inf), "stepped past its limit"
+            sentence.age += 1
+            sentence.rows = [(*row, token) for row, token in zip(sentence.rows, tokens, strict=True)]
+            assert all(len(row) == sentence.age for row in sentence.rows)
+            answers.append([self.table(sentence.source, row[1:]) for row in sentence.rows])
+        return torch.tensor(answers, dtype=self.dtype)
+
+    def select(self, state: FakeState, sentences_b: Tensor, parents_bK: Tensor) -> None:
+        self.log.append("select")
+        keep = sentences_b.tolist()
+        assert keep, "an empty batch is dropped, not selected"
+        assert keep == sorted(set(keep))
+        assert parents_bK.shape == (len(keep), state.width)
+        assert parents_bK.dtype == sentences_b.dtype == torch.int64
+        kept = [state.sentences[b] for b in keep]
+        for sentence, parents in zip(kept, parents_bK.tolist(), strict=True):
+            sentence.rows = [sentence.rows[parent] for parent in parents]
+        state.sentences = kept
+
+
+def hashed(seed: int, words: int, *, ties: bool = False, holes: float = 0.0, eos: float = 0.0) -> Table:
+    """Log-probabilities drawn anew for each (source, prefix); BOS is impossible.
+
+    `ties`: quarters from a small set, so that many sums are equal (and rows do not sum to 1).
+    `holes`: the share of impossible tokens. `eos`: added to the logit of EOS.
+    """
+
+    @cache
+    def table(source: Ids, prefix: Ids) -> tuple[float, ...]:
+        numbers = random.Random(f"{seed} {source} {prefix}")
+        if ties:
+            logits = [-0.25 * numbers.randint(1, 4) for _ in range(words + 1)]
+        else:
+            logits = [numbers.gauss(0, 1.5) for _ in range(words + 1)]
+            logits[0] += eos
+            total = math.log(math.fsum(math.exp(logit) for logit in logits))
+            logits = [logit - total for logit in logits]
+        return (-math.inf, *(-math.inf if numbers.random() < holes else logit for logit in logits))
+
+    return table
+
+
+def scripted(words: int, rules: Mapping[Ids, Mapping[int, float]]) -> Table:
+    """Probabilities by prefix, as {token: p}; where no rule is, EOS is sure. For known best paths."""
+
+    def table(source: Ids, prefix: Ids) -> list[float]:
+        chances = rules.get(prefix, {EOS: 1.0})
+        return [math.log(chances[t]) if chances.get(t) else -math.inf for t in range(words + 2)]
+
+    return table
