@@ -145,8 +145,9 @@ class _Decoder:
             except UnicodeDecodeError as error:
                 if self.on_bad_utf8 == "error":
                     raise InputError(
-                        f"{self.name}: line {self.line} is not UTF-8: byte 0x{raw[error.start]:02x} at byte offset "
-                        f"{self.offset + error.start} of the file; convert it to UTF-8, or use --on-bad-utf8 replace."
+                        f"{self.name}: line {self.line} is not UTF-8: byte 0x{raw[error.start]:02x} "
+                        f"at byte offset {self.offset + error.start}; convert the file to UTF-8, "
+                        "or use --on-bad-utf8 replace."
                     ) from None
                 text = raw.decode("utf-8", errors="replace")
                 self.report.replacements += text.count("\ufffd") - raw.count(b"\xef\xbf\xbd")

@@ -12,7 +12,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 import sentencepiece
 
@@ -69,19 +69,23 @@ class Vocabulary:
 
     def encode(self, text: str) -> list[int]:
         """The ids of a line, without special ids; [] for a line that normalises to nothing."""
-        return cast(list[int], self._model.encode(text))
+        ids: list[int] = self._model.encode(text)
+        return ids
 
     def encode_batch(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
         """The ids of each line, as `encode` gives them."""
-        return cast(list[list[int]], self._model.encode(list(texts), num_threads=threads))
+        ids: list[list[int]] = self._model.encode(list(texts), num_threads=threads)
+        return ids
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of subword ids; special ids are skipped. May hold a line end, spelt in bytes."""
-        return cast(str, self._model.decode([i for i in ids if i > EOS_ID]))
+        text: str = self._model.decode([i for i in ids if i > EOS_ID])
+        return text
 
     def piece(self, id: int) -> str:
         """The piece of an id as SentencePiece writes it, U+2581 before a word."""
-        return cast(str, self._model.id_to_piece(id))
+        piece: str = self._model.id_to_piece(id)
+        return piece
 
     def is_subword(self, id: int) -> bool:
         """Whether the id is neither special nor one of the 256 single-byte pieces."""

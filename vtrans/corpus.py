@@ -1,0 +1,927 @@
+"""Parallel text to the memory-mapped token store: the whole of `vtrans prepare-bpe`.
+
+A data folder holds the SentencePiece model(s), `train.safetensors`, `valid.safetensors` and
+`data.json`. Text is streamed, several times over, and ids go to disk as they are made: memory is
+bounded by the sample from which the vocabulary is learnt, not by the corpus.
+
+A store is a safetensors file: `src_ids`, `tgt_ids` (U16, or I32 for a vocabulary above 65,536) hold
+the subwords of all sentences one after the other, without special ids; sentence i is
+`ids[offsets[i]:offsets[i + 1]]`, `src_offsets`, `tgt_offsets` I64 [N + 1]. `valid.safetensors`
+holds the raw lines too (UTF-8 in U8, with offsets): they are the references of BLEU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import heapq
+import itertools
+import json
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from vtrans.console import Console
+from vtrans.errors import FileError, InputError, VtransError
+from vtrans.text import LineReport, OnBadUtf8, open_bytes, read_lines, sync_folder, write_atomically
+from vtrans.vocab import (
+    NORMALIZATIONS,
+    OVERLAP_DEFINITION,
+    Subword,
+    Vocabulary,
+    learn,
+    overlap,
+    subword_counts,
+)
+
+FORMAT, REVISION = "vtrans data", 1
+STORE_FORMAT = "vtrans tokens"
+
+HELD_OUT_SOURCES = 1000
+"""Source sentences held out for validation where the user gives none ..."""
+HELD_OUT_SHARE = 0.05
+"""... with all their pairs, which are at most this share of all (but at least one sentence)."""
+
+RATIO_FREE_TOKENS = 12
+"""`max_ratio` applies only if the longer side has more tokens than this: short pairs vary freely."""
+
+_BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22
+_JOINT_FILE, _SRC_FILE, _TGT_FILE = "vocab.model", "src.model", "tgt.model"
+_TRAIN_FILE, _VALID_FILE, _REPORT_FILE = "train.safetensors", "valid.safetensors", "data.json"
+_OUR_FILES = (_REPORT_FILE, _TRAIN_FILE, _VALID_FILE, _JOINT_FILE, _SRC_FILE, _TGT_FILE)
+_STAGING = ".preparing"
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """What `vtrans prepare-bpe` is asked to do; the defaults have their one address here."""
+
+    src: tuple[str | Path, ...]
+    tgt: tuple[str | Path, ...]
+    valid_src: tuple[str | Path, ...] = ()
+    valid_tgt: tuple[str | Path, ...] = ()
+    out: str | Path = "data"
+    vocab_size: int | None = None
+    """Pieces of a vocabulary, special ones and bytes included; None: 8000, or what the text allows."""
+    separate: bool = False
+    """One vocabulary a side instead of one for both."""
+    subword: Subword = "bpe"
+    normalization: str = "nmt_nfkc"
+    """SentencePiece's rule; "identity" switches NFKC off."""
+    character_coverage: float = 0.9999
+    """Share of running characters that have a piece; the rest is spelt in bytes."""
+    sample: int = 1_000_000
+    """Training pairs, drawn at random, from which the vocabulary is learnt."""
+    max_tokens: int = 250
+    """Training pairs with more subwords on a side are dropped."""
+    max_ratio: float = 4.0
+    """Training pairs with one side longer than this many times the other are dropped (RATIO_FREE_TOKENS)."""
+    on_bad_utf8: OnBadUtf8 = "error"
+    seed: int = 1
+    """Of the pairs held out and sampled."""
+    threads: int = 0
+    """Of encoding; 0: one a processor. The result does not depend on it."""
+    force: bool = False
+    """Replace a data folder made from other inputs or options."""
+
+    def checked(self) -> PrepareOptions:
+        """These options, or InputError for the first that can't be."""
+        for name, values, allowed in (
+            ("--subword", self.subword, ("bpe", "unigram")),
+            ("--normalization", self.normalization, NORMALIZATIONS),
+            ("--on-bad-utf8", self.on_bad_utf8, ("error", "replace")),
+        ):
+            if values not in allowed:
+                raise InputError(f"{name} must be one of {', '.join(allowed)}, but is {values!r}.")
+        for name, number, low, high in (
+            ("--vocab-size", 1 if self.vocab_size is None else self.vocab_size, 1, 1 << 24),
+            ("--character-coverage", self.character_coverage, 0.9, 1.0),
+            ("--sample", self.sample, 1, 10**9),
+            ("--max-tokens", self.max_tokens, 1, 10**6),
+            ("--max-ratio", self.max_ratio, 1.0, 10.0**6),
+            ("--seed", self.seed, 0, 2**63 - 1),
+            ("--threads", self.threads, 0, 1024),
+        ):
+            if not low <= number <= high:
+                raise InputError(f"{name} must be from {low:,} to {high:,}, but is {number:,}.")
+        if not self.src:
+            raise InputError("there is no corpus to prepare; give --src FILE --tgt FILE.")
+        for ours, theirs in (("src", "tgt"), ("valid-src", "valid-tgt")):
+            n, m = (len(getattr(self, name.replace("-", "_"))) for name in (ours, theirs))
+            if n != m:
+                raise InputError(
+                    f"--{ours} and --{theirs} go pair by pair, but there are {n} of --{ours} "
+                    f"and {m} of --{theirs}; give as many of each."
+                )
+        return self
+
+    def identity(self) -> dict[str, Any]:
+        """The options that decide what the data is, as they stand in data.json."""
+        apart = ("src", "tgt", "valid_src", "valid_tgt", "out", "threads", "force")
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in apart}
+
+
+# ------------------------------------------------------------------------------------------ reading
+
+
+class TokenStore:
+    """Sentence pairs as subword ids, memory-mapped; N pairs.
+
+    `src_lengths` and `tgt_lengths` are int32 [N], in subwords without special ids.
+    """
+
+    def __init__(self, path: Path, tensors: dict[str, Tensor]) -> None:
+        self.path = path
+        self._src_ids, self._tgt_ids = tensors["src_ids"], tensors["tgt_ids"]
+        self._src_offsets, self._tgt_offsets = tensors["src_offsets"], tensors["tgt_offsets"]
+        self._text = tensors if "src_text" in tensors else None
+        self.src_lengths = torch.diff(self._src_offsets).to(torch.int32)
+        self.tgt_lengths = torch.diff(self._tgt_offsets).to(torch.int32)
+
+    @classmethod
+    def open(cls, path: str | Path) -> TokenStore:
+        """The store of that file; FileError if it is missing, truncated or foreign."""
+        path = Path(path)
+        try:
+            with safe_open(path, framework="pt") as file:
+                header = json.loads((file.metadata() or {}).get("vtrans", "{}"))
+                if header.get("format") != STORE_FORMAT or header.get("revision") != REVISION:
+                    raise FileError(f"{path} is no token store of this version of vtrans; {_MAKE_ANEW}.")
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+        except FileNotFoundError:
+            raise FileError(f"there is no file {path}; {_MAKE_ANEW}.") from None
+        except (SafetensorError, OSError, ValueError, AttributeError) as error:
+            raise FileError(f"{path} is truncated or no safetensors file ({error}); {_MAKE_ANEW}.") from None
+        needed = {"src_ids", "tgt_ids", "src_offsets", "tgt_offsets"}
+        whole = needed <= tensors.keys() and len(tensors["src_offsets"]) == len(tensors["tgt_offsets"]) >= 1
+        if not whole or any(
+            int(tensors[f"{side}_offsets"][-1]) != len(tensors[f"{side}_ids"]) for side in ("src", "tgt")
+        ):
+            raise FileError(f"{path} does not fit together; {_MAKE_ANEW}.")
+        return cls(path, tensors)
+
+    def __len__(self) -> int:
+        return len(self._src_offsets) - 1
+
+    def src(self, i: int) -> Tensor:
+        """The source ids of pair i, int32 [S]."""
+        return self._ids(self._src_ids, self._src_offsets, i)
+
+    def tgt(self, i: int) -> Tensor:
+        """The target ids of pair i, int32 [T]."""
+        return self._ids(self._tgt_ids, self._tgt_offsets, i)
+
+    @property
+    def has_text(self) -> bool:
+        """Whether the raw lines are in the store."""
+        return self._text is not None
+
+    def src_text(self, i: int) -> str:
+        """The source line of pair i as it was read."""
+        return self._line("src", i)
+
+    def tgt_text(self, i: int) -> str:
+        """The target line of pair i as it was read."""
+        return self._line("tgt", i)
+
+    def _ids(self, ids: Tensor, offsets: Tensor, i: int) -> Tensor:
+        i = range(len(self))[i]
+        return ids[int(offsets[i]) : int(offsets[i + 1])].to(torch.int32)
+
+    def _line(self, side: str, i: int) -> str:
+        assert self._text is not None, "a store without text"
+        i = range(len(self))[i]
+        offsets = self._text[f"{side}_text_offsets"]
+        raw = self._text[f"{side}_text"][int(offsets[i]) : int(offsets[i + 1])]
+        return raw.numpy().tobytes().decode("utf-8")
+
+
+_MAKE_ANEW = "make the data folder anew with `vtrans prepare-bpe --force`"
+
+
+class DataFolder:
+    """What `vtrans prepare-bpe` made: two stores, the vocabulary or vocabularies, the report."""
+
+    def __init__(self, path: Path, report: dict[str, Any]) -> None:
+        self.path, self.report = path, report
+        files = report["files"]
+        for name, facts in files.items():
+            file = path / name
+            if not file.is_file():
+                raise FileError(f"{path} lacks {name}; {_MAKE_ANEW}.")
+            if file.stat().st_size != facts["bytes"]:
+                raise FileError(
+                    f"{file} has {file.stat().st_size:,} bytes instead of {facts['bytes']:,}; {_MAKE_ANEW}."
+                )
+        self.joint = _JOINT_FILE in files
+        if self.joint:
+            self.src_vocab = self.tgt_vocab = self._vocabulary(_JOINT_FILE)
+        else:
+            self.src_vocab, self.tgt_vocab = self._vocabulary(_SRC_FILE), self._vocabulary(_TGT_FILE)
+        self.train = TokenStore.open(path / _TRAIN_FILE)
+        self.valid = TokenStore.open(path / _VALID_FILE)
+        self.digest = _sha256(json.dumps({n: f["sha256"] for n, f in sorted(files.items())}).encode())
+
+    @classmethod
+    def open(cls, path: str | Path) -> DataFolder:
+        """The data folder at that path; FileError if it is missing, foreign or damaged."""
+        path = Path(path)
+        if not path.is_dir():
+            raise FileError(
+                f"there is no data folder {path}; make one with `vtrans prepare-bpe --src FILE --tgt FILE`."
+            )
+        report = _read_report(path)
+        if report is None:
+            raise FileError(
+                f"{path} is no data folder of this version of vtrans (no sound {_REPORT_FILE} in it); "
+                "make one with `vtrans prepare-bpe`."
+            )
+        return cls(path, report)
+
+    def _vocabulary(self, name: str) -> Vocabulary:
+        file = self.path / name
+        vocabulary = Vocabulary(file.read_bytes(), str(file))
+        if vocabulary.digest != self.report["files"][name]["sha256"]:
+            raise FileError(f"{file} has been changed since the data was prepared; {_MAKE_ANEW}.")
+        return vocabulary
+
+
+def _read_report(folder: Path) -> dict[str, Any] | None:
+    """data.json, or None if it is missing or not ours."""
+    try:
+        report = json.loads((folder / _REPORT_FILE).read_bytes())
+    except (OSError, ValueError):
+        return None
+    sound = isinstance(report, dict) and report.get("format") == FORMAT and report.get("revision") == REVISION
+    return report if sound and isinstance(report.get("files"), dict) else None
+
+
+# ---------------------------------------------------------------------------------------- preparing
+
+
+def prepare(options: PrepareOptions, console: Console) -> dict[str, Any]:
+    """Make the data folder `options.out` and return its report, the content of data.json.
+
+    Returns the standing report if the folder was made from the same inputs and options and is
+    whole. Raises InputError or FileError for whatever is at fault with inputs, options or folder; then
+    the folder is as it was.
+    """
+    options = options.checked()
+    out = Path(options.out)
+    train = _Corpus(options.src, options.tgt, options.on_bad_utf8)
+    valid = _Corpus(options.valid_src, options.valid_tgt, options.on_bad_utf8) if options.valid_src else None
+    inputs = {"train": train.hashed(console), "valid": valid.hashed(console) if valid else None}
+    standing = _standing(out, inputs, options, console)
+    if standing is not None:
+        return standing
+    try:
+        with _staging(out) as staging:
+            report = _Preparation(options, train, valid, staging, console).run(inputs)
+            _put_in_place(staging, out, report)
+    except OSError as error:
+        raise VtransError(f"{out} can't be written: {error.strerror or error}.") from error
+    _show(report, out, console)
+    return report
+
+
+def _standing(
+    out: Path, inputs: dict[str, Any], options: PrepareOptions, console: Console
+) -> dict[str, Any] | None:
+    """The report of a folder that is up to date; None if it is to be made; FileError if it must not."""
+    if not out.exists():
+        return None
+    if not out.is_dir():
+        raise FileError(f"{out} is a file; --out names a folder to make.")
+    names = sorted(file.name for file in out.iterdir())
+    report = _read_report(out)
+    if report is None:
+        # An interrupted run leaves its staging folder and perhaps some files in place, but no report.
+        if not names or (_STAGING in names and _REPORT_FILE not in names):
+            return None
+        raise FileError(
+            f"{out} is not empty and no data folder of this version of vtrans (it holds {names[0]}); "
+            "name a new folder with --out."
+        )
+    differing = [
+        f"--{name.replace('_', '-')} was {report['options'].get(name)} and is {value}"
+        for name, value in options.identity().items()
+        if report["options"].get(name) != value
+    ]
+    if _content(report["inputs"]) != _content(inputs):
+        differing.insert(0, "the input files differ")
+    if differing and not options.force:
+        raise InputError(
+            f"{out} was made from other inputs or options ({'; '.join(differing)}); "
+            "name another folder with --out, or replace it with --force."
+        )
+    if differing:
+        return None
+    damaged = [name for name, facts in report["files"].items() if _file_sha256(out / name) != facts["sha256"]]
+    if damaged:
+        console.warn(f"{out} was damaged ({', '.join(damaged)}) and is made anew.")
+        return None
+    console.info(f"{out} is up to date: made from the same files with the same options.")
+    return report
+
+
+def _content(inputs: dict[str, Any]) -> list[Any]:
+    """The part of the inputs that decides what the data is: contents, not names."""
+    return [
+        [[pair[side]["sha256"] for side in ("src", "tgt")] for pair in inputs[part] or ()]
+        for part in ("train", "valid")
+    ]
+
+
+@contextmanager
+def _staging(out: Path) -> Iterator[Path]:
+    """A folder inside `out` to write in; gone afterwards, and with it `out` if nothing came of it."""
+    made = [folder for folder in (out, *out.parents) if not folder.exists()]
+    staging = out / _STAGING
+    try:
+        if staging.exists():
+            shutil.rmtree(staging)
+        staging.mkdir(parents=True)
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        for folder in made:
+            with suppress(OSError):  # not empty: it is whole
+                folder.rmdir()
+
+
+def _put_in_place(staging: Path, out: Path, report: dict[str, Any]) -> None:
+    """Rename all files into `out`, the report last: without it a folder is not a data folder."""
+    (out / _REPORT_FILE).unlink(missing_ok=True)
+    for name in _OUR_FILES:
+        if name in report["files"]:
+            (staging / name).replace(out / name)
+        else:
+            (out / name).unlink(missing_ok=True)
+    sync_folder(out)
+    text = json.dumps(report, indent=2, sort_keys=True, ensure_ascii=False)
+    write_atomically(out / _REPORT_FILE, text.encode() + b"\n")
+
+
+class _Preparation:
+    """One run: survey, learn, encode. Every pass streams the text from the files again."""
+
+    def __init__(
+        self,
+        options: PrepareOptions,
+        train: _Corpus,
+        valid: _Corpus | None,
+        staging: Path,
+        console: Console,
+    ) -> None:
+        self.options, self.train, self.valid = options, train, valid
+        self.staging, self.console = staging, console
+        self.threads = options.threads or os.cpu_count() or 1
+
+    def run(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        options, console = self.options, self.console
+        candidates = None if self.valid else _HeldOut(options.seed)
+        survey = self.train.survey(console, "training text", candidates)
+        valid_survey = self.valid.survey(console, "validation text", None) if self.valid else None
+        held_out = candidates.chosen(survey.usable) if candidates else {}
+        if candidates:
+            console.info(
+                f"no --valid-src: {len(held_out):,} random source sentences with all their "
+                f"{sum(held_out.values()):,} pairs are held out for validation."
+            )
+        for name, counts in (("train", survey.lines), ("valid", valid_survey.lines if valid_survey else [])):
+            for facts, n in zip(inputs[name] or (), counts, strict=True):
+                facts["src"]["lines"] = facts["tgt"]["lines"] = n
+
+        source = _Training(self.train, frozenset(held_out), options.seed)
+        vocabularies = self._learn(source, survey.usable - sum(held_out.values()))
+        src_vocab, tgt_vocab = vocabularies[0], vocabularies[-1]
+        largest = max(len(v) for v in vocabularies)
+        seen = _Overlap()
+
+        valid_part = _Part(self.staging / _VALID_FILE, src_vocab, tgt_vocab, largest, with_text=True)
+        pairs = self.valid.pairs() if self.valid else source.held_out_pairs()
+        total = valid_survey.pairs if valid_survey else survey.pairs
+        with console.progress("encoding the validation text", total, "pairs") as progress:
+            for batch in _batches(pairs):
+                kept = valid_part.add(batch, self.threads)
+                seen.remember(kept)
+                progress.advance(len(batch))
+        if not valid_part.kept:
+            raise InputError(
+                "every validation pair has an empty side; give other --valid-src and --valid-tgt."
+            )
+
+        train_part = _Part(
+            self.staging / _TRAIN_FILE, src_vocab, tgt_vocab, largest,
+            max_tokens=options.max_tokens, max_ratio=options.max_ratio,
+        )  # fmt: skip
+        with console.progress("encoding the training text", survey.pairs, "pairs") as progress:
+            for batch in _batches(source.pairs()):
+                seen.look_up(train_part.add(batch, self.threads))
+                progress.advance(len(batch))
+        if not train_part.kept:
+            reasons = _dropped_words(train_part.dropped, options.identity())
+            raise InputError(f"no training pair is left of {survey.pairs:,}: {reasons}.")
+
+        files = {}
+        for part in (train_part, valid_part):
+            files[part.path.name] = part.finish()
+        names = (_JOINT_FILE,) if len(vocabularies) == 1 else (_SRC_FILE, _TGT_FILE)
+        for name, vocabulary in zip(names, vocabularies, strict=True):
+            write_atomically(self.staging / name, vocabulary.proto)
+            files[name] = {"bytes": len(vocabulary.proto), "sha256": vocabulary.digest}
+        src_counts = subword_counts(src_vocab, train_part.src_counts.tolist())
+        tgt_counts = subword_counts(tgt_vocab, train_part.tgt_counts.tolist())
+        return {
+            "format": FORMAT,
+            "revision": REVISION,
+            "options": options.identity(),
+            "inputs": inputs,
+            "files": files,
+            "held_out": {"sources": len(held_out), "pairs": sum(held_out.values())} if candidates else None,
+            "vocabulary": {
+                "joint": len(vocabularies) == 1,
+                "src_pieces": len(src_vocab),
+                "tgt_pieces": len(tgt_vocab),
+                "normalization": src_vocab.normalization,
+            },
+            "train": {"read": survey.pairs, **train_part.report()},
+            "valid": {
+                "read": valid_survey.pairs if valid_survey else sum(held_out.values()),
+                **valid_part.report(),
+                **seen.report(),
+            },
+            "characters": {
+                part: {"odd_line_ends": s.odd_line_ends, "replacements": s.replacements}
+                for part, s in (("train", survey), ("valid", valid_survey))
+                if s is not None
+            },
+            "overlap": {
+                "definition": OVERLAP_DEFINITION,
+                "rows": [dataclasses.asdict(row) for row in overlap(src_counts, tgt_counts)],
+            },
+        }
+
+    def _learn(self, source: _Training, pairs: int) -> list[Vocabulary]:
+        """The vocabulary of both sides, or one a side."""
+        options = self.options
+        sides = ("src", "tgt") if options.separate else ("both",)
+        result = []
+        for side in sides:
+            name = {"src": "the source side", "tgt": "the target side"}.get(side, "the training text")
+            with self.console.progress(f"learning the vocabulary of {name}", None, "sentences") as progress:
+                result.append(
+                    learn(
+                        _Sample(source, side, options.sample, pairs, progress.advance),
+                        size=options.vocab_size,
+                        kind=options.subword,
+                        coverage=options.character_coverage,
+                        normalization=options.normalization,
+                        name=name,
+                    )
+                )
+        return result
+
+
+@dataclass
+class _Survey:
+    """What the first pass over a corpus found."""
+
+    lines: list[int]
+    """Lines of each pair of files."""
+    usable: int
+    """Pairs with no blank side."""
+    odd_line_ends: dict[str, int]
+    replacements: dict[str, int]
+
+    @property
+    def pairs(self) -> int:
+        return sum(self.lines)
+
+
+class _Corpus:
+    """Pairs of files, read pair by pair."""
+
+    def __init__(self, src: Sequence[str | Path], tgt: Sequence[str | Path], on_bad_utf8: OnBadUtf8) -> None:
+        self.files = [(Path(s), Path(t)) for s, t in zip(src, tgt, strict=True)]
+        self.on_bad_utf8 = on_bad_utf8
+        for path in itertools.chain.from_iterable(self.files):
+            if path.exists() and not path.is_file() and not path.is_dir():
+                raise InputError(f"{path} is a pipe or device; prepare-bpe reads its files several times.")
+            with open_bytes(path):
+                pass
+
+    def hashed(self, console: Console) -> list[dict[str, Any]]:
+        """Name, size and hash of every file, pair by pair."""
+        paths = list(itertools.chain.from_iterable(self.files))
+        facts = []
+        total = sum(path.stat().st_size for path in paths)
+        with console.progress("reading the files", total, "bytes") as progress:
+            for path in paths:
+                digest = hashlib.sha256()
+                with path.open("rb") as file:
+                    while block := file.read(1 << 20):
+                        digest.update(block)
+                        progress.advance(len(block))
+                facts.append({"name": path.name, "bytes": path.stat().st_size, "sha256": digest.hexdigest()})
+        return [{"src": s, "tgt": t} for s, t in zip(facts[::2], facts[1::2], strict=True)]
+
+    def survey(self, console: Console, what: str, candidates: _HeldOut | None) -> _Survey:
+        """Count and check every line; show the source of every usable pair to `candidates`."""
+        reports = {"src": LineReport(), "tgt": LineReport()}
+        lines: list[int] = []
+        usable = 0
+        with console.progress(f"counting the {what}", None, "pairs") as progress:
+            for src_path, tgt_path in self.files:
+                counts = [0, 0]
+                src_lines, tgt_lines = (
+                    self._open(src_path, reports["src"]),
+                    self._open(tgt_path, reports["tgt"]),
+                )
+                for src, tgt in itertools.zip_longest(src_lines, tgt_lines):
+                    for side, line in enumerate((src, tgt)):
+                        if line is None:
+                            continue
+                        counts[side] += 1
+                        if "\0" in line:
+                            path = (src_path, tgt_path)[side]
+                            raise InputError(
+                                f"{path}: line {counts[side]} holds a NUL byte, so it is a binary file "
+                                "or UTF-16; give a text file in UTF-8."
+                            )
+                    if counts[0] == counts[1] and src.strip() and tgt.strip():
+                        usable += 1
+                        if candidates:
+                            candidates.show(src)
+                    progress.advance()
+                for path, count in zip((src_path, tgt_path), counts, strict=True):
+                    if not count:
+                        raise InputError(f"{path} is empty; give a file with a sentence a line.")
+                if counts[0] != counts[1]:
+                    raise InputError(
+                        f"{src_path} has {counts[0]:,} lines, but {tgt_path} has {counts[1]:,}; "
+                        "line n of one must be the translation of line n of the other."
+                    )
+                lines.append(counts[0])
+        if not usable:
+            raise InputError(f"every pair of {self.files[0][0]} and {self.files[0][1]} has an empty side.")
+        return _Survey(
+            lines,
+            usable,
+            {side: report.odd_line_ends for side, report in reports.items()},
+            {side: report.replacements for side, report in reports.items()},
+        )
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """All pairs, in order."""
+        for src_path, tgt_path in self.files:
+            try:
+                yield from zip(self._open(src_path), self._open(tgt_path), strict=True)
+            except ValueError:
+                raise InputError(f"{src_path} or {tgt_path} has changed while being read.") from None
+
+    def _open(self, path: Path, report: LineReport | None = None) -> Iterator[str]:
+        with open_bytes(path) as stream:
+            yield from read_lines(stream, str(path), on_bad_utf8=self.on_bad_utf8, report=report)
+
+
+def _hash(*lines: str, seed: int = 0) -> int:
+    """8 bytes for a sentence or pair, blanks around it aside: no two sentences of a corpus collide."""
+    digest = hashlib.blake2b(digest_size=8, key=seed.to_bytes(8, "little"))
+    digest.update("\n".join(line.strip() for line in lines).encode())
+    return int.from_bytes(digest.digest(), "little")
+
+
+class _HeldOut:
+    """Random source sentences with the number of their pairs, in one pass and bounded memory.
+
+    The HELD_OUT_SOURCES sentences of the smallest hash are kept. A sentence that is not among the
+    smallest so far can never be later, so the counts are complete.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._pairs: dict[int, int] = {}
+        self._largest: list[int] = []  # a heap of the negated hashes
+
+    def show(self, src: str) -> None:
+        key = _hash(src, seed=self.seed)
+        if key in self._pairs:
+            self._pairs[key] += 1
+        elif len(self._pairs) < HELD_OUT_SOURCES:
+            heapq.heappush(self._largest, -key)
+            self._pairs[key] = 1
+        elif key < -self._largest[0]:
+            del self._pairs[-heapq.heapreplace(self._largest, -key)]
+            self._pairs[key] = 1
+
+    def chosen(self, pairs: int) -> dict[int, int]:
+        """Hash and number of pairs of the sentences held out, at most HELD_OUT_SHARE of all pairs."""
+        result: dict[int, int] = {}
+        room = int(pairs * HELD_OUT_SHARE)
+        for key in sorted(self._pairs):
+            if self._pairs[key] <= room:
+                result[key] = self._pairs[key]
+                room -= self._pairs[key]
+        if not result:  # a tiny corpus: the one with the fewest pairs
+            key = min(self._pairs, key=lambda k: (self._pairs[k], k))
+            result = {key: self._pairs[key]}
+        if sum(result.values()) == pairs:
+            raise InputError(
+                "the corpus has a single source sentence, so none can be held out for validation; "
+                "give --valid-src and --valid-tgt, or more text."
+            )
+        return result
+
+
+class _Training:
+    """The training pairs of a corpus: those whose source sentence is not held out."""
+
+    def __init__(self, corpus: _Corpus, held_out: frozenset[int], seed: int) -> None:
+        self.corpus, self.held_out, self.seed = corpus, held_out, seed
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        return (pair for pair in self.corpus.pairs() if not self._is_held_out(pair))
+
+    def held_out_pairs(self) -> Iterator[tuple[str, str]]:
+        return (pair for pair in self.corpus.pairs() if self._is_held_out(pair))
+
+    def _is_held_out(self, pair: tuple[str, str]) -> bool:
+        # Of a held-out sentence, a pair with a blank target is dropped from the training text as empty.
+        return bool(self.held_out and pair[1].strip() and _hash(pair[0], seed=self.seed) in self.held_out)
+
+
+class _Sample:
+    """Sentences of `size` random training pairs out of `total` usable ones, the same at every iteration.
+
+    Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S: in order, without holding them.
+    """
+
+    def __init__(self, source: _Training, side: str, size: int, total: int, seen: Any) -> None:
+        self.source, self.side, self.size, self.total, self.seen = source, side, size, total, seen
+
+    def __iter__(self) -> Iterator[str]:
+        dice = random.Random(self.source.seed)
+        wanted, left = min(self.size, self.total), self.total
+        for src, tgt in self.source.pairs():
+            if not src.strip() or not tgt.strip():
+                continue
+            if dice.random() * left < wanted:
+                wanted -= 1
+                if self.side != "tgt":
+                    yield src
+                if self.side != "src":
+                    yield tgt
+                self.seen()
+            left -= 1
+
+
+class _Overlap:
+    """How many validation pairs, and source sentences, are in the training text too.
+
+    Eight bytes are remembered of each validation sentence and pair, nothing of the training text.
+    """
+
+    def __init__(self) -> None:
+        self._pairs: Counter[int] = Counter()
+        self._sources: Counter[int] = Counter()
+        self._found_pairs: set[int] = set()
+        self._found_sources: set[int] = set()
+
+    def remember(self, pairs: Iterable[tuple[str, str]]) -> None:
+        for src, tgt in pairs:
+            self._pairs[_hash(src, tgt)] += 1
+            self._sources[_hash(src)] += 1
+
+    def look_up(self, pairs: Iterable[tuple[str, str]]) -> None:
+        for src, tgt in pairs:
+            key = _hash(src)
+            if key in self._sources:
+                self._found_sources.add(key)
+                both = _hash(src, tgt)
+                if both in self._pairs:
+                    self._found_pairs.add(both)
+
+    def report(self) -> dict[str, int]:
+        return {
+            "pairs_in_train": sum(self._pairs[key] for key in self._found_pairs),
+            "sources_in_train": sum(self._sources[key] for key in self._found_sources),
+        }
+
+
+# ------------------------------------------------------------------------------------------ writing
+
+
+def _batches(pairs: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    """Pairs in lists bounded by number and by characters."""
+    batch: list[tuple[str, str]] = []
+    characters = 0
+    for src, tgt in pairs:
+        batch.append((src, tgt))
+        characters += len(src) + len(tgt)
+        if len(batch) >= _BATCH_PAIRS or characters >= _BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+class _Part:
+    """The pairs of one store on their way to disk, filtered and counted."""
+
+    def __init__(
+        self,
+        path: Path,
+        src_vocab: Vocabulary,
+        tgt_vocab: Vocabulary,
+        largest: int,
+        *,
+        with_text: bool = False,
+        max_tokens: int | None = None,
+        max_ratio: float | None = None,
+    ) -> None:
+        self.path, self.src_vocab, self.tgt_vocab = path, src_vocab, tgt_vocab
+        self.max_tokens, self.max_ratio, self.with_text = max_tokens, max_ratio, with_text
+        self.kept = 0
+        self.dropped = {"empty": 0, "too_long": 0, "odd_ratio": 0}
+        self.longest = 0
+        self.characters = {"src": 0, "tgt": 0}
+        self.src_counts = np.zeros(len(src_vocab), np.int64)
+        self.tgt_counts = np.zeros(len(tgt_vocab), np.int64)
+        dtype = "U16" if largest <= 1 << 16 else "I32"
+        self._ids = {side: _Ragged(path, f"{side}_ids", f"{side}_offsets", dtype) for side in ("src", "tgt")}
+        self._texts = (
+            {side: _Ragged(path, f"{side}_text", f"{side}_text_offsets", "U8") for side in ("src", "tgt")}
+            if with_text
+            else {}
+        )
+
+    def add(self, batch: list[tuple[str, str]], threads: int) -> list[tuple[str, str]]:
+        """Encode, filter and write; returns the pairs that were kept."""
+        src_ids = self.src_vocab.encode_batch([src for src, _ in batch], threads)
+        tgt_ids = self.tgt_vocab.encode_batch([tgt for _, tgt in batch], threads)
+        kept = []
+        for i, (src, tgt) in enumerate(zip(src_ids, tgt_ids, strict=True)):
+            reason = self._reason_to_drop(len(src), len(tgt))
+            if reason:
+                self.dropped[reason] += 1
+            else:
+                kept.append(i)
+        pairs = [batch[i] for i in kept]
+        for side, ids, counts, text in (
+            ("src", src_ids, self.src_counts, [p[0] for p in pairs]),
+            ("tgt", tgt_ids, self.tgt_counts, [p[1] for p in pairs]),
+        ):
+            rows = [ids[i] for i in kept]
+            flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
+            counts += np.bincount(flat, minlength=len(counts))
+            self._ids[side].add(flat, [len(row) for row in rows])
+            self.longest = max(self.longest, max(map(len, rows), default=0))
+            self.characters[side] += sum(map(len, text))
+            if self.with_text:
+                raw = [line.encode() for line in text]
+                self._texts[side].add(np.frombuffer(b"".join(raw), np.uint8), [len(r) for r in raw])
+        self.kept += len(kept)
+        return pairs
+
+    def _reason_to_drop(self, src: int, tgt: int) -> str | None:
+        shorter, longer = sorted((src, tgt))
+        if not shorter:
+            return "empty"
+        if self.max_tokens is not None and longer > self.max_tokens:
+            return "too_long"
+        if self.max_ratio is not None and longer > max(RATIO_FREE_TOKENS, self.max_ratio * shorter):
+            return "odd_ratio"
+        return None
+
+    def finish(self) -> dict[str, Any]:
+        """Assemble the store; its size and hash."""
+        columns = [*self._ids.values(), *self._texts.values()]
+        parts = [part for column in columns for part in column.parts()]
+        metadata = {"format": STORE_FORMAT, "revision": REVISION, "pairs": self.kept}
+        return _assemble(self.path, parts, metadata)
+
+    def report(self) -> dict[str, Any]:
+        tokens = {side: int(self._ids[side].size) for side in ("src", "tgt")}
+        return {
+            "kept": self.kept,
+            "dropped": {r: n for r, n in self.dropped.items() if r == "empty" or self.max_tokens is not None},
+            "tokens": tokens,
+            "characters": self.characters,
+            "characters_a_token": {s: round(self.characters[s] / tokens[s], 3) for s in tokens},
+            "longest": self.longest,
+        }
+
+
+_NUMPY = {"U8": np.uint8, "U16": np.uint16, "I32": np.int32, "I64": np.int64}
+
+
+class _Ragged:
+    """Rows of unequal length on disk: all their values, and where each row begins."""
+
+    def __init__(self, store: Path, values: str, offsets: str, dtype: str) -> None:
+        self._dtype = dtype
+        self._values, self._offsets = store.with_suffix(f".{values}"), store.with_suffix(f".{offsets}")
+        self.size = self._rows = 0
+        self._values.write_bytes(b"")
+        self._offsets.write_bytes(np.zeros(1, np.int64).tobytes())
+
+    def add(self, values: np.ndarray[Any, Any], lengths: list[int]) -> None:
+        ends = self.size + np.cumsum(np.array(lengths, np.int64))
+        with self._values.open("ab") as file:
+            file.write(values.astype(_NUMPY[self._dtype]).tobytes())
+        with self._offsets.open("ab") as file:
+            file.write(ends.tobytes())
+        self.size += len(values)
+        self._rows += len(lengths)
+
+    def parts(self) -> list[tuple[str, str, int, Path]]:
+        """Name, dtype, number of elements and file of both tensors."""
+        return [
+            (self._offsets.suffix[1:], "I64", self._rows + 1, self._offsets),
+            (self._values.suffix[1:], self._dtype, self.size, self._values),
+        ]
+
+
+def _assemble(
+    path: Path, parts: list[tuple[str, str, int, Path]], metadata: dict[str, Any]
+) -> dict[str, Any]:
+    """A safetensors file out of one file a tensor, which are deleted; its size and hash.
+
+    The format (https://github.com/huggingface/safetensors#format) is 8 bytes of header length, a JSON
+    header padded with spaces, the data. safetensors itself writes only what is in memory.
+    """
+    # Wide types first, so that every tensor begins at a multiple of its element size.
+    parts = sorted(parts, key=lambda p: (-np.dtype(_NUMPY[p[1]]).itemsize, p[0]))
+    header: dict[str, Any] = {"__metadata__": {"vtrans": json.dumps(metadata, sort_keys=True)}}
+    at = 0
+    for name, dtype, elements, _ in parts:
+        end = at + elements * np.dtype(_NUMPY[dtype]).itemsize
+        header[name] = {"dtype": dtype, "shape": [elements], "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    digest = hashlib.sha256()
+    with path.open("wb") as out:
+
+        def write(block: bytes, out: BinaryIO = out) -> None:
+            digest.update(block)
+            out.write(block)
+
+        write(len(text).to_bytes(8, "little"))
+        write(text)
+        for _, _, _, file in parts:
+            with file.open("rb") as stream:
+                while block := stream.read(1 << 20):
+                    write(block)
+            file.unlink()
+        out.flush()
+        os.fsync(out.fileno())
+    return {"bytes": 8 + len(text) + at, "sha256": digest.hexdigest()}
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _file_sha256(path: Path) -> str | None:
+    """The hash of a file, or None if it can't be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+# ---------------------------------------------------------------------------------------- reporting
+
+
+def _dropped_words(dropped: dict[str, int], options: dict[str, Any]) -> str:
+    words = {
+        "empty": "with an empty side",
+        "too_long": f"longer than {options['max_tokens']} tokens",
+        "odd_ratio": f"with a length ratio above {options['max_ratio']:g}",
+    }
+    return ", ".join(f"{n:,} {words[reason]}" for reason, n in dropped.items())
+
+
+def _show(report: dict[str, Any], out: Path, console: Console) -> None:
+    """The report for people."""
+    train, valid, options = report["train"], report["valid"], report["options"]
+    for part, facts in (("training", train), ("validation", valid)):
+        console.info(
+            f"{part}: {facts['kept']:,} of {facts['read']:,} pairs kept; "
+            f"dropped {_dropped_words(facts['dropped'], options)}."
+        )
+    console.info(f"data folder: {out}")
