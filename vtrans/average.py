@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from vtrans.checkpoint import open_tensors, write_tensors
-from vtrans.errors import InputError
+from vtrans.checkpoint import RunFolder, open_tensors, read_progress, write_tensors
+from vtrans.errors import FileError, InputError
 
 
 def average(files: Sequence[Path], out: Path) -> list[int]:
@@ -58,7 +58,12 @@ def _steps(header: dict[str, object]) -> list[int]:
 
 
 def _check_same(
-    a: Path, names: list[str], header: dict[str, object], b: Path, other: list[str], other_header: dict[str, object]
+    a: Path,
+    names: list[str],
+    header: dict[str, object],
+    b: Path,
+    other: list[str],
+    other_header: dict[str, object],
 ) -> None:
     if set(names) != set(other):
         odd = sorted(set(names) ^ set(other))[0]
@@ -72,3 +77,19 @@ def _check_same(
                 f"model.{key} is {mine[key]} in {a}, but {theirs.get(key)} in {b}; "
                 "only checkpoints of one run can be averaged."
             )
+
+
+def checkpoints_of(run: RunFolder, count: int, by: str) -> list[Path]:
+    """The `count` newest (`by` "last") or best (`by` "best") checkpoints of a run, or as many as there are."""
+    steps = [step for step in run.steps() if step > 0]
+    if not steps:
+        raise FileError(f"{run.path} holds no trained checkpoint; run `vtrans train --out {run.path}` first.")
+    if by == "best":
+        states = run.state_steps()
+        ranked = [step for _, step in read_progress(run.state_file(states[-1]))["best"]] if states else []
+        chosen = [step for step in ranked if step in steps][:count]
+        if not chosen:
+            raise FileError(f"{run.path} has not been validated yet, so no checkpoint is best; use --last.")
+    else:
+        chosen = steps[-count:]
+    return [run.step_file(step) for step in chosen]

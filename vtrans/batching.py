@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -59,7 +60,8 @@ class Batch:
             (x.pin_memory() if pin else x).to(device, non_blocking=pin)
             for x in (self.src_BS, self.keep_BS, self.tgt_in_BT, self.real_N, self.targets_N)
         )
-        return Batch(*moved, self.src_tokens)
+        src_BS, keep_BS, tgt_in_BT, real_N, targets_N = moved
+        return Batch(src_BS, keep_BS, tgt_in_BT, real_N, targets_N, self.src_tokens)
 
 
 def derived_seed(*parts: int | str) -> int:
@@ -97,7 +99,7 @@ def plan_epoch(src_lengths: Tensor, tgt_lengths: Tensor, budget: int, seed: int,
             cuts.append(i)
             start, widest = i, length
     cuts.append(len(longer))
-    plan = [order[a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    plan = [order[a:b] for a, b in pairwise(cuts)]
     plan = [plan[i] for i in torch.randperm(len(plan), generator=generator).tolist()]
     if epoch == 1:
         areas = [len(p) * (int(src_lengths[p].max()) + int(tgt_lengths[p].max()) + 2) for p in plan]

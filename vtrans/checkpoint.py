@@ -177,7 +177,8 @@ def open_tensors(path: str | Path, kind: str) -> Iterator[tuple[Any, dict[str, A
     except (SafetensorError, OSError) as error:
         raise FileError(f"{path} is truncated or no safetensors file: {error}.") from None
     with file:
-        raw = (file.metadata() or {}).get("vtrans")
+        metadata: dict[str, str] | None = file.metadata()  # type: ignore[no-untyped-call]  # safetensors
+        raw = (metadata or {}).get("vtrans")
         try:
             header = json.loads(raw) if raw is not None else None
         except json.JSONDecodeError:

@@ -21,6 +21,7 @@ from vtrans.errors import InputError, RecipeError
 
 T = TypeVar("T", "ModelConfig", "TrainConfig", "SearchConfig")
 
+DEFAULT_RECIPE = "small"
 TIE_FORMS = ("src-tgt-softmax", "tgt-softmax", "src-tgt", "none")
 
 
@@ -87,9 +88,7 @@ class TrainConfig:
     keep_best: int = _number(5, 1, 10**6, "best checkpoints kept, beside the newest")
     best_metric: str = _choice("bleu", ("bleu", "chrf", "nll"), "what `best` and `patience` go by")
     patience: int = _number(0, 0, 10**6, "validations without a new best before training ends; 0: never")
-    valid_sentences: int = _number(
-        0, 0, 10**9, "sentences translated at a validation for BLEU and chrF; 0: all"
-    )
+    valid_sentences: int = _number(0, 0, 10**9, "sentences translated at a validation for BLEU and chrF; 0: all")
     valid_beam: int = _number(1, 1, 1000, "beam of those translations; 1 is greedy")
     samples: int = _number(3, 0, 1000, "translations shown at a validation")
     seed: int = _number(1, 0, 2**63 - 1, "of every random choice")
@@ -113,7 +112,10 @@ class SearchConfig:
     )
     max_length: int = _number(0, 0, 10**6, "cap on target tokens; 0: source tokens + 50 alone")
     max_source: int = _number(
-        1024, 1, 10**6, "source tokens translated in one piece; a longer line is cut into pieces, with a warning"
+        1024,
+        1,
+        10**6,
+        "source tokens translated in one piece; a longer line is cut into pieces, with a warning",
     )
     batch_tokens: int = _number(2048, 1, 10**8, "padded source tokens of a batch; 1: one sentence at a time")
 
@@ -157,9 +159,7 @@ def _checked(section: str, key: str, value: Any, where: str) -> Any:
         kind = "a whole number" if whole else "a number"
         right = isinstance(value, int) if whole else isinstance(value, (int, float))
         if not right or isinstance(value, bool) or not rule["low"] <= value <= rule["high"]:
-            raise RecipeError(
-                f"{where}: {name} must be {kind} from {rule['low']} to {rule['high']}, but is {value!r}."
-            )
+            raise RecipeError(f"{where}: {name} must be {kind} from {rule['low']} to {rule['high']}, but is {value!r}.")
         value = value if whole else float(value)
     return value
 
@@ -218,7 +218,7 @@ def recipe_names() -> list[str]:
     return sorted(f.name.removesuffix(".toml") for f in _shipped().iterdir() if f.name.endswith(".toml"))
 
 
-def load_recipe(name: str = "small", overrides: Iterable[str] = ()) -> Recipe:
+def load_recipe(name: str = DEFAULT_RECIPE, overrides: Iterable[str] = ()) -> Recipe:
     """The recipe of that name or file, with `section.key=value` overrides laid over it.
 
     Raises RecipeError for an unknown name, key or value, InputError for an unreadable file.

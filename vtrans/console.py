@@ -149,9 +149,7 @@ class _Lines:
         if self._said:
             seconds = time.monotonic() - self._began
             self._console.info(
-                f"{self._description}: {self._done:,.0f} {self._unit} in {duration(seconds)}".replace(
-                    "  ", " "
-                )
+                f"{self._description}: {self._done:,.0f} {self._unit} in {duration(seconds)}".replace("  ", " ")
             )
 
     def _line(self, seconds: float) -> str:
@@ -167,9 +165,7 @@ class _Lines:
 class _Bar:
     """A counter drawn by rich."""
 
-    def __init__(
-        self, console: rich.console.Console, description: str, total: float | None, unit: str
-    ) -> None:
+    def __init__(self, console: rich.console.Console, description: str, total: float | None, unit: str) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         if total is None:
@@ -202,9 +198,7 @@ class _Bar:
 
     def _draw(self) -> None:
         self._drawn = time.monotonic()
-        self.renderable.update(
-            self._task, completed=self._done, count=_count(self._done, self._total, self._unit)
-        )
+        self.renderable.update(self._task, completed=self._done, count=_count(self._done, self._total, self._unit))
 
 
 class _Panel:
@@ -238,9 +232,7 @@ class _Panel:
             Text(left),
         )
         figures = Table.grid(padding=(0, 3))
-        figures.add_row(
-            *(Text.assemble((name, "dim"), " ", (value, "bold")) for name, value in self._fields.items())
-        )
+        figures.add_row(*(Text.assemble((name, "dim"), " ", (value, "bold")) for name, value in self._fields.items()))
         return Group(bar, figures)
 
 
@@ -272,16 +264,12 @@ class Console:
         """Print an error, quiet or not."""
         self._print(f"error: {text}", "bold red")
 
-    def table(
-        self, title: str, rows: Iterable[Sequence[object]], *, header: Sequence[str] | None = None
-    ) -> None:
+    def table(self, title: str, rows: Iterable[Sequence[object]], *, header: Sequence[str] | None = None) -> None:
         """Print `rows` under `title`, in columns; columns of figures are set to the right."""
         if self.quiet:
             return
         self._print(title, "bold")
-        for line in _columns(
-            [[_shown(str(cell)).replace("\n", " ") for cell in row] for row in rows], header
-        ):
+        for line in _columns([[_shown(str(cell)).replace("\n", " ") for cell in row] for row in rows], header):
             self._print(line, "")
 
     @contextmanager
@@ -391,9 +379,7 @@ def _columns(rows: list[list[str]], header: Sequence[str] | None) -> list[str]:
     count = max((len(row) for row in [*rows, *([header] if header else [])]), default=0)
     body = [row + [""] * (count - len(row)) for row in rows]
     figures = ("+", "-", *"0123456789")
-    right = [
-        all(cell == "" or cell.startswith(figures) for cell in column) for column in zip(*body, strict=True)
-    ]
+    right = [all(cell == "" or cell.startswith(figures) for cell in column) for column in zip(*body, strict=True)]
     everything = [*([list(header) + [""] * (count - len(header))] if header else []), *body]
     widths = [max(_width(cell) for cell in column) for column in zip(*everything, strict=True)]
     lines = []

@@ -19,9 +19,10 @@ import itertools
 import json
 import os
 import random
+import shlex
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ from vtrans.console import Console
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.text import LineReport, OnBadUtf8, open_bytes, read_lines, sync_folder, write_atomically
 from vtrans.vocab import (
+    DEFAULT_SIZE,
     NORMALIZATIONS,
     OVERLAP_DEFINITION,
     Subword,
@@ -162,12 +164,12 @@ class TokenStore:
         except FileNotFoundError:
             raise FileError(f"there is no file {path}; {_MAKE_ANEW}.") from None
         except (SafetensorError, OSError, ValueError, AttributeError) as error:
-            raise FileError(f"{path} is truncated or no safetensors file ({error}); {_MAKE_ANEW}.") from None
-        needed = {"src_ids", "tgt_ids", "src_offsets", "tgt_offsets"}
-        whole = needed <= tensors.keys() and len(tensors["src_offsets"]) == len(tensors["tgt_offsets"]) >= 1
-        if not whole or any(
-            int(tensors[f"{side}_offsets"][-1]) != len(tensors[f"{side}_ids"]) for side in ("src", "tgt")
-        ):
+            reason = str(error).rstrip(".")
+            raise FileError(f"{path} is truncated or no token store ({reason}); {_MAKE_ANEW}.") from None
+        sides = [("src_ids", "src_offsets"), ("tgt_ids", "tgt_offsets")]
+        if "src_text" in tensors:
+            sides += [("src_text", "src_text_offsets"), ("tgt_text", "tgt_text_offsets")]
+        if not all(_fits(tensors, *names) for names in sides):
             raise FileError(f"{path} does not fit together; {_MAKE_ANEW}.")
         return cls(path, tensors)
 
@@ -205,6 +207,17 @@ class TokenStore:
         offsets = self._text[f"{side}_text_offsets"]
         raw = self._text[f"{side}_text"][int(offsets[i]) : int(offsets[i + 1])]
         return raw.numpy().tobytes().decode("utf-8")
+
+
+def _fits(tensors: dict[str, Tensor], values: str, offsets: str) -> bool:
+    """Whether the offsets are there, as many as the pairs ask for, rising from 0 to the last value."""
+    if not {values, offsets, "src_offsets"} <= tensors.keys() or tensors[offsets].dim() != 1:
+        return False
+    bounds = tensors[offsets]
+    if len(bounds) != len(tensors["src_offsets"]) or not len(bounds):
+        return False
+    ends_match = int(bounds[0]) == 0 and int(bounds[-1]) == tensors[values].numel()
+    return ends_match and not bool((torch.diff(bounds) < 0).any())
 
 
 _MAKE_ANEW = "make the data folder anew with `vtrans prepare-bpe --force`"
@@ -263,8 +276,15 @@ def _read_report(folder: Path) -> dict[str, Any] | None:
         report = json.loads((folder / _REPORT_FILE).read_bytes())
     except (OSError, ValueError):
         return None
-    sound = isinstance(report, dict) and report.get("format") == FORMAT and report.get("revision") == REVISION
-    return report if sound and isinstance(report.get("files"), dict) else None
+    if not isinstance(report, dict) or (report.get("format"), report.get("revision")) != (FORMAT, REVISION):
+        return None
+    files = report.get("files")
+    if not isinstance(files, dict) or not isinstance(report.get("options"), dict) or "inputs" not in report:
+        return None
+    named = {_TRAIN_FILE, _VALID_FILE} <= files.keys() <= set(_OUR_FILES)
+    vocabularies = _JOINT_FILE in files or {_SRC_FILE, _TGT_FILE} <= files.keys()
+    facts = all(isinstance(f, dict) and {"bytes", "sha256"} <= f.keys() for f in files.values())
+    return report if named and vocabularies and facts else None
 
 
 # ---------------------------------------------------------------------------------------- preparing
@@ -288,6 +308,9 @@ def prepare(options: PrepareOptions, console: Console) -> dict[str, Any]:
     try:
         with _staging(out) as staging:
             report = _Preparation(options, train, valid, staging, console).run(inputs)
+            for corpus in (train, valid):
+                if corpus:
+                    corpus.check_unchanged()
             _put_in_place(staging, out, report)
     except OSError as error:
         raise VtransError(f"{out} can't be written: {error.strerror or error}.") from error
@@ -295,9 +318,7 @@ def prepare(options: PrepareOptions, console: Console) -> dict[str, Any]:
     return report
 
 
-def _standing(
-    out: Path, inputs: dict[str, Any], options: PrepareOptions, console: Console
-) -> dict[str, Any] | None:
+def _standing(out: Path, inputs: dict[str, Any], options: PrepareOptions, console: Console) -> dict[str, Any] | None:
     """The report of a folder that is up to date; None if it is to be made; FileError if it must not."""
     if not out.exists():
         return None
@@ -351,7 +372,10 @@ def _staging(out: Path) -> Iterator[Path]:
     try:
         if staging.exists():
             shutil.rmtree(staging)
-        staging.mkdir(parents=True)
+        try:
+            staging.mkdir(parents=True)
+        except OSError as error:
+            raise FileError(f"the folder {out} can't be made: {error.strerror}; name another with --out.") from None
         yield staging
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -407,6 +431,9 @@ class _Preparation:
         vocabularies = self._learn(source, survey.usable - sum(held_out.values()))
         src_vocab, tgt_vocab = vocabularies[0], vocabularies[-1]
         largest = max(len(v) for v in vocabularies)
+        if options.vocab_size is None and any(len(v) != DEFAULT_SIZE for v in vocabularies):
+            sizes = " and ".join(f"{len(v):,}" for v in vocabularies)
+            console.info(f"the text allows {sizes} pieces instead of {DEFAULT_SIZE:,}.")
         seen = _Overlap()
 
         valid_part = _Part(self.staging / _VALID_FILE, src_vocab, tgt_vocab, largest, with_text=True)
@@ -418,9 +445,7 @@ class _Preparation:
                 seen.remember(kept)
                 progress.advance(len(batch))
         if not valid_part.kept:
-            raise InputError(
-                "every validation pair has an empty side; give other --valid-src and --valid-tgt."
-            )
+            raise InputError("every validation pair has an empty side; give other --valid-src and --valid-tgt.")
 
         train_part = _Part(
             self.staging / _TRAIN_FILE, src_vocab, tgt_vocab, largest,
@@ -480,7 +505,8 @@ class _Preparation:
         result = []
         for side in sides:
             name = {"src": "the source side", "tgt": "the target side"}.get(side, "the training text")
-            with self.console.progress(f"learning the vocabulary of {name}", None, "sentences") as progress:
+            drawn = min(options.sample, pairs)
+            with self.console.progress(f"learning the vocabulary of {name}", drawn, "pairs") as progress:
                 result.append(
                     learn(
                         _Sample(source, side, options.sample, pairs, progress.advance),
@@ -521,6 +547,17 @@ class _Corpus:
                 raise InputError(f"{path} is a pipe or device; prepare-bpe reads its files several times.")
             with open_bytes(path):
                 pass
+        self._before = self._stats()
+
+    def _stats(self) -> list[tuple[int, int]]:
+        """What a change to a file would change: size and time of each."""
+        stats = [path.stat() for path in itertools.chain.from_iterable(self.files)]
+        return [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+
+    def check_unchanged(self) -> None:
+        """InputError if a file was written to since the start: the passes would not agree."""
+        if self._stats() != self._before:
+            raise InputError("an input file has changed while being read; run the command again.")
 
     def hashed(self, console: Console) -> list[dict[str, Any]]:
         """Name, size and hash of every file, pair by pair."""
@@ -589,7 +626,9 @@ class _Corpus:
             try:
                 yield from zip(self._open(src_path), self._open(tgt_path), strict=True)
             except ValueError:
-                raise InputError(f"{src_path} or {tgt_path} has changed while being read.") from None
+                raise InputError(
+                    f"{src_path} or {tgt_path} has changed while being read; run the command again."
+                ) from None
 
     def _open(self, path: Path, report: LineReport | None = None) -> Iterator[str]:
         with open_bytes(path) as stream:
@@ -668,7 +707,7 @@ class _Sample:
     Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S: in order, without holding them.
     """
 
-    def __init__(self, source: _Training, side: str, size: int, total: int, seen: Any) -> None:
+    def __init__(self, source: _Training, side: str, size: int, total: int, seen: Callable[[], None]) -> None:
         self.source, self.side, self.size, self.total, self.seen = source, side, size, total, seen
 
     def __iter__(self) -> Iterator[str]:
@@ -854,9 +893,7 @@ class _Ragged:
         ]
 
 
-def _assemble(
-    path: Path, parts: list[tuple[str, str, int, Path]], metadata: dict[str, Any]
-) -> dict[str, Any]:
+def _assemble(path: Path, parts: list[tuple[str, str, int, Path]], metadata: dict[str, Any]) -> dict[str, Any]:
     """A safetensors file out of one file a tensor, which are deleted; its size and hash.
 
     The format (https://github.com/huggingface/safetensors#format) is 8 bytes of header length, a JSON
@@ -918,10 +955,53 @@ def _dropped_words(dropped: dict[str, int], options: dict[str, Any]) -> str:
 
 def _show(report: dict[str, Any], out: Path, console: Console) -> None:
     """The report for people."""
-    train, valid, options = report["train"], report["valid"], report["options"]
+    train, valid, vocabulary, options = (report[k] for k in ("train", "valid", "vocabulary", "options"))
     for part, facts in (("training", train), ("validation", valid)):
-        console.info(
-            f"{part}: {facts['kept']:,} of {facts['read']:,} pairs kept; "
-            f"dropped {_dropped_words(facts['dropped'], options)}."
+        dropped = _dropped_words(facts["dropped"], options)
+        console.info(f"{part}: {facts['kept']:,} of {facts['read']:,} pairs kept; dropped {dropped}.")
+    for part, facts in report["characters"].items():
+        for side in ("src", "tgt"):
+            if n := facts["odd_line_ends"][side]:
+                console.warn(f"{part} {side}: {n:,} characters that other tools take for line ends are now spaces.")
+            if n := facts["replacements"][side]:
+                console.warn(f"{part} {side}: {n:,} U+FFFD stand for bytes that are not UTF-8.")
+    if valid["longest"] > options["max_tokens"]:
+        console.warn(
+            f"the longest validation sentence has {valid['longest']:,} tokens, "
+            f"above the {options['max_tokens']:,} of --max-tokens; validation pairs are all kept."
         )
-    console.info(f"data folder: {out}")
+    if valid["sources_in_train"]:
+        console.warn(
+            f"of {valid['kept']:,} validation pairs {valid['pairs_in_train']:,} are in the training text, "
+            f"and the source sentences of {valid['sources_in_train']:,}: scores on them say less."
+        )
+    kind = "one joint vocabulary" if vocabulary["joint"] else "two vocabularies"
+    sizes = sorted({vocabulary["src_pieces"], vocabulary["tgt_pieces"]})
+    console.info(
+        f"{kind} of {' and '.join(f'{n:,}' for n in sizes)} pieces ({options['subword']}, "
+        f"normalization {vocabulary['normalization']}, character coverage {options['character_coverage']})."
+    )
+    console.table(
+        "training tokens",
+        [
+            (
+                side,
+                f"{train['tokens'][key]:,}",
+                f"{train['characters'][key]:,}",
+                f"{train['characters_a_token'][key]:.2f}",
+            )
+            for side, key in (("source", "src"), ("target", "tgt"))
+        ],
+        header=("side", "tokens", "characters", "characters a token"),
+    )
+    console.table(
+        "vocabulary overlap",
+        [
+            (row["threshold"], f"{row['both']:,}", f"{row['either']:,}", f"{row['share']:.0%}",
+             f"{row['token_share']:.0%}")
+            for row in report["overlap"]["rows"]
+        ],
+        header=("N", "both", "either", "overlap", "tokens"),
+    )  # fmt: skip
+    console.info(f"({report['overlap']['definition']}.)")
+    console.info(f"the data folder is {out}; next: vtrans train --data {shlex.quote(str(out))}")

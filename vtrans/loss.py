@@ -5,6 +5,7 @@ Legend: N target positions, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -19,8 +20,8 @@ def smoothed_loss(logits_NV: Tensor, targets_N: Tensor, smoothing: float, pad_id
     the V - 1 subwords that can be predicted, the target included, padding excluded; `pad_id`'s
     logits are -inf. Divide by N for a mean a token.
     """
-    loss, nll = cast(tuple[Tensor, Tensor], _SmoothedLoss.apply(logits_NV, targets_N, smoothing, pad_id))
-    return loss, nll
+    apply = cast(Callable[..., tuple[Tensor, Tensor]], _SmoothedLoss.apply)
+    return apply(logits_NV, targets_N, smoothing, pad_id)
 
 
 class _SmoothedLoss(torch.autograd.Function):
@@ -28,9 +29,7 @@ class _SmoothedLoss(torch.autograd.Function):
     F.cross_entropy with log-softmax and its backward holds three such buffers."""
 
     @staticmethod
-    def forward(
-        ctx: Any, logits_NV: Tensor, targets_N: Tensor, smoothing: float, pad_id: int
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, logits_NV: Tensor, targets_N: Tensor, smoothing: float, pad_id: int) -> tuple[Tensor, Tensor]:
         logits_NV = logits_NV.float() if logits_NV.dtype in (torch.bfloat16, torch.float16) else logits_NV
         lse_N = logits_NV.logsumexp(1)
         nll_N = lse_N - logits_NV.gather(1, targets_N[:, None])[:, 0]
@@ -52,5 +51,3 @@ class _SmoothedLoss(torch.autograd.Function):
         grad_NV[:, ctx.pad_id] = 0
         grad_NV.scatter_add_(1, targets_N[:, None], lse_N.new_full((len(targets_N), 1), ctx.smoothing - 1))
         return grad_NV.mul_(grad_loss), None, None, None
-
-

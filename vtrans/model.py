@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -32,9 +33,7 @@ class Transformer(nn.Module):
     Raises InputError for a `tie` that the vocabularies do not allow.
     """
 
-    def __init__(
-        self, config: ModelConfig, src_vocab: int, tgt_vocab: int, *, joint: bool, pad_id: int
-    ) -> None:
+    def __init__(self, config: ModelConfig, src_vocab: int, tgt_vocab: int, *, joint: bool, pad_id: int) -> None:
         super().__init__()
         check_tie(config.tie, joint)
         self.config, self.pad_id = config, pad_id
@@ -99,7 +98,10 @@ class Transformer(nn.Module):
 
     def step(self, state: DecodingState, tokens_BK: Tensor) -> Tensor:
         """Feeds each row its newest subword [B, K] and returns log-probabilities [B, K, V] of the next."""
-        x_BKD = self.tgt_embedding(tokens_BK) + self.tgt_positions(max(state.ages) + 1)[state.age_B][:, None]
+        x_BKD = (
+            self.tgt_embedding(tokens_BK.to(self.device))
+            + self.tgt_positions(max(state.ages) + 1)[state.age_B][:, None]
+        )
         logits_BKV = self.logits(self.decoder.step(x_BKD, state))
         state.age_B, state.ages = state.age_B + 1, [age + 1 for age in state.ages]
         if logits_BKV.dtype in (torch.bfloat16, torch.float16):
@@ -247,14 +249,18 @@ class Decoder(nn.Module):
         out: Tensor = self.final_norm(x_BTD)
         return out
 
+    @property
+    def _layers(self) -> list[DecoderLayer]:
+        return cast(list[DecoderLayer], list(self.layers))
+
     def memory_cache(self, memory_BSD: Tensor) -> list[KeyValue]:
         """Each layer's keys and values [B, H, S, d] of the memory, made once a sentence."""
-        return [layer.cross_attention.keys_values(memory_BSD) for layer in self.layers]
+        return [layer.cross_attention.keys_values(memory_BSD) for layer in self._layers]
 
     def step(self, x_BKD: Tensor, state: DecodingState) -> Tensor:
         """The output [B, K, D] for each row's newest subword; its keys and values join the caches."""
         state.make_room(len(self.layers))
-        for layer, own, memory in zip(self.layers, state.own, state.memory, strict=True):
+        for layer, own, memory in zip(self._layers, state.own, state.memory, strict=True):
             x_BKD = layer.step(x_BKD, own, memory, state)
         out: Tensor = self.final_norm(x_BKD)
         return out
@@ -295,9 +301,7 @@ class Residual(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-        if self.pre:
-            return x + self.dropout(f(self.norm(x)))
-        out: Tensor = self.norm(x + self.dropout(f(x)))
+        out: Tensor = x + self.dropout(f(self.norm(x))) if self.pre else self.norm(x + self.dropout(f(x)))
         return out
 
 
@@ -384,7 +388,8 @@ class CrossAttention(nn.Module):
 
 def split_heads(x_BTD: Tensor, heads: int) -> Tensor:
     """[B, T, D] to [B, H, T, d]."""
-    return x_BTD.unflatten(-1, (heads, -1)).transpose(1, 2)
+    B, T, D = x_BTD.shape
+    return x_BTD.view(B, T, heads, D // heads).transpose(1, 2)
 
 
 def merge_heads(x_BHTd: Tensor) -> Tensor:
@@ -477,9 +482,9 @@ class DecodingState:
 
 def reordered(cache_BKHTd: Tensor, rows: Tensor, filled: int) -> Tensor:
     """A cache of the same room whose flattened rows are `rows` of the old one, copied as far as filled."""
-    B, K, H, T, d = cache_BKHTd.shape
+    _, K, H, T, d = cache_BKHTd.shape
     fresh = cache_BKHTd.new_zeros(rows.shape[0] // K, K, H, T, d)
-    fresh[:, :, :, :filled] = cache_BKHTd[:, :, :, :filled].flatten(0, 1)[rows].unflatten(0, (-1, K))
+    fresh[:, :, :, :filled] = cache_BKHTd[:, :, :, :filled].flatten(0, 1)[rows].view(-1, K, H, filled, d)
     return fresh
 
 

@@ -16,10 +16,10 @@ def learning_rate(step: int, config: TrainConfig, d_model: int) -> float:
     With `learning_rate` set it is the peak, at step `warmup`. Otherwise it is the formula of
     section 5.3, scale * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5).
     """
-    shape = min(step**-0.5, step * config.warmup**-1.5)
+    shape: float = min(step**-0.5, step * config.warmup**-1.5)
     if config.learning_rate > 0:
-        return config.learning_rate * config.warmup**0.5 * shape
-    return float(config.scale * d_model**-0.5 * shape)
+        return config.learning_rate * float(config.warmup**0.5) * shape
+    return config.scale * float(d_model**-0.5) * shape
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainConfig) -> torch.optim.Optimizer:

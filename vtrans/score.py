@@ -156,8 +156,7 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
     made: list[Metric] = [BLEU(force=True), CHRF()]
     bleu, chrf = (metric.corpus_score(list(hypotheses), [list(references)]) for metric in made)
     signature = " ".join(
-        f"{result.name}|{metric.get_signature().format()}"
-        for result, metric in zip((bleu, chrf), made, strict=True)
+        f"{result.name}|{metric.get_signature().format()}" for result, metric in zip((bleu, chrf), made, strict=True)
     )
     return {"bleu": float(bleu.score), "chrf": float(chrf.score), "signature": signature}
 
@@ -185,9 +184,7 @@ def data_warnings(
     if blank := len(hypotheses) - len(written):
         expected = sum(1 for line in references[0] if not line.strip())
         if blank > expected:
-            found.append(
-                f"{blank} of {len(hypotheses)} hypothesis lines are blank ({expected} of the references)."
-            )
+            found.append(f"{blank} of {len(hypotheses)} hypothesis lines are blank ({expected} of the references).")
     for name, lines in [("hypothesis", written), *(("reference", lines) for lines in references)]:
         # sacrebleu's own test is 100 lines; a small file can be as wrong.
         dots = sum(line.endswith(" .") for line in lines)
@@ -271,9 +268,7 @@ def _check(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], hyp_name: str, ref_names: Sequence[str]
 ) -> None:
     names = [
-        ref_names[i]
-        if i < len(ref_names)
-        else ("the reference" if len(references) == 1 else f"reference {i + 1}")
+        ref_names[i] if i < len(ref_names) else ("the reference" if len(references) == 1 else f"reference {i + 1}")
         for i in range(len(references))
     ]
     _check_counts(hypotheses, references, hyp_name, names)

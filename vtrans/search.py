@@ -287,17 +287,13 @@ _SUM, _LOGPROB, _PARENT, _TOKEN = range(4)
 class _Beam:
     """The rows of a beam search. The live beam stays on the device; one table a step comes to the host."""
 
-    def __init__(
-        self, limits: Sequence[int], config: SearchConfig, nbest: int, bos_id: int, eos_id: int
-    ) -> None:
+    def __init__(self, limits: Sequence[int], config: SearchConfig, nbest: int, bos_id: int, eos_id: int) -> None:
         self.limits, self.config, self.nbest = limits, config, nbest
         self.bos_id, self.eos_id = bos_id, eos_id
         self.width = config.beam
         self.searches: list[_Search] = []
         self.tokens_BK = torch.empty(0, self.width, dtype=torch.int64)
-        self.live_BK = torch.empty(
-            0, self.width, dtype=torch.float64
-        )  # summed log-probabilities; -inf: no row
+        self.live_BK = torch.empty(0, self.width, dtype=torch.float64)  # summed log-probabilities; -inf: no row
         self.parents_BK = torch.empty(0, self.width, dtype=torch.int64)
         self.moved = False  # whether the step made any row go on from another one
 
@@ -551,7 +547,5 @@ def _at(probs_BKV: Tensor, places_BK: Tensor) -> Tensor:
     mass_BKV = probs_BKV.cumsum(2)
     total_BK1 = mass_BKV[:, :, -1:]
     below = torch.nextafter(total_BK1, torch.zeros_like(total_BK1))  # a place never rounds up to the total
-    tokens_BK1 = torch.searchsorted(
-        mass_BKV, torch.minimum(places_BK.unsqueeze(2) * total_BK1, below), right=True
-    )
+    tokens_BK1 = torch.searchsorted(mass_BKV, torch.minimum(places_BK.unsqueeze(2) * total_BK1, below), right=True)
     return tokens_BK1.squeeze(2).clamp(max=probs_BKV.shape[2] - 1)

@@ -179,8 +179,9 @@ def write_line(stream: BinaryIO, text: str) -> None:
 def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """A file written aside, flushed to disk and renamed over `path` when the block ends.
 
-    If the block raises, `path` is as it was and nothing else stays. A link is followed; a device or
-    a pipe is written directly, since it can't be renamed over. Raises FileError if it can't be opened.
+    If the block raises, `path` is as it was and nothing else stays. A link is followed, permissions are
+    kept; a device or a pipe is written directly, since it can't be renamed over. Raises FileError if
+    the file can't be opened.
     """
     target = Path(os.path.realpath(path))
     try:
@@ -190,6 +191,8 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
         else:
             aside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
             handle = aside.open("wb")
+            if target.exists():
+                aside.chmod(stat.S_IMODE(target.stat().st_mode))
     except OSError as error:
         raise FileError(f"{path} can't be written: {_reason(error)}.") from None
     if special:

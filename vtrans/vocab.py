@@ -30,9 +30,10 @@ DEFAULT_SIZE = 8000
 
 OVERLAP_THRESHOLDS = (1, 5, 20)
 OVERLAP_DEFINITION = (
-    "subword types seen at least N times in the source and at least N times in the target of the training "
-    "pairs, over types seen at least N times in either; tokens: the share of both sides' running tokens "
-    "whose type is in the first set. Special symbols and single-byte pieces are left out"
+    "both: subword types seen at least N times on the source side and at least N times on the target side "
+    "of the training pairs; either: types seen at least N times on one side or the other; overlap: both over "
+    "either; tokens: share of the running tokens of the two sides whose type is in both; special symbols "
+    "and single-byte pieces are left out of all four"
 )
 
 
@@ -52,9 +53,7 @@ class Vocabulary:
             self._model.LoadFromSerializedProto(self.proto)
             self.normalization = _normalization(self.proto)
         except (RuntimeError, ValueError, IndexError):
-            raise FileError(
-                f"{name} is no SentencePiece model; make one with `vtrans prepare-bpe`."
-            ) from None
+            raise FileError(f"{name} is no SentencePiece model; make one with `vtrans prepare-bpe`.") from None
         size = self._model.get_piece_size()
         found = tuple(self._model.id_to_piece(i) for i in range(min(4, size)))
         if found != SPECIAL_PIECES:

@@ -1,0 +1,610 @@
+"""The training loop: updates, validation, saving, exact resuming.
+
+Every random choice is a function of (seed, epoch, position) or (seed, step, rank), so a run that was
+interrupted and goes on from its state ends with the bytes of one that never stopped (same machine
+type, torch version, thread count and number of ranks).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import platform
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from vtrans.batching import Batch, collate, derived_seed, plan_epoch
+from vtrans.checkpoint import (
+    LoadedModel,
+    RunFolder,
+    load_model,
+    load_state,
+    load_weights,
+    read_progress,
+    save_model,
+    save_state,
+)
+from vtrans.config import DEFAULT_RECIPE, Recipe, load_recipe, recipe_toml
+from vtrans.console import Console, Display, duration
+from vtrans.corpus import DataFolder
+from vtrans.errors import FileError, InputError, VtransError
+from vtrans.loss import smoothed_loss
+from vtrans.model import Transformer, count_parameters, resolve_tie
+from vtrans.optim import learning_rate, make_optimizer
+from vtrans.score import corpus_scores
+from vtrans.text import write_atomically
+from vtrans.translate import Translator, pick_device
+from vtrans.vocab import PAD_ID
+
+# What may differ between a run and its resumption; all else would make it another run.
+MAY_CHANGE = {
+    "train": {
+        "max_steps",
+        "patience",
+        "best_metric",
+        "log_every",
+        "checkpoint_every",
+        "keep_last",
+        "keep_best",
+        "valid_sentences",
+        "valid_beam",
+        "samples",
+    },
+    "search": {f.name for f in dataclasses.fields(Recipe().search)},
+}
+NON_FINITE_LIMIT = 10  # updates in a row without a finite gradient, after which the run stops
+
+
+@dataclass
+class Progress:
+    """All that resuming needs beside the weights and the optimizer's tensors."""
+
+    data: str  # digest of the data folder
+    step: int = 0  # updates done
+    epoch: int = 1
+    position: int = 0  # batches of this epoch done
+    best: list[tuple[float, int]] = field(default_factory=list)  # (quality, step), best first
+    since_best: int = 0  # validations without a new best
+    stopped_early: bool = False
+    skipped: int = 0  # updates skipped for a gradient that was not finite
+    metrics_bytes: int = 0  # length of metrics.jsonl
+    window: dict[str, float] = field(default_factory=dict)  # sums since the last line of metrics.jsonl
+    environment: dict[str, Any] = field(default_factory=dict)
+
+
+class Ranks:
+    """The processes of one training under torchrun, or the only one."""
+
+    def __init__(self) -> None:
+        self.world = int(os.environ.get("WORLD_SIZE", "1"))
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.local = int(os.environ.get("LOCAL_RANK", "0"))
+
+    @contextmanager
+    def joined(self, device: torch.device) -> Iterator[None]:
+        if self.world == 1:
+            yield
+            return
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+
+    def summed(self, values: Sequence[float], device: torch.device) -> list[float]:
+        """The sums over all ranks of a few numbers."""
+        if self.world == 1:
+            return list(values)
+        wide = torch.float32 if device.type == "mps" else torch.float64
+        tensor = torch.tensor(values, dtype=wide, device=device)
+        dist.all_reduce(tensor)
+        return tensor.tolist()
+
+    def wait(self) -> None:
+        if self.world > 1:
+            dist.barrier()
+
+
+def train(
+    data: DataFolder,
+    run: RunFolder,
+    console: Console,
+    *,
+    recipe_name: str | None = None,
+    overrides: Sequence[str] = (),
+    fresh: bool = False,
+    device: str | None = None,
+) -> Progress:
+    """Trains a model on a data folder, or goes on with the run that `run` holds.
+
+    Raises InputError where the run is of other data or another recipe, VtransError when the run was
+    told to stop or can't go on; its state is saved first.
+    """
+    ranks = Ranks()
+    if ranks.world > 1 and device is None and torch.cuda.is_available():
+        device = f"cuda:{ranks.local}"
+    where = pick_device(device)
+    if ranks.rank > 0:
+        console = Console(quiet=True)
+    with ranks.joined(where):
+        return _Training(data, run, console, ranks, where, recipe_name, overrides, fresh).run_to_end()
+
+
+class _Training:
+    def __init__(
+        self,
+        data: DataFolder,
+        run: RunFolder,
+        console: Console,
+        ranks: Ranks,
+        device: torch.device,
+        recipe_name: str | None,
+        overrides: Sequence[str],
+        fresh: bool,
+    ) -> None:
+        self.data, self.run, self.console, self.ranks, self.device = data, run, console, ranks, device
+        resuming = run.holds_run() and not fresh
+        saved = _newest_state(run) if resuming else None
+        self.recipe = _resolve(data, run if resuming else None, recipe_name, overrides)
+        if fresh and ranks.rank == 0:
+            _clear(run)
+        torch.manual_seed(derived_seed("init", self.recipe.train.seed))
+        model = Transformer(
+            self.recipe.model,
+            len(data.src_vocab),
+            len(data.tgt_vocab),
+            joint=data.joint,
+            pad_id=PAD_ID,
+        )
+        self.model = model.to(device)
+        self.optimizer = make_optimizer(self.model.parameters(), self.recipe.train)
+        self.progress = Progress(data.digest, environment=self._environment())
+        self.resumed = saved is not None
+        if saved is not None:
+            self._restore(saved)
+        self.last_line = time.monotonic()
+        self.non_finite = 0
+        self.asked_to_stop = 0
+        self.log_step, self.log_time = self.progress.step, time.monotonic()
+        self.wrapped: torch.nn.Module = self.model
+        if ranks.world > 1:
+            self.wrapped = DistributedDataParallel(
+                self.model, device_ids=[device.index] if device.type == "cuda" else None
+            )
+
+    def run_to_end(self) -> Progress:
+        """Updates until max_steps, patience or a signal."""
+        config = self.recipe.train
+        self._introduce()
+        if self.progress.stopped_early or self.progress.step >= config.max_steps:
+            why = "patience ended it" if self.progress.stopped_early else f"train.max_steps = {config.max_steps}"
+            self.console.info(
+                f"the run in {self.run.path} is done at step {self.progress.step:,} ({why}); "
+                "--set train.max_steps=N with a larger N goes on, --fresh starts over"
+            )
+            return self.progress
+        if self.ranks.rank == 0:
+            self._begin_files()
+        self.ranks.wait()
+        with _signals(self), self.console.live("training", config.max_steps, self.progress.step) as display:
+            self._updates(display)
+        if self.ranks.rank == 0:
+            best = self.progress.best
+            shown = f"; best {config.best_metric} {abs(best[0][0]):.2f} at step {best[0][1]:,}" if best else ""
+            self.console.info(f"done at step {self.progress.step:,}{shown}; {self.run.last} is the last model")
+        return self.progress
+
+    # Before the first update.
+
+    def _environment(self) -> dict[str, Any]:
+        return {
+            "torch": torch.__version__.partition("+")[0],
+            "threads": torch.get_num_threads(),
+            "ranks": self.ranks.world,
+            "device": self.device.type,
+            "machine": platform.machine(),
+        }
+
+    def _restore(self, progress: Progress) -> None:
+        """Takes up the state of a checkpoint."""
+        if progress.data != self.data.digest:
+            raise InputError(
+                f"the run in {self.run.path} was trained on other data than {self.data.path} holds; "
+                "give its own data folder, another --out, or --fresh to start over."
+            )
+        here, there = self._environment(), progress.environment
+        if there["threads"] != here["threads"] and there["machine"] == here["machine"]:
+            torch.set_num_threads(int(there["threads"]))
+            self.console.info(f"threads: {there['threads']}, as in the run so far")
+        odd = [f"{k} {there[k]} -> {v}" for k, v in self._environment().items() if there[k] != v]
+        if odd:
+            self.console.warn(f"the run goes on, but not to equal bytes: {', '.join(odd)}")
+        load_weights(self.run.step_file(progress.step), self.model)
+        load_state(self.run.state_file(progress.step), self.optimizer, self.model)
+        progress.environment = self._environment()
+        self.progress = progress
+
+    def _begin_files(self) -> None:
+        """Makes the run folder ready: recipe.toml, metrics.jsonl cut back, a checkpoint of step 0."""
+        try:
+            self.run.states.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(f"the run folder {self.run.path} can't be made: {error.strerror}.") from None
+        write_atomically(self.run.recipe, recipe_toml(self.recipe).encode())
+        if self.resumed:
+            size = self.run.metrics.stat().st_size if self.run.metrics.exists() else 0
+            if size < self.progress.metrics_bytes:
+                self.console.warn(f"{self.run.metrics} is shorter than the run; its lost lines stay lost")
+                self.progress.metrics_bytes = size
+            with self.run.metrics.open("ab") as file:
+                file.truncate(self.progress.metrics_bytes)
+        else:
+            self.run.metrics.write_bytes(b"")
+            for tensor in self.model.parameters():
+                self.optimizer.state[tensor] = _fresh_state(tensor)
+            self._save()
+
+    def _introduce(self) -> None:
+        """Says what will be trained, on what, where."""
+        model, train, say = self.recipe.model, self.recipe.train, self.console.info
+        ranks = f", {self.ranks.world} ranks" if self.ranks.world > 1 else ""
+        threads = f" ({torch.get_num_threads()} threads)" if self.device.type == "cpu" else ""
+        say(f"device: {self.device}{threads}{ranks}")
+        say(f"data: {self.data.path}, {len(self.data.train):,} pairs, vocabulary {self._vocabulary()}")
+        say(
+            f"model: {count_parameters(self.model):,} parameters, tie {model.tie}, {model.encoder_layers}+"
+            f"{model.decoder_layers} layers, D {model.d_model}, F {model.d_ff}, H {model.heads}, "
+            f"{model.norm}-norm, dropout {model.dropout}"
+        )
+        peak = learning_rate(train.warmup, train, model.d_model)
+        say(
+            f"training: {train.max_steps:,} steps of {train.accumulate} x {train.batch_tokens:,} tokens, "
+            f"peak learning rate {peak:.2g} after {train.warmup:,} steps, label smoothing "
+            f"{train.label_smoothing}, seed {train.seed}; every value is in {self.run.recipe}"
+        )
+        if self.resumed:
+            say(f"resuming {self.run.path} after step {self.progress.step:,}, epoch {self.progress.epoch}")
+
+    def _vocabulary(self) -> str:
+        if self.data.joint:
+            return f"{len(self.data.src_vocab):,} (joint)"
+        return f"{len(self.data.src_vocab):,} and {len(self.data.tgt_vocab):,} (separate)"
+
+    # The loop.
+
+    def _updates(self, display: Display) -> None:
+        config = self.recipe.train
+        stream = self._stream()
+        self.wrapped.train()
+        while self.progress.step < config.max_steps and not self.progress.stopped_early:
+            self._update(list(islice(stream, config.accumulate)))
+            step = self.progress.step
+            if step % config.log_every == 0 or step == config.max_steps:
+                self._log(display)
+            if step % config.checkpoint_every == 0 or step == config.max_steps:
+                self._checkpoint()
+            elif self.asked_to_stop:
+                if self.ranks.rank == 0:
+                    self._save()
+                self.ranks.wait()
+            if self.asked_to_stop and step < config.max_steps:
+                name = signal.Signals(self.asked_to_stop).name
+                raise VtransError(
+                    f"stopped by {name} after step {step:,}, with the state saved; the same command goes on from there."
+                )
+
+    def _stream(self) -> Iterator[tuple[Batch, int, bool]]:
+        """This rank's batches from the run's position on, over the epochs; with each the target tokens
+        of all ranks, and whether it counts (a rank that a small batch leaves without a pair computes
+        one that does not). Moves `progress` on as it goes."""
+        store, config = self.data.train, self.recipe.train
+        while True:
+            plan = plan_epoch(
+                store.src_lengths, store.tgt_lengths, config.batch_tokens, config.seed, self.progress.epoch
+            )
+            for numbers in plan[self.progress.position :]:
+                own = numbers[self.ranks.rank :: self.ranks.world].tolist()
+                pairs = own or numbers[:1].tolist()
+                batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs])
+                self.progress.position += 1
+                yield batch, int(store.tgt_lengths[numbers].sum()) + len(numbers), bool(own)
+            self.progress.epoch, self.progress.position = self.progress.epoch + 1, 0
+
+    def _update(self, group: Sequence[tuple[Batch, int, bool]]) -> None:
+        """One update from the batches of `group`: the gradient of the mean loss a target token."""
+        config, progress, ranks = self.recipe.train, self.progress, self.ranks
+        step = progress.step + 1
+        rate = learning_rate(step, config, self.recipe.model.d_model)
+        for settings in self.optimizer.param_groups:
+            settings["lr"] = rate
+        torch.manual_seed(derived_seed("dropout", config.seed, step, ranks.rank))
+        tokens = sum(total for _, total, _ in group)
+        sums = {
+            "loss": 0.0,
+            "nll": 0.0,
+            "src_tokens": 0,
+            "tgt_tokens": 0,
+            "real": 0,
+            "padded": 0,
+            "signal": 0,
+        }
+        for number, (batch, _, counts) in enumerate(group, 1):
+            # DDP averages gradients over the ranks; times `world` they add up to those of one big batch.
+            weight = ranks.world / tokens if counts else 0.0
+            last = number == len(group)
+            with nullcontext() if last or ranks.world == 1 else self.wrapped.no_sync():  # type: ignore[operator]  # DDP
+                loss, nll = self._forward(batch)
+                (loss * weight).backward()  # type: ignore[no-untyped-call]
+            if counts:
+                sums["loss"] += loss.item()
+                sums["nll"] += nll.item()
+                sums["src_tokens"] += batch.src_tokens
+                sums["tgt_tokens"] += batch.tgt_tokens
+                sums["real"] += batch.real
+                sums["padded"] += batch.padded
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        sums["signal"] = self.asked_to_stop
+        summed = dict(zip(sums, ranks.summed(list(sums.values()), self.device), strict=True))
+        self.asked_to_stop = self.asked_to_stop or (signal.SIGTERM if summed.pop("signal") else 0)
+        if math.isfinite(summed["loss"]) and bool(norm.isfinite()):
+            if config.clip_norm > 0:
+                torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), config.clip_norm, norm)
+            self.optimizer.step()
+            self.non_finite = 0
+            for key, value in summed.items():
+                progress.window[key] = progress.window.get(key, 0) + value
+        else:
+            self._count_non_finite(step)
+        self.optimizer.zero_grad(set_to_none=True)
+        progress.step = step
+
+    def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        batch = batch.to(self.device)
+        logits_NV = self.wrapped(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, batch.real_N)
+        return smoothed_loss(logits_NV, batch.targets_N, self.recipe.train.label_smoothing, PAD_ID)
+
+    def _count_non_finite(self, step: int) -> None:
+        self.progress.skipped += 1
+        self.non_finite += 1
+        self.console.warn(f"step {step:,}: the gradient is not finite; the update is skipped")
+        if self.non_finite == NON_FINITE_LIMIT:
+            raise VtransError(
+                f"{NON_FINITE_LIMIT} updates in a row had no finite gradient; the checkpoint of step "
+                f"{max(self.run.steps(), default=0):,} is good: go on from it with a lower learning rate, a longer "
+                "warmup or train.clip_norm = 1.0, in a run folder of its own."
+            )
+
+    def _log(self, display: Display) -> None:
+        """A line of metrics.jsonl and of the log, with sums since the line before."""
+        progress, window = self.progress, self.progress.window
+        now = time.monotonic()
+        seconds, self.last_line = now - self.last_line, now
+        progress.window = {}
+        if self.ranks.rank > 0 or not window:
+            return
+        tokens = window["tgt_tokens"]
+        loss, nll = window["loss"] / tokens, window["nll"] / tokens
+        rate = learning_rate(progress.step, self.recipe.train, self.recipe.model.d_model)
+        padding = 1 - window["real"] / window["padded"]
+        self._write_metrics(
+            {
+                "kind": "train",
+                "step": progress.step,
+                "epoch": progress.epoch,
+                "loss": loss,
+                "nll": nll,
+                "lr": rate,
+                "src_tokens": int(window["src_tokens"]),
+                "tgt_tokens": int(tokens),
+                "padding": padding,
+                "seconds": seconds,
+            }
+        )
+        done = progress.step - self.log_step
+        left = (self.recipe.train.max_steps - progress.step) * (now - self.log_time) / done
+        fields = {
+            "epoch": str(progress.epoch),
+            "loss": f"{loss:.3f}",
+            "ppl": f"{math.exp(min(nll, 50)):.2f}",
+            "lr": f"{rate:.2e}",
+            "tokens/s": f"{tokens / seconds:,.0f}",
+            "padding": f"{padding:.1%}",
+        }
+        display.update(fields, progress.step)
+        line = "  ".join(f"{name} {value}" for name, value in fields.items())
+        self.console.info(f"step {progress.step:,}  {line}  left {duration(left)}")
+
+    def _write_metrics(self, record: Mapping[str, Any]) -> None:
+        with self.run.metrics.open("ab") as file:
+            file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+            self.progress.metrics_bytes = file.tell()
+
+    # Checkpoints.
+
+    def _checkpoint(self) -> None:
+        """Validates and saves, on rank 0; the others wait."""
+        progress, config = self.progress, self.recipe.train
+        if self.ranks.rank == 0:
+            record = self._validate()
+            self._write_metrics(record)
+            quality = -record["nll"] if config.best_metric == "nll" else record[config.best_metric]
+            improved = not progress.best or quality > progress.best[0][0]
+            progress.since_best = 0 if improved else progress.since_best + 1
+            ranked = sorted([*progress.best, (quality, progress.step)], key=lambda entry: (-entry[0], entry[1]))
+            progress.best = ranked[: config.keep_best]
+            if config.patience and progress.since_best >= config.patience:
+                progress.stopped_early = True
+                self.console.info(f"no better {config.best_metric} in {config.patience} validations: training ends")
+            self._save()
+        stopped = self.ranks.summed([progress.stopped_early], self.device)
+        progress.stopped_early = bool(stopped[0])
+        self.last_line = time.monotonic()  # validation is no training time
+
+    def _save(self) -> None:
+        """The model and the state of this step; at every moment an older pair or this one is whole."""
+        progress, run = self.progress, self.run
+        step = progress.step
+        training = {"step": step, "epoch": progress.epoch, "data": self.data.digest}
+        save_model(run.step_file(step), self._loaded(training))
+        save_state(run.state_file(step), self.optimizer, self.model, dataclasses.asdict(progress))
+        run.link(step, run.last)
+        best = [s for _, s in progress.best]
+        if best:
+            run.link(best[0], run.best)
+        trained = [s for s in run.steps() if 0 < s <= step]
+        run.prune([*trained[-self.recipe.train.keep_last :], *best, step], step)
+
+    def _loaded(self, training: Mapping[str, Any]) -> LoadedModel:
+        return LoadedModel(self.model, self.data.src_vocab, self.data.tgt_vocab, self.recipe.search, training)
+
+    def _validate(self) -> dict[str, Any]:
+        """Negative log-likelihood of the validation pairs, and BLEU and chrF of real translations."""
+        began = time.monotonic()
+        self.model.eval()
+        store, config = self.data.valid, self.recipe.train
+        loss, tokens = 0.0, 0
+        with torch.inference_mode():
+            budget = max(config.batch_tokens, int(torch.maximum(store.src_lengths, store.tgt_lengths).max()) + 1)
+            for numbers in plan_epoch(store.src_lengths, store.tgt_lengths, budget, 0, 1):
+                pairs = numbers.tolist()
+                batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs]).to(self.device)
+                logits_NV = self.model(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, batch.real_N)
+                loss += smoothed_loss(logits_NV, batch.targets_N, 0.0, PAD_ID)[1].item()
+                tokens += batch.tgt_tokens
+        count = min(config.valid_sentences or len(store), len(store))
+        search = dataclasses.replace(self.recipe.search, beam=config.valid_beam)
+        translator = Translator([self._loaded({"step": self.progress.step})], search)
+        sources = [store.src_text(i) for i in range(count)]
+        references = [store.tgt_text(i) for i in range(count)]
+        hypotheses = list(translator.translate(sources))
+        self.model.train()
+        scores = corpus_scores(hypotheses, references)
+        nll = loss / tokens
+        record = {
+            "kind": "valid",
+            "step": self.progress.step,
+            "nll": nll,
+            "ppl": math.exp(min(nll, 50)),
+            "bleu": scores["bleu"],
+            "chrf": scores["chrf"],
+            "signature": f"{scores['signature']}|beam:{search.beam}|sentences:{count}",
+        }
+        self.console.info(
+            f"valid at step {self.progress.step:,}: ppl {record['ppl']:.2f}  bleu {scores['bleu']:.2f}  "
+            f"chrf {scores['chrf']:.2f}  ({duration(time.monotonic() - began)}, {record['signature']})"
+        )
+        for i in range(min(config.samples, count)):
+            self.console.info(f"  src {sources[i]}\n  ref {references[i]}\n  hyp {hypotheses[i]}")
+        return record
+
+
+def _fresh_state(parameter: Tensor) -> dict[str, Tensor]:
+    """Adam's state before its first update, so that step 0 can be saved like any other."""
+    return {
+        "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+        "exp_avg": torch.zeros_like(parameter),
+        "exp_avg_sq": torch.zeros_like(parameter),
+    }
+
+
+def _newest_state(run: RunFolder) -> Progress | None:
+    """The newest state whose model file is whole; None where a run has saved none yet."""
+    for step in reversed(run.state_steps()):
+        try:
+            raw = read_progress(run.state_file(step))
+            load_model(run.step_file(step))
+        except FileError:
+            continue  # a crash came between the two files: the pair before it is whole
+        raw["best"] = [(quality, at) for quality, at in raw["best"]]
+        return Progress(**raw)
+    if run.steps():
+        raise FileError(
+            f"{run.path} holds models but no training state that fits them; "
+            "give another --out, or --fresh to start over."
+        )
+    return None
+
+
+def _resolve(data: DataFolder, run: RunFolder | None, name: str | None, overrides: Sequence[str]) -> Recipe:
+    """The recipe with nothing left open. On resume it starts from the run's own, and what differs
+    from that must be among MAY_CHANGE; InputError lists what is not."""
+    own = load_recipe(str(run.recipe)) if run is not None and run.recipe.exists() else None
+    if own is None or name is not None:
+        recipe = load_recipe(name or DEFAULT_RECIPE, overrides)
+    else:
+        assert run is not None
+        recipe = load_recipe(str(run.recipe), overrides)
+    tie = resolve_tie(recipe.model.tie, data.joint)
+    recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, tie=tie))
+    if own is not None:
+        differences = [
+            f"{section}.{f.name} {_value(own, section, f.name)} -> {_value(recipe, section, f.name)}"
+            for section in ("model", "train", "search")
+            for f in dataclasses.fields(getattr(own, section))
+            if _value(own, section, f.name) != _value(recipe, section, f.name)
+            and f.name not in MAY_CHANGE.get(section, set())
+        ]
+        if differences:
+            assert run is not None
+            raise InputError(
+                f"the run in {run.path} can't go on with another recipe: {', '.join(differences)}; "
+                "give another --out, or --fresh to start over."
+            )
+    reach = recipe.model.max_positions if recipe.model.positions == "learned" else None
+    longest = max(
+        int(store.src_lengths.max()) + 1 if side == "src" else int(store.tgt_lengths.max()) + 1
+        for store in (data.train, data.valid)
+        for side in ("src", "tgt")
+    )
+    if reach is not None and longest > reach:
+        raise InputError(
+            f"model.max_positions = {reach} is too small for this data, whose longest side has {longest} subwords "
+            f"with EOS; --set model.max_positions={longest} works."
+        )
+    return recipe
+
+
+def _value(recipe: Recipe, section: str, key: str) -> object:
+    return getattr(getattr(recipe, section), key)
+
+
+def _clear(run: RunFolder) -> None:
+    """Removes a run's own files, and nothing else."""
+    for path in (run.recipe, run.metrics, run.last, run.best, run.averaged):
+        path.unlink(missing_ok=True)
+    for step in run.state_steps():
+        run.state_file(step).unlink()
+    for step in run.steps():
+        run.step_file(step).unlink()
+
+
+@contextmanager
+def _signals(training: _Training) -> Iterator[None]:
+    """SIGTERM and Ctrl-C let the update finish and save; a second one ends at once."""
+
+    def ask(number: int, frame: object) -> None:
+        if training.asked_to_stop:
+            raise KeyboardInterrupt
+        training.asked_to_stop = number
+        training.console.info(f"{signal.Signals(number).name}: saving after this step")
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
