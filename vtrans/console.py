@@ -348,6 +348,8 @@ class Console:
                 redirect_stderr=False,
             )
             self._live.start()
+        else:
+            self._live.refresh()
         try:
             yield
         finally:
@@ -379,7 +381,7 @@ def _columns(rows: list[list[str]], header: Sequence[str] | None) -> list[str]:
     count = max((len(row) for row in [*rows, *([header] if header else [])]), default=0)
     body = [row + [""] * (count - len(row)) for row in rows]
     figures = ("+", "-", *"0123456789")
-    right = [all(cell == "" or cell.startswith(figures) for cell in column) for column in zip(*body, strict=True)]
+    right = [all(row[i] == "" or row[i].startswith(figures) for row in body) for i in range(count)]
     everything = [*([list(header) + [""] * (count - len(header))] if header else []), *body]
     widths = [max(_width(cell) for cell in column) for column in zip(*everything, strict=True)]
     lines = []

@@ -1,0 +1,292 @@
+"""console: plain lines off a terminal, rich on one, and no text or stream that breaks it."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vtrans import console as module
+from vtrans.console import Console, duration
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Bytes(io.TextIOWrapper):
+    """A stream of that encoding whose bytes can be read back."""
+
+    def __init__(self, encoding: str) -> None:
+        self.raw_bytes = io.BytesIO()
+        super().__init__(self.raw_bytes, encoding=encoding, errors="strict", newline="\n")
+
+
+class Broken(io.StringIO):
+    """A pipe whose reader has gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tries = 0
+
+    def write(self, text: str) -> int:
+        self.tries += 1
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time that the module sees, in its only element."""
+    now = [100.0]
+    monkeypatch.setattr("vtrans.console.time.monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+def _use_everything(console: Console) -> None:
+    console.info("[red]info[/red] [/] :smile: 東京")
+    console.warn("careful [/x]")
+    console.error("bad [b]")
+    console.table("title [i]", [["a [u]", 1], ["b", 22]], header=["name", "n"])
+    with console.progress("reading [x]", 10, "lines") as counter:
+        for _ in range(10):
+            counter.advance()
+    with console.live("training [y]", 100, 50) as display:
+        display.update({"loss": "3.2 [z]"}, 60)
+        console.info("above")
+        with console.progress("translating") as counter:
+            counter.update(3)
+
+
+def test_plain_lines_off_a_terminal() -> None:
+    out = io.StringIO()
+    _use_everything(Console(stream=out))
+    assert out.getvalue() == (
+        "[red]info[/red] [/] :smile: 東京\n"
+        "warning: careful [/x]\n"
+        "error: bad [b]\n"
+        "title [i]\n"
+        "  name    n\n"
+        "  a [u]   1\n"
+        "  b      22\n"
+        "above\n"
+    )
+
+
+def test_quiet_leaves_warnings_and_errors() -> None:
+    for stream in (io.StringIO(), Terminal()):
+        _use_everything(Console(quiet=True, stream=stream))
+        lines = stream.getvalue()
+        assert "careful [/x]" in lines
+        assert "bad [b]" in lines
+        assert lines.count("\n") == 2
+
+
+def test_on_a_terminal_text_is_no_markup() -> None:
+    out = Terminal()
+    _use_everything(Console(stream=out))
+    shown = out.getvalue()
+    for text in ("[red]info[/red] [/] :smile: 東京", "careful [/x]", "bad [b]", "title [i]", "a [u]"):
+        assert text in shown
+    for text in ("reading [x]", "10 of 10 lines", "training [y]", "3.2 [z]", "step 60 of 100", "above", "translating"):
+        assert text in shown
+    assert "\x1b[" in shown
+    assert shown.endswith("\x1b[2K")  # the live display is wiped
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h")  # the cursor is shown again
+
+
+def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = Terminal()
+    Console(stream=out).error("bad")
+    assert "\x1b[3" not in out.getvalue()
+    assert "error: bad" in out.getvalue()
+
+
+@pytest.mark.parametrize("term", ["dumb", "unknown"])
+def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch, term: str) -> None:
+    monkeypatch.setenv("TERM", term)
+    out = Terminal()
+    console = Console(stream=out)
+    _use_everything(console)
+    assert not console.is_terminal
+    assert "\x1b" not in out.getvalue()
+
+
+@pytest.mark.parametrize("make", [io.StringIO, Terminal])
+def test_control_characters_are_shown_and_not_sent(make: type[io.StringIO]) -> None:
+    out = make()
+    console = Console(stream=out)
+    console.info("a\x1b[31mb\rc\x07d\x9be\tf\ng")
+    console.table("t", [["x\ny\x1b"]])
+    assert "a\\x1b[31mb\\x0dc\\x07d\\x9be" in out.getvalue()
+    assert "x y\\x1b" in out.getvalue()
+    assert "\x1b[31m" not in out.getvalue()
+
+
+@given(st.text())
+def test_any_text_passes_any_encoding(text: str) -> None:
+    for encoding in ("ascii", "latin-1", "cp1252", "utf-8"):
+        out = Bytes(encoding)
+        console = Console(stream=out)
+        console.info(text)
+        console.table(text, [[text, text]])
+        out.flush()
+        assert out.raw_bytes.getvalue().endswith(b"\n")
+
+
+def test_what_the_encoding_lacks_is_escaped() -> None:
+    out = Bytes("ascii")
+    Console(stream=out).info("ü 🙂 \udc80")
+    out.flush()
+    assert out.raw_bytes.getvalue() == b"\\xfc \\U0001f642 \\udc80\n"
+
+
+def test_a_broken_pipe_is_no_crash() -> None:
+    out = Broken()
+    _use_everything(Console(stream=out))
+    assert out.tries == 1  # after the first failure nothing is tried again
+
+
+def test_no_stderr_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    _use_everything(Console())
+
+
+def test_a_pipe_that_closes_leaves_the_exit_code_alone() -> None:
+    """Python turns what it can't flush at exit into exit code 120."""
+    code = "from vtrans.console import Console\nc = Console()\nfor _ in range(9999): c.info('x' * 99)"
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"x" * 99 + b"\n"
+        process.stderr.close()
+        assert process.wait(60) == 0
+
+
+def test_import_is_light() -> None:
+    code = "import sys, vtrans.console; print([m for m in ('rich', 'torch', 'numpy') if m in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+
+
+def test_progress_lines_are_rare(clock: list[float]) -> None:
+    out = io.StringIO()
+    with Console(stream=out).progress("reading", 1600, "lines") as counter:
+        for _ in range(280):
+            clock[0] += 0.125
+            counter.advance(2)
+    assert out.getvalue().split("\n") == [
+        "reading: 160 of 1,600 lines, 10%, 1 min 30 s left",
+        "reading: 320 of 1,600 lines, 20%, 1 min 20 s left",
+        "reading: 480 of 1,600 lines, 30%, 1 min 10 s left",
+        "reading: 560 lines in 35 s",
+        "",
+    ]
+
+
+def test_progress_without_a_total(clock: list[float]) -> None:
+    out = io.StringIO()
+    with Console(stream=out).progress("reading") as counter:
+        clock[0] += 11
+        counter.update(5)
+    assert out.getvalue() == "reading: 5\nreading: 5 in 11 s\n"
+
+
+def test_short_progress_says_nothing(clock: list[float]) -> None:
+    out = io.StringIO()
+    with Console(stream=out).progress("reading", 3, "lines") as counter:
+        clock[0] += 9.9
+        counter.advance(3)
+    assert out.getvalue() == ""
+
+
+def test_progress_of_nothing(clock: list[float]) -> None:
+    """A total of 0 and a count of 0 after ten seconds: no division by zero."""
+    for stream in (io.StringIO(), Terminal()):
+        console = Console(stream=stream)
+        with console.progress("reading", 0, "lines") as counter:
+            clock[0] += 11
+            counter.advance(0)
+        with console.progress("reading", 10, "lines") as counter:
+            clock[0] += 11
+            counter.advance(0)
+
+
+def test_time_left_counts_the_steps_of_this_run(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 of 2,000 steps were done before: 100 steps in 50 s leave 900 for 7 min 30 s."""
+    monkeypatch.setenv("COLUMNS", "120")
+    out = Terminal()
+    with Console(stream=out).live("training", 2000, 1000) as display:
+        clock[0] += 50
+        display.update({"loss": "1.00"}, 1100)
+    assert "step 1,100 of 2,000  7 min 30 s left" in out.getvalue()
+
+
+def test_an_error_inside_a_display_gets_out_and_restores_the_terminal() -> None:
+    out = Terminal()
+    console = Console(stream=out)
+    with pytest.raises(KeyboardInterrupt), console.live("training", 10), console.progress("inner", 5):
+        raise KeyboardInterrupt
+    assert out.getvalue().count("\x1b[?25l") == out.getvalue().count("\x1b[?25h") == 1
+    console.info("afterwards")
+    assert "afterwards" in out.getvalue()
+
+
+def test_a_table_of_nothing() -> None:
+    out = io.StringIO()
+    console = Console(stream=out)
+    console.table("empty", [])
+    console.table("header alone", [], header=["a", "b"])
+    console.table("ragged", [["a"], ["b", "c"]])
+    assert out.getvalue() == "empty\nheader alone\n  a  b\nragged\n  a\n  b  c\n"
+
+
+def test_wide_characters_are_aligned() -> None:
+    out = io.StringIO()
+    Console(stream=out).table("t", [["東京", "1"], ["abc", "12"]])
+    assert out.getvalue() == "t\n  東京   1\n  abc   12\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (-3, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (200, "3 min 20 s"),
+        (3599.7, "1 h 00 min"),
+        (7500, "2 h 05 min"),
+        (86400 * 3 + 3600 * 4, "3 d 04 h"),
+    ],
+)
+def test_duration(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_stderr_is_the_default_and_stdout_stays_clean(capsys: pytest.CaptureFixture[str]) -> None:
+    _use_everything(Console())
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "careful" in printed.err
+
+
+def test_only_the_console_imports_rich() -> None:
+    for path in sorted(Path(module.__file__).parent.glob("*.py")):
+        if path.name != "console.py":
+            source = path.read_text(encoding="utf-8")
+            assert "import rich" not in source, path.name
+            assert "from rich" not in source, path.name

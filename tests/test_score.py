@@ -1,0 +1,274 @@
+"""score: goldens from sacrebleu's own command line, refusals, warnings, significance."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vtrans.errors import InputError
+from vtrans.score import (
+    METRICS,
+    bleu_of,
+    chrf_of,
+    compare,
+    corpus_scores,
+    data_warnings,
+    score,
+)
+
+HYP = [
+    "Ein Mann läuft–schnell durch den Park.",
+    "Zwei Hunde spielen im Schnee mit einem Ball.",
+    "eine Frau liest ein buch.",
+    "Die Kinder essen Eis",
+]
+REF_1 = [
+    "Ein Mann rennt durch den Park.",
+    "Zwei Hunde spielen im Schnee.",
+    "Eine Frau liest gerade ein Buch.",
+    "Die Kinder essen Eis am Strand.",
+]
+REF_2 = [
+    "Ein Mann läuft durch einen Park.",
+    "Zwei Hunde spielen mit einem Ball im Schnee.",
+    "Eine Dame liest ein Buch.",
+    "Kinder essen Eis am Strand.",
+]
+
+# Printed by `sacrebleu REF... -i HYP -m METRIC [-lc] [-tok T] -w 6 -f text`, version 2.6.0. The last two
+# fields of a signature are left out: another version of sacrebleu may be installed.
+GOLDENS = [
+    (1, "bleu", None, False, 44.713590, "BLEU", "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp"),
+    (1, "bleu", None, True, 51.558626, "BLEU", "nrefs:1|case:lc|eff:no|tok:13a|smooth:exp"),
+    (1, "bleu", "char", False, 68.802204, "BLEU", "nrefs:1|case:mixed|eff:no|tok:char|smooth:exp"),
+    (1, "bleu", "none", False, 38.595676, "BLEU", "nrefs:1|case:mixed|eff:no|tok:none|smooth:exp"),
+    (1, "bleu", "intl", False, 42.044821, "BLEU", "nrefs:1|case:mixed|eff:no|tok:intl|smooth:exp"),
+    (1, "chrf", None, False, 67.497047, "chrF2", "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no"),
+    (1, "chrf++", None, False, 66.547065, "chrF2++", "nrefs:1|case:mixed|eff:yes|nc:6|nw:2|space:no"),
+    (1, "ter", None, False, 34.782609, "TER", "nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no"),
+    (2, "bleu", None, False, 48.711988, "BLEU", "nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp"),
+    (2, "bleu", "char", False, 85.631102, "BLEU", "nrefs:2|case:mixed|eff:no|tok:char|smooth:exp"),
+    (2, "chrf", None, False, 67.825680, "chrF2", "nrefs:2|case:mixed|eff:yes|nc:6|nw:0|space:no"),
+    (2, "ter", None, False, 34.042553, "TER", "nrefs:2|case:lc|tok:tercom|norm:no|punct:yes|asian:no"),
+]
+
+
+@pytest.mark.parametrize(("refs", "metric", "tokenize", "lowercase", "value", "name", "signature"), GOLDENS)
+def test_goldens_of_sacrebleu(
+    refs: int, metric: str, tokenize: str | None, lowercase: bool, value: float, name: str, signature: str
+) -> None:
+    (result,) = score(HYP, [REF_1, REF_2][:refs], [metric], tokenize=tokenize, lowercase=lowercase)
+    assert result.value == pytest.approx(value, abs=1e-6)
+    assert result.name == name
+    assert result.signature.startswith(signature + "|version:")
+    assert result.text.startswith(f"{name}|{result.signature} = {value:.2f}")
+
+
+def test_metrics_come_in_the_order_asked_for_and_once() -> None:
+    names = [s.name for s in score(HYP, [REF_1], ["ter", "chrf++", "bleu", "ter", "chrf"])]
+    assert names == ["TER", "chrF2++", "BLEU", "chrF2"]
+
+
+def test_lowercase_reaches_chrf_and_its_signature() -> None:
+    (mixed,), (lower,) = (score(HYP, [REF_1], ["chrf"], lowercase=lc) for lc in (False, True))
+    assert lower.value > mixed.value
+    assert "case:lc" in lower.signature
+
+
+def test_json_form() -> None:
+    (result,) = score(HYP, [REF_1], ["bleu"])
+    read = json.loads(json.dumps(result.as_dict()))
+    assert read == {
+        "name": "BLEU",
+        "value": result.value,
+        "signature": result.signature,
+        "text": result.text,
+    }
+
+
+REFUSALS = [
+    (HYP[:3], [REF_1], {}, ["3 lines", "has 4", "the reference"]),
+    (
+        HYP,
+        [REF_1, REF_2[:2]],
+        {"hyp_name": "out.de", "ref_names": ["a.de", "b.de"]},
+        ["out.de", "b.de", "4", "2"],
+    ),
+    (HYP, [REF_1, REF_2[:2]], {}, ["reference 2 has 2"]),
+    ([], [[]], {"hyp_name": "out.de"}, ["out.de has no lines"]),
+    (HYP, [], {}, ["no reference"]),
+    (["a", "b", "ein@@ fach", "d"], [REF_1], {}, ["line 3", "'@@'", "'ein@@'", "detokenise"]),
+    (["a", "b", "c", "das Wort@@"], [REF_1], {"hyp_name": "out.de"}, ["out.de, line 4", "'Wort@@'"]),
+    (["a", "ein@@ fach", "c", "d"], [REF_1], {"tokenize": "none"}, ["line 2", "'@@'"]),
+    (["a", "\u2581Das \u2581Haus", "c", "d"], [REF_1], {}, ["line 2", "U+2581", "decode"]),
+    (HYP, [REF_1], {"tokenize": "14a"}, ["'14a'", "did you mean 13a?", "char"]),
+    (HYP, [REF_1], {"tokenize": "JA-mecap"}, ["did you mean ja-mecab?"]),
+    (HYP, [REF_1], {"tokenize": "xyz"}, ["'xyz'", "known are none, zh, 13a"]),
+    (HYP, [REF_1], {"metrics": ["blue"]}, ["'blue'", "did you mean bleu?"]),
+    (HYP, [REF_1], {"metrics": []}, ["no metric", "bleu, chrf, chrf++, ter"]),
+]
+
+
+@pytest.mark.parametrize(("hyps", "refs", "options", "words"), REFUSALS)
+def test_refusals_name_what_is_wrong(
+    hyps: list[str], refs: list[list[str]], options: dict[str, object], words: list[str]
+) -> None:
+    with pytest.raises(InputError) as caught:
+        score(hyps, refs, **options)  # type: ignore[arg-type]  # a table of options of several types
+    for word in words:
+        assert word in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("line", ["@@ -1,3 +1,4 @@", "mail an a@@b.de", "100 @@ 200", "@@", "a@b @ c"])
+def test_an_at_sign_that_joins_nothing_is_text(line: str) -> None:
+    assert score([line], [[line]], ["bleu", "chrf"])[1].value == 100.0
+
+
+def test_subword_marks_are_refused_in_a_baseline_too() -> None:
+    with pytest.raises(InputError, match=r"base\.de, line 1"):
+        compare(["ein@@ fach", *HYP[1:]], HYP, [REF_1], baseline_name="base.de")
+
+
+# A line may hold anything but a line end; subword marks are refused, by design.
+LINES = st.text(st.characters(exclude_characters="\n\u2581@", exclude_categories=["Cs"]), max_size=12)
+
+
+@given(st.lists(LINES, min_size=1, max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_as_many_lines_are_scored_as_came_in(lines: list[str]) -> None:
+    """k lines against k are scored whatever they hold; k against k + 1 or k - 1 never."""
+    for result in score(lines, [lines, lines], METRICS):
+        assert 0 <= result.value <= 100 + 1e-9
+    data_warnings(lines, [lines])
+    for other in ([*lines, ""], lines[:-1]):
+        with pytest.raises(InputError, match=str(len(other))):
+            score(lines, [other])
+
+
+def test_no_line_is_lost_between_the_sides() -> None:
+    """A line added to both sides changes the score: it was counted, also when it is the last one."""
+    before = bleu_of(HYP, REF_1)
+    assert bleu_of([*HYP, "Ganz falsch ist dieser Satz hier."], [*REF_1, "Etwas anderes war gemeint gewesen."]) < before
+    assert bleu_of([*HYP, ""], [*REF_1, "Ein Satz der fehlt."]) < before
+
+
+def test_scores_of_a_validation() -> None:
+    scores = corpus_scores(HYP, REF_1)
+    bleu, chrf = score(HYP, [REF_1], ["bleu", "chrf"])
+    assert scores == {
+        "bleu": bleu.value,
+        "chrf": chrf.value,
+        "signature": f"BLEU|{bleu.signature} chrF2|{chrf.signature}",
+    }
+    assert (bleu_of(HYP, REF_1), chrf_of(HYP, REF_1)) == (bleu.value, chrf.value)
+
+
+def test_a_validation_takes_whatever_a_young_model_writes() -> None:
+    scores = corpus_scores(["a@@ b", "\u2581\u2581", "", "x"], REF_1)
+    assert scores["bleu"] == 0.0
+    with pytest.raises(InputError, match="3 lines"):
+        corpus_scores(HYP[:3], REF_1)
+
+
+TOKENISED = ["Ein Mann rennt .", "Zwei Hunde spielen .", "Eine Frau liest .", "Die Kinder essen Eis"]
+WARNINGS: list[tuple[Sequence[str], Sequence[Sequence[str]], dict[str, bool | str], list[str]]] = [
+    (HYP, [REF_1], {}, []),
+    (TOKENISED[:3] * 4 + TOKENISED[3:], [REF_1[:3] * 4 + REF_1[3:]], {}, ["12 of 13 hypothesis lines end"]),
+    (TOKENISED, [REF_1], {}, []),  # 3 of 4 are no proof
+    (TOKENISED[:3] * 34 + HYP * 100, [REF_1[:3] * 34 + REF_1 * 100], {}, ["102 of 502 hypothesis lines end"]),
+    (HYP[:3], [TOKENISED[:3]], {}, ["3 of 3 reference lines end"]),
+    (["&quot;Ja&quot;", *HYP[1:]], [REF_1], {}, ["1 of 4 hypothesis lines hold marks of the Moses"]),
+    ([line.lower() for line in HYP], [REF_1], {}, ["no capital letter, but 4 of 4"]),
+    ([line.lower() for line in HYP], [REF_1], {"lowercase": True}, []),
+    (["", *HYP[1:]], [REF_1], {}, ["1 of 4 hypothesis lines are blank (0 of the references)"]),
+    (["", *HYP[1:]], [["", *REF_1[1:]]], {}, []),
+    (REF_1, [REF_1], {}, ["the hypothesis is the reference"]),
+    (["我喜欢狗"], [["我喜欢猫"]], {}, ["Chinese or Japanese"]),
+    (["我喜欢狗"], [["我喜欢猫"]], {"tokenize": "zh"}, []),
+]
+
+
+@pytest.mark.parametrize(("hyps", "refs", "options", "begins"), WARNINGS)
+def test_warnings_come_from_looking_at_the_data(
+    hyps: list[str], refs: list[list[str]], options: dict[str, object], begins: list[str]
+) -> None:
+    found = data_warnings(hyps, refs, **options)  # type: ignore[arg-type]  # a table of options of several types
+    assert len(found) == len(begins)
+    for sentence, words in zip(found, begins, strict=True):
+        assert words in sentence
+
+
+def test_nothing_is_logged(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+    tokenised, refs = TOKENISED[:3] * 40, REF_1[:3] * 40
+    score(tokenised, [refs], METRICS)
+    compare(tokenised, refs, [refs], samples=20)
+    assert caplog.records == []
+    assert capfd.readouterr() == ("", "")
+
+
+def _systems() -> tuple[list[str], list[str], list[str]]:
+    """References, a system that is wrong in a tenth of the lines, and one with half of all words wrong."""
+    draw = random.Random(1)
+    refs = [" ".join(draw.choice(("rot", "grün", "blau", "gelb")) for _ in range(8)) for _ in range(120)]
+    good = [f"{line} falsch" if draw.random() < 0.1 else line for line in refs]
+    bad = [" ".join("weiß" if draw.random() < 0.5 else word for word in line.split()) for line in refs]
+    return refs, good, bad
+
+
+def test_a_better_system_is_significant() -> None:
+    refs, good, bad = _systems()
+    for result in compare(bad, good, [refs], METRICS, samples=200):
+        assert (result.value > result.baseline_value) == (result.name != "TER")
+        assert result.p_value < 0.01
+        assert abs(result.mean - result.value) < 3
+        assert 0 < result.ci < 10
+        assert result.signature.endswith("|version:" + result.signature.rpartition(":")[2])
+        assert "|seed:12345|" in f"|{result.signature}|"
+        assert "|bs:200|" in f"|{result.signature}|"
+        assert f"p = {result.p_value:.4f}" in result.text
+        assert result.signature in result.text
+        assert json.loads(json.dumps(result.as_dict()))["p_value"] == result.p_value
+
+
+def test_identical_systems_differ_by_nothing() -> None:
+    """sacrebleu itself says p = 1 / (samples + 1) here, which would be 'significant'."""
+    refs, good, _ = _systems()
+    for result in compare(good, good, [refs], METRICS, samples=100):
+        assert result.p_value == 1.0
+        assert result.value == result.baseline_value
+
+
+def test_a_difference_of_one_line_is_chance() -> None:
+    refs, good, _ = _systems()
+    other = [refs[0], *good[1:]] if good[0] != refs[0] else ["weiß", *good[1:]]
+    (result,) = compare(good, other, [refs], ["chrf"], samples=200)
+    assert result.p_value > 0.05
+
+
+def test_the_seed_is_the_argument_and_not_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    refs, good, bad = _systems()
+    monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+    plain = compare(bad, good, [refs], ["bleu"], samples=50)
+    assert "SACREBLEU_SEED" not in os.environ
+    monkeypatch.setenv("SACREBLEU_SEED", "99")
+    assert compare(bad, good, [refs], ["bleu"], samples=50) == plain
+    assert os.environ["SACREBLEU_SEED"] == "99"
+    (other,) = compare(bad, good, [refs], ["bleu"], samples=50, seed=99)
+    assert other.mean != plain[0].mean
+    assert "seed:99|" in other.signature
+
+
+@pytest.mark.parametrize("options", [{"seed": 0}, {"seed": -1}, {"samples": 0}])
+def test_seed_and_samples_begin_at_one(options: dict[str, int]) -> None:
+    """sacrebleu takes seed 0 for no seed, and prints seed:0 all the same."""
+    (name,) = options
+    with pytest.raises(InputError, match=f"{name} must be a whole number from 1"):
+        compare(HYP, HYP, [REF_1], **options)  # type: ignore[arg-type]  # a table of options
