@@ -236,7 +236,7 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Iterable[str] = ()) -> Re
         where = f"recipe {name}"
         raw = (_shipped() / f"{name}.toml").read_bytes()
     try:
-        table = tomllib.loads(raw.decode("utf-8"))
+        table = tomllib.loads(raw.decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RecipeError(f"{where} is not TOML: {error}") from None
     recipe = _merged(Recipe(), table, where)
@@ -252,9 +252,11 @@ def _parse_override(text: str) -> dict[str, dict[str, Any]]:
     if not equals or not dot:
         raise RecipeError(f"--set must be section.key=value, but is {text!r}.")
     try:
-        value = tomllib.loads(f"value = {raw}")["value"]
+        parsed = tomllib.loads(f"value = {raw}")
     except tomllib.TOMLDecodeError:
-        value = raw.strip()
+        parsed = {}
+    # A line end in it would begin a second key, and lose it.
+    value = parsed["value"] if len(parsed) == 1 else raw.strip()
     return {section: {key: value}}
 
 
