@@ -59,6 +59,7 @@ RATIO_FREE_TOKENS = 12
 """`max_ratio` applies only if the longer side has more tokens than this: short pairs vary freely."""
 
 _BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22
+_BLOCK = 1 << 20  # bytes copied or hashed at a time
 _JOINT_FILE, _SRC_FILE, _TGT_FILE = "vocab.model", "src.model", "tgt.model"
 _TRAIN_FILE, _VALID_FILE, _REPORT_FILE = "train.safetensors", "valid.safetensors", "data.json"
 _OUR_FILES = (_REPORT_FILE, _TRAIN_FILE, _VALID_FILE, _JOINT_FILE, _SRC_FILE, _TGT_FILE)
@@ -366,7 +367,10 @@ def _content(inputs: dict[str, Any]) -> list[Any]:
 
 @contextmanager
 def _staging(out: Path) -> Iterator[Path]:
-    """A folder inside `out` to write in; gone afterwards, and with it `out` if nothing came of it."""
+    """A folder inside `out` to write in; gone afterwards, and with it `out` if nothing came of it.
+
+    It stays if the run ends in the middle of the renames: it is the sign that the files are ours.
+    """
     made = [folder for folder in (out, *out.parents) if not folder.exists()]
     staging = out / _STAGING
     try:
@@ -378,7 +382,8 @@ def _staging(out: Path) -> Iterator[Path]:
             raise FileError(f"the folder {out} can't be made: {error.strerror}; name another with --out.") from None
         yield staging
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        if (out / _REPORT_FILE).exists() or not any((out / name).exists() for name in _OUR_FILES):
+            shutil.rmtree(staging, ignore_errors=True)
         for folder in made:
             with suppress(OSError):  # not empty: it is whole
                 folder.rmdir()
@@ -568,7 +573,7 @@ class _Corpus:
             for path in paths:
                 digest = hashlib.sha256()
                 with path.open("rb") as file:
-                    while block := file.read(1 << 20):
+                    while block := file.read(_BLOCK):
                         digest.update(block)
                         progress.advance(len(block))
                 facts.append({"name": path.name, "bytes": path.stat().st_size, "sha256": digest.hexdigest()})
@@ -920,7 +925,7 @@ def _assemble(path: Path, parts: list[tuple[str, str, int, Path]], metadata: dic
         write(text)
         for _, _, _, file in parts:
             with file.open("rb") as stream:
-                while block := stream.read(1 << 20):
+                while block := stream.read(_BLOCK):
                     write(block)
             file.unlink()
         out.flush()

@@ -171,7 +171,7 @@ def _train(
             return int(found[1])
         if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
             return int(found[1])
-        if "sentences_.empty()" in message:
+        if "sentences_.empty()" in message or "all_chars_count" in message:
             raise InputError(f"{name} holds no text to learn a vocabulary from.") from None
         raise InputError(f"SentencePiece can't learn a vocabulary from {name}: {message}") from None
     return model.getvalue()
