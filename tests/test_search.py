@@ -26,9 +26,7 @@ def searched(
 ) -> list[list[Hypothesis]]:
     """The hypotheses of every source, in the order of the sources; each must come exactly once."""
     found = list(
-        beam_search(
-            decoder, sources, limits, config=SearchConfig(**config), nbest=nbest, bos_id=BOS, eos_id=EOS
-        )
+        beam_search(decoder, sources, limits, config=SearchConfig(**config), nbest=nbest, bos_id=BOS, eos_id=EOS)
     )
     assert sorted(i for i, _ in found) == list(range(len(sources)))
     return [hypotheses for _, hypotheses in sorted(found, key=lambda pair: pair[0])]
@@ -56,9 +54,7 @@ def penalty(length: int, alpha: float, kind: str) -> float:
     return float(((5 + length) / 6) ** alpha if kind == "gnmt" else length**alpha)
 
 
-def reference(
-    table: Table, source: Ids, limit: int, nbest: int, config: SearchConfig
-) -> list[dict[str, Any]]:
+def reference(table: Table, source: Ids, limit: int, nbest: int, config: SearchConfig) -> list[dict[str, Any]]:
     """The definition, written out: no bound, no batch, no arrays."""
     live: list[tuple[float, Ids]] = [(0.0, ())]
     finished: list[dict[str, Any]] = []
@@ -91,23 +87,18 @@ def reference(
 
 
 def plain(hypotheses: Sequence[Hypothesis]) -> list[dict[str, Any]]:
-    return [
-        {"tokens": h.tokens, "logprob": h.logprob, "score": h.score, "finished": h.finished}
-        for h in hypotheses
-    ]
+    return [{"tokens": h.tokens, "logprob": h.logprob, "score": h.score, "finished": h.finished} for h in hypotheses]
 
 
 @pytest.mark.parametrize("stop", ["count", "exhaustive"])
 @pytest.mark.parametrize("kind", ["gnmt", "length"])
-@pytest.mark.parametrize(
-    "trouble", [{}, {"ties": True}, {"holes": 0.3}, {"ties": True, "holes": 0.5}, {"eos": 2}]
-)
+@pytest.mark.parametrize("trouble", [{}, {"ties": True}, {"holes": 0.3}, {"ties": True, "holes": 0.5}, {"eos": 2}])
 def test_the_search_is_the_definition(stop: str, kind: str, trouble: dict[str, Any]) -> None:
     for seed in range(40):
         numbers = random.Random(seed)
         beam = numbers.choice([1, 2, 3, 4, 5, 9])
         nbest = numbers.randint(1, beam)
-        alpha = numbers.choice([0.0, 0.6, 1.0, 2.5, -0.7])
+        alpha = numbers.choice([0.0, 0.6, 1.0, 2.5, -0.7, -4.0])
         limit = numbers.randint(1, 9)
         table = hashed(seed, words=numbers.choice([1, 2, 3, 7, 30]), **trouble)
         config = SearchConfig(beam=beam, alpha=alpha, length_penalty=kind, stop=stop)
@@ -123,14 +114,10 @@ def test_exhaustive_with_a_beam_as_wide_as_the_space_is_enumeration(kind: str, a
         table = hashed(seed, words, holes=0.2 if seed % 3 == 0 else 0.0, eos=-1.0)
         best = enumerated(table, limit, alpha, kind)
         for nbest in (1, 3, 1000):  # the bound ends the first two early, the last one never
-            found = search_one(
-                table, limit, nbest, beam=1000, alpha=alpha, length_penalty=kind, stop="exhaustive"
-            )
+            found = search_one(table, limit, nbest, beam=1000, alpha=alpha, length_penalty=kind, stop="exhaustive")
             if best:
                 assert [h.tokens for h in found] == [tokens for _, tokens in best[:nbest]]
-                assert [h.score for h in found] == pytest.approx(
-                    [score for score, _ in best[:nbest]], abs=1e-12
-                )
+                assert [h.score for h in found] == pytest.approx([score for score, _ in best[:nbest]], abs=1e-12)
             assert all(h.finished for h in found) == bool(best)
 
 
@@ -219,7 +206,9 @@ def test_a_later_tie_never_displaces(stop: str) -> None:
     found = search_one(table, 5, nbest=2, beam=2, alpha=0.0, stop=stop)
     assert found[0].score == found[1].score
     assert [h.tokens for h in found] == [(), (2, 3)]
-    assert search_one(table, 5, beam=2, alpha=0.0, stop=stop)[0].tokens == ()
+    decoder = FakeDecoder(table)
+    assert searched(decoder, [SOURCE], [5], beam=2, alpha=0.0, stop=stop)[0][0].tokens == ()
+    assert decoder.log.count("step") == 1  # nor is it waited for
 
 
 def test_equal_extensions_rank_by_token_id() -> None:
@@ -227,6 +216,11 @@ def test_equal_extensions_rank_by_token_id() -> None:
     flat = scripted(40, {(): dict.fromkeys(range(2, 42), 1 / 40)})
     found = search_one(flat, 3, nbest=4, beam=4)
     assert [h.tokens for h in found] == [(2,), (3,), (4,), (5,)]
+    # Here the four tokens kept of the row differ, but the last one equals what was left out.
+    chances = {EOS: 0.3, 41: 0.2, 40: 0.12} | dict.fromkeys(range(2, 40), 0.01)
+    table = scripted(40, {(): chances, (41,): {}})
+    found = search_one(table, 3, nbest=3, beam=3, alpha=0.0, stop="exhaustive")
+    assert [h.tokens for h in found] == [(), (40,), (2,)]
 
 
 def test_without_eos_the_best_live_hypothesis_is_returned_as_unfinished() -> None:
@@ -279,15 +273,31 @@ def test_the_bound_ends_a_search_that_is_decided(stop: str, alpha: float) -> Non
     assert decoder.log.count("step") == 1
 
 
+@pytest.mark.parametrize("stop", ["count", "exhaustive"])
+def test_the_bound_is_the_best_that_a_live_row_can_reach(stop: str) -> None:
+    """With alpha = -1, "length", scores are sums times lengths: a live row does best by ending at once."""
+    for chance, steps in [(0.9, 2), (0.4, 2), (0.32, 2), (0.31, 1)]:
+        # (): log 0.1 * 1 = -2.303; (2,): at best log(chance) * 2, which 0.31 makes -2.342.
+        table = scripted(3, {(): {2: chance, EOS: 0.1}})
+        decoder = FakeDecoder(table)
+        config: dict[str, Any] = {"beam": 2, "stop": stop, "alpha": -1.0, "length_penalty": "length"}
+        [[found]] = searched(decoder, [SOURCE], [200], **config)
+        assert found.tokens == ((2,) if steps == 2 else ())
+        assert decoder.log.count("step") == steps
+    # With alpha = 1 by ending at the limit of 10: log(chance) / 10 against log(0.1).
+    for limit, steps in [(10, 2), (1, 1)]:
+        decoder = FakeDecoder(scripted(3, {(): {2: 1e-9, EOS: 0.1}}))
+        searched(decoder, [SOURCE], [limit], beam=2, stop=stop, alpha=1.0, length_penalty="length")
+        assert decoder.log.count("step") == steps
+
+
 def test_token_logprobs_are_the_decoders_and_sum_to_the_logprob() -> None:
     table = hashed(3, words=20)
     for dtype in (torch.float64, torch.float32):
         decoder = FakeDecoder(table, dtype=dtype)
         for h in searched(decoder, [SOURCE], [12], nbest=6, beam=6, stop="exhaustive")[0]:
             path = (*h.tokens, EOS)
-            answers = torch.tensor(
-                [table(SOURCE, path[:t])[token] for t, token in enumerate(path)], dtype=dtype
-            )
+            answers = torch.tensor([table(SOURCE, path[:t])[token] for t, token in enumerate(path)], dtype=dtype)
             assert list(h.token_logprobs) == answers.tolist()
             # In float32 too the sum is one of float64: a long sentence loses no digits.
             assert h.logprob == pytest.approx(math.fsum(h.token_logprobs), abs=1e-14)
@@ -301,9 +311,7 @@ def many_sentences(seed: int) -> tuple[list[Ids], list[int]]:
     """Sources of 1 to 12 tokens, longest first, all different, each with a limit of its own."""
     numbers = random.Random(seed)
     lengths = sorted((numbers.randint(1, 12) for _ in range(40)), reverse=True)
-    sources = [
-        (*(numbers.randint(2, 9) for _ in range(length)), i + 10, EOS) for i, length in enumerate(lengths)
-    ]
+    sources = [(*(numbers.randint(2, 9) for _ in range(length)), i + 10, EOS) for i, length in enumerate(lengths)]
     return sources, [numbers.randint(1, 12) for _ in sources]
 
 
@@ -357,9 +365,7 @@ def test_results_come_as_sentences_finish() -> None:
     table = scripted(3, {(2,) * n: {2: 1.0} for n in range(20)})
     sources: list[Ids] = [(2, EOS), (3, EOS), (4, EOS)]
     decoder = FakeDecoder(table)
-    results = beam_search(
-        decoder, sources, [9, 2, 5], config=SearchConfig(beam=2), nbest=1, bos_id=BOS, eos_id=EOS
-    )
+    results = beam_search(decoder, sources, [9, 2, 5], config=SearchConfig(beam=2), nbest=1, bos_id=BOS, eos_id=EOS)
     seen = [(i, len(decoder.ages)) for i, _ in results]
     assert seen == [(1, 2), (2, 5), (0, 9)]
 
@@ -424,9 +430,7 @@ def filtered(chances: Sequence[float], top_k: int, top_p: float, temperature: fl
 )
 def test_samples_are_as_frequent_as_they_should_be(top_k: int, top_p: float, temperature: float) -> None:
     n, table = 4000, hashed(8, words=6)
-    [samples] = drawn(
-        FakeDecoder(table), [SOURCE], [2], n=n, top_k=top_k, top_p=top_p, temperature=temperature
-    )
+    [samples] = drawn(FakeDecoder(table), [SOURCE], [2], n=n, top_k=top_k, top_p=top_p, temperature=temperature)
     counts = Counter((*h.tokens, EOS) if h.finished else h.tokens for h in samples)
 
     def chances(prefix: Ids) -> list[float]:
@@ -491,9 +495,7 @@ def test_a_sample_does_not_depend_on_its_batch_nor_on_how_many_are_drawn() -> No
 
 def test_a_seed_gives_the_same_samples_and_another_one_others() -> None:
     table = hashed(9, words=25, eos=-3.0)
-    first, again, other = (
-        drawn(FakeDecoder(table), [SOURCE], [9], seeds=[seed], n=4)[0] for seed in (1, 1, 2)
-    )
+    first, again, other = (drawn(FakeDecoder(table), [SOURCE], [9], seeds=[seed], n=4)[0] for seed in (1, 1, 2))
     assert first == again
     assert not {h.tokens for h in first} & {h.tokens for h in other}
     assert len({h.tokens for h in first}) == 4  # the rows draw apart
@@ -536,9 +538,7 @@ def averaged(first: Table, second: Table) -> Table:
 def test_an_ensemble_of_one_is_that_one() -> None:
     table = hashed(11, words=25, holes=0.2)
     sources, limits = many_sentences(11)
-    assert searched(Ensemble([FakeDecoder(table)]), sources, limits) == searched(
-        FakeDecoder(table), sources, limits
-    )
+    assert searched(Ensemble([FakeDecoder(table)]), sources, limits) == searched(FakeDecoder(table), sources, limits)
 
 
 def test_an_ensemble_averages_probabilities() -> None:

@@ -45,8 +45,8 @@ class Decoder(Protocol[State]):
         """Feed every row its last token [B, K] int64 and return log-probabilities [B, K, V].
 
         The first token of a sentence is BOS. At the first call of all the tokens lie on the CPU, then where
-        the log-probabilities lay. Rows that are no longer live are fed BOS; what they give is ignored,
-        but must not be NaN.
+        the log-probabilities lay. EOS is never fed. Rows that are no longer live are fed any other token;
+        what they give is ignored, but must not be NaN.
         """
 
     def select(self, state: State, sentences_b: Tensor, parents_bK: Tensor) -> None:
@@ -307,7 +307,8 @@ class _Beam:
 
     def advance(self, logprobs_BKV: Tensor) -> list[int]:
         self.live_BK = self.live_BK.to(logprobs_BKV.device, _wide(logprobs_BKV))
-        values_BKm, tokens_BKm, tied_BK = _top_tokens(logprobs_BKV, 2 * self.width)
+        # Of a row no more than its K best tokens and EOS can be among the first K ranks or refill the beam.
+        values_BKm, tokens_BKm, tied_BK = _top_tokens(logprobs_BKV, self.width + 1)
         tied_BK &= self.live_BK > -math.inf
         extensions, live = self._rank(values_BKm, tokens_BKm)
         tied = tied_BK.any().to(live).expand(4, len(live[0]), 1)
@@ -340,11 +341,9 @@ class _Beam:
                 tokens_Bn.to(sums_Bn.dtype),  # whole numbers, exact in floating point
             )
         )
-        eos_Bn = tokens_Bn == self.eos_id
-        others_BK = eos_Bn.to(torch.uint8).sort(dim=1, stable=True).indices[:, :K]  # non-EOS first, in rank
+        # A stable sort puts the K best others first: K rows have K EOS at most, and V is above 1.
+        others_BK = (tokens_Bn == self.eos_id).to(torch.uint8).sort(dim=1, stable=True).indices[:, :K]
         live = table.gather(2, others_BK.expand(4, B, K))
-        live[_SUM].masked_fill_(live[_TOKEN] == self.eos_id, -math.inf)  # there were fewer than K others
-        live[_TOKEN].masked_fill_(live[_SUM] == -math.inf, self.bos_id)
         return table[:, :, :K], live
 
     def _record(self, extensions: NDArray[np.float64], live: NDArray[np.float64]) -> list[int]:
