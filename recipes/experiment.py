@@ -1,0 +1,328 @@
+"""One experiment from text to scores: fetch the data where none is given, then the five commands.
+
+    python recipes/experiment.py multi30k [--data FOLDER] [--work FOLDER] [--set train.max_steps=500]
+
+`--data` names a folder with train, valid (or val, dev) and test files, such as train.en and train.de, plain or
+compressed; several training corpora are named train-NAME.en. Without it the text comes from its public home,
+named beside each experiment below with the checksum of the file where one is known for certain. Each command
+is printed as one would type it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from vtrans.config import load_recipe
+from vtrans.console import Console
+from vtrans.errors import InputError, VtransError
+
+ENDINGS = ("", ".gz", ".xz", ".bz2")
+HELD_OUT = 2000
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What the commands need beyond a recipe."""
+
+    recipe: str
+    languages: tuple[str, str]
+    vocab_size: int
+    fetch: Callable[[Path, str, str, Console], None]
+
+
+def download(url: str, sha256: str | None, folder: Path, console: Console) -> Path:
+    """The file at `url` in `folder`, fetched unless it is there; refused if its checksum is another one."""
+    path = folder / url.rpartition("/")[2]
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(path.name + ".part")
+        try:
+            with urllib.request.urlopen(url, timeout=60) as source, aside.open("wb") as target:
+                total = source.headers.get("Content-Length")
+                with console.progress(url, int(total) if total else None, "bytes") as counter:
+                    while block := source.read(1 << 20):
+                        target.write(block)
+                        counter.advance(len(block))
+        except OSError as error:
+            aside.unlink(missing_ok=True)
+            raise VtransError(f"{url} can't be fetched: {error}; fetch it by hand, or give DATA=folder.") from None
+        if total and aside.stat().st_size != int(total):
+            aside.unlink()
+            raise VtransError(f"{url} broke off before its {total} bytes were read; try again.")
+        aside.rename(path)
+    with path.open("rb") as file:
+        seen = hashlib.file_digest(file, "sha256").hexdigest()
+    if sha256 is None:
+        console.warn(f"no checksum of {url} is known; this file's sha256 is {seen}")
+    elif seen != sha256:
+        raise VtransError(f"{path} should have the sha256 {sha256}, but has {seen}; delete it and try again.")
+    return path
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def lines_of(stream: BinaryIO) -> list[str]:
+    """Its lines; a line ends at \\n alone."""
+    return stream.read().decode("utf-8").removesuffix("\n").split("\n")
+
+
+# The repository at one commit, so that a checksum can hold. Tried: the same files, from a copy of it.
+MULTI30K = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/"
+MULTI30K_SHA256 = {
+    "train.en.gz": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
+    "train.de.gz": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
+    "train.fr.gz": "622e75069e9f4c577425c4f277116ce66e63a2401c0a2312d90073cb12379a3c",
+    "val.en.gz": "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
+    "val.de.gz": "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
+    "val.fr.gz": "ca3106f1a72390591d25f6c45cb4cd39dec4cd3f123e099748a3ce5256c160e9",
+    "test_2016_flickr.en.gz": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
+    "test_2016_flickr.de.gz": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
+    "test_2016_flickr.fr.gz": "6d326e188d259fb1d04ac19eae3af956559b3a0b93d7635e56c90987c40c8b90",
+}
+
+
+def fetch_multi30k(folder: Path, src: str, tgt: str, console: Console) -> None:
+    """29,000 captions (Elliott et al. 2016), task 1."""
+    for stem in ("train", "val", "test_2016_flickr"):
+        for language in (src, tgt):
+            name = f"{stem}.{language}.gz"
+            if name not in MULTI30K_SHA256:
+                raise InputError(f"multi30k is fetched in en, de and fr, but {language} was asked for.")
+            download(MULTI30K + name, MULTI30K_SHA256[name], folder, console)
+
+
+# Not tried: written without a network. No checksum is known.
+TATOEBA = "https://object.pouta.csc.fi/OPUS-Tatoeba/v2023-04-12/moses/{pair}.txt.zip"
+
+
+def fetch_tatoeba(folder: Path, src: str, tgt: str, console: Console) -> None:
+    """Tatoeba as OPUS has it (CC BY 2.0 FR). Split by source sentence: none of the test is in training."""
+    pair = "-".join(sorted((src, tgt)))
+    archive = download(TATOEBA.format(pair=pair), None, folder / "downloads", console)
+    with zipfile.ZipFile(archive) as zipped:
+        sides = []
+        for language in (src, tgt):
+            with zipped.open(f"Tatoeba.{pair}.{language}") as member:
+                sides.append(lines_of(member))  # type: ignore[arg-type]  # an IO[bytes]
+    pairs = list(dict.fromkeys(zip(*sides, strict=True)))
+    first = dict(reversed(pairs))
+    # The order of their hashes is a draw that any language and machine repeats.
+    drawn = sorted(first, key=lambda text: hashlib.sha256(text.encode()).digest())[: 2 * HELD_OUT]
+    held_out = set(drawn)
+    train = [item for item in pairs if item[0] not in held_out]
+    for name, chosen in (
+        ("train", train),
+        ("valid", [(source, first[source]) for source in drawn[:HELD_OUT]]),
+        ("test", [(source, first[source]) for source in drawn[HELD_OUT:]]),
+    ):
+        write_lines(folder / f"{name}.{src}", (source for source, _ in chosen))
+        write_lines(folder / f"{name}.{tgt}", (target for _, target in chosen))
+
+
+# The address in fairseq's examples/translation/prepare-iwslt14.sh. Not tried: written without a network. No
+# checksum is known for certain.
+IWSLT14 = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
+IWSLT14_TESTS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
+
+
+def fetch_iwslt14(folder: Path, src: str, tgt: str, console: Console) -> None:
+    """IWSLT 2014 German-English, split as fairseq splits it: every 23rd pair is for validation."""
+    if {src, tgt} != {"de", "en"}:
+        raise InputError(f"iwslt14 is fetched in de and en, but {src} and {tgt} were asked for.")
+    archive = download(IWSLT14, None, folder / "downloads", console)
+    with tarfile.open(archive) as tar:
+        files = {Path(member.name).name: member for member in tar.getmembers() if member.isfile()}
+
+        def read(name: str) -> list[str]:
+            member = tar.extractfile(files[name]) if name in files else None
+            if member is None:
+                raise VtransError(f"{archive} has no file {name}; it is not the archive that was expected.")
+            return lines_of(member)  # type: ignore[arg-type]  # an IO[bytes]
+
+        # Lines of talk numbers, addresses and keywords go; titles and descriptions lose their tags.
+        sides = []
+        for language in (src, tgt):
+            kept = [x for x in read(f"train.tags.de-en.{language}") if not re.search("<(url|talkid|keywords)>", x)]
+            sides.append([re.sub("</?(title|description)>", "", line).strip() for line in kept])
+        pairs = list(zip(*sides, strict=True))
+        tests: dict[str, list[str]] = {src: [], tgt: []}
+        for name in IWSLT14_TESTS:
+            for language in (src, tgt):
+                found = (
+                    re.match(r'<seg id="\d+">(.*)</seg>', x.strip())
+                    for x in read(f"IWSLT14.{name}.de-en.{language}.xml")
+                )
+                tests[language] += [match[1].strip() for match in found if match]
+    for index, language in enumerate((src, tgt)):
+        write_lines(folder / f"train.{language}", (p[index] for n, p in enumerate(pairs, 1) if n % 23))
+        write_lines(folder / f"valid.{language}", (p[index] for n, p in enumerate(pairs, 1) if n % 23 == 0))
+        write_lines(folder / f"test.{language}", tests[language])
+
+
+# The sha256 are those of TensorFlow Datasets (url_checksums/wmt14_translate.txt). Not tried: written without a
+# network. sacrebleu checks the development and test sets itself; it names 2014's whole test set wmt14/full.
+WMT14 = [
+    (
+        "europarl",
+        "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz",
+        "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
+        "europarl-v7.de-en",
+    ),
+    (
+        "commoncrawl",
+        "https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz",
+        "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
+        "commoncrawl.de-en",
+    ),
+    (
+        "news",
+        "https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
+        "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
+        "news-commentary-v9.de-en",
+    ),
+]
+
+
+def fetch_wmt14(folder: Path, src: str, tgt: str, console: Console) -> None:
+    """WMT 2014 English-German: 4.5 million pairs; newstest2013 for validation, newstest2014 as the test."""
+    if {src, tgt} != {"de", "en"}:
+        raise InputError(f"wmt14 is fetched in en and de, but {src} and {tgt} were asked for.")
+    for name, url, sha256, stem in WMT14:
+        archive = download(url, sha256, folder / "downloads", console)
+        wanted = {f"{stem}.{language}": folder / f"train-{name}.{language}" for language in (src, tgt)}
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                path = wanted.get(Path(member.name).name)
+                source = tar.extractfile(member) if path else None
+                if path and source:
+                    with path.open("wb") as target:
+                        shutil.copyfileobj(source, target)
+        for path in wanted.values():
+            if not path.exists():
+                raise VtransError(f"{archive} has no {path.name}; it is not the archive that was expected.")
+    for name, test_set in (("valid", "wmt13"), ("test", "wmt14/full")):
+        for side, language in (("src", src), ("ref", tgt)):
+            command = ["sacrebleu", "--test-set", test_set, "--language-pair", f"{src}-{tgt}", "--echo", side]
+            with (folder / f"{name}.{language}").open("wb") as out:
+                run(command, out)
+
+
+EXPERIMENTS = {
+    "multi30k": Experiment("multi30k-tiny", ("en", "de"), 8000, fetch_multi30k),
+    "tatoeba": Experiment("tatoeba", ("en", "de"), 8000, fetch_tatoeba),
+    "iwslt14": Experiment("iwslt14", ("de", "en"), 10_000, fetch_iwslt14),
+    "wmt14-base": Experiment("paper-base", ("en", "de"), 37_000, fetch_wmt14),
+    "wmt14-big": Experiment("paper-big", ("en", "de"), 37_000, fetch_wmt14),
+}
+
+
+def run(command: Sequence[str], stdout: BinaryIO | None = None) -> None:
+    """Print a command as one would type it, and run it; a failure ends the experiment with its exit code."""
+    sys.stdout.write(f"\n$ {shlex.join(command)}\n")
+    sys.stdout.flush()
+    code = subprocess.run(command, stdout=stdout, check=False).returncode
+    if code:
+        raise SystemExit(code)
+
+
+def files_of(folder: Path, language: str) -> dict[str, Path]:
+    """The files of a language by their stems, such as `train`; `train.lc.norm.tok` is another kind of text."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        for ending in ENDINGS:
+            stem = path.name.removesuffix(f".{language}{ending}")
+            if stem != path.name and "." not in stem:
+                found.setdefault(stem, path)
+    return found
+
+
+def pairs_of(folder: Path, src: str, tgt: str) -> tuple[list[str], str, list[str]]:
+    """The stems of training, validation and test sets that `folder` has in both languages."""
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}; DATA names one with train, valid and test files.")
+    sides = [files_of(folder, language) for language in (src, tgt)]
+    both = [stem for stem in sides[0] if stem in sides[1]]
+    train = [s for s in both if s == "train"] or [s for s in both if s.startswith("train-")]
+    valid = [s for s in ("valid", "val", "dev") if s in both]
+    tests = [s for s in both if s.startswith("test")]
+    for what, stems in (("train", train), ("valid (or val, dev)", valid), ("test", tests)):
+        if not stems:
+            raise InputError(
+                f"{folder} has no {what} files in both languages; they are named such as "
+                f"{what.split()[0]}.{src} and {what.split()[0]}.{tgt}, plain or .gz, .xz, .bz2."
+            )
+    return train, valid[0], tests
+
+
+def fetched(experiment: Experiment, folder: Path, src: str, tgt: str, console: Console) -> Path:
+    """The folder with the experiment's text, fetched the first time: whole, or not there."""
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        aside = folder.with_name(folder.name + ".part")  # downloads in it outlive a failure
+        aside.mkdir(exist_ok=True)
+        experiment.fetch(aside, src, tgt, console)
+        aside.rename(folder)
+    return folder
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Run one experiment: the five commands, on fetched or given text.")
+    parser.add_argument("name", choices=sorted(EXPERIMENTS))
+    parser.add_argument("--data", help="folder with train, valid and test files (default: fetch them)")
+    parser.add_argument("--work", help="folder for all that is made (default: work/NAME)")
+    parser.add_argument("--run", help="run folder (default: WORK/run)")
+    parser.add_argument("--src", help="source language, the ending of its files")
+    parser.add_argument("--tgt", help="target language")
+    parser.add_argument("--recipe", help="another recipe")
+    parser.add_argument("--vocab-size", type=int, help="subwords")
+    parser.add_argument("--set", action="append", default=[], help="section.key=value, for vtrans train; repeat")
+    options = parser.parse_args()
+
+    experiment = EXPERIMENTS[options.name]
+    src, tgt = options.src or experiment.languages[0], options.tgt or experiment.languages[1]
+    work = Path(options.work or Path("work") / options.name)
+    recipe = options.recipe or experiment.recipe
+    keep = load_recipe(recipe, options.set).train.keep_last
+    text = Path(options.data) if options.data else fetched(experiment, work / f"text-{src}-{tgt}", src, tgt, Console())
+    train, valid, tests = pairs_of(text, src, tgt)
+    sources, targets = files_of(text, src), files_of(text, tgt)
+    data, model = work / "data", Path(options.run or work / "run")
+    work.mkdir(parents=True, exist_ok=True)
+
+    corpora = [word for s in train for word in ("--src", str(sources[s]), "--tgt", str(targets[s]))]
+    held = ["--valid-src", str(sources[valid]), "--valid-tgt", str(targets[valid])]
+    size = ["--vocab-size", str(options.vocab_size or experiment.vocab_size)]
+    run(["vtrans", "prepare-bpe", *corpora, *held, "--out", str(data), *size])
+    changes = [word for change in options.set for word in ("--set", change)]
+    run(["vtrans", "train", "--data", str(data), "--out", str(model), "--recipe", recipe, *changes])
+    run(["vtrans", "average", str(model), "--last", str(keep)])
+    for stem in (valid, *tests):
+        hypothesis = str(work / f"{stem}.hyp.{tgt}")
+        run(["vtrans", "translate", "--model", str(model), "--input", str(sources[stem]), "--output", hypothesis])
+        run(["vtrans", "score", str(targets[stem]), "--hyp", hypothesis])
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except VtransError as error:
+        Console().error(str(error))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
