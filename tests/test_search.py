@@ -552,3 +552,9 @@ def test_an_ensemble_averages_probabilities() -> None:
         assert [h.tokens for h in found] == [h.tokens for h in wanted]
         assert [h.score for h in found] == pytest.approx([h.score for h in wanted])
     assert "admit" in decoders[1].log
+
+
+def test_an_ensemble_is_never_more_than_sure() -> None:
+    for size in range(1, 12):  # in float32, log(7 * 1.0) - log(7) rounds to 2e-7
+        decoders = [FakeDecoder(scripted(3, {}), dtype=torch.float32) for _ in range(size)]
+        assert searched(Ensemble(decoders), [SOURCE], [3])[0][0].logprob <= 0

@@ -149,7 +149,8 @@ class Ensemble:
     def step(self, state: list[Any], tokens_BK: Tensor) -> Tensor:
         logprobs = [d.step(s, tokens_BK) for d, s in zip(self.decoders, state, strict=True)]
         together = torch.stack([part.to(logprobs[0]) for part in logprobs])  # [decoders, B, K, V]
-        return torch.logsumexp(together, 0) - math.log(len(logprobs))
+        # Clamped: rounding may leave a sure token above 0, and the search counts on sums that never rise.
+        return (torch.logsumexp(together, 0) - math.log(len(logprobs))).clamp_(max=0.0)
 
     def select(self, state: list[Any], sentences_b: Tensor, parents_bK: Tensor) -> None:
         for decoder, part in zip(self.decoders, state, strict=True):
