@@ -104,7 +104,8 @@ def test_on_a_terminal_text_is_no_markup() -> None:
         assert text in shown
     for text in ("reading [x]", "10 of 10 lines", "training [y]", "3.2 [z]", "step 60 of 100", "above", "translating"):
         assert text in shown
-    assert "\x1b[" in shown
+    assert "\x1b[33mwarning: " in shown  # yellow
+    assert "\x1b[1;31merror: " in shown  # bold red
     assert shown.endswith("\x1b[2K")  # the live display is wiped
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h")  # the cursor is shown again
 
