@@ -8,14 +8,14 @@ positions among the B * T.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from vtrans.corpus import TokenStore
 from vtrans.errors import RecipeError
 from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID
 
@@ -74,31 +74,35 @@ def plan_epoch(src_lengths: Tensor, tgt_lengths: Tensor, budget: int, seed: int,
     """The batches of an epoch, each a tensor of pair numbers.
 
     Lengths [pairs] are without EOS. `budget` bounds B * max(S, T). Pairs are shuffled, sorted by
-    target and source length, cut, and the batches shuffled. The first epoch begins with its
+    length, cut, and the batches shuffled. The first epoch begins with its
     largest batch, so that memory runs out in the first minute or never. Raises RecipeError when
     one pair alone is over the budget.
     """
     generator = torch.Generator().manual_seed(derived_seed("epoch", seed, epoch))
     order = torch.randperm(len(src_lengths), generator=generator)
     src, tgt = src_lengths[order].long() + 1, tgt_lengths[order].long() + 1
-    # Source lengths go up under one target length and down under the next: without the turn, the
-    # batch across each border would hold the longest and the shortest sources together.
-    reach = int(src.max()) + 3
-    jittered = src + torch.randint(0, 3, src.shape, generator=generator)
-    turned = torch.where(tgt % 2 == 0, jittered, reach - jittered)
-    by_length = (tgt * (reach + 3) + turned).argsort(stable=True)
-    order, longer = order[by_length], torch.maximum(src, tgt)[by_length].tolist()
+    # Both lengths of a batch are to be close together: strips of like target length are sorted by source
+    # length, up and down in turn, so that no batch spans the longest and the shortest of two strips. Padding
+    # is least with about 0.75 sqrt(batches) batches a strip (measured on Multi30k, 1,024 to 16,384 tokens).
+    longer = torch.maximum(src, tgt)
+    strip_tokens = max(1, round(0.75 * math.sqrt(int(longer.sum()) * budget)))
+    by_target = tgt.argsort(stable=True)
+    strip = torch.empty_like(tgt)
+    strip[by_target] = longer[by_target].cumsum(0) // strip_tokens
+    reach = int(src.max()) + 1
+    by_length = (strip * reach + torch.where(strip % 2 == 0, src, reach - src)).argsort(stable=True)
+    order, lengths = order[by_length], longer[by_length].tolist()
     cuts, start, widest = [0], 0, 0
-    for i, length in enumerate(longer):
+    for i, length in enumerate(lengths):
         if length > budget:
             raise RecipeError(
-                f"train.batch_tokens must be at least {max(longer)}, the longest pair with EOS, but is {budget}."
+                f"train.batch_tokens must be at least {max(lengths)}, the longest pair with EOS, but is {budget}."
             )
         widest = max(widest, length)
         if widest * (i + 1 - start) > budget:
             cuts.append(i)
             start, widest = i, length
-    cuts.append(len(longer))
+    cuts.append(len(lengths))
     plan = [order[a:b] for a, b in pairwise(cuts)]
     plan = [plan[i] for i in torch.randperm(len(plan), generator=generator).tolist()]
     if epoch == 1:
@@ -123,13 +127,8 @@ def collate(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> Batch:
         tgt_BT[b, 1 : len(target) + 1] = target
         tgt_BT[b, len(target) + 1] = EOS_ID
     keep_BS = torch.arange(S) < src_lengths[:, None]
-    real_N = (torch.arange(T) < tgt_lengths[:, None]).flatten().nonzero()[:, 0]
+    keep_BT = torch.arange(T) < tgt_lengths[:, None]
+    real_N = keep_BT.flatten().nonzero()[:, 0]
+    tgt_in_BT = tgt_BT[:, :-1].masked_fill(~keep_BT, PAD_ID)
     targets_N = tgt_BT[:, 1:].flatten()[real_N]
-    return Batch(src_BS, keep_BS, tgt_BT[:, :-1].contiguous(), real_N, targets_N, int(src_lengths.sum()) - B)
-
-
-def batches(store: TokenStore, plan: Sequence[Tensor], position: int = 0) -> Iterator[Batch]:
-    """The batches of an epoch's plan, from number `position` on."""
-    for numbers in plan[position:]:
-        pairs = numbers.tolist()
-        yield collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs])
+    return Batch(src_BS, keep_BS, tgt_in_BT, real_N, targets_N, int(src_lengths.sum()) - B)

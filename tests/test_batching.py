@@ -1,0 +1,119 @@
+"""Batches: complete, within the budget, in an order that is a function of (seed, epoch)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from vtrans.batching import collate, derived_seed, plan_epoch
+from vtrans.errors import RecipeError
+from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=80)
+
+
+def lengths(pairs: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+    return torch.tensor([s for s, _ in pairs]), torch.tensor([t for _, t in pairs])
+
+
+def like_a_corpus(n: int) -> tuple[Tensor, Tensor]:
+    """Lengths with the spread and the correlation of real pairs."""
+    generator = torch.Generator().manual_seed(5)
+    src = (torch.randn(n, generator=generator) * 4 + 14).clamp(3, 45).long()
+    tgt = (src + torch.randn(n, generator=generator) * 3).clamp(3, 50).long()
+    return src, tgt
+
+
+@given(LENGTHS, st.integers(41, 300), st.integers(1, 5))
+def test_an_epoch_holds_every_pair_once_within_the_budget(
+    pairs: list[tuple[int, int]], budget: int, epoch: int
+) -> None:
+    src, tgt = lengths(pairs)
+    plan = plan_epoch(src, tgt, budget, 1, epoch)
+    assert sorted(torch.cat(plan).tolist()) == list(range(len(pairs)))
+    for numbers in plan:
+        assert len(numbers) * (int(torch.maximum(src[numbers], tgt[numbers]).max()) + 1) <= budget
+
+
+def test_the_order_is_a_function_of_seed_and_epoch() -> None:
+    src, tgt = like_a_corpus(2000)
+
+    def order(seed: int, epoch: int) -> list[int]:
+        return torch.cat(plan_epoch(src, tgt, 1000, seed, epoch)).tolist()
+
+    state = torch.get_rng_state()
+    first = order(1, 2)
+    torch.manual_seed(99)
+    assert order(1, 2) == first
+    assert order(1, 3) != first
+    assert order(2, 2) != first
+    torch.manual_seed(98)
+    before = torch.get_rng_state()
+    order(1, 2)
+    assert torch.equal(torch.get_rng_state(), before), "the global generator is not touched"
+    torch.set_rng_state(state)
+
+
+def test_padding_is_under_five_percent_of_a_hundred_thousand_pairs() -> None:
+    src, tgt = like_a_corpus(100_000)
+    padded = real = 0
+    for numbers in plan_epoch(src, tgt, 4096, 1, 2):
+        real += int(src[numbers].sum() + tgt[numbers].sum()) + 2 * len(numbers)
+        padded += len(numbers) * int(src[numbers].max() + tgt[numbers].max() + 2)
+    assert 1 - real / padded < 0.05
+
+
+def test_batches_of_an_epoch_are_not_sorted_by_length() -> None:
+    src, tgt = like_a_corpus(29_000)
+    means = torch.tensor([float(tgt[n].float().mean()) for n in plan_epoch(src, tgt, 2048, 1, 2)])
+    half = len(means) // 2
+    assert abs(means[:half].mean() - means[half:].mean()) < 2
+
+
+def test_the_first_epoch_begins_with_its_largest_batch() -> None:
+    src, tgt = like_a_corpus(3000)
+
+    def area(numbers: Tensor) -> int:
+        return len(numbers) * int(src[numbers].max() + tgt[numbers].max() + 2)
+
+    plan = plan_epoch(src, tgt, 2000, 1, 1)
+    assert area(plan[0]) == max(map(area, plan))
+
+
+def test_a_pair_over_the_budget_is_refused_with_the_budget_that_works() -> None:
+    src, tgt = lengths([(5, 6), (30, 49)])
+    with pytest.raises(RecipeError, match="batch_tokens must be at least 50"):
+        plan_epoch(src, tgt, 49, 1, 1)
+    assert len(plan_epoch(src, tgt, 50, 1, 1)) == 2
+
+
+def test_collate_pads_and_marks() -> None:
+    batch = collate([torch.tensor([5, 6]), torch.tensor([7])], [torch.tensor([8]), torch.tensor([9, 10, 11])])
+    assert batch.src_BS.tolist() == [[5, 6, EOS_ID], [7, EOS_ID, PAD_ID]]
+    assert batch.keep_BS.tolist() == [[True, True, True], [True, True, False]]
+    assert batch.tgt_in_BT.tolist() == [[BOS_ID, 8, PAD_ID, PAD_ID], [BOS_ID, 9, 10, 11]]
+    assert batch.targets_N.tolist() == [8, EOS_ID, 9, 10, 11, EOS_ID]
+    assert batch.real_N.tolist() == [0, 1, 4, 5, 6, 7]
+    assert (batch.src_tokens, batch.tgt_tokens, batch.real, batch.padded) == (3, 6, 11, 14)
+
+
+def test_each_target_follows_its_own_prefix() -> None:
+    batch = collate([torch.tensor([5]), torch.tensor([6])], [torch.tensor([8, 9]), torch.tensor([10])])
+    fed = batch.tgt_in_BT.flatten()[batch.real_N].tolist()
+    assert list(zip(fed, batch.targets_N.tolist(), strict=True)) == [
+        (BOS_ID, 8),
+        (8, 9),
+        (9, EOS_ID),
+        (BOS_ID, 10),
+        (10, EOS_ID),
+    ]
+
+
+def test_derived_seeds_are_fixed_for_ever() -> None:
+    """A change here would change every run that is resumed."""
+    assert derived_seed("epoch", 1, 1) == 7122790889077348357
+    assert derived_seed("epoch", 1, 1) != derived_seed("epoch", 11, "")
+    assert 0 <= derived_seed("x") < 2**63

@@ -1,0 +1,448 @@
+"""The model against independent references, and the laws of its caches, masks and ties."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vtrans.config import TIE_FORMS, ModelConfig, load_recipe
+from vtrans.errors import InputError
+from vtrans.model import SelfAttention, Transformer, count_parameters, resolve_tie
+
+V, PAD, BOS, EOS = 40, 0, 2, 3
+SMALL = ModelConfig(d_model=16, d_ff=24, heads=4, encoder_layers=2, decoder_layers=3, tie="src-tgt-softmax")
+VARIANTS = [
+    SMALL,
+    dataclasses.replace(SMALL, norm="pre", tie="tgt-softmax"),
+    dataclasses.replace(SMALL, positions="learned", max_positions=64, activation="gelu", tie="none"),
+    dataclasses.replace(SMALL, positions="learned", share_positions=True, norm="pre", tie="src-tgt"),
+]
+
+
+def make(config: ModelConfig = SMALL, *, src: int = V, tgt: int = V, seed: int = 1) -> Transformer:
+    """A small model in float64 whose weights are not at their symmetrical start."""
+    torch.manual_seed(seed)
+    model = Transformer(config, src, tgt, joint=src == tgt, pad_id=PAD).double().eval()
+    for p in model.parameters():
+        p.data += 0.1 * torch.randn_like(p)
+    return model
+
+
+def sequences(*lengths: int, seed: int = 0) -> list[list[int]]:
+    """Sources with EOS."""
+    generator = torch.Generator().manual_seed(seed)
+    return [[*torch.randint(4, V, (n,), generator=generator).tolist(), EOS] for n in lengths]
+
+
+def padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
+    longest = max(map(len, rows))
+    ids = torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
+    return ids, torch.tensor([[i < len(row) for i in range(longest)] for row in rows])
+
+
+# Parity with independent references.
+
+
+def test_logits_equal_those_of_torch_transformer() -> None:
+    for norm in ("post", "pre"):
+        config = dataclasses.replace(SMALL, norm=norm)
+        model = make(config).float()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="enable_nested_tensor is True")
+            reference = nn.Transformer(
+                16, 4, 2, 3, 24, dropout=0.0, activation="relu", batch_first=True, norm_first=norm == "pre"
+            )  # in training mode, without dropout: its fast path for evaluation uses nested tensors
+        if norm == "post":  # torch adds a norm at the end of each stack, which post-norm has not
+            reference.encoder.norm = None
+            reference.decoder.norm = None
+        copy_into_torch(model, reference)
+        src, keep = padded(sequences(5, 9, 3))
+        tgt = torch.randint(4, V, (3, 7))
+        with torch.no_grad():
+            x = model.src_embedding.weight[src] * 4.0 + model.src_positions(src.shape[1])
+            y = model.src_embedding.weight[tgt] * 4.0 + model.tgt_positions(tgt.shape[1])
+            hidden = reference(
+                x,
+                y,
+                tgt_mask=nn.Transformer.generate_square_subsequent_mask(7),
+                src_key_padding_mask=torch.zeros(keep.shape).masked_fill(~keep, -torch.inf),
+                memory_key_padding_mask=torch.zeros(keep.shape).masked_fill(~keep, -torch.inf),
+            )
+            expected = hidden @ model.src_embedding.weight.T
+            found = model(src, keep, tgt)
+        assert torch.all(found[..., PAD] == -torch.inf)
+        torch.testing.assert_close(found[..., 1:], expected[..., 1:], rtol=0, atol=1e-5)
+
+
+def copy_into_torch(model: Transformer, reference: nn.Transformer) -> None:
+    def attention(theirs: Any, in_weight: Tensor, in_bias: Tensor, out: nn.Linear) -> None:
+        theirs.in_proj_weight.copy_(in_weight)
+        theirs.in_proj_bias.copy_(in_bias)
+        theirs.out_proj.weight.copy_(out.weight)
+        theirs.out_proj.bias.copy_(out.bias)
+
+    def rest(ours: Any, theirs: Any, norms: list[tuple[Any, Any]]) -> None:
+        theirs.linear1.load_state_dict(ours.feed_forward.inner.state_dict())
+        theirs.linear2.load_state_dict(ours.feed_forward.outer.state_dict())
+        for mine, other in norms:
+            other.load_state_dict(mine.norm.state_dict())
+
+    with torch.no_grad():
+        for ours, theirs in zip(model.encoder.layers, reference.encoder.layers, strict=True):
+            a: Any = ours
+            attention(theirs.self_attn, a.self_attention.qkv.weight, a.self_attention.qkv.bias, a.self_attention.out)
+            rest(a, theirs, [(a.self_attention_residual, theirs.norm1), (a.feed_forward_residual, theirs.norm2)])
+        for ours, theirs in zip(model.decoder.layers, reference.decoder.layers, strict=True):
+            b: Any = ours
+            attention(theirs.self_attn, b.self_attention.qkv.weight, b.self_attention.qkv.bias, b.self_attention.out)
+            cross = b.cross_attention
+            attention(
+                theirs.multihead_attn,
+                torch.cat([cross.query.weight, cross.kv.weight]),
+                torch.cat([cross.query.bias, cross.kv.bias]),
+                cross.out,
+            )
+            rest(
+                b,
+                theirs,
+                [
+                    (b.self_attention_residual, theirs.norm1),
+                    (b.cross_attention_residual, theirs.norm2),
+                    (b.feed_forward_residual, theirs.norm3),
+                ],
+            )
+        for ours, theirs in ((model.encoder, reference.encoder), (model.decoder, reference.decoder)):
+            if theirs.norm is not None:
+                theirs.norm.load_state_dict(ours.final_norm.state_dict())
+
+
+def test_logits_equal_those_of_marian_in_transformers() -> None:
+    from transformers import MarianConfig, MarianMTModel
+
+    marian: Any = MarianMTModel(
+        MarianConfig(
+            vocab_size=V,
+            d_model=16,
+            encoder_layers=2,
+            decoder_layers=3,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=24,
+            decoder_ffn_dim=24,
+            activation_function="relu",
+            scale_embedding=True,
+            max_position_embeddings=64,
+            pad_token_id=PAD,
+            eos_token_id=EOS,
+            decoder_start_token_id=BOS,
+            forced_eos_token_id=None,
+            tie_word_embeddings=True,
+        )
+    )
+    marian.eval()
+    model = make().float()
+    copy_into_marian(model, marian)
+    src, keep = padded(sequences(5, 9, 3))
+    tgt = torch.randint(4, V, (3, 7))
+    with torch.no_grad():
+        expected = marian(input_ids=src, attention_mask=keep.long(), decoder_input_ids=tgt).logits
+        found = model(src, keep, tgt)
+    torch.testing.assert_close(found[..., 1:], expected[..., 1:], rtol=0, atol=1e-5)
+
+
+def copy_into_marian(model: Transformer, marian: Any) -> None:
+    def linear(theirs: Any, weight: Tensor, bias: Tensor) -> None:
+        theirs.weight.copy_(weight)
+        theirs.bias.copy_(bias)
+
+    def layer(ours: Any, theirs: Any, *, cross: bool) -> None:
+        q, k, v = ours.self_attention.qkv.weight.chunk(3)
+        bq, bk, bv = ours.self_attention.qkv.bias.chunk(3)
+        for theirs_linear, weight, bias in (
+            (theirs.self_attn.q_proj, q, bq),
+            (theirs.self_attn.k_proj, k, bk),
+            (theirs.self_attn.v_proj, v, bv),
+            (theirs.self_attn.out_proj, ours.self_attention.out.weight, ours.self_attention.out.bias),
+            (theirs.fc1, ours.feed_forward.inner.weight, ours.feed_forward.inner.bias),
+            (theirs.fc2, ours.feed_forward.outer.weight, ours.feed_forward.outer.bias),
+        ):
+            linear(theirs_linear, weight, bias)
+        norms = [(theirs.self_attn_layer_norm, ours.self_attention_residual)]
+        norms.append((theirs.final_layer_norm, ours.feed_forward_residual))
+        if cross:
+            k, v = ours.cross_attention.kv.weight.chunk(2)
+            bk, bv = ours.cross_attention.kv.bias.chunk(2)
+            linear(theirs.encoder_attn.k_proj, k, bk)
+            linear(theirs.encoder_attn.v_proj, v, bv)
+            query, out = ours.cross_attention.query, ours.cross_attention.out
+            linear(theirs.encoder_attn.q_proj, query.weight, query.bias)
+            linear(theirs.encoder_attn.out_proj, out.weight, out.bias)
+            norms.append((theirs.encoder_attn_layer_norm, ours.cross_attention_residual))
+        for norm, residual in norms:
+            linear(norm, residual.norm.weight, residual.norm.bias)
+
+    with torch.no_grad():
+        inner = marian.model
+        inner.shared.weight.copy_(model.src_embedding.weight)
+        marian.final_logits_bias.zero_()
+        for stack, ours_stack in ((inner.encoder, model.encoder), (inner.decoder, model.decoder)):
+            # Marian puts all sines before all cosines; the paper, and we, take turns.
+            stack.embed_positions.weight.copy_(model.src_positions(64))
+            for theirs, ours in zip(stack.layers, ours_stack.layers, strict=True):
+                layer(ours, theirs, cross=stack is inner.decoder)
+
+
+# Parameters.
+
+
+@pytest.mark.parametrize(("recipe", "count"), [("paper-base", 63_082_496), ("paper-big", 214_245_376)])
+def test_presets_have_the_papers_parameter_counts(recipe: str, count: int) -> None:
+    config = load_recipe(recipe).model
+    with torch.device("meta"):
+        model = Transformer(
+            dataclasses.replace(config, tie=resolve_tie(config.tie, True)), 37_000, 37_000, joint=True, pad_id=PAD
+        )
+    assert count_parameters(model) == count
+    papers = {"paper-base": 65e6, "paper-big": 213e6}[recipe]
+    assert abs(count - papers) / papers < 0.04
+
+
+def test_each_layer_has_projections_of_its_own() -> None:
+    model = make()
+    weights = [p for name, p in model.named_parameters() if "layers" in name and p.ndim == 2]
+    assert len(weights) == 2 * 4 + 3 * 7
+    assert len({p.untyped_storage().data_ptr() for p in weights}) == len(weights)
+
+
+def test_fused_projections_start_as_they_would_apart() -> None:
+    torch.manual_seed(0)
+    D = 64
+    attention = SelfAttention(ModelConfig(d_model=D, heads=4))
+    bound = (6 / (D + D)) ** 0.5  # Xavier uniform of one D x D projection
+    for part in attention.qkv.weight.chunk(3):
+        assert part.abs().max() <= bound
+        assert part.abs().max() > 0.98 * bound
+        assert abs(part.std().item() - bound / 3**0.5) < 0.02 * bound
+    assert not attention.qkv.bias.any()
+
+
+def test_scaled_embeddings_and_logits_start_at_unit_variance() -> None:
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(d_model=256, tie="src-tgt-softmax"), 2000, 2000, joint=True, pad_id=PAD).eval()
+    ids = torch.randint(4, 2000, (8, 50))
+    assert abs(model.src_embedding(ids).std().item() - 1) < 0.02
+    normed = torch.nn.functional.layer_norm(torch.randn(500, 256), (256,))
+    assert abs(model.logits(normed)[:, 1:].std().item() - 1) < 0.03
+
+
+# Tying.
+
+
+@pytest.mark.parametrize("tie", TIE_FORMS)
+def test_each_form_of_tie_shares_exactly_what_it_names(tie: str) -> None:
+    model = make(dataclasses.replace(SMALL, tie=tie))
+    src, tgt, out = model.src_embedding.weight, model.tgt_embedding.weight, model.projection.weight
+    assert (src is tgt) == (tie in ("src-tgt-softmax", "src-tgt"))
+    assert (tgt is out) == (tie in ("src-tgt-softmax", "tgt-softmax"))
+    distinct = {"src-tgt-softmax": 1, "tgt-softmax": 2, "src-tgt": 2, "none": 3}[tie]
+    assert len({w.data_ptr() for w in (src, tgt, out)}) == distinct
+    matrices = [p for p in model.parameters() if p.shape == (V, 16)]
+    assert len(matrices) == distinct
+    with torch.no_grad():
+        tgt[7, 3] = 123.0
+    assert (src[7, 3] == 123.0) == (src is tgt)
+    assert (out[7, 3] == 123.0) == (tgt is out)
+
+
+@pytest.mark.parametrize("tie", TIE_FORMS)
+def test_ties_survive_a_move(tie: str) -> None:
+    model = make(dataclasses.replace(SMALL, tie=tie))
+    before = count_parameters(model)
+    moved = model.to(torch.float32)
+    assert count_parameters(moved) == before
+    assert (moved.src_embedding.weight is moved.tgt_embedding.weight) == tie.startswith("src-tgt")
+    assert (moved.tgt_embedding.weight is moved.projection.weight) == tie.endswith("softmax")
+
+
+def test_gradients_of_the_three_uses_add_up_in_one_matrix() -> None:
+    tied, untied = make(), make(dataclasses.replace(SMALL, tie="none"))
+    own = dict(tied.named_parameters())
+    with torch.no_grad():
+        for name, p in untied.named_parameters():
+            p.copy_(own.get(name, tied.src_embedding.weight))
+    src, keep = padded(sequences(5, 9))
+    tgt = torch.randint(4, V, (2, 6))
+    for model in (tied, untied):
+        model(src, keep, tgt).log_softmax(-1)[..., 5].sum().backward()
+    parts = [untied.src_embedding.weight.grad, untied.tgt_embedding.weight.grad, untied.projection.weight.grad]
+    assert all(part is not None for part in parts)
+    total = sum(part for part in parts if part is not None)
+    torch.testing.assert_close(tied.src_embedding.weight.grad, total)
+
+
+@pytest.mark.parametrize("tie", ["src-tgt-softmax", "src-tgt"])
+def test_separate_vocabularies_refuse_a_shared_source(tie: str) -> None:
+    with pytest.raises(InputError, match=f"model.tie = {tie} .* needs a joint vocabulary"):
+        make(dataclasses.replace(SMALL, tie=tie), src=V, tgt=V + 5)
+    make(dataclasses.replace(SMALL, tie="tgt-softmax"), src=V, tgt=V + 5)
+
+
+def test_auto_tie_follows_the_vocabulary() -> None:
+    assert resolve_tie("auto", True) == "src-tgt-softmax"
+    assert resolve_tie("auto", False) == "tgt-softmax"
+    assert resolve_tie("none", True) == "none"
+
+
+def test_shared_positions_are_one_table() -> None:
+    model = make(VARIANTS[3])
+    assert model.src_positions is model.tgt_positions
+    assert len([n for n, _ in model.named_parameters() if "positions" in n]) == 1
+    assert len([n for n, _ in make(VARIANTS[2]).named_parameters() if "positions" in n]) == 2
+
+
+def test_padding_is_never_predicted_and_its_row_gets_no_gradient_from_the_softmax() -> None:
+    model = make(dataclasses.replace(SMALL, tie="tgt-softmax"))
+    src, keep = padded(sequences(4))
+    model(src, keep, torch.tensor([[BOS, 7, 8]])).log_softmax(-1)[0, :, 9].sum().backward()
+    grad = model.projection.weight.grad
+    assert grad is not None
+    assert not grad[PAD].any()
+    assert grad[5:].any()
+
+
+# Masks and positions.
+
+
+def test_a_mask_is_true_where_the_model_attends() -> None:
+    """nn.MultiheadAttention means the opposite by True; this settles which is ours."""
+    model = make()
+    src, _ = padded(sequences(6))
+    all_kept = model.encode(src, torch.tensor([[True] * 7]))
+    changed = src.clone()
+    changed[0, 2] = 9 if src[0, 2] != 9 else 10
+    hidden = torch.tensor([[True, True, False, True, True, True, True]])
+    with torch.no_grad():
+        outside = torch.tensor([0, 1, 3, 4, 5, 6])
+        assert torch.equal(model.encode(src, hidden)[:, outside], model.encode(changed, hidden)[:, outside])
+        assert not torch.allclose(all_kept, model.encode(changed, torch.tensor([[True] * 7])))
+
+
+@pytest.mark.parametrize("config", VARIANTS)
+def test_padding_is_inert(config: ModelConfig) -> None:
+    model = make(config)
+    rows = sequences(5, 9, 2)
+    src, keep = padded(rows)
+    tgt = torch.randint(4, V, (3, 6))
+    with torch.no_grad():
+        together = model(src, keep, tgt)
+        other = src.masked_fill(~keep, 11)  # whatever stands in the padding
+        assert torch.equal(model(other, keep, tgt), together)
+        for i, row in enumerate(rows):
+            alone = model(*padded([row]), tgt[i : i + 1])
+            torch.testing.assert_close(alone[0, :, 1:], together[i, :, 1:], rtol=0, atol=1e-10)
+
+
+def test_decoder_is_causal() -> None:
+    model = make()
+    src, keep = padded(sequences(5))
+    tgt = torch.randint(4, V, (1, 8))
+    later = tgt.clone()
+    later[0, 5:] = 4
+    with torch.no_grad():
+        a, b = model(src, keep, tgt), model(src, keep, later)
+    assert torch.equal(a[:, :5], b[:, :5])
+    assert not torch.allclose(a[:, 5:, 1:], b[:, 5:, 1:])
+
+
+def test_projecting_chosen_positions_equals_projecting_all() -> None:
+    model = make()
+    src, keep = padded(sequences(5, 3))
+    tgt = torch.randint(4, V, (2, 4))
+    real = torch.tensor([0, 1, 4, 7])
+    with torch.no_grad():
+        torch.testing.assert_close(model(src, keep, tgt, real), model(src, keep, tgt).flatten(0, 1)[real])
+
+
+def test_sinusoidal_positions_are_the_papers_and_reach_any_length() -> None:
+    model = make(SMALL)
+    table = model.src_positions(700)
+    for p, i in ((0, 0), (1, 1), (5, 3), (699, 7)):
+        angle = torch.tensor(p / 10000 ** (2 * i / 16), dtype=torch.float64)
+        assert abs(table[p, 2 * i] - angle.sin()) < 1e-6
+        assert abs(table[p, 2 * i + 1] - angle.cos()) < 1e-6
+    assert torch.equal(model.src_positions(10), table[:10])
+    assert model.max_length is None
+    with torch.inference_mode():
+        model.tgt_positions(5000)  # grown here, the table must serve training too
+    memory = torch.randn(1, 4, 16).double()
+    out = model.decode(torch.full((1, 3), 5), memory, torch.ones(1, 4, dtype=torch.bool))
+    assert torch.autograd.grad(out.sum(), model.tgt_embedding.weight)[0].any()
+
+
+def test_learned_positions_end_with_a_sentence() -> None:
+    model = make(VARIANTS[2])
+    assert model.max_length == 64
+    with pytest.raises(InputError, match=r"65 subwords is longer than model\.max_positions = 64"):
+        model.src_positions(65)
+
+
+# Decoding step by step.
+
+
+def step_by_step(model: Transformer, rows: list[list[int]], tgt_BKT: Tensor) -> Tensor:
+    state = model.start(rows, tgt_BKT.shape[1])
+    return torch.stack([model.step(state, tgt_BKT[:, :, t]) for t in range(tgt_BKT.shape[2])], 2)
+
+
+@pytest.mark.parametrize("config", VARIANTS)
+def test_step_by_step_equals_the_full_forward(config: ModelConfig) -> None:
+    model = make(config)
+    rows = sequences(5, 9, 2)
+    tgt_BKT = torch.randint(4, V, (3, 2, 40))  # past the first room of the caches
+    with torch.inference_mode():
+        steps = step_by_step(model, rows, tgt_BKT)
+        for b, row in enumerate(rows):
+            for k in range(2):
+                full = model(*padded([row]), tgt_BKT[b, k][None])[0].log_softmax(-1)
+                torch.testing.assert_close(steps[b, k][:, 1:], full[:, 1:], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("config", VARIANTS)
+def test_select_and_admit_keep_each_hypothesis_its_own_past(config: ModelConfig) -> None:
+    """Rows swap parents, sentences leave, others enter later: each row still equals its full forward."""
+    model = make(config)
+    generator = torch.Generator().manual_seed(3)
+    rows = sequences(6, 4, 9, 3)
+    sentences = [0, 1, 2]
+    with torch.inference_mode():
+        state = model.start([rows[i] for i in sentences], 2)
+        past: list[list[list[int]]] = [[[], []] for _ in sentences]
+        for t in range(12):
+            tokens = torch.randint(4, V, (len(sentences), 2), generator=generator)
+            logprobs = model.step(state, tokens)
+            for b, i in enumerate(sentences):
+                for k in range(2):
+                    past[b][k] = [*past[b][k], int(tokens[b, k])]
+                    full = model(*padded([rows[i]]), torch.tensor([past[b][k]]))[0, -1].log_softmax(-1)
+                    torch.testing.assert_close(logprobs[b, k][1:], full[1:], rtol=0, atol=1e-10)
+            parents = torch.randint(0, 2, (len(sentences), 2), generator=generator)
+            stay = [0, 2] if t == 3 else list(range(len(sentences)))
+            model.select(state, torch.tensor(stay), parents[stay])
+            past = [[past[b][int(parents[b, k])] for k in range(2)] for b in stay]
+            sentences = [sentences[b] for b in stay]
+            if t == 5:
+                model.admit(state, [rows[3]])
+                sentences.append(3)
+                past.append([[], []])
+
+
+def test_a_float16_model_gives_log_probabilities_in_float32() -> None:
+    model = make().to(torch.bfloat16)
+    with torch.inference_mode():
+        state = model.start(sequences(3), 1)
+        assert model.step(state, torch.tensor([[BOS]])).dtype == torch.float32
