@@ -7,6 +7,7 @@ import gzip
 import io
 import itertools
 import json
+import os
 import random
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -338,6 +339,15 @@ def test_held_out_are_whole_sources_at_most_a_twentieth(tmp_path: Path) -> None:
     assert set(decoded(other, other.valid)) != set(valid)
 
 
+def test_blank_pairs_of_held_out_sources_are_dropped_as_blank(tmp_path: Path) -> None:
+    pairs = [pair for i in range(100) for pair in ((f"dog {i}", f"Hund {i}"), (f"dog {i}", " "), ("", "Hund"))]
+    report = made(options(tmp_path, pairs, None))
+    assert report["held_out"] == {"sources": 5, "pairs": 5}
+    assert (report["valid"]["read"], report["valid"]["kept"]) == (5, 5)
+    assert (report["train"]["read"], report["train"]["kept"]) == (300, 95)
+    assert report["train"]["dropped"]["empty"] == 200
+
+
 def test_no_more_than_the_wanted_number_is_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vtrans.corpus, "HELD_OUT_SOURCES", 7)
     report = made(options(tmp_path, many(800), None))
@@ -616,6 +626,12 @@ def test_bad_files_are_named(tmp_path: Path, name: str, damage: Callable[[Path],
     opts = options(tmp_path)
     damage(tmp_path / name)
     refused(opts, message.format(name=name.replace(".", r"\.")))
+
+
+def test_a_pipe_is_refused_since_it_reads_once(tmp_path: Path) -> None:
+    opts = options(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    refused(dataclasses.replace(opts, src=(tmp_path / "pipe",)), "pipe or device; prepare-bpe reads .* several")
 
 
 def test_a_truncated_gzip_file_is_named(tmp_path: Path) -> None:

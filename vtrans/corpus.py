@@ -392,7 +392,7 @@ def _staging(out: Path) -> Iterator[Path]:
 def _put_in_place(staging: Path, out: Path, report: dict[str, Any]) -> None:
     """Rename all files into `out`, the report last: without it a folder is not a data folder."""
     (out / _REPORT_FILE).unlink(missing_ok=True)
-    for name in _OUR_FILES:
+    for name in _OUR_FILES[1:]:
         if name in report["files"]:
             (staging / name).replace(out / name)
         else:
