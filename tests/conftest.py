@@ -1,0 +1,131 @@
+"""A small corpus, data folders made of it and a trained run, shared by the tests of the upper floors.
+
+What is of session scope is read-only: copy a folder before you write into it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+# Two cores run several suites at once, and equal bytes ask for equal thread counts.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+import torch
+
+from vtrans.checkpoint import RunFolder
+from vtrans.console import Console
+from vtrans.corpus import DataFolder, PrepareOptions, prepare
+from vtrans.train import train
+
+SIZES = (("big", "große"), ("old", "alte"), ("little", "kleine"))
+NOUNS = (("dog", "Hund"), ("cat", "Kater"), ("horse", "Esel"), ("bird", "Vogel"), ("man", "Mann"))
+VERBS = (("sees", "sieht"), ("hears", "hört"), ("likes", "mag"))
+TIMES = (("today", "heute"), ("often", "oft"), ("now", "jetzt"), ("never", "nie"))
+
+
+def _sentence(side: int, size: int, noun: int, verb: int, time: int) -> str:
+    size_word, noun_word = SIZES[size][side], NOUNS[noun][side]
+    verb_word, time_word = VERBS[verb][side], TIMES[time][side]
+    if side == 0:
+        return f"The {size_word} {noun_word} {verb_word} me{' again' if time % 2 else ''} {time_word}."
+    return f"Der {size_word} {noun_word} {verb_word} mich {time_word}{' wieder' if time % 2 else ''}."
+
+
+def tiny_pairs() -> list[tuple[str, str]]:
+    """180 distinct English-German pairs, always in the same order."""
+    choices = itertools.product(range(len(SIZES)), range(len(NOUNS)), range(len(VERBS)), range(len(TIMES)))
+    return [(_sentence(0, *c), _sentence(1, *c)) for c in choices]
+
+
+VALID_PAIRS = tiny_pairs()[::15]
+TRAIN_PAIRS = [pair for pair in tiny_pairs() if pair not in VALID_PAIRS]
+
+# A step takes some 4 ms; about 20 batches are an epoch. As `--set` values over the recipe `small`.
+TINY = (
+    "model.d_model=32",
+    "model.d_ff=48",
+    "model.heads=2",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "train.batch_tokens=240",
+    "train.warmup=10",
+    "train.learning_rate=0.01",
+    "train.max_steps=30",
+    "train.log_every=5",
+    "train.checkpoint_every=10",
+    "train.keep_last=2",
+    "train.keep_best=2",
+    "train.valid_sentences=4",
+    "train.samples=1",
+    "search.beam=2",
+    "search.max_length=20",
+)
+
+
+def write_pairs(folder: Path, name: str, pairs: Sequence[tuple[str, str]]) -> tuple[Path, Path]:
+    """Two files of these pairs, `name`.en and `name`.de."""
+    paths = (folder / f"{name}.en", folder / f"{name}.de")
+    for side, path in enumerate(paths):
+        path.write_bytes("".join(pair[side] + "\n" for pair in pairs).encode())
+    return paths
+
+
+def make_data(
+    folder: Path, *, separate: bool = False, train: Sequence[tuple[str, str]] = tuple(TRAIN_PAIRS)
+) -> DataFolder:
+    """A data folder in `folder`/data of the tiny corpus."""
+    src, tgt = write_pairs(folder, "train", train)
+    valid_src, valid_tgt = write_pairs(folder, "valid", VALID_PAIRS)
+    options = PrepareOptions(
+        (src,),
+        (tgt,),
+        (valid_src,),
+        (valid_tgt,),
+        out=folder / "data",
+        vocab_size=320,
+        separate=separate,
+        threads=1,
+    )
+    prepare(options, Console(quiet=True))
+    return DataFolder.open(folder / "data")
+
+
+def tiny_train(data: DataFolder, run: Path, *overrides: str, fresh: bool = False) -> RunFolder:
+    """Trains (or goes on) in this process with TINY and `overrides`."""
+    folder = RunFolder(run)
+    train(data, folder, Console(quiet=True), overrides=(*TINY, *overrides), fresh=fresh, device="cpu")
+    return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
+    """A data folder with a joint vocabulary of 320 subwords."""
+    return make_data(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def tiny_data_separate(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
+    """The same corpus with a vocabulary a side."""
+    return make_data(tmp_path_factory.mktemp("tiny-separate"), separate=True)
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder) -> RunFolder:
+    """A run of 30 steps on `tiny_data`, checkpoints at 10, 20 and 30; never write into it."""
+    return tiny_train(tiny_data, tmp_path_factory.mktemp("tiny-run") / "run")
+
+
+@pytest.fixture
+def run_copy(tmp_path: Path, tiny_run: RunFolder) -> RunFolder:
+    """A copy of `tiny_run` to write into."""
+    return RunFolder(shutil.copytree(tiny_run.path, tmp_path / "run"))
