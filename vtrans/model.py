@@ -92,9 +92,9 @@ class Transformer(nn.Module):
         """A state with `width` rows for each source (subwords and EOS); no subword fed yet."""
         S = max(map(len, sources))
         src_BS = torch.tensor([[*s] + [self.pad_id] * (S - len(s)) for s in sources], device=self.device)
-        length_B = torch.tensor([len(s) for s in sources], device=self.device)
-        keep_BS = torch.arange(S, device=self.device) < length_B[:, None]
-        return DecodingState(self.decoder.memory_cache(self.encode(src_BS, keep_BS)), keep_BS, width)
+        lengths = [len(s) for s in sources]
+        keep_BS = torch.arange(S, device=self.device) < torch.tensor(lengths, device=self.device)[:, None]
+        return DecodingState(self.decoder.memory_cache(self.encode(src_BS, keep_BS)), keep_BS, lengths, width)
 
     def step(self, state: DecodingState, tokens_BK: Tensor) -> Tensor:
         """Feeds each row its newest subword [B, K] and returns log-probabilities [B, K, V] of the next."""
@@ -347,10 +347,14 @@ class SelfAttention(nn.Module):
         B, K, D = x_BKD.shape
         q, k, v = (part.view(B, K, self.heads, -1) for part in self.qkv(x_BKD).chunk(3, dim=-1))
         keys_BKHTd, values_BKHTd = own
-        at_B = torch.arange(B, device=x_BKD.device)
-        keys_BKHTd[at_B, :, :, state.age_B] = k
-        values_BKHTd[at_B, :, :, state.age_B] = v
         T = max(state.ages) + 1
+        if min(state.ages) + 1 == T:
+            keys_BKHTd[:, :, :, T - 1], values_BKHTd[:, :, :, T - 1] = k, v
+        else:
+            # The newest column of a younger row is masked, but must hold numbers: NaN times 0 is NaN.
+            keys_BKHTd[:, :, :, T - 1], values_BKHTd[:, :, :, T - 1] = 0, 0
+            at_B = torch.arange(B, device=x_BKD.device)
+            keys_BKHTd[at_B, :, :, state.age_B], values_BKHTd[at_B, :, :, state.age_B] = k, v
         mixed = F.scaled_dot_product_attention(
             q.flatten(0, 1)[:, :, None],
             keys_BKHTd[:, :, :, :T].flatten(0, 1),
@@ -417,8 +421,9 @@ class DecodingState:
     filled up to each sentence's own age: sentences admitted at different times live side by side.
     """
 
-    def __init__(self, memory: list[KeyValue], keep_BS: Tensor, width: int) -> None:
+    def __init__(self, memory: list[KeyValue], keep_BS: Tensor, lengths: list[int], width: int) -> None:
         self.memory, self.keep_BS, self.width = memory, keep_BS, width
+        self.lengths = lengths  # of the sources
         self.own: list[KeyValue] = []
         self.ages = [0] * keep_BS.shape[0]  # subwords fed; the host's copy of age_B, read without synchronising
         self.age_B = torch.zeros(keep_BS.shape[0], dtype=torch.long, device=keep_BS.device)
@@ -437,7 +442,7 @@ class DecodingState:
         B, H, _, d = keys_BHSd.shape
         room = max(32, 2 * self.capacity, needed)
         fresh = [
-            (keys_BHSd.new_zeros(B, self.width, H, room, d), keys_BHSd.new_zeros(B, self.width, H, room, d))
+            (keys_BHSd.new_empty(B, self.width, H, room, d), keys_BHSd.new_empty(B, self.width, H, room, d))
             for _ in range(layers)
         ]
         for new, old in zip(fresh, self.own or fresh, strict=True):
@@ -454,17 +459,17 @@ class DecodingState:
 
     def select(self, sentences_b: Tensor, parents_bK: Tensor) -> None:
         """See Transformer.select."""
-        kept = sentences_b.tolist()
-        filled = max((self.ages[i] for i in kept), default=0)
-        if kept != list(range(len(self.ages))):
-            longest = int(self.keep_BS[sentences_b].sum(1).max()) if kept else 0
-            self.keep_BS = self.keep_BS[sentences_b, :longest]
-            self.memory = [(k[sentences_b, :, :longest], v[sentences_b, :, :longest]) for k, v in self.memory]
-            self.age_B = self.age_B[sentences_b]
+        if len(sentences_b) < len(self.ages):
+            kept = sentences_b.tolist()
             self.ages = [self.ages[i] for i in kept]
+            self.lengths = [self.lengths[i] for i in kept]
+            S = max(self.lengths)
+            self.keep_BS = self.keep_BS[sentences_b, :S]
+            self.memory = [(k[sentences_b, :, :S], v[sentences_b, :, :S]) for k, v in self.memory]
+            self.age_B = self.age_B[sentences_b]
         elif self.width == 1:
             return  # one row a sentence, every sentence stays: nothing moves
-        rows = (sentences_b[:, None] * self.width + parents_bK).flatten()
+        rows, filled = (sentences_b[:, None] * self.width + parents_bK).flatten(), max(self.ages)
         self.own = [(reordered(k, rows, filled), reordered(v, rows, filled)) for k, v in self.own]
 
     def append(self, other: DecodingState) -> None:
@@ -477,13 +482,13 @@ class DecodingState:
         ]
         self.own = [(grown(k, len(other.ages)), grown(v, len(other.ages))) for k, v in self.own]
         self.age_B = torch.cat([self.age_B, other.age_B])
-        self.ages = self.ages + other.ages
+        self.ages, self.lengths = self.ages + other.ages, self.lengths + other.lengths
 
 
 def reordered(cache_BKHTd: Tensor, rows: Tensor, filled: int) -> Tensor:
     """A cache of the same room whose flattened rows are `rows` of the old one, copied as far as filled."""
     _, K, H, T, d = cache_BKHTd.shape
-    fresh = cache_BKHTd.new_zeros(rows.shape[0] // K, K, H, T, d)
+    fresh = cache_BKHTd.new_empty(rows.shape[0] // K, K, H, T, d)
     fresh[:, :, :, :filled] = cache_BKHTd[:, :, :, :filled].flatten(0, 1)[rows].view(-1, K, H, filled, d)
     return fresh
 
