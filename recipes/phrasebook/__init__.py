@@ -1,0 +1,1 @@
+"""The built-in corpus: an English-German grammar that makes sentence pairs from a seed."""
