@@ -18,8 +18,9 @@ import pytest
 import torch
 
 from vtrans.checkpoint import RunFolder
+from vtrans.config import PrepareOptions
 from vtrans.console import Console
-from vtrans.corpus import DataFolder, PrepareOptions, prepare
+from vtrans.corpus import DataFolder, prepare
 from vtrans.train import train
 
 SIZES = (("big", "große"), ("old", "alte"), ("little", "kleine"))

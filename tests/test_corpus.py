@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 import vtrans.corpus
+from vtrans.config import PrepareOptions
 from vtrans.console import Console
 from vtrans.corpus import (
     HELD_OUT_SHARE,
     RATIO_FREE_TOKENS,
     DataFolder,
-    PrepareOptions,
     TokenStore,
     prepare,
 )

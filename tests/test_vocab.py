@@ -11,16 +11,15 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vtrans.config import DEFAULT_VOCAB_SIZE, Subword
 from vtrans.errors import FileError, InputError
 from vtrans.vocab import (
     BOS_ID,
-    DEFAULT_SIZE,
     EOS_ID,
     OVERLAP_DEFINITION,
     PAD_ID,
     UNK_ID,
     OverlapRow,
-    Subword,
     Vocabulary,
     learn,
     overlap,
@@ -124,7 +123,7 @@ def test_an_impossible_size_is_refused_with_one_that_works(kind: Subword, size: 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_unset_size_shrinks_or_grows_to_what_the_text_allows(kind: Subword) -> None:
-    assert 260 < len(small(None, kind)) < DEFAULT_SIZE
+    assert 260 < len(small(None, kind)) < DEFAULT_VOCAB_SIZE
     # 9000 characters, each on 2 lines, need a piece each.
     many = ["".join(chr(c) for c in range(0x4E00 + i, 0x4E00 + i + 100)) for i in range(0, 9000, 50)]
     assert len(small(None, kind, many, normalization="identity")) > 9000

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from vtrans.config import Sampling
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
 
 if TYPE_CHECKING:
-    from vtrans.translate import Sampling, Translation, Translator, load
+    from vtrans.translate import Translation, Translator, load
 
 __version__ = "0.1.0"
 __all__ = [
@@ -30,7 +31,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """What needs torch is imported at its first use, so that `import vtrans` and --help stay quick."""
-    if name in ("Sampling", "Translation", "Translator", "load"):
+    if name in ("Translation", "Translator", "load"):
         from vtrans import translate
 
         return getattr(translate, name)

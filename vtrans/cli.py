@@ -7,32 +7,45 @@ everything else to stderr. Exit codes: 0 done, 1 failed while running, 2 the use
 from __future__ import annotations
 
 import ctypes
+import difflib
 import json
 import os
 import platform
 import re
 import sys
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast, get_args
 
 import typer
 
 import vtrans
+from vtrans.config import (
+    DEFAULT_AVERAGE,
+    DEFAULT_RECIPE,
+    DEFAULT_RUN,
+    DEFAULT_VOCAB_SIZE,
+    NORMALIZATIONS,
+    PrepareOptions,
+    Sampling,
+    SearchConfig,
+    section_from,
+)
 from vtrans.console import Console
-from vtrans.errors import InputError, VtransError
+from vtrans.errors import FileError, InputError, VtransError
+from vtrans.text import LineReport, OnBadUtf8, open_bytes, read_lines, replacing
 
 if TYPE_CHECKING:
-    from vtrans.translate import Sampling, Translator
+    from vtrans.translate import Counts
 
 app = typer.Typer(
     name="vtrans",
     help="Train and run Transformer translation models. Start with prepare-bpe, then train, average, "
     "translate and score; the defaults chain into each other.",
     add_completion=False,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -43,79 +56,98 @@ _UsageError: type[BaseException] = typer.BadParameter.__mro__[1]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and errors on stderr.")]
 Json = Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")]
 Device = Annotated[
-    str | None, typer.Option(help="cpu, cuda, cuda:N or mps; default: the best there is.", metavar="NAME")
+    str | None, typer.Option(help="cpu, cuda, cuda:N or mps.  [default: the best there is]", metavar="NAME")
 ]
 BadUtf8 = Annotated[
-    str | None,
-    typer.Option(help="error, or replace: put U+FFFD for bad bytes, and count them.", metavar="HOW"),
+    str, typer.Option(help="error, or replace: put U+FFFD for bad bytes, and count them.", metavar="HOW")
 ]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        _out(f"vtrans {vtrans.__version__}")
+        raise typer.Exit
 
 
 @app.callback()
 def _common(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", callback=_version)] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    if version:
-        _out(f"vtrans {vtrans.__version__}")
-        raise typer.Exit
-    del debug  # main() takes it out, wherever it stands, before anything is parsed
+    """Both have been seen to: `--version` by its callback, `--debug` by main(), wherever it stands."""
 
 
 @app.command("prepare-bpe")
 def prepare_bpe(
-    src: Annotated[list[str], typer.Option(help="Source text, a sentence a line; repeat for several corpora.")],
-    tgt: Annotated[list[str], typer.Option(help="Its translations, line by line; repeat pair by pair.")],
+    src: Annotated[
+        list[Path], typer.Option(help="Source text, a sentence a line; repeat for several corpora.", metavar="FILE")
+    ],
+    tgt: Annotated[list[Path], typer.Option(help="Its translations, line by line.", metavar="FILE")],
     valid_src: Annotated[
-        list[str] | None, typer.Option(help="Validation source; without it random sentences are held out.")
+        list[Path] | None,
+        typer.Option(help="Validation source; without it random sentences are held out.", metavar="FILE"),
     ] = None,
-    valid_tgt: Annotated[list[str] | None, typer.Option(help="Validation target.")] = None,
-    out: Annotated[str | None, typer.Option(help="Data folder to make.  [default: data]")] = None,
-    vocab_size: Annotated[int | None, typer.Option(help="Subwords.  [default: 8000, or what the text allows]")] = None,
-    separate: Annotated[bool, typer.Option("--separate", help="One vocabulary a side, not a joint one.")] = False,
-    subword: Annotated[str | None, typer.Option(help="bpe or unigram.  [default: bpe]", metavar="KIND")] = None,
+    valid_tgt: Annotated[list[Path] | None, typer.Option(help="Validation target.", metavar="FILE")] = None,
+    out: Annotated[Path, typer.Option(help="Data folder to make.", metavar="FOLDER")] = Path(PrepareOptions.out),
+    vocab_size: Annotated[
+        int | None,
+        typer.Option(help=f"Subwords.  [default: {DEFAULT_VOCAB_SIZE}, or what the text allows]", metavar="N"),
+    ] = PrepareOptions.vocab_size,
+    separate: Annotated[
+        bool, typer.Option("--separate", help="One vocabulary a side, not a joint one.")
+    ] = PrepareOptions.separate,
+    subword: Annotated[str, typer.Option(help="bpe or unigram.", metavar="KIND")] = PrepareOptions.subword,
     normalization: Annotated[
-        str | None,
-        typer.Option(
-            help="SentencePiece's rule: nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf or identity (none).",
-            metavar="RULE",
-        ),
-    ] = None,
+        str, typer.Option(help=f"SentencePiece's rule: {', '.join(NORMALIZATIONS)} (none).", metavar="RULE")
+    ] = PrepareOptions.normalization,
     character_coverage: Annotated[
-        float | None,
-        typer.Option(help="Share of running characters with a subword; the rest is spelt in bytes."),
-    ] = None,
-    sample: Annotated[int | None, typer.Option(help="Pairs, at random, that the vocabulary is learnt from.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Pairs with a longer side are dropped.")] = None,
-    max_ratio: Annotated[float | None, typer.Option(help="Long pairs of odder lengths are dropped.")] = None,
-    on_bad_utf8: BadUtf8 = None,
-    seed: Annotated[int | None, typer.Option(help="Of the pairs held out and sampled.")] = None,
-    threads: Annotated[int | None, typer.Option(help="For encoding.  [default: all]")] = None,
+        float,
+        typer.Option(help="Share of running characters with a subword; the rest is spelt in bytes.", metavar="SHARE"),
+    ] = PrepareOptions.character_coverage,
+    sample: Annotated[
+        int, typer.Option(help="Pairs, at random, that the vocabulary is learnt from.", metavar="N")
+    ] = PrepareOptions.sample,
+    max_tokens: Annotated[
+        int, typer.Option(help="Pairs with more subwords on a side are dropped.", metavar="N")
+    ] = PrepareOptions.max_tokens,
+    max_ratio: Annotated[
+        float, typer.Option(help="Long pairs of odder lengths are dropped.", metavar="RATIO")
+    ] = PrepareOptions.max_ratio,
+    on_bad_utf8: BadUtf8 = PrepareOptions.on_bad_utf8,
+    seed: Annotated[int, typer.Option(help="Of the pairs held out and sampled.", metavar="N")] = PrepareOptions.seed,
+    threads: Annotated[
+        int, typer.Option(help="Of encoding; 0: one a processor.", metavar="N")
+    ] = PrepareOptions.threads,
     force: Annotated[bool, typer.Option("--force", help="Replace a folder made from other inputs.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Learn a joint BPE vocabulary from two files of parallel text and encode them."""
-    from vtrans.corpus import PrepareOptions, prepare
+    """Learn subwords from parallel text and encode it.
 
-    given = {
-        "valid_src": tuple(valid_src or ()) or None,
-        "valid_tgt": tuple(valid_tgt or ()) or None,
-        "out": out,
-        "vocab_size": vocab_size,
-        "separate": separate,
-        "subword": subword,
-        "normalization": normalization,
-        "character_coverage": character_coverage,
-        "sample": sample,
-        "max_tokens": max_tokens,
-        "max_ratio": max_ratio,
-        "on_bad_utf8": on_bad_utf8,
-        "seed": seed,
-        "threads": threads,
-        "force": force,
-    }
-    options = PrepareOptions(tuple(src), tuple(tgt), **_given(given))
+    Two files of parallel text, --src and --tgt, become a data folder: a vocabulary, joint unless
+    --separate is given, and the encoded pairs. Plain, .gz, .xz and .bz2 files are read alike.
+    """
+    from vtrans.corpus import prepare
+
+    options = PrepareOptions(
+        src=tuple(src),
+        tgt=tuple(tgt),
+        valid_src=tuple(valid_src or ()),
+        valid_tgt=tuple(valid_tgt or ()),
+        out=out,
+        vocab_size=vocab_size,
+        separate=separate,
+        subword=cast(Any, subword),  # prepare checks it, as it does all the others
+        normalization=normalization,
+        character_coverage=character_coverage,
+        sample=sample,
+        max_tokens=max_tokens,
+        max_ratio=max_ratio,
+        on_bad_utf8=_bad_utf8(on_bad_utf8),
+        seed=seed,
+        threads=threads,
+        force=force,
+    )
     report = prepare(options, Console(quiet=quiet))
     if as_json:
         _out(json.dumps(report, ensure_ascii=False, indent=2, sort_keys=True))
@@ -123,11 +155,18 @@ def prepare_bpe(
 
 @app.command()
 def train(
-    data: Annotated[Path, typer.Option(help="Data folder of prepare-bpe.")] = Path("data"),
-    out: Annotated[Path, typer.Option(help="Run folder; one that holds a run is resumed.")] = Path("run"),
+    data: Annotated[Path, typer.Option(help="Data folder of prepare-bpe.", metavar="FOLDER")] = Path(
+        PrepareOptions.out
+    ),
+    out: Annotated[Path, typer.Option(help="Run folder; one that holds a run is resumed.", metavar="FOLDER")] = Path(
+        DEFAULT_RUN
+    ),
     recipe: Annotated[
         str | None,
-        typer.Option(help="A recipe's name or a TOML file.  [default: small]", metavar="NAME|FILE"),
+        typer.Option(
+            help=f"A recipe's name or a TOML file.  [default: {DEFAULT_RECIPE}; when resuming, the run's own]",
+            metavar="NAME|FILE",
+        ),
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -137,7 +176,10 @@ def train(
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model, or go on with the run in the folder exactly where it stopped."""
+    """Train a model, or resume the run in the folder.
+
+    A resumed run goes on exactly where it stopped.
+    """
     _keep_freed_memory()
     from vtrans.checkpoint import RunFolder
     from vtrans.corpus import DataFolder
@@ -156,23 +198,33 @@ def train(
 
 @app.command()
 def average(
-    what: Annotated[list[Path] | None, typer.Argument(help="A run folder, or model files.  [default: run]")] = None,
-    last: Annotated[int | None, typer.Option(help="The newest N checkpoints.  [default: 5]", min=1)] = None,
-    best: Annotated[int | None, typer.Option(help="The best N instead.", min=1)] = None,
-    out: Annotated[Path | None, typer.Option(help="File to write.  [default: RUN/averaged.safetensors]")] = None,
+    what: Annotated[
+        list[Path] | None,
+        typer.Argument(help=f"A run folder, or model files.  [default: {DEFAULT_RUN}]", metavar="RUN|FILE"),
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option(help=f"The newest N checkpoints.  [default: {DEFAULT_AVERAGE}]", min=1, metavar="N")
+    ] = None,
+    best: Annotated[int | None, typer.Option(help="The best N instead.", min=1, metavar="N")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write.  [default: RUN/averaged.safetensors]", metavar="FILE")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Average the weights of several checkpoints into one model."""
+    """Average the weights of several checkpoints.
+
+    Takes the newest or the best of a run, or files that you name.
+    """
     from vtrans.average import average as run_average
     from vtrans.average import checkpoints_of
     from vtrans.checkpoint import RunFolder
 
     if last is not None and best is not None:
         raise InputError("--last and --best exclude each other; give one of them.")
-    paths = what or [Path("run")]
-    if len(paths) == 1 and paths[0].is_dir():
+    paths = what or [Path(DEFAULT_RUN)]
+    if len(paths) == 1 and not paths[0].is_file():
         run = RunFolder(paths[0])
-        files = checkpoints_of(run, best or last or 5, by="best" if best else "last")
+        files = checkpoints_of(run, best or last or DEFAULT_AVERAGE, by="best" if best else "last")
         target = out or run.averaged
     else:
         if last is not None or best is not None:
@@ -188,143 +240,159 @@ def average(
 def translate(
     model: Annotated[
         list[Path] | None,
-        typer.Option(help="A run folder or a model file; several are an ensemble.  [default: run]"),
+        typer.Option(
+            help=f"A run folder or a model file; several are an ensemble.  [default: {DEFAULT_RUN}]", metavar="PATH"
+        ),
     ] = None,
-    input_: Annotated[Path | None, typer.Option("--input", help="Text to translate.  [default: stdin]")] = None,
-    output: Annotated[Path | None, typer.Option(help="Where to write it.  [default: stdout]")] = None,
-    beam: Annotated[int | None, typer.Option(help="Live hypotheses a sentence; 1 is greedy.")] = None,
+    input_: Annotated[
+        Path | None, typer.Option("--input", help="Text to translate.  [default: stdin]", metavar="FILE")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Where to write it.  [default: stdout]", metavar="FILE")] = None,
+    beam: Annotated[
+        int | None,
+        typer.Option(
+            help=f"Live hypotheses a sentence; 1 is greedy.  [default: the model's, else {SearchConfig.beam}]",
+            metavar="N",
+        ),
+    ] = None,
     alpha: Annotated[
-        float | None, typer.Option(help="Exponent of the length penalty ((5 + |Y|) / 6) ** alpha.")
+        float | None,
+        typer.Option(
+            help="Exponent of the length penalty ((5 + |Y|) / 6) ** alpha.  "
+            f"[default: the model's, else {SearchConfig.alpha}]",
+            metavar="X",
+        ),
     ] = None,
     length_penalty: Annotated[
         str | None,
-        typer.Option(help="gnmt, or length: |Y| ** alpha, as fairseq, Marian and CTranslate2 divide.", metavar="KIND"),
+        typer.Option(
+            help="gnmt, or length: |Y| ** alpha, by which fairseq, Marian and CTranslate2 divide.  "
+            f"[default: the model's, else {SearchConfig.length_penalty}]",
+            metavar="KIND",
+        ),
     ] = None,
     stop: Annotated[
         str | None,
-        typer.Option(help="count: when `beam` hypotheses have ended; exhaustive: when none can win.", metavar="RULE"),
+        typer.Option(
+            help="count: when as many hypotheses have ended as the beam is wide; exhaustive: when no live one can "
+            f"win.  [default: the model's, else {SearchConfig.stop}]",
+            metavar="RULE",
+        ),
     ] = None,
-    max_length: Annotated[int | None, typer.Option(help="Cap on target subwords.  [default: source + 50]")] = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Cap on the subwords of a translation.  [default: source + 50]", metavar="N")
+    ] = None,
     batch_tokens: Annotated[
-        int | None, typer.Option(help="Padded source subwords of a batch; 1: one sentence at a time.")
+        int | None,
+        typer.Option(
+            help="Padded source subwords of a batch; 1: one sentence at a time.  "
+            f"[default: the model's, else {SearchConfig.batch_tokens}]",
+            metavar="N",
+        ),
     ] = None,
-    nbest: Annotated[int, typer.Option(help="Translations of each line, best first.")] = 1,
+    nbest: Annotated[int, typer.Option(help="Translations of each line, best first.", metavar="N")] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Put each one's score and a tab before it.")] = False,
     sample: Annotated[bool, typer.Option("--sample", help="Draw translations instead of searching.")] = False,
-    top_k: Annotated[int | None, typer.Option(help="With --sample: the k likeliest subwords only.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="With --sample: the likeliest with this mass only.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="With --sample: below 1 is bolder.")] = None,
-    seed: Annotated[int | None, typer.Option(help="With --sample: of the draws.")] = None,
-    on_bad_utf8: BadUtf8 = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option(help="With --sample: from the K likeliest subwords only.  [default: all]", metavar="K"),
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(
+            help=f"With --sample: from the likeliest with this mass only.  [default: {Sampling.top_p}]", metavar="P"
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            help=f"With --sample: below 1 is safer, above 1 more varied.  [default: {Sampling.temperature}]",
+            metavar="X",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help=f"With --sample: of the draws.  [default: {Sampling.seed}]", metavar="N")
+    ] = None,
+    on_bad_utf8: BadUtf8 = "error",
     line_buffered: Annotated[
-        bool, typer.Option("--line-buffered", help="Answer each line before the next is read.")
+        bool, typer.Option("--line-buffered", help="Answer each line by itself, at once.")
     ] = False,
     device: Device = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line, with everything in it.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object for each line, with all there is.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Translate lines of text: one line out for every line in, in order."""
-    drawing = {"top_k": top_k, "top_p": top_p, "temperature": temperature, "seed": seed}
+    """Translate text: a line out for every line in.
+
+    Reads stdin and writes stdout unless told otherwise; order is kept, blank lines stay blank.
+    """
+    drawing = {"seed": seed, "top_k": top_k, "top_p": top_p, "temperature": temperature}
+    searching = {"beam": beam, "alpha": alpha, "length_penalty": length_penalty, "stop": stop}
+    search = _given({**searching, "max_length": max_length, "batch_tokens": batch_tokens})
     if not sample and _given(drawing):
-        first = next(iter(_given(drawing))).replace("_", "-")
-        raise InputError(f"--{first} only matters with --sample; add --sample or leave it out.")
-    if sample and _given({"beam": beam, "stop": stop, "alpha": alpha, "length_penalty": length_penalty}):
-        raise InputError("--sample draws instead of searching; leave out --beam, --alpha, --length-penalty and --stop.")
+        raise InputError(f"{_flag(_given(drawing))} only matters with --sample; add --sample or leave it out.")
+    if sample and _given(searching):
+        raise InputError(f"--sample draws instead of searching; leave out {_flag(_given(searching))}, or --sample.")
     if scores and as_json:
         raise InputError("--json holds the scores already; leave out --scores.")
+    for key, value in search.items():
+        section_from(SearchConfig, "search", {key: value}, _flag({key: value}))
+    sampling = Sampling(**_given(drawing)) if sample else None
+    how = _bad_utf8(on_bad_utf8)
     _keep_freed_memory()
-    from vtrans.translate import Sampling, load
+    from vtrans.translate import load, translate_stream
 
     console = Console(quiet=quiet)
-    how = _checked_bad_utf8(on_bad_utf8)
-    search = {
-        "beam": beam,
-        "alpha": alpha,
-        "length_penalty": length_penalty,
-        "stop": stop,
-        "max_length": max_length,
-        "batch_tokens": batch_tokens,
-    }
-    sampling = Sampling(**_given(drawing)) if sample else None
-    translator = load(list(model or [Path("run")]), device=device, console=console, **_given(search))
-    with _lines_of(input_, how, console) as lines, _writer(output) as stream:
-        _translate_stream(translator, lines, stream, nbest, sampling, scores, as_json, line_buffered, console)
-
-
-def _translate_stream(
-    translator: Translator,
-    lines: Iterator[str],
-    stream: BinaryIO,
-    nbest: int,
-    sampling: Sampling | None,
-    scores: bool,
-    as_json: bool,
-    line_buffered: bool,
-    console: Console,
-) -> None:
-    from vtrans.text import write_line
-    from vtrans.translate import WINDOW, windows
-
-    began, written = time.monotonic(), 0
-    counts = translator.counts
-    for window in windows(lines, 1 if line_buffered else WINDOW):
-        for translations in translator.translate_window(window, nbest, sampling):
-            if as_json:
-                fields = [
-                    {
-                        "text": t.text,
-                        "score": _finite(t.score),
-                        "logprob": _finite(t.logprob),
-                        "finished": t.finished,
-                    }
-                    for t in translations
-                ]
-                write_line(stream, json.dumps({"translations": fields}, ensure_ascii=False))
-                written += 1
-                continue
-            for t in translations:
-                write_line(stream, f"{t.score:.6f}\t{t.text}" if scores else t.text)
-                written += 1
-        stream.flush()
-    expected = counts.lines * (1 if as_json else nbest)
-    if written != expected:
-        raise VtransError(f"{counts.lines} lines came in, but {written} instead of {expected} went out.")
-    seconds = time.monotonic() - began
-    console.info(
-        f"{counts.lines:,} lines in {seconds:.1f} s on {translator.models[0].model.device} "
-        f"({counts.lines / seconds:.0f} lines/s, {counts.tgt_tokens / seconds:,.0f} target subwords/s)"
-    )
-    for number, what in (
-        (counts.unfinished, "lines whose translation did not end within its limit"),
-        (counts.missing, "n-best places for which the search found no hypothesis; they are empty"),
-    ):
-        if number:
-            console.warn(f"{number:,} {what}")
+    with _lines_of(input_, how, console) as lines:
+        translator = load(list(model or [Path(DEFAULT_RUN)]), device=device, console=console, **search)
+        translator.check_nbest(nbest, sampling)
+        began = time.monotonic()
+        with _writer(output) as stream, _progress(console, stream) as done:
+            translate_stream(
+                translator,
+                lines,
+                stream,
+                nbest=nbest,
+                sampling=sampling,
+                form="json" if as_json else "scores" if scores else "text",
+                line_buffered=line_buffered,
+                done=done,
+            )
+    _say_how_it_went(translator.counts, time.monotonic() - began, console)
 
 
 @app.command()
 def score(
-    references: Annotated[list[Path], typer.Argument(help="Reference translations; several are several references.")],
-    hyp: Annotated[Path | None, typer.Option(help="Translations to score.  [default: stdin]")] = None,
+    references: Annotated[
+        list[Path],
+        typer.Argument(help="Reference translations; several are several references.", metavar="REF"),
+    ],
+    hyp: Annotated[Path | None, typer.Option(help="Translations to score.  [default: stdin]", metavar="FILE")] = None,
     metric: Annotated[
-        list[str] | None, typer.Option(help="bleu, chrf, chrf++ or ter; repeat.  [default: bleu and chrf]")
+        list[str] | None,
+        typer.Option(help="bleu, chrf, chrf++ or ter; repeat.  [default: bleu and chrf]", metavar="NAME"),
     ] = None,
-    tokenize: Annotated[str | None, typer.Option(help="sacrebleu's tokenizer for BLEU.  [default: 13a]")] = None,
+    tokenize: Annotated[
+        str | None, typer.Option(help="sacrebleu's tokenizer for BLEU.  [default: 13a]", metavar="NAME")
+    ] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
     baseline: Annotated[
-        Path | None, typer.Option(help="Another system's translations: paired bootstrap significance.")
+        Path | None,
+        typer.Option(help="Another system's translations: paired bootstrap significance.", metavar="FILE"),
     ] = None,
-    on_bad_utf8: BadUtf8 = None,
+    on_bad_utf8: BadUtf8 = "error",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score translations with sacrebleu; the signature travels with each number."""
+    """Score translations against references.
+
+    Through sacrebleu; its signature travels with each number.
+    """
     from vtrans.score import DEFAULT_METRICS, compare, data_warnings
     from vtrans.score import score as run_score
 
     console = Console(quiet=quiet)
-    how = _checked_bad_utf8(on_bad_utf8)
-    if hyp is None and sys.stdin.isatty():
+    how = _bad_utf8(on_bad_utf8)
+    if hyp is None and _stdin_is_terminal():
         raise InputError(
             "there is no hypothesis; give one with --hyp FILE or as `vtrans score REF < FILE`"
             + (" (the files named are all references)." if len(references) > 1 else ".")
@@ -358,31 +426,26 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if value is not None}
 
 
-def _finite(value: float) -> float | None:
-    """JSON knows no infinity."""
-    return value if abs(value) != float("inf") else None
+def _flag(options: dict[str, Any]) -> str:
+    """The first of the options as the user writes it."""
+    return "--" + next(iter(options)).replace("_", "-")
 
 
-def _checked_bad_utf8(how: str | None) -> Any:
-    if how not in (None, "error", "replace"):
+def _bad_utf8(how: str) -> OnBadUtf8:
+    if how not in get_args(OnBadUtf8):
         raise InputError(f"--on-bad-utf8 must be error or replace, but is {how!r}.")
-    return how or "error"
+    return cast(OnBadUtf8, how)
+
+
+def _stdin_is_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 @contextmanager
-def _lines_of(path: Path | None, on_bad_utf8: Any, console: Console) -> Iterator[Iterator[str]]:
+def _lines_of(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> Iterator[Iterator[str]]:
     """The lines of a file or of stdin, and a warning about what reading them met."""
-    from vtrans.text import LineReport, open_bytes, read_lines
-
-    report = LineReport()
-    if path is None:
-        if sys.stdin.isatty():
-            console.info("reading from the terminal; end with Ctrl-D")
-        # Unbuffered: a reading thread that is still waiting at the end must not hold the buffer's lock.
-        source, name = open(0, "rb", buffering=0, closefd=False), "stdin"  # noqa: SIM115 - a descriptor
-    else:
-        source, name = open_bytes(path), str(path)  # type: ignore[assignment]  # both read bytes
-    with source:
+    report, name = LineReport(), str(path or "stdin")
+    with open_bytes(path) if path else _stdin() as source:
         yield read_lines(source, name, on_bad_utf8=on_bad_utf8, report=report)
     if report.odd_line_ends:
         console.warn(f"{name}: {report.odd_line_ends:,} characters that other tools take for line ends became spaces")
@@ -390,7 +453,16 @@ def _lines_of(path: Path | None, on_bad_utf8: Any, console: Console) -> Iterator
         console.warn(f"{name}: {report.replacements:,} bad UTF-8 sequences became U+FFFD")
 
 
-def _read_all(path: Path | None, on_bad_utf8: Any, console: Console) -> list[str]:
+def _stdin() -> BinaryIO:
+    """The bytes of stdin, unbuffered: a thread that still waits for them at the end holds no lock."""
+    try:
+        os.set_blocking(0, True)  # else a pipe that is empty for a moment would look like its end
+        return cast(BinaryIO, open(0, "rb", buffering=0, closefd=False))
+    except OSError as error:
+        raise FileError(f"stdin can't be read: {error.strerror}.") from None
+
+
+def _read_all(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> list[str]:
     with _lines_of(path, on_bad_utf8, console) as lines:
         return list(lines)
 
@@ -398,20 +470,45 @@ def _read_all(path: Path | None, on_bad_utf8: Any, console: Console) -> list[str
 @contextmanager
 def _writer(path: Path | None) -> Iterator[BinaryIO]:
     """stdout, or a file that is replaced once it is whole."""
-    from vtrans.text import replacing
-
     if path is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        yield _stdout()
     else:
         with replacing(path) as stream:
             yield stream
 
 
+def _stdout() -> BinaryIO:
+    if sys.stdout is None:
+        raise FileError("stdout is closed; there is nowhere to write the result.")
+    return sys.stdout.buffer
+
+
 def _out(text: str) -> None:
     """A line of the result."""
-    sys.stdout.buffer.write(text.encode() + b"\n")
-    sys.stdout.buffer.flush()
+    stream = _stdout()
+    stream.write(text.encode() + b"\n")
+    stream.flush()
+
+
+@contextmanager
+def _progress(console: Console, stream: BinaryIO) -> Iterator[Callable[[], None]]:
+    """Counts sentences on stderr, unless that would be drawn over the translations."""
+    if stream.isatty() or _stdin_is_terminal():
+        yield lambda: None
+    else:
+        with console.progress("translated", unit="sentences") as counter:
+            yield counter.advance
+
+
+def _say_how_it_went(counts: Counts, seconds: float, console: Console) -> None:
+    console.info(
+        f"{counts.lines:,} lines in {seconds:.1f} s "
+        f"({counts.lines / seconds:,.0f} lines/s, {counts.tgt_tokens / seconds:,.0f} target subwords/s)"
+    )
+    if counts.unfinished:
+        console.warn(f"{counts.unfinished:,} lines whose translation did not end within its limit")
+    if counts.missing:
+        console.warn(f"{counts.missing:,} n-best places for which the search found no hypothesis; they are empty")
 
 
 def _keep_freed_memory() -> None:
@@ -434,39 +531,49 @@ def _keep_freed_memory() -> None:
 def main() -> None:
     """Runs the command line and exits with its code; the one place where errors are printed."""
     debug = "--debug" in sys.argv
+    words = [word for word in sys.argv[1:] if word != "--debug"]
     try:
-        code = app([word for word in sys.argv[1:] if word != "--debug"], standalone_mode=False) or 0
+        command = typer.main.get_command(app)
+        # Not command.main(), which has answers of its own to a broken pipe and to Ctrl-C.
+        with command.make_context("vtrans", list(words) or ["--help"]) as context:
+            command.invoke(context)
+        code = 0
+    except typer.Exit as error:
+        code = error.exit_code if words else _failed("a command is missing.", 2, debug)
     except VtransError as error:
         code = _failed(str(error), error.exit_code, debug)
-    except typer.Exit as error:
-        code = error.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        code = _failed("interrupted.", 1, False)
+        code = _failed("interrupted.", 1, debug)
     except BrokenPipeError:
         # The reader of our output has gone: nothing more can be said to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 1
     except Exception as error:
         if isinstance(error, _UsageError):
             code = _failed(_usage_message(error), 2, debug)
         else:
-            what = re.sub(r"\s+", " ", str(error)) or "no message"
+            what = " ".join(str(error).split()) or "no message"
             code = _failed(f"{type(error).__name__}: {what} (--debug shows where)", 1, debug)
     sys.exit(code)
 
 
 def _usage_message(error: Any) -> str:
-    message = error.format_message()
-    if not message:  # no command at all: the help has been printed
-        return "a command is missing."
-    command = error.ctx.command_path if getattr(error, "ctx", None) else "vtrans"
-    return f"{message.rstrip('.')}; `{command} --help` lists what there is."
+    """What Typer says, in one sentence; an unknown word with the nearest known one."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    path, command = (context.command_path, context.command) if context else ("vtrans", None)
+    if unknown := re.match(r"No such (command|option):? '?([^ '.]+)", message):
+        kind, word = unknown.groups()
+        known = getattr(command, "commands", None) if kind == "command" else None
+        if known is None:
+            known = [name for parameter in getattr(command, "params", ()) for name in parameter.opts]
+        close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+        message = f"there is no {kind} {word}" + (f"; did you mean {close[0]}?" if close else "")
+    return f"{message}{' ' if message.endswith('?') else '; '}`{path} --help` lists what there is."
 
 
 def _failed(message: str, code: int, debug: bool) -> int:
     if debug:
-        import traceback
-
         traceback.print_exc()
     Console().error(message)
     return code

@@ -9,19 +9,27 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from vtrans.errors import InputError, RecipeError
+
+Subword = Literal["bpe", "unigram"]
+NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
+"""SentencePiece's rules: NFKC with or without its care for odd spaces, `_cf` folds case; identity: none."""
 
 T = TypeVar("T", "ModelConfig", "TrainConfig", "SearchConfig")
 
 DEFAULT_RECIPE = "small"
+DEFAULT_RUN = "run"
+DEFAULT_AVERAGE = 5  # checkpoints, as for the base model of the paper (section 6.1)
+DEFAULT_VOCAB_SIZE = 8000  # pieces where the user names no number; fewer if the text does not hold as many
 TIE_FORMS = ("src-tgt-softmax", "tgt-softmax", "src-tgt", "none")
 
 
@@ -118,6 +126,94 @@ class SearchConfig:
         "source tokens translated in one piece; a longer line is cut into pieces, with a warning",
     )
     batch_tokens: int = _number(2048, 1, 10**8, "padded source tokens of a batch; 1: one sentence at a time")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Draws translations instead of searching the best. Each line has its own generator, seeded from
+    (seed, line number), so that no draw depends on the batch. `top_k` 0 and `top_p` 1 filter nothing."""
+
+    seed: int = 1
+    top_k: int = 0
+    top_p: float = 1.0
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.top_k < 0:
+            raise InputError(f"--top-k must be 0 or more, but is {self.top_k}.")
+        if not 0 < self.top_p <= 1:
+            raise InputError(f"--top-p must be above 0 and at most 1, but is {self.top_p}.")
+        if not 0 < self.temperature < math.inf:
+            raise InputError(f"--temperature must be above 0, but is {self.temperature}.")
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """What `vtrans prepare-bpe` is asked to do; its command line reads these defaults."""
+
+    src: tuple[str | Path, ...]
+    tgt: tuple[str | Path, ...]
+    valid_src: tuple[str | Path, ...] = ()
+    valid_tgt: tuple[str | Path, ...] = ()
+    out: str | Path = "data"
+    vocab_size: int | None = None
+    """Pieces of a vocabulary, special ones and bytes included; None: DEFAULT_VOCAB_SIZE, or what the text allows."""
+    separate: bool = False
+    """One vocabulary a side instead of one for both."""
+    subword: Subword = "bpe"
+    normalization: str = "nmt_nfkc"
+    """SentencePiece's rule; "identity" switches NFKC off."""
+    character_coverage: float = 0.9999
+    """Share of running characters that have a piece; the rest is spelt in bytes."""
+    sample: int = 1_000_000
+    """Training pairs, drawn at random, from which the vocabulary is learnt."""
+    max_tokens: int = 250
+    """Training pairs with more subwords on a side are dropped."""
+    max_ratio: float = 4.0
+    """Training pairs with one side longer than this many times the other are dropped (RATIO_FREE_TOKENS)."""
+    on_bad_utf8: Literal["error", "replace"] = "error"
+    seed: int = 1
+    """Of the pairs held out and sampled."""
+    threads: int = 0
+    """Of encoding; 0: one a processor. The result does not depend on it."""
+    force: bool = False
+    """Replace a data folder made from other inputs or options."""
+
+    def checked(self) -> PrepareOptions:
+        """These options, or InputError for the first that can't be."""
+        for name, values, allowed in (
+            ("--subword", self.subword, ("bpe", "unigram")),
+            ("--normalization", self.normalization, NORMALIZATIONS),
+            ("--on-bad-utf8", self.on_bad_utf8, ("error", "replace")),
+        ):
+            if values not in allowed:
+                raise InputError(f"{name} must be one of {', '.join(allowed)}, but is {values!r}.")
+        for name, number, low, high in (
+            ("--vocab-size", 1 if self.vocab_size is None else self.vocab_size, 1, 1 << 24),
+            ("--character-coverage", self.character_coverage, 0.9, 1.0),
+            ("--sample", self.sample, 1, 10**9),
+            ("--max-tokens", self.max_tokens, 1, 10**6),
+            ("--max-ratio", self.max_ratio, 1.0, 10.0**6),
+            ("--seed", self.seed, 0, 2**63 - 1),
+            ("--threads", self.threads, 0, 1024),
+        ):
+            if not low <= number <= high:
+                raise InputError(f"{name} must be from {low:,} to {high:,}, but is {number:,}.")
+        if not self.src:
+            raise InputError("there is no corpus to prepare; give --src FILE --tgt FILE.")
+        for ours, theirs in (("src", "tgt"), ("valid-src", "valid-tgt")):
+            n, m = (len(getattr(self, name.replace("-", "_"))) for name in (ours, theirs))
+            if n != m:
+                raise InputError(
+                    f"--{ours} and --{theirs} go pair by pair, but there are {n} of --{ours} "
+                    f"and {m} of --{theirs}; give as many of each."
+                )
+        return self
+
+    def identity(self) -> dict[str, Any]:
+        """The options that decide what the data is, as they stand in data.json."""
+        apart = ("src", "tgt", "valid_src", "valid_tgt", "out", "threads", "force")
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in apart}
 
 
 @dataclass(frozen=True)

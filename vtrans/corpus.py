@@ -33,14 +33,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from vtrans.config import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.text import LineReport, OnBadUtf8, open_bytes, read_lines, sync_folder, write_atomically
 from vtrans.vocab import (
-    DEFAULT_SIZE,
-    NORMALIZATIONS,
     OVERLAP_DEFINITION,
-    Subword,
     Vocabulary,
     learn,
     overlap,
@@ -64,75 +62,6 @@ _JOINT_FILE, _SRC_FILE, _TGT_FILE = "vocab.model", "src.model", "tgt.model"
 _TRAIN_FILE, _VALID_FILE, _REPORT_FILE = "train.safetensors", "valid.safetensors", "data.json"
 _OUR_FILES = (_REPORT_FILE, _TRAIN_FILE, _VALID_FILE, _JOINT_FILE, _SRC_FILE, _TGT_FILE)
 _STAGING = ".preparing"
-
-
-@dataclass(frozen=True)
-class PrepareOptions:
-    """What `vtrans prepare-bpe` is asked to do; the defaults have their one address here."""
-
-    src: tuple[str | Path, ...]
-    tgt: tuple[str | Path, ...]
-    valid_src: tuple[str | Path, ...] = ()
-    valid_tgt: tuple[str | Path, ...] = ()
-    out: str | Path = "data"
-    vocab_size: int | None = None
-    """Pieces of a vocabulary, special ones and bytes included; None: 8000, or what the text allows."""
-    separate: bool = False
-    """One vocabulary a side instead of one for both."""
-    subword: Subword = "bpe"
-    normalization: str = "nmt_nfkc"
-    """SentencePiece's rule; "identity" switches NFKC off."""
-    character_coverage: float = 0.9999
-    """Share of running characters that have a piece; the rest is spelt in bytes."""
-    sample: int = 1_000_000
-    """Training pairs, drawn at random, from which the vocabulary is learnt."""
-    max_tokens: int = 250
-    """Training pairs with more subwords on a side are dropped."""
-    max_ratio: float = 4.0
-    """Training pairs with one side longer than this many times the other are dropped (RATIO_FREE_TOKENS)."""
-    on_bad_utf8: OnBadUtf8 = "error"
-    seed: int = 1
-    """Of the pairs held out and sampled."""
-    threads: int = 0
-    """Of encoding; 0: one a processor. The result does not depend on it."""
-    force: bool = False
-    """Replace a data folder made from other inputs or options."""
-
-    def checked(self) -> PrepareOptions:
-        """These options, or InputError for the first that can't be."""
-        for name, values, allowed in (
-            ("--subword", self.subword, ("bpe", "unigram")),
-            ("--normalization", self.normalization, NORMALIZATIONS),
-            ("--on-bad-utf8", self.on_bad_utf8, ("error", "replace")),
-        ):
-            if values not in allowed:
-                raise InputError(f"{name} must be one of {', '.join(allowed)}, but is {values!r}.")
-        for name, number, low, high in (
-            ("--vocab-size", 1 if self.vocab_size is None else self.vocab_size, 1, 1 << 24),
-            ("--character-coverage", self.character_coverage, 0.9, 1.0),
-            ("--sample", self.sample, 1, 10**9),
-            ("--max-tokens", self.max_tokens, 1, 10**6),
-            ("--max-ratio", self.max_ratio, 1.0, 10.0**6),
-            ("--seed", self.seed, 0, 2**63 - 1),
-            ("--threads", self.threads, 0, 1024),
-        ):
-            if not low <= number <= high:
-                raise InputError(f"{name} must be from {low:,} to {high:,}, but is {number:,}.")
-        if not self.src:
-            raise InputError("there is no corpus to prepare; give --src FILE --tgt FILE.")
-        for ours, theirs in (("src", "tgt"), ("valid-src", "valid-tgt")):
-            n, m = (len(getattr(self, name.replace("-", "_"))) for name in (ours, theirs))
-            if n != m:
-                raise InputError(
-                    f"--{ours} and --{theirs} go pair by pair, but there are {n} of --{ours} "
-                    f"and {m} of --{theirs}; give as many of each."
-                )
-        return self
-
-    def identity(self) -> dict[str, Any]:
-        """The options that decide what the data is, as they stand in data.json."""
-        apart = ("src", "tgt", "valid_src", "valid_tgt", "out", "threads", "force")
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in apart}
 
 
 # ------------------------------------------------------------------------------------------ reading
@@ -436,9 +365,9 @@ class _Preparation:
         vocabularies = self._learn(source, survey.usable - sum(held_out.values()))
         src_vocab, tgt_vocab = vocabularies[0], vocabularies[-1]
         largest = max(len(v) for v in vocabularies)
-        if options.vocab_size is None and any(len(v) != DEFAULT_SIZE for v in vocabularies):
+        if options.vocab_size is None and any(len(v) != DEFAULT_VOCAB_SIZE for v in vocabularies):
             sizes = " and ".join(f"{len(v):,}" for v in vocabularies)
-            console.info(f"the text allows {sizes} pieces instead of {DEFAULT_SIZE:,}.")
+            console.info(f"the text allows {sizes} pieces instead of {DEFAULT_VOCAB_SIZE:,}.")
         seen = _Overlap()
 
         valid_part = _Part(self.staging / _VALID_FILE, src_vocab, tgt_vocab, largest, with_text=True)

@@ -169,10 +169,15 @@ def _reason(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error or type(error).__name__).rstrip(".")
 
 
+def one_line(text: str) -> str:
+    """`text` with a space for every character that anyone takes for a line end."""
+    return _LINE_END.sub(" ", text)
+
+
 def write_line(stream: BinaryIO, text: str) -> None:
     """Exactly one line out, whatever `text` holds: line ends inside it become spaces."""
     # A lone surrogate, which no UTF-8 input can give, is written as "?" rather than lost with its line.
-    stream.write(_LINE_END.sub(" ", text).encode("utf-8", errors="replace") + b"\n")
+    stream.write(one_line(text).encode("utf-8", errors="replace") + b"\n")
 
 
 @contextmanager

@@ -6,57 +6,52 @@ out before the next one is read.
 
 from __future__ import annotations
 
+import io
+import json
 import math
 import queue
+import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Literal
 
 import torch
 
 from vtrans.batching import derived_seed
 from vtrans.checkpoint import LoadedModel, choose_model, load_model
-from vtrans.config import SearchConfig, section_from
+from vtrans.config import Sampling, SearchConfig, section_from
 from vtrans.console import Console
-from vtrans.errors import InputError
+from vtrans.errors import InputError, VtransError
 from vtrans.search import Decoder, Ensemble, Hypothesis, beam_search, sample
+from vtrans.text import one_line, write_line
 from vtrans.vocab import BOS_ID, EOS_ID, Vocabulary
 
 WINDOW = 2000  # lines sorted together: enough for batches of one length, little enough to wait for
 IDLE = 0.2  # seconds without input after which an open pipe gets its answers
+PATIENCE = 1.0  # seconds after which it gets them even if its lines keep trickling in
 EXTRA_LENGTH = 50  # a translation has at most this many subwords more than its source (the paper, section 6.1)
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """Draws translations instead of searching the best; each line has its own generator, seeded from
-    (seed, line number), so that no draw depends on the batch. `top_k` 0 and `top_p` 1 filter nothing."""
-
-    seed: int = 1
-    top_k: int = 0
-    top_p: float = 1.0
-    temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.top_k < 0:
-            raise InputError(f"--top-k must be 0 or more, but is {self.top_k}.")
-        if not 0 < self.top_p <= 1:
-            raise InputError(f"--top-p must be above 0 and at most 1, but is {self.top_p}.")
-        if not self.temperature > 0 or math.isinf(self.temperature):
-            raise InputError(f"--temperature must be above 0, but is {self.temperature}.")
+Form = Literal["text", "scores", "json"]
 
 
 @dataclass(frozen=True)
 class Translation:
     """A translation of one line."""
 
-    text: str
+    text: str  # holds no line end
     logprob: float  # natural logarithm, summed over subwords, EOS counted; of all pieces of a cut line
-    score: float  # logprob over the length penalty; what the list is sorted by
+    score: float  # logprob over the length penalty (of a sample: over its length); the mean over pieces
     finished: bool  # whether it ended by itself rather than at its length limit
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, which knows no infinity: null stands for it."""
+        return {key: None if value == -math.inf else value for key, value in asdict(self).items()}
 
 
 @dataclass
@@ -76,7 +71,7 @@ class Translator:
     """One model, or an ensemble whose probabilities are averaged, with its search settings.
 
     `search` overrides what the (first) model file stores. The models must be on one device and of
-    equal vocabularies. Raises InputError otherwise.
+    equal vocabularies; InputError otherwise. `counts` says what has been met so far.
     """
 
     def __init__(
@@ -85,6 +80,8 @@ class Translator:
         search: SearchConfig | None = None,
         console: Console | None = None,
     ) -> None:
+        if not models:
+            raise InputError("there is no model to translate with; give a run folder or a model file.")
         first = models[0]
         for number, other in enumerate(models[1:], 2):
             if other.src_vocab.digest != first.src_vocab.digest or other.tgt_vocab.digest != first.tgt_vocab.digest:
@@ -109,55 +106,91 @@ class Translator:
     def translate(self, lines: Iterable[str], sampling: Sampling | None = None) -> Iterator[str]:
         """The best translation of each line, in order, a window at a time.
 
-        A blank line gives a blank line and never meets the model.
+        A blank line gives a blank line and never meets the model. With `sampling` a translation is
+        drawn instead; equal lines, at equal places, and seeds give equal draws.
         """
-        for best in self.nbest(lines, 1, sampling):
-            yield best[0].text
+        return (best[0].text for best in self.nbest(lines, 1, sampling))
 
     def nbest(self, lines: Iterable[str], n: int = 1, sampling: Sampling | None = None) -> Iterator[list[Translation]]:
         """Exactly `n` translations of each line, best first (with `sampling`: drawn independently).
 
-        Where the search finds fewer, empty ones with a score of -inf follow and are counted. `n` must
-        be at most the beam.
+        Where the search finds fewer, empty ones with a score of -inf follow and are counted. Raises
+        InputError at once if `n` is larger than the beam, or `lines` is one string.
         """
-        iterator = iter(lines)
-        while window := list(islice(iterator, WINDOW)):
-            yield from self.translate_window(window, n, sampling)
+        if isinstance(lines, str):
+            raise InputError("lines must be a list of strings, but is one string; write translate([line]).")
+        self.check_nbest(n, sampling)
+        return self._windows(iter(lines), n, sampling)
+
+    def check_nbest(self, n: int, sampling: Sampling | None = None) -> None:
+        """InputError unless `n` translations of a line can be had."""
+        if n < 1:
+            raise InputError(f"--nbest must be at least 1, but is {n}.")
+        if sampling is None and n > self.search.beam:
+            raise InputError(
+                f"--nbest must be at most the beam, {self.search.beam}, but is {n}; use --beam {n}, or more, with it."
+            )
+
+    def _windows(self, lines: Iterator[str], n: int, sampling: Sampling | None) -> Iterator[list[Translation]]:
+        first = 1
+        while window := list(islice(lines, WINDOW)):
+            yield from self.translate_window(window, n, sampling, first)
+            first += len(window)
 
     def translate_window(
-        self, lines: Sequence[str], n: int = 1, sampling: Sampling | None = None
+        self,
+        lines: Sequence[str],
+        n: int = 1,
+        sampling: Sampling | None = None,
+        first: int = 1,
+        done: Callable[[], None] = lambda: None,
     ) -> list[list[Translation]]:
-        """As `nbest`, for lines that are batched together."""
-        if n < 1 or (sampling is None and n > self.search.beam):
-            raise InputError(f"--nbest must be from 1 to the beam, {self.search.beam}, but is {n}.")
+        """As `nbest`, for lines that are batched together.
+
+        `first` is the number of the first one, for warnings and for sampling; `done` is called as
+        each sentence has been translated.
+        """
+        self.check_nbest(n, sampling)
         pieces: list[list[int]] = []  # the sources to search, a line's pieces side by side
+        names: list[str] = []  # of the pieces: line number/piece, from which sampling is seeded
         owners: list[range] = []  # for each line its pieces
-        encoded = self.src_vocab.encode_batch(list(lines))
-        for number, (line, ids) in enumerate(zip(lines, encoded, strict=True), self.counts.lines + 1):
+        for number, (line, ids) in enumerate(zip(lines, self._encoded(lines, first), strict=True), first):
             cut = cut_long(ids, self.max_source, self.src_vocab) if line.strip() else []
             if len(cut) > 1:
                 self.counts.cut += 1
-                if self.console:
-                    self.console.warn(
-                        f"line {number} has {len(ids)} subwords, over the limit of {self.max_source}; "
-                        f"it is translated in {len(cut)} pieces"
-                    )
+                self._warn(
+                    f"line {number} has {len(ids):,} subwords, over the limit of {self.max_source:,}; "
+                    f"it is translated in {len(cut)} pieces"
+                )
             owners.append(range(len(pieces), len(pieces) + len(cut)))
             pieces += cut
-        names = [f"{self.counts.lines + i}/{k}" for i, owner in enumerate(owners, 1) for k in range(len(owner))]
-        found = self._search(pieces, names, n, sampling)
-        self.counts.src_tokens += sum(map(len, pieces))
-        translations = [self._join([found[p] for p in owner], n) for owner in owners]
+            names += [f"{number}/{k}" for k in range(len(cut))]
+        found = self._search(pieces, names, n, sampling, done)
         self.counts.lines += len(lines)
-        return translations
+        self.counts.src_tokens += sum(map(len, pieces))
+        return [self._join([found[p] for p in owner], n) for owner in owners]
+
+    def _encoded(self, lines: Sequence[str], first: int) -> list[list[int]]:
+        for number, line in enumerate(lines, first):
+            try:
+                line.encode()
+            except UnicodeEncodeError:
+                raise InputError(f"line {number} holds half of a surrogate pair, which is no character.") from None
+        return self.src_vocab.encode_batch(lines)
+
+    def _warn(self, text: str) -> None:
+        if self.console:
+            self.console.warn(text)
 
     def _search(
-        self, pieces: Sequence[list[int]], names: Sequence[str], n: int, sampling: Sampling | None
+        self,
+        pieces: Sequence[list[int]],
+        names: Sequence[str],
+        n: int,
+        sampling: Sampling | None,
+        done: Callable[[], None],
     ) -> dict[int, list[Hypothesis]]:
-        """Hypotheses for each source (subwords without EOS), batched from the longest down.
-
-        `names` are the line numbers from which sampling is seeded.
-        """
+        """Hypotheses for each source (subwords without EOS), batched from the longest down."""
         order = sorted(range(len(pieces)), key=lambda i: -len(pieces[i]))
         sources = [[*pieces[i], EOS_ID] for i in order]
         limits = [self._limit(len(pieces[i])) for i in order]
@@ -183,6 +216,7 @@ class Translator:
                 )
             for i, hypotheses in results:
                 found[order[i]] = hypotheses
+                done()
         return found
 
     def _limit(self, length: int) -> int:
@@ -198,12 +232,12 @@ class Translator:
             self.counts.blank += 1
             return [Translation("", 0.0, 0.0, True)] * n
         translations = []
-        for rank in range(min(n, *map(len, pieces)) if pieces else 0):
+        for rank in range(min(n, *map(len, pieces))):
             hyps = [p[rank] for p in pieces]
             texts = [self.tgt_vocab.decode(h.tokens) for h in hyps]
             translations.append(
                 Translation(
-                    " ".join(t for t in texts if t),
+                    one_line(" ".join(t for t in texts if t)),
                     math.fsum(h.logprob for h in hyps),
                     math.fsum(h.score for h in hyps) / len(hyps),
                     all(h.finished for h in hyps),
@@ -230,40 +264,89 @@ def cut_long(ids: list[int], limit: int, vocab: Vocabulary) -> list[list[int]]:
     return [*pieces, ids] if ids else pieces
 
 
-def windows(lines: Iterable[str], size: int = WINDOW, idle: float = IDLE) -> Iterator[list[str]]:
-    """Lines in windows of `size`, or fewer when no line has come for `idle` seconds.
+def translate_stream(
+    translator: Translator,
+    lines: Iterable[str],
+    stream: BinaryIO,
+    *,
+    nbest: int = 1,
+    sampling: Sampling | None = None,
+    form: Form = "text",
+    line_buffered: bool = False,
+    done: Callable[[], None] = lambda: None,
+) -> None:
+    """Writes the translations of `lines` to `stream`, whole lines, flushed a window at a time.
+
+    `form`: the bare "text", with "scores" and a tab before it, or a line of "json" with all there is.
+    A line in gives `nbest` lines out, or one of JSON. `line_buffered` answers each line before the
+    next is read; `done` is called as each sentence has been translated.
+    """
+    first = 1
+    for window in windows(lines, 1 if line_buffered else WINDOW):
+        block = io.BytesIO()
+        for translations in translator.translate_window(window, nbest, sampling, first, done):
+            if form == "json":
+                fields = {"translations": [t.as_dict() for t in translations]}
+                write_line(block, json.dumps(fields, ensure_ascii=False))
+                continue
+            for t in translations:
+                write_line(block, f"{t.score:.6f}\t{t.text}" if form == "scores" else t.text)
+        written, expected = block.getvalue().count(b"\n"), len(window) * (1 if form == "json" else nbest)
+        if written != expected:
+            raise VtransError(f"lines {first} to {first + len(window) - 1} gave {written} lines, not {expected}.")
+        stream.write(block.getvalue())
+        stream.flush()
+        first += len(window)
+
+
+def windows(
+    lines: Iterable[str], size: int = WINDOW, idle: float = IDLE, patience: float = PATIENCE
+) -> Iterator[list[str]]:
+    """Lines in windows of `size`, or fewer when none has come for `idle` seconds, or when the first
+    of them has waited for `patience` seconds and no other is there.
 
     A thread reads ahead, at most two windows. What reading raises is raised here, after the lines
     before it have been handed out.
     """
     waiting: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=2 * size)
+    abandoned = threading.Event()
 
     def read() -> None:
         try:
             for line in lines:
                 waiting.put(line)
+                if abandoned.is_set():
+                    return
             waiting.put(None)
         except BaseException as error:
             waiting.put(error)
 
     threading.Thread(target=read, daemon=True).start()
-    while True:
+    try:
         item = waiting.get()
-        window: list[str] = []
-        while isinstance(item, str):
-            window.append(item)
-            if len(window) == size:
-                break
-            try:
-                item = waiting.get(timeout=idle)
-            except queue.Empty:
-                break
-        if window:
-            yield window
-        if item is None:
-            return
-        if isinstance(item, BaseException):
-            raise item
+        while True:
+            window: list[str] = []
+            until = time.monotonic() + patience
+            while isinstance(item, str):
+                window.append(item)
+                if len(window) == size:
+                    break
+                try:
+                    item = waiting.get(timeout=max(0.0, min(idle, until - time.monotonic())))
+                except queue.Empty:
+                    break
+            if window:
+                yield window
+            if item is None:
+                return
+            if isinstance(item, BaseException):
+                raise item
+            item = waiting.get()
+    finally:
+        abandoned.set()
+        with suppress(queue.Empty):  # room for the line that the thread may be holding
+            while True:
+                waiting.get_nowait()
 
 
 def pick_device(name: str | None = None) -> torch.device:
@@ -272,12 +355,14 @@ def pick_device(name: str | None = None) -> torch.device:
         if torch.cuda.is_available():
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    if not re.fullmatch(r"cpu|mps|cuda(:\d{1,3})?", name):
+        raise InputError(f"--device must be cpu, cuda, cuda:N or mps, but is {name!r}.")
+    device = torch.device(name)
     try:
-        device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0].rstrip(".")
-        raise InputError(f"--device {name} can't be used: {reason}.") from None
+        raise InputError(f"--device {name} can't be used here: {reason}.") from None
     return device
 
 
@@ -290,20 +375,18 @@ def load(
 ) -> Translator:
     """A Translator for a run folder, a model file, or several (an ensemble).
 
-    Keyword arguments override the model file's search settings: `vtrans.load("run", beam=8)`; see
-    `SearchConfig`. Raises FileError for what is no model, InputError for a bad setting.
+    Other keyword arguments override the model file's search settings, named as in `SearchConfig`:
+    `vtrans.load("run", beam=8)`. `device` is cpu, cuda, cuda:N or mps, by default the best there is.
+    Warnings go to `console`, and so does the choice among a run's checkpoints. Raises FileError for
+    what is no model, InputError for a bad setting.
     """
-    paths = [path] if isinstance(path, (str, Path)) else list(path)
     where = pick_device(device)
+    section_from(SearchConfig, "search", search, "load")  # before the models take their time
     models = []
-    for p in paths:
+    for p in [path] if isinstance(path, (str, Path)) else path:
         file, reason = choose_model(p)
-        if console and reason:
-            console.info(f"model: {file} ({reason})")
+        if console:
+            console.info(f"model: {file}{f' ({reason})' if reason else ''}, on {where}")
         models.append(load_model(file, where))
-    return Translator(models, override_search(models[0].search, search, "load"), console)
-
-
-def override_search(base: SearchConfig, values: dict[str, Any], where: str) -> SearchConfig:
-    """`base` with the values that are not None, checked."""
-    return section_from(SearchConfig, "search", {k: v for k, v in values.items() if v is not None}, where, base)
+    settings = section_from(SearchConfig, "search", search, "load", models[0].search) if models else None
+    return Translator(models, settings, console)

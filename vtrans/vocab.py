@@ -12,21 +12,14 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import sentencepiece
 
+from vtrans.config import DEFAULT_VOCAB_SIZE, Subword
 from vtrans.errors import FileError, InputError
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
-
-Subword = Literal["bpe", "unigram"]
-NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
-"""SentencePiece's rules: NFKC with or without its care for odd spaces, `_cf` folds case; identity: none."""
-
-DEFAULT_SIZE = 8000
-"""Pieces where the user names no number; fewer if the text does not hold as many."""
 
 OVERLAP_THRESHOLDS = (1, 5, 20)
 OVERLAP_DEFINITION = (
@@ -102,12 +95,12 @@ def learn(
 ) -> Vocabulary:
     """A vocabulary learnt from all of `sentences`, which may be iterated several times.
 
-    `size` None: DEFAULT_SIZE, or the nearest size that the text allows. Raises InputError, naming
+    `size` None: DEFAULT_VOCAB_SIZE, or the nearest size that the text allows. Raises InputError, naming
     the size that works, if an explicit size is above or below what the text allows. Equal input
     gives equal bytes.
     """
     assert not isinstance(sentences, Iterator), "learning may read the sentences twice"
-    wanted = DEFAULT_SIZE if size is None else size
+    wanted = DEFAULT_VOCAB_SIZE if size is None else size
     trial, seen = wanted, set[int]()
     while trial not in seen:  # SentencePiece names the size that works; it is believed once it has worked
         seen.add(trial)
