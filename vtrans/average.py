@@ -27,25 +27,26 @@ def average(files: Sequence[Path], out: Path) -> list[int]:
         names = list(first.keys())
         for path, (file, other) in zip(files[1:], opened[1:], strict=True):
             _check_same(files[0], names, header, path, list(file.keys()), other)
+        for name in names:  # the vocabularies first: they explain matrices of other shapes
+            if name.startswith("vocabulary."):
+                for path, (file, _) in zip(files, opened, strict=True):
+                    if not torch.equal(file.get_tensor(name), first.get_tensor(name)):
+                        raise InputError(f"{files[0]} and {path} have different vocabularies.")
         tensors = {}
         for name in names:
-            parts = [file.get_tensor(name) for file, _ in opened]
+            tensors[name] = first.get_tensor(name)
             if name.startswith("vocabulary."):
-                for path, part in zip(files, parts, strict=True):
-                    if not torch.equal(part, parts[0]):
-                        raise InputError(f"{files[0]} and {path} have different vocabularies.")
-                tensors[name] = parts[0]
                 continue
-            for path, part in zip(files, parts, strict=True):
-                if part.shape != parts[0].shape:
+            total = tensors[name].double()
+            for path, (file, _) in zip(files[1:], opened[1:], strict=True):
+                part = file.get_tensor(name)
+                if part.shape != total.shape:
                     raise InputError(
-                        f"{name} is of shape {list(parts[0].shape)} in {files[0]}, but {list(part.shape)} in {path}; "
+                        f"{name} is of shape {list(total.shape)} in {files[0]}, but {list(part.shape)} in {path}; "
                         "only checkpoints of one run can be averaged."
                     )
-            total = torch.zeros(parts[0].shape, dtype=torch.float64)
-            for part in parts:
                 total += part
-            tensors[name] = (total / len(parts)).to(parts[0].dtype)
+            tensors[name] = (total / len(files)).to(tensors[name].dtype)
         steps = [step for _, other in opened for step in _steps(other)]
         write_tensors(out, tensors, {**header, "training": {"average_of": sorted(steps)}})
     return sorted(steps)

@@ -11,7 +11,9 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+import stat
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +25,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig, section_from
-from vtrans.errors import FileError, InputError, RecipeError
+from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
+from vtrans.text import sync_folder
 from vtrans.vocab import PAD_ID, Vocabulary
 
 FORMAT = 1
 JOINT, SOURCE, TARGET = "vocabulary.joint", "vocabulary.source", "vocabulary.target"
+OPTIMIZER_PARTS = {"step", "exp_avg", "exp_avg_sq"}  # of Adam, for each parameter
 _STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
 
 
@@ -93,19 +97,20 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedMo
     """
     with open_tensors(path, "model") as (file, header):
         names = set(file.keys())
-        protos = {n: bytes(file.get_tensor(n).tolist()) for n in (JOINT, SOURCE, TARGET) if n in names}
+        protos = {n: file.get_tensor(n).numpy().tobytes() for n in (JOINT, SOURCE, TARGET) if n in names}
         joint = JOINT in protos
         if set(protos) not in ({JOINT}, {SOURCE, TARGET}):
             raise FileError(f"{path} holds no vocabulary; it is no complete vtrans model.")
-        src_vocab = Vocabulary(protos[JOINT if joint else SOURCE])
-        tgt_vocab = src_vocab if joint else Vocabulary(protos[TARGET])
+        src_vocab = Vocabulary(protos[JOINT if joint else SOURCE], str(path))
+        tgt_vocab = src_vocab if joint else Vocabulary(protos[TARGET], str(path))
         try:
             config = section_from(ModelConfig, "model", header["model"], str(path))
             search = section_from(SearchConfig, "search", header["search"], str(path))
             with torch.random.fork_rng(devices=[]):  # the weights drawn here are overwritten below
                 model = Transformer(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
-        except (RecipeError, InputError, KeyError) as error:
-            raise FileError(f"{path} describes no model that this version knows: {error}") from None
+        except (InputError, KeyError, TypeError, ValueError, AssertionError) as error:
+            reason = str(error).rstrip(".")
+            raise FileError(f"{path} describes no model that this version knows: {reason}.") from None
         parameters = dict(model.named_parameters())
         _check_names(path, set(parameters), names - set(protos), aliases(model), header.get("aliases", {}))
         for name, parameter in parameters.items():
@@ -114,6 +119,8 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedMo
                 raise FileError(
                     f"{path}: {name} must be of shape {list(parameter.shape)}, but is {list(tensor.shape)}."
                 )
+            if not tensor.is_floating_point():
+                raise FileError(f"{path}: {name} must hold floating-point numbers, but holds {tensor.dtype}.")
             parameter.data.copy_(tensor)
     model.to(device).eval()
     return LoadedModel(model, src_vocab, tgt_vocab, search, header.get("training", {}))
@@ -139,21 +146,23 @@ def _bytes_tensor(data: bytes) -> Tensor:
 
 @contextmanager
 def aside(path: Path) -> Iterator[Path]:
-    """A path to write to; on leaving it is flushed to disk and renamed to `path`, on an error removed."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """A path to write to; on leaving it is flushed to disk and renamed to `path`, on an error removed.
+
+    It lies in a folder of its own, beside `path`: safetensors writes aside in its turn, and what a
+    killed process leaves of that must be known for ours.
+    """
+    folder = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = folder / path.name
     try:
+        shutil.rmtree(folder, ignore_errors=True)  # of a killed process that had our number
+        folder.mkdir()
         yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
     finally:
-        os.close(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+    sync_folder(path.parent)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
@@ -161,9 +170,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     text = json.dumps(header, sort_keys=True, ensure_ascii=False)
     try:
         with aside(path) as temporary:
+            temporary.touch()
+            mode = temporary.stat().st_mode
             save_file(dict(tensors), temporary, metadata={"vtrans": text})
-    except OSError as error:
-        raise FileError(f"{path} can't be written: {error.strerror or error}.") from None
+            temporary.chmod(stat.S_IMODE(mode))  # safetensors makes files that only their owner can read
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error).rstrip(".")
+        raise FileError(f"{path} can't be written: {reason}.") from None
 
 
 @contextmanager
@@ -228,26 +241,31 @@ class RunFolder:
 
     def link(self, step: int, name: Path) -> None:
         """Makes `name` (best, last) the step's file, atomically: a hard link where the disk has them."""
-        temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
-        temporary.unlink(missing_ok=True)
-        try:
-            os.link(self.step_file(step), temporary)
-        except OSError:
-            with aside(temporary) as copy:
-                copy.write_bytes(self.step_file(step).read_bytes())
-        temporary.replace(name)
+        file = self.step_file(step)
+        if name.exists() and name.samefile(file):
+            return  # renaming one link of a file over another does nothing, and leaves both
+        with aside(name) as temporary:
+            try:
+                os.link(file, temporary)
+            except OSError:
+                shutil.copyfile(file, temporary)
 
-    def prune(self, keep: Sequence[int], state_step: int) -> None:
-        """Removes the checkpoints not in `keep`, the states but that of `state_step`, and what a crash left."""
-        for step in self.steps():
-            if step not in keep:
-                self.step_file(step).unlink()
+    def prune(self, keep: Collection[int], state_step: int) -> None:
+        """Removes the states but that of `state_step`, the checkpoints not in `keep`, and what a crash left."""
         for step in self.state_steps():
             if step != state_step:
                 self.state_file(step).unlink()
+        for step in self.steps():
+            if step not in keep:
+                self.step_file(step).unlink()
         for folder in (self.path, self.states):
             for leftover in folder.glob(".*.tmp"):
-                leftover.unlink()
+                if leftover.name.startswith(f".{self.averaged.name}."):
+                    continue  # an average may be under way
+                if leftover.is_dir():
+                    shutil.rmtree(leftover)
+                else:
+                    leftover.unlink()
 
     def choose_model(self) -> tuple[Path, str]:
         """The file that stands for the run, and why: the average unless training has gone on since,
@@ -255,7 +273,7 @@ class RunFolder:
         last_step = max(self.steps(), default=0)
         if self.averaged.exists():
             with open_tensors(self.averaged, "model") as (_, header):
-                steps = header["training"].get("average_of", [0])
+                steps = header["training"].get("average_of") or [0]
             if max(steps) >= last_step or not self.last.exists():
                 return self.averaged, f"the average of {len(steps)} checkpoints up to step {max(steps)}"
             stale = f"; averaged.safetensors ends at step {max(steps)}, training has gone on to {last_step}"
@@ -314,6 +332,8 @@ def load_state(path: Path, optimizer: torch.optim.Optimizer, model: Transformer)
     if set(by_parameter) != set(parameters):
         raise FileError(f"{path} is the state of another architecture.")
     for name, parameter in parameters.items():
+        if set(by_parameter[name]) != OPTIMIZER_PARTS:
+            raise FileError(f"{path}: the optimizer's state of {name} is not whole.")
         for part, value in by_parameter[name].items():
             if part != "step" and value.shape != parameter.shape:
                 raise FileError(f"{path}: {name} must be of shape {list(parameter.shape)}, not {list(value.shape)}.")

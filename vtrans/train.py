@@ -15,8 +15,9 @@ import platform
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import islice
 from typing import Any
 
@@ -39,7 +40,7 @@ from vtrans.checkpoint import (
 from vtrans.config import DEFAULT_RECIPE, Recipe, load_recipe, recipe_toml
 from vtrans.console import Console, Display, duration
 from vtrans.corpus import DataFolder
-from vtrans.errors import FileError, InputError, VtransError
+from vtrans.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.loss import smoothed_loss
 from vtrans.model import Transformer, count_parameters, resolve_tie
 from vtrans.optim import learning_rate, make_optimizer
@@ -65,6 +66,7 @@ MAY_CHANGE = {
     "search": {f.name for f in dataclasses.fields(Recipe().search)},
 }
 NON_FINITE_LIMIT = 10  # updates in a row without a finite gradient, after which the run stops
+PATIENT = timedelta(hours=24)  # the other ranks wait while rank 0 validates; torchrun ends them when one dies
 
 
 @dataclass
@@ -72,13 +74,16 @@ class Progress:
     """All that resuming needs beside the weights and the optimizer's tensors."""
 
     data: str  # digest of the data folder
+    recipe: dict[str, dict[str, Any]]  # resolved; recipe.toml is for people, who may edit it
     step: int = 0  # updates done
     epoch: int = 1
     position: int = 0  # batches of this epoch done
+    validated: list[int] = field(default_factory=list)  # steps of the newest keep_last checkpoints
     best: list[tuple[float, int]] = field(default_factory=list)  # (quality, step), best first
     since_best: int = 0  # validations without a new best
     stopped_early: bool = False
     skipped: int = 0  # updates skipped for a gradient that was not finite
+    skipped_in_row: int = 0
     metrics_bytes: int = 0  # length of metrics.jsonl
     window: dict[str, float] = field(default_factory=dict)  # sums since the last line of metrics.jsonl
     environment: dict[str, Any] = field(default_factory=dict)
@@ -97,7 +102,7 @@ class Ranks:
         if self.world == 1:
             yield
             return
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENT)
         try:
             yield
         finally:
@@ -155,11 +160,15 @@ class _Training:
         fresh: bool,
     ) -> None:
         self.data, self.run, self.console, self.ranks, self.device = data, run, console, ranks, device
-        resuming = run.holds_run() and not fresh
-        saved = _newest_state(run) if resuming else None
-        self.recipe = _resolve(data, run if resuming else None, recipe_name, overrides)
-        if fresh and ranks.rank == 0:
-            _clear(run)
+        self.fresh = fresh
+        saved = None if fresh else _newest_state(run)
+        if saved is not None and saved.data != data.digest:
+            raise InputError(
+                f"the run in {run.path} was trained on other data than {data.path} holds; "
+                "give its own data folder, another --out, or --fresh to start over."
+            )
+        self.recipe = _resolve(run, saved, fresh, data.joint, recipe_name, overrides)
+        _check_data(data, self.recipe)
         torch.manual_seed(derived_seed("init", self.recipe.train.seed))
         model = Transformer(
             self.recipe.model,
@@ -170,34 +179,40 @@ class _Training:
         )
         self.model = model.to(device)
         self.optimizer = make_optimizer(self.model.parameters(), self.recipe.train)
-        self.progress = Progress(data.digest, environment=self._environment())
+        self.progress = saved or Progress(data.digest, {})
         self.resumed = saved is not None
-        if saved is not None:
-            self._restore(saved)
-        self.last_line = time.monotonic()
-        self.non_finite = 0
-        self.asked_to_stop = 0
-        self.log_step, self.log_time = self.progress.step, time.monotonic()
+        if self.resumed:
+            self._restore()
+        self.progress.recipe = dataclasses.asdict(self.recipe)
+        self.progress.environment = self._environment()
+        self.signal = 0  # the signal that came, if any
+        self.stopping = False  # whether all ranks know of one
+        self.clock = self.log_time = time.monotonic()
+        self.log_step = self.progress.step
         self.wrapped: torch.nn.Module = self.model
         if ranks.world > 1:
             self.wrapped = DistributedDataParallel(
-                self.model, device_ids=[device.index] if device.type == "cuda" else None
+                self.model,
+                device_ids=[device.index] if device.type == "cuda" else None,
+                # The only buffers are position tables, which a rank may have grown and another not.
+                broadcast_buffers=False,
             )
 
     def run_to_end(self) -> Progress:
         """Updates until max_steps, patience or a signal."""
         config = self.recipe.train
         self._introduce()
-        if self.progress.stopped_early or self.progress.step >= config.max_steps:
-            why = "patience ended it" if self.progress.stopped_early else f"train.max_steps = {config.max_steps}"
-            self.console.info(
-                f"the run in {self.run.path} is done at step {self.progress.step:,} ({why}); "
-                "--set train.max_steps=N with a larger N goes on, --fresh starts over"
-            )
-            return self.progress
         if self.ranks.rank == 0:
             self._begin_files()
         self.ranks.wait()
+        if self.progress.stopped_early or self.progress.step >= config.max_steps:
+            key = "patience" if self.progress.stopped_early else "max_steps"
+            self.console.info(
+                f"the run in {self.run.path} is done at step {self.progress.step:,} "
+                f"(train.{key} = {getattr(config, key)}); --set train.{key}=N with a larger N goes on, "
+                "--fresh starts over"
+            )
+            return self.progress
         with _signals(self), self.console.live("training", config.max_steps, self.progress.step) as display:
             self._updates(display)
         if self.ranks.rank == 0:
@@ -217,13 +232,9 @@ class _Training:
             "machine": platform.machine(),
         }
 
-    def _restore(self, progress: Progress) -> None:
-        """Takes up the state of a checkpoint."""
-        if progress.data != self.data.digest:
-            raise InputError(
-                f"the run in {self.run.path} was trained on other data than {self.data.path} holds; "
-                "give its own data folder, another --out, or --fresh to start over."
-            )
+    def _restore(self) -> None:
+        """Takes up the state of the checkpoint that `progress` describes."""
+        progress, config = self.progress, self.recipe.train
         here, there = self._environment(), progress.environment
         if there["threads"] != here["threads"] and there["machine"] == here["machine"]:
             torch.set_num_threads(int(there["threads"]))
@@ -233,11 +244,24 @@ class _Training:
             self.console.warn(f"the run goes on, but not to equal bytes: {', '.join(odd)}")
         load_weights(self.run.step_file(progress.step), self.model)
         load_state(self.run.state_file(progress.step), self.optimizer, self.model)
-        progress.environment = self._environment()
-        self.progress = progress
+        if progress.recipe["train"]["best_metric"] != config.best_metric:
+            self._rank_anew()
+        progress.stopped_early = 0 < config.patience <= progress.since_best
+
+    def _rank_anew(self) -> None:
+        """The best checkpoints by another metric, from the validations in metrics.jsonl."""
+        progress, config = self.progress, self.recipe.train
+        lines = self.run.metrics.read_bytes()[: progress.metrics_bytes].split(b"\n")[:-1]
+        records = [r for r in map(json.loads, lines) if r["kind"] == "valid"]
+        kept = [(_quality(r, config.best_metric), r["step"]) for r in records if r["step"] in self.run.steps()]
+        progress.best = _ranked(kept)[: config.keep_best]
+        if progress.best:
+            progress.since_best = sum(r["step"] > progress.best[0][1] for r in records)
 
     def _begin_files(self) -> None:
         """Makes the run folder ready: recipe.toml, metrics.jsonl cut back, a checkpoint of step 0."""
+        if self.fresh:
+            _clear(self.run)
         try:
             self.run.states.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -250,8 +274,9 @@ class _Training:
                 self.progress.metrics_bytes = size
             with self.run.metrics.open("ab") as file:
                 file.truncate(self.progress.metrics_bytes)
+            self._settle()  # where a crash came in the middle of it
         else:
-            self.run.metrics.write_bytes(b"")
+            write_atomically(self.run.metrics, b"")
             for tensor in self.model.parameters():
                 self.optimizer.state[tensor] = _fresh_state(tensor)
             self._save()
@@ -295,12 +320,12 @@ class _Training:
                 self._log(display)
             if step % config.checkpoint_every == 0 or step == config.max_steps:
                 self._checkpoint()
-            elif self.asked_to_stop:
+            elif self.stopping:
                 if self.ranks.rank == 0:
                     self._save()
                 self.ranks.wait()
-            if self.asked_to_stop and step < config.max_steps:
-                name = signal.Signals(self.asked_to_stop).name
+            if self.stopping and step < config.max_steps and not self.progress.stopped_early:
+                name = signal.Signals(self.signal or signal.SIGTERM).name
                 raise VtransError(
                     f"stopped by {name} after step {step:,}, with the state saved; the same command goes on from there."
                 )
@@ -355,18 +380,22 @@ class _Training:
                 sums["real"] += batch.real
                 sums["padded"] += batch.padded
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
-        sums["signal"] = self.asked_to_stop
+        sums["signal"] = self.signal
         summed = dict(zip(sums, ranks.summed(list(sums.values()), self.device), strict=True))
-        self.asked_to_stop = self.asked_to_stop or (signal.SIGTERM if summed.pop("signal") else 0)
+        # What one rank alone knows of would leave the others waiting: it counts once all have heard.
+        self.stopping = summed.pop("signal") > 0
         if math.isfinite(summed["loss"]) and bool(norm.isfinite()):
             if config.clip_norm > 0:
                 torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), config.clip_norm, norm)
             self.optimizer.step()
-            self.non_finite = 0
-            for key, value in summed.items():
-                progress.window[key] = progress.window.get(key, 0) + value
+            progress.skipped_in_row = 0
         else:
+            summed = {}
             self._count_non_finite(step)
+        now = time.monotonic()
+        summed["seconds"], self.clock = now - self.clock, now
+        for key, value in summed.items():
+            progress.window[key] = progress.window.get(key, 0) + value
         self.optimizer.zero_grad(set_to_none=True)
         progress.step = step
 
@@ -377,9 +406,9 @@ class _Training:
 
     def _count_non_finite(self, step: int) -> None:
         self.progress.skipped += 1
-        self.non_finite += 1
+        self.progress.skipped_in_row += 1
         self.console.warn(f"step {step:,}: the gradient is not finite; the update is skipped")
-        if self.non_finite == NON_FINITE_LIMIT:
+        if self.progress.skipped_in_row >= NON_FINITE_LIMIT:
             raise VtransError(
                 f"{NON_FINITE_LIMIT} updates in a row had no finite gradient; the checkpoint of step "
                 f"{max(self.run.steps(), default=0):,} is good: go on from it with a lower learning rate, a longer "
@@ -389,12 +418,11 @@ class _Training:
     def _log(self, display: Display) -> None:
         """A line of metrics.jsonl and of the log, with sums since the line before."""
         progress, window = self.progress, self.progress.window
-        now = time.monotonic()
-        seconds, self.last_line = now - self.last_line, now
         progress.window = {}
-        if self.ranks.rank > 0 or not window:
+        tokens = window.get("tgt_tokens", 0)
+        if self.ranks.rank > 0 or not tokens:  # no update, or none that was not skipped
             return
-        tokens = window["tgt_tokens"]
+        seconds = window["seconds"]
         loss, nll = window["loss"] / tokens, window["nll"] / tokens
         rate = learning_rate(progress.step, self.recipe.train, self.recipe.model.d_model)
         padding = 1 - window["real"] / window["padded"]
@@ -413,7 +441,7 @@ class _Training:
             }
         )
         done = progress.step - self.log_step
-        left = (self.recipe.train.max_steps - progress.step) * (now - self.log_time) / done
+        left = (self.recipe.train.max_steps - progress.step) * (time.monotonic() - self.log_time) / done
         fields = {
             "epoch": str(progress.epoch),
             "loss": f"{loss:.3f}",
@@ -441,32 +469,37 @@ class _Training:
         if self.ranks.rank == 0:
             record = self._validate()
             self._write_metrics(record)
-            quality = -record["nll"] if config.best_metric == "nll" else record[config.best_metric]
+            quality = _quality(record, config.best_metric)
             improved = not progress.best or quality > progress.best[0][0]
             progress.since_best = 0 if improved else progress.since_best + 1
-            ranked = sorted([*progress.best, (quality, progress.step)], key=lambda entry: (-entry[0], entry[1]))
-            progress.best = ranked[: config.keep_best]
-            if config.patience and progress.since_best >= config.patience:
+            progress.best = _ranked([*progress.best, (quality, progress.step)])[: config.keep_best]
+            progress.validated = [*progress.validated, progress.step][-config.keep_last :]
+            if 0 < config.patience <= progress.since_best:
                 progress.stopped_early = True
                 self.console.info(f"no better {config.best_metric} in {config.patience} validations: training ends")
             self._save()
         stopped = self.ranks.summed([progress.stopped_early], self.device)
         progress.stopped_early = bool(stopped[0])
-        self.last_line = time.monotonic()  # validation is no training time
+        self.clock = time.monotonic()  # validation is no training time
 
     def _save(self) -> None:
         """The model and the state of this step; at every moment an older pair or this one is whole."""
+        progress = self.progress
+        training = {"step": progress.step, "epoch": progress.epoch, "data": self.data.digest}
+        save_model(self.run.step_file(progress.step), self._loaded(training))
+        save_state(self.run.state_file(progress.step), self.optimizer, self.model, dataclasses.asdict(progress))
+        self._settle()
+
+    def _settle(self) -> None:
+        """What follows from the newest state: `last`, `best`, and which files stay. Done again on
+        resuming, it gives the same."""
         progress, run = self.progress, self.run
-        step = progress.step
-        training = {"step": step, "epoch": progress.epoch, "data": self.data.digest}
-        save_model(run.step_file(step), self._loaded(training))
-        save_state(run.state_file(step), self.optimizer, self.model, dataclasses.asdict(progress))
-        run.link(step, run.last)
-        best = [s for _, s in progress.best]
+        run.link(progress.step, run.last)
+        there = run.steps()
+        best = [step for _, step in progress.best if step in there]
         if best:
             run.link(best[0], run.best)
-        trained = [s for s in run.steps() if 0 < s <= step]
-        run.prune([*trained[-self.recipe.train.keep_last :], *best, step], step)
+        run.prune([*progress.validated, *best, progress.step], progress.step)
 
     def _loaded(self, training: Mapping[str, Any]) -> LoadedModel:
         return LoadedModel(self.model, self.data.src_vocab, self.data.tgt_vocab, self.recipe.search, training)
@@ -494,17 +527,18 @@ class _Training:
         self.model.train()
         scores = corpus_scores(hypotheses, references)
         nll = loss / tokens
+        finite = math.isfinite(nll)
         record = {
             "kind": "valid",
             "step": self.progress.step,
-            "nll": nll,
-            "ppl": math.exp(min(nll, 50)),
+            "nll": nll if finite else None,  # JSON knows no other word for it
+            "ppl": math.exp(min(nll, 50)) if finite else None,
             "bleu": scores["bleu"],
             "chrf": scores["chrf"],
             "signature": f"{scores['signature']}|beam:{search.beam}|sentences:{count}",
         }
         self.console.info(
-            f"valid at step {self.progress.step:,}: ppl {record['ppl']:.2f}  bleu {scores['bleu']:.2f}  "
+            f"valid at step {self.progress.step:,}: ppl {math.exp(min(nll, 50)):.2f}  bleu {scores['bleu']:.2f}  "
             f"chrf {scores['chrf']:.2f}  ({duration(time.monotonic() - began)}, {record['signature']})"
         )
         for i in range(min(config.samples, count)):
@@ -521,75 +555,99 @@ def _fresh_state(parameter: Tensor) -> dict[str, Tensor]:
     }
 
 
+def _quality(record: Mapping[str, Any], metric: str) -> float:
+    """A validation by `best_metric`, larger is better."""
+    value = record[metric]
+    if value is None:
+        return -math.inf
+    return -value if metric == "nll" else float(value)
+
+
+def _ranked(entries: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """(quality, step), best first; of equals the earlier."""
+    return sorted(entries, key=lambda entry: (-entry[0], entry[1]))
+
+
 def _newest_state(run: RunFolder) -> Progress | None:
     """The newest state whose model file is whole; None where a run has saved none yet."""
+    reason = ""
     for step in reversed(run.state_steps()):
         try:
             raw = read_progress(run.state_file(step))
             load_model(run.step_file(step))
-        except FileError:
+        except FileError as error:
+            reason = reason or f" ({str(error).rstrip('.')})"
             continue  # a crash came between the two files: the pair before it is whole
         raw["best"] = [(quality, at) for quality, at in raw["best"]]
-        return Progress(**raw)
-    if run.steps():
+        try:
+            return Progress(**raw)
+        except TypeError:
+            raise FileError(
+                f"{run.state_file(step)} is of another version of vtrans; go on with that one, give another --out, "
+                "or --fresh to start over."
+            ) from None
+    # The model of step 0 alone is what a crash in the first moment leaves.
+    if run.state_steps() or max(run.steps(), default=0) > 0:
         raise FileError(
-            f"{run.path} holds models but no training state that fits them; "
+            f"{run.path} holds a run, but no training state with its model to go on from{reason}; "
             "give another --out, or --fresh to start over."
         )
     return None
 
 
-def _resolve(data: DataFolder, run: RunFolder | None, name: str | None, overrides: Sequence[str]) -> Recipe:
-    """The recipe with nothing left open. On resume it starts from the run's own, and what differs
-    from that must be among MAY_CHANGE; InputError lists what is not."""
-    own = load_recipe(str(run.recipe)) if run is not None and run.recipe.exists() else None
-    if own is None or name is not None:
-        recipe = load_recipe(name or DEFAULT_RECIPE, overrides)
-    else:
-        assert run is not None
-        recipe = load_recipe(str(run.recipe), overrides)
-    tie = resolve_tie(recipe.model.tie, data.joint)
+def _resolve(
+    run: RunFolder, saved: Progress | None, fresh: bool, joint: bool, name: str | None, overrides: Sequence[str]
+) -> Recipe:
+    """The recipe with nothing left open. Without a `name` it starts from the run's own, if there is one;
+    what differs from that of the `saved` state must be among MAY_CHANGE. InputError lists what is not."""
+    own = saved.recipe if saved is not None else {}
+    if name is None and not fresh and run.recipe.exists():
+        name = str(run.recipe)
+    elif name is None:  # of a run whose recipe.toml is lost, the state knows every value
+        values = [f"{s}.{key}={json.dumps(value)}" for s in own for key, value in own[s].items()]
+        overrides = [*values, *overrides]
+    recipe = load_recipe(name or DEFAULT_RECIPE, overrides)
+    tie = resolve_tie(recipe.model.tie, joint)
     recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, tie=tie))
-    if own is not None:
-        differences = [
-            f"{section}.{f.name} {_value(own, section, f.name)} -> {_value(recipe, section, f.name)}"
-            for section in ("model", "train", "search")
-            for f in dataclasses.fields(getattr(own, section))
-            if _value(own, section, f.name) != _value(recipe, section, f.name)
-            and f.name not in MAY_CHANGE.get(section, set())
-        ]
-        if differences:
-            assert run is not None
-            raise InputError(
-                f"the run in {run.path} can't go on with another recipe: {', '.join(differences)}; "
-                "give another --out, or --fresh to start over."
-            )
-    reach = recipe.model.max_positions if recipe.model.positions == "learned" else None
-    longest = max(
-        int(store.src_lengths.max()) + 1 if side == "src" else int(store.tgt_lengths.max()) + 1
-        for store in (data.train, data.valid)
-        for side in ("src", "tgt")
-    )
-    if reach is not None and longest > reach:
+    asked = dataclasses.asdict(recipe)
+    differences = [
+        f"{section}.{key} {value} -> {asked[section][key]}"
+        for section in own
+        for key, value in own[section].items()
+        if value != asked[section][key] and key not in MAY_CHANGE.get(section, set())
+    ]
+    if differences:
         raise InputError(
-            f"model.max_positions = {reach} is too small for this data, whose longest side has {longest} subwords "
-            f"with EOS; --set model.max_positions={longest} works."
+            f"the run in {run.path} can't go on with another recipe: {', '.join(differences)}; "
+            "give another --out, or --fresh to start over."
         )
     return recipe
 
 
-def _value(recipe: Recipe, section: str, key: str) -> object:
-    return getattr(getattr(recipe, section), key)
+def _check_data(data: DataFolder, recipe: Recipe) -> None:
+    """InputError, before anything is written, where the data can't be trained on by this recipe."""
+    for store, what in ((data.train, "training"), (data.valid, "validation")):
+        if not len(store):
+            raise InputError(f"{data.path} holds no {what} pair; prepare it from text that has some.")
+    longest = max(int(lengths.max()) for lengths in (data.train.src_lengths, data.train.tgt_lengths)) + 1
+    if longest > recipe.train.batch_tokens:
+        raise RecipeError(
+            f"train.batch_tokens must be at least {longest}, the longest side of a pair with EOS, "
+            f"but is {recipe.train.batch_tokens}."
+        )
+    valid = max(int(lengths.max()) for lengths in (data.valid.src_lengths, data.valid.tgt_lengths)) + 1
+    if recipe.model.positions == "learned" and max(longest, valid) > recipe.model.max_positions:
+        raise InputError(
+            f"model.max_positions = {recipe.model.max_positions} is too small for this data, whose longest side "
+            f"has {max(longest, valid)} subwords with EOS; --set model.max_positions={max(longest, valid)} works."
+        )
 
 
 def _clear(run: RunFolder) -> None:
-    """Removes a run's own files, and nothing else."""
-    for path in (run.recipe, run.metrics, run.last, run.best, run.averaged):
+    """Removes a run's own files, and nothing else; the states first, so that no half of it is resumed."""
+    run.prune((), -1)
+    for path in (run.metrics, run.last, run.best, run.averaged, run.recipe):
         path.unlink(missing_ok=True)
-    for step in run.state_steps():
-        run.state_file(step).unlink()
-    for step in run.steps():
-        run.step_file(step).unlink()
 
 
 @contextmanager
@@ -597,10 +655,11 @@ def _signals(training: _Training) -> Iterator[None]:
     """SIGTERM and Ctrl-C let the update finish and save; a second one ends at once."""
 
     def ask(number: int, frame: object) -> None:
-        if training.asked_to_stop:
+        if training.signal:
             raise KeyboardInterrupt
-        training.asked_to_stop = number
-        training.console.info(f"{signal.Signals(number).name}: saving after this step")
+        training.signal = number
+        with suppress(RuntimeError):  # it may have come in the middle of writing to stderr
+            training.console.info(f"{signal.Signals(number).name}: saving after this step")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
