@@ -166,7 +166,7 @@ class Clause:
         # A passive's adverb, and that of "be", stand after the auxiliary as any other's do.
         head = [*first, *named, *no, *middle] if question else [*named, *first, *no, *middle]
         tail: Words = []
-        simple = not any(thing.english for thing in self.objects)
+        simple = any(not thing.english for thing in self.objects) or not self.objects
         manner = self._words(self.manner, 0)
         after = after + manner if simple else manner + after
         for part in (self.direction, self.companion, self.place, self.time):

@@ -5,8 +5,9 @@ In every file a line that starts with # opens a block; a word's rank in its bloc
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -322,7 +323,7 @@ def _verb(fields: list[str], rank: int) -> Verb:
         frozenset(word for word in adjuncts.split() if word != "-" and not word.startswith("m=")),
         manner[0] if manner else "",
         marks,
-        zipf_weight(rank),
+        zipf_weight(rank) * int(marks.get("often", "1")),
     )
 
 
@@ -362,6 +363,11 @@ def load() -> Lexicon:
         adjectives[english] = word
         for noun in members_of(wanted, groups, nouns):
             fitting.setdefault(noun.english, []).append(word)
+    # An adjective of few nouns would hardly be seen: it weighs more beside each of them.
+    uses = Counter(word.english for words in fitting.values() for word in words)
+    for english, word in adjectives.items():
+        adjectives[english] = replace(word, weight=word.weight * max(1, min(12, 60 // uses[english])))
+    fitting = {noun: [adjectives[word.english] for word in words] for noun, words in fitting.items()}
     verbs: dict[str, Verb] = {}
     for fields, rank in _rows("verbs"):
         verb = _verb(fields, rank)

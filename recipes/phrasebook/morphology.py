@@ -105,7 +105,7 @@ def present(infinitive: str, third: str | None, person: str) -> str:
     if person == "1s":
         if modal and third is not None:
             return third
-        if stem.endswith("el"):
+        if infinitive.endswith("eln"):
             return stem[:-2] + "le"
         return stem + "e"
     if person == "2s":

@@ -94,8 +94,9 @@ class PP:
 
 
 def plain(text: str, *units: int, lemma: str = "") -> Words:
-    """Words of a fixed phrase, all with the same units."""
-    return [Word(word, units, (lemma,) if lemma else ()) for word in text.split()]
+    """Words of a fixed phrase, all with the same units; the last one carries the lemma."""
+    words = [Word(word, units) for word in text.split()]
+    return [*words[:-1], words[-1]._replace(lemmas=(lemma,))] if lemma else words
 
 
 def join_preposition(preposition: str, unit: int, phrase: Words) -> Words:
@@ -203,7 +204,8 @@ def noun_phrase(
     owner: str = "3m",
     number: int = 0,
     possessor: NP | None = None,
-    adjectives: float = 0.22,
+    adjectives: float = 0.26,
+    about: Description | None = None,
 ) -> NP:
     """`determiner`: the, a, this, my (of `owner`), every, which, number, many..., name's, genitive, bare, how many."""
     english_plural = plural or "english-plural" in noun.notes or "plural" in noun.notes
@@ -225,7 +227,7 @@ def noun_phrase(
     if determiner == "a" and "english-plural" in noun.notes and noun.german_plural is None:
         determiner = "bare"
     gender = "p" if german_plural else noun.gender
-    about = describe(draft, noun, adjectives)
+    about = about or describe(draft, noun, adjectives)
     det, core = draft.unit(), draft.unit()
     english_noun = noun.english_plural if english_plural and noun.english_plural else noun.english
     middle = about.english() + plain(english_noun, core)

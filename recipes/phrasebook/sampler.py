@@ -17,7 +17,7 @@ class Sampler:
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
         self.lexicon = draft.lexicon
-        self.adjectives = 0.22
+        self.adjectives = 0.26
 
     # People and things
 
@@ -99,6 +99,8 @@ class Sampler:
         """A noun phrase for a thing or an animal."""
         draft = self.draft
         if noun.kind in ("bod", "wrk"):
+            if subject:
+                owner = draft.by_weight(OWNERS)
             if not owner:
                 raise Reject
             single = "german-plural" in noun.notes or noun.english in ("head", "back", "nose", "stomach", "face")
@@ -480,7 +482,7 @@ class Sampler:
             tag = ""
         if "event" in verb.notes and tense == "progressive":
             tag = ""
-        if tense == "present" and tag and not clause.negated and draft.chance(0.3 * min(length, 1)):
+        if tense == "present" and tag and not clause.negated and draft.chance(0.4 * min(length, 1)):
             word = draft.draw(self.lexicon.adverbs_of("freq"))
             if word.english not in ("never", "rarely") or clause.subject.kind not in ("indefinite", "counted"):
                 clause.frequency = PP(*self._both(word.english, word.german, word.lemma))
