@@ -163,6 +163,12 @@ STATEMENTS: list[tuple[tuple[str, ...], dict[str, str | bool], str, str]] = [
         "wir hatten keine alten Häuser",
     ),
     (("I", "play", "present", "bare tennis"), {"no": True}, "I do not play tennis", "ich spiele nicht Tennis"),
+    (
+        ("Anna", "play", "past", "instrument guitar"),
+        {"no": True, "time": "today|heute"},
+        "Anna did not play the guitar today",
+        "Anna hat heute nicht Gitarre gespielt",
+    ),
     (("he", "help", "present", "she"), {"no": True}, "he does not help her", "er hilft ihr nicht"),
     (
         ("Anna", "wait", "progressive", "the bus"),

@@ -2,8 +2,8 @@
 
 The German order, after the finite verb (or the conjunction):
 
-    subject, pronouns (accusative first), definite dative, time, frequency, other objects that are definite or
-    dative, schon, nicht,
+    subject, pronouns (accusative first), definite dative, name, time, frequency, other objects that are
+    definite or dative, schon, nicht,
     manner, companion, place, indefinite object, prepositional object, predicate, direction, verbs at the end
 
 In a clause with nicht, definite objects come before the time. Orders that German allows beside this one are left
@@ -254,13 +254,15 @@ class Clause:
         early, late = ([np for np in dative if np.definite is sure] for sure in (True, False))
         definite = [word for np in late for word in np.german("d")]
         for thing in plain_objects:
-            if thing.case == "a" and thing.np.definite:
+            if thing.case == "a" and thing.np.kind == "name":
+                early.append(thing.np)
+            elif thing.case == "a" and thing.np.definite:
                 definite += thing.np.german("a")
         time = ([] if skip_time else self._words(self.time, 1)) + self._words(self.frequency, 1)
         if self.tense == "likes":
             time = [*time, Word("gern", (self.a,))]
         nicht = self.negated and kein is None and not (self.predicate_noun and self.predicate_noun.negated)
-        out += [word for np in early for word in np.german("d")]
+        out += [word for np in early for word in np.german("d" if np in dative else "a")]
         out += definite + time if nicht else time + definite
         out += self._words(self.already, 1)
         if nicht:

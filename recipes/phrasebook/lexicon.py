@@ -366,7 +366,7 @@ def load() -> Lexicon:
     # An adjective of few nouns would hardly be seen: it weighs more beside each of them.
     uses = Counter(word.english for words in fitting.values() for word in words)
     for english, word in adjectives.items():
-        adjectives[english] = replace(word, weight=word.weight * max(1, min(12, 60 // uses[english])))
+        adjectives[english] = replace(word, weight=word.weight * max(1, min(16, 120 // uses[english])))
     fitting = {noun: [adjectives[word.english] for word in words] for noun, words in fitting.items()}
     verbs: dict[str, Verb] = {}
     for fields, rank in _rows("verbs"):

@@ -207,7 +207,8 @@ def noun_phrase(
     adjectives: float = 0.26,
     about: Description | None = None,
 ) -> NP:
-    """`determiner`: the, a, this, my (of `owner`), every, which, number, many..., name's, genitive, bare, how many."""
+    """`determiner`: the, a, this, my (of `owner`), every, which, number, how many, a QUANTIFIER, name's, genitive,
+    bare, or instrument (the in English, nothing in German)."""
     english_plural = plural or "english-plural" in noun.notes or "plural" in noun.notes
     german_plural = plural or noun.gender == "p"
     if (plural and (noun.german_plural is None or noun.english_plural is None)) or (
@@ -268,12 +269,14 @@ def noun_phrase(
         after = possessor.german("g")
     elif determiner == "bare":
         before, pattern = [], "none"
+    elif determiner == "instrument":  # plays the guitar: spielt Gitarre
+        before, pattern = [Word("the", (det,))], "none"
     else:
         raise AssertionError(determiner)
 
     def german(case: str) -> Words:
         lead: Words
-        if determiner == "bare" or (determiner == "a" and german_plural):
+        if determiner in ("bare", "instrument") or (determiner == "a" and german_plural):
             lead = []
         elif determiner == "how many":
             lead = plain("wie viele" if case != "d" else "wie vielen", det)
@@ -300,7 +303,7 @@ def noun_phrase(
         ]
 
     indefinite = determiner in ("a", "bare")
-    kind = "definite"
+    kind = "bare" if determiner == "instrument" else "definite"
     if indefinite:
         kind = "indefinite"
     elif determiner in ("number", "how many", "every", "which", *QUANTIFIERS):

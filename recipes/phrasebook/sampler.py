@@ -10,6 +10,7 @@ OWNERS = (("1s", 5), ("3m", 3), ("3f", 3), ("1p", 2), ("3p", 1))
 UNITS = (("day", "Tagen"), ("week", "Wochen"), ("month", "Monaten"), ("year", "Jahren"))  # German: the dative plural
 PARTS_OF_DAY = (("morning", "morgen"), ("evening", "abend"), ("afternoon", "nachmittag"))
 SPATIAL = (("on", "auf"), ("under", "unter"), ("behind", "hinter"), ("next to", "neben"), ("in front of", "vor"))
+ONLY_ONE = ("mother", "father", "husband", "wife", "mother-in-law", "father-in-law")
 BARE_KINDS = ("spo", "lan", "sub")
 
 
@@ -76,7 +77,8 @@ class Sampler:
             raise Reject
         if kind == "kin":
             determiner = draft.by_weight((("my", 12), ("the", 2), ("name's", 3)))
-            return self._phrase(noun, determiner, plural=draft.chance(0.08) and self._can_plural(noun))
+            several = draft.chance(0.1) and self.can_plural(noun) and noun.english not in ONLY_ONE
+            return self._phrase(noun, determiner, plural=several)
         determiner = draft.by_weight(
             (("the", 24), ("a", 5 if not subject else 2), ("this", 2), ("many", 1), ("all", 1), ("number", 1))
             + ((("every", 1),) if subject else (("some", 1),))
@@ -88,7 +90,7 @@ class Sampler:
         return self._phrase(noun, determiner, plural=plural)
 
     @staticmethod
-    def _can_plural(noun: Noun) -> bool:
+    def can_plural(noun: Noun) -> bool:
         return (
             noun.german_plural is not None
             and noun.english_plural is not None
@@ -112,7 +114,9 @@ class Sampler:
             return noun_phrase(draft, noun, "bare", adjectives=0)
         if noun.kind == "mea":
             return self._phrase(noun, "the")
-        many = self._can_plural(noun)
+        if noun.kind == "ins":
+            return noun_phrase(draft, noun, "instrument", adjectives=0)
+        many = self.can_plural(noun)
         mass = not many
         if mass and "english-plural" not in noun.notes:
             choices: tuple[tuple[str, int], ...] = (("the", 6), ("bare", 5), ("my", 2), ("this", 1))
@@ -391,6 +395,8 @@ class Sampler:
             raise Reject
         if "once" in verb.notes and tense in ("present", "likes", "perfect"):
             raise Reject
+        if "accident" in verb.notes and tense in ("modal", "modal-past", "likes"):
+            raise Reject
         modal = ""
         if tense in ("modal", "modal-past", "likes"):
             if "P" not in verb.subject.split(",") or (stative and tense != "modal"):
@@ -490,6 +496,8 @@ class Sampler:
             word_pair = draft.pick((("already", "schon"), ("just", "gerade"), ("never", "nie")))
             clause.already = PP(*self._both(*word_pair))
             if word_pair[0] == "never":
+                if clause.subject.kind in ("indefinite", "counted"):
+                    raise Reject
                 clause.frequency, clause.already = clause.already, None
         elif tag and time and draft.chance(0.45 * length):
             clause.time = self.time("neg-" + tag if clause.negated else tag)

@@ -105,7 +105,7 @@ def what(s: Sampler) -> Sides:
     else:
         lemma = thing.np.german("a")[-1].lemmas
         noun = next((n for n in s.lexicon.nouns.values() if n.lemma in lemma), None)
-        if noun is None or not s._can_plural(noun):
+        if noun is None or noun.kind in ("bod", "wrk") or not s.can_plural(noun):
             raise Reject
         many = draft.chance(0.3)
         np = noun_phrase(draft, noun, "how many" if many else "which", plural=many or draft.chance(0.2))
@@ -357,7 +357,7 @@ def there_is(s: Sampler) -> Sides:
     """There is a problem: es gibt ein Problem, with the accusative."""
     draft = s.draft
     np = s.fill(
-        draft.by_weight((("foo", 2), ("obj,clo", 3), ("abs", 3), ("pla", 2), ("ani", 2), ("per", 2), ("evt", 2))),
+        draft.by_weight((("foo", 2), ("obj,clo", 3), ("abs_h", 3), ("pla", 2), ("ani", 2), ("per", 2), ("evt", 2))),
         indefinite=True,
     )
     there, be = draft.unit(), draft.unit()
@@ -424,6 +424,8 @@ def how_much(s: Sampler) -> Sides:
     draft = s.draft
     verb = s.lexicon.verbs["cost"]
     clause = s.clause("present", verb=verb, negated=False)
+    if clause.subject.kind != "definite":
+        raise Reject
     clause.predicate = None
     asked = both(draft, "how much", "wie viel")
     return asked[0] + clause.english(question=True), clause.german(draft, "second", prefix=asked[1], question=True)
