@@ -1,0 +1,256 @@
+"""The mean of checkpoints: plain, streaming, the tied matrix counted once; what can't be averaged is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+import vtrans.average
+from vtrans.average import average, checkpoints_of
+from vtrans.checkpoint import (
+    LoadedModel,
+    RunFolder,
+    aliases,
+    load_model,
+    open_tensors,
+    read_progress,
+    save_model,
+    save_state,
+    write_tensors,
+)
+from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig, TrainConfig
+from vtrans.corpus import DataFolder
+from vtrans.errors import FileError, InputError
+from vtrans.model import Transformer
+from vtrans.optim import make_optimizer
+from vtrans.vocab import PAD_ID, Vocabulary
+
+
+def make(data: DataFolder, path: Path, seed: int, *, step: int | None = None, **config: Any) -> Path:
+    """A model file with weights drawn from `seed`."""
+    torch.manual_seed(seed)
+    shape: dict[str, Any] = {"d_model": 16, "d_ff": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    settings = shape | {"tie": "src-tgt-softmax" if data.joint else "tgt-softmax"} | config
+    model = Transformer(
+        ModelConfig(**settings), len(data.src_vocab), len(data.tgt_vocab), joint=data.joint, pad_id=PAD_ID
+    )
+    training = {"step": seed if step is None else step}
+    save_model(path, LoadedModel(model, data.src_vocab, data.tgt_vocab, SearchConfig(), training))
+    return path
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_the_average_is_the_plain_mean(tmp_path: Path, tiny_data: DataFolder, count: int) -> None:
+    files = [make(tiny_data, tmp_path / str(i), seed=10 - i) for i in range(count)]
+    out = tmp_path / "mean.safetensors"
+    assert average(files, out) == sorted(10 - i for i in range(count))
+    parts = [load_file(f) for f in files]
+    mean = load_file(out)
+    assert set(mean) == set(parts[0])
+    for name, value in mean.items():
+        if name.startswith("vocabulary."):
+            assert torch.equal(value, parts[0][name])
+            continue
+        expected = torch.stack([p[name].double() for p in parts]).mean(0)
+        assert value.dtype == torch.float32
+        torch.testing.assert_close(value.double(), expected, rtol=1e-7, atol=1e-9)
+        if count == 1:
+            assert torch.equal(value, parts[0][name])
+    loaded = load_model(out)
+    assert loaded.training == {"average_of": sorted(10 - i for i in range(count))}
+    assert loaded.name == f"average of {count} to step 10"
+
+
+@pytest.mark.parametrize("tie", TIE_FORMS)
+def test_a_shared_matrix_is_counted_once(tmp_path: Path, tiny_data: DataFolder, tie: str) -> None:
+    a, b = (make(tiny_data, tmp_path / str(i), seed=i, tie=tie) for i in (1, 2))
+    average([a, b], tmp_path / "out")
+    mean, first, second = (load_model(p).model for p in (tmp_path / "out", a, b))
+    for place in ("src_embedding", "tgt_embedding", "projection"):
+        name = f"{place}.weight"
+        expected = (first.get_parameter(name).double() + second.get_parameter(name).double()) / 2
+        torch.testing.assert_close(mean.get_parameter(name).double(), expected, rtol=1e-7, atol=1e-9)
+    assert aliases(mean) == aliases(first)
+    assert (mean.src_embedding.weight is mean.projection.weight) == (tie == "src-tgt-softmax")
+    assert (tmp_path / "out").stat().st_size - a.stat().st_size < 100  # of the header, not of a matrix
+
+
+def test_equal_inputs_give_equal_bytes_and_replace_what_was_there(tmp_path: Path, tiny_data: DataFolder) -> None:
+    files = [make(tiny_data, tmp_path / str(i), seed=i) for i in (1, 2)]
+    average(files, tmp_path / "a")
+    (tmp_path / "b").write_text("old")
+    average(files, tmp_path / "b")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    average([tmp_path / "a", *files], tmp_path / "a")  # its own output may be among its inputs
+    assert load_model(tmp_path / "a").training == {"average_of": [1, 1, 2, 2]}
+    assert {p.name for p in tmp_path.iterdir()} == {"1", "2", "a", "b"}
+
+
+class _Watched:
+    """A file that counts the tensors read of it which are still alive."""
+
+    def __init__(self, file: Any, alive: weakref.WeakSet[Tensor], most: list[int]) -> None:
+        self.file, self.alive, self.most = file, alive, most
+
+    def keys(self) -> list[str]:
+        return list(self.file.keys())
+
+    def get_tensor(self, name: str) -> Tensor:
+        tensor: Tensor = self.file.get_tensor(name).clone()
+        if not name.startswith("vocabulary."):
+            self.alive.add(tensor)
+            self.most.append(len(self.alive))
+        return tensor
+
+
+def test_only_the_result_and_one_tensor_more_are_in_memory(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive: weakref.WeakSet[Tensor] = weakref.WeakSet()
+    most: list[int] = []
+
+    @contextmanager
+    def watched(path: Path, kind: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+        with open_tensors(path, kind) as (file, header):
+            yield _Watched(file, alive, most), header
+
+    files = [make(tiny_data, tmp_path / str(i), seed=i) for i in range(6)]
+    monkeypatch.setattr(vtrans.average, "open_tensors", watched)
+    average(files, tmp_path / "out")
+    weights = [name for name in load_file(files[0]) if not name.startswith("vocabulary.")]
+    assert len(most) == 6 * len(weights)
+    assert max(most) <= 3  # one of the first file, the one being added, and the one before it
+
+
+# Refusals.
+
+
+def refused(files: list[Path], out: Path, *words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        average(files, out)
+    for word in words:
+        assert word in str(caught.value)
+    assert not out.exists()
+
+
+def test_other_architectures_are_refused_by_name(tmp_path: Path, tiny_data: DataFolder) -> None:
+    good = make(tiny_data, tmp_path / "good", seed=1)
+    out = tmp_path / "out"
+    others: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+        ({"d_ff": 32}, ("model.d_ff is 24", "32")),
+        ({"heads": 4}, ("model.heads is 2", "4")),
+        ({"norm": "pre"}, ("only one of",)),
+        ({"tie": "none"}, ("projection.weight is in only one of",)),
+        ({"decoder_layers": 2}, ("decoder.", "only one of")),
+        ({"activation": "gelu"}, ("model.activation is relu", "gelu")),
+        ({"positions": "learned"}, ("positions", "only one of")),
+    ]
+    for number, (config, words) in enumerate(others):
+        refused([good, make(tiny_data, tmp_path / str(number), seed=1, **config)], out, *words, "good", str(number))
+    # Dropout is no part of what the weights mean.
+    average([good, make(tiny_data, tmp_path / "dropout", seed=2, dropout=0.3, attention_dropout=0.1)], out)
+
+
+def changed(source: Path, target: Path, name: str, change: Callable[[Tensor], Tensor]) -> Path:
+    with open_tensors(source, "model") as (_, header):
+        write_tensors(target, load_file(source) | {name: change(load_file(source)[name])}, header)
+    return target
+
+
+def test_other_shapes_and_vocabularies_are_refused(
+    tmp_path: Path, tiny_data: DataFolder, tiny_data_separate: DataFolder
+) -> None:
+    good = make(tiny_data, tmp_path / "good", seed=1)
+    out = tmp_path / "out"
+    name = "src_embedding.weight"
+    shape = changed(good, tmp_path / "shape", name, lambda t: t[:300].clone())
+    refused([good, shape], out, f"{name} is of shape [320, 16]", "[300, 16]", str(shape))
+    column = changed(good, tmp_path / "column", name, lambda t: t[:, :1].clone())  # broadcasts without a word
+    refused([good, column], out, f"{name} is of shape [320, 16]", "[320, 1]")
+
+    def other(t: Tensor) -> Tensor:
+        return t.index_fill(0, torch.tensor([len(t) - 1]), 7)
+
+    refused([good, changed(good, tmp_path / "v", "vocabulary.joint", other)], out, "different vocabularies", "good")
+    # Of another size it is still the vocabulary that is named, not what follows from it.
+    smaller = changed(shape, tmp_path / "w", "vocabulary.joint", lambda t: t[:-5].clone())
+    refused([good, smaller], out, "different vocabularies")
+    separate = make(tiny_data_separate, tmp_path / "separate", seed=1)
+    refused([good, separate], out, "only one of")
+    refused([], out, "no checkpoint")
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder) -> None:
+    good = make(tiny_data, tmp_path / "good", seed=1)
+    (tmp_path / "half").write_bytes(good.read_bytes()[:-100])
+    for bad in (tmp_path / "half", tmp_path / "missing", tiny_run.recipe, tiny_run.state_file(30)):
+        with pytest.raises(FileError, match=bad.name):
+            average([good, bad], tmp_path / "out")
+    assert {p.name for p in tmp_path.iterdir()} == {"good", "half"}
+
+
+# Which checkpoints.
+
+
+def run_with(tmp_path: Path, data: DataFolder, best: list[tuple[float, int]], *steps: int) -> RunFolder:
+    run = RunFolder(tmp_path / "run")
+    run.states.mkdir(parents=True)
+    for step in steps:
+        make(data, run.step_file(step), seed=step)
+    model = load_model(run.step_file(steps[-1])).model
+    optimizer = make_optimizer(model.parameters(), TrainConfig())
+    save_state(run.state_file(steps[-1]), optimizer, model, {"best": best})
+    return run
+
+
+def test_last_and_best_choose_checkpoints(tmp_path: Path, tiny_data: DataFolder) -> None:
+    run = run_with(tmp_path, tiny_data, [(9.0, 20), (7.0, 50), (5.0, 10), (4.0, 30)], 0, 20, 30, 40, 50)
+    last = [run.step_file(s) for s in (20, 30, 40, 50)]
+    assert checkpoints_of(run, 2, "last") == last[-2:]
+    assert checkpoints_of(run, 9, "last") == last  # never the untrained model of step 0
+    assert checkpoints_of(run, 1, "best") == [run.step_file(20)]
+    assert checkpoints_of(run, 3, "best") == [run.step_file(s) for s in (20, 50, 30)]  # 10 is not there any more
+    average(checkpoints_of(run, 2, "best"), run.averaged)
+    a, b = (load_file(run.step_file(s)) for s in (20, 50))
+    name = "src_embedding.weight"
+    torch.testing.assert_close(load_file(run.averaged)[name], (a[name] + b[name]) / 2)
+
+
+def test_a_run_without_checkpoints_says_so(tmp_path: Path, tiny_data: DataFolder) -> None:
+    with pytest.raises(FileError, match="holds no trained checkpoint; run `vtrans train"):
+        checkpoints_of(RunFolder(tmp_path / "none"), 5, "last")
+    run = run_with(tmp_path, tiny_data, [], 0, 10)
+    with pytest.raises(FileError, match="not been validated yet, so no checkpoint is best; use --last"):
+        checkpoints_of(run, 5, "best")
+    untrained = run_with(tmp_path / "b", tiny_data, [], 0)
+    with pytest.raises(FileError, match="holds no trained checkpoint"):
+        checkpoints_of(untrained, 5, "last")
+
+
+def test_the_checkpoints_of_a_real_run(run_copy: RunFolder) -> None:
+    best = [step for _, step in read_progress(run_copy.state_file(30))["best"]]
+    assert [run_copy.step_file(s) for s in best] == checkpoints_of(run_copy, 2, "best")
+    steps = average(checkpoints_of(run_copy, 2, "last"), run_copy.averaged)
+    assert steps == [20, 30]
+    file, reason = run_copy.choose_model()
+    assert file == run_copy.averaged
+    assert reason == "the average of 2 checkpoints up to step 30"
+
+
+def test_the_vocabulary_and_the_search_go_along(tmp_path: Path, tiny_data: DataFolder) -> None:
+    files = [make(tiny_data, tmp_path / str(i), seed=i) for i in (1, 2)]
+    average(files, tmp_path / "out")
+    loaded, first = load_model(tmp_path / "out"), load_model(files[0])
+    assert isinstance(loaded.src_vocab, Vocabulary)
+    assert loaded.src_vocab.proto == tiny_data.src_vocab.proto
+    assert loaded.search == first.search
+    assert dataclasses.asdict(loaded.model.config) == dataclasses.asdict(first.model.config)

@@ -1,0 +1,504 @@
+"""One matrix in memory and in the file; model files that are whole, strict, equal and complete."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import vtrans.checkpoint
+from vtrans.batching import Batch, collate
+from vtrans.checkpoint import (
+    FORMAT,
+    LoadedModel,
+    RunFolder,
+    aliases,
+    aside,
+    choose_model,
+    load_model,
+    load_state,
+    load_weights,
+    read_progress,
+    save_model,
+    save_state,
+    write_tensors,
+)
+from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig, TrainConfig
+from vtrans.corpus import DataFolder
+from vtrans.errors import FileError
+from vtrans.loss import smoothed_loss
+from vtrans.model import Transformer
+from vtrans.optim import make_optimizer
+from vtrans.translate import Translator
+from vtrans.vocab import PAD_ID
+
+SHAPE: dict[str, Any] = {"d_model": 16, "d_ff": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 2}
+
+# Of each form: the owners of the matrices, and the aliases of each.
+OWNERS: dict[str, dict[str, list[str]]] = {
+    "src-tgt-softmax": {"src_embedding": ["tgt_embedding", "projection"]},
+    "tgt-softmax": {"src_embedding": [], "tgt_embedding": ["projection"]},
+    "src-tgt": {"src_embedding": ["tgt_embedding"], "projection": []},
+    "none": {"src_embedding": [], "tgt_embedding": [], "projection": []},
+}
+
+
+def make(data: DataFolder, tie: str, **config: Any) -> LoadedModel:
+    torch.manual_seed(5)
+    model = Transformer(
+        ModelConfig(**SHAPE | {"tie": tie, "dropout": 0.0} | config),
+        len(data.src_vocab),
+        len(data.tgt_vocab),
+        joint=data.joint,
+        pad_id=PAD_ID,
+    )
+    return LoadedModel(model, data.src_vocab, data.tgt_vocab, SearchConfig(beam=3), {"step": 7})
+
+
+def weight(model: Transformer, place: str) -> Tensor:
+    return model.get_parameter(f"{place}.weight")
+
+
+def check_ties(model: Transformer, tie: str) -> None:
+    """Sharing is of storage, and of nothing else."""
+    places = ("src_embedding", "tgt_embedding", "projection")
+    owner = {alias: name for name, shared in OWNERS[tie].items() for alias in [name, *shared]}
+    for a in places:
+        for b in places:
+            same = owner[a] == owner[b]
+            assert (weight(model, a) is weight(model, b)) == same
+            assert (weight(model, a).data_ptr() == weight(model, b).data_ptr()) == same
+    found = {f"{alias}.weight": f"{name}.weight" for name, shared in OWNERS[tie].items() for alias in shared}
+    assert aliases(model) == found
+
+
+def tensor_bytes(path: Path) -> int:
+    """Of the weights alone."""
+    return sum(t.nbytes for name, t in load_file(path).items() if not name.startswith("vocabulary."))
+
+
+@pytest.mark.parametrize("tie", TIE_FORMS)
+def test_a_tie_is_one_matrix_wherever_the_model_goes(tmp_path: Path, tiny_data: DataFolder, tie: str) -> None:
+    loaded = make(tiny_data, tie)
+    check_ties(loaded.model, tie)
+    file = tmp_path / "model.safetensors"
+    save_model(file, loaded)
+    again = load_model(file)
+    check_ties(again.model, tie)
+    for name, parameter in loaded.model.named_parameters():
+        assert torch.equal(parameter, again.model.get_parameter(name)), name
+    check_ties(again.model.to(torch.float64), tie)
+    check_ties(again.model.to(torch.bfloat16), tie)
+    check_ties(again.model.to("cpu"), tie)
+    own = make(tiny_data, tie).model
+    load_weights(file, own)
+    check_ties(own, tie)
+
+
+@pytest.mark.parametrize("tie", TIE_FORMS)
+def test_writing_through_one_alias_is_read_through_the_others(tmp_path: Path, tiny_data: DataFolder, tie: str) -> None:
+    save_model(tmp_path / "m.safetensors", make(tiny_data, tie))
+    model = load_model(tmp_path / "m.safetensors").model
+    for name, shared in OWNERS[tie].items():
+        for place in [name, *shared]:
+            with torch.no_grad():
+                weight(model, place)[4, 3] += 1.5
+            for other in [name, *shared]:
+                assert weight(model, other)[4, 3] == weight(model, place)[4, 3]
+    values = {weight(model, name)[4, 3].item() for name in OWNERS[tie]}
+    assert len(values) == len(OWNERS[tie])  # and not through those that are no aliases
+
+
+def test_the_file_of_a_three_way_tie_holds_one_matrix(tmp_path: Path, tiny_data: DataFolder) -> None:
+    V, D = len(tiny_data.src_vocab), SHAPE["d_model"]
+    sizes = {}
+    for tie in TIE_FORMS:
+        save_model(tmp_path / tie, make(tiny_data, tie))
+        sizes[tie] = tensor_bytes(tmp_path / tie)
+        shapes = [list(t.shape) for t in load_file(tmp_path / tie).values()]
+        assert shapes.count([V, D]) == len(OWNERS[tie])
+    assert sizes["none"] - sizes["src-tgt-softmax"] == 2 * V * D * 4
+    assert sizes["none"] - sizes["tgt-softmax"] == sizes["none"] - sizes["src-tgt"] == V * D * 4
+    with safe_open(tmp_path / "src-tgt-softmax", "pt") as file:
+        metadata = file.metadata()
+    header = json.loads(metadata["vtrans"])
+    assert header["aliases"] == {
+        "tgt_embedding.weight": "src_embedding.weight",
+        "projection.weight": "src_embedding.weight",
+    }
+
+
+def batch_of(data: DataFolder, count: int = 6) -> Batch:
+    return collate([data.train.src(i) for i in range(count)], [data.train.tgt(i) for i in range(count)])
+
+
+@pytest.mark.parametrize("tie", TIE_FORMS)
+def test_the_optimizer_holds_one_state_a_unique_weight(tmp_path: Path, tiny_data: DataFolder, tie: str) -> None:
+    loaded = make(tiny_data, tie)
+    optimizer = make_optimizer(loaded.model.parameters(), TrainConfig())
+    batch = batch_of(tiny_data)
+    logits = loaded.model(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, batch.real_N)
+    smoothed_loss(logits, batch.targets_N, 0.1, PAD_ID)[0].backward()  # type: ignore[no-untyped-call]  # torch
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1
+    optimizer.step()
+    names = [name for name, _ in loaded.model.named_parameters()]
+    assert len(optimizer.state) == len(names)
+    assert sum("embedding" in n or n.startswith("projection") for n in names) == len(OWNERS[tie])
+    assert all(float(state["step"]) == 1 for state in optimizer.state.values())
+    state = tmp_path / "state.safetensors"
+    save_state(state, optimizer, loaded.model, {"step": 1})
+    assert set(load_file(state)) == {f"{n}:{part}" for n in names for part in ("step", "exp_avg", "exp_avg_sq")}
+    other = make(tiny_data, tie).model
+    fresh = make_optimizer(other.parameters(), TrainConfig())
+    load_state(state, fresh, other)
+    for name, parameter in loaded.model.named_parameters():
+        for part, value in optimizer.state[parameter].items():
+            assert torch.equal(value, fresh.state[other.get_parameter(name)][part])
+
+
+def test_shared_positions_stand_once_in_the_file(tmp_path: Path, tiny_data: DataFolder) -> None:
+    shared = make(tiny_data, "none", positions="learned", max_positions=64, share_positions=True)
+    save_model(tmp_path / "m", shared)
+    assert len(aliases(shared.model)) == 1
+    model = load_model(tmp_path / "m").model
+    assert model.src_positions is model.tgt_positions
+
+
+# The file.
+
+
+def test_saving_twice_gives_equal_bytes_and_one_key(tmp_path: Path, tiny_data: DataFolder) -> None:
+    save_model(tmp_path / "a", make(tiny_data, "src-tgt-softmax"))
+    save_model(tmp_path / "b", make(tiny_data, "src-tgt-softmax"))
+    save_model(tmp_path / "c", load_model(tmp_path / "a"))
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == (tmp_path / "c").read_bytes()
+    with safe_open(tmp_path / "a", "pt") as file:
+        metadata = file.metadata()
+    assert list(metadata) == ["vtrans"]
+    header = json.loads(metadata["vtrans"])
+    assert metadata["vtrans"] == json.dumps(header, sort_keys=True, ensure_ascii=False)
+    assert header["format"] == FORMAT
+    assert header["kind"] == "model"
+    assert header["training"] == {"step": 7}
+    assert str(tmp_path) not in metadata["vtrans"]
+
+
+def test_a_model_file_can_be_read_by_whom_the_umask_allows(tmp_path: Path, tiny_data: DataFolder) -> None:
+    (tmp_path / "plain").touch()
+    save_model(tmp_path / "m", make(tiny_data, "none"))
+    assert (tmp_path / "m").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_a_model_file_is_complete(
+    tmp_path: Path, tiny_data: DataFolder, tiny_data_separate: DataFolder, separate: bool
+) -> None:
+    data = tiny_data_separate if separate else tiny_data
+    loaded = make(data, "tgt-softmax" if separate else "src-tgt-softmax")
+    save_model(tmp_path / "m.safetensors", loaded)
+    alone = tmp_path / "elsewhere"
+    alone.mkdir()
+    shutil.move(tmp_path / "m.safetensors", alone / "renamed.safetensors")
+    again = load_model(alone / "renamed.safetensors")
+    assert again.joint is not separate
+    assert again.src_vocab.proto == data.src_vocab.proto
+    assert again.tgt_vocab.proto == data.tgt_vocab.proto
+    assert again.search == loaded.search
+    assert again.model.config == loaded.model.config
+    assert again.name == "step 7"
+    lines = ["The big dog sees me today.", "", "The old cat likes me now."]
+    loaded.model.eval()
+    assert list(Translator([again]).translate(lines)) == list(Translator([loaded]).translate(lines))
+
+
+def test_loading_draws_nothing_from_the_generator(tmp_path: Path, tiny_data: DataFolder) -> None:
+    save_model(tmp_path / "m", make(tiny_data, "none"))
+    before = torch.random.get_rng_state()
+    load_model(tmp_path / "m")
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+# Bad files.
+
+
+def changed(
+    source: Path, target: Path, tensors: Callable[[dict[str, Tensor]], None], header: Callable[[dict[str, Any]], None]
+) -> Path:
+    """A copy of a model file with something else in it."""
+    with safe_open(source, "pt") as file:
+        head = json.loads(file.metadata()["vtrans"])
+    parts = load_file(source)
+    tensors(parts)
+    header(head)
+    write_tensors(target, parts, head)
+    return target
+
+
+def nothing(_: Any) -> None:
+    """Leaves it as it is."""
+
+
+BAD: dict[str, tuple[Callable[[dict[str, Tensor]], Any], Callable[[dict[str, Any]], Any], str]] = {
+    "missing tensor": (lambda t: t.pop("src_embedding.weight"), nothing, "lacks src_embedding.weight"),
+    "extra tensor": (lambda t: t.update({"zzz": torch.zeros(1)}), nothing, "unknown tensor zzz"),
+    "a copy under an alias": (
+        lambda t: t.update({"projection.weight": t["src_embedding.weight"].clone()}),
+        nothing,
+        "unknown tensor projection.weight",
+    ),
+    "ill-shaped tensor": (
+        lambda t: t.update({"src_embedding.weight": t["src_embedding.weight"][:-1].clone()}),
+        nothing,
+        "src_embedding.weight must be of shape [320, 16], but is [319, 16]",
+    ),
+    "transposed tensor": (
+        lambda t: t.update({"src_embedding.weight": t["src_embedding.weight"].T.contiguous()}),
+        nothing,
+        "must be of shape [320, 16]",
+    ),
+    "whole numbers": (
+        lambda t: t.update({"src_embedding.weight": t["src_embedding.weight"].int()}),
+        nothing,
+        "floating-point",
+    ),
+    "no vocabulary": (lambda t: t.pop("vocabulary.joint"), nothing, "holds no vocabulary"),
+    "two kinds of vocabulary": (
+        lambda t: t.update({"vocabulary.source": t["vocabulary.joint"].clone()}),
+        nothing,
+        "holds no vocabulary",
+    ),
+    "a broken vocabulary": (
+        lambda t: t.update({"vocabulary.joint": t["vocabulary.joint"][:-9].clone()}),
+        nothing,
+        "",
+    ),
+    "an alias too few": (nothing, lambda h: h["aliases"].pop("projection.weight"), "lists the aliases"),
+    "no aliases": (nothing, lambda h: h.pop("aliases"), "lists the aliases"),
+    "an alias too many": (nothing, lambda h: h["aliases"].update({"a": "b"}), "lists the aliases"),
+    "another owner": (
+        nothing,
+        lambda h: h["aliases"].update({"projection.weight": "tgt_embedding.weight"}),
+        "lists the aliases",
+    ),
+    "another tie": (nothing, lambda h: h["model"].update(tie="none"), "lacks projection.weight"),
+    "an unknown tie": (nothing, lambda h: h["model"].update(tie="all"), "model.tie must be one of"),
+    "an open tie": (nothing, lambda h: h["model"].update(tie="auto"), "model.tie must be one of"),
+    "an unknown key": (nothing, lambda h: h["model"].update(depth=3), "unknown key model.depth"),
+    "heads that do not divide": (nothing, lambda h: h["model"].update(heads=3), "no model that this version knows"),
+    "no configuration": (nothing, lambda h: h.pop("model"), "no model that this version knows"),
+    "a list for a configuration": (nothing, lambda h: h.update(model=[1]), "no model that this version knows"),
+    "the next format": (nothing, lambda h: h.update(format=FORMAT + 1), f"format {FORMAT + 1}, but this version reads"),
+    "no format": (nothing, lambda h: h.pop("format"), "format None"),
+    "another kind": (nothing, lambda h: h.update(kind="state"), "no model of vtrans"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_file_that_is_not_exactly_its_architecture_is_refused(
+    tmp_path: Path, tiny_data: DataFolder, what: str
+) -> None:
+    good = tmp_path / "good.safetensors"
+    save_model(good, make(tiny_data, "src-tgt-softmax"))
+    tensors, header, message = BAD[what]
+    bad = changed(good, tmp_path / "bad.safetensors", tensors, header)
+    with pytest.raises(FileError) as caught:
+        load_model(bad)
+    assert message in str(caught.value)
+    assert str(bad) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_foreign_and_missing_files_are_refused(tmp_path: Path) -> None:
+    save_file({"a": torch.zeros(3)}, tmp_path / "foreign.safetensors")
+    save_file({"a": torch.zeros(3)}, tmp_path / "pt.safetensors", metadata={"format": "pt"})
+    save_file({"a": torch.zeros(3)}, tmp_path / "words.safetensors", metadata={"vtrans": "not JSON"})
+    save_file({"a": torch.zeros(3)}, tmp_path / "list.safetensors", metadata={"vtrans": "[1]"})
+    (tmp_path / "empty.safetensors").write_bytes(b"")
+    (tmp_path / "text.safetensors").write_text("A dog runs.\n" * 20)
+    (tmp_path / "pickle.safetensors").write_bytes(b"\x80\x04\x95\x05\x00\x00\x00\x00\x00\x00\x00\x8c\x01a\x94.")
+    (tmp_path / "folder.safetensors").mkdir()
+    for path in [*tmp_path.iterdir(), tmp_path / "missing.safetensors"]:
+        with pytest.raises(FileError, match=path.name):
+            load_model(path)
+    with pytest.raises(FileError, match="there is no model"):
+        choose_model(tmp_path / "missing")
+
+
+def test_a_file_truncated_at_any_length_is_refused(tmp_path: Path, tiny_data: DataFolder) -> None:
+    save_model(tmp_path / "good", make(tiny_data, "src-tgt-softmax"))
+    whole = (tmp_path / "good").read_bytes()
+    header = int.from_bytes(whole[:8], "little") + 8
+    lengths = {*range(12), *range(header - 3, header + 4), *range(0, len(whole), len(whole) // 60), len(whole) - 1}
+    bad = tmp_path / "bad"
+    for length in sorted(lengths):
+        bad.write_bytes(whole[:length])
+        with pytest.raises(FileError, match="truncated or no safetensors"):
+            load_model(bad)
+    bad.write_bytes(whole + b"\0")
+    with pytest.raises(FileError, match="truncated or no safetensors"):
+        load_model(bad)
+
+
+def test_no_module_unpickles() -> None:
+    for source in Path(vtrans.checkpoint.__file__).parent.rglob("*.py"):
+        text = source.read_text(encoding="utf-8")
+        assert "import pickle" not in text
+        assert "torch.load(" not in text
+        assert "torch.save(" not in text
+
+
+# Writing.
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "m.safetensors"
+    save_model(target, make(tiny_data, "none"))
+    before = target.read_bytes()
+
+    def half(tensors: object, path: Path, metadata: object) -> None:
+        path.write_bytes(before[:1000])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(vtrans.checkpoint, "save_file", half)
+    with pytest.raises(FileError, match="can't be written: No space left on device"):
+        save_model(target, make(tiny_data, "tgt-softmax"))
+    assert target.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_folder_that_is_not_there_is_one_sentence(tmp_path: Path, tiny_data: DataFolder) -> None:
+    (tmp_path / "file").write_text("")
+    for folder in ("missing", "file"):
+        with pytest.raises(FileError, match="can't be written"):
+            save_model(tmp_path / folder / "m.safetensors", make(tiny_data, "none"))
+
+
+def test_aside_clears_what_a_killed_process_of_its_number_left(tmp_path: Path) -> None:
+    target = tmp_path / "x"
+    with aside(target) as first:
+        folder = first.parent
+        first.write_text("a")
+    folder.mkdir()
+    (folder / "x").write_text("left")
+    with aside(target) as again:
+        assert again == first
+        assert not again.exists()
+        again.write_text("b")
+    assert target.read_text() == "b"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+# The run folder.
+
+
+def run_of(tmp_path: Path, data: DataFolder, *steps: int) -> RunFolder:
+    run = RunFolder(tmp_path / "run")
+    run.states.mkdir(parents=True)
+    loaded = make(data, "src-tgt-softmax")
+    for step in steps:
+        save_model(
+            run.step_file(step),
+            LoadedModel(loaded.model, data.src_vocab, data.tgt_vocab, loaded.search, {"step": step}),
+        )
+    return run
+
+
+@pytest.mark.parametrize("hard_links", [True, False])
+def test_links_are_replaced_whole(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch, hard_links: bool
+) -> None:
+    run = run_of(tmp_path, tiny_data, 1, 2)
+    if not hard_links:
+
+        def refuse(*_: object) -> None:
+            raise PermissionError(1, "Operation not permitted")
+
+        monkeypatch.setattr("os.link", refuse)
+    for step in (1, 1, 2, 2):
+        run.link(step, run.last)
+        run.link(step, run.best)
+        assert run.last.read_bytes() == run.best.read_bytes() == run.step_file(step).read_bytes()
+        assert run.last.samefile(run.step_file(step)) == hard_links
+    names = {p.name for p in run.path.iterdir()}
+    assert names == {"state", run.last.name, run.best.name, run.step_file(1).name, run.step_file(2).name}
+    assert load_model(run.step_file(1)).training == {"step": 1}  # written through no link
+
+
+def test_prune_removes_the_runs_own_files_alone(tmp_path: Path, tiny_data: DataFolder) -> None:
+    run = run_of(tmp_path, tiny_data, 1, 2, 3)
+    for step in (1, 2, 3):
+        run.state_file(step).write_bytes(b"")
+    strangers = ["notes.txt", "step-3.safetensors", "step-00000001.safetensors.bak", ".hidden", "my.tmp"]
+    for name in [*strangers, ".averaged.safetensors.9.tmp", ".recipe.toml.9.tmp"]:
+        (run.path / name).write_text("mine")
+    (run.path / ".step-00000003.safetensors.9.tmp").mkdir()
+    (run.path / ".step-00000003.safetensors.9.tmp" / ".tmpX").write_text("half")
+    run.prune([2], 3)
+    assert run.steps() == [2]
+    assert run.state_steps() == [3]
+    left = {p.name for p in run.path.iterdir()} - {"state", run.step_file(2).name}
+    assert left == {*strangers, ".averaged.safetensors.9.tmp"}  # an average may be under way
+
+
+def test_the_choice_of_a_model_and_its_reason(tmp_path: Path, tiny_data: DataFolder) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    with pytest.raises(FileError, match="holds no model; run `vtrans train"):
+        run.choose_model()
+    run = run_of(tmp_path / "b", tiny_data, 10, 20)
+    run.link(20, run.last)
+    assert choose_model(run.path) == (run.last, "the last checkpoint; there is no averaged.safetensors")
+    run.link(10, run.best)
+    assert choose_model(run.path) == (run.best, "the best checkpoint; there is no averaged.safetensors")
+    loaded = make(tiny_data, "src-tgt-softmax")
+    averaged = LoadedModel(
+        loaded.model, tiny_data.src_vocab, tiny_data.tgt_vocab, loaded.search, {"average_of": [10, 20]}
+    )
+    save_model(run.averaged, averaged)
+    assert averaged.name == "average of 2 to step 20"
+    assert choose_model(run.path) == (run.averaged, "the average of 2 checkpoints up to step 20")
+    save_model(run.step_file(30), loaded)
+    run.link(30, run.last)
+    file, why = choose_model(run.path)
+    assert file == run.best
+    assert why == "the best checkpoint; averaged.safetensors ends at step 20, training has gone on to 30"
+    assert choose_model(run.step_file(10)) == (run.step_file(10), "")
+
+
+# States.
+
+
+def test_a_state_of_other_parameters_is_refused(tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder) -> None:
+    state = tiny_run.state_file(30)
+    assert read_progress(state)["step"] == 30
+    with pytest.raises(FileError, match="no state of vtrans"):
+        read_progress(tiny_run.last)
+    with pytest.raises(FileError, match="no model of vtrans"):
+        load_model(state)
+    other = make(tiny_data, "none").model
+    with pytest.raises(FileError, match="another architecture"):
+        load_state(state, make_optimizer(other.parameters(), TrainConfig()), other)
+    with pytest.raises(FileError, match="another architecture"):
+        load_weights(tiny_run.last, other)
+    own = load_model(tiny_run.last).model
+    optimizer = make_optimizer(own.parameters(), TrainConfig())
+    parts = load_file(state)
+    name = "src_embedding.weight"
+    header = {"format": FORMAT, "kind": "state", "progress": {}}
+    write_tensors(tmp_path / "s", {k: v for k, v in parts.items() if k != f"{name}:exp_avg"}, header)
+    with pytest.raises(FileError, match=f"state of {name} is not whole"):
+        load_state(tmp_path / "s", optimizer, own)
+    write_tensors(tmp_path / "s", parts | {f"{name}:exp_avg": torch.zeros(3, 2)}, header)
+    with pytest.raises(FileError, match=f"{name} must be of shape"):
+        load_state(tmp_path / "s", optimizer, own)
