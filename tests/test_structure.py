@@ -1,0 +1,111 @@
+"""The rooms of the package: what may import what, and what must stay light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import vtrans
+
+PACKAGE = Path(vtrans.__file__).parent
+FLOORS = {
+    "errors": 0,
+    "config": 1,
+    "console": 1,
+    "text": 1,
+    "vocab": 2,
+    "model": 2,
+    "corpus": 3,
+    "batching": 3,
+    "loss": 3,
+    "optim": 3,
+    "search": 3,
+    "checkpoint": 4,
+    "average": 5,
+    "score": 5,
+    "translate": 6,
+    "train": 7,
+    "cli": 8,
+    "__init__": 8,
+    "__main__": 8,
+}
+# batching is written upon corpus, and the entry points upon cli, though they share a floor.
+NEIGHBOURS = {("batching", "corpus"), ("__main__", "cli"), ("cli", "__init__")}
+LIGHT = ("errors", "config", "console", "text", "vocab", "score", "cli")  # no torch at import
+
+
+def imported(path: Path) -> Iterator[tuple[str, ast.AST]]:
+    """The modules that a file imports anywhere, in functions and under TYPE_CHECKING too."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}:{node.lineno} imports relatively"
+            assert node.module is not None
+            if node.module == "vtrans":
+                yield from ((f"vtrans.{alias.name}", node) for alias in node.names)
+            else:
+                yield node.module, node
+
+
+def room(module: str) -> str:
+    """`vtrans.text` as `text`, `vtrans` itself as `__init__`."""
+    return module.partition(".")[2].partition(".")[0] or "__init__"
+
+
+def test_the_rooms_are_those_of_the_design() -> None:
+    assert {path.stem for path in PACKAGE.glob("*.py")} == set(FLOORS)
+    others = {path.name for path in PACKAGE.iterdir() if path.suffix != ".py"} - {"__pycache__"}
+    assert others <= {"py.typed", "recipes"}
+    assert "py.typed" in others
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_a_room_imports_from_lower_floors_only(name: str) -> None:
+    for module, node in imported(PACKAGE / f"{name}.py"):
+        if module.partition(".")[0] == "vtrans":
+            other = room(module)
+            assert other in FLOORS, f"{name} imports {module}"
+            lower = FLOORS[other] < FLOORS[name] or (name, other) in NEIGHBOURS
+            assert lower, f"{name}.py:{getattr(node, 'lineno', 0)} imports {other}"
+
+
+def test_only_the_console_draws_with_rich() -> None:
+    users = {name for name in FLOORS for module, _ in imported(PACKAGE / f"{name}.py") if module.startswith("rich")}
+    assert users == {"console"}
+
+
+def test_nothing_unpickles_and_nobody_imports_click() -> None:
+    for name in FLOORS:
+        path = PACKAGE / f"{name}.py"
+        modules = {module.partition(".")[0] for module, _ in imported(path)}
+        assert not modules & {"pickle", "shelve", "marshal", "dill", "joblib", "click"}, name
+        called = {
+            ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Call)
+        }
+        assert not called & {"torch.load", "torch.save", "eval", "exec", "np.load", "numpy.load"}, name
+
+
+def test_no_text_is_split_at_the_line_ends_of_str() -> None:
+    for name in FLOORS:
+        for node in ast.walk(ast.parse((PACKAGE / f"{name}.py").read_bytes())):
+            assert not (isinstance(node, ast.Attribute) and node.attr == "splitlines"), name
+
+
+@pytest.mark.parametrize("name", [*LIGHT, ""])
+def test_what_must_be_light_imports_no_torch(name: str) -> None:
+    module = f"vtrans.{name}" if name else "vtrans"
+    program = f"import sys, {module}; print(sorted({{m.partition('.')[0] for m in sys.modules}} & {{'torch', 'rich'}}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    project = PACKAGE.parent / "pyproject.toml"
+    assert tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"] == vtrans.__version__
