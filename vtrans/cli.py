@@ -345,6 +345,8 @@ def translate(
     with _lines_of(input_, how, console) as lines:
         translator = load(list(model or [Path(DEFAULT_RUN)]), device=device, console=console, **search)
         translator.check_nbest(nbest, sampling)
+        if input_ is None and _stdin_is_terminal():
+            console.info("reading from the terminal, a line at a time; end with Ctrl-D")
         began = time.monotonic()
         with _writer(output) as stream, _progress(console, stream) as done:
             translate_stream(
@@ -426,6 +428,10 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if value is not None}
 
 
+def _many(number: int, noun: str, rest: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'} {rest}"
+
+
 def _flag(options: dict[str, Any]) -> str:
     """The first of the options as the user writes it."""
     return "--" + next(iter(options)).replace("_", "-")
@@ -448,9 +454,10 @@ def _lines_of(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> It
     with open_bytes(path) if path else _stdin() as source:
         yield read_lines(source, name, on_bad_utf8=on_bad_utf8, report=report)
     if report.odd_line_ends:
-        console.warn(f"{name}: {report.odd_line_ends:,} characters that other tools take for line ends became spaces")
+        odd = _many(report.odd_line_ends, "character", "that other tools take for a line end became a space")
+        console.warn(f"{name}: {odd}")
     if report.replacements:
-        console.warn(f"{name}: {report.replacements:,} bad UTF-8 sequences became U+FFFD")
+        console.warn(f"{name}: {_many(report.replacements, 'bad UTF-8 sequence', 'became U+FFFD')}")
 
 
 def _stdin() -> BinaryIO:
@@ -502,13 +509,13 @@ def _progress(console: Console, stream: BinaryIO) -> Iterator[Callable[[], None]
 
 def _say_how_it_went(counts: Counts, seconds: float, console: Console) -> None:
     console.info(
-        f"{counts.lines:,} lines in {seconds:.1f} s "
+        f"{_many(counts.lines, 'line', 'in')} {seconds:.1f} s "
         f"({counts.lines / seconds:,.0f} lines/s, {counts.tgt_tokens / seconds:,.0f} target subwords/s)"
     )
     if counts.unfinished:
-        console.warn(f"{counts.unfinished:,} lines whose translation did not end within its limit")
+        console.warn(_many(counts.unfinished, "line", "whose translation did not end within its limit"))
     if counts.missing:
-        console.warn(f"{counts.missing:,} n-best places for which the search found no hypothesis; they are empty")
+        console.warn(_many(counts.missing, "n-best place", "left empty: the search found no further hypothesis"))
 
 
 def _keep_freed_memory() -> None:

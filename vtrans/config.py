@@ -334,7 +334,7 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Iterable[str] = ()) -> Re
     try:
         table = tomllib.loads(raw.decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{where} is not TOML: {error}") from None
+        raise RecipeError(f"{where} is not TOML: {error}.") from None
     recipe = _merged(Recipe(), table, where)
     for override in overrides:
         recipe = _merged(recipe, _parse_override(override), f"--set {override}")

@@ -1,0 +1,642 @@
+"""The command line: closed, light, one sentence for every fault; streams that stay open."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+import vtrans
+import vtrans.train
+from vtrans import cli
+from vtrans.checkpoint import RunFolder
+from vtrans.config import DEFAULT_RECIPE, DEFAULT_VOCAB_SIZE, PrepareOptions, Sampling, SearchConfig
+from vtrans.corpus import DataFolder
+from vtrans.score import DEFAULT_METRICS
+from vtrans.text import one_line
+
+FLAGS = {
+    "": "--debug --help --version",
+    "prepare-bpe": "--src --tgt --valid-src --valid-tgt --out --vocab-size --separate --subword --normalization "
+    "--character-coverage --sample --max-tokens --max-ratio --on-bad-utf8 --seed --threads --force --json --quiet -q "
+    "--help",
+    "train": "--data --out --recipe --set --fresh --device --quiet -q --help",
+    "average": "--last --best --out --quiet -q --help",
+    "translate": "--model --input --output --beam --alpha --length-penalty --stop --max-length --batch-tokens --nbest "
+    "--scores --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered --device --json --quiet -q "
+    "--help",
+    "score": "--hyp --metric --tokenize --lowercase --baseline --on-bad-utf8 --json --quiet -q --help",
+}
+SENTENCE = b"The big dog sees me today.\n"
+
+
+@dataclass
+class Done:
+    """What a command left behind."""
+
+    code: int
+    out: bytes
+    err: str
+
+
+@pytest.fixture
+def run_cli(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> Callable[..., Done]:
+    """Runs a command in this process, its stdin a file."""
+
+    def run(*words: str | Path, stdin: bytes = b"") -> Done:
+        monkeypatch.setattr(sys, "argv", ["vtrans", *map(str, words)])
+        given = tmp_path / ".stdin"
+        given.write_bytes(stdin)
+        kept = os.dup(0)
+        capfdbinary.readouterr()
+        try:
+            with given.open("rb") as file:
+                os.dup2(file.fileno(), 0)
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+        finally:
+            os.dup2(kept, 0)
+            os.close(kept)
+            given.unlink()
+        out, err = capfdbinary.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Done(ended.value.code, out, err.decode())
+
+    return run
+
+
+def start(*words: str | Path, **options: Any) -> subprocess.Popen[bytes]:
+    """A command in a process of its own."""
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "vtrans", *map(str, words)], env=environment, **{**streams, **options}
+    )
+
+
+def read_line(process: subprocess.Popen[bytes]) -> bytes:
+    """The next line of stdout, which must come without stdin being closed. The limit is far above what it takes."""
+    assert process.stdout is not None
+    line = b""
+    while not line.endswith(b"\n"):
+        ready, _, _ = select.select([process.stdout], [], [], 120)
+        assert ready, "no answer on an open pipe"
+        byte = os.read(process.stdout.fileno(), 1)
+        assert byte, "stdout ended"
+        line += byte
+    return line
+
+
+# What there is.
+
+
+def test_the_command_line_is_closed() -> None:
+    group = typer.main.get_command(app := cli.app)
+    assert app.registered_commands
+    commands: dict[str, Any] = group.commands  # type: ignore[attr-defined]  # a group has commands
+    assert set(commands) == set(FLAGS) - {""}
+    for name, flags in FLAGS.items():
+        command = commands[name] if name else group
+        context = command.make_context(name, ["--help"], resilient_parsing=True)
+        found = {option for parameter in command.get_params(context) for option in parameter.opts if option[0] == "-"}
+        assert found == set(flags.split()), name
+
+
+@pytest.mark.parametrize("command", FLAGS)
+def test_help_is_for_people(command: str, run_cli: Callable[..., Done]) -> None:
+    done = run_cli(*command.split(), "--help")
+    assert (done.code, done.err) == (0, "")
+    text = done.out.decode()
+    assert "Show this message" in text
+    assert not set("╭│╰") & set(text)
+    assert "..." not in text.replace("]...", "").replace("}...", ""), "a summary is cut off"
+
+
+def test_help_shows_the_true_defaults(run_cli: Callable[..., Done]) -> None:
+    def flat(command: str) -> str:
+        return " ".join(run_cli(command, "--help").out.decode().split())
+
+    shown = flat("prepare-bpe")
+    values: list[object] = [PrepareOptions.sample, PrepareOptions.max_tokens, PrepareOptions.max_ratio]
+    for value in (*values, PrepareOptions.subword, PrepareOptions.normalization, PrepareOptions.out):
+        assert f"[default: {value}]" in shown
+    assert f"[default: {DEFAULT_VOCAB_SIZE}, or" in shown
+    shown = flat("translate")
+    values = [SearchConfig.beam, SearchConfig.alpha, SearchConfig.stop, SearchConfig.batch_tokens]
+    for value in values:
+        assert f"[default: the model's, else {value}]" in shown
+    assert f"[default: {Sampling.temperature}]" in shown
+    assert f"[default: {DEFAULT_RECIPE}; when" in flat("train")
+    assert f"[default: {' and '.join(DEFAULT_METRICS)}]" in flat("score")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], *([name, "--help"] for name in FLAGS if name)])
+def test_help_imports_nothing_heavy(words: list[str]) -> None:
+    program = (
+        "import sys\nfrom vtrans.cli import main\n"
+        f"sys.argv = ['vtrans', *{words!r}]\n"
+        "try:\n    main()\nexcept SystemExit as e:\n    assert e.code == 0\n"
+        "heavy = {'torch', 'rich', 'numpy', 'sacrebleu', 'sentencepiece'} & {m.partition('.')[0] for m in sys.modules}\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_version(run_cli: Callable[..., Done]) -> None:
+    assert run_cli("--version") == Done(0, f"vtrans {vtrans.__version__}\n".encode(), "")
+
+
+def test_no_command_at_all_shows_the_help(run_cli: Callable[..., Done]) -> None:
+    done = run_cli()
+    assert (done.code, done.err) == (2, "error: a command is missing.\n")
+    assert b"prepare-bpe" in done.out
+
+
+# The five commands.
+
+
+def test_the_five_commands_chain(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Done]
+) -> None:
+    texts = tiny_data.path.parent
+    monkeypatch.chdir(tmp_path)
+    sides = ("--src", texts / "train.en", "--tgt", texts / "train.de")
+    valid = ("--valid-src", texts / "valid.en", "--valid-tgt", texts / "valid.de")
+    done = run_cli("prepare-bpe", *sides, *valid, "--vocab-size", "320", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["options"]["vocab_size"] == 320
+    assert json.loads(done.out) == json.loads((tmp_path / "data" / "data.json").read_bytes())
+    again = run_cli("prepare-bpe", *sides, *valid, "--vocab-size", "320")
+    assert (again.code, again.out) == (0, b"")
+    assert "up to date" in again.err
+    tiny = ("d_model=32", "d_ff=48", "heads=2", "encoder_layers=1", "decoder_layers=1")
+    sets = [f"model.{value}" for value in tiny] + ["train.max_steps=4", "train.checkpoint_every=2", "train.warmup=10"]
+    done = run_cli("train", *(word for value in sets for word in ("--set", value)), "--device", "cpu")
+    assert (done.code, done.out) == (0, b""), done.err
+    assert "device: cpu" in done.err
+    resumed = run_cli("train", "--set", "train.max_steps=6", "--device", "cpu")
+    assert resumed.code == 0
+    assert "resuming run after step 4" in resumed.err
+    done = run_cli("average")
+    assert (done.code, done.out) == (0, b"")
+    assert done.err == "run/averaged.safetensors: the average of 3 checkpoints, steps 2, 4, 6\n"
+    source = (texts / "valid.en").read_bytes()
+    done = run_cli("translate", stdin=source)
+    assert done.code == 0
+    assert done.err.startswith("model: run/averaged.safetensors (the average of 3 checkpoints up to step 6), on ")
+    assert done.out.count(b"\n") == source.count(b"\n")
+    scored = run_cli("score", texts / "valid.de", stdin=done.out)
+    assert scored.code == 0
+    assert [line.partition("|")[0] for line in scored.out.decode().split("\n")] == ["BLEU", "chrF2", ""]
+    (tmp_path / "hyp").write_bytes(done.out)
+    found = run_cli("score", texts / "valid.de", "--hyp", "hyp", "--metric", "ter", "--json")
+    assert [entry["name"] for entry in json.loads(found.out)] == ["TER"]
+    compared = run_cli("score", texts / "valid.de", "--hyp", "hyp", "--baseline", texts / "valid.de", "--json")
+    assert {"p_value", "signature"} <= json.loads(compared.out)[0].keys()
+
+
+def test_quiet_is_quiet_but_for_warnings(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
+    done = run_cli("translate", "--model", tiny_run.path, "--quiet", stdin=SENTENCE + b"a\x0bb\n")
+    assert done.code == 0
+    assert all(line.startswith("warning: ") for line in done.err.removesuffix("\n").split("\n"))
+    assert "stdin: 1 character that other tools take for a line end became a space" in done.err
+    done = run_cli("average", tiny_run.step_file(20), tiny_run.step_file(30), "--out", tmp_path / "new", "--quiet")
+    assert done == Done(0, b"", "")
+
+
+def test_the_model_of_a_run_is_chosen_with_a_reason(run_copy: RunFolder, run_cli: Callable[..., Done]) -> None:
+    def chosen() -> str:
+        return run_cli("translate", "--model", run_copy.path, stdin=SENTENCE).err.partition("\n")[0]
+
+    assert f"{run_copy.best} (the best checkpoint; there is no averaged.safetensors)" in chosen()
+    assert run_cli("average", run_copy.path, "--last", "2").code == 0
+    assert f"{run_copy.averaged} (the average of 2 checkpoints up to step 30)" in chosen()
+    shutil.copy(run_copy.step_file(30), run_copy.step_file(40))
+    assert "(the best checkpoint; averaged.safetensors ends at step 30, training has gone on to 40)" in chosen()
+    run_copy.averaged.unlink()
+    run_copy.best.unlink()
+    assert f"{run_copy.last} (the last checkpoint; there is no averaged.safetensors)" in chosen()
+
+
+def test_forms_of_the_result(tiny_run: RunFolder, run_cli: Callable[..., Done]) -> None:
+    words = ("translate", "--model", tiny_run.path, "--beam", "3")
+    source = SENTENCE + b"\n" + SENTENCE
+    plain = run_cli(*words, stdin=source).out.decode().split("\n")
+    best = run_cli(*words, "--nbest", "3", stdin=source).out.decode().split("\n")
+    assert len(plain) == 4
+    assert len(best) == 10
+    assert best[0:9:3] == plain[:3]
+    assert best[3:6] == ["", "", ""]
+    scored = run_cli(*words, "--nbest", "3", "--scores", stdin=source).out.decode().split("\n")
+    assert [line.partition("\t")[2] for line in scored] == best
+    numbers = [float(line.partition("\t")[0]) for line in scored[:3]]
+    assert numbers == sorted(numbers, reverse=True)
+    objects = [json.loads(line) for line in run_cli(*words, "--nbest", "3", "--json", stdin=source).out.splitlines()]
+    assert [t["text"] for entry in objects for t in entry["translations"]] == best[:9]
+    assert set(objects[0]["translations"][0]) == {"text", "score", "logprob", "finished"}
+    short = run_cli(*words, "--nbest", "3", "--max-length", "1", "--json", stdin=SENTENCE)
+    assert all(t["score"] is None for t in json.loads(short.out)["translations"][1:])
+    assert "2 n-best places left empty: the search found no further hypothesis" in short.err
+    drawn = run_cli("translate", "--model", tiny_run.path, "--sample", "--seed", "3", "--nbest", "9", stdin=SENTENCE)
+    assert len(set(drawn.out.splitlines())) > 1
+    both = run_cli(*words, "--model", tiny_run.last, stdin=source)
+    assert both.err.count("model: ") == 2
+    assert both.out.count(b"\n") == 3
+
+
+def test_input_and_output_may_be_files(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
+    source, target = tmp_path / "in.txt.gz", tmp_path / "out.txt"
+    source.write_bytes(gzip.compress(SENTENCE * 3 + b"no line end"))
+    expected = run_cli("translate", "--model", tiny_run.path, stdin=SENTENCE * 3 + b"no line end")
+    target.write_bytes(b"old")
+    done = run_cli("translate", "--model", tiny_run.path, "--input", source, "--output", target)
+    assert (done.code, done.out) == (0, b"")
+    assert target.read_bytes() == expected.out
+    assert expected.out.count(b"\n") == 4
+
+
+def test_an_error_leaves_the_old_output_whole(
+    tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]
+) -> None:
+    target = tmp_path / "out.txt"
+    target.write_bytes(b"old")
+    done = run_cli(
+        "translate", "--model", tiny_run.path, "--output", target, "--line-buffered", stdin=SENTENCE + b"bad \xff\n"
+    )
+    assert done.code == 2
+    assert f"error: stdin: line 2 is not UTF-8: byte 0xff at byte offset {len(SENTENCE) + 4}" in done.err
+    assert target.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["out.txt"]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(raw=st.binary(max_size=60), n=st.integers(1, 2))
+def test_any_bytes_in_lines_in_equal_lines_out(
+    raw: bytes, n: int, tiny_run: RunFolder, run_cli: Callable[..., Done]
+) -> None:
+    lines = raw.count(b"\n") + (not raw.endswith(b"\n") and raw.removeprefix(b"\xef\xbb\xbf") != b"")
+    words = ("--model", tiny_run.path, "--max-length", "4", "--on-bad-utf8", "replace", "--nbest", str(n))
+    done = run_cli("translate", *words, stdin=raw)
+    assert done.code == 0
+    assert done.out.count(b"\n") == lines * n
+    assert all(one_line(line) == line for line in done.out.decode().split("\n"))
+
+
+# Faults: one sentence, exit code 2, nothing half-written.
+
+
+@pytest.fixture(scope="module")
+def place(
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_data: DataFolder,
+    tiny_data_separate: DataFolder,
+    tiny_run: RunFolder,
+) -> Path:
+    """A folder with good files, and bad ones of every kind."""
+    place = tmp_path_factory.mktemp("place")
+    for name in ("train.en", "train.de", "valid.en", "valid.de"):
+        shutil.copy(tiny_data.path.parent / name, place / name)
+    shutil.copytree(tiny_data.path, place / "data")
+    shutil.copytree(tiny_data_separate.path, place / "separate")
+    shutil.copytree(tiny_run.path, place / "run")
+    good = tiny_run.last.read_bytes()
+    (place / "model.safetensors").write_bytes(good)
+    (place / "truncated.safetensors").write_bytes(good[: len(good) // 2])
+    (place / "stub.safetensors").write_bytes(good[:5])
+    (place / "empty.safetensors").write_bytes(b"")
+    save_file({"weight": torch.zeros(3)}, place / "foreign.safetensors")
+    shutil.copy(next((tiny_run.path / "state").iterdir()), place / "state.safetensors")
+    (place / "empty").write_bytes(b"")
+    (place / "binary").write_bytes(b"\x00\x01\x02\n" * 180)
+    (place / "latin1").write_bytes("ein schöner Hund\n".encode("latin-1"))
+    (place / "cut.gz").write_bytes(gzip.compress((place / "train.en").read_bytes())[:-20])
+    (place / "short.de").write_bytes(b"Der Hund.\nDer Kater.\n")
+    (place / "marks.de").write_bytes(b"Der gro@@ \xc3\x9fe Hund\n" * 12)
+    (place / "pieces.de").write_bytes("▁Der ▁Hund\n".encode() * 12)
+    (place / "bad.toml").write_bytes(b"[model]\nd_modell = 3\n")
+    (place / "not.toml").write_bytes(b"[model\n")
+    (place / "folder").mkdir()
+    (place / "folder" / "note").write_bytes(b"mine")
+    return place
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Every file of a folder with the digest of its bytes."""
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "folder"
+        for file in folder.rglob("*")
+    }
+
+
+PREPARE = "prepare-bpe --src train.en --tgt train.de --out new"
+TRANSLATE = "translate --model run"
+FAULTS = [
+    ("prepare-bpe", r"Missing option '--src'"),
+    ("prepare-bpe --src nowhere.en --tgt train.de --out new", r"there is no file nowhere\.en\."),
+    ("prepare-bpe --src folder --tgt train.de --out new", r"folder is a folder"),
+    ("prepare-bpe --src empty --tgt train.de --out new", r"empty is empty"),
+    ("prepare-bpe --src empty --tgt empty --out new", r"empty is empty"),
+    ("prepare-bpe --src binary --tgt train.de --out new", r"binary: line 1 .*(NUL|binary)"),
+    ("prepare-bpe --src train.en --tgt short.de --out new", r"168 lines.* 2\b"),
+    ("prepare-bpe --src latin1 --tgt latin1 --out new", r"latin1: line 1 is not UTF-8: byte 0xf6 at byte offset 7"),
+    ("prepare-bpe --src cut.gz --tgt train.de --out new", r"cut\.gz can't be read to its end"),
+    (f"{PREPARE} --src valid.en", r"--src and --tgt go pair by pair, but there are 2 of --src and 1 of --tgt"),
+    (f"{PREPARE} --valid-src valid.en", r"--valid-src and --valid-tgt go pair by pair"),
+    (f"{PREPARE} --valid-src valid.en --valid-tgt nowhere.de", r"there is no file nowhere\.de"),
+    (f"{PREPARE} --vocab-size 50000", r"--vocab-size 50000 is too large .* use --vocab-size \d+"),
+    (f"{PREPARE} --vocab-size 20", r"--vocab-size 20 is too small .* use --vocab-size \d+"),
+    (f"{PREPARE} --vocab-size 0", r"--vocab-size must be from 1"),
+    (f"{PREPARE} --vocab-size many", r"'--vocab-size'"),
+    (f"{PREPARE} --subword wpe", r"--subword must be one of bpe, unigram, but is 'wpe'"),
+    (f"{PREPARE} --normalization nfc", r"--normalization must be one of nmt_nfkc, .*, but is 'nfc'"),
+    (f"{PREPARE} --character-coverage 2", r"--character-coverage must be from 0\.9 to 1"),
+    (f"{PREPARE} --max-ratio 0.5", r"--max-ratio must be from 1"),
+    (f"{PREPARE} --max-tokens 1", r"no training pair is left"),
+    (f"{PREPARE} --sample 0", r"--sample must be from 1"),
+    (f"{PREPARE} --seed -1", r"--seed must be from 0"),
+    (f"{PREPARE} --on-bad-utf8 ignore", r"--on-bad-utf8 must be error or replace, but is 'ignore'"),
+    ("prepare-bpe --src train.en --tgt train.de", r"data .*--force"),
+    ("prepare-bpe --src train.en --tgt train.de --out folder", r"folder .*"),
+    ("prepare-bpe --src train.en --tgt train.de --out empty", r"empty is a file"),
+    ("train --data nowhere --out new", r"there is no data folder nowhere"),
+    ("train --data folder --out new", r"folder is no data folder"),
+    ("train --out new --recipe smal", r"there is no recipe 'smal'; did you mean small\?"),
+    ("train --out new --recipe nowhere.toml", r"the recipe nowhere\.toml can't be read"),
+    ("train --out new --recipe bad.toml", r"unknown key model\.d_modell; did you mean d_model\?"),
+    ("train --out new --recipe not.toml", r"not\.toml is not TOML"),
+    ("train --out new --set model.heads=5", r"model\.heads must divide model\.d_model"),
+    ("train --out new --set train.max_stpes=5", r"unknown key train\.max_stpes; did you mean max_steps\?"),
+    ("train --out new --set trian.max_steps=5", r"unknown section \[trian\]; did you mean train\?"),
+    ("train --out new --set train.max_steps=0", r"train\.max_steps must be a whole number from 1 to"),
+    ("train --out new --set max_steps=5", r"--set must be section\.key=value, but is 'max_steps=5'"),
+    ("train --out new --device nonsense", r"--device must be cpu, cuda, cuda:N or mps, but is 'nonsense'"),
+    ("train --out new --data separate --set model.tie=src-tgt", r"model\.tie = src-tgt .* needs a joint vocabulary"),
+    ("train --data separate", r"the run in run was trained on other data than separate holds"),
+    ("train --set model.d_model=64", r"model\.d_model 32 -> 64"),
+    ("train --out empty", r"empty"),
+    ("train --out new more", r"unexpected extra argument"),
+    ("average run/step-00000020.safetensors model.safetensors", r"averaging named files needs --out"),
+    ("average model.safetensors --last 2 --out new", r"--last and --best choose in a run folder"),
+    ("average --last 2 --best 2", r"--last and --best exclude each other"),
+    ("average --last 0", r"'--last'"),
+    ("average nowhere", r"nowhere"),
+    ("average folder", r"folder holds no trained checkpoint"),
+    ("average nowhere.safetensors model.safetensors --out new", r"nowhere\.safetensors is not there"),
+    ("average truncated.safetensors model.safetensors --out new", r"truncated\.safetensors is truncated or no safe"),
+    ("average model.safetensors state.safetensors --out new", r"state\.safetensors is .* no model"),
+    ("average model.safetensors model.safetensors --out nowhere/new", r"nowhere/new can't be written"),
+    ("translate --model nowhere", r"there is no model nowhere"),
+    ("translate --model folder", r"folder holds no model"),
+    ("translate --model truncated.safetensors", r"truncated\.safetensors is truncated or no safetensors file"),
+    ("translate --model stub.safetensors", r"stub\.safetensors is truncated or no safetensors file"),
+    ("translate --model empty.safetensors", r"empty\.safetensors is truncated or no safetensors file"),
+    ("translate --model train.en", r"train\.en is truncated or no safetensors file"),
+    ("translate --model foreign.safetensors", r"foreign\.safetensors is a safetensors file, but no model of vtrans"),
+    ("translate --model state.safetensors", r"state\.safetensors is a safetensors file, but no model of vtrans"),
+    (f"{TRANSLATE} --model separate/train.safetensors", r"train\.safetensors is .* no model"),
+    (f"{TRANSLATE} --beam 0", r"--beam: .* must be a whole number from 1 to 1000, but is 0"),
+    (f"{TRANSLATE} --beam wide", r"'--beam'"),
+    (f"{TRANSLATE} --alpha 11", r"--alpha: .* but is 11"),
+    (f"{TRANSLATE} --alpha nan", r"--alpha: .* but is nan"),
+    (f"{TRANSLATE} --length-penalty fairseq", r"--length-penalty: .* one of gnmt, length, but is 'fairseq'"),
+    (f"{TRANSLATE} --stop never", r"--stop: .* one of count, exhaustive, but is 'never'"),
+    (f"{TRANSLATE} --batch-tokens 0", r"--batch-tokens: .* from 1 to"),
+    (f"{TRANSLATE} --max-length -1", r"--max-length: .* from 0 to"),
+    (f"{TRANSLATE} --nbest 3", r"--nbest must be at most the beam, 2, but is 3; use --beam 3, or more"),
+    (f"{TRANSLATE} --nbest 0", r"--nbest must be at least 1, but is 0"),
+    (f"{TRANSLATE} --top-k 5", r"--top-k only matters with --sample"),
+    (f"{TRANSLATE} --temperature 2 --output new", r"--temperature only matters with --sample"),
+    (f"{TRANSLATE} --sample --beam 5", r"--sample draws instead of searching; leave out --beam"),
+    (f"{TRANSLATE} --sample --temperature 0", r"--temperature must be above 0"),
+    (f"{TRANSLATE} --sample --top-p 2", r"--top-p must be above 0 and at most 1"),
+    (f"{TRANSLATE} --scores --json", r"leave out --scores"),
+    (f"{TRANSLATE} --device nonsense", r"--device must be cpu, cuda, cuda:N or mps, but is 'nonsense'"),
+    (f"{TRANSLATE} --device cuda:77", r"--device cuda:77 can't be used here"),
+    (f"{TRANSLATE} --on-bad-utf8 skip", r"--on-bad-utf8 must be error or replace, but is 'skip'"),
+    (f"{TRANSLATE} --input nowhere", r"there is no file nowhere"),
+    (f"{TRANSLATE} --input folder", r"folder is a folder"),
+    (f"{TRANSLATE} --input latin1 --output new", r"latin1: line 1 is not UTF-8"),
+    (f"{TRANSLATE} --input cut.gz --output train.de", r"cut\.gz can't be read to its end"),
+    (f"{TRANSLATE} --input train.en --output nowhere/new", r"nowhere/new can't be written"),
+    (f"{TRANSLATE} --input train.en --output folder", r"folder can't be written"),
+    (f"{TRANSLATE} train.en", r"unexpected extra argument.*train\.en"),
+    (f"{TRANSLATE} --bem 4", r"there is no option --bem; did you mean --beam\?"),
+    ("score", r"Missing argument 'REF'"),
+    ("score nowhere", r"there is no file nowhere"),
+    ("score valid.de --hyp short.de", r"\b12\b.*\b2\b|\b2\b.*\b12\b"),
+    ("score valid.de --hyp valid.de --baseline short.de", r"\b12\b.*\b2\b|\b2\b.*\b12\b"),
+    ("score valid.de short.de --hyp valid.de", r"\b12\b.*\b2\b|\b2\b.*\b12\b"),
+    ("score valid.de --hyp marks.de", r"@@"),
+    ("score valid.de --hyp pieces.de", r"U\+2581|▁"),
+    ("score valid.de --hyp valid.de --metric blue", r"blue.*bleu"),
+    ("score valid.de --hyp valid.de --tokenize 31a", r"31a.*13a"),
+    ("score empty --hyp empty", r"no line|empty"),
+    ("score valid.de --hyp latin1", r"latin1: line 1 is not UTF-8"),
+    ("trian", r"there is no command trian; did you mean train\?"),
+    ("xyzzy", r"there is no command xyzzy; `vtrans --help`"),
+    ("--verbose", r"there is no option --verbose"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), FAULTS, ids=[words for words, _ in FAULTS])
+def test_a_fault_gets_one_sentence(
+    words: str, message: str, place: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Done]
+) -> None:
+    monkeypatch.chdir(place)
+    before = tree(place)
+    done = run_cli(*words.split(), stdin=SENTENCE)
+    assert (done.code, done.out) == (2, b""), done.err
+    *others, last, end = done.err.split("\n")
+    assert end == ""
+    assert re.fullmatch(rf"error: .*(?:{message}).*", last), last
+    assert re.search(r"[.?]$", last), last
+    assert not re.search(r"[.?:]{2}$|\.;|Traceback|[╭│╰]", done.err), done.err
+    assert not any(line.startswith("error") for line in others)
+    assert tree(place) == before
+
+
+@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_the_vocabulary_size_that_is_named_works(
+    separate: bool, kind: str, place: Path, tmp_path: Path, run_cli: Callable[..., Done]
+) -> None:
+    words = ["prepare-bpe", "--src", place / "train.en", "--tgt", place / "train.de", "--out", tmp_path / "data"]
+    words += ["--subword", kind, *(["--separate"] if separate else [])]
+    for wrong in ("9000", "30"):
+        refused = run_cli(*words, "--vocab-size", wrong, "--force")
+        named = re.search(r"use --vocab-size (\d+)", refused.err)
+        assert refused.code == 2
+        assert named, refused.err
+        taken = run_cli(*words, "--vocab-size", named[1], "--force")
+        assert taken.code == 0, taken.err
+
+
+def test_debug_shows_the_traceback(run_cli: Callable[..., Done]) -> None:
+    for words in (("--debug", "translate", "--model", "nowhere"), ("translate", "--debug", "--model", "nowhere")):
+        done = run_cli(*words)
+        assert done.code == 2
+        assert "Traceback (most recent call last)" in done.err
+        assert done.err.endswith("error: there is no model nowhere; give a run folder or a .safetensors file.\n")
+
+
+def test_what_fails_while_running_has_exit_code_1(
+    tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Done]
+) -> None:
+    def broken(*args: object) -> None:
+        raise RuntimeError("out of memory:\n  tried to allocate")
+
+    monkeypatch.setattr("vtrans.translate.translate_stream", lambda *args, **options: broken())
+    done = run_cli("translate", "--model", tiny_run.path, "--quiet", stdin=SENTENCE)
+    assert (done.code, done.out) == (1, b"")
+    assert done.err == "error: RuntimeError: out of memory: tried to allocate (--debug shows where)\n"
+
+
+# Streams, in processes of their own.
+
+
+def test_an_open_pipe_gets_its_answers(tiny_run: RunFolder) -> None:
+    for extra in ((), ("--line-buffered",)):
+        process = start("translate", "--model", tiny_run.path, "--quiet", *extra)
+        assert process.stdin is not None
+        for _ in range(2):
+            process.stdin.write(SENTENCE)
+            process.stdin.flush()
+            assert read_line(process)
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            assert read_line(process) == b"\n"
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out) == (0, b"")
+        assert all(line.startswith("warning: ") for line in err.decode().removesuffix("\n").split("\n"))
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(tiny_run: RunFolder, tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.write_bytes(SENTENCE * 5000)
+    with start("translate", "--model", tiny_run.path, "--input", source, "--quiet", "--line-buffered") as process:
+        assert read_line(process)
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
+def test_interrupting_leaves_whole_lines(tiny_run: RunFolder, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.write_bytes(b"old")
+    for words in ((), ("--output", target)):
+        process = start("translate", "--model", tiny_run.path, "--line-buffered", *words)
+        assert process.stdin is not None
+        assert process.stderr is not None
+        os.read(process.stderr.fileno(), 1)  # it has begun: the model is named
+        process.stdin.write(SENTENCE * 20)
+        process.stdin.flush()
+        first = b"" if words else read_line(process)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert err.decode().split("\n")[-2:] == ["error: interrupted.", ""]
+        assert b"Traceback" not in err
+        assert (first + out).endswith(b"\n") or words
+    assert target.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["out"]
+
+
+@contextmanager
+def terminal() -> Iterator[tuple[int, int]]:
+    """The two ends of a terminal: ours and the command's."""
+    ours, theirs = pty.openpty()
+    try:
+        yield ours, theirs
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_score_with_a_terminal_on_stdin_says_how_to_give_a_hypothesis(place: Path) -> None:
+    with terminal() as (_, theirs):
+        for files in (("valid.de",), ("valid.de", "valid.en")):
+            process = start("score", *files, cwd=place, stdin=theirs)
+            out, err = process.communicate(timeout=60)
+            assert (process.returncode, out) == (2, b"")
+            assert "give one with --hyp FILE or as `vtrans score REF < FILE`" in err.decode()
+            assert ("are all references" in err.decode()) == (len(files) > 1)
+
+
+def test_translating_from_a_terminal(tiny_run: RunFolder) -> None:
+    with terminal() as (ours, theirs):
+        process = start("translate", "--model", tiny_run.path, stdin=theirs)
+        os.write(ours, SENTENCE)
+        assert read_line(process)
+        os.write(ours, b"\x04")
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out) == (0, b"")
+        assert "reading from the terminal, a line at a time; end with Ctrl-D" in err.decode()
+
+
+def test_progress_is_not_drawn_over_the_translations(tiny_run: RunFolder) -> None:
+    with terminal() as (ours, theirs):
+        process = start("translate", "--model", tiny_run.path, stdout=theirs, stderr=theirs)
+        process.communicate(SENTENCE, timeout=60)
+        assert process.returncode == 0
+        seen = os.read(ours, 1 << 16).decode()
+        assert "translated" not in seen
+        assert "1 line in " in seen
+
+
+def test_closed_streams_are_named(tiny_run: RunFolder) -> None:
+    for redirection, name in (("<&-", "stdin"), (">&-", "stdout")):
+        command = f'"$0" -m vtrans translate --quiet --model "$1" {redirection}'
+        done = subprocess.run(
+            ["sh", "-c", command, sys.executable, str(tiny_run.path)],
+            input=SENTENCE,
+            capture_output=True,
+            check=False,
+            timeout=120,
+        )
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert done.stderr.decode().startswith(f"error: {name} ")
+        assert done.stderr.count(b"\n") == 1
+
+
+def test_keeping_freed_memory_leaves_a_variable_of_the_user_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, int]] = []
+
+    class Library:
+        def mallopt(self, parameter: int, value: int) -> int:
+            calls.append((parameter, value))
+            return 1
+
+    monkeypatch.setattr("vtrans.cli.ctypes.CDLL", lambda name: Library())
+    monkeypatch.setattr("vtrans.cli.platform.libc_ver", lambda: ("glibc", "2.36"))
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "1000")
+    cli._keep_freed_memory()
+    assert calls == [(-1, 1 << 30)]
+    monkeypatch.setattr("vtrans.cli.platform.libc_ver", lambda: ("", ""))
+    cli._keep_freed_memory()
+    assert len(calls) == 1
