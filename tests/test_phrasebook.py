@@ -1,6 +1,7 @@
 """The built-in corpus: its German by hand-written tables, its hold-outs by scanning the text."""
 
 import collections
+import dataclasses
 import itertools
 import math
 import random
@@ -466,6 +467,16 @@ def test_splits_are_distinct_and_disjoint(made: generate.Corpus) -> None:
     assert not set(unseen) & {pair.german for pair in made.train}
 
 
+def test_a_translation_that_training_has_is_no_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anna reads, Anna is reading: two English sentences, one German one."""
+    first, *others = [pair for pair in generate.pairs(80, 4) if not holdout.held_out().kinds(pair)]
+    twin = dataclasses.replace(others[0], german=first.german, lemmas=first.lemmas)
+    known = [dataclasses.replace(pair, lemmas=first.lemmas) for pair in others]
+    monkeypatch.setattr(generate, "stream", lambda seed: iter([first, twin, *known]))
+    made = generate.corpus(1, 1, 1, seed=1)
+    assert first.german not in {pair.german for pair in made.valid + made.test}
+
+
 def test_test_set_has_its_kinds_and_known_stems(made: generate.Corpus) -> None:
     assert collections.Counter(made.kinds) == {"unseen": 200, "adjective-noun": 100, "separable": 100, "form": 100}
     known = {lemma for pair in made.train for lemma in pair.lemmas}
@@ -620,6 +631,8 @@ def test_memory_finds_the_nearest_line() -> None:
     assert memory.nearest("Nothing of that.") == 0
     assert compare.edit_distance(["a", "b", "c"], ["a", "x", "c", "d"]) == 2
     assert compare.edit_distance([], ["a", "b"]) == 2
+    # A tie in distance goes to the rarer shared word: r stands in one line, q in two.
+    assert compare.Memory(["q b c", "b r c", "q d e"], ["1", "2", "3"]).translate("q r s") == "2"
     # A tie in distance and in rarity goes to the earlier line.
     assert compare.Memory(["x a", "x b"], ["1", "2"]).translate("x c") == "1"
 
