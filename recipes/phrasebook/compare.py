@@ -60,9 +60,8 @@ class Memory:
             for number in self.lines.get(word, ()):
                 shared[number] += self.rarity[word]
         first = sorted(shared, key=lambda number: (-round(shared[number], 9), number))[:CANDIDATES] or [0]
-        return min(
-            first, key=lambda number: (edit_distance(words, self.src[number]), -round(shared[number], 9), number)
-        )
+        # min keeps the first of equals, and they stand in the order that breaks ties.
+        return min(first, key=lambda number: edit_distance(words, self.src[number]))
 
     def translate(self, source: str) -> str:
         return self.tgt[self.nearest(source)]

@@ -499,5 +499,7 @@ class Sampler:
                 if clause.subject.kind in ("indefinite", "counted"):
                     raise Reject
                 clause.frequency, clause.already = clause.already, None
+        elif clause.manner and clause.manner.german[0].text == "früh":
+            pass  # "morgen früh" is tomorrow morning, not early tomorrow
         elif tag and time and draft.chance(0.45 * length):
             clause.time = self.time("neg-" + tag if clause.negated else tag)
