@@ -158,7 +158,7 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
         "import sys\nfrom vtrans.cli import main\n"
         f"sys.argv = ['vtrans', *{words!r}]\n"
         "try:\n    main()\nexcept SystemExit as e:\n    assert e.code == 0\n"
-        "heavy = {'torch', 'rich', 'numpy', 'sacrebleu', 'sentencepiece'} & {m.partition('.')[0] for m in sys.modules}\n"
+        "heavy = {'torch', 'rich', 'numpy', 'sacrebleu', 'sentencepiece'} & {m.split('.')[0] for m in sys.modules}\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)

@@ -39,6 +39,7 @@ from vtrans.errors import FileError, InputError, VtransError
 from vtrans.text import LineReport, OnBadUtf8, open_bytes, read_lines, sync_folder, write_atomically
 from vtrans.vocab import (
     OVERLAP_DEFINITION,
+    SizeError,
     Vocabulary,
     learn,
     overlap,
@@ -434,24 +435,36 @@ class _Preparation:
 
     def _learn(self, source: _Training, pairs: int) -> list[Vocabulary]:
         """The vocabulary of both sides, or one a side."""
+        sides = ("src", "tgt") if self.options.separate else ("both",)
+        size, works = self.options.vocab_size, self.options.vocab_size
+        tried, refused = set(), None
+        while works not in tried:  # what one side allows may be too much or too little for the other
+            tried.add(works)
+            try:
+                vocabularies = [self._learn_side(source, side, pairs, works) for side in sides]
+            except SizeError as error:
+                works, refused = error.works, refused or error
+                continue
+            if refused is None:
+                return vocabularies
+            assert size is not None
+            assert works is not None
+            raise refused if refused.works == works else SizeError(size, works, "the pair of sides")
+        raise InputError(f"--vocab-size {size} does not fit both sides, and no size does; leave it unset.")
+
+    def _learn_side(self, source: _Training, side: str, pairs: int, size: int | None) -> Vocabulary:
         options = self.options
-        sides = ("src", "tgt") if options.separate else ("both",)
-        result = []
-        for side in sides:
-            name = {"src": "the source side", "tgt": "the target side"}.get(side, "the training text")
-            drawn = min(options.sample, pairs)
-            with self.console.progress(f"learning the vocabulary of {name}", drawn, "pairs") as progress:
-                result.append(
-                    learn(
-                        _Sample(source, side, options.sample, pairs, progress.advance),
-                        size=options.vocab_size,
-                        kind=options.subword,
-                        coverage=options.character_coverage,
-                        normalization=options.normalization,
-                        name=name,
-                    )
-                )
-        return result
+        name = {"src": "the source side", "tgt": "the target side"}.get(side, "the training text")
+        drawn = min(options.sample, pairs)
+        with self.console.progress(f"learning the vocabulary of {name}", drawn, "pairs") as progress:
+            return learn(
+                _Sample(source, side, options.sample, pairs, progress.advance),
+                size=size,
+                kind=options.subword,
+                coverage=options.character_coverage,
+                normalization=options.normalization,
+                name=name,
+            )
 
 
 @dataclass

@@ -84,6 +84,18 @@ class Vocabulary:
         return id > EOS_ID and not self._model.is_byte(id)
 
 
+class SizeError(InputError):
+    """A size that a text does not allow; `works` is the nearest one that it does."""
+
+    def __init__(self, size: int, works: int, name: str) -> None:
+        kindly, wrong = ("at most", "large") if works < size else ("at least", "small")
+        super().__init__(
+            f"--vocab-size {size} is too {wrong} for {name}, which allows {kindly} {works}; "
+            f"use --vocab-size {works}, or leave it unset."
+        )
+        self.works = works
+
+
 def learn(
     sentences: Iterable[str],
     *,
@@ -95,7 +107,7 @@ def learn(
 ) -> Vocabulary:
     """A vocabulary learnt from all of `sentences`, which may be iterated several times.
 
-    `size` None: DEFAULT_VOCAB_SIZE, or the nearest size that the text allows. Raises InputError, naming
+    `size` None: DEFAULT_VOCAB_SIZE, or the nearest size that the text allows. Raises SizeError, naming
     the size that works, if an explicit size is above or below what the text allows. Equal input
     gives equal bytes.
     """
@@ -107,11 +119,7 @@ def learn(
         outcome = _train(sentences, trial, kind, coverage, normalization, name)
         if isinstance(outcome, bytes):
             if size is not None and trial != size:
-                kindly = "at most" if trial < size else "at least"
-                raise InputError(
-                    f"--vocab-size {size} is too {'large' if trial < size else 'small'} for {name}, "
-                    f"which allows {kindly} {trial}; use --vocab-size {trial}, or leave it unset."
-                )
+                raise SizeError(size, trial, name)
             return Vocabulary(outcome)
         trial = outcome
     raise InputError(f"no vocabulary of about {wanted} pieces can be learnt from {name}; give more text.")
