@@ -1,0 +1,810 @@
+"""Exact resume, whatever interrupts; refusals; what a run keeps; sums that do not depend on how they are cut."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import math
+import os
+import platform
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from conftest import TINY, TRAIN_PAIRS, VALID_PAIRS, make_data, tiny_train
+from safetensors.torch import load_file
+
+import vtrans
+import vtrans.checkpoint
+from vtrans.batching import Batch, collate, plan_epoch
+from vtrans.checkpoint import RunFolder, load_model, read_progress
+from vtrans.config import load_recipe
+from vtrans.console import Console
+from vtrans.corpus import DataFolder
+from vtrans.errors import FileError, InputError, RecipeError, VtransError
+from vtrans.loss import smoothed_loss
+from vtrans.optim import learning_rate
+from vtrans.train import NON_FINITE_LIMIT, Progress, Ranks, _Training, train
+from vtrans.vocab import PAD_ID
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _no_flushing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flushing to disk is half the time of such small runs; what it guards against no test can do."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def lines(run: RunFolder) -> list[dict[str, Any]]:
+    """metrics.jsonl."""
+    return [json.loads(line) for line in run.metrics.read_bytes().split(b"\n")[:-1]]
+
+
+def story(run: RunFolder) -> dict[str, Any]:
+    """All that two equal runs have in common: every model file's bytes, and the metrics but for the time."""
+    files = {p.name: p.read_bytes() for p in run.path.iterdir() if p.suffix == ".safetensors"}
+    others = {p.name for p in run.path.rglob("*")} - set(files)
+    return {
+        "files": files,
+        "others": others,
+        "metrics": [{k: v for k, v in line.items() if k != "seconds"} for line in lines(run)],
+        "best": read_progress(run.state_file(run.state_steps()[-1]))["best"],
+    }
+
+
+def same(run: RunFolder, reference: RunFolder) -> None:
+    """The two runs ended alike."""
+    a, b = story(run), story(reference)
+    assert a["metrics"] == b["metrics"]
+    assert a["others"] == b["others"]
+    assert set(a["files"]) == set(b["files"])
+    for name in a["files"]:
+        assert a["files"][name] == b["files"][name], name
+    assert a["best"] == b["best"]
+
+
+class Stopper(Console):
+    """Sends this process a signal when the log tells of a certain step."""
+
+    def __init__(self, step: int, number: int = signal.SIGTERM) -> None:
+        super().__init__(quiet=True)
+        self.start, self.number = f"step {step}  ", number
+
+    def info(self, text: str) -> None:
+        if text.startswith(self.start):
+            os.kill(os.getpid(), self.number)
+
+
+def interrupted(data: DataFolder, run: Path, step: int, *overrides: str, number: int = signal.SIGTERM) -> str:
+    """Trains until a signal comes after `step`; what was said in the end."""
+    with pytest.raises(VtransError) as caught:
+        train(data, RunFolder(run), Stopper(step, number), overrides=(*TINY, *overrides), device="cpu")
+    assert caught.value.exit_code == 1
+    return str(caught.value)
+
+
+def heard(data: DataFolder, run: Path, *overrides: str, **how: Any) -> str:
+    """Trains, and gives what was said on stderr."""
+    stream = io.StringIO()
+    train(data, RunFolder(run), Console(stream=stream), overrides=overrides, device="cpu", **how)
+    return stream.getvalue()
+
+
+# Exact resume: signals.
+
+EVERY_STEP = (
+    "train.max_steps=22",
+    "train.log_every=1",
+    "train.checkpoint_every=7",
+    "train.valid_sentences=1",
+    "model.dropout=0.2",
+)
+
+
+def test_a_run_stopped_after_any_step_ends_with_equal_bytes(tmp_path: Path, tiny_data: DataFolder) -> None:
+    store = tiny_data.train
+    epoch = len(plan_epoch(store.src_lengths, store.tgt_lengths, 240, 1, 1))
+    assert 10 < epoch < 21  # so that the end of an epoch is among the steps below
+    whole = tiny_train(tiny_data, tmp_path / "whole", *EVERY_STEP)
+    for step in (1, 6, 7, *range(epoch - 2, epoch + 1), 20):
+        said = interrupted(tiny_data, tmp_path / str(step), step, *EVERY_STEP)
+        assert said.startswith(f"stopped by SIGTERM after step {step + 1}, with the state saved")
+        run = RunFolder(tmp_path / str(step))
+        assert load_model(run.last).training["step"] == step + 1
+        same(tiny_train(tiny_data, run.path, *EVERY_STEP), whole)
+
+
+def test_with_accumulation_several_stops_and_batches_that_straddle_epochs(
+    tmp_path: Path, tiny_data: DataFolder
+) -> None:
+    settings = (*EVERY_STEP, "train.accumulate=3", "train.clip_norm=0.5", "train.weight_decay=0.1")
+    whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
+    assert load_model(whole.last).training["epoch"] == 4
+    for step in (3, 5, 8, 13, 15):
+        interrupted(tiny_data, tmp_path / "run", step, *settings, number=signal.SIGINT)
+    same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
+
+
+def test_two_equal_runs_are_equal(tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder) -> None:
+    same(tiny_train(tiny_data, tmp_path / "again"), tiny_run)
+    other = tiny_train(tiny_data, tmp_path / "other", "train.seed=2")
+    assert other.last.read_bytes() != tiny_run.last.read_bytes()
+
+
+def command(data: DataFolder, run: Path, *overrides: str) -> list[str]:
+    words = [sys.executable, "-m", "vtrans", "train", "--data", str(data.path), "--out", str(run), "--device", "cpu"]
+    return [*words, *(word for value in (*TINY, *overrides) for word in ("--set", value))]
+
+
+@contextmanager
+def process(words: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A command that is running."""
+    root = str(Path(vtrans.__file__).parent.parent)
+    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": root}
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def wait_for_line(child: subprocess.Popen[str], run: RunFolder, number: int) -> None:
+    """Until metrics.jsonl has that many lines."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until and child.poll() is None:
+        if run.metrics.exists() and run.metrics.read_bytes().count(b"\n") >= number:
+            return
+        time.sleep(0.001)
+    raise AssertionError(f"it ended before: {child.stderr and child.stderr.read()}")
+
+
+LONG = (
+    "train.max_steps=150",
+    "train.accumulate=2",
+    "train.log_every=1",
+    "train.checkpoint_every=25",
+    "train.valid_sentences=2",
+)
+
+
+@pytest.mark.slow
+def test_a_command_killed_and_terminated_ends_with_equal_bytes(tmp_path: Path, tiny_data: DataFolder) -> None:
+    run = RunFolder(tmp_path / "run")
+    words = command(tiny_data, run.path, *LONG)
+    chance = random.Random()  # the moment of a kill is never the same anyway
+    for ending in (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM):
+        with process(words) as child:
+            have = run.metrics.read_bytes().count(b"\n") if run.metrics.exists() else 0
+            wait_for_line(child, run, min(have, 100) + chance.randint(1, 30))
+            time.sleep(chance.random() / 50)
+            child.send_signal(ending)
+            _, said = child.communicate(timeout=60)
+        assert child.returncode == (1 if ending == signal.SIGTERM else -ending)
+        file, _ = run.choose_model()
+        load_model(file)
+    assert "Traceback" not in said
+    step = read_progress(run.state_file(run.state_steps()[-1]))["step"]
+    sentence = f"stopped by SIGTERM after step {step}, with the state saved; the same command goes on from there."
+    assert said.endswith(f"{sentence}\n")
+    with process(words) as child:
+        _, said = child.communicate(timeout=120)
+    assert child.returncode == 0, said
+    assert f"resuming {run.path} after step {step}" in said
+    same(run, tiny_train(tiny_data, tmp_path / "whole", *LONG))
+
+
+def test_a_second_signal_ends_at_once(tmp_path: Path, tiny_data: DataFolder) -> None:
+    class Twice(Stopper):
+        def info(self, text: str) -> None:
+            super().info(text)
+            super().info(text)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny_data, RunFolder(tmp_path / "run"), Twice(12), overrides=(*TINY, *EVERY_STEP), device="cpu")
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert load_model(RunFolder(tmp_path / "run").last).training["step"] == 7
+
+
+def test_a_signal_in_the_last_step_ends_a_run_that_is_done(tmp_path: Path, tiny_data: DataFolder) -> None:
+    train(tiny_data, RunFolder(tmp_path / "run"), Stopper(22), overrides=(*TINY, *EVERY_STEP), device="cpu")
+    assert load_model(RunFolder(tmp_path / "run").last).training["step"] == 22
+
+
+# Exact resume: a crash in every file operation.
+
+
+class Crash(BaseException):
+    """The power went."""
+
+
+class Disk:
+    """Counts file operations; from number `fatal` on, none is carried out any more, cleaning up included."""
+
+    OPERATIONS = ("replace", "rename", "link", "unlink", "rmdir", "mkdir", "fsync")
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fatal: int) -> None:
+        self.fatal, self.count = fatal, 0
+        for name in self.OPERATIONS:
+            monkeypatch.setattr(os, name, self.guarded(getattr(os, name)))
+        real = safetensors.torch.save_file
+
+        def save(tensors: Any, path: Path, metadata: Any) -> None:
+            if self.count + 1 == self.fatal:  # in the middle of it
+                real(tensors, path, metadata)
+                os.truncate(path, path.stat().st_size // 2)
+            self.guarded(lambda: real(tensors, path, metadata))()
+
+        monkeypatch.setattr(vtrans.checkpoint, "save_file", save)
+
+    def guarded(self, operation: Any) -> Any:
+        def run(*args: Any, **how: Any) -> Any:
+            self.count += 1
+            if self.count >= self.fatal:
+                raise Crash
+            return operation(*args, **how)
+
+        return run
+
+
+CRASHING = (
+    "train.max_steps=4",
+    "train.checkpoint_every=2",
+    "train.log_every=1",
+    "train.valid_sentences=1",
+    "train.keep_last=1",
+    "train.keep_best=1",
+    "train.best_metric=nll",
+)
+
+
+@pytest.mark.slow
+def test_a_crash_in_any_file_operation_loses_nothing(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = tiny_train(tiny_data, tmp_path / "whole", *CRASHING)
+    fatal, had_model, done = 0, False, False
+    while not done:
+        fatal += 1
+        run = RunFolder(tmp_path / str(fatal))
+        with monkeypatch.context() as patch:
+            Disk(patch, fatal)
+            try:
+                tiny_train(tiny_data, run.path, *CRASHING)
+                done = True
+            except Crash:
+                pass
+        if run.last.exists() or had_model:
+            had_model = True  # from the first checkpoint on there is always one
+            file, _ = run.choose_model()
+            load_model(file)
+            load_model(run.last)
+        same(tiny_train(tiny_data, run.path, *CRASHING), whole)
+    assert fatal > 50  # the operations of three checkpoints
+
+
+@pytest.mark.slow
+def test_a_crash_while_resuming_loses_nothing(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = tiny_train(tiny_data, tmp_path / "whole", *CRASHING)
+    run = RunFolder(tmp_path / "run")
+    # Every operation is the last once: each resumption dies one later than the one before it.
+    for fatal in range(2, 60, 3):
+        with monkeypatch.context() as patch:
+            Disk(patch, fatal)
+            try:
+                tiny_train(tiny_data, run.path, *CRASHING)
+                break
+            except Crash:
+                continue
+    same(tiny_train(tiny_data, run.path, *CRASHING), whole)
+
+
+def test_fresh_interrupted_is_never_half_of_the_old_run(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = (*CRASHING, "train.seed=9")
+    whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
+    old = tiny_train(tiny_data, tmp_path / "old", *CRASHING)
+    for fatal in range(1, 20):
+        run = RunFolder(shutil.copytree(old.path, tmp_path / str(fatal)))
+        with monkeypatch.context() as patch:
+            Disk(patch, fatal)
+            with pytest.raises(Crash):
+                tiny_train(tiny_data, run.path, *settings, fresh=True)
+        same(tiny_train(tiny_data, run.path, *settings, fresh=True), whole)
+
+
+def test_a_damaged_newest_pair_gives_way_to_the_one_before(
+    tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder
+) -> None:
+    settings = ("train.checkpoint_every=10",)
+    run = tiny_train(tiny_data, tmp_path / "run", *settings, "train.max_steps=10")
+    keep = run.state_file(10).read_bytes()
+    tiny_train(tiny_data, run.path, *settings, "train.max_steps=20")
+    run.state_file(10).write_bytes(keep)
+    run.state_file(20).write_bytes(run.state_file(20).read_bytes()[:-1])
+    same(tiny_train(tiny_data, run.path), tiny_run)
+    for file in (run.state_file(30), run.step_file(30)):
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-1])
+        with pytest.raises(FileError, match=r"no training state with its model to go on from .*truncated.*--fresh"):
+            tiny_train(tiny_data, run.path)
+        file.write_bytes(whole)
+    run.step_file(30).unlink()
+    with pytest.raises(FileError, match="no training state with its model"):
+        tiny_train(tiny_data, run.path)
+
+
+# What a resumption may change, and what not.
+
+
+def test_other_data_is_refused(
+    run_copy: RunFolder, tiny_data: DataFolder, tiny_data_separate: DataFolder, tmp_path: Path
+) -> None:
+    fewer = tmp_path / "fewer"
+    fewer.mkdir()
+    before = story(run_copy)
+    for other in (tiny_data_separate, make_data(fewer, train=tuple(TRAIN_PAIRS[1:]))):
+        with pytest.raises(InputError, match=r"was trained on other data than .* --fresh to start over"):
+            tiny_train(other, run_copy.path, "train.max_steps=40")
+    assert story(run_copy) == before
+
+
+def test_another_recipe_is_refused_with_all_differences(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    before, recipe = story(run_copy), run_copy.recipe.read_bytes()
+    changes = {
+        "model.d_ff=64": "model.d_ff 48 -> 64",
+        "model.tie=none": "model.tie src-tgt-softmax -> none",
+        "model.dropout=0.2": "model.dropout 0.1 -> 0.2",
+        "train.seed=3": "train.seed 1 -> 3",
+        "train.warmup=11": "train.warmup 10 -> 11",
+        "train.batch_tokens=300": "train.batch_tokens 240 -> 300",
+        "train.accumulate=2": "train.accumulate 1 -> 2",
+        "train.label_smoothing=0.0": "train.label_smoothing 0.1 -> 0.0",
+        "train.learning_rate=0.02": "train.learning_rate 0.01 -> 0.02",
+    }
+    with pytest.raises(InputError) as caught:
+        tiny_train(tiny_data, run_copy.path, "train.max_steps=40", *changes)
+    for difference in changes.values():
+        assert difference in str(caught.value)
+    assert "max_steps" not in str(caught.value)
+    for change, difference in changes.items():
+        with pytest.raises(InputError, match=difference):
+            tiny_train(tiny_data, run_copy.path, change)
+    assert story(run_copy) == before
+    assert run_copy.recipe.read_bytes() == recipe
+    # An edited recipe.toml is a request like any other, and the recipe of the state is what it is held against.
+    run_copy.recipe.write_text(recipe.decode().replace("seed = 1", "seed = 5"))
+    with pytest.raises(InputError, match=r"train\.seed 1 -> 5"):
+        train(tiny_data, run_copy, Console(quiet=True), device="cpu")
+
+
+ALLOWED = (
+    "train.max_steps=40",
+    "train.patience=9",
+    "train.log_every=3",
+    "train.checkpoint_every=4",
+    "train.keep_last=3",
+    "train.keep_best=1",
+    "train.valid_sentences=2",
+    "train.valid_beam=2",
+    "train.samples=0",
+    "search.beam=7",
+    "search.alpha=1.0",
+)
+
+
+def test_what_concerns_saving_and_validation_may_change(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    tiny_train(tiny_data, run_copy.path, *ALLOWED)
+    recipe = load_recipe(str(run_copy.recipe))
+    for change in ALLOWED:
+        section, _, rest = change.partition(".")
+        key, _, value = rest.partition("=")
+        assert str(getattr(getattr(recipe, section), key)) == value
+    assert [line["step"] for line in lines(run_copy) if line["kind"] == "valid"] == [10, 20, 30, 32, 36, 40]
+    assert load_model(run_copy.last).search.beam == 7
+    # And what is trained is what would have been.
+    weights = load_file(run_copy.last)
+    straight = tiny_train(tiny_data, run_copy.path.parent / "straight", "train.max_steps=40")
+    assert all(torch.equal(value, weights[name]) for name, value in load_file(straight.last).items())
+
+
+def test_a_run_goes_on_without_its_options_and_without_recipe_toml(
+    run_copy: RunFolder, tiny_data: DataFolder, tmp_path: Path
+) -> None:
+    whole = tiny_train(tiny_data, tmp_path / "whole", "train.max_steps=40")
+    run_copy.recipe.unlink()
+    said = heard(tiny_data, run_copy.path, "train.max_steps=40")
+    assert "resuming" in said
+    same(run_copy, whole)
+    assert run_copy.recipe.read_bytes() == whole.recipe.read_bytes()
+
+
+def test_another_metric_ranks_the_checkpoints_anew(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    tiny_train(tiny_data, run_copy.path, "train.best_metric=nll", "train.max_steps=40", "train.keep_last=9")
+    progress = read_progress(run_copy.state_file(40))
+    nll = {line["step"]: line["nll"] for line in lines(run_copy) if line["kind"] == "valid"}
+    expected = sorted((-nll[step], step) for step in (20, 30, 40))[::-1][:2]
+    assert [tuple(entry) for entry in progress["best"]] == expected
+    assert load_model(run_copy.best).training["step"] == expected[0][1]
+
+
+def test_fresh_removes_the_runs_own_files_alone(run_copy: RunFolder, tiny_data: DataFolder, tmp_path: Path) -> None:
+    (run_copy.path / "notes.txt").write_text("mine")
+    run_copy.averaged.write_bytes(run_copy.last.read_bytes())
+    with pytest.raises(RecipeError):  # what can't be trained removes nothing
+        tiny_train(tiny_data, run_copy.path, "train.batch_tokens=3", fresh=True)
+    with pytest.raises(InputError):
+        tiny_train(tiny_data, run_copy.path, "model.positions=learned", "model.max_positions=5", fresh=True)
+    assert run_copy.averaged.exists()
+    assert run_copy.steps() == [20, 30] or len(run_copy.steps()) == 3
+    tiny_train(tiny_data, run_copy.path, "train.seed=4", fresh=True)
+    assert (run_copy.path / "notes.txt").read_text() == "mine"
+    (run_copy.path / "notes.txt").unlink()
+    assert not run_copy.averaged.exists()
+    same(run_copy, tiny_train(tiny_data, tmp_path / "whole", "train.seed=4"))
+
+
+def test_a_finished_run_says_that_it_is_done(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    before = story(run_copy)
+    said = heard(tiny_data, run_copy.path)
+    assert f"the run in {run_copy.path} is done at step 30 (train.max_steps = 30)" in said
+    assert "--set train.max_steps=N with a larger N goes on, --fresh starts over" in said
+    assert story(run_copy) == before
+
+
+def test_another_thread_count_is_put_back_or_warned_of(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    torch.set_num_threads(2)
+    try:
+        said = heard(tiny_data, run_copy.path)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(1)
+    assert "threads: 1, as in the run so far" in said
+    assert "equal bytes" not in said
+
+
+def test_a_warning_where_bytes_can_not_be_equal(
+    run_copy: RunFolder, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = platform.machine()
+    monkeypatch.setattr(platform, "machine", lambda: "abacus")
+    said = heard(tiny_data, run_copy.path)
+    assert f"the run goes on, but not to equal bytes: machine {before} -> abacus" in said
+
+
+def test_lost_metrics_are_told(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    run_copy.metrics.write_bytes(run_copy.metrics.read_bytes()[:100])
+    assert "its lost lines stay lost" in heard(tiny_data, run_copy.path)
+
+
+# Bad folders, before anything is written.
+
+
+def test_a_run_folder_that_is_a_file(tmp_path: Path, tiny_data: DataFolder) -> None:
+    (tmp_path / "run").write_text("mine")
+    for path in (tmp_path / "run", tmp_path / "run" / "deeper"):
+        with pytest.raises(FileError, match="can't be made"):
+            tiny_train(tiny_data, path)
+    assert (tmp_path / "run").read_text() == "mine"
+
+
+def test_what_can_not_be_trained_on_leaves_no_run_folder(tmp_path: Path, tiny_data: DataFolder) -> None:
+    store = tiny_data.train
+    longest = max(int(store.src_lengths.max()), int(store.tgt_lengths.max())) + 1
+    with pytest.raises(RecipeError, match=f"batch_tokens must be at least {longest}, .* but is {longest - 1}"):
+        tiny_train(tiny_data, tmp_path / "run", f"train.batch_tokens={longest - 1}")
+    with pytest.raises(InputError, match=r"model.max_positions = 5 is too small .*; --set model.max_positions=\d+"):
+        tiny_train(tiny_data, tmp_path / "run", "model.positions=learned", "model.max_positions=5")
+    with pytest.raises(RecipeError, match="did you mean d_model"):
+        tiny_train(tiny_data, tmp_path / "run", "model.dmodel=3")
+    assert not (tmp_path / "run").exists()
+    tiny_train(tiny_data, tmp_path / "run", f"train.batch_tokens={longest}", "train.max_steps=1")
+
+
+@pytest.mark.parametrize("part", ["train", "valid"])
+def test_data_without_pairs_is_refused(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    class Empty:
+        def __len__(self) -> int:
+            return 0
+
+    data = DataFolder.open(tiny_data.path)
+    monkeypatch.setattr(data, part, Empty())
+    with pytest.raises(InputError, match=f"holds no {part}.* pair"):
+        tiny_train(data, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_separate_vocabularies_refuse_a_joint_matrix(tmp_path: Path, tiny_data_separate: DataFolder) -> None:
+    with pytest.raises(InputError, match="needs a joint vocabulary"):
+        tiny_train(tiny_data_separate, tmp_path / "run", "model.tie=src-tgt-softmax")
+    assert not (tmp_path / "run").exists()
+    run = tiny_train(tiny_data_separate, tmp_path / "run", "train.max_steps=2")
+    assert load_recipe(str(run.recipe)).model.tie == "tgt-softmax"
+
+
+# What is kept, when it ends.
+
+
+class Scripted(_Training):
+    """A training whose validations are told what to find: their BLEU by step."""
+
+    bleu: dict[int, float]
+
+    def _validate(self) -> dict[str, Any]:
+        step = self.progress.step
+        record = {"kind": "valid", "step": step, "nll": 1.0, "ppl": math.e, "chrf": 1.0, "signature": "x"}
+        return record | {"bleu": self.bleu[step // 10]}
+
+
+def scripted(data: DataFolder, run: Path, bleu: list[float], *overrides: str) -> tuple[RunFolder, Progress]:
+    folder = RunFolder(run)
+    settings = (*TINY, "train.max_steps=100", *overrides)
+    training = Scripted(data, folder, Console(quiet=True), Ranks(), CPU, None, settings, False)
+    training.bleu = dict(enumerate(bleu, 1))
+    return folder, training.run_to_end()
+
+
+def test_last_and_best_are_two_sets_and_the_best_stays(tmp_path: Path, tiny_data: DataFolder) -> None:
+    bleu = [1.0, 9.0, 3.0, 8.0, 2.0, 2.0, 2.0, 1.0, 1.0, 0.0]
+    run, progress = scripted(tiny_data, tmp_path / "run", bleu)
+    assert run.steps() == [20, 40, 90, 100]
+    assert progress.best == [(9.0, 20), (8.0, 40)]
+    assert load_model(run.best).training["step"] == 20
+    assert load_model(run.last).training["step"] == 100
+    assert run.state_steps() == [100]
+    assert not list(run.path.rglob(".*"))
+    run, _ = scripted(tiny_data, tmp_path / "one", bleu, "train.keep_last=1", "train.keep_best=1")
+    assert run.steps() == [20, 100]
+
+
+def test_of_equals_the_earlier_is_best(tmp_path: Path, tiny_data: DataFolder) -> None:
+    run, progress = scripted(tiny_data, tmp_path / "run", [1, 5, 5, 5, 1], "train.max_steps=50")
+    assert progress.best == [(5, 20), (5, 30)]
+    assert progress.since_best == 3
+    assert load_model(run.best).training["step"] == 20
+
+
+@pytest.mark.parametrize("stop", [0, 10, 25, 40, 45])
+def test_patience_ends_a_run_also_over_a_resume(tmp_path: Path, tiny_data: DataFolder, stop: int) -> None:
+    bleu = [1.0, 5.0, 4.0, 5.0, 5.0, 9.0, 9.0, 9.0, 9.0, 9.0]
+    if stop:
+        scripted(tiny_data, tmp_path / "run", bleu, "train.patience=3", f"train.max_steps={stop}")
+    run, progress = scripted(tiny_data, tmp_path / "run", bleu, "train.patience=3")
+    # A run that ended between two validations was validated there too: at 25 and 45 one more.
+    assert progress.step == {0: 50, 10: 50, 25: 40, 40: 50, 45: 45}[stop]
+    assert progress.stopped_early
+    said = heard(tiny_data, run.path)
+    assert "(train.patience = 3); --set train.patience=N with a larger N goes on" in said
+    if not stop:
+        _, progress = scripted(tiny_data, run.path, bleu, "train.patience=4")
+        assert progress.step == 100
+        assert progress.best[0] == (9.0, 60)
+
+
+def test_a_checkpoint_that_was_deleted_does_not_stop_training(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    run_copy.step_file(20).unlink()
+    run_copy.best.unlink()
+    tiny_train(tiny_data, run_copy.path, "train.max_steps=40")
+    assert load_model(run_copy.last).training["step"] == 40
+
+
+# metrics.jsonl, the learning rate, the sums.
+
+
+def test_metrics_are_as_documented(tiny_run: RunFolder, tiny_data: DataFolder) -> None:
+    kinds: dict[str, list[str]] = {
+        "train": ["kind", "step", "epoch", "loss", "nll", "lr", "src_tokens", "tgt_tokens", "padding", "seconds"],
+        "valid": ["kind", "step", "nll", "ppl", "bleu", "chrf", "signature"],
+    }
+    records = lines(tiny_run)
+    for record in records:
+        assert list(record) == kinds[record["kind"]]
+    assert [(r["kind"], r["step"]) for r in records] == [
+        *(("train", 5), ("train", 10), ("valid", 10)),
+        *(("train", 15), ("train", 20), ("valid", 20)),
+        *(("train", 25), ("train", 30), ("valid", 30)),
+    ]
+    recipe = load_recipe(str(tiny_run.recipe))
+    store, trained = tiny_data.train, [r for r in records if r["kind"] == "train"]
+    plan = [
+        *plan_epoch(store.src_lengths, store.tgt_lengths, 240, 1, 1),
+        *plan_epoch(store.src_lengths, store.tgt_lengths, 240, 1, 2),
+    ]
+    for r in trained:
+        assert r["lr"] == learning_rate(r["step"], recipe.train, 32)
+        numbers = torch.cat(plan[r["step"] - 5 : r["step"]])
+        assert r["src_tokens"] == int(store.src_lengths[numbers].sum())
+        assert r["tgt_tokens"] == int(store.tgt_lengths[numbers].sum()) + len(numbers)
+        padded = sum(
+            len(p) * int((side[p] + 1).max()) for p in plan[r["step"] - 5 : r["step"]] for side in _sides(store)
+        )
+        assert r["padding"] == pytest.approx(1 - (r["src_tokens"] + r["tgt_tokens"] + len(numbers)) / padded)
+        assert r["nll"] < r["loss"] or r["step"] <= 10
+        assert r["seconds"] > 0
+    assert trained[-1]["loss"] < trained[0]["loss"] - 1
+    valid = [r for r in records if r["kind"] == "valid"]
+    assert valid[-1]["nll"] < valid[0]["nll"]
+    for r in valid:
+        assert r["ppl"] == pytest.approx(math.exp(r["nll"]))
+        assert "beam:1|sentences:4" in r["signature"]
+        assert "version:" in r["signature"]
+
+
+def _sides(store: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return store.src_lengths, store.tgt_lengths
+
+
+def test_counts_since_the_line_before_survive_a_resume(tmp_path: Path, tiny_data: DataFolder) -> None:
+    settings = ("train.log_every=7", "train.max_steps=21")
+    whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
+    run = tiny_train(tiny_data, tmp_path / "run", *settings, "train.max_steps=10", "train.log_every=100")
+    seconds = read_progress(run.state_file(10))["window"].get("seconds", 0)
+    assert seconds == 0  # the last step writes a line
+    tokens = [r["tgt_tokens"] for r in lines(whole) if r["kind"] == "train"]
+    tiny_train(tiny_data, run.path, *settings)
+    assert sum(r["tgt_tokens"] for r in lines(run) if r["kind"] == "train") == sum(tokens)
+    interrupted(tiny_data, tmp_path / "b", 7, *settings)
+    state = read_progress(RunFolder(tmp_path / "b").state_file(8))
+    assert state["window"]["tgt_tokens"] > 0
+    assert state["window"]["seconds"] > 0
+    same(tiny_train(tiny_data, tmp_path / "b", *settings), whole)
+
+
+def training_of(data: DataFolder, run: Path, *overrides: str) -> _Training:
+    """A training that has not begun, in float64."""
+    settings = (*TINY, "model.dropout=0.0", *overrides)
+    training = _Training(data, RunFolder(run), Console(quiet=True), Ranks(), CPU, None, settings, False)
+    training.model.double()
+    training.optimizer = torch.optim.SGD(training.model.parameters(), lr=1.0)
+    return training
+
+
+def batch_of(data: DataFolder, numbers: list[int]) -> tuple[Batch, int, bool]:
+    batch = collate([data.train.src(i) for i in numbers], [data.train.tgt(i) for i in numbers])
+    return batch, batch.tgt_tokens, True
+
+
+def test_batches_accumulated_are_one_update_on_their_union(tmp_path: Path, tiny_data: DataFolder) -> None:
+    parts = [[0, 1, 2], [50, 3], [9, 100, 101, 102, 33, 77], [8]]
+    after = []
+    for group in (parts, [[i for part in parts for i in part]], [[i] for part in parts for i in part]):
+        training = training_of(tiny_data, tmp_path / "run", "train.clip_norm=0.7")
+        training._update([batch_of(tiny_data, numbers) for numbers in group])
+        assert training.optimizer.param_groups[0]["lr"] == learning_rate(1, training.recipe.train, 32)
+        assert training.progress.step == 1
+        training._update([batch_of(tiny_data, [4, 5])])
+        assert training.optimizer.param_groups[0]["lr"] == learning_rate(2, training.recipe.train, 32)
+        after.append((training.model.state_dict(), training.progress.window))
+    start = training_of(tiny_data, tmp_path / "run").model.state_dict()
+    for weights, window in after[1:]:
+        for name, value in weights.items():
+            torch.testing.assert_close(value, after[0][0][name], rtol=0, atol=1e-12)
+        for key in ("loss", "nll"):
+            assert window[key] == pytest.approx(after[0][1][key], rel=1e-12)
+        for key in ("src_tokens", "tgt_tokens", "real"):
+            assert window[key] == after[0][1][key]
+    assert not torch.equal(start["src_embedding.weight"], after[0][0]["src_embedding.weight"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_padding_adds_nothing_to_the_loss(tmp_path: Path, tiny_data: DataFolder) -> None:
+    training = training_of(tiny_data, tmp_path / "run")
+    by_length = torch.argsort(tiny_data.train.tgt_lengths).tolist()
+    numbers = [*by_length[:3], *by_length[-3:]]
+    together = training._forward(batch_of(tiny_data, numbers)[0])
+    alone = [training._forward(batch_of(tiny_data, [i])[0]) for i in numbers]
+    for part in (0, 1):
+        total = sum(one[part].item() for one in alone)
+        assert together[part].item() == pytest.approx(total, rel=1e-12)
+
+
+def test_validation_disturbs_nothing(tmp_path: Path, tiny_data: DataFolder) -> None:
+    settings = (*TINY, "model.dropout=0.5")
+    training = _Training(tiny_data, RunFolder(tmp_path), Console(quiet=True), Ranks(), CPU, None, settings, False)
+    training.wrapped.train()
+    weights = {name: value.clone() for name, value in training.model.state_dict().items()}
+    random_state = torch.random.get_rng_state()
+    record = training._validate()
+    assert record == training._validate()  # no dropout in it
+    assert all(module.training for module in training.model.modules())
+    assert torch.equal(torch.random.get_rng_state(), random_state)
+    assert all(torch.equal(value, weights[name]) for name, value in training.model.state_dict().items())
+    # The mean a token, over every pair of the store.
+    store = tiny_data.valid
+    batch = collate([store.src(i) for i in range(len(store))], [store.tgt(i) for i in range(len(store))])
+    training.model.eval()
+    with torch.inference_mode():
+        logits = training.model(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, batch.real_N)
+        nll = smoothed_loss(logits, batch.targets_N, 0.0, PAD_ID)[1].item() / batch.tgt_tokens
+    assert record["nll"] == pytest.approx(nll, rel=1e-5)
+    assert len(store) == len(VALID_PAIRS)
+
+
+def test_updates_without_a_finite_gradient_are_skipped_and_end_the_run(tmp_path: Path, tiny_data: DataFolder) -> None:
+    training = training_of(tiny_data, tmp_path / "run")
+    group = [batch_of(tiny_data, [0, 1])]
+    before = {name: value.clone() for name, value in training.model.state_dict().items()}
+    good = training._forward
+
+    def bad(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        loss, nll = good(batch)
+        return loss * torch.nan, nll
+
+    training._forward = bad  # type: ignore[method-assign]  # as a model that diverged
+    for _ in range(NON_FINITE_LIMIT - 1):
+        training._update(group)
+    assert training.progress.step == NON_FINITE_LIMIT - 1
+    assert all(torch.equal(value, before[name]) for name, value in training.model.state_dict().items())
+    assert training.progress.skipped == training.progress.skipped_in_row == NON_FINITE_LIMIT - 1
+    assert set(training.progress.window) == {"seconds"}
+    training._forward = good  # type: ignore[method-assign]  # its own again
+    training._update(group)
+    assert training.progress.skipped_in_row == 0
+    assert not torch.equal(training.model.src_embedding.weight, before["src_embedding.weight"])
+    training.progress.skipped_in_row = NON_FINITE_LIMIT - 1
+    training._forward = bad  # type: ignore[method-assign]  # and again
+    with pytest.raises(VtransError, match=r"had no finite gradient; .* a lower learning rate"):
+        training._update(group)
+
+
+def test_a_small_corpus_is_learnt_by_heart(tmp_path: Path, tiny_data: DataFolder) -> None:
+    run = tiny_train(
+        tiny_data,
+        tmp_path / "run",
+        *("model.d_model=64", "model.d_ff=128", "model.dropout=0.0", "train.max_steps=400", "train.warmup=50"),
+        *("train.learning_rate=0.003", "train.batch_tokens=600", "train.checkpoint_every=200", "train.log_every=50"),
+    )
+    translator = vtrans.load(run.last, beam=1, max_length=0)
+    sources, references = zip(*TRAIN_PAIRS, strict=True)
+    hypotheses = list(translator.translate(sources))
+    right = sum(h == r for h, r in zip(hypotheses, references, strict=True))
+    assert right >= 0.95 * len(references), hypotheses[:5]
+    losses = [r["loss"] for r in lines(run) if r["kind"] == "train"]
+    assert losses == sorted(losses, reverse=True)
+
+
+# Several processes.
+
+
+@pytest.mark.slow
+def test_two_processes_train_what_one_does(tmp_path: Path, tiny_data: DataFolder) -> None:
+    # Adam divides by the root of the second moment: with its usual epsilon, the rounding of gradients that are
+    # zero in exact arithmetic (those of the keys' biases) would come out as large as any other.
+    settings = ("model.dropout=0.0", "train.max_steps=5", "train.accumulate=2", "train.epsilon=1e-3")
+    one = tiny_train(tiny_data, tmp_path / "one", *settings)
+    run = RunFolder(tmp_path / "two")
+    python, *rest = command(tiny_data, run.path, *settings)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    with process([python, *launcher, *rest[0:]]) as child:
+        _, said = child.communicate(timeout=120)
+        assert child.returncode == 0, said
+    assert "2 ranks" in said
+    assert said.count("is the last model") == 1  # one of them speaks
+    a, b = load_file(one.last), load_file(run.last)
+    assert set(a) == set(b)
+    for name in a:
+        torch.testing.assert_close(b[name], a[name], rtol=0, atol=1e-5)
+    for first, second in zip(lines(one), lines(run), strict=True):
+        assert first["step"] == second["step"]
+        for key in ("loss", "nll", "src_tokens", "tgt_tokens"):
+            assert second.get(key, 0) == pytest.approx(first.get(key, 0), rel=1e-4)
+    assert dataclasses.asdict(load_model(run.last).model.config) == dataclasses.asdict(
+        load_model(one.last).model.config
+    )
