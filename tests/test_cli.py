@@ -599,13 +599,14 @@ def test_translating_from_a_terminal(tiny_run: RunFolder) -> None:
 
 
 def test_progress_is_not_drawn_over_the_translations(tiny_run: RunFolder) -> None:
-    with terminal() as (ours, theirs):
-        process = start("translate", "--model", tiny_run.path, stdout=theirs, stderr=theirs)
-        process.communicate(SENTENCE, timeout=60)
-        assert process.returncode == 0
-        seen = os.read(ours, 1 << 16).decode()
-        assert "translated" not in seen
-        assert "1 line in " in seen
+    for other, drawn in (({}, False), ({"stdout": subprocess.PIPE}, True)):
+        with terminal() as (ours, theirs):
+            process = start("translate", "--model", tiny_run.path, **{"stdout": theirs, "stderr": theirs, **other})
+            process.communicate(SENTENCE, timeout=60)
+            assert process.returncode == 0
+            seen = os.read(ours, 1 << 16).decode()
+            assert ("translated" in seen) == drawn
+            assert "1 line in " in seen
 
 
 def test_closed_streams_are_named(tiny_run: RunFolder) -> None:

@@ -13,7 +13,6 @@ import os
 import platform
 import re
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -345,10 +344,10 @@ def translate(
     with _lines_of(input_, how, console) as lines:
         translator = load(list(model or [Path(DEFAULT_RUN)]), device=device, console=console, **search)
         translator.check_nbest(nbest, sampling)
-        if input_ is None and _stdin_is_terminal():
+        typing = input_ is None and _stdin_is_terminal()
+        if typing:
             console.info("reading from the terminal, a line at a time; end with Ctrl-D")
-        began = time.monotonic()
-        with _writer(output) as stream, _progress(console, stream) as done:
+        with _writer(output) as stream, _progress(console, shown=not typing and not stream.isatty()) as done:
             translate_stream(
                 translator,
                 lines,
@@ -359,7 +358,7 @@ def translate(
                 line_buffered=line_buffered,
                 done=done,
             )
-    _say_how_it_went(translator.counts, time.monotonic() - began, console)
+    _say_how_it_went(translator.counts, console)
 
 
 @app.command()
@@ -498,19 +497,20 @@ def _out(text: str) -> None:
 
 
 @contextmanager
-def _progress(console: Console, stream: BinaryIO) -> Iterator[Callable[[], None]]:
-    """Counts sentences on stderr, unless that would be drawn over the translations."""
-    if stream.isatty() or _stdin_is_terminal():
-        yield lambda: None
-    else:
+def _progress(console: Console, shown: bool) -> Iterator[Callable[[], None]]:
+    """Counts sentences on stderr, unless that would be drawn over lines that are typed or shown."""
+    if shown:
         with console.progress("translated", unit="sentences") as counter:
             yield counter.advance
+    else:
+        yield lambda: None
 
 
-def _say_how_it_went(counts: Counts, seconds: float, console: Console) -> None:
+def _say_how_it_went(counts: Counts, console: Console) -> None:
+    seconds = max(counts.seconds, 1e-9)
     console.info(
-        f"{_many(counts.lines, 'line', 'in')} {seconds:.1f} s "
-        f"({counts.lines / seconds:,.0f} lines/s, {counts.tgt_tokens / seconds:,.0f} target subwords/s)"
+        f"{_many(counts.lines, 'line', 'in')} {seconds:.1f} s of translating "
+        f"({counts.lines / seconds:,.1f} lines/s, {counts.tgt_tokens / seconds:,.0f} target subwords/s)"
     )
     if counts.unfinished:
         console.warn(_many(counts.unfinished, "line", "whose translation did not end within its limit"))

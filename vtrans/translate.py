@@ -65,6 +65,7 @@ class Counts:
     missing: int = 0  # n-best places for which the search found no hypothesis
     src_tokens: int = 0
     tgt_tokens: int = 0
+    seconds: float = 0.0  # spent translating; waiting for input is not counted
 
 
 class Translator:
@@ -151,6 +152,7 @@ class Translator:
         each sentence has been translated.
         """
         self.check_nbest(n, sampling)
+        began = time.monotonic()
         pieces: list[list[int]] = []  # the sources to search, a line's pieces side by side
         names: list[str] = []  # of the pieces: line number/piece, from which sampling is seeded
         owners: list[range] = []  # for each line its pieces
@@ -168,7 +170,9 @@ class Translator:
         found = self._search(pieces, names, n, sampling, done)
         self.counts.lines += len(lines)
         self.counts.src_tokens += sum(map(len, pieces))
-        return [self._join([found[p] for p in owner], n) for owner in owners]
+        translations = [self._join([found[p] for p in owner], n) for owner in owners]
+        self.counts.seconds += time.monotonic() - began
+        return translations
 
     def _encoded(self, lines: Sequence[str], first: int) -> list[list[int]]:
         for number, line in enumerate(lines, first):
