@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -325,6 +325,9 @@ def test_fresh_interrupted_is_never_half_of_the_old_run(
             Disk(patch, fatal)
             with pytest.raises(Crash):
                 tiny_train(tiny_data, run.path, *settings, fresh=True)
+        copy = RunFolder(shutil.copytree(run.path, tmp_path / f"copy-{fatal}"))
+        with suppress(InputError):  # the old command meets the old run whole, or nothing of it, or is refused
+            same(tiny_train(tiny_data, copy.path, *CRASHING, "train.seed=1"), old)
         same(tiny_train(tiny_data, run.path, *settings, fresh=True), whole)
 
 
@@ -598,11 +601,14 @@ def test_patience_ends_a_run_also_over_a_resume(tmp_path: Path, tiny_data: DataF
         assert progress.best[0] == (9.0, 60)
 
 
-def test_a_checkpoint_that_was_deleted_does_not_stop_training(run_copy: RunFolder, tiny_data: DataFolder) -> None:
-    run_copy.step_file(20).unlink()
-    run_copy.best.unlink()
-    tiny_train(tiny_data, run_copy.path, "train.max_steps=40")
-    assert load_model(run_copy.last).training["step"] == 40
+def test_a_checkpoint_that_was_deleted_does_not_stop_training(tmp_path: Path, tiny_data: DataFolder) -> None:
+    bleu = [9.0, 1.0, 2.0, 0.0]
+    run, _ = scripted(tiny_data, tmp_path / "run", bleu, "train.max_steps=20")
+    run.step_file(10).unlink()
+    run, progress = scripted(tiny_data, tmp_path / "run", bleu, "train.max_steps=40", "train.keep_best=3")
+    assert progress.best[0] == (9.0, 10)  # patience still goes by it
+    assert load_model(run.best).training["step"] == 30
+    assert run.steps() == [20, 30, 40]
 
 
 # metrics.jsonl, the learning rate, the sums.
@@ -768,8 +774,8 @@ def test_a_small_corpus_is_learnt_by_heart(tmp_path: Path, tiny_data: DataFolder
     run = tiny_train(
         tiny_data,
         tmp_path / "run",
-        *("model.d_model=64", "model.d_ff=128", "model.dropout=0.0", "train.max_steps=400", "train.warmup=50"),
-        *("train.learning_rate=0.003", "train.batch_tokens=600", "train.checkpoint_every=200", "train.log_every=50"),
+        *("model.d_model=64", "model.d_ff=128", "model.dropout=0.0", "train.max_steps=300", "train.warmup=50"),
+        *("train.learning_rate=0.003", "train.batch_tokens=600", "train.checkpoint_every=300", "train.log_every=50"),
     )
     translator = vtrans.load(run.last, beam=1, max_length=0)
     sources, references = zip(*TRAIN_PAIRS, strict=True)

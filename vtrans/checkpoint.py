@@ -244,8 +244,6 @@ class RunFolder:
     def link(self, step: int, name: Path) -> None:
         """Makes `name` (best, last) the step's file, atomically: a hard link where the disk has them."""
         file = self.step_file(step)
-        if name.exists() and name.samefile(file):
-            return  # renaming one link of a file over another does nothing, and leaves both
         with aside(name) as temporary:
             try:
                 os.link(file, temporary)
