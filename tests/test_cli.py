@@ -533,6 +533,21 @@ def test_an_open_pipe_gets_its_answers(tiny_run: RunFolder) -> None:
         assert all(line.startswith("warning: ") for line in err.decode().removesuffix("\n").split("\n"))
 
 
+def test_an_empty_pipe_that_does_not_block_is_not_taken_for_its_end(tiny_run: RunFolder) -> None:
+    theirs, ours = os.pipe()
+    os.set_blocking(theirs, False)
+    process = start("translate", "--model", tiny_run.path, stdin=theirs)
+    assert process.stderr is not None
+    os.read(process.stderr.fileno(), 1)  # it has begun, and found nothing to read
+    for _ in range(2):
+        os.write(ours, SENTENCE)
+        assert read_line(process)
+    os.close(ours)
+    os.close(theirs)
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, b"")
+
+
 def test_a_reader_that_goes_away_ends_it_quietly(tiny_run: RunFolder, tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.write_bytes(SENTENCE * 5000)

@@ -337,6 +337,16 @@ def test_every_line_gives_its_own_translations_in_order(lines: list[str], n: int
     assert out.getvalue() == "".join(t.text + "\n" for best in found for t in best).encode()
 
 
+def test_blank_lines_stay_blank_where_nothing_is_normalised() -> None:
+    vocab = learn(list(WORDS), size=None, kind="bpe", coverage=1.0, normalization="identity")
+    blank = [line for line in BLANK if not line.strip()]
+    assert any(vocab.encode(line) for line in blank), "to SentencePiece alone they are text"
+    made = Translator([LoadedModel(network(SMALL, len(vocab)), vocab, vocab, SEARCH, {})])
+    made.decoder = decoder = Scripted([5], len(vocab))
+    assert list(made.translate(blank)) == [""] * len(blank)
+    assert decoder.sources == []
+
+
 def test_half_a_surrogate_pair_is_refused_by_line() -> None:
     with pytest.raises(InputError, match="line 2 "):
         list(translator().translate(["dog", "cat \ud800"]))
@@ -383,6 +393,9 @@ def test_unfinished_translations_are_counted() -> None:
     made, _ = scripted(b"abcdef", max_length=4)
     assert list(made.translate(["dog", "", "cat"])) == ["abcd", "", "abcd"]
     assert made.counts.unfinished == 2
+    assert made.counts.tgt_tokens == 8
+    assert made.counts.src_tokens == sum(len(vocabulary().encode(line)) for line in ("dog", "cat"))
+    assert made.counts.seconds > 0
 
 
 @pytest.mark.parametrize("n", [0, -1, 4])
