@@ -66,8 +66,7 @@ def test_the_average_is_the_plain_mean(tmp_path: Path, tiny_data: DataFolder, co
         if count == 1:
             assert torch.equal(value, parts[0][name])
     loaded = load_model(out)
-    assert loaded.training == {"average_of": sorted(10 - i for i in range(count))}
-    assert loaded.name == f"average of {count} to step 10"
+    assert loaded.training == {"average_of": sorted(10 - i for i in range(count)), "run_step": 10}
 
 
 @pytest.mark.parametrize("tie", TIE_FORMS)
@@ -91,7 +90,7 @@ def test_equal_inputs_give_equal_bytes_and_replace_what_was_there(tmp_path: Path
     average(files, tmp_path / "b")
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     average([tmp_path / "a", *files], tmp_path / "a")  # its own output may be among its inputs
-    assert load_model(tmp_path / "a").training == {"average_of": [1, 1, 2, 2]}
+    assert load_model(tmp_path / "a").training == {"average_of": [1, 1, 2, 2], "run_step": 2}
     assert {p.name for p in tmp_path.iterdir()} == {"1", "2", "a", "b"}
 
 
@@ -223,6 +222,17 @@ def test_last_and_best_choose_checkpoints(tmp_path: Path, tiny_data: DataFolder)
     a, b = (load_file(run.step_file(s)) for s in (20, 50))
     name = "src_embedding.weight"
     torch.testing.assert_close(load_file(run.averaged)[name], (a[name] + b[name]) / 2)
+
+
+def test_an_average_of_the_best_stands_for_the_run_until_training_goes_on(
+    tmp_path: Path, tiny_data: DataFolder
+) -> None:
+    run = run_with(tmp_path, tiny_data, [(9.0, 20), (7.0, 30)], 20, 30, 40)
+    run.link(40, run.last)
+    average(checkpoints_of(run, 2, "best"), run.averaged, max(run.steps()))
+    assert run.choose_model() == (run.averaged, "the average of 2 checkpoints up to step 30")
+    make(tiny_data, run.step_file(50), seed=50)
+    assert run.choose_model()[0] == run.last
 
 
 def test_a_run_without_checkpoints_says_so(tmp_path: Path, tiny_data: DataFolder) -> None:

@@ -214,7 +214,6 @@ def test_a_model_file_is_complete(
     assert again.tgt_vocab.proto == data.tgt_vocab.proto
     assert again.search == loaded.search
     assert again.model.config == loaded.model.config
-    assert again.name == "step 7"
     lines = ["The big dog sees me today.", "", "The old cat likes me now."]
     loaded.model.eval()
     assert list(Translator([again]).translate(lines)) == list(Translator([loaded]).translate(lines))
@@ -466,13 +465,12 @@ def test_the_choice_of_a_model_and_its_reason(tmp_path: Path, tiny_data: DataFol
         loaded.model, tiny_data.src_vocab, tiny_data.tgt_vocab, loaded.search, {"average_of": [10, 20]}
     )
     save_model(run.averaged, averaged)
-    assert averaged.name == "average of 2 to step 20"
     assert choose_model(run.path) == (run.averaged, "the average of 2 checkpoints up to step 20")
     save_model(run.step_file(30), loaded)
     run.link(30, run.last)
     file, why = choose_model(run.path)
     assert file == run.best
-    assert why == "the best checkpoint; averaged.safetensors ends at step 20, training has gone on to 30"
+    assert why == "the best checkpoint; averaged.safetensors was made at step 20, training has gone on to 30"
     assert choose_model(run.step_file(10)) == (run.step_file(10), "")
 
 

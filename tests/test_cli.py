@@ -235,7 +235,7 @@ def test_the_model_of_a_run_is_chosen_with_a_reason(run_copy: RunFolder, run_cli
     assert run_cli("average", run_copy.path, "--last", "2").code == 0
     assert f"{run_copy.averaged} (the average of 2 checkpoints up to step 30)" in chosen()
     shutil.copy(run_copy.step_file(30), run_copy.step_file(40))
-    assert "(the best checkpoint; averaged.safetensors ends at step 30, training has gone on to 40)" in chosen()
+    assert "(the best checkpoint; averaged.safetensors was made at step 30, training has gone on to 40)" in chosen()
     run_copy.averaged.unlink()
     run_copy.best.unlink()
     assert f"{run_copy.last} (the last checkpoint; there is no averaged.safetensors)" in chosen()

@@ -36,7 +36,7 @@ FLOORS = {
     "__main__": 8,
 }
 # batching is written upon corpus, and the entry points upon cli, though they share a floor.
-NEIGHBOURS = {("batching", "corpus"), ("__main__", "cli"), ("cli", "__init__")}
+NEIGHBOURS = {("__main__", "cli"), ("cli", "__init__")}
 LIGHT = ("errors", "config", "console", "text", "vocab", "score", "cli")  # no torch at import
 
 

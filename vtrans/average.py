@@ -12,8 +12,10 @@ from vtrans.checkpoint import RunFolder, open_tensors, read_progress, write_tens
 from vtrans.errors import FileError, InputError
 
 
-def average(files: Sequence[Path], out: Path) -> list[int]:
+def average(files: Sequence[Path], out: Path, run_step: int | None = None) -> list[int]:
     """Writes the mean of the model files to `out` and returns their steps.
+
+    `run_step` is how far their run has come, which the best checkpoints alone do not tell.
 
     A shared weight stands once in a file, and so is counted once. Each mean is taken in float64
     and stored in the type of the first file. Peak memory is one model. Raises InputError when two
@@ -48,7 +50,8 @@ def average(files: Sequence[Path], out: Path) -> list[int]:
                 total += part
             tensors[name] = (total / len(files)).to(tensors[name].dtype)
         steps = [step for _, other in opened for step in _steps(other)]
-        write_tensors(out, tensors, {**header, "training": {"average_of": sorted(steps)}})
+        training = {"average_of": sorted(steps), "run_step": max(steps) if run_step is None else run_step}
+        write_tensors(out, tensors, {**header, "training": training})
     return sorted(steps)
 
 

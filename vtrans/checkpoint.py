@@ -51,12 +51,6 @@ class LoadedModel:
     def joint(self) -> bool:
         return self.src_vocab is self.tgt_vocab
 
-    @property
-    def name(self) -> str:
-        """What a score's signature calls the model: its step, or how many were averaged."""
-        steps = self.training.get("average_of")
-        return f"average of {len(steps)} to step {max(steps)}" if steps else f"step {self.training.get('step')}"
-
 
 def aliases(model: torch.nn.Module) -> dict[str, str]:
     """Each further name of a shared parameter, with the name of its first owner."""
@@ -274,9 +268,10 @@ class RunFolder:
         if self.averaged.exists():
             with open_tensors(self.averaged, "model") as (_, header):
                 steps = header["training"].get("average_of") or [0]
-            if max(steps) >= last_step or not self.last.exists():
+                made_at = header["training"].get("run_step", max(steps))
+            if made_at >= last_step or not self.last.exists():
                 return self.averaged, f"the average of {len(steps)} checkpoints up to step {max(steps)}"
-            stale = f"; averaged.safetensors ends at step {max(steps)}, training has gone on to {last_step}"
+            stale = f"; averaged.safetensors was made at step {made_at}, training has gone on to {last_step}"
         else:
             stale = "; there is no averaged.safetensors"
         if self.best.exists():

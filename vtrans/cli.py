@@ -218,21 +218,25 @@ def average(
     from vtrans.average import checkpoints_of
     from vtrans.checkpoint import RunFolder
 
+    console = Console(quiet=quiet)
     if last is not None and best is not None:
         raise InputError("--last and --best exclude each other; give one of them.")
     paths = what or [Path(DEFAULT_RUN)]
     if len(paths) == 1 and not paths[0].is_file():
         run = RunFolder(paths[0])
-        files = checkpoints_of(run, best or last or DEFAULT_AVERAGE, by="best" if best else "last")
-        target = out or run.averaged
+        count = best or last or DEFAULT_AVERAGE
+        files = checkpoints_of(run, count, by="best" if best else "last")
+        target, run_step = out or run.averaged, max(run.steps())
+        if len(files) < count and (best or last):
+            console.warn(f"{run.path} holds {len(files)} such checkpoints, not {count}; train.keep_last keeps more")
     else:
         if last is not None or best is not None:
             raise InputError("--last and --best choose in a run folder; named files are averaged as they are.")
         if out is None:
             raise InputError("averaging named files needs --out FILE for the result.")
-        files, target = paths, out
-    steps = run_average(files, target)
-    Console(quiet=quiet).info(f"{target}: the average of {len(files)} checkpoints, steps {', '.join(map(str, steps))}")
+        files, target, run_step = paths, out, None
+    steps = run_average(files, target, run_step)
+    console.info(f"{target}: the average of {len(files)} checkpoints, steps {', '.join(map(str, steps))}")
 
 
 @app.command()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,7 @@ from pathlib import Path
 import torch
 
 from vtrans.batching import collate, plan_epoch
-from vtrans.cli import _keep_freed_memory as keep_freed_memory
+from vtrans.cli import _keep_freed_memory
 from vtrans.config import ModelConfig, TrainConfig
 from vtrans.loss import smoothed_loss
 from vtrans.model import Transformer
@@ -129,7 +128,7 @@ def main() -> None:
     decoding.add_argument("--beam", type=int, default=4)
     decoding.add_argument("--batch-tokens", type=int, default=2048)
     options = parser.parse_args()
-    keep_freed_memory()
+    _keep_freed_memory()
     if options.command == "train":
         train_speed(options.shape, options.batch_tokens, options.updates)
     else:
@@ -137,4 +136,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
