@@ -111,6 +111,7 @@ REFUSALS = [
     (HYP, [REF_1], {"tokenize": "xyz"}, ["'xyz'", "known are none, zh, 13a"]),
     (HYP, [REF_1], {"metrics": ["blue"]}, ["'blue'", "did you mean bleu?"]),
     (HYP, [REF_1], {"metrics": []}, ["no metric", "bleu, chrf, chrf++, ter"]),
+    (HYP, [REF_1], {"metrics": ["chrf", "ter"], "tokenize": "intl"}, ["'intl'", "BLEU alone", "--metric bleu"]),
 ]
 
 

@@ -224,6 +224,10 @@ def _metrics(names: Sequence[str], tokenize: str | None, lowercase: bool) -> lis
     """sacrebleu's metrics of these names."""
     if not names:
         raise InputError(f"no metric is named; known are {', '.join(METRICS)}.")
+    if tokenize is not None and "bleu" not in names:
+        raise InputError(
+            f"the tokenizer {tokenize!r} concerns BLEU alone, and no BLEU is asked for; add --metric bleu or leave it out."
+        )
     made: list[Metric] = []
     for name in dict.fromkeys(names):
         if name == "bleu":
