@@ -446,6 +446,12 @@ def test_another_metric_ranks_the_checkpoints_anew(run_copy: RunFolder, tiny_dat
     assert load_model(run_copy.best).training["step"] == expected[0][1]
 
 
+def test_another_metric_without_its_record_starts_from_nothing(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    run_copy.metrics.unlink()
+    tiny_train(tiny_data, run_copy.path, "train.best_metric=nll", "train.max_steps=40")
+    assert [step for _, step in read_progress(run_copy.state_file(40))["best"]] == [40]
+
+
 def test_fresh_removes_the_runs_own_files_alone(run_copy: RunFolder, tiny_data: DataFolder, tmp_path: Path) -> None:
     (run_copy.path / "notes.txt").write_text("mine")
     run_copy.averaged.write_bytes(run_copy.last.read_bytes())

@@ -135,7 +135,7 @@ def train(
     """Trains a model on a data folder, or goes on with the run that `run` holds.
 
     Raises InputError where the run is of other data or another recipe, VtransError when the run was
-    told to stop or can't go on; its state is saved first.
+    told to stop (its state is saved first) or has no finite gradient any more (its last checkpoint stays).
     """
     ranks = Ranks()
     if ranks.world > 1 and device is None and torch.cuda.is_available():
@@ -251,12 +251,12 @@ class _Training:
     def _rank_anew(self) -> None:
         """The best checkpoints by another metric, from the validations in metrics.jsonl."""
         progress, config = self.progress, self.recipe.train
-        lines = self.run.metrics.read_bytes()[: progress.metrics_bytes].split(b"\n")[:-1]
+        written = self.run.metrics.read_bytes() if self.run.metrics.exists() else b""
+        lines = written[: progress.metrics_bytes].split(b"\n")[:-1]
         records = [r for r in map(json.loads, lines) if r["kind"] == "valid"]
         kept = [(_quality(r, config.best_metric), r["step"]) for r in records if r["step"] in self.run.steps()]
         progress.best = _ranked(kept)[: config.keep_best]
-        if progress.best:
-            progress.since_best = sum(r["step"] > progress.best[0][1] for r in records)
+        progress.since_best = sum(r["step"] > progress.best[0][1] for r in records) if progress.best else 0
 
     def _begin_files(self) -> None:
         """Makes the run folder ready: recipe.toml, metrics.jsonl cut back, a checkpoint of step 0."""
