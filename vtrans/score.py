@@ -226,7 +226,7 @@ def _metrics(names: Sequence[str], tokenize: str | None, lowercase: bool) -> lis
         raise InputError(f"no metric is named; known are {', '.join(METRICS)}.")
     if tokenize is not None and "bleu" not in names:
         raise InputError(
-            f"the tokenizer {tokenize!r} concerns BLEU alone, and no BLEU is asked for; add --metric bleu or leave it out."
+            f"the tokenizer {tokenize!r} concerns BLEU alone, which is not asked for; add --metric bleu or drop it."
         )
     made: list[Metric] = []
     for name in dict.fromkeys(names):
