@@ -67,7 +67,7 @@ show = @printf '\n$$ %s\n' '$(1)'; $(1)
 demo: $(STAMP)
 	@echo 'The built-in corpus is synthetic: sentences of a small grammar, English and German.'
 	$(call show,python recipes/phrasebook/generate.py --out $(DEMO)/text --train 40000 --valid 500 --test 1000 --seed 1)
-	$(call show,vtrans prepare-bpe --src $(DEMO)/text/train.en --tgt $(DEMO)/text/train.de --valid-src $(DEMO)/text/valid.en --valid-tgt $(DEMO)/text/valid.de --vocab-size 2000 --out $(DEMO)/data)
+	$(call show,vtrans prepare-bpe --src $(DEMO)/text/train.en --tgt $(DEMO)/text/train.de --valid-src $(DEMO)/text/valid.en --valid-tgt $(DEMO)/text/valid.de --vocab-size 4000 --out $(DEMO)/data)
 	$(call show,vtrans train --data $(DEMO)/data --out $(DEMO)/run --recipe phrasebook)
 	$(call show,vtrans average $(DEMO)/run)
 	$(call show,vtrans translate --model $(DEMO)/run --input $(DEMO)/text/test.en --output $(DEMO)/test.hyp.de)
