@@ -235,6 +235,13 @@ def test_an_average_of_the_best_stands_for_the_run_until_training_goes_on(
     assert run.choose_model()[0] == run.last
 
 
+def test_the_newest_are_neighbours(tmp_path: Path, tiny_data: DataFolder) -> None:
+    """A checkpoint that is kept for being the best is none of the newest."""
+    run = run_with(tmp_path, tiny_data, [(9.0, 10)], 10, 80, 90)
+    run.recipe.write_text("[train]\nkeep_last = 2\n")
+    assert checkpoints_of(run, 5, "last") == [run.step_file(80), run.step_file(90)]
+
+
 def test_a_run_without_checkpoints_says_so(tmp_path: Path, tiny_data: DataFolder) -> None:
     with pytest.raises(FileError, match="holds no trained checkpoint; run `vtrans train"):
         checkpoints_of(RunFolder(tmp_path / "none"), 5, "last")

@@ -328,7 +328,7 @@ def place(
     (place / "stub.safetensors").write_bytes(good[:5])
     (place / "empty.safetensors").write_bytes(b"")
     save_file({"weight": torch.zeros(3)}, place / "foreign.safetensors")
-    shutil.copy(next((tiny_run.path / "state").iterdir()), place / "state.safetensors")
+    shutil.copy(next((tiny_run.path / "state").glob("*.safetensors")), place / "state.safetensors")
     (place / "empty").write_bytes(b"")
     (place / "binary").write_bytes(b"\x00\x01\x02\n" * 180)
     (place / "latin1").write_bytes("ein schöner Hund\n".encode("latin-1"))
@@ -383,7 +383,7 @@ FAULTS = [
     ("prepare-bpe --src train.en --tgt train.de --out empty", r"empty is a file"),
     ("train --data nowhere --out new", r"there is no data folder nowhere"),
     ("train --data folder --out new", r"folder is no data folder"),
-    ("train --out new --recipe smal", r"there is no recipe 'smal'; did you mean small\?"),
+    ("train --out new --recipe smal", r"there is no recipe .smal.; a file ends in .toml; did you mean small\?"),
     ("train --out new --recipe nowhere.toml", r"the recipe nowhere\.toml can't be read"),
     ("train --out new --recipe bad.toml", r"unknown key model\.d_modell; did you mean d_model\?"),
     ("train --out new --recipe not.toml", r"not\.toml is not TOML"),
@@ -409,7 +409,7 @@ FAULTS = [
     ("average model.safetensors state.safetensors --out new", r"state\.safetensors is .* no model"),
     ("average model.safetensors model.safetensors --out nowhere/new", r"nowhere/new can't be written"),
     ("translate --model nowhere", r"there is no model nowhere"),
-    ("translate --model folder", r"folder holds no model"),
+    ("translate --model folder", r"folder is no run folder"),
     ("translate --model truncated.safetensors", r"truncated\.safetensors is truncated or no safetensors file"),
     ("translate --model stub.safetensors", r"stub\.safetensors is truncated or no safetensors file"),
     ("translate --model empty.safetensors", r"empty\.safetensors is truncated or no safetensors file"),
@@ -499,7 +499,9 @@ def test_debug_shows_the_traceback(run_cli: Callable[..., Done]) -> None:
         done = run_cli(*words)
         assert done.code == 2
         assert "Traceback (most recent call last)" in done.err
-        assert done.err.endswith("error: there is no model nowhere; give a run folder or a .safetensors file.\n")
+        assert done.err.endswith(
+            "error: there is no model nowhere; give a run folder of `vtrans train`, or a model file.\n"
+        )
 
 
 def test_what_fails_while_running_has_exit_code_1(

@@ -35,7 +35,7 @@ FLOORS = {
     "__init__": 8,
     "__main__": 8,
 }
-# batching is written upon corpus, and the entry points upon cli, though they share a floor.
+# The entry points are written upon cli, though they share a floor.
 NEIGHBOURS = {("__main__", "cli"), ("cli", "__init__")}
 LIGHT = ("errors", "config", "console", "text", "vocab", "score", "cli")  # no torch at import
 

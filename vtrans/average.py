@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from vtrans.checkpoint import RunFolder, open_tensors, read_progress, write_tensors
+from vtrans.config import load_recipe
 from vtrans.errors import FileError, InputError
 
 
@@ -95,5 +96,7 @@ def checkpoints_of(run: RunFolder, count: int, by: str) -> list[Path]:
         if not chosen:
             raise FileError(f"{run.path} has not been validated yet, so no checkpoint is best; use --last.")
     else:
-        chosen = steps[-count:]
+        # Beyond keep_last there are older ones, kept for being the best: no neighbours of the newest.
+        kept = load_recipe(str(run.recipe)).train.keep_last if run.recipe.exists() else count
+        chosen = steps[-min(count, kept) :]
     return [run.step_file(step) for step in chosen]

@@ -33,6 +33,8 @@ from vtrans.vocab import PAD_ID, Vocabulary
 FORMAT = 1
 JOINT, SOURCE, TARGET = "vocabulary.joint", "vocabulary.source", "vocabulary.target"
 OPTIMIZER_PARTS = {"step", "exp_avg", "exp_avg_sq"}  # of Adam, for each parameter
+# What training writes aside; see `aside` and `RunFolder.link`.
+_TRAINING_FILE = re.compile(r"\.(step-\d+\.safetensors|best\.safetensors|last\.safetensors|recipe\.toml)\.\d+\.tmp")
 _STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
 
 
@@ -254,8 +256,8 @@ class RunFolder:
                 self.step_file(step).unlink()
         for folder in (self.path, self.states):
             for leftover in folder.glob(".*.tmp"):
-                if leftover.name.startswith(f".{self.averaged.name}."):
-                    continue  # an average may be under way
+                if not _TRAINING_FILE.match(leftover.name):
+                    continue  # an average or a translation may be under way
                 if leftover.is_dir():
                     shutil.rmtree(leftover)
                 else:
@@ -278,6 +280,8 @@ class RunFolder:
             return self.best, "the best checkpoint" + stale
         if self.last.exists():
             return self.last, "the last checkpoint" + stale
+        if not self.holds_run() and any(self.path.iterdir()):
+            raise FileError(f"{self.path} is no run folder; give one that `vtrans train` made, or a model file.")
         raise FileError(f"{self.path} holds no model; run `vtrans train --out {self.path}` first.")
 
 
@@ -293,7 +297,7 @@ def choose_model(path: str | Path) -> tuple[Path, str]:
     if path.is_dir():
         return RunFolder(path).choose_model()
     if not path.exists():
-        raise FileError(f"there is no model {path}; give a run folder or a .safetensors file.")
+        raise FileError(f"there is no model {path}; give a run folder of `vtrans train`, or a model file.")
     return path, ""
 
 

@@ -234,6 +234,9 @@ def average(
             raise InputError("--last and --best choose in a run folder; named files are averaged as they are.")
         if out is None:
             raise InputError("averaging named files needs --out FILE for the result.")
+        for path in paths:
+            if path.is_dir():
+                raise InputError(f"{path} is a folder; average takes one run folder, or model files.")
         files, target, run_step = paths, out, None
     steps = run_average(files, target, run_step)
     console.info(f"{target}: the average of {len(files)} checkpoints, steps {', '.join(map(str, steps))}")

@@ -328,7 +328,7 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Iterable[str] = ()) -> Re
     else:
         names = recipe_names()
         if name not in names:
-            raise RecipeError(f"there is no recipe {name!r}; {nearest(name, names)}. A file ends in .toml.")
+            raise RecipeError(f"there is no recipe {name!r}; a file ends in .toml; {nearest(name, names)}")
         where = f"recipe {name}"
         raw = (_shipped() / f"{name}.toml").read_bytes()
     try:
