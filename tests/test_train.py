@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import io
 import json
 import math
@@ -35,7 +36,7 @@ from vtrans.corpus import DataFolder
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.loss import smoothed_loss
 from vtrans.optim import learning_rate
-from vtrans.train import NON_FINITE_LIMIT, Progress, Ranks, _Training, train
+from vtrans.train import NON_FINITE_LIMIT, Progress, Ranks, _Lock, _Training, train
 from vtrans.vocab import PAD_ID
 
 CPU = torch.device("cpu")
@@ -501,6 +502,80 @@ def test_lost_metrics_are_told(run_copy: RunFolder, tiny_data: DataFolder) -> No
     assert "its lost lines stay lost" in heard(tiny_data, run_copy.path)
 
 
+def test_on_cuda_equal_bytes_are_not_promised(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    for device, times in (("cuda", 1), ("cpu", 0)):
+        heard = io.StringIO()
+        settings = (*TINY, "train.max_steps=40")
+        training = _Training(
+            tiny_data, run_copy, Console(stream=heard), Ranks(), CPU, None, settings, False, _Lock(run_copy)
+        )
+        training.device = torch.device(device)  # where it says that it is
+        training._introduce()
+        assert heard.getvalue().count("equal bytes are promised on the CPU alone") == times
+        training.resumed = False
+        training._introduce()
+        assert heard.getvalue().count("equal bytes are promised on the CPU alone") == times
+
+
+# One process a run folder.
+
+BUSY = r"^another `vtrans train` is at work in .*; let it end, stop it, or give another --out\.$"
+
+
+def test_a_second_training_in_a_folder_is_refused(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = tiny_train(tiny_data, tmp_path / "whole")
+    run, refusals = RunFolder(tmp_path / "run"), []
+    validate = _Training._validate
+
+    def meanwhile(training: _Training) -> dict[str, Any]:
+        if training.run.path == run.path:
+            # Refused before the state is read: another recipe would be, too.
+            for overrides, fresh in (((), False), (("train.seed=9",), False), ((), True)):
+                with pytest.raises(InputError, match=BUSY) as caught:
+                    tiny_train(tiny_data, run.path, *overrides, fresh=fresh)
+                refusals.append(caught.value.exit_code)
+        return validate(training)
+
+    monkeypatch.setattr(_Training, "_validate", meanwhile)
+    same(tiny_train(tiny_data, run.path), whole)
+    assert refusals == [2] * 9
+
+
+@pytest.mark.slow
+def test_a_process_that_was_killed_keeps_no_folder(tmp_path: Path, tiny_data: DataFolder) -> None:
+    run = RunFolder(tmp_path / "run")
+    with process(command(tiny_data, run.path, "train.max_steps=100000", "train.log_every=1")) as child:
+        wait_for_line(child, run, 3)
+        with pytest.raises(InputError, match=BUSY):
+            tiny_train(tiny_data, run.path)
+        child.kill()
+        child.communicate(timeout=60)
+    tiny_train(tiny_data, run.path, "train.log_every=1")
+    assert load_model(run.last).training["step"] == 30
+
+
+def test_a_run_that_another_process_made_meanwhile_is_not_overwritten(tmp_path: Path, tiny_data: DataFolder) -> None:
+    run = RunFolder(tmp_path / "run")
+    slow = training_of(tiny_data, run.path)  # it has found no run
+    tiny_train(tiny_data, run.path)
+    before = story(run)
+    with slow.lock, pytest.raises(InputError, match=r"was at work in .* meanwhile; the same command goes on"):
+        slow.run_to_end()
+    assert story(run) == before
+
+
+def test_a_disk_without_locks_refuses_nothing(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", unknown)
+    tiny_train(tiny_data, tmp_path / "run", "train.max_steps=1")
+
+
 # Bad folders, before anything is written.
 
 
@@ -565,9 +640,10 @@ class Scripted(_Training):
 def scripted(data: DataFolder, run: Path, bleu: list[float], *overrides: str) -> tuple[RunFolder, Progress]:
     folder = RunFolder(run)
     settings = (*TINY, "train.max_steps=100", *overrides)
-    training = Scripted(data, folder, Console(quiet=True), Ranks(), CPU, None, settings, False)
-    training.bleu = dict(enumerate(bleu, 1))
-    return folder, training.run_to_end()
+    with _Lock(folder) as lock:
+        training = Scripted(data, folder, Console(quiet=True), Ranks(), CPU, None, settings, False, lock)
+        training.bleu = dict(enumerate(bleu, 1))
+        return folder, training.run_to_end()
 
 
 def test_last_and_best_are_two_sets_and_the_best_stays(tmp_path: Path, tiny_data: DataFolder) -> None:
@@ -682,7 +758,8 @@ def test_counts_since_the_line_before_survive_a_resume(tmp_path: Path, tiny_data
 def training_of(data: DataFolder, run: Path, *overrides: str) -> _Training:
     """A training that has not begun, in float64."""
     settings = (*TINY, "model.dropout=0.0", *overrides)
-    training = _Training(data, RunFolder(run), Console(quiet=True), Ranks(), CPU, None, settings, False)
+    folder = RunFolder(run)
+    training = _Training(data, folder, Console(quiet=True), Ranks(), CPU, None, settings, False, _Lock(folder))
     training.model.double()
     training.optimizer = torch.optim.SGD(training.model.parameters(), lr=1.0)
     return training
@@ -729,7 +806,8 @@ def test_padding_adds_nothing_to_the_loss(tmp_path: Path, tiny_data: DataFolder)
 
 def test_validation_disturbs_nothing(tmp_path: Path, tiny_data: DataFolder) -> None:
     settings = (*TINY, "model.dropout=0.5")
-    training = _Training(tiny_data, RunFolder(tmp_path), Console(quiet=True), Ranks(), CPU, None, settings, False)
+    run = RunFolder(tmp_path)
+    training = _Training(tiny_data, run, Console(quiet=True), Ranks(), CPU, None, settings, False, _Lock(run))
     training.wrapped.train()
     weights = {name: value.clone() for name, value in training.model.state_dict().items()}
     random_state = torch.random.get_rng_state()
@@ -793,6 +871,57 @@ def test_a_small_corpus_is_learnt_by_heart(tmp_path: Path, tiny_data: DataFolder
 
 
 # Several processes.
+
+
+@pytest.mark.parametrize(
+    ("asked", "world", "gpu", "expected"),
+    [
+        ("cuda", 4, True, "cuda:2"),
+        (None, 4, True, "cuda:2"),
+        ("cuda:1", 4, True, "cuda:1"),
+        ("cpu", 4, True, "cpu"),
+        (None, 4, False, None),
+        ("cuda", 1, True, "cuda"),
+        (None, 1, True, None),
+    ],
+)
+def test_each_rank_takes_its_own_gpu(
+    tmp_path: Path,
+    tiny_data: DataFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str | None,
+    world: int,
+    gpu: bool,
+    expected: str | None,
+) -> None:
+    class Chosen(BaseException):
+        pass
+
+    def choose(name: str | None) -> None:
+        chosen.append(name)
+        raise Chosen
+
+    chosen: list[str | None] = []
+    for name, value in (("WORLD_SIZE", world), ("RANK", 6), ("LOCAL_RANK", 2)):
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr("vtrans.train.pick_device", choose)
+    with pytest.raises(Chosen):
+        train(tiny_data, RunFolder(tmp_path / "run"), Console(quiet=True), device=asked)
+    assert chosen == [expected]
+
+
+def test_each_rank_makes_its_gpu_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(torch.cuda, "set_device", done.append)
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, timeout: done.append(backend))
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: done.append("ended"))
+    with Ranks().joined(torch.device("cuda:1")):
+        pass
+    with Ranks().joined(CPU):
+        pass
+    assert done == [torch.device("cuda:1"), "nccl", "ended", "gloo", "ended"]
 
 
 @pytest.mark.slow

@@ -2,7 +2,9 @@
 
 Every random choice is a function of (seed, epoch, position) or (seed, step, rank), so a run that was
 interrupted and goes on from its state ends with the bytes of one that never stopped (same machine
-type, torch version, thread count and number of ranks).
+type, torch version, thread count and number of ranks). That is promised for the CPU. On CUDA it is not:
+some of its kernels add in an order that differs from run to run; a run resumed there goes on from the same
+state, but not to the same last bits.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ import math
 import os
 import platform
 import signal
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import islice
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -48,6 +51,9 @@ from vtrans.score import corpus_scores
 from vtrans.text import write_atomically
 from vtrans.translate import Translator, pick_device
 from vtrans.vocab import PAD_ID
+
+if sys.platform != "win32":
+    import fcntl
 
 # What may differ between a run and its resumption; all else would make it another run.
 MAY_CHANGE = {
@@ -102,11 +108,18 @@ class Ranks:
         if self.world == 1:
             yield
             return
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # else every rank's barrier would meet on the first GPU
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENT)
         try:
             yield
         finally:
             dist.destroy_process_group()
+
+    def device_name(self, asked: str | None) -> str | None:
+        """The device for this rank: of several ranks each takes its own GPU, unless the user names one."""
+        shared = asked == "cuda" or (asked is None and torch.cuda.is_available())
+        return f"cuda:{self.local}" if self.world > 1 and shared else asked
 
     def summed(self, values: Sequence[float], device: torch.device) -> list[float]:
         """The sums over all ranks of a few numbers."""
@@ -122,6 +135,45 @@ class Ranks:
             dist.barrier()
 
 
+class _Lock:
+    """Keeps a second `vtrans train` out of a run folder.
+
+    The system gives it back when the process ends, however that comes about, so a crash blocks nothing. The
+    file stays: were it removed, two processes could hold two files of that name. Windows, and some network
+    disks, have no such lock: there nothing is refused.
+    """
+
+    def __init__(self, run: RunFolder) -> None:
+        self.run = run
+        self.file: BinaryIO | None = None
+
+    def __enter__(self) -> _Lock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+    def take(self) -> None:
+        """Takes the lock, unless it is held already; InputError where another process has it."""
+        if sys.platform == "win32" or self.file is not None:
+            return
+        path = self.run.states / "lock"
+        try:
+            self.file = path.open("ab")
+        except OSError as error:
+            raise FileError(f"{path} can't be written: {error.strerror}.") from None
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"another `vtrans train` is at work in {self.run.path}; let it end, stop it, or give another --out."
+            ) from None
+        except OSError:  # this disk knows no locks
+            return
+
+
 def train(
     data: DataFolder,
     run: RunFolder,
@@ -134,17 +186,19 @@ def train(
 ) -> Progress:
     """Trains a model on a data folder, or goes on with the run that `run` holds.
 
-    Raises InputError where the run is of other data or another recipe, VtransError when the run was
+    Raises InputError where the run is of other data or another recipe, or another process is at work on it;
+    VtransError when the run was
     told to stop (its state is saved first) or has no finite gradient any more (its last checkpoint stays).
     """
     ranks = Ranks()
-    if ranks.world > 1 and device is None and torch.cuda.is_available():
-        device = f"cuda:{ranks.local}"
-    where = pick_device(device)
+    where = pick_device(ranks.device_name(device))
     if ranks.rank > 0:
         console = Console(quiet=True)
-    with ranks.joined(where):
-        return _Training(data, run, console, ranks, where, recipe_name, overrides, fresh).run_to_end()
+    with ranks.joined(where), _Lock(run) as lock:
+        if ranks.rank == 0 and run.states.is_dir():
+            lock.take()  # before the state is read, which another process may be about to replace
+        training = _Training(data, run, console, ranks, where, recipe_name, overrides, fresh, lock)
+        return training.run_to_end()
 
 
 class _Training:
@@ -158,9 +212,10 @@ class _Training:
         recipe_name: str | None,
         overrides: Sequence[str],
         fresh: bool,
+        lock: _Lock,
     ) -> None:
         self.data, self.run, self.console, self.ranks, self.device = data, run, console, ranks, device
-        self.fresh = fresh
+        self.fresh, self.lock = fresh, lock
         saved = None if fresh else _newest_state(run)
         if saved is not None and saved.data != data.digest:
             raise InputError(
@@ -260,12 +315,17 @@ class _Training:
 
     def _begin_files(self) -> None:
         """Makes the run folder ready: recipe.toml, metrics.jsonl cut back, a checkpoint of step 0."""
-        if self.fresh:
-            _clear(self.run)
         try:
             self.run.states.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(f"the run folder {self.run.path} can't be made: {error.strerror}.") from None
+        self.lock.take()
+        if self.fresh:
+            _clear(self.run)
+        elif not self.resumed and self.run.state_steps():
+            raise InputError(
+                f"another `vtrans train` was at work in {self.run.path} meanwhile; the same command goes on from there."
+            )
         write_atomically(self.run.recipe, recipe_toml(self.recipe).encode())
         if self.resumed:
             size = self.run.metrics.stat().st_size if self.run.metrics.exists() else 0
@@ -301,6 +361,8 @@ class _Training:
         )
         if self.resumed:
             say(f"resuming {self.run.path} after step {self.progress.step:,}, epoch {self.progress.epoch}")
+            if self.device.type == "cuda":
+                say("on CUDA the run goes on from the same state, but equal bytes are promised on the CPU alone")
 
     def _vocabulary(self) -> str:
         if self.data.joint:
