@@ -425,8 +425,8 @@ def _top_tokens(logprobs_BKV: Tensor, count: int) -> tuple[Tensor, Tensor, Tenso
 
 
 def _order_ties(logprobs_BKV: Tensor, values_BKm: Tensor, tokens_BKm: Tensor, tied_BK: Tensor) -> None:
-    """Put the lower ids first among equal values of the tied rows, in place. Such rows are rare: about one
-    of 10,000 in float32."""
+    """Put the lower ids first among equal values of the tied rows, in place. It sorts whole rows, but only
+    those that need it."""
     m = values_BKm.shape[2]
     values, tokens = logprobs_BKV[tied_BK].sort(dim=1, descending=True, stable=True)
     values_BKm[tied_BK], tokens_BKm[tied_BK] = values[:, :m], tokens[:, :m]
