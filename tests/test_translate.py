@@ -122,6 +122,62 @@ def test_no_translation_depends_on_its_batch(name: str) -> None:
     assert {t.finished for t in met} == {True, False}
 
 
+# How far log-probabilities may differ in float32, whose products of other shapes differ in the last bits.
+FLOAT32 = 1e-4
+
+
+def deciding_margin(model: Transformer, source: Sequence[int], search: SearchConfig) -> float:
+    """The least gap between neighbours in any ranking of the search of a source, by its definition."""
+    width, limit = search.beam, search.max_length
+    live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    scores: list[float] = []
+    gaps = [math.inf]
+    while live and len(scores) < width and len(live[0][1]) < limit:
+        ranked = sorted(
+            (
+                (s + p, (*prefix, token))
+                for s, prefix in live
+                for token, p in enumerate(forward([model], source, prefix).tolist())
+            ),
+            reverse=True,
+        )[: 2 * width + 1]
+        gaps += [a[0] - b[0] for a, b in itertools.pairwise(ranked)]
+        ended = [s for s, tokens in ranked[:width] if tokens[-1] == EOS_ID]
+        length = len(live[0][1]) + 1
+        scores += [s / length_penalty(length, search.alpha, search.length_penalty) for s in ended]
+        live = [(s, tokens) for s, tokens in ranked[: 2 * width] if tokens[-1] != EOS_ID][:width]
+    return min(gaps + [a - b for a, b in itertools.pairwise(sorted(scores, reverse=True))])
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_in_float32_a_translation_depends_on_its_batch_in_the_last_bits_alone(name: str) -> None:
+    vocab, lines = vocabulary(), sentences(60)
+    model = LoadedModel(network(VARIANTS[name], len(vocab)).float(), vocab, vocab, SEARCH, {})
+    assert {p.dtype for p in model.model.parameters()} == {torch.float32}
+    order = random.Random(1).sample(range(len(lines)), len(lines))
+    runs: dict[str, list[list[Translation]]] = {}
+    for batch_tokens in (1, 50, 5000):
+        made = Translator([model], dataclasses.replace(SEARCH, batch_tokens=batch_tokens))
+        runs[f"batch_tokens {batch_tokens}"] = list(made.nbest(lines, 3))
+        shuffled = dict(zip(order, made.nbest([lines[i] for i in order], 3), strict=True))
+        runs[f"batch_tokens {batch_tokens}, shuffled"] = [shuffled[i] for i in range(len(lines))]
+    alone = runs["batch_tokens 1"]
+    assert len({t.text for best in alone for t in best}) > 5
+    undecided: list[str] = []
+    wrong: list[str] = []
+    for how, translations in runs.items():
+        for line, a, b in zip(lines, alone, translations, strict=True):
+            texts = [t.text for t in a], [t.text for t in b]
+            far = [(s.logprob, t.logprob) for s, t in zip(a, b, strict=True) if abs(s.logprob - t.logprob) > FLOAT32]
+            if texts[0] == texts[1]:
+                wrong += [f"{how}: {line!r} has log-probability {y}, alone {x}" for x, y in far]
+                continue
+            margin = deciding_margin(model.model, vocab.encode(line), SEARCH)
+            what = f"{how}: {line!r} gives {texts[1]}, alone {texts[0]}, by a margin of {margin:.1e}"
+            (undecided if margin < FLOAT32 else wrong).append(what)
+    assert not wrong, "\n".join([*wrong, "too close to be decided:", *undecided])
+
+
 def forward(models: Sequence[Transformer], source: Sequence[int], prefix: Sequence[int]) -> Tensor:
     """Log-probabilities [V] of the next subword by full forward passes; the mean probability of several models."""
     src = torch.tensor([[*source, EOS_ID]])
@@ -394,8 +450,35 @@ def test_unfinished_translations_are_counted() -> None:
     assert list(made.translate(["dog", "", "cat"])) == ["abcd", "", "abcd"]
     assert made.counts.unfinished == 2
     assert made.counts.tgt_tokens == 8
-    assert made.counts.src_tokens == sum(len(vocabulary().encode(line)) for line in ("dog", "cat"))
     assert made.counts.seconds > 0
+
+
+def test_what_is_blank_and_what_came_out_empty_is_told_at_the_end() -> None:
+    def said(lines: list[str], answer: bytes, **search: Any) -> str:
+        heard = io.StringIO()
+        made, _ = scripted(answer, **search)
+        made.console = Console(stream=heard)
+        translate_stream(made, lines, io.BytesIO(), line_buffered=True)
+        return heard.getvalue()
+
+    assert said(["dog", "cat"], b"Bild") == ""
+    assert said(["dog", "", " "], b"Bild") == "2 blank lines in, and as many blank translations\n"
+    empty = "with text whose translation, or that of a piece of it, came out empty\n"
+    assert said(["dog", "cat"], b"") == f"warning: 2 lines {empty}"
+    assert said(["dog"], b" ") == f"warning: 1 line {empty}"
+    one_blank = "1 blank line in, and as many blank translations\n"
+    assert said(["", "dog"], b"") == f"{one_blank}warning: 1 line {empty}"
+    assert said([" ".join(WORDS)], b"", max_source=10).endswith(f"warning: 1 line {empty}")
+
+
+def test_a_piece_that_came_out_empty_is_counted() -> None:
+    made = translator()
+    empty, dog = (Hypothesis(tuple(ids), 0.0, 0.0, True, (0.0,)) for ids in ([], vocabulary().encode("dog")))
+    for pieces, times in (([dog, dog], 0), ([dog, empty], 1), ([empty, dog, empty], 2), ([dog], 2)):
+        assert "dog" in made._join([[piece] for piece in pieces], 1)[0].text
+        assert made.counts.empty == times
+    made._join([[dog, empty]], 2)  # only the best one counts
+    assert made.counts.empty == 2
 
 
 @pytest.mark.parametrize("n", [0, -1, 4])

@@ -59,11 +59,11 @@ class Counts:
     """What a Translator has met so far."""
 
     lines: int = 0
-    blank: int = 0
+    blank: int = 0  # lines without text, whose translations are blank too
     cut: int = 0  # lines longer than max_source, translated in pieces
+    empty: int = 0  # lines with text of which the best translation, or that of a piece, has none
     unfinished: int = 0  # lines whose best hypothesis did not end within its limit
     missing: int = 0  # n-best places for which the search found no hypothesis
-    src_tokens: int = 0
     tgt_tokens: int = 0
     seconds: float = 0.0  # spent translating; waiting for input is not counted
 
@@ -169,7 +169,6 @@ class Translator:
             names += [f"{number}/{k}" for k in range(len(cut))]
         found = self._search(pieces, names, n, sampling, done)
         self.counts.lines += len(lines)
-        self.counts.src_tokens += sum(map(len, pieces))
         translations = [self._join([found[p] for p in owner], n) for owner in owners]
         self.counts.seconds += time.monotonic() - began
         return translations
@@ -185,6 +184,18 @@ class Translator:
     def _warn(self, text: str) -> None:
         if self.console:
             self.console.warn(text)
+
+    def say_what_is_blank(self) -> None:
+        """Tells the console how many lines in were blank, and how many more lines out lack text."""
+        if self.console and self.counts.blank:
+            blank = self.counts.blank
+            self.console.info(f"{blank:,} blank line{'' if blank == 1 else 's'} in, and as many blank translations")
+        if self.counts.empty:
+            empty = self.counts.empty
+            self._warn(
+                f"{empty:,} line{'' if empty == 1 else 's'} with text whose translation, or that of a piece of it, "
+                "came out empty"
+            )
 
     def _search(
         self,
@@ -249,6 +260,7 @@ class Translator:
             )
             if rank == 0:
                 self.counts.unfinished += not translations[0].finished
+                self.counts.empty += not all(text.strip() for text in texts)
                 self.counts.tgt_tokens += sum(len(h.token_logprobs) for h in hyps)
         self.counts.missing += n - len(translations)
         return translations + [Translation("", -math.inf, -math.inf, False)] * (n - len(translations))
@@ -283,7 +295,8 @@ def translate_stream(
 
     `form`: the bare "text", with "scores" and a tab before it, or a line of "json" with all there is.
     A line in gives `nbest` lines out, or one of JSON. `line_buffered` answers each line before the
-    next is read; `done` is called as each sentence has been translated.
+    next is read; `done` is called as each sentence has been translated. At the end the translator's
+    console is told of blank lines, and warned of lines that were not but whose translation is.
     """
     first = 1
     for window in windows(lines, 1 if line_buffered else WINDOW):
@@ -301,6 +314,7 @@ def translate_stream(
         stream.write(block.getvalue())
         stream.flush()
         first += len(window)
+    translator.say_what_is_blank()
 
 
 def windows(
