@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
+import tempfile
 from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import vtrans.cli
+import vtrans.score
 from vtrans.errors import InputError
 from vtrans.score import (
     METRICS,
-    bleu_of,
-    chrf_of,
     compare,
     corpus_scores,
     data_warnings,
@@ -152,11 +158,56 @@ def test_as_many_lines_are_scored_as_came_in(lines: list[str]) -> None:
             score(lines, [other])
 
 
+def bytes_of(k: int) -> st.SearchStrategy[bytes]:
+    """Files of k newlines, and whatever else, text behind the last one included."""
+    odd = st.sampled_from([b"\r", b"\x85", b"\xe2\x80\xa8", b"\x0b", b"\xff", b"\xef\xbb\xbf", b"\0", b"Hund ", b"@@ "])
+    part = st.lists(st.binary(max_size=4) | odd, max_size=4).map(lambda p: b"".join(p).replace(b"\n", b""))
+    return st.lists(part, min_size=k, max_size=k).flatmap(
+        lambda lines: st.tuples(st.just(b"".join(line + b"\n" for line in lines)), st.just(b"") | part).map(b"".join)
+    )
+
+
+def lines_in(data: bytes) -> int:
+    return data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
+
+
+@given(st.integers(0, 5).flatmap(lambda k: st.tuples(bytes_of(k), bytes_of(k))))
+@settings(max_examples=150, deadline=None)
+def test_the_command_scores_every_line_of_any_bytes_or_refuses_in_a_sentence(files: tuple[bytes, bytes]) -> None:
+    counts: list[list[int]] = []
+
+    def counted(hyps: Sequence[str], refs: Sequence[Sequence[str]], *args: Any, **how: Any) -> Any:
+        counts.append([len(hyps), *map(len, refs)])
+        return score(hyps, refs, *args, **how)
+
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(out), patch("vtrans.score.score", counted):
+        hyp, ref = Path(folder) / "hyp", Path(folder) / "ref"
+        for path, data in zip((hyp, ref), files, strict=True):
+            path.write_bytes(data)
+        refusal = ""
+        try:
+            vtrans.cli.score([ref], hyp=hyp, on_bad_utf8="replace", as_json=True, quiet=True)
+        except InputError as error:
+            refusal = str(error)
+    expected = list(map(lines_in, files))
+    assert counts == [expected]
+    if not refusal:
+        assert expected[0] == expected[1] > 0
+        assert [s["name"] for s in json.loads(out.buffer.getvalue())] == ["BLEU", "chrF2"]
+        return
+    assert "\n" not in refusal
+    assert refusal.endswith(".")
+    if expected[0] == expected[1] > 0:  # then it can't be the counts
+        assert "subword" in refusal
+        assert b"@@" in files[0] or "\u2581".encode() in files[0]
+
+
 def test_no_line_is_lost_between_the_sides() -> None:
     """A line added to both sides changes the score: it was counted, also when it is the last one."""
-    before = bleu_of(HYP, REF_1)
-    assert bleu_of([*HYP, "Ganz falsch ist dieser Satz hier."], [*REF_1, "Etwas anderes war gemeint gewesen."]) < before
-    assert bleu_of([*HYP, ""], [*REF_1, "Ein Satz der fehlt."]) < before
+    before = corpus_scores(HYP, REF_1)["bleu"]
+    for hyp, ref in (("Ganz falsch ist dieser Satz hier.", "Etwas anderes war gemeint."), ("", "Ein Satz der fehlt.")):
+        assert corpus_scores([*HYP, hyp], [*REF_1, ref])["bleu"] < before
 
 
 def test_scores_of_a_validation() -> None:
@@ -167,7 +218,6 @@ def test_scores_of_a_validation() -> None:
         "chrf": chrf.value,
         "signature": f"BLEU|{bleu.signature} chrF2|{chrf.signature}",
     }
-    assert (bleu_of(HYP, REF_1), chrf_of(HYP, REF_1)) == (bleu.value, chrf.value)
 
 
 def test_a_validation_takes_whatever_a_young_model_writes() -> None:

@@ -161,16 +161,6 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
     return {"bleu": float(bleu.score), "chrf": float(chrf.score), "signature": signature}
 
 
-def bleu_of(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Corpus BLEU as sacrebleu gives it by default, in [0, 100]."""
-    return float(corpus_scores(hypotheses, references)["bleu"])
-
-
-def chrf_of(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Corpus chrF2 as sacrebleu gives it by default, in [0, 100]."""
-    return float(corpus_scores(hypotheses, references)["chrf"])
-
-
 def data_warnings(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
