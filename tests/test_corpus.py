@@ -135,8 +135,8 @@ def test_the_store_in_detail(tmp_path: Path) -> None:
         assert store.src(-1).equal(src[-1])
         with pytest.raises(IndexError):
             store.src(len(store))
-    assert not data.train.has_text
-    assert data.valid.has_text
+    with pytest.raises(AssertionError, match="without text"):
+        data.train.src_text(0)
     assert [(data.valid.src_text(i), data.valid.tgt_text(i)) for i in range(len(VALID))] == VALID
     # The file is what safetensors itself reads and, values for values, writes.
     tensors = load_file(tmp_path / "data" / "train.safetensors")
@@ -220,11 +220,33 @@ def test_pairs_are_dropped_and_counted_by_reason(tmp_path: Path) -> None:
     assert report["train"]["read"] == len(TRAIN) + 10
     assert report["train"]["kept"] == len(TRAIN) + 2
     assert (
-        "302 of 310 pairs kept; dropped 4 with an empty side, 2 longer than 30 tokens, 2 with a length ratio above 4."
+        "302 of 310 pairs kept; dropped 4 with an empty side, 2 longer than 30 tokens, 2 with a length ratio above 4 "
+        "(where the longer side has more than 12 tokens)."
     ).replace("302 of 310", f"{len(TRAIN) + 2} of {len(TRAIN) + 10}") in said
     data = DataFolder.open(tmp_path / "data")
     assert decoded(data, data.train)[:-2] == TRAIN
-    assert RATIO_FREE_TOKENS == 12
+    assert report["ratio_free_tokens"] == RATIO_FREE_TOKENS == 12
+
+
+@pytest.mark.parametrize("sample", [10**6, 7])
+def test_it_says_when_all_is_read_and_the_vocabulary_is_being_learnt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: int
+) -> None:
+    stream, said = io.StringIO(), []
+
+    def spy(sentences: Any, **how: Any) -> Any:
+        rest = iter(sentences)
+        drawn = [next(rest)]
+        assert stream.getvalue().count("learning the") == len(said)
+        drawn += rest
+        said.append(stream.getvalue())
+        return learn(drawn, **how)
+
+    monkeypatch.setattr(vtrans.corpus, "learn", spy)
+    prepare(options(tmp_path, separate=True, sample=sample), Console(stream=stream))
+    pairs = min(sample, len(TRAIN))
+    for text, side in zip(said, ("source", "target"), strict=True):
+        assert text.endswith(f"learning the vocabulary of the {side} side from {pairs} pairs ...\n")
 
 
 @pytest.mark.parametrize(
@@ -771,7 +793,7 @@ def test_a_store_that_does_not_fit_together_is_refused(tmp_path: Path) -> None:
     for missing in tensors:
         save_file({n: t for n, t in tensors.items() if n != missing}, copy, metadata)
         if missing == "src_text":
-            assert not TokenStore.open(copy).has_text
+            assert len(TokenStore.open(copy)) == len(VALID)  # as one that was made without text
         else:
             with pytest.raises(FileError, match="does not fit together"):
                 TokenStore.open(copy)

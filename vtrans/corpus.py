@@ -115,11 +115,6 @@ class TokenStore:
         """The target ids of pair i, int32 [T]."""
         return self._ids(self._tgt_ids, self._tgt_offsets, i)
 
-    @property
-    def has_text(self) -> bool:
-        """Whether the raw lines are in the store."""
-        return self._text is not None
-
     def src_text(self, i: int) -> str:
         """The source line of pair i as it was read."""
         return self._line("src", i)
@@ -407,6 +402,7 @@ class _Preparation:
             "format": FORMAT,
             "revision": REVISION,
             "options": options.identity(),
+            "ratio_free_tokens": RATIO_FREE_TOKENS,
             "inputs": inputs,
             "files": files,
             "held_out": {"sources": len(held_out), "pairs": sum(held_out.values())} if candidates else None,
@@ -456,9 +452,18 @@ class _Preparation:
         options = self.options
         name = {"src": "the source side", "tgt": "the target side"}.get(side, "the training text")
         drawn = min(options.sample, pairs)
-        with self.console.progress(f"learning the vocabulary of {name}", drawn, "pairs") as progress:
+        with self.console.progress(f"reading {name} for its vocabulary", drawn, "pairs") as progress:
+            read = 0
+
+            def seen() -> None:
+                nonlocal read
+                read += 1
+                progress.advance()
+                if read == drawn:  # SentencePiece learns when it has read all, and says nothing meanwhile
+                    self.console.info(f"learning the vocabulary of {name} from {drawn:,} pairs ...")
+
             return learn(
-                _Sample(source, side, options.sample, pairs, progress.advance),
+                _Sample(source, side, options.sample, pairs, seen),
                 size=size,
                 kind=options.subword,
                 coverage=options.character_coverage,
@@ -895,7 +900,8 @@ def _dropped_words(dropped: dict[str, int], options: dict[str, Any]) -> str:
     words = {
         "empty": "with an empty side",
         "too_long": f"longer than {options['max_tokens']} tokens",
-        "odd_ratio": f"with a length ratio above {options['max_ratio']:g}",
+        "odd_ratio": f"with a length ratio above {options['max_ratio']:g} "
+        f"(where the longer side has more than {RATIO_FREE_TOKENS} tokens)",
     }
     return ", ".join(f"{n:,} {words[reason]}" for reason, n in dropped.items())
 
