@@ -232,13 +232,14 @@ def test_pairs_are_dropped_and_counted_by_reason(tmp_path: Path) -> None:
 def test_it_says_when_all_is_read_and_the_vocabulary_is_being_learnt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: int
 ) -> None:
-    stream, said = io.StringIO(), []
+    stream = io.StringIO()
+    said: list[str] = []
 
     def spy(sentences: Any, **how: Any) -> Any:
-        rest = iter(sentences)
-        drawn = [next(rest)]
-        assert stream.getvalue().count("learning the") == len(said)
-        drawn += rest
+        drawn = []
+        for text in sentences:
+            assert stream.getvalue().count("learning the") == len(said)
+            drawn.append(text)
         said.append(stream.getvalue())
         return learn(drawn, **how)
 

@@ -693,6 +693,24 @@ def test_a_checkpoint_that_was_deleted_does_not_stop_training(tmp_path: Path, ti
     assert run.steps() == [20, 30, 40]
 
 
+def test_multi30k_tiny_has_patience_by_the_likelihood_as_its_source(tmp_path: Path, tiny_data: DataFolder) -> None:
+    """A slow start, in which BLEU stands still, ends nothing."""
+
+    class Slow(_Training):
+        def _validate(self) -> dict[str, Any]:
+            step = self.progress.step
+            return {"kind": "valid", "step": step, "nll": 9 - step / 99, "bleu": 0.0, "chrf": 0.0, "signature": "x"}
+
+    run = RunFolder(tmp_path / "run")
+    settings = [value for value in TINY if value.startswith("model.")]
+    settings += ["train.max_steps=30", "train.checkpoint_every=1", "train.batch_tokens=240"]
+    with _Lock(run) as lock:
+        slow = Slow(tiny_data, run, Console(quiet=True), Ranks(), CPU, "multi30k-tiny", settings, False, lock)
+        progress = slow.run_to_end()
+    assert slow.recipe.train.patience == 10
+    assert (progress.step, progress.stopped_early) == (30, False)
+
+
 # metrics.jsonl, the learning rate, the sums.
 
 
