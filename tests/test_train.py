@@ -29,14 +29,14 @@ from safetensors.torch import load_file
 import vtrans
 import vtrans.checkpoint
 from vtrans.batching import Batch, collate, plan_epoch
-from vtrans.checkpoint import RunFolder, load_model, read_progress
+from vtrans.checkpoint import RunFolder, RunLock, load_model, read_progress
 from vtrans.config import load_recipe
 from vtrans.console import Console
 from vtrans.corpus import DataFolder
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.loss import smoothed_loss
 from vtrans.optim import learning_rate
-from vtrans.train import NON_FINITE_LIMIT, Progress, Ranks, _Lock, _Training, train
+from vtrans.train import NON_FINITE_LIMIT, Progress, Ranks, _Training, train
 from vtrans.vocab import PAD_ID
 
 CPU = torch.device("cpu")
@@ -507,7 +507,7 @@ def test_on_cuda_equal_bytes_are_not_promised(run_copy: RunFolder, tiny_data: Da
         heard = io.StringIO()
         settings = (*TINY, "train.max_steps=40")
         training = _Training(
-            tiny_data, run_copy, Console(stream=heard), Ranks(), CPU, None, settings, False, _Lock(run_copy)
+            tiny_data, run_copy, Console(stream=heard), Ranks(), CPU, None, settings, False, RunLock(run_copy)
         )
         training.device = torch.device(device)  # where it says that it is
         training._introduce()
@@ -640,7 +640,7 @@ class Scripted(_Training):
 def scripted(data: DataFolder, run: Path, bleu: list[float], *overrides: str) -> tuple[RunFolder, Progress]:
     folder = RunFolder(run)
     settings = (*TINY, "train.max_steps=100", *overrides)
-    with _Lock(folder) as lock:
+    with RunLock(folder) as lock:
         training = Scripted(data, folder, Console(quiet=True), Ranks(), CPU, None, settings, False, lock)
         training.bleu = dict(enumerate(bleu, 1))
         return folder, training.run_to_end()
@@ -704,7 +704,7 @@ def test_multi30k_tiny_has_patience_by_the_likelihood_as_its_source(tmp_path: Pa
     run = RunFolder(tmp_path / "run")
     settings = [value for value in TINY if value.startswith("model.")]
     settings += ["train.max_steps=30", "train.checkpoint_every=1", "train.batch_tokens=240"]
-    with _Lock(run) as lock:
+    with RunLock(run) as lock:
         slow = Slow(tiny_data, run, Console(quiet=True), Ranks(), CPU, "multi30k-tiny", settings, False, lock)
         progress = slow.run_to_end()
     assert slow.recipe.train.patience == 10
@@ -777,7 +777,7 @@ def training_of(data: DataFolder, run: Path, *overrides: str) -> _Training:
     """A training that has not begun, in float64."""
     settings = (*TINY, "model.dropout=0.0", *overrides)
     folder = RunFolder(run)
-    training = _Training(data, folder, Console(quiet=True), Ranks(), CPU, None, settings, False, _Lock(folder))
+    training = _Training(data, folder, Console(quiet=True), Ranks(), CPU, None, settings, False, RunLock(folder))
     training.model.double()
     training.optimizer = torch.optim.SGD(training.model.parameters(), lr=1.0)
     return training
@@ -825,7 +825,7 @@ def test_padding_adds_nothing_to_the_loss(tmp_path: Path, tiny_data: DataFolder)
 def test_validation_disturbs_nothing(tmp_path: Path, tiny_data: DataFolder) -> None:
     settings = (*TINY, "model.dropout=0.5")
     run = RunFolder(tmp_path)
-    training = _Training(tiny_data, run, Console(quiet=True), Ranks(), CPU, None, settings, False, _Lock(run))
+    training = _Training(tiny_data, run, Console(quiet=True), Ranks(), CPU, None, settings, False, RunLock(run))
     training.wrapped.train()
     weights = {name: value.clone() for name, value in training.model.state_dict().items()}
     random_state = torch.random.get_rng_state()

@@ -13,11 +13,12 @@ import os
 import re
 import shutil
 import stat
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -30,11 +31,16 @@ from vtrans.model import Transformer
 from vtrans.text import sync_folder
 from vtrans.vocab import PAD_ID, Vocabulary
 
+if sys.platform != "win32":
+    import fcntl
+
 FORMAT = 1
 JOINT, SOURCE, TARGET = "vocabulary.joint", "vocabulary.source", "vocabulary.target"
 OPTIMIZER_PARTS = {"step", "exp_avg", "exp_avg_sq"}  # of Adam, for each parameter
 # What training writes aside; see `aside` and `RunFolder.link`.
-_TRAINING_FILE = re.compile(r"\.(step-\d+\.safetensors|best\.safetensors|last\.safetensors|recipe\.toml)\.\d+\.tmp")
+_TRAINING_FILE = re.compile(
+    r"\.(step-\d+\.safetensors|best\.safetensors|last\.safetensors|recipe\.toml|metrics\.jsonl)\.\d+\.tmp"
+)
 _STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
 
 
@@ -219,6 +225,7 @@ class RunFolder:
         self.best = self.path / "best.safetensors"
         self.averaged = self.path / "averaged.safetensors"
         self.states = self.path / "state"
+        self.lock = self.states / "lock"
 
     def step_file(self, step: int) -> Path:
         return self.path / f"step-{step:08d}.safetensors"
@@ -283,6 +290,45 @@ class RunFolder:
         if not self.holds_run() and any(self.path.iterdir()):
             raise FileError(f"{self.path} is no run folder; give one that `vtrans train` made, or a model file.")
         raise FileError(f"{self.path} holds no model; run `vtrans train --out {self.path}` first.")
+
+
+class RunLock:
+    """Keeps a second `vtrans train` out of a run folder.
+
+    The system gives it back when the process ends, however that comes about, so a crash blocks nothing. The
+    file stays: were it removed, two processes could hold two files of that name. Windows, and some network
+    disks, have no such lock: there nothing is refused.
+    """
+
+    def __init__(self, run: RunFolder) -> None:
+        self.run = run
+        self.file: BinaryIO | None = None
+
+    def __enter__(self) -> RunLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+    def take(self) -> None:
+        """Takes the lock, unless it is held already; InputError where another process has it."""
+        if sys.platform == "win32" or self.file is not None:
+            return
+        path = self.run.lock
+        try:
+            self.file = path.open("ab")
+        except OSError as error:
+            raise FileError(f"{path} can't be written: {error.strerror}.") from None
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"another `vtrans train` is at work in {self.run.path}; let it end, stop it, or give another --out."
+            ) from None
+        except OSError:  # this disk knows no locks
+            return
 
 
 def _numbered(folder: Path) -> list[int]:

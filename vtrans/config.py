@@ -371,3 +371,32 @@ def recipe_toml(recipe: Recipe) -> str:
             lines.append(f"{spec.name} = {text}".ljust(36) + f"# {spec.metadata['doc']}")
         lines.append("")
     return "\n".join(lines)
+
+
+# What may differ between a run and its resumption; all else would make it another run.
+MAY_CHANGE = {
+    "train": {
+        "max_steps",
+        "patience",
+        "best_metric",
+        "log_every",
+        "checkpoint_every",
+        "keep_last",
+        "keep_best",
+        "valid_sentences",
+        "valid_beam",
+        "samples",
+    },
+    "search": {f.name for f in dataclasses.fields(SearchConfig)},
+}
+
+
+def forbidden_changes(own: Mapping[str, Mapping[str, Any]], asked: Recipe) -> list[str]:
+    """What a run with the values `own`, by section and key, can't take over from another recipe."""
+    wanted = dataclasses.asdict(asked)
+    return [
+        f"{section}.{key} {value} -> {wanted[section][key]}"
+        for section in own
+        for key, value in own[section].items()
+        if value != wanted[section][key] and key not in MAY_CHANGE.get(section, set())
+    ]

@@ -15,14 +15,13 @@ import math
 import os
 import platform
 import signal
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import islice
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,6 +32,7 @@ from vtrans.batching import Batch, collate, derived_seed, plan_epoch
 from vtrans.checkpoint import (
     LoadedModel,
     RunFolder,
+    RunLock,
     load_model,
     load_state,
     load_weights,
@@ -40,7 +40,7 @@ from vtrans.checkpoint import (
     save_model,
     save_state,
 )
-from vtrans.config import DEFAULT_RECIPE, Recipe, load_recipe, recipe_toml
+from vtrans.config import DEFAULT_RECIPE, Recipe, forbidden_changes, load_recipe, recipe_toml
 from vtrans.console import Console, Display, duration
 from vtrans.corpus import DataFolder
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
@@ -52,25 +52,6 @@ from vtrans.text import write_atomically
 from vtrans.translate import Translator, pick_device
 from vtrans.vocab import PAD_ID
 
-if sys.platform != "win32":
-    import fcntl
-
-# What may differ between a run and its resumption; all else would make it another run.
-MAY_CHANGE = {
-    "train": {
-        "max_steps",
-        "patience",
-        "best_metric",
-        "log_every",
-        "checkpoint_every",
-        "keep_last",
-        "keep_best",
-        "valid_sentences",
-        "valid_beam",
-        "samples",
-    },
-    "search": {f.name for f in dataclasses.fields(Recipe().search)},
-}
 NON_FINITE_LIMIT = 10  # updates in a row without a finite gradient, after which the run stops
 PATIENT = timedelta(hours=24)  # the other ranks wait while rank 0 validates; torchrun ends them when one dies
 
@@ -135,45 +116,6 @@ class Ranks:
             dist.barrier()
 
 
-class _Lock:
-    """Keeps a second `vtrans train` out of a run folder.
-
-    The system gives it back when the process ends, however that comes about, so a crash blocks nothing. The
-    file stays: were it removed, two processes could hold two files of that name. Windows, and some network
-    disks, have no such lock: there nothing is refused.
-    """
-
-    def __init__(self, run: RunFolder) -> None:
-        self.run = run
-        self.file: BinaryIO | None = None
-
-    def __enter__(self) -> _Lock:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.file is not None:
-            self.file.close()
-            self.file = None
-
-    def take(self) -> None:
-        """Takes the lock, unless it is held already; InputError where another process has it."""
-        if sys.platform == "win32" or self.file is not None:
-            return
-        path = self.run.states / "lock"
-        try:
-            self.file = path.open("ab")
-        except OSError as error:
-            raise FileError(f"{path} can't be written: {error.strerror}.") from None
-        try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"another `vtrans train` is at work in {self.run.path}; let it end, stop it, or give another --out."
-            ) from None
-        except OSError:  # this disk knows no locks
-            return
-
-
 def train(
     data: DataFolder,
     run: RunFolder,
@@ -187,14 +129,14 @@ def train(
     """Trains a model on a data folder, or goes on with the run that `run` holds.
 
     Raises InputError where the run is of other data or another recipe, or another process is at work on it;
-    VtransError when the run was
-    told to stop (its state is saved first) or has no finite gradient any more (its last checkpoint stays).
+    VtransError when the run was told to stop (its state is saved first) or has no finite gradient any more
+    (its last checkpoint stays).
     """
     ranks = Ranks()
     where = pick_device(ranks.device_name(device))
     if ranks.rank > 0:
         console = Console(quiet=True)
-    with ranks.joined(where), _Lock(run) as lock:
+    with ranks.joined(where), RunLock(run) as lock:
         if ranks.rank == 0 and run.states.is_dir():
             lock.take()  # before the state is read, which another process may be about to replace
         training = _Training(data, run, console, ranks, where, recipe_name, overrides, fresh, lock)
@@ -212,7 +154,7 @@ class _Training:
         recipe_name: str | None,
         overrides: Sequence[str],
         fresh: bool,
-        lock: _Lock,
+        lock: RunLock,
     ) -> None:
         self.data, self.run, self.console, self.ranks, self.device = data, run, console, ranks, device
         self.fresh, self.lock = fresh, lock
@@ -671,13 +613,7 @@ def _resolve(
     recipe = load_recipe(name or DEFAULT_RECIPE, overrides)
     tie = resolve_tie(recipe.model.tie, joint)
     recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, tie=tie))
-    asked = dataclasses.asdict(recipe)
-    differences = [
-        f"{section}.{key} {value} -> {asked[section][key]}"
-        for section in own
-        for key, value in own[section].items()
-        if value != asked[section][key] and key not in MAY_CHANGE.get(section, set())
-    ]
+    differences = forbidden_changes(own, recipe)
     if differences:
         raise InputError(
             f"the run in {run.path} can't go on with another recipe: {', '.join(differences)}; "
