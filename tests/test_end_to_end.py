@@ -1,0 +1,59 @@
+"""The main job as a user does it: five commands from the phrasebook's text to a score."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(folder: Path, *command: str, text: str | None = None) -> str:
+    """The stdout of a command that must succeed, run in `folder`."""
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        input=text,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},  # more threads than free cores are far slower than one
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_five_commands_make_a_translator_of_the_phrasebook(tmp_path: Path) -> None:
+    vtrans = ("-m", "vtrans")
+    generate = str(ROOT / "recipes" / "phrasebook" / "generate.py")
+    run(tmp_path, generate, "--out", "text", "--train", "4000", "--valid", "50", "--test", "100", "--seed", "3")
+    corpus = ("--src", "text/train.en", "--tgt", "text/train.de")
+    valid = ("--valid-src", "text/valid.en", "--valid-tgt", "text/valid.de")
+    report = json.loads(run(tmp_path, *vtrans, "prepare-bpe", *corpus, *valid, "--vocab-size", "1500", "--json"))
+    assert report["options"]["vocab_size"] == 1500
+
+    settings = {"max_steps": 400, "checkpoint_every": 100, "warmup": 100, "log_every": 50, "samples": 1}
+    changes = [word for key, value in settings.items() for word in ("--set", f"train.{key}={value}")]
+    run(tmp_path, *vtrans, "train", "--recipe", "phrasebook", *changes, "--set", "model.d_ff=256")
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().split("\n") if line]
+    valid_nll = [record["nll"] for record in records if record["kind"] == "valid"]
+    assert len(valid_nll) == 4
+    assert valid_nll == sorted(valid_nll, reverse=True), "each hundred updates learn something"
+
+    run(tmp_path, *vtrans, "average", "--last", "2")
+    sources = (tmp_path / "text" / "test.en").read_text(encoding="utf-8")
+    hypotheses = run(tmp_path, *vtrans, "translate", "--beam", "2", text=sources)
+    assert hypotheses.count("\n") == sources.count("\n") == 100
+    scores = json.loads(run(tmp_path, *vtrans, "score", "text/test.de", "--json", text=hypotheses))
+    bleu = next(score for score in scores if score["name"] == "BLEU")
+    assert "version:" in bleu["signature"]
+
+    # The sources as they are score next to nothing; a model that has learnt must be far above.
+    copied = json.loads(run(tmp_path, *vtrans, "score", "text/test.de", "--json", text=sources))
+    assert bleu["value"] > 10 + next(score["value"] for score in copied if score["name"] == "BLEU")
