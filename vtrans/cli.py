@@ -342,6 +342,9 @@ def translate(
         raise InputError("--json holds the scores already; leave out --scores.")
     for key, value in search.items():
         section_from(SearchConfig, "search", {key: value}, _flag({key: value}))
+    for option, file in [("--input", input_), *(("--model", file) for file in model or [])]:
+        if output and file and output.is_file() and file.exists() and output.samefile(file):
+            raise InputError(f"--output {output} is the file of {option}, which would be lost; name another.")
     sampling = Sampling(**_given(drawing)) if sample else None
     how = _bad_utf8(on_bad_utf8)
     _keep_freed_memory()
@@ -581,8 +584,10 @@ def _usage_message(error: Any) -> str:
         known = getattr(command, "commands", None) if kind == "command" else None
         if known is None:
             known = [name for parameter in getattr(command, "params", ()) for name in parameter.opts]
-        close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-        message = f"there is no {kind} {word}" + (f"; did you mean {close[0]}?" if close else "")
+        # By the letters alone: with the dashes --resume would be like --fresh, which throws a run away.
+        names = {name.lstrip("-"): name for name in known}
+        close = difflib.get_close_matches(word.lstrip("-"), names, n=1, cutoff=0.6)
+        message = f"there is no {kind} {word}" + (f"; did you mean {names[close[0]]}?" if close else "")
     return f"{message}{' ' if message.endswith('?') else '; '}`{path} --help` lists what there is."
 
 
