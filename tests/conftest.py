@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -101,6 +102,12 @@ def tiny_train(data: DataFolder, run: Path, *overrides: str, fresh: bool = False
     folder = RunFolder(run)
     train(data, folder, Console(quiet=True), overrides=(*TINY, *overrides), fresh=fresh, device="cpu")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def heed_ctrl_c() -> None:
+    """A suite that a shell has put in the background ignores SIGINT, and so would the commands it starts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

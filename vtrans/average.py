@@ -87,6 +87,8 @@ def _check_same(
 def checkpoints_of(run: RunFolder, count: int, by: str) -> list[Path]:
     """The `count` newest (`by` "last") or best (`by` "best") checkpoints of a run, or as many as there are."""
     steps = [step for step in run.steps() if step > 0]
+    if not run.holds_run() and run.path.is_dir() and any(run.path.iterdir()):
+        raise FileError(f"{run.path} is no run folder; give one that `vtrans train` made, or model files.")
     if not steps:
         raise FileError(f"{run.path} holds no trained checkpoint; run `vtrans train --out {run.path}` first.")
     if by == "best":

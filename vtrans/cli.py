@@ -588,6 +588,8 @@ def _usage_message(error: Any) -> str:
         names = {name.lstrip("-"): name for name in known}
         close = difflib.get_close_matches(word.lstrip("-"), names, n=1, cutoff=0.6)
         message = f"there is no {kind} {word}" + (f"; did you mean {names[close[0]]}?" if close else "")
+    if message.startswith("Got unexpected extra argument") and path.endswith("translate"):
+        message += "; a file to translate is given with --input"
     return f"{message}{' ' if message.endswith('?') else '; '}`{path} --help` lists what there is."
 
 

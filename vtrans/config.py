@@ -29,6 +29,7 @@ T = TypeVar("T", "ModelConfig", "TrainConfig", "SearchConfig")
 DEFAULT_RECIPE = "small"
 DEFAULT_RUN = "run"
 DEFAULT_AVERAGE = 5  # checkpoints, as for the base model of the paper (section 6.1)
+SMALLEST_VOCAB_SIZE = 261  # the 4 special ids, the 256 bytes, and one subword
 DEFAULT_VOCAB_SIZE = 8000  # pieces where the user names no number; fewer if the text does not hold as many
 TIE_FORMS = ("src-tgt-softmax", "tgt-softmax", "src-tgt", "none")
 
@@ -189,7 +190,12 @@ class PrepareOptions:
             if values not in allowed:
                 raise InputError(f"{name} must be one of {', '.join(allowed)}, but is {values!r}.")
         for name, number, low, high in (
-            ("--vocab-size", 1 if self.vocab_size is None else self.vocab_size, 1, 1 << 24),
+            (
+                "--vocab-size",
+                SMALLEST_VOCAB_SIZE if self.vocab_size is None else self.vocab_size,
+                SMALLEST_VOCAB_SIZE,
+                1 << 24,
+            ),
             ("--character-coverage", self.character_coverage, 0.9, 1.0),
             ("--sample", self.sample, 1, 10**9),
             ("--max-tokens", self.max_tokens, 1, 10**6),

@@ -182,6 +182,8 @@ class _Training:
             self._restore()
         self.progress.recipe = dataclasses.asdict(self.recipe)
         self.progress.environment = self._environment()
+        self.shown: dict[str, str] = {}  # the figures of the newest line of the log
+        self.told_signature = False
         self.signal = 0  # the signal that came, if any
         self.stopping = False  # whether all ranks know of one
         self.clock = self.log_time = time.monotonic()
@@ -215,7 +217,7 @@ class _Training:
         if self.ranks.rank == 0:
             best = self.progress.best
             shown = f"; best {config.best_metric} {abs(best[0][0]):.2f} at step {best[0][1]:,}" if best else ""
-            self.console.info(f"done at step {self.progress.step:,}{shown}; {self.run.last} is the last model")
+            self.console.info(f"done at step {self.progress.step:,}{shown}; next: vtrans average {self.run.path}")
         return self.progress
 
     # Before the first update.
@@ -321,7 +323,8 @@ class _Training:
             self._update(list(islice(stream, config.accumulate)))
             step = self.progress.step
             if step % config.log_every == 0 or step == config.max_steps:
-                self._log(display)
+                self._log()
+            display.update(self.shown, step)
             if step % config.checkpoint_every == 0 or step == config.max_steps:
                 self._checkpoint()
             elif self.stopping:
@@ -419,7 +422,7 @@ class _Training:
                 "warmup or train.clip_norm = 1.0, in a run folder of its own."
             )
 
-    def _log(self, display: Display) -> None:
+    def _log(self) -> None:
         """A line of metrics.jsonl and of the log, with sums since the line before."""
         progress, window = self.progress, self.progress.window
         progress.window = {}
@@ -446,7 +449,7 @@ class _Training:
         )
         done = progress.step - self.log_step
         left = (self.recipe.train.max_steps - progress.step) * (time.monotonic() - self.log_time) / done
-        fields = {
+        self.shown = {
             "epoch": str(progress.epoch),
             "loss": f"{loss:.3f}",
             "ppl": f"{math.exp(min(nll, 50)):.2f}",
@@ -454,8 +457,7 @@ class _Training:
             "tokens/s": f"{tokens / seconds:,.0f}",
             "padding": f"{padding:.1%}",
         }
-        display.update(fields, progress.step)
-        line = "  ".join(f"{name} {value}" for name, value in fields.items())
+        line = "  ".join(f"{name} {value}" for name, value in self.shown.items())
         self.console.info(f"step {progress.step:,}  {line}  left {duration(left)}")
 
     def _write_metrics(self, record: Mapping[str, Any]) -> None:
@@ -543,8 +545,10 @@ class _Training:
         }
         self.console.info(
             f"valid at step {self.progress.step:,}: ppl {math.exp(min(nll, 50)):.2f}  bleu {scores['bleu']:.2f}  "
-            f"chrf {scores['chrf']:.2f}  ({duration(time.monotonic() - began)}, {record['signature']})"
+            f"chrf {scores['chrf']:.2f}  ({duration(time.monotonic() - began)}"
+            + (")" if self.told_signature else f", {record['signature']})")
         )
+        self.told_signature = True
         for i in range(min(config.samples, count)):
             self.console.info(f"  src {sources[i]}\n  ref {references[i]}\n  hyp {hypotheses[i]}")
         return record

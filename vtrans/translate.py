@@ -88,7 +88,7 @@ class Translator:
             if other.src_vocab.digest != first.src_vocab.digest or other.tgt_vocab.digest != first.tgt_vocab.digest:
                 raise InputError(
                     f"model {number} of the ensemble has another vocabulary than model 1; "
-                    "models can be averaged only when they were trained on one data folder."
+                    "models can be combined only when they were trained on one data folder."
                 )
         self.models = list(models)
         self.src_vocab: Vocabulary = first.src_vocab
