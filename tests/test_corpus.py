@@ -671,7 +671,7 @@ def test_a_truncated_gzip_file_is_named(tmp_path: Path) -> None:
         ({"tgt": ()}, "there are 1 of --src and 0 of --tgt"),
         ({"valid_tgt": ()}, "there are 1 of --valid-src and 0 of --valid-tgt"),
         ({"valid_src": ()}, "there are 0 of --valid-src and 1 of --valid-tgt"),
-        ({"vocab_size": 0}, "--vocab-size must be from 261 to"),
+        ({"vocab_size": 0}, "--vocab-size must be from 5 to"),
         ({"vocab_size": 100_000}, "--vocab-size 100000 is too large .* allows at most"),
         ({"vocab_size": 262, "separate": True}, "--vocab-size 262 is too small for the pair of sides"),
         ({"character_coverage": 1.5}, "--character-coverage must be from 0.9 to 1.0, but is 1.5"),

@@ -29,7 +29,7 @@ T = TypeVar("T", "ModelConfig", "TrainConfig", "SearchConfig")
 DEFAULT_RECIPE = "small"
 DEFAULT_RUN = "run"
 DEFAULT_AVERAGE = 5  # checkpoints, as for the base model of the paper (section 6.1)
-SMALLEST_VOCAB_SIZE = 261  # the 4 special ids, the 256 bytes, and one subword
+SMALLEST_VOCAB_SIZE = 5  # the special ids and one subword; what a text needs at least, the learner says
 DEFAULT_VOCAB_SIZE = 8000  # pieces where the user names no number; fewer if the text does not hold as many
 TIE_FORMS = ("src-tgt-softmax", "tgt-softmax", "src-tgt", "none")
 

@@ -10,6 +10,7 @@ state, but not to the same last bits.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import math
 import os
@@ -190,11 +191,13 @@ class _Training:
         self.log_step = self.progress.step
         self.wrapped: torch.nn.Module = self.model
         if ranks.world > 1:
+            # The only buffers are position tables, which a rank may have grown and another not. torch has
+            # renamed the option, and warns of the old name where it knows the new one.
+            known = inspect.signature(DistributedDataParallel).parameters
+            buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+            settings: dict[str, Any] = {buffers: False}
             self.wrapped = DistributedDataParallel(
-                self.model,
-                device_ids=[device.index] if device.type == "cuda" else None,
-                # The only buffers are position tables, which a rank may have grown and another not.
-                broadcast_buffers=False,
+                self.model, device_ids=[device.index] if device.type == "cuda" else None, **settings
             )
 
     def run_to_end(self) -> Progress:
