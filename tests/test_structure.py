@@ -18,6 +18,7 @@ FLOORS = {
     "errors": 0,
     "config": 1,
     "console": 1,
+    "linear": 1,
     "text": 1,
     "vocab": 2,
     "model": 2,

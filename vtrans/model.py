@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from vtrans.config import TIE_FORMS, ModelConfig
 from vtrans.errors import InputError
+from vtrans.linear import Linear, linear
 
 
 class Transformer(nn.Module):
@@ -156,7 +157,7 @@ class Projection(nn.Module):
         self.weight = weight if weight is not None else nn.Parameter(torch.empty(vocab, D).normal_(std=D**-0.5))
 
     def forward(self, h_D: Tensor) -> Tensor:
-        return F.linear(h_D, self.weight)
+        return linear(h_D, self.weight)
 
 
 def make_positions(config: ModelConfig) -> SinusoidalPositions | LearnedPositions:
@@ -310,8 +311,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.inner = linear(config.d_model, config.d_ff)
-        self.outer = linear(config.d_ff, config.d_model)
+        self.inner = xavier(config.d_model, config.d_ff)
+        self.outer = xavier(config.d_ff, config.d_model)
         self.activation = F.relu if config.activation == "relu" else F.gelu
         self.dropout = nn.Dropout(config.activation_dropout)
 
@@ -326,8 +327,8 @@ class SelfAttention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.heads, self.dropout = config.heads, config.attention_dropout
-        self.qkv = linear(config.d_model, config.d_model, parts=3)
-        self.out = linear(config.d_model, config.d_model)
+        self.qkv = xavier(config.d_model, config.d_model, parts=3)
+        self.out = xavier(config.d_model, config.d_model)
 
     def forward(self, x_BTD: Tensor, keep_BT: Tensor | None = None) -> Tensor:
         """[B, T, D] to [B, T, D]. Without `keep_BT` it is causal: right padding then follows every
@@ -371,9 +372,9 @@ class CrossAttention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.heads, self.dropout = config.heads, config.attention_dropout
-        self.query = linear(config.d_model, config.d_model)
-        self.kv = linear(config.d_model, config.d_model, parts=2)
-        self.out = linear(config.d_model, config.d_model)
+        self.query = xavier(config.d_model, config.d_model)
+        self.kv = xavier(config.d_model, config.d_model, parts=2)
+        self.out = xavier(config.d_model, config.d_model)
 
     def keys_values(self, memory_BSD: Tensor) -> KeyValue:
         """Keys and values [B, H, S, d] of the memory."""
@@ -401,10 +402,10 @@ def merge_heads(x_BHTd: Tensor) -> Tensor:
     return x_BHTd.transpose(1, 2).flatten(2)
 
 
-def linear(inputs: int, outputs: int, parts: int = 1) -> nn.Linear:
+def xavier(inputs: int, outputs: int, parts: int = 1) -> Linear:
     """A linear layer whose `parts` projections, fused along the output, are each Xavier uniform on
     their own: fused, they must start as they would have apart. Biases start at zero."""
-    layer = nn.Linear(inputs, outputs * parts)
+    layer = Linear(inputs, outputs * parts)
     for part in layer.weight.detach().chunk(parts):
         nn.init.xavier_uniform_(part)
     nn.init.zeros_(layer.bias)

@@ -1,0 +1,82 @@
+"""The product through oneDNN is torch's own product, gradients included."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from vtrans import linear as room
+from vtrans.linear import SMALL, Linear, linear
+
+needs_onednn = pytest.mark.skipif(not room._HAS_ONEDNN, reason="this torch has no oneDNN")
+
+
+def operands(*shape: int, outputs: int, requires_grad: bool = False) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(7)
+
+    def draw(*size: int) -> torch.Tensor:
+        return torch.randn(*size, generator=generator).requires_grad_(requires_grad)
+
+    return draw(*shape), draw(outputs, shape[-1]), draw(outputs)
+
+
+@needs_onednn
+@pytest.mark.parametrize("shape", [(4096, 32), (8, 512, 32), (2, 2, 1024, 32)])
+@pytest.mark.parametrize("biased", [True, False])
+def test_it_agrees_with_torch_forward_and_backward(shape: tuple[int, ...], biased: bool) -> None:
+    x, weight, bias = operands(*shape, outputs=48, requires_grad=True)
+    inputs = [x, weight, bias] if biased else [x, weight]
+    assert x.numel() * 48 >= SMALL
+    ours, theirs = linear(*inputs), F.linear(*inputs)
+    assert "_Linear" in type(ours.grad_fn).__name__
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    upstream = torch.randn(ours.shape, generator=torch.Generator().manual_seed(8))
+    for mine, reference in zip(
+        torch.autograd.grad(ours, inputs, upstream), torch.autograd.grad(theirs, inputs, upstream), strict=True
+    ):
+        assert mine.shape == reference.shape
+        torch.testing.assert_close(mine, reference, rtol=1e-4, atol=1e-3)
+
+
+@needs_onednn
+def test_only_the_gradients_that_are_asked_for_are_made() -> None:
+    x, weight, bias = operands(4096, 32, outputs=48)
+    weight.requires_grad_()
+    linear(x, weight, bias).sum().backward()  # type: ignore[no-untyped-call]  # torch's own
+    assert weight.grad is not None
+    assert x.grad is None
+    assert bias.grad is None
+    torch.testing.assert_close(weight.grad, x.sum(0).expand(48, 32), rtol=1e-4, atol=1e-3)
+
+
+def test_a_view_that_is_not_contiguous_is_read_as_it_is() -> None:
+    x, weight, bias = operands(64, 4096, outputs=48)
+    turned = x.t()  # [4096, 64]
+    weight = weight[:, :64]
+    torch.testing.assert_close(linear(turned, weight, bias), F.linear(turned, weight, bias), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_types_are_left_to_torch(dtype: torch.dtype) -> None:
+    x, weight, bias = (t.to(dtype) for t in operands(4096, 32, outputs=48))
+    assert torch.equal(linear(x, weight, bias), F.linear(x, weight, bias))
+
+
+def test_small_products_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_product", None)
+    x, weight, bias = operands(4, 32, outputs=48)
+    assert torch.equal(linear(x, weight, bias), F.linear(x, weight, bias))
+
+
+def test_autocast_keeps_its_meaning() -> None:
+    x, weight, bias = operands(4096, 32, outputs=48)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert linear(x, weight, bias).dtype is torch.bfloat16
+
+
+def test_the_layer_is_torchs_layer_in_files_and_in_memory() -> None:
+    layer = Linear(32, 48)
+    assert list(layer.state_dict()) == list(torch.nn.Linear(32, 48).state_dict())
+    x = torch.randn(4096, 32)
+    torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias), rtol=1e-5, atol=1e-5)
