@@ -513,7 +513,7 @@ def test_what_fails_while_running_has_exit_code_1(
     def broken(*args: object) -> None:
         raise RuntimeError("out of memory:\n  tried to allocate")
 
-    monkeypatch.setattr("vtrans.translate.translate_stream", lambda *args, **options: broken())
+    monkeypatch.setattr("vtrans.stream.translate_stream", lambda *args, **options: broken())
     done = run_cli("translate", "--model", tiny_run.path, "--quiet", stdin=SENTENCE)
     assert (done.code, done.out) == (1, b"")
     assert done.err == "error: RuntimeError: out of memory: tried to allocate (--debug shows where)\n"

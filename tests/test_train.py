@@ -36,7 +36,8 @@ from vtrans.corpus import DataFolder
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.loss import smoothed_loss
 from vtrans.optim import learning_rate
-from vtrans.train import NON_FINITE_LIMIT, Progress, Ranks, _Training, train
+from vtrans.ranks import Ranks
+from vtrans.train import NON_FINITE_LIMIT, Progress, _Training, train
 from vtrans.vocab import PAD_ID
 
 CPU = torch.device("cpu")

@@ -348,7 +348,8 @@ def translate(
     sampling = Sampling(**_given(drawing)) if sample else None
     how = _bad_utf8(on_bad_utf8)
     _keep_freed_memory()
-    from vtrans.translate import load, translate_stream
+    from vtrans.stream import translate_stream
+    from vtrans.translate import load
 
     console = Console(quiet=quiet)
     with _lines_of(input_, how, console) as lines:

@@ -20,13 +20,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from vtrans.batching import Batch, collate, derived_seed, plan_epoch
@@ -48,13 +46,13 @@ from vtrans.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.loss import smoothed_loss
 from vtrans.model import Transformer, count_parameters, resolve_tie
 from vtrans.optim import learning_rate, make_optimizer
+from vtrans.ranks import Ranks
 from vtrans.score import corpus_scores
 from vtrans.text import write_atomically
 from vtrans.translate import Translator, pick_device
 from vtrans.vocab import PAD_ID
 
 NON_FINITE_LIMIT = 10  # updates in a row without a finite gradient, after which the run stops
-PATIENT = timedelta(hours=24)  # the other ranks wait while rank 0 validates; torchrun ends them when one dies
 
 
 @dataclass
@@ -75,46 +73,6 @@ class Progress:
     metrics_bytes: int = 0  # length of metrics.jsonl
     window: dict[str, float] = field(default_factory=dict)  # sums since the last line of metrics.jsonl
     environment: dict[str, Any] = field(default_factory=dict)
-
-
-class Ranks:
-    """The processes of one training under torchrun, or the only one."""
-
-    def __init__(self) -> None:
-        self.world = int(os.environ.get("WORLD_SIZE", "1"))
-        self.rank = int(os.environ.get("RANK", "0"))
-        self.local = int(os.environ.get("LOCAL_RANK", "0"))
-
-    @contextmanager
-    def joined(self, device: torch.device) -> Iterator[None]:
-        if self.world == 1:
-            yield
-            return
-        if device.type == "cuda":
-            torch.cuda.set_device(device)  # else every rank's barrier would meet on the first GPU
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENT)
-        try:
-            yield
-        finally:
-            dist.destroy_process_group()
-
-    def device_name(self, asked: str | None) -> str | None:
-        """The device for this rank: of several ranks each takes its own GPU, unless the user names one."""
-        shared = asked == "cuda" or (asked is None and torch.cuda.is_available())
-        return f"cuda:{self.local}" if self.world > 1 and shared else asked
-
-    def summed(self, values: Sequence[float], device: torch.device) -> list[float]:
-        """The sums over all ranks of a few numbers."""
-        if self.world == 1:
-            return list(values)
-        wide = torch.float32 if device.type == "mps" else torch.float64
-        tensor = torch.tensor(values, dtype=wide, device=device)
-        dist.all_reduce(tensor)
-        return tensor.tolist()
-
-    def wait(self) -> None:
-        if self.world > 1:
-            dist.barrier()
 
 
 def train(

@@ -6,19 +6,14 @@ out before the next one is read.
 
 from __future__ import annotations
 
-import io
-import json
 import math
-import queue
 import re
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import torch
 
@@ -26,14 +21,12 @@ from vtrans.batching import derived_seed
 from vtrans.checkpoint import LoadedModel, choose_model, load_model
 from vtrans.config import Sampling, SearchConfig, section_from
 from vtrans.console import Console
-from vtrans.errors import InputError, VtransError
+from vtrans.errors import InputError
 from vtrans.search import Decoder, Ensemble, Hypothesis, beam_search, sample
-from vtrans.text import one_line, write_line
+from vtrans.text import one_line
 from vtrans.vocab import BOS_ID, EOS_ID, Vocabulary
 
 WINDOW = 2000  # lines sorted together: enough for batches of one length, little enough to wait for
-IDLE = 0.2  # seconds without input after which an open pipe gets its answers
-PATIENCE = 1.0  # seconds after which it gets them even if its lines keep trickling in
 EXTRA_LENGTH = 50  # a translation has at most this many subwords more than its source (the paper, section 6.1)
 
 
@@ -278,93 +271,6 @@ def cut_long(ids: list[int], limit: int, vocab: Vocabulary) -> list[list[int]]:
         pieces.append(ids[:at])
         ids = ids[at:]
     return [*pieces, ids] if ids else pieces
-
-
-def translate_stream(
-    translator: Translator,
-    lines: Iterable[str],
-    stream: BinaryIO,
-    *,
-    nbest: int = 1,
-    sampling: Sampling | None = None,
-    form: Form = "text",
-    line_buffered: bool = False,
-    done: Callable[[], None] = lambda: None,
-) -> None:
-    """Writes the translations of `lines` to `stream`, whole lines, flushed a window at a time.
-
-    `form`: the bare "text", with "scores" and a tab before it, or a line of "json" with all there is.
-    A line in gives `nbest` lines out, or one of JSON. `line_buffered` answers each line before the
-    next is read; `done` is called as each sentence has been translated. At the end the translator's
-    console is told of blank lines, and warned of lines that were not but whose translation is.
-    """
-    first = 1
-    for window in windows(lines, 1 if line_buffered else WINDOW):
-        block = io.BytesIO()
-        for translations in translator.translate_window(window, nbest, sampling, first, done):
-            if form == "json":
-                fields = {"translations": [t.as_dict() for t in translations]}
-                write_line(block, json.dumps(fields, ensure_ascii=False))
-                continue
-            for t in translations:
-                write_line(block, f"{t.score:.6f}\t{t.text}" if form == "scores" else t.text)
-        written, expected = block.getvalue().count(b"\n"), len(window) * (1 if form == "json" else nbest)
-        if written != expected:
-            raise VtransError(f"lines {first} to {first + len(window) - 1} gave {written} lines, not {expected}.")
-        stream.write(block.getvalue())
-        stream.flush()
-        first += len(window)
-    translator.say_what_is_blank()
-
-
-def windows(
-    lines: Iterable[str], size: int = WINDOW, idle: float = IDLE, patience: float = PATIENCE
-) -> Iterator[list[str]]:
-    """Lines in windows of `size`, or fewer when none has come for `idle` seconds, or when the first
-    of them has waited for `patience` seconds and no other is there.
-
-    A thread reads ahead, at most two windows. What reading raises is raised here, after the lines
-    before it have been handed out.
-    """
-    waiting: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=2 * size)
-    abandoned = threading.Event()
-
-    def read() -> None:
-        try:
-            for line in lines:
-                waiting.put(line)
-                if abandoned.is_set():
-                    return
-            waiting.put(None)
-        except BaseException as error:
-            waiting.put(error)
-
-    threading.Thread(target=read, daemon=True).start()
-    try:
-        item = waiting.get()
-        while True:
-            window: list[str] = []
-            until = time.monotonic() + patience
-            while isinstance(item, str):
-                window.append(item)
-                if len(window) == size:
-                    break
-                try:
-                    item = waiting.get(timeout=max(0.0, min(idle, until - time.monotonic())))
-                except queue.Empty:
-                    break
-            if window:
-                yield window
-            if item is None:
-                return
-            if isinstance(item, BaseException):
-                raise item
-            item = waiting.get()
-    finally:
-        abandoned.set()
-        with suppress(queue.Empty):  # room for the line that the thread may be holding
-            while True:
-                waiting.get_nowait()
 
 
 def pick_device(name: str | None = None) -> torch.device:
