@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import math
 import os
 import pty
 import re
@@ -43,8 +44,8 @@ FLAGS = {
     "train": "--data --out --recipe --set --fresh --device --quiet -q --help",
     "average": "--last --best --out --quiet -q --help",
     "translate": "--model --input --output --beam --alpha --length-penalty --stop --max-length --batch-tokens --nbest "
-    "--scores --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered --device --json --quiet -q "
-    "--help",
+    "--scores --tsv --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered --device --json "
+    "--quiet -q --help",
     "score": "--hyp --metric --tokenize --lowercase --baseline --on-bad-utf8 --json --quiet -q --help",
 }
 SENTENCE = b"The big dog sees me today.\n"
@@ -256,7 +257,19 @@ def test_forms_of_the_result(tiny_run: RunFolder, run_cli: Callable[..., Done]) 
     assert numbers == sorted(numbers, reverse=True)
     objects = [json.loads(line) for line in run_cli(*words, "--nbest", "3", "--json", stdin=source).out.splitlines()]
     assert [t["text"] for entry in objects for t in entry["translations"]] == best[:9]
-    assert set(objects[0]["translations"][0]) == {"text", "score", "logprob", "finished"}
+    fields = {"text", "score", "logprob", "finished", "tokens", "subwords", "token_logprobs"}
+    assert set(objects[0]["translations"][0]) == fields
+    assert [entry["source"] for entry in objects] == source.decode().split("\n")[:3]
+    for t in (t for entry in objects for t in entry["translations"] if t["text"]):
+        assert len(t["tokens"]) == len(t["subwords"]) == len(t["token_logprobs"])
+        assert t["logprob"] == pytest.approx(math.fsum(t["token_logprobs"]))
+        assert "".join(t["subwords"]).removesuffix("</s>").replace("\u2581", " ").strip() == t["text"]
+    table = run_cli(*words, "--nbest", "3", "--tsv", stdin=source).out.decode().split("\n")
+    for line, t in zip(table[:-1], (t for entry in objects for t in entry["translations"]), strict=True):
+        logprob, score, text = line.split("\t")
+        for shown, number in ((logprob, t["logprob"]), (score, t["score"])):
+            assert float(shown) == pytest.approx(-math.inf if number is None else number, abs=1e-6)
+        assert text == t["text"]
     short = run_cli(*words, "--nbest", "3", "--max-length", "1", "--json", stdin=SENTENCE)
     assert all(t["score"] is None for t in json.loads(short.out)["translations"][1:])
     assert "2 n-best places left empty: the search found no further hypothesis" in short.err
@@ -433,6 +446,8 @@ FAULTS = [
     (f"{TRANSLATE} --sample --temperature 0", r"--temperature must be above 0"),
     (f"{TRANSLATE} --sample --top-p 2", r"--top-p must be above 0 and at most 1"),
     (f"{TRANSLATE} --scores --json", r"leave out --scores"),
+    (f"{TRANSLATE} --tsv --json", r"leave out --tsv"),
+    (f"{TRANSLATE} --scores --tsv", r"leave out --scores"),
     (f"{TRANSLATE} --device nonsense", r"--device must be cpu, cuda, cuda:N or mps, but is 'nonsense'"),
     (f"{TRANSLATE} --device cuda:77", r"--device cuda:77 can't be used here"),
     (f"{TRANSLATE} --on-bad-utf8 skip", r"--on-bad-utf8 must be error or replace, but is 'skip'"),

@@ -357,7 +357,7 @@ def test_blank_lines_stay_blank_and_never_meet_the_model() -> None:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
-@pytest.mark.parametrize("form", ["text", "scores", "json"])
+@pytest.mark.parametrize("form", ["text", "scores", "tsv", "json"])
 def test_a_translation_with_line_ends_in_it_is_one_line(end: str, form: Any) -> None:
     made, _ = scripted(f"x{end}y".encode())
     spaces = " " * len(end)
@@ -370,7 +370,7 @@ def test_a_translation_with_line_ends_in_it_is_one_line(end: str, form: Any) -> 
     if form == "json":
         assert [json.loads(line)["translations"][0]["text"] for line in lines[:3]] == [f"x{spaces}y", "", f"x{spaces}y"]
     else:
-        zero = "0.000000\t" if form == "scores" else ""
+        zero = "0.000000\t" * {"text": 0, "scores": 1, "tsv": 2}[form]
         assert [line.replace("-0.0", "0.0") for line in lines[:3]] == [f"{zero}x{spaces}y", zero, f"{zero}x{spaces}y"]
 
 
@@ -435,10 +435,11 @@ def test_nbest_is_sorted_and_begins_with_the_best() -> None:
 def test_places_without_a_hypothesis_are_empty_and_counted() -> None:
     made, _ = scripted(b"", beam=3)
     (found,) = made.nbest(["a dog runs"], 3)
-    assert found[0] == Translation("", 0.0, 0.0, True)
+    assert found[0] == Translation("", 0.0, 0.0, True, (EOS_ID,), ("</s>",), (0.0,))
     assert found[1:] == [Translation("", -math.inf, -math.inf, False)] * 2
     assert made.counts.missing == 2
-    assert found[1].as_dict() == {"text": "", "logprob": None, "score": None, "finished": False}
+    fields = found[1].as_dict()
+    assert (fields["text"], fields["logprob"], fields["score"], fields["finished"]) == ("", None, None, False)
     out = io.BytesIO()
     translate_stream(made, ["a dog runs"], out, nbest=3, form="json")
     assert len(json.loads(out.getvalue())["translations"]) == 3

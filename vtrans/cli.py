@@ -298,6 +298,9 @@ def translate(
     ] = None,
     nbest: Annotated[int, typer.Option(help="Translations of each line, best first.", metavar="N")] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Put each one's score and a tab before it.")] = False,
+    tsv: Annotated[
+        bool, typer.Option("--tsv", help="Put each one's log-probability and its score before it, a tab behind each.")
+    ] = False,
     sample: Annotated[bool, typer.Option("--sample", help="Draw translations instead of searching.")] = False,
     top_k: Annotated[
         int | None,
@@ -324,7 +327,9 @@ def translate(
         bool, typer.Option("--line-buffered", help="Answer each line by itself, at once.")
     ] = False,
     device: Device = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON object for each line, with all there is.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="A JSON object for each line, with all there is, to each subword.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Translate text: a line out for every line in.
@@ -338,8 +343,10 @@ def translate(
         raise InputError(f"{_flag(_given(drawing))} only matters with --sample; add --sample or leave it out.")
     if sample and _given(searching):
         raise InputError(f"--sample draws instead of searching; leave out {_flag(_given(searching))}, or --sample.")
-    if scores and as_json:
-        raise InputError("--json holds the scores already; leave out --scores.")
+    if (scores or tsv) and as_json:
+        raise InputError(f"--json holds the scores already; leave out {'--scores' if scores else '--tsv'}.")
+    if scores and tsv:
+        raise InputError("--tsv holds the scores already; leave out --scores.")
     for key, value in search.items():
         section_from(SearchConfig, "search", {key: value}, _flag({key: value}))
     for option, file in [("--input", input_), *(("--model", file) for file in model or [])]:
@@ -365,7 +372,7 @@ def translate(
                 stream,
                 nbest=nbest,
                 sampling=sampling,
-                form="json" if as_json else "scores" if scores else "text",
+                form="json" if as_json else "tsv" if tsv else "scores" if scores else "text",
                 line_buffered=line_buffered,
                 done=done,
             )

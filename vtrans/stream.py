@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import queue
 import threading
 import time
@@ -14,7 +13,7 @@ from typing import BinaryIO
 from vtrans.config import Sampling
 from vtrans.errors import VtransError
 from vtrans.text import write_line
-from vtrans.translate import WINDOW, Form, Translator
+from vtrans.translate import WINDOW, Form, Translator, rendered
 
 IDLE = 0.2  # seconds without input after which an open pipe gets its answers
 PATIENCE = 1.0  # seconds after which it gets them even if its lines keep trickling in
@@ -33,21 +32,17 @@ def translate_stream(
 ) -> None:
     """Writes the translations of `lines` to `stream`, whole lines, flushed a window at a time.
 
-    `form`: the bare "text", with "scores" and a tab before it, or a line of "json" with all there is.
-    A line in gives `nbest` lines out, or one of JSON. `line_buffered` answers each line before the
-    next is read; `done` is called as each sentence has been translated. At the end the translator's
-    console is told of blank lines, and warned of lines that were not but whose translation is.
+    `form` is that of `rendered`. A line in gives `nbest` lines out, or one of JSON. `line_buffered`
+    answers each line before the next is read; `done` is called as each sentence has been translated.
+    At the end the translator's console is told of blank lines, and warned of lines that were not but
+    whose translation is.
     """
     first = 1
     for window in windows(lines, 1 if line_buffered else WINDOW):
         block = io.BytesIO()
-        for translations in translator.translate_window(window, nbest, sampling, first, done):
-            if form == "json":
-                fields = {"translations": [t.as_dict() for t in translations]}
-                write_line(block, json.dumps(fields, ensure_ascii=False))
-                continue
-            for t in translations:
-                write_line(block, f"{t.score:.6f}\t{t.text}" if form == "scores" else t.text)
+        for i, translations in enumerate(translator.translate_window(window, nbest, sampling, first, done)):
+            for out in rendered(window[i], translations, form):
+                write_line(block, out)
         written, expected = block.getvalue().count(b"\n"), len(window) * (1 if form == "json" else nbest)
         if written != expected:
             raise VtransError(f"lines {first} to {first + len(window) - 1} gave {written} lines, not {expected}.")

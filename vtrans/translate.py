@@ -6,11 +6,13 @@ out before the next one is read.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +32,7 @@ WINDOW = 2000  # lines sorted together: enough for batches of one length, little
 EXTRA_LENGTH = 50  # a translation has at most this many subwords more than its source (the paper, section 6.1)
 
 
-Form = Literal["text", "scores", "json"]
+Form = Literal["text", "scores", "tsv", "json"]
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,37 @@ class Translation:
     logprob: float  # natural logarithm, summed over subwords, EOS counted; of all pieces of a cut line
     score: float  # logprob over the length penalty (of a sample: over its length); the mean over pieces
     finished: bool  # whether it ended by itself rather than at its length limit
+    tokens: tuple[int, ...] = ()  # subword ids as the search found them; EOS closes each piece that ended
+    subwords: tuple[str, ...] = ()  # the same as SentencePiece writes them
+    token_logprobs: tuple[float, ...] = ()  # of each
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, which knows no infinity: null stands for it."""
-        return {key: None if value == -math.inf else value for key, value in asdict(self).items()}
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields["token_logprobs"] = [finite(value) for value in self.token_logprobs]
+        return fields | {"logprob": finite(self.logprob), "score": finite(self.score)}
+
+
+def finite(number: float) -> float | None:
+    """The number, or None if it is none that JSON knows."""
+    return number if math.isfinite(number) else None
+
+
+def rendered(source: str, translations: Sequence[Translation], form: Form) -> list[str]:
+    """What is written for one line: a line for each translation, or one in all for "json".
+
+    "text" is the bare translation; "scores" puts its score before it, "tsv" its log-probability and
+    its score, a tab behind each: the text comes last. "json" has all there is, with the source.
+    """
+    if form == "json":
+        fields = {"source": source, "translations": [t.as_dict() for t in translations]}
+        return [json.dumps(fields, ensure_ascii=False)]
+    return ["\t".join((*_columns(t, form), t.text)) for t in translations]
+
+
+def _columns(t: Translation, form: Form) -> list[str]:
+    numbers = {"text": (), "scores": (t.score,), "tsv": (t.logprob, t.score)}[form]
+    return [f"{number:.6f}" for number in numbers]
 
 
 @dataclass
@@ -242,6 +271,7 @@ class Translator:
         translations = []
         for rank in range(min(n, *map(len, pieces))):
             hyps = [p[rank] for p in pieces]
+            tokens = [t for h in hyps for t in (*h.tokens, *([EOS_ID] if h.finished else []))]
             texts = [self.tgt_vocab.decode(h.tokens) for h in hyps]
             translations.append(
                 Translation(
@@ -249,6 +279,9 @@ class Translator:
                     math.fsum(h.logprob for h in hyps),
                     math.fsum(h.score for h in hyps) / len(hyps),
                     all(h.finished for h in hyps),
+                    tuple(tokens),
+                    tuple(self.tgt_vocab.piece(t) for t in tokens),
+                    tuple(p for h in hyps for p in h.token_logprobs),
                 )
             )
             if rank == 0:
