@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,8 +44,10 @@ FLAGS = {
     "--help",
     "train": "--data --out --recipe --set --fresh --device --quiet -q --help",
     "average": "--last --best --out --quiet -q --help",
-    "translate": "--model --input --output --beam --alpha --length-penalty --stop --max-length --batch-tokens --nbest "
-    "--scores --tsv --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered --device --json "
+    "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --batch-tokens "
+    "--nbest --scores --tsv --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered --device "
+    "--json --quiet -q --help",
+    "logprob": "--model --weight --output --alpha --length-penalty --batch-tokens --on-bad-utf8 --device --json "
     "--quiet -q --help",
     "score": "--hyp --metric --tokenize --lowercase --baseline --on-bad-utf8 --json --quiet -q --help",
 }
@@ -280,6 +283,44 @@ def test_forms_of_the_result(tiny_run: RunFolder, run_cli: Callable[..., Done]) 
     assert both.out.count(b"\n") == 3
 
 
+def test_given_pairs_are_scored(
+    tiny_run: RunFolder, tiny_data: DataFolder, tmp_path: Path, run_cli: Callable[..., Done]
+) -> None:
+    source, found = tiny_data.path.parent / "valid.en", tmp_path / "found.de"
+    lines = source.read_bytes()
+    found.write_bytes(run_cli("translate", "--model", tiny_run.path, stdin=lines).out)
+    words = ("logprob", source, found, "--model", tiny_run.path)
+    done = run_cli(*words)
+    assert done.code == 0, done.err
+    assert re.search(r"12 pairs in [\d.]+ s; \d+ target subwords .*\(perplexity [\d.]+\)", done.err)
+    expected = vtrans.load(tiny_run.path).logprob(lines.decode().split("\n")[:-1], found.read_text().split("\n")[:-1])
+    for line, t in zip(done.out.decode().split("\n")[:-1], expected, strict=True):
+        assert [float(number) for number in line.split("\t")] == pytest.approx([t.logprob, t.score], abs=2e-6)
+    objects = [json.loads(line) for line in run_cli(*words, "--json", "--quiet").out.splitlines()]
+    assert [entry["source"] for entry in objects] == lines.decode().split("\n")[:-1]
+    assert run_cli(*words, "--output", tmp_path / "out").out == b""
+    assert (tmp_path / "out").read_bytes() == done.out
+    by_length = run_cli(*words, "--alpha", "1", "--length-penalty", "length").out.decode().split("\n")
+    for line, entry in zip(by_length[:-1], objects, strict=True):
+        (t,) = entry["translations"]
+        assert float(line.split("\t")[1]) == pytest.approx(t["logprob"] / len(t["tokens"]), abs=1e-5)
+    twice = run_cli(*words, "--model", tiny_run.best, "--weight", "3", "--weight", "1")
+    assert (twice.code, twice.out.count(b"\n")) == (0, 12)
+
+
+def test_unequal_pipes_are_met_at_their_end(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
+    pipe, target = tmp_path / "pipe", tmp_path / "two.de"
+    os.mkfifo(pipe)
+    target.write_bytes(b"Hund\nKater\n")
+    writer = threading.Thread(target=pipe.write_bytes, args=(SENTENCE,))
+    writer.start()
+    done = run_cli("logprob", pipe, target, "--model", tiny_run.path, "--output", tmp_path / "out")
+    writer.join()
+    assert done.code == 2
+    assert "there are 1 sources, but 2 targets" in done.err
+    assert not (tmp_path / "out").exists()
+
+
 def test_input_and_output_may_be_files(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
     source, target = tmp_path / "in.txt.gz", tmp_path / "out.txt"
     source.write_bytes(gzip.compress(SENTENCE * 3 + b"no line end"))
@@ -462,6 +503,17 @@ FAULTS = [
     (f"{TRANSLATE} train.en", r"unexpected extra argument.*train\.en"),
     ("train --resume", r"there is no option --resume; `vtrans train --help`"),
     (f"{TRANSLATE} --bem 4", r"there is no option --bem; did you mean --beam\?"),
+    (f"{TRANSLATE} --weight 1", r"there is one model; leave it out"),
+    (f"{TRANSLATE} --model run --weight 1", r"1 of --weight and 2 of --model"),
+    (f"{TRANSLATE} --model run --weight 1 --weight -1", r"--weight must be a number above 0, but is -1"),
+    ("logprob train.en", r"Missing argument 'TGT'"),
+    ("logprob train.en short.de", r"train\.en has 168 lines, but short\.de has 2; each line needs"),
+    ("logprob train.en nowhere", r"there is no file nowhere"),
+    ("logprob train.en folder", r"folder is a folder"),
+    ("logprob latin1 latin1 --output new", r"latin1: line 1 is not UTF-8"),
+    ("logprob train.en train.de --alpha 11", r"--alpha: .* but is 11"),
+    ("logprob train.en train.de --output train.de", r"--output train\.de is the file of TGT"),
+    ("logprob train.en train.de --model nowhere", r"nowhere"),
     ("score", r"Missing argument 'REF'"),
     ("score nowhere", r"there is no file nowhere"),
     ("score valid.de --hyp short.de", r"\b12\b.*\b2\b|\b2\b.*\b12\b"),

@@ -25,6 +25,7 @@ FLOORS = {
     "model": 2,
     "corpus": 3,
     "batching": 3,
+    "logprob": 3,
     "loss": 3,
     "optim": 3,
     "search": 3,

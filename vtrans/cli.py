@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import difflib
 import json
+import math
 import os
 import platform
 import re
@@ -54,6 +55,35 @@ _UsageError: type[BaseException] = typer.BadParameter.__mro__[1]
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and errors on stderr.")]
 Json = Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")]
+Models = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help=f"A run folder or a model file; several are an ensemble.  [default: {DEFAULT_RUN}]", metavar="PATH"
+    ),
+]
+Weights = Annotated[
+    list[float] | None,
+    typer.Option(
+        help="Of each --model in the ensemble's mean of probabilities; one for each.  [default: equal]", metavar="X"
+    ),
+]
+Output = Annotated[Path | None, typer.Option(help="Where to write it.  [default: stdout]", metavar="FILE")]
+Alpha = Annotated[
+    float | None,
+    typer.Option(
+        help="Exponent of the length penalty ((5 + |Y|) / 6) ** alpha.  "
+        f"[default: the model's, else {SearchConfig.alpha}]",
+        metavar="X",
+    ),
+]
+LengthPenalty = Annotated[
+    str | None,
+    typer.Option(
+        help="gnmt, or length: |Y| ** alpha, by which fairseq, Marian and CTranslate2 divide.  "
+        f"[default: the model's, else {SearchConfig.length_penalty}]",
+        metavar="KIND",
+    ),
+]
 Device = Annotated[
     str | None, typer.Option(help="cpu, cuda, cuda:N or mps.  [default: the best there is]", metavar="NAME")
 ]
@@ -244,16 +274,12 @@ def average(
 
 @app.command()
 def translate(
-    model: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help=f"A run folder or a model file; several are an ensemble.  [default: {DEFAULT_RUN}]", metavar="PATH"
-        ),
-    ] = None,
+    model: Models = None,
+    weight: Weights = None,
     input_: Annotated[
         Path | None, typer.Option("--input", help="Text to translate.  [default: stdin]", metavar="FILE")
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Where to write it.  [default: stdout]", metavar="FILE")] = None,
+    output: Output = None,
     beam: Annotated[
         int | None,
         typer.Option(
@@ -261,22 +287,8 @@ def translate(
             metavar="N",
         ),
     ] = None,
-    alpha: Annotated[
-        float | None,
-        typer.Option(
-            help="Exponent of the length penalty ((5 + |Y|) / 6) ** alpha.  "
-            f"[default: the model's, else {SearchConfig.alpha}]",
-            metavar="X",
-        ),
-    ] = None,
-    length_penalty: Annotated[
-        str | None,
-        typer.Option(
-            help="gnmt, or length: |Y| ** alpha, by which fairseq, Marian and CTranslate2 divide.  "
-            f"[default: the model's, else {SearchConfig.length_penalty}]",
-            metavar="KIND",
-        ),
-    ] = None,
+    alpha: Alpha = None,
+    length_penalty: LengthPenalty = None,
     stop: Annotated[
         str | None,
         typer.Option(
@@ -347,11 +359,8 @@ def translate(
         raise InputError(f"--json holds the scores already; leave out {'--scores' if scores else '--tsv'}.")
     if scores and tsv:
         raise InputError("--tsv holds the scores already; leave out --scores.")
-    for key, value in search.items():
-        section_from(SearchConfig, "search", {key: value}, _flag({key: value}))
-    for option, file in [("--input", input_), *(("--model", file) for file in model or [])]:
-        if output and file and output.is_file() and file.exists() and output.samefile(file):
-            raise InputError(f"--output {output} is the file of {option}, which would be lost; name another.")
+    _check_search(search)
+    _check_output(output, [("--input", input_), *(("--model", file) for file in model or [])])
     sampling = Sampling(**_given(drawing)) if sample else None
     how = _bad_utf8(on_bad_utf8)
     _keep_freed_memory()
@@ -360,7 +369,7 @@ def translate(
 
     console = Console(quiet=quiet)
     with _lines_of(input_, how, console) as lines:
-        translator = load(list(model or [Path(DEFAULT_RUN)]), device=device, console=console, **search)
+        translator = load(list(model or [Path(DEFAULT_RUN)]), device=device, console=console, weights=weight, **search)
         translator.check_nbest(nbest, sampling)
         typing = input_ is None and _stdin_is_terminal()
         if typing:
@@ -377,6 +386,59 @@ def translate(
                 done=done,
             )
     _say_how_it_went(translator.counts, console)
+
+
+@app.command()
+def logprob(
+    src: Annotated[Path, typer.Argument(help="Source text.", metavar="SRC")],
+    tgt: Annotated[Path, typer.Argument(help="Its translations, line by line.", metavar="TGT")],
+    model: Models = None,
+    weight: Weights = None,
+    output: Output = None,
+    alpha: Alpha = None,
+    length_penalty: LengthPenalty = None,
+    batch_tokens: Annotated[
+        int | None,
+        typer.Option(
+            help="Padded subwords of the larger side of a batch.  "
+            f"[default: the model's, else {SearchConfig.batch_tokens}]",
+            metavar="N",
+        ),
+    ] = None,
+    on_bad_utf8: BadUtf8 = "error",
+    device: Device = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="A JSON object for each line, with the log-probability of each subword.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score given translations with the model.
+
+    Forced decoding: each pair of lines gives its log-probability (natural, EOS counted), a tab, and its score
+    by the length penalty. A blank source has a blank translation for certain (0), and any other with -inf; a pair
+    too long to be translated in one piece gives nan. The text is encoded as subwords anew, which a search may have
+    put together otherwise.
+    """
+    search = _given({"alpha": alpha, "length_penalty": length_penalty, "batch_tokens": batch_tokens})
+    _check_search(search)
+    _check_output(output, [("SRC", src), ("TGT", tgt), *(("--model", path) for path in model or [])])
+    how, console = _bad_utf8(on_bad_utf8), Console(quiet=quiet)
+    _check_line_counts(src, tgt)
+    _keep_freed_memory()
+    from vtrans.stream import logprob_stream
+    from vtrans.translate import load
+
+    with _lines_of(src, how, console) as sources, _lines_of(tgt, how, console) as targets:
+        translator = load(list(model or [Path(DEFAULT_RUN)]), device=device, console=console, weights=weight, **search)
+        with _writer(output) as stream, _progress(console, shown=not stream.isatty(), what="scored") as done:
+            total = logprob_stream(translator, sources, targets, stream, as_json=as_json, done=done)
+    counts = translator.counts
+    if counts.tgt_tokens:
+        mean = total / counts.tgt_tokens
+        console.info(
+            f"{_many(counts.lines, 'pair', 'in')} {counts.seconds:.1f} s; {counts.tgt_tokens:,} target subwords with "
+            f"EOS, of log-probability {mean:.4f} in the mean (perplexity {math.exp(min(-mean, 700)):.2f})"
+        )
 
 
 @app.command()
@@ -454,6 +516,30 @@ def _flag(options: dict[str, Any]) -> str:
     return "--" + next(iter(options)).replace("_", "-")
 
 
+def _check_search(options: dict[str, Any]) -> None:
+    for key, value in options.items():
+        section_from(SearchConfig, "search", {key: value}, _flag({key: value}))
+
+
+def _check_output(output: Path | None, inputs: list[tuple[str, Path | None]]) -> None:
+    for option, file in inputs:
+        if output and file and output.is_file() and file.exists() and output.samefile(file):
+            raise InputError(f"--output {output} is the file of {option}, which would be lost; name another.")
+
+
+def _check_line_counts(src: Path, tgt: Path) -> None:
+    """Counts the lines of two files before the work begins; pipes, read once, are met when one of them ends."""
+    if src.is_file() and tgt.is_file():
+        counts = []
+        for path in (src, tgt):
+            with open_bytes(path) as stream:
+                counts.append(sum(1 for _ in read_lines(stream, str(path), on_bad_utf8="replace")))
+        if counts[0] != counts[1]:
+            raise InputError(
+                f"{src} has {counts[0]:,} lines, but {tgt} has {counts[1]:,}; each line needs its translation."
+            )
+
+
 def _bad_utf8(how: str) -> OnBadUtf8:
     if how not in get_args(OnBadUtf8):
         raise InputError(f"--on-bad-utf8 must be error or replace, but is {how!r}.")
@@ -515,10 +601,10 @@ def _out(text: str) -> None:
 
 
 @contextmanager
-def _progress(console: Console, shown: bool) -> Iterator[Callable[[], None]]:
+def _progress(console: Console, shown: bool, what: str = "translated") -> Iterator[Callable[[], None]]:
     """Counts sentences on stderr, unless that would be drawn over lines that are typed or shown."""
     if shown:
-        with console.progress("translated", unit="sentences") as counter:
+        with console.progress(what, unit="sentences") as counter:
             yield counter.advance
     else:
         yield lambda: None

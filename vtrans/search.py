@@ -134,23 +134,29 @@ def sample(
 
 
 class Ensemble:
-    """Several decoders as one: the mean of their probabilities, with equal weights.
+    """Several decoders as one: the mean of their probabilities by `weights`, which sum to 1; equal ones
+    where none are given.
 
     Their vocabularies must be equal; the caller checks that.
     """
 
-    def __init__(self, decoders: Sequence[Decoder[Any]]) -> None:
-        assert decoders
+    def __init__(self, decoders: Sequence[Decoder[Any]], weights: Sequence[float] | None = None) -> None:
         self.decoders = tuple(decoders)
+        self.weights = tuple(weights) if weights is not None else (1 / len(decoders),) * len(decoders)
+        assert len(self.weights) == len(self.decoders), (len(self.weights), len(self.decoders))
+        assert abs(math.fsum(self.weights) - 1) < 1e-9, self.weights
 
     def start(self, sources: Sequence[Sequence[int]], width: int) -> list[Any]:
         return [decoder.start(sources, width) for decoder in self.decoders]
 
     def step(self, state: list[Any], tokens_BK: Tensor) -> Tensor:
         logprobs = [d.step(s, tokens_BK) for d, s in zip(self.decoders, state, strict=True)]
-        together = torch.stack([part.to(logprobs[0]) for part in logprobs])  # [decoders, B, K, V]
+        shares = zip(logprobs, self.weights, strict=True)
+        together = torch.stack(
+            [part.to(logprobs[0]) + math.log(share) for part, share in shares]
+        )  # [decoders, B, K, V]
         # Clamped: rounding may leave a sure token above 0, and the search counts on sums that never rise.
-        return (torch.logsumexp(together, 0) - math.log(len(logprobs))).clamp_(max=0.0)
+        return torch.logsumexp(together, 0).clamp_(max=0.0)
 
     def select(self, state: list[Any], sentences_b: Tensor, parents_bK: Tensor) -> None:
         for decoder, part in zip(self.decoders, state, strict=True):

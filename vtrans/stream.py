@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import math
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import BinaryIO
@@ -50,6 +52,33 @@ def translate_stream(
         stream.flush()
         first += len(window)
     translator.say_what_is_blank()
+
+
+def logprob_stream(
+    translator: Translator,
+    sources: Iterable[str],
+    targets: Iterable[str],
+    stream: BinaryIO,
+    *,
+    as_json: bool = False,
+    done: Callable[[], None] = lambda: None,
+) -> float:
+    """Writes, for each pair, the log-probability of the target, a tab and its score, or a line of JSON as
+    that of a translation. Returns the sum of the log-probabilities of what was scored."""
+    unanswered: deque[str] = deque()  # no more than a window
+
+    def remembered() -> Iterator[str]:
+        for line in sources:
+            unanswered.append(line)
+            yield line
+
+    total = 0.0
+    for t in translator.logprob(remembered(), targets, done):
+        source = unanswered.popleft()
+        write_line(stream, rendered(source, [t], "json")[0] if as_json else f"{t.logprob:.6f}\t{t.score:.6f}")
+        total += math.fsum(t.token_logprobs)
+    stream.flush()
+    return total
 
 
 def windows(

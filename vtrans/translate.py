@@ -24,9 +24,10 @@ from vtrans.checkpoint import LoadedModel, choose_model, load_model
 from vtrans.config import Sampling, SearchConfig, section_from
 from vtrans.console import Console
 from vtrans.errors import InputError
-from vtrans.search import Decoder, Ensemble, Hypothesis, beam_search, sample
+from vtrans.logprob import token_logprobs
+from vtrans.search import Decoder, Ensemble, Hypothesis, beam_search, length_penalty, sample
 from vtrans.text import one_line
-from vtrans.vocab import BOS_ID, EOS_ID, Vocabulary
+from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID, Vocabulary
 
 WINDOW = 2000  # lines sorted together: enough for batches of one length, little enough to wait for
 EXTRA_LENGTH = 50  # a translation has at most this many subwords more than its source (the paper, section 6.1)
@@ -37,7 +38,7 @@ Form = Literal["text", "scores", "tsv", "json"]
 
 @dataclass(frozen=True)
 class Translation:
-    """A translation of one line."""
+    """A translation of one line, found or given."""
 
     text: str  # holds no line end
     logprob: float  # natural logarithm, summed over subwords, EOS counted; of all pieces of a cut line
@@ -93,8 +94,9 @@ class Counts:
 class Translator:
     """One model, or an ensemble whose probabilities are averaged, with its search settings.
 
-    `search` overrides what the (first) model file stores. The models must be on one device and of
-    equal vocabularies; InputError otherwise. `counts` says what has been met so far.
+    `search` overrides what the (first) model file stores; `weights`, one a model, are those of the
+    average (they need not sum to 1), which are equal without them. The models must be on one device
+    and of equal vocabularies; InputError otherwise. `counts` says what has been met so far.
     """
 
     def __init__(
@@ -102,9 +104,11 @@ class Translator:
         models: Sequence[LoadedModel],
         search: SearchConfig | None = None,
         console: Console | None = None,
+        weights: Sequence[float] | None = None,
     ) -> None:
         if not models:
             raise InputError("there is no model to translate with; give a run folder or a model file.")
+        self.weights = shares(len(models), weights)
         first = models[0]
         for number, other in enumerate(models[1:], 2):
             if other.src_vocab.digest != first.src_vocab.digest or other.tgt_vocab.digest != first.tgt_vocab.digest:
@@ -119,7 +123,7 @@ class Translator:
         self.console = console
         self.counts = Counts()
         transformers = [m.model for m in models]
-        self.decoder: Decoder[Any] = Ensemble(transformers) if len(transformers) > 1 else transformers[0]
+        self.decoder: Decoder[Any] = Ensemble(transformers, self.weights) if len(transformers) > 1 else transformers[0]
         reaches = [t.max_length for t in transformers if t.max_length is not None]
         self._reach = min(reaches, default=None)
         self.max_source = self.search.max_source
@@ -195,13 +199,112 @@ class Translator:
         self.counts.seconds += time.monotonic() - began
         return translations
 
-    def _encoded(self, lines: Sequence[str], first: int) -> list[list[int]]:
+    def _encoded(self, lines: Sequence[str], first: int, vocab: Vocabulary | None = None) -> list[list[int]]:
         for number, line in enumerate(lines, first):
             try:
                 line.encode()
             except UnicodeEncodeError:
                 raise InputError(f"line {number} holds half of a surrogate pair, which is no character.") from None
-        return self.src_vocab.encode_batch(lines)
+        return (vocab or self.src_vocab).encode_batch(lines)
+
+    def logprob(
+        self, sources: Iterable[str], targets: Iterable[str | Sequence[int]], done: Callable[[], None] = lambda: None
+    ) -> Iterator[Translation]:
+        """What the models make of given translations: their log-probabilities, and their scores by the
+        length penalty of these search settings, in order, a window at a time.
+
+        A target is a text, encoded as subwords and closed by EOS, or subword ids as `Translation.tokens`
+        holds them, of which exactly those count: so a translation gets back the score that its search
+        gave it, where its text might be encoded in other subwords than the search produced. A blank
+        source has a blank target for certain, and any other with a log-probability of -inf. A pair longer
+        than the longest line that is translated in one piece gets NaN, and a warning. `done` is called
+        for each pair that meets the models. Raises InputError for unequal numbers of sources and targets.
+        """
+        for name, given in (("sources", sources), ("targets", targets)):
+            if isinstance(given, str):
+                raise InputError(f"{name} must be a list of strings, but is one string; write [{name[:-1]}].")
+        return self._logprobs(iter(sources), iter(targets), done)
+
+    def _logprobs(
+        self, sources: Iterator[str], targets: Iterator[str | Sequence[int]], done: Callable[[], None]
+    ) -> Iterator[Translation]:
+        first = 1
+        while True:
+            lines, given = list(islice(sources, WINDOW)), list(islice(targets, WINDOW))
+            if len(lines) != len(given):
+                n, m = (
+                    first - 1 + len(part) + sum(1 for _ in rest) for part, rest in ((lines, sources), (given, targets))
+                )
+                raise InputError(f"there are {n:,} sources, but {m:,} targets; each source needs its target.")
+            if not lines:
+                return
+            yield from self._logprob_window(lines, given, first, done)
+            first += len(lines)
+
+    def _logprob_window(
+        self, lines: Sequence[str], given: Sequence[str | Sequence[int]], first: int, done: Callable[[], None]
+    ) -> list[Translation]:
+        began = time.monotonic()
+        sources = self._encoded(lines, first)
+        texts = self._encoded([t if isinstance(t, str) else "" for t in given], first, self.tgt_vocab)
+        targets = [
+            [*text, EOS_ID] if isinstance(target, str) else self._checked(target, number)
+            for number, (text, target) in enumerate(zip(texts, given, strict=True), first)
+        ]
+        known: dict[int, float] = {}  # the log-probabilities of the pairs that never meet the model
+        for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
+            if not source or not lines[i].strip():
+                known[i] = -math.inf if any(token > EOS_ID for token in target) else 0.0
+                self.counts.blank += 1
+            elif len(source) > self.max_source or len(target) > self._limit(self.max_source):
+                known[i] = math.nan
+                self._warn(
+                    f"line {first + i} has {len(source):,} and {len(target):,} subwords, over the limit of "
+                    f"{self.max_source:,} and {self._limit(self.max_source):,}; it gets no log-probability"
+                )
+        with torch.inference_mode():
+            found = token_logprobs(
+                [m.model for m in self.models],
+                self.weights,
+                [(s, () if i in known else t) for i, (s, t) in enumerate(zip(sources, targets, strict=True))],
+                self.search.batch_tokens,
+                done,
+            )
+        self.counts.lines += len(lines)
+        self.counts.tgt_tokens += sum(map(len, found))
+        self.counts.seconds += time.monotonic() - began
+        return [
+            self._given(target, known.get(i, math.fsum(logprobs)), logprobs)
+            for i, (target, logprobs) in enumerate(zip(targets, found, strict=True))
+        ]
+
+    def _given(self, tokens: Sequence[int], logprob: float, logprobs: Sequence[float]) -> Translation:
+        if logprob == 0.0 and not logprobs:  # as translating a blank line gives it
+            return Translation("", 0.0, 0.0, True)
+        return Translation(
+            one_line(self.tgt_vocab.decode(tokens)),
+            logprob,
+            logprob / length_penalty(len(tokens), self.search.alpha, self.search.length_penalty),
+            tokens[-1] == EOS_ID,
+            tuple(tokens),
+            tuple(self.tgt_vocab.piece(t) for t in tokens),
+            tuple(logprobs),
+        )
+
+    def _checked(self, tokens: Sequence[int], number: int) -> list[int]:
+        """Subword ids that somebody gave, EOS at their end at most."""
+        for place, token in enumerate(tokens, 1):
+            if not isinstance(token, int) or token == PAD_ID or not 0 <= token < len(self.tgt_vocab):
+                raise InputError(
+                    f"target {number} must be a text or hold ids of subwords, from 1 to {len(self.tgt_vocab) - 1}, "
+                    f"but holds {token!r}."
+                )
+            if token == EOS_ID and place < len(tokens):
+                raise InputError(
+                    f"target {number} goes on after EOS, {EOS_ID}, as that of a line which was translated in pieces "
+                    "does; give the pieces one by one."
+                )
+        return list(tokens)
 
     def _warn(self, text: str) -> None:
         if self.console:
@@ -292,6 +395,24 @@ class Translator:
         return translations + [Translation("", -math.inf, -math.inf, False)] * (n - len(translations))
 
 
+def shares(models: int, weights: Sequence[float] | None) -> tuple[float, ...]:
+    """The weights of an ensemble, made to sum to 1; InputError for what are none."""
+    if weights is None:
+        return (1 / models,) * models
+    if len(weights) != models:
+        raise InputError(
+            f"--weight and --model go one by one, but there are {len(weights)} of --weight and {models} of --model; "
+            "give as many of each."
+        )
+    for weight in weights:
+        if not 0 < weight < math.inf:
+            raise InputError(f"--weight must be a number above 0, but is {weight}; leave a model out to give it none.")
+    if models == 1:
+        raise InputError("--weight weighs the models of an ensemble, but there is one model; leave it out.")
+    total = math.fsum(weights)
+    return tuple(weight / total for weight in weights)
+
+
 def cut_long(ids: list[int], limit: int, vocab: Vocabulary) -> list[list[int]]:
     """Subwords in pieces of at most `limit`, each ending before a word if any begins in its second half."""
     pieces = []
@@ -328,9 +449,10 @@ def load(
     *,
     device: str | None = None,
     console: Console | None = None,
+    weights: Sequence[float] | None = None,
     **search: Any,
 ) -> Translator:
-    """A Translator for a run folder, a model file, or several (an ensemble).
+    """A Translator for a run folder, a model file, or several (an ensemble, its average by `weights`).
 
     Other keyword arguments override the model file's search settings, named as in `SearchConfig`:
     `vtrans.load("run", beam=8)`. `device` is cpu, cuda, cuda:N or mps, by default the best there is.
@@ -339,11 +461,14 @@ def load(
     """
     where = pick_device(device)
     section_from(SearchConfig, "search", search, "load")  # before the models take their time
+    paths = [path] if isinstance(path, (str, Path)) else list(path)
+    if paths:
+        shares(len(paths), weights)
     models = []
-    for p in [path] if isinstance(path, (str, Path)) else path:
+    for p in paths:
         file, reason = choose_model(p)
         if console:
             console.info(f"model: {file}{f' ({reason})' if reason else ''}, on {where}")
         models.append(load_model(file, where))
     settings = section_from(SearchConfig, "search", search, "load", models[0].search) if models else None
-    return Translator(models, settings, console)
+    return Translator(models, settings, console, weights)
