@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vtrans.config import TIE_FORMS, ModelConfig, load_recipe
 from vtrans.errors import InputError
-from vtrans.model import SelfAttention, Transformer, count_parameters, resolve_tie
+from vtrans.model import CrossAttention, SelfAttention, Transformer, count_parameters, merge_heads, resolve_tie
 
 V, PAD, BOS, EOS = 40, 0, 2, 3
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=4, encoder_layers=2, decoder_layers=3, tie="src-tgt-softmax")
@@ -195,6 +195,37 @@ def copy_into_marian(model: Transformer, marian: Any) -> None:
             stack.embed_positions.weight.copy_(model.src_positions(64))
             for theirs, ours in zip(stack.layers, ours_stack.layers, strict=True):
                 layer(ours, theirs, cross=stack is inner.decoder)
+
+
+@pytest.mark.parametrize("config", VARIANTS)
+def test_the_attention_that_is_shown_is_the_attention_that_mixes(
+    config: ModelConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make(config)
+    src, keep = padded(sequences(5, 9, 3))
+    tgt = torch.randint(4, V, (3, 7))
+    mixed: list[Tensor] = []
+    whole = CrossAttention.forward
+
+    def spied(self: CrossAttention, *args: Any) -> Tensor:
+        mixed.append(whole(self, *args))
+        return mixed[-1]
+
+    with torch.no_grad():
+        memory = model.encode(src, keep)
+        monkeypatch.setattr(CrossAttention, "forward", spied)
+        model(src, keep, tgt)
+        monkeypatch.undo()
+        for layer in range(config.decoder_layers):
+            p_BHTS = model.attention(src, keep, tgt, layer)
+            torch.testing.assert_close(p_BHTS, model.attention(src, keep, tgt, layer - config.decoder_layers))
+            assert p_BHTS.shape == (3, config.heads, 7, src.shape[1])
+            torch.testing.assert_close(p_BHTS.sum(-1), torch.ones(3, config.heads, 7, dtype=torch.float64))
+            assert (p_BHTS.transpose(1, 3)[~keep] == 0).all()
+            cross: Any = model.decoder.get_submodule(f"layers.{layer}.cross_attention")
+            _, values_BHSd = cross.keys_values(memory)
+            torch.testing.assert_close(cross.out(merge_heads(p_BHTS @ values_BHSd)), mixed[layer])
+    assert len(mixed) == config.decoder_layers
 
 
 # Parameters.

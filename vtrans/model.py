@@ -87,6 +87,12 @@ class Transformer(nn.Module):
         logits_V[..., self.pad_id] = -torch.inf
         return logits_V
 
+    def attention(self, src_BS: Tensor, keep_BS: Tensor, tgt_BT: Tensor, layer: int) -> Tensor:
+        """Where each position of `tgt_BT` looks in the source: the cross-attention probabilities
+        [B, H, T, S] of a decoder layer, 0 the first, -1 the last. Other arguments as of `forward`."""
+        x_BTD = self.tgt_embedding(tgt_BT) + self.tgt_positions(tgt_BT.shape[1])
+        return self.decoder.attention(self.dropout(x_BTD), self.encode(src_BS, keep_BS), keep_BS, layer)
+
     # Decoding one subword at a time, for the search: start, step, select, admit.
 
     def start(self, sources: Sequence[Sequence[int]], width: int) -> DecodingState:
@@ -250,6 +256,13 @@ class Decoder(nn.Module):
         out: Tensor = self.final_norm(x_BTD)
         return out
 
+    def attention(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor, layer: int) -> Tensor:
+        """The cross-attention probabilities [B, H, T, S] of a layer; those above it are not computed."""
+        *below, last = self._layers[: range(len(self.layers))[layer] + 1]
+        for one in below:
+            x_BTD = one(x_BTD, memory_BSD, keep_BS)
+        return last.attention(x_BTD, memory_BSD, keep_BS)
+
     @property
     def _layers(self) -> list[DecoderLayer]:
         return cast(list[DecoderLayer], list(self.layers))
@@ -284,6 +297,11 @@ class DecoderLayer(nn.Module):
         out: Tensor = self.feed_forward_residual(x_BTD, self.feed_forward)
         return out
 
+    def attention(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
+        x_BTD = self.self_attention_residual(x_BTD, self.self_attention)
+        keys_BHSd, _ = self.cross_attention.keys_values(memory_BSD)
+        return self.cross_attention.probabilities(self.cross_attention_residual.before(x_BTD), keys_BHSd, keep_BS)
+
     def step(self, x_BKD: Tensor, own: KeyValue, memory: KeyValue, state: DecodingState) -> Tensor:
         x_BKD = self.self_attention_residual(x_BKD, lambda x: self.self_attention.step(x, own, state))
         # The K rows of a sentence are K queries on one memory, which is never copied for the beam.
@@ -302,7 +320,12 @@ class Residual(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-        out: Tensor = x + self.dropout(f(self.norm(x))) if self.pre else self.norm(x + self.dropout(f(x)))
+        out: Tensor = x + self.dropout(f(self.before(x)))
+        return out if self.pre else self.norm(out)
+
+    def before(self, x: Tensor) -> Tensor:
+        """What the sublayer is given."""
+        out: Tensor = self.norm(x) if self.pre else x
         return out
 
 
@@ -389,6 +412,12 @@ class CrossAttention(nn.Module):
         mixed = F.scaled_dot_product_attention(q_BHTd, *memory, attn_mask=mask, dropout_p=dropout)
         out: Tensor = self.out(merge_heads(mixed))
         return out
+
+    def probabilities(self, x_BTD: Tensor, keys_BHSd: Tensor, keep_BS: Tensor) -> Tensor:
+        """What `forward` mixes the values by, [B, H, T, S]; its own kernel never shows it."""
+        q_BHTd = split_heads(self.query(x_BTD), self.heads)
+        scores_BHTS = q_BHTd @ keys_BHSd.transpose(-1, -2) / math.sqrt(q_BHTd.shape[-1])
+        return scores_BHTS.masked_fill(~keep_BS[:, None, None, :], -torch.inf).softmax(-1)
 
 
 def split_heads(x_BTD: Tensor, heads: int) -> Tensor:
