@@ -45,8 +45,8 @@ FLAGS = {
     "train": "--data --out --recipe --set --fresh --device --quiet -q --help",
     "average": "--last --best --out --quiet -q --help",
     "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --batch-tokens "
-    "--nbest --scores --tsv --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered --device "
-    "--json --quiet -q --help",
+    "--nbest --scores --tsv --alignments --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered "
+    "--device --json --quiet -q --help",
     "logprob": "--model --weight --output --alpha --length-penalty --batch-tokens --on-bad-utf8 --device --json "
     "--quiet -q --help",
     "score": "--hyp --metric --tokenize --lowercase --baseline --on-bad-utf8 --json --quiet -q --help",

@@ -216,16 +216,16 @@ def test_the_attention_that_is_shown_is_the_attention_that_mixes(
         monkeypatch.setattr(CrossAttention, "forward", spied)
         model(src, keep, tgt)
         monkeypatch.undo()
-        for layer in range(config.decoder_layers):
-            p_BHTS = model.attention(src, keep, tgt, layer)
-            torch.testing.assert_close(p_BHTS, model.attention(src, keep, tgt, layer - config.decoder_layers))
+        every = model.attentions(src, keep, tgt, 0)
+        torch.testing.assert_close(model.attentions(src, keep, tgt, 2), every[2:])
+        for layer, p_BHTS in enumerate(every):
             assert p_BHTS.shape == (3, config.heads, 7, src.shape[1])
             torch.testing.assert_close(p_BHTS.sum(-1), torch.ones(3, config.heads, 7, dtype=torch.float64))
             assert (p_BHTS.transpose(1, 3)[~keep] == 0).all()
             cross: Any = model.decoder.get_submodule(f"layers.{layer}.cross_attention")
             _, values_BHSd = cross.keys_values(memory)
             torch.testing.assert_close(cross.out(merge_heads(p_BHTS @ values_BHSd)), mixed[layer])
-    assert len(mixed) == config.decoder_layers
+    assert len(mixed) == len(every) == config.decoder_layers
 
 
 # Parameters.

@@ -29,6 +29,7 @@ FLOORS = {
     "loss": 3,
     "optim": 3,
     "search": 3,
+    "alignments": 4,
     "checkpoint": 4,
     "average": 5,
     "score": 5,

@@ -414,7 +414,7 @@ def test_one_string_is_not_a_list_of_lines() -> None:
 
 def test_a_lost_line_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Translator.translate_window
-    monkeypatch.setattr(Translator, "translate_window", lambda *args: whole(*args)[:-1])
+    monkeypatch.setattr(Translator, "translate_window", lambda *args, **options: whole(*args, **options)[:-1])
     out = io.BytesIO()
     with pytest.raises(vtrans.VtransError, match="lines 1 to 3 gave 2 lines, not 3"):
         translate_stream(translator(), ["a", "dog", "runs"], out)

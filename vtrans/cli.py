@@ -313,6 +313,13 @@ def translate(
     tsv: Annotated[
         bool, typer.Option("--tsv", help="Put each one's log-probability and its score before it, a tab behind each.")
     ] = False,
+    alignments: Annotated[
+        bool,
+        typer.Option(
+            "--alignments",
+            help="Put its links of source and target word before it, and a tab: 0-0 1-2, words counted from 0.",
+        ),
+    ] = False,
     sample: Annotated[bool, typer.Option("--sample", help="Draw translations instead of searching.")] = False,
     top_k: Annotated[
         int | None,
@@ -382,6 +389,7 @@ def translate(
                 nbest=nbest,
                 sampling=sampling,
                 form="json" if as_json else "tsv" if tsv else "scores" if scores else "text",
+                alignments=alignments,
                 line_buffered=line_buffered,
                 done=done,
             )

@@ -87,11 +87,11 @@ class Transformer(nn.Module):
         logits_V[..., self.pad_id] = -torch.inf
         return logits_V
 
-    def attention(self, src_BS: Tensor, keep_BS: Tensor, tgt_BT: Tensor, layer: int) -> Tensor:
+    def attentions(self, src_BS: Tensor, keep_BS: Tensor, tgt_BT: Tensor, first: int) -> list[Tensor]:
         """Where each position of `tgt_BT` looks in the source: the cross-attention probabilities
-        [B, H, T, S] of a decoder layer, 0 the first, -1 the last. Other arguments as of `forward`."""
+        [B, H, T, S] of each decoder layer from `first` on, 0 the lowest. Other arguments as of `forward`."""
         x_BTD = self.tgt_embedding(tgt_BT) + self.tgt_positions(tgt_BT.shape[1])
-        return self.decoder.attention(self.dropout(x_BTD), self.encode(src_BS, keep_BS), keep_BS, layer)
+        return self.decoder.attentions(self.dropout(x_BTD), self.encode(src_BS, keep_BS), keep_BS, first)
 
     # Decoding one subword at a time, for the search: start, step, select, admit.
 
@@ -256,12 +256,14 @@ class Decoder(nn.Module):
         out: Tensor = self.final_norm(x_BTD)
         return out
 
-    def attention(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor, layer: int) -> Tensor:
-        """The cross-attention probabilities [B, H, T, S] of a layer; those above it are not computed."""
-        *below, last = self._layers[: range(len(self.layers))[layer] + 1]
-        for one in below:
-            x_BTD = one(x_BTD, memory_BSD, keep_BS)
-        return last.attention(x_BTD, memory_BSD, keep_BS)
+    def attentions(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor, first: int) -> list[Tensor]:
+        """The cross-attention probabilities [B, H, T, S] of the layers from `first` on."""
+        found = []
+        for number, layer in enumerate(self._layers):
+            if number >= first:
+                found.append(layer.attention(x_BTD, memory_BSD, keep_BS))
+            x_BTD = layer(x_BTD, memory_BSD, keep_BS)
+        return found
 
     @property
     def _layers(self) -> list[DecoderLayer]:

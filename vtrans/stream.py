@@ -29,20 +29,23 @@ def translate_stream(
     nbest: int = 1,
     sampling: Sampling | None = None,
     form: Form = "text",
+    alignments: bool = False,
     line_buffered: bool = False,
     done: Callable[[], None] = lambda: None,
 ) -> None:
     """Writes the translations of `lines` to `stream`, whole lines, flushed a window at a time.
 
-    `form` is that of `rendered`. A line in gives `nbest` lines out, or one of JSON. `line_buffered`
-    answers each line before the next is read; `done` is called as each sentence has been translated.
-    At the end the translator's console is told of blank lines, and warned of lines that were not but
-    whose translation is.
+    `form` is that of `rendered`, `alignments` that of `nbest`. A line in gives `nbest` lines out, or one
+    of JSON. `line_buffered` answers each line before the next is read; `done` is called as each sentence
+    has been translated. At the end the translator's console is told of blank lines, and warned of lines
+    that were not but whose translation is.
     """
     first = 1
     for window in windows(lines, 1 if line_buffered else WINDOW):
         block = io.BytesIO()
-        for i, translations in enumerate(translator.translate_window(window, nbest, sampling, first, done)):
+        for i, translations in enumerate(
+            translator.translate_window(window, nbest, sampling, first, done, alignments=alignments)
+        ):
             for out in rendered(window[i], translations, form):
                 write_line(block, out)
         written, expected = block.getvalue().count(b"\n"), len(window) * (1 if form == "json" else nbest)

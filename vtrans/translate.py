@@ -11,20 +11,22 @@ import json
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
+from vtrans.alignments import Links, align, pharaoh, source_words, target_words
 from vtrans.batching import derived_seed
 from vtrans.checkpoint import LoadedModel, choose_model, load_model
 from vtrans.config import Sampling, SearchConfig, section_from
 from vtrans.console import Console
 from vtrans.errors import InputError
-from vtrans.logprob import token_logprobs
+from vtrans.logprob import Pair, token_logprobs
 from vtrans.search import Decoder, Ensemble, Hypothesis, beam_search, length_penalty, sample
 from vtrans.text import one_line
 from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID, Vocabulary
@@ -47,11 +49,16 @@ class Translation:
     tokens: tuple[int, ...] = ()  # subword ids as the search found them; EOS closes each piece that ended
     subwords: tuple[str, ...] = ()  # the same as SentencePiece writes them
     token_logprobs: tuple[float, ...] = ()  # of each
+    alignment: Links | None = None  # between the words of line.split() and text.split(), if it was asked for
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON, which knows no infinity: null stands for it."""
+        """For JSON, which knows no infinity: null stands for it. An alignment is written as Pharaoh does."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         fields["token_logprobs"] = [finite(value) for value in self.token_logprobs]
+        if self.alignment is None:
+            del fields["alignment"]
+        else:
+            fields["alignment"] = pharaoh(self.alignment)
         return fields | {"logprob": finite(self.logprob), "score": finite(self.score)}
 
 
@@ -64,7 +71,8 @@ def rendered(source: str, translations: Sequence[Translation], form: Form) -> li
     """What is written for one line: a line for each translation, or one in all for "json".
 
     "text" is the bare translation; "scores" puts its score before it, "tsv" its log-probability and
-    its score, a tab behind each: the text comes last. "json" has all there is, with the source.
+    its score, and an alignment comes next, a tab behind each: the text is last. "json" has all there
+    is, with the source.
     """
     if form == "json":
         fields = {"source": source, "translations": [t.as_dict() for t in translations]}
@@ -74,7 +82,8 @@ def rendered(source: str, translations: Sequence[Translation], form: Form) -> li
 
 def _columns(t: Translation, form: Form) -> list[str]:
     numbers = {"text": (), "scores": (t.score,), "tsv": (t.logprob, t.score)}[form]
-    return [f"{number:.6f}" for number in numbers]
+    alignment = [] if t.alignment is None else [pharaoh(t.alignment)]
+    return [f"{number:.6f}" for number in numbers] + alignment
 
 
 @dataclass
@@ -138,16 +147,19 @@ class Translator:
         """
         return (best[0].text for best in self.nbest(lines, 1, sampling))
 
-    def nbest(self, lines: Iterable[str], n: int = 1, sampling: Sampling | None = None) -> Iterator[list[Translation]]:
+    def nbest(
+        self, lines: Iterable[str], n: int = 1, sampling: Sampling | None = None, *, alignments: bool = False
+    ) -> Iterator[list[Translation]]:
         """Exactly `n` translations of each line, best first (with `sampling`: drawn independently).
 
-        Where the search finds fewer, empty ones with a score of -inf follow and are counted. Raises
-        InputError at once if `n` is larger than the beam, or `lines` is one string.
+        Where the search finds fewer, empty ones with a score of -inf follow and are counted. With
+        `alignments` each says which source words its words go back to. Raises InputError at once if `n`
+        is larger than the beam, or `lines` is one string.
         """
         if isinstance(lines, str):
             raise InputError("lines must be a list of strings, but is one string; write translate([line]).")
         self.check_nbest(n, sampling)
-        return self._windows(iter(lines), n, sampling)
+        return self._windows(iter(lines), n, sampling, alignments)
 
     def check_nbest(self, n: int, sampling: Sampling | None = None) -> None:
         """InputError unless `n` translations of a line can be had."""
@@ -158,10 +170,12 @@ class Translator:
                 f"--nbest must be at most the beam, {self.search.beam}, but is {n}; use --beam {n}, or more, with it."
             )
 
-    def _windows(self, lines: Iterator[str], n: int, sampling: Sampling | None) -> Iterator[list[Translation]]:
+    def _windows(
+        self, lines: Iterator[str], n: int, sampling: Sampling | None, alignments: bool
+    ) -> Iterator[list[Translation]]:
         first = 1
         while window := list(islice(lines, WINDOW)):
-            yield from self.translate_window(window, n, sampling, first)
+            yield from self.translate_window(window, n, sampling, first, alignments=alignments)
             first += len(window)
 
     def translate_window(
@@ -171,6 +185,8 @@ class Translator:
         sampling: Sampling | None = None,
         first: int = 1,
         done: Callable[[], None] = lambda: None,
+        *,
+        alignments: bool = False,
     ) -> list[list[Translation]]:
         """As `nbest`, for lines that are batched together.
 
@@ -182,7 +198,8 @@ class Translator:
         pieces: list[list[int]] = []  # the sources to search, a line's pieces side by side
         names: list[str] = []  # of the pieces: line number/piece, from which sampling is seeded
         owners: list[range] = []  # for each line its pieces
-        for number, (line, ids) in enumerate(zip(lines, self._encoded(lines, first), strict=True), first):
+        encoded = self._encoded(lines, first)
+        for number, (line, ids) in enumerate(zip(lines, encoded, strict=True), first):
             cut = cut_long(ids, self.max_source, self.src_vocab) if line.strip() else []
             if len(cut) > 1:
                 self.counts.cut += 1
@@ -196,8 +213,45 @@ class Translator:
         found = self._search(pieces, names, n, sampling, done)
         self.counts.lines += len(lines)
         translations = [self._join([found[p] for p in owner], n) for owner in owners]
+        if alignments:
+            words = [source_words(line, ids, self.src_vocab) for line, ids in zip(lines, encoded, strict=True)]
+            linked = self._links(words, pieces, owners, found)
+            translations = [
+                [replace(t, alignment=tuple(sorted(linked.get((i, rank), ())))) for rank, t in enumerate(best)]
+                for i, best in enumerate(translations)
+            ]
         self.counts.seconds += time.monotonic() - began
         return translations
+
+    def _links(
+        self,
+        words: Sequence[list[int]],
+        pieces: Sequence[list[int]],
+        owners: Sequence[range],
+        found: dict[int, list[Hypothesis]],
+    ) -> dict[tuple[int, int], list[tuple[int, int]]]:
+        """The links of each (line, rank), which lie within the pieces of a cut line. `words` says of which
+        word each subword of a line is; the rest is that of `translate_window`."""
+        pairs: list[Pair] = []
+        sides: list[tuple[list[int], list[int]]] = []
+        places: list[tuple[int, int]] = []
+        for i, owner in enumerate(owners):
+            src_from, tgt_from = 0, Counter[int]()  # subwords and, by rank, target words of the pieces before
+            for p in owner:
+                src_words = words[i][src_from : src_from + len(pieces[p])]
+                src_from += len(pieces[p])
+                for rank, hyp in enumerate(found[p]):
+                    pairs.append((pieces[p], hyp.tokens))
+                    tgt_words = [tgt_from[rank] + j for j in target_words(hyp.tokens, self.tgt_vocab)]
+                    tgt_from[rank] += len(self.tgt_vocab.decode(hyp.tokens).split())
+                    sides.append((src_words, tgt_words))
+                    places.append((i, rank))
+        with torch.inference_mode():
+            links = align([m.model for m in self.models], self.weights, pairs, sides, self.search.batch_tokens)
+        linked: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for place, some in zip(places, links, strict=True):
+            linked.setdefault(place, []).extend(some)
+        return linked
 
     def _encoded(self, lines: Sequence[str], first: int, vocab: Vocabulary | None = None) -> list[list[int]]:
         for number, line in enumerate(lines, first):

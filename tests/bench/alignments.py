@@ -1,0 +1,99 @@
+"""Alignment error rate of what can be read off the cross-attention, against gold alignments.
+
+    python tests/bench/alignments.py --model demo/run --data demo/text/test [--lines 1000] [--details]
+
+Each given translation is fed through the model, and its attention compared with PREFIX.align (Pharaoh,
+over the words between spaces): a row a layer, and the upper half of the layers, for the position that
+predicts a subword and for the one that is fed it. Columns: target words each with their best source word;
+source words each with their best target word; both together, which is what `vtrans translate --alignments`
+gives; and those on which both agree. `--details` shows single heads too. AER is that of Och and Ney
+(2003), sure links being the possible ones: 1 - 2 |A & G| / (|A| + |G|), in per cent.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vtrans.alignments import align, links, source_words
+from vtrans.checkpoint import choose_model, load_model
+from vtrans.logprob import Pair, forced_batches
+from vtrans.vocab import EOS_ID
+
+Words = tuple[list[int], list[int]]
+Found = set[tuple[int, int]]
+
+
+def error_rate(found: list[Found], gold: list[Found]) -> float:
+    common = sum(len(a & g) for a, g in zip(found, gold, strict=True))
+    return 100 - 200 * common / (sum(map(len, found)) + sum(map(len, gold)))
+
+
+def directions(attention_TS: NDArray[np.float64], words: Words) -> tuple[Found, Found]:
+    """The best source word of each target word, and the best target word of each source word."""
+    sources, src_starts = np.unique(words[0], return_index=True)
+    targets, tgt_starts, sizes = np.unique(words[1], return_index=True, return_counts=True)
+    real_TS = attention_TS[: len(words[1]), : len(words[0])]
+    shared_JI = np.add.reduceat(np.add.reduceat(real_TS, src_starts, 1), tgt_starts, 0) / sizes[:, None]
+    forward = {(int(sources[i]), int(targets[j])) for j, i in enumerate(shared_JI.argmax(1))}
+    return forward, {(int(sources[i]), int(targets[j])) for i, j in enumerate(shared_JI.argmax(0))}
+
+
+def row(name: str, attention: list[NDArray[np.float64]], words: list[Words], gold: list[Found]) -> None:
+    both = [directions(a, w) for a, w in zip(attention, words, strict=True)]
+    joined = [set(links(a, *w)) for a, w in zip(attention, words, strict=True)]
+    results = ([f for f, _ in both], [b for _, b in both], joined, [f & b for f, b in both])
+    print(f"{name:<28}" + "".join(f"{error_rate(found, gold):10.1f}" for found in results), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--data", required=True, help="prefix of .en, .de and .align")
+    parser.add_argument("--lines", type=int, default=1000)
+    parser.add_argument("--details", action="store_true", help="single heads too")
+    options = parser.parse_args()
+    file, reason = choose_model(options.model)
+    loaded = load_model(file)
+    model, vocab = loaded.model, loaded.tgt_vocab
+    texts = [Path(f"{options.data}.{end}").read_text(encoding="utf-8").split("\n") for end in ("en", "de", "align")]
+    sources, targets, aligned = (text[: options.lines] for text in texts)
+    if not aligned[-1]:
+        sources, targets, aligned = sources[:-1], targets[:-1], aligned[:-1]
+    gold = [{(int(i), int(j)) for i, j in (link.split("-") for link in line.split())} for line in aligned]
+    # The target twice closed: the position that is fed the last subword is there too.
+    pairs: list[Pair] = []
+    words: list[Words] = []
+    for source, target in zip(sources, targets, strict=True):
+        src_ids, tgt_ids = loaded.src_vocab.encode(source), vocab.encode(target)
+        pairs.append((src_ids, [*tgt_ids, EOS_ID, EOS_ID]))
+        words.append((source_words(source, src_ids, loaded.src_vocab), source_words(target, tgt_ids, vocab)))
+    layers, heads = model.config.decoder_layers, model.config.heads
+    seen: list[NDArray[np.float64]] = [np.empty(0)] * len(pairs)  # of each pair [layers, H, T, S]
+    with torch.inference_mode():
+        for batch in forced_batches(pairs, 4000, model.device):
+            every = torch.stack(model.attentions(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, 0))
+            for b, number in enumerate(batch.rows):
+                seen[number] = every[:, b, :, :, : len(pairs[number][0])].double().numpy()
+        default = align([model], [1.0], pairs, words, 4000)
+    print(f"{file} ({reason}): {layers} decoder layers of {heads} heads; {len(pairs)} pairs; AER in per cent")
+    print(f"what --alignments gives: {error_rate([set(some) for some in default], gold):.1f}\n")
+    print(f"{'':<28}{'target':>10}{'source':>10}{'both':>10}{'agreed':>10}")
+    for shift, which in enumerate(("predicts", "is fed")):
+        choices = {f"layer {n}": [n - 1] for n in range(1, layers + 1)}
+        choices["upper half"] = list(range(layers - max(1, layers // 2), layers))
+        choices["all layers"] = list(range(layers))
+        for name, chosen in choices.items():
+            row(f"{which}: {name}", [a[chosen].mean((0, 1))[shift:] for a in seen], words, gold)
+        for layer in range(layers if options.details else 0):
+            for head in range(heads):
+                name = f"{which}: layer {layer + 1} head {head + 1}"
+                row(name, [a[layer, head, shift:] for a in seen], words, gold)
+
+
+if __name__ == "__main__":
+    main()
