@@ -34,7 +34,7 @@ from vtrans.checkpoint import (
 from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig, TrainConfig
 from vtrans.corpus import DataFolder
 from vtrans.errors import FileError
-from vtrans.loss import smoothed_loss
+from vtrans.loss import Objective
 from vtrans.model import Transformer
 from vtrans.optim import make_optimizer
 from vtrans.translate import Translator
@@ -145,8 +145,7 @@ def test_the_optimizer_holds_one_state_a_unique_weight(tmp_path: Path, tiny_data
     loaded = make(tiny_data, tie)
     optimizer = make_optimizer(loaded.model.parameters(), TrainConfig())
     batch = batch_of(tiny_data)
-    logits = loaded.model(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, batch.real_N)
-    smoothed_loss(logits, batch.targets_N, 0.1, PAD_ID)[0].backward()  # type: ignore[no-untyped-call]  # torch
+    Objective(loaded.model, 0.1)(batch)[0].backward()
     for group in optimizer.param_groups:
         group["lr"] = 0.1
     optimizer.step()

@@ -83,8 +83,12 @@ class _Linear(torch.autograd.Function):
         if want_x:
             grad_x = _product(grad_NO, weight_OI.t())
         if want_weight:
-            # x^T g, and not g^T x: oneDNN reads the operands of this one as they lie.
-            grad_weight = _product(x_NI.reshape(-1, x_NI.shape[-1]).t(), flat_NO.t()).t()
+            # x^T g or g^T x: the left operand is copied first, the right one read as it lies, so the smaller stands left.
+            flat_NI = x_NI.reshape(-1, x_NI.shape[-1])
+            if flat_NI.shape[1] <= flat_NO.shape[1]:
+                grad_weight = _product(flat_NI.t(), flat_NO.t()).t()
+            else:
+                grad_weight = _product(flat_NO.t(), flat_NI.t())
         if want_bias:
             grad_bias = flat_NO.sum(0)
         return grad_x, grad_weight, grad_bias

@@ -1,6 +1,7 @@
-"""Label-smoothed cross entropy (Szegedy et al. 2016; the paper, section 5.4), summed over tokens.
+"""What training minimises: label-smoothed cross entropy (Szegedy et al. 2016; the paper, section 5.4),
+summed over tokens, together with the projection before it, so that the logits never exist all at once.
 
-Legend: N target positions, V vocabulary.
+Legend: N target positions, n those of one chunk, D model width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -9,45 +10,106 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from vtrans.batching import Batch
+from vtrans.linear import linear
+from vtrans.model import Transformer
 
-def smoothed_loss(logits_NV: Tensor, targets_N: Tensor, smoothing: float, pad_id: int) -> tuple[Tensor, Tensor]:
-    """Summed loss (with gradient) and summed negative log-likelihood (without), in nats.
+# Logits that exist at once. On a CPU 32 MiB of them: smaller chunks multiply slower, larger ones leave the cache.
+# A GPU wants large products, and has the memory.
+CHUNK = {"cpu": 1 << 23}
+CHUNK_ELSEWHERE = 1 << 27
 
-    The target distribution gives 1 - smoothing to the target and spreads `smoothing` evenly over
-    the V - 1 subwords that can be predicted, the target included, padding excluded; `pad_id`'s
-    logits are -inf. Divide by N for a mean a token.
+
+class Objective(nn.Module):
+    """The summed loss of a batch; what several ranks wrap, and what is compiled."""
+
+    def __init__(self, model: Transformer, smoothing: float) -> None:
+        super().__init__()
+        self.model, self.smoothing = model, smoothing
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Summed loss (with gradient) and summed negative log-likelihood (without), in nats."""
+        model = self.model
+        h_BTD = model.decode(batch.tgt_in_BT, model.encode(batch.src_BS, batch.keep_BS), batch.keep_BS)
+        h_ND = h_BTD.flatten(0, 1).index_select(0, batch.real_N)
+        return projected_loss(h_ND, model.projection.weight, batch.targets_N, self.smoothing, model.pad_id)
+
+
+def projected_loss(
+    h_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, smoothing: float, pad_id: int, chunk: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Summed loss (with gradient) and summed negative log-likelihood (without) of the logits h W^T, in nats.
+
+    The target distribution gives 1 - smoothing to the target and spreads `smoothing` evenly over the V - 1
+    subwords that can be predicted, the target included, `pad_id` excluded. Divide by N for a mean a token.
+    `chunk` bounds the logits that exist at once; 0: what suits the device. Under autocast the products are
+    in its type, all else in float32.
     """
-    apply = cast(Callable[..., tuple[Tensor, Tensor]], _SmoothedLoss.apply)
-    return apply(logits_NV, targets_N, smoothing, pad_id)
+    apply = cast(Callable[..., tuple[Tensor, Tensor]], _ProjectedLoss.apply)
+    with_gradient = torch.is_grad_enabled() and (h_ND.requires_grad or weight_VD.requires_grad)
+    rows = max(1, (chunk or CHUNK.get(h_ND.device.type, CHUNK_ELSEWHERE)) // weight_VD.shape[0])
+    return apply(h_ND, weight_VD, targets_N, smoothing, pad_id, rows, with_gradient)
 
 
-class _SmoothedLoss(torch.autograd.Function):
-    """The gradient is softmax minus the target distribution, written into one [N, V] buffer;
-    F.cross_entropy with log-softmax and its backward holds three such buffers."""
+class _ProjectedLoss(torch.autograd.Function):
+    """The gradient of the logits is softmax minus the target distribution: each chunk's is made and used up
+    while its logits are at hand, in their memory, and the backward pass only scales what was summed up.
+
+    Of the target distribution only the spike at the target is ever written into a chunk. The even part is the
+    same in every row: it reaches h as one constant row, and W as the sum of h.
+    """
 
     @staticmethod
-    def forward(ctx: Any, logits_NV: Tensor, targets_N: Tensor, smoothing: float, pad_id: int) -> tuple[Tensor, Tensor]:
-        logits_NV = logits_NV.float() if logits_NV.dtype in (torch.bfloat16, torch.float16) else logits_NV
-        lse_N = logits_NV.logsumexp(1)
-        nll_N = lse_N - logits_NV.gather(1, targets_N[:, None])[:, 0]
-        predictable = logits_NV.shape[1] - 1
-        sum_N = logits_NV[:, :pad_id].sum(1) + logits_NV[:, pad_id + 1 :].sum(1)
-        loss_N = (1 - smoothing) * nll_N + smoothing * (lse_N - sum_N / predictable)
-        ctx.save_for_backward(logits_NV, targets_N, lse_N)
-        ctx.smoothing, ctx.pad_id = smoothing, pad_id
-        nll = nll_N.sum()
+    def forward(
+        ctx: Any,
+        h_ND: Tensor,
+        weight_VD: Tensor,
+        targets_N: Tensor,
+        smoothing: float,
+        pad_id: int,
+        rows: int,
+        with_gradient: bool,
+    ) -> tuple[Tensor, Tensor]:
+        device, dtype = h_ND.device.type, h_ND.dtype
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+        exact = torch.promote_types(h_ND.dtype, torch.float32)
+        even = smoothing / (weight_VD.shape[0] - 1)
+        with torch.autocast(device, enabled=False):
+            x_ND, w_VD = h_ND.to(dtype), weight_VD.to(dtype)
+            all_V = weight_VD.new_ones(len(weight_VD), dtype=exact)
+            all_V[pad_id] = 0
+            even_D = all_V @ weight_VD.to(exact)  # sum of the rows that can be predicted
+            nll = lse = torch.zeros((), dtype=exact, device=h_ND.device)
+            if with_gradient:
+                grad_h, grad_weight_DV = torch.empty_like(x_ND), torch.zeros_like(weight_VD.t(), dtype=exact)
+            for start in range(0, len(h_ND), rows):
+                x_nD, targets_n1 = x_ND[start : start + rows], targets_N[start : start + rows, None]
+                logits_nV = linear(x_nD, w_VD).to(exact)
+                logits_nV[:, pad_id] = -torch.inf
+                target_n1 = logits_nV.gather(1, targets_n1)
+                logprobs_nV = torch.log_softmax(logits_nV, 1, out=logits_nV)
+                logprob_n1 = logprobs_nV.gather(1, targets_n1)
+                nll, lse = nll - logprob_n1.sum(), lse + (target_n1 - logprob_n1).sum()
+                if with_gradient:
+                    spike_n1 = logprob_n1.new_full(logprob_n1.shape, smoothing - 1)
+                    grad_nV = logprobs_nV.exp_().scatter_add_(1, targets_n1, spike_n1).to(dtype)
+                    grad_h[start : start + rows] = linear(grad_nV, w_VD.t())
+                    grad_weight_DV += linear(x_nD.t(), grad_nV.t())
+            sum_D = x_ND.sum(0, dtype=exact)
+            loss = (1 - smoothing) * nll + smoothing * lse - even * (sum_D @ even_D)
+            if with_gradient:
+                grad_h -= even * even_D
+                grad_weight_DV -= even * torch.outer(sum_D, all_V)
+                ctx.save_for_backward(grad_h.to(h_ND.dtype), grad_weight_DV.t())
         ctx.mark_non_differentiable(nll)
-        return loss_N.sum(), nll
+        return loss, nll
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, grad_nll: Tensor) -> tuple[Tensor | None, ...]:
-        logits_NV, targets_N, lse_N = ctx.saved_tensors
-        grad_NV = (logits_NV - lse_N[:, None]).exp_()
-        grad_NV -= ctx.smoothing / (logits_NV.shape[1] - 1)
-        grad_NV[:, ctx.pad_id] = 0
-        grad_NV.scatter_add_(1, targets_N[:, None], lse_N.new_full((len(targets_N), 1), ctx.smoothing - 1))
-        return grad_NV.mul_(grad_loss), None, None, None
+        grad_h, grad_weight = ctx.saved_tensors
+        return grad_h * grad_loss, grad_weight * grad_loss, None, None, None, None, None

@@ -43,7 +43,7 @@ from vtrans.config import DEFAULT_RECIPE, Recipe, forbidden_changes, load_recipe
 from vtrans.console import Console, Display, duration
 from vtrans.corpus import DataFolder
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
-from vtrans.loss import smoothed_loss
+from vtrans.loss import Objective
 from vtrans.model import Transformer, count_parameters, resolve_tie
 from vtrans.optim import learning_rate, make_optimizer
 from vtrans.ranks import Ranks
@@ -147,7 +147,8 @@ class _Training:
         self.stopping = False  # whether all ranks know of one
         self.clock = self.log_time = time.monotonic()
         self.log_step = self.progress.step
-        self.wrapped: torch.nn.Module = self.model
+        self.objective = Objective(self.model, self.recipe.train.label_smoothing)
+        self.wrapped: torch.nn.Module = self.objective
         if ranks.world > 1:
             # The only buffers are position tables, which a rank may have grown and another not. torch has
             # renamed the option, and warns of the old name where it knows the new one.
@@ -155,7 +156,7 @@ class _Training:
             buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
             settings: dict[str, Any] = {buffers: False}
             self.wrapped = DistributedDataParallel(
-                self.model, device_ids=[device.index] if device.type == "cuda" else None, **settings
+                self.objective, device_ids=[device.index] if device.type == "cuda" else None, **settings
             )
 
     def run_to_end(self) -> Progress:
@@ -368,9 +369,8 @@ class _Training:
         progress.step = step
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        batch = batch.to(self.device)
-        logits_NV = self.wrapped(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, batch.real_N)
-        return smoothed_loss(logits_NV, batch.targets_N, self.recipe.train.label_smoothing, PAD_ID)
+        loss, nll = self.wrapped(batch.to(self.device))
+        return loss, nll
 
     def _count_non_finite(self, step: int) -> None:
         self.progress.skipped += 1
@@ -482,8 +482,7 @@ class _Training:
             for numbers in plan_epoch(store.src_lengths, store.tgt_lengths, budget, 0, 1):
                 pairs = numbers.tolist()
                 batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs]).to(self.device)
-                logits_NV = self.model(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, batch.real_N)
-                loss += smoothed_loss(logits_NV, batch.targets_N, 0.0, PAD_ID)[1].item()
+                loss += self.objective(batch)[1].item()
                 tokens += batch.tgt_tokens
         count = min(config.valid_sentences or len(store), len(store))
         search = dataclasses.replace(self.recipe.search, beam=config.valid_beam)

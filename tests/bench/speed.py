@@ -22,7 +22,7 @@ import torch
 from vtrans.batching import collate, plan_epoch
 from vtrans.cli import _keep_freed_memory
 from vtrans.config import ModelConfig, TrainConfig
-from vtrans.loss import smoothed_loss
+from vtrans.loss import Objective
 from vtrans.model import Transformer
 from vtrans.optim import make_optimizer
 
@@ -57,6 +57,7 @@ def between_rates(measure: Callable[[], float]) -> tuple[float, float]:
 def train_speed(shape: str, batch_tokens: int, updates: int) -> None:
     torch.manual_seed(0)
     model = Transformer(SHAPES[shape], VOCAB, VOCAB, joint=True, pad_id=PAD).train()
+    objective = Objective(model, 0.1)
     optimizer = make_optimizer(model.parameters(), TrainConfig())
     src = (torch.randn(20_000) * 4 + 14).clamp(3, 45).long()
     tgt = (src + torch.randn(20_000) * 2).clamp(3, 50).long()
@@ -73,9 +74,8 @@ def train_speed(shape: str, batch_tokens: int, updates: int) -> None:
         rates = []
         for batch in batches:
             began = time.perf_counter()
-            logits_NV = model(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, batch.real_N)
-            loss, _ = smoothed_loss(logits_NV, batch.targets_N, 0.1, PAD)
-            (loss / batch.tgt_tokens).backward()  # type: ignore[no-untyped-call]  # torch's own
+            loss, _ = objective(batch)
+            (loss / batch.tgt_tokens).backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             rates.append(batch.tgt_tokens / (time.perf_counter() - began))
