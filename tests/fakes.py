@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -26,12 +26,17 @@ class FakeSentence:
     source: Ids
     rows: list[Ids]  # the prefix of each row, BOS included once it was fed
     age: int = 0  # tokens fed
+    dropped: bool = False  # over, its place empty
 
 
 @dataclass
 class FakeState:
     sentences: list[FakeSentence]
     width: int
+
+    @property
+    def live(self) -> list[FakeSentence]:
+        return [sentence for sentence in self.sentences if not sentence.dropped]
 
 
 @dataclass
@@ -43,51 +48,66 @@ class FakeDecoder:
     batch_tokens: int | None = None  # largest padded batch allowed, if that is to be checked
     dtype: torch.dtype = torch.float64
     log: list[str] = field(default_factory=list)  # the calls
-    ages: list[Ids] = field(default_factory=list)  # at each step, the ages of the sentences
+    ages: list[Ids] = field(default_factory=list)  # at each step, the ages of the live sentences
+    empty: list[int] = field(default_factory=list)  # at each step, the empty places
 
     def start(self, sources: Sequence[Sequence[int]], width: int) -> FakeState:
         state = FakeState([], width)
-        self._enter("start", state, sources)
+        self._enter("start", state, sources, [])
         return state
 
-    def admit(self, state: FakeState, sources: Sequence[Sequence[int]]) -> None:
-        assert state.sentences, "an empty batch is started, not admitted to"
-        self._enter("admit", state, sources)
+    def admit(self, state: FakeState, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
+        assert state.live, "an empty batch is started, not admitted to"
+        assert all(state.sentences[place].dropped for place in places)
+        assert len(set(places)) == len(places) <= len(sources)
+        self._enter("admit", state, sources, places)
+        assert len(state.live) == len(state.sentences), "a fresh sentence stands beside an empty place"
 
-    def _enter(self, call: str, state: FakeState, sources: Sequence[Sequence[int]]) -> None:
+    def _enter(self, call: str, state: FakeState, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
         assert sources
         self.log.append(call)
-        state.sentences += [FakeSentence(tuple(source), [()] * state.width) for source in sources]
-        padded = len(state.sentences) * max(len(sentence.source) for sentence in state.sentences)
-        assert self.batch_tokens is None or len(state.sentences) == 1 or padded <= self.batch_tokens
+        fresh = [FakeSentence(tuple(source), [()] * state.width) for source in sources]
+        for place, sentence in zip(places, fresh, strict=False):
+            state.sentences[place] = sentence
+        state.sentences += fresh[len(places) :]
+        padded = len(state.live) * max(len(sentence.source) for sentence in state.live)
+        assert self.batch_tokens is None or len(state.live) == 1 or padded <= self.batch_tokens
 
-    def step(self, state: FakeState, tokens_BK: Tensor) -> Tensor:
+    def step(self, state: FakeState, tokens_BK: Tensor) -> Iterator[Tensor]:
         assert tokens_BK.shape == (len(state.sentences), state.width)
         assert tokens_BK.dtype == torch.int64
         self.log.append("step")
-        self.ages.append(tuple(sentence.age for sentence in state.sentences))
+        self.ages.append(tuple(sentence.age for sentence in state.live))
+        self.empty.append(len(state.sentences) - len(state.live))
         answers = []
         for sentence, tokens in zip(state.sentences, tokens_BK.tolist(), strict=True):
-            assert EOS not in tokens, "a finished hypothesis was fed on"
-            assert sentence.age > 0 or set(tokens) == {BOS}, "the first token is BOS"
-            assert sentence.age < self.limits.get(sentence.source, math.inf), "stepped past its limit"
+            assert sentence.dropped or EOS not in tokens, "a finished hypothesis was fed on"
+            assert sentence.age > 0 or sentence.dropped or set(tokens) == {BOS}, "the first token is BOS"
+            assert sentence.dropped or sentence.age < self.limits.get(sentence.source, math.inf), "past its limit"
             sentence.age += 1
             sentence.rows = [(*row, token) for row, token in zip(sentence.rows, tokens, strict=True)]
             assert all(len(row) == sentence.age for row in sentence.rows)
-            answers.append([self.table(sentence.source, row[1:]) for row in sentence.rows])
-        return torch.tensor(answers, dtype=self.dtype)
+            answers += [self.table(sentence.source, row[1:]) for row in sentence.rows]
+        yield from torch.split(torch.tensor(answers, dtype=self.dtype), 5)  # blocks that mix sentences
 
-    def select(self, state: FakeState, sentences_b: Tensor, parents_bK: Tensor) -> None:
-        self.log.append("select")
-        keep = sentences_b.tolist()
-        assert keep, "an empty batch is dropped, not selected"
-        assert keep == sorted(set(keep))
-        assert parents_bK.shape == (len(keep), state.width)
-        assert parents_bK.dtype == sentences_b.dtype == torch.int64
-        kept = [state.sentences[b] for b in keep]
-        for sentence, parents in zip(kept, parents_bK.tolist(), strict=True):
+    def reorder(self, state: FakeState, parents_BK: Tensor) -> None:
+        self.log.append("reorder")
+        assert parents_BK.shape == (len(state.sentences), state.width)
+        assert parents_BK.dtype == torch.int64
+        for sentence, parents in zip(state.sentences, parents_BK.tolist(), strict=True):
             sentence.rows = [sentence.rows[parent] for parent in parents]
-        state.sentences = kept
+
+    def drop(self, state: FakeState, sentences: Sequence[int]) -> None:
+        assert not any(state.sentences[b].dropped for b in sentences)
+        for b in sentences:
+            state.sentences[b].dropped = True
+        assert state.live, "an empty batch is let go, not emptied"
+
+    def select(self, state: FakeState, sentences: Sequence[int]) -> None:
+        self.log.append("select")
+        assert sentences
+        assert list(sentences) == sorted(set(sentences))
+        state.sentences = [state.sentences[b] for b in sentences]
 
 
 def hashed(seed: int, words: int, *, ties: bool = False, holes: float = 0.0, eos: float = 0.0) -> Table:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import warnings
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -12,7 +14,16 @@ from torch import Tensor, nn
 
 from vtrans.config import TIE_FORMS, ModelConfig, load_recipe
 from vtrans.errors import InputError
-from vtrans.model import CrossAttention, Dropout, SelfAttention, Transformer, count_parameters, merge_heads, resolve_tie
+from vtrans.model import (
+    CrossAttention,
+    DecodingState,
+    Dropout,
+    SelfAttention,
+    Transformer,
+    count_parameters,
+    merge_heads,
+    resolve_tie,
+)
 
 V, PAD, BOS, EOS = 40, 0, 2, 3
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=4, encoder_layers=2, decoder_layers=3, tie="src-tgt-softmax")
@@ -418,7 +429,11 @@ def test_learned_positions_end_with_a_sentence() -> None:
 
 def step_by_step(model: Transformer, rows: list[list[int]], tgt_BKT: Tensor) -> Tensor:
     state = model.start(rows, tgt_BKT.shape[1])
-    return torch.stack([model.step(state, tgt_BKT[:, :, t]) for t in range(tgt_BKT.shape[2])], 2)
+    return torch.stack([step(model, state, tgt_BKT[:, :, t]) for t in range(tgt_BKT.shape[2])], 2)
+
+
+def step(model: Transformer, state: DecodingState, tokens_BK: Tensor) -> Tensor:
+    return torch.cat(list(model.step(state, tokens_BK))).view(*tokens_BK.shape, -1)
 
 
 @pytest.mark.parametrize("config", VARIANTS)
@@ -435,39 +450,56 @@ def test_step_by_step_equals_the_full_forward(config: ModelConfig) -> None:
 
 
 @pytest.mark.parametrize("config", VARIANTS)
-def test_select_and_admit_keep_each_hypothesis_its_own_past(config: ModelConfig) -> None:
-    """Rows swap parents, sentences leave, others enter later: each row still equals its full forward."""
+@pytest.mark.parametrize("width", [1, 3])
+def test_each_hypothesis_keeps_its_own_past(config: ModelConfig, width: int) -> None:
+    """Rows swap parents, sentences end, others take their places, the batch grows and shrinks: each live
+    row still equals its full forward."""
     model = make(config)
-    generator = torch.Generator().manual_seed(3)
-    rows = sequences(6, 4, 9, 3)
-    sentences = [0, 1, 2]
+    numbers = random.Random(3)
+    batch: list[list[int] | None] = list(sequences(6, 4, 9))  # the sources; None: an empty place
+    past: list[list[list[int]]] = [[[] for _ in range(width)] for _ in batch]
+    calls = Counter[str]()
     with torch.inference_mode():
-        state = model.start([rows[i] for i in sentences], 2)
-        past: list[list[list[int]]] = [[[], []] for _ in sentences]
-        for t in range(12):
-            tokens = torch.randint(4, V, (len(sentences), 2), generator=generator)
-            logprobs = model.step(state, tokens)
-            for b, i in enumerate(sentences):
-                for k in range(2):
-                    past[b][k] = [*past[b][k], int(tokens[b, k])]
-                    full = model(*padded([rows[i]]), torch.tensor([past[b][k]]))[0, -1].log_softmax(-1)
-                    torch.testing.assert_close(logprobs[b, k][1:], full[1:], rtol=0, atol=1e-10)
-            parents = torch.randint(0, 2, (len(sentences), 2), generator=generator)
-            stay = [0, 2] if t == 3 else list(range(len(sentences)))
-            model.select(state, torch.tensor(stay), parents[stay])
-            past = [[past[b][int(parents[b, k])] for k in range(2)] for b in stay]
-            sentences = [sentences[b] for b in stay]
-            if t == 5:
-                model.admit(state, [rows[3]])
-                sentences.append(3)
-                past.append([[], []])
+        state = model.start([source for source in batch if source], width)
+        for _ in range(45):  # more than the caches have room for at first
+            tokens = torch.tensor([[numbers.randrange(4, V) for _ in range(width)] for _ in batch])
+            logprobs = step(model, state, tokens)
+            for b, source in enumerate(batch):
+                past[b] = [[*row, token] for row, token in zip(past[b], tokens[b].tolist(), strict=True)]
+                if source is not None:
+                    src, keep = padded([source] * width)
+                    full = model(src, keep, torch.tensor(past[b]))[:, -1].log_softmax(-1)
+                    torch.testing.assert_close(logprobs[b][:, 1:], full[:, 1:], rtol=0, atol=1e-10)
+            parents = [[numbers.randrange(width) for _ in range(width)] for _ in batch]
+            model.reorder(state, torch.tensor(parents))
+            past = [[rows[parent] for parent in own] for rows, own in zip(past, parents, strict=True)]
+            live = [b for b, source in enumerate(batch) if source is not None]
+            over = [b for b in live[1:] if numbers.random() < 0.08]
+            if over:
+                model.drop(state, over)
+                batch = [None if b in over else source for b, source in enumerate(batch)]
+            empty = [b for b, source in enumerate(batch) if source is None]
+            if len(empty) > 1 and numbers.random() < 0.5:
+                calls["select"] += 1
+                live = [b for b, source in enumerate(batch) if source is not None]
+                model.select(state, live)
+                batch, past, empty = [batch[b] for b in live], [past[b] for b in live], []
+            if len(batch) < 6 and (empty or numbers.random() < 0.2):
+                fresh = sequences(*(numbers.randint(1, 12) for _ in range(len(empty) + numbers.randint(not empty, 1))))
+                calls["admit" if empty else "append"] += 1
+                model.admit(state, fresh, empty)
+                batch += [None] * (len(fresh) - len(empty))
+                past += [[] for _ in range(len(fresh) - len(empty))]
+                for b, source in zip([b for b, s in enumerate(batch) if s is None], fresh, strict=True):
+                    batch[b], past[b] = source, [[] for _ in range(width)]
+    assert min(calls["select"], calls["admit"], calls["append"]) >= 2, calls
 
 
 def test_a_float16_model_gives_log_probabilities_in_float32() -> None:
     model = make().to(torch.bfloat16)
     with torch.inference_mode():
         state = model.start(sequences(3), 1)
-        assert model.step(state, torch.tensor([[BOS]])).dtype == torch.float32
+        assert step(model, state, torch.tensor([[BOS]])).dtype == torch.float32
 
 
 # Dropout: its masks come from 16 random bits an element, four elements a draw.

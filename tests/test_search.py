@@ -6,7 +6,7 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vtrans.config import SearchConfig
 from vtrans.errors import VtransError
-from vtrans.search import Ensemble, Hypothesis, _at, beam_search, length_penalty, sample
+from vtrans.search import Ensemble, Hypothesis, _at, _top_tokens, beam_search, length_penalty, sample
 
 SOURCE: Ids = (2, EOS)
 
@@ -345,12 +345,14 @@ def test_sentences_enter_while_others_are_under_way() -> None:
     assert decoder.log.count("start") == 1  # the batch never ran empty
     assert decoder.log.count("admit") >= 5
     assert any(len(set(ages)) > 2 for ages in decoder.ages)
-    # An encoder call brings in a quarter of the batch, or what was left.
+    # An encoder call brings in an eighth of the batch, or what was left.
     sizes = [len(ages) for ages in decoder.ages]
     fresh = [ages.count(0) for ages in decoder.ages]
     assert sum(fresh) == len(sources)
     admissions = [(new, size) for new, size in zip(fresh, sizes, strict=True) if new]
-    assert all(4 * new >= size - new for new, size in admissions[:-1])
+    assert all(8 * new >= size - new for new, size in admissions[:-1])
+    assert "select" in decoder.log
+    assert all(4 * empty < size + empty for empty, size in zip(decoder.empty, sizes, strict=True))
 
 
 def test_one_sentence_at_a_time() -> None:
@@ -377,15 +379,15 @@ def test_no_sources_no_results() -> None:
 def test_greedy_search_never_regroups_rows() -> None:
     decoder = FakeDecoder(hashed(4, words=9, eos=-2.0))
     searched(decoder, [SOURCE], [9], beam=1)
-    assert "select" not in decoder.log
+    assert set(decoder.log) == {"start", "step"}
 
 
 class BrokenDecoder(FakeDecoder):
     """One whose second step answers NaN."""
 
-    def step(self, state: FakeState, tokens_BK: Tensor) -> Tensor:
-        answers = super().step(state, tokens_BK)
-        return answers * math.nan if len(self.ages) == 2 else answers
+    def step(self, state: FakeState, tokens_BK: Tensor) -> Iterator[Tensor]:
+        for answers in super().step(state, tokens_BK):
+            yield answers * math.nan if len(self.ages) == 2 else answers
 
 
 def test_nan_is_refused() -> None:
@@ -518,9 +520,33 @@ def test_the_logprob_of_a_sample_is_the_models_own() -> None:
 
 
 def test_a_place_at_the_very_end_is_the_last_token_that_is_possible() -> None:
-    probs_BKV = torch.tensor([[[0.0, 0.3, 0.1, 0.3, 0.0]]], dtype=torch.float64)
+    probs_nV = torch.tensor([[0.0, 0.3, 0.1, 0.3, 0.0]], dtype=torch.float64)
     for place, token in [(0.0, 1), (0.4, 1), (0.43, 2), (0.58, 3), (1 - 2**-53, 3), (1.0, 3)]:
-        assert _at(probs_BKV, torch.tensor([[place]], dtype=torch.float64)).tolist() == [[token]]
+        assert _at(probs_nV, torch.tensor([place], dtype=torch.float64)).tolist() == [token]
+
+
+# The best tokens of a row.
+
+
+@pytest.mark.parametrize("V", [5, 700, 2048, 8000, 8037])
+@pytest.mark.parametrize("count", [2, 5, 17])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_best_tokens_are_those_of_a_stable_sort(V: int, count: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(V)
+    logprobs_nV = torch.randn(40, V, generator=generator, dtype=dtype)
+    logprobs_nV[10:20] = logprobs_nV[10:20].mul(3).round()  # ties all over
+    logprobs_nV[20:30, torch.randperm(V, generator=generator)[: V - 3]] = -math.inf
+    logprobs_nV[30, -5:] = 9.0  # in the rest that fills no block, where there is one
+    top = _top_tokens(logprobs_nV, count)
+    values, tokens = logprobs_nV.sort(dim=1, descending=True, stable=True)
+    assert torch.equal(top.values_nm, values[:, :count])
+    possible = values[:, :count] > -math.inf
+    clear = ~top.tied_n[:, None] & possible
+    assert torch.equal(top.tokens_nm[clear], tokens[:, :count][clear])
+    assert clear[:10].all()
+    if top.tied_n.any():
+        top.order_ties()
+    assert torch.equal(top.tokens_nm[possible], tokens[:, :count][possible])
 
 
 # Ensembles.

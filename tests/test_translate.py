@@ -319,18 +319,28 @@ class Scripted:
         self.sources += map(list, sources)
         return [0] * len(sources)
 
-    def admit(self, state: list[int], sources: Sequence[Sequence[int]]) -> None:
-        state += self.start(sources, 1)
+    def admit(self, state: list[int], sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
+        ages = self.start(sources, 1)
+        for place, age in zip(places, ages, strict=False):
+            state[place] = age
+        state += ages[len(places) :]
 
-    def step(self, state: list[int], tokens_BK: Tensor) -> Tensor:
+    def step(self, state: list[int], tokens_BK: Tensor) -> list[Tensor]:
         logprobs_BKV = torch.full((*tokens_BK.shape, self.vocab), -math.inf, dtype=torch.float64)
         for b, age in enumerate(state):
-            logprobs_BKV[b, :, self.tokens[age]] = 0.0
+            logprobs_BKV[b, :, self.tokens[max(age, 0)]] = 0.0
             state[b] += 1
-        return logprobs_BKV
+        return [logprobs_BKV.flatten(0, 1)]
 
-    def select(self, state: list[int], sentences_b: Tensor, parents_bK: Tensor) -> None:
-        state[:] = [state[b] for b in sentences_b.tolist()]
+    def reorder(self, state: list[int], parents_BK: Tensor) -> None:
+        """Every row has the same past."""
+
+    def drop(self, state: list[int], sentences: Sequence[int]) -> None:
+        for b in sentences:
+            state[b] = -1000  # any token: what follows is ignored
+
+    def select(self, state: list[int], sentences: Sequence[int]) -> None:
+        state[:] = [state[b] for b in sentences]
 
 
 def scripted(text_bytes: bytes, **search: Any) -> tuple[Translator, Scripted]:

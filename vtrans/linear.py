@@ -83,7 +83,7 @@ class _Linear(torch.autograd.Function):
         if want_x:
             grad_x = _product(grad_NO, weight_OI.t())
         if want_weight:
-            # x^T g or g^T x: the left operand is copied first, the right one read as it lies, so the smaller stands left.
+            # x^T g or g^T x: the left operand is copied first, the right one read as it lies, so the smaller is left.
             flat_NI = x_NI.reshape(-1, x_NI.shape[-1])
             if flat_NI.shape[1] <= flat_NO.shape[1]:
                 grad_weight = _product(flat_NI.t(), flat_NO.t()).t()

@@ -11,7 +11,7 @@ A mask is named for what True means: keep_BS is True at the source positions tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 import torch
@@ -89,35 +89,58 @@ class Transformer(nn.Module):
         x_BTD = self.tgt_embedding(tgt_BT) + self.tgt_positions(tgt_BT.shape[1])
         return self.decoder.attentions(self.dropout(x_BTD), self.encode(src_BS, keep_BS), keep_BS, first)
 
-    # Decoding one subword at a time, for the search: start, step, select, admit.
+    # Decoding one subword at a time, for the search: the calls of search.Decoder.
 
     def start(self, sources: Sequence[Sequence[int]], width: int) -> DecodingState:
         """A state with `width` rows for each source (subwords and EOS); no subword fed yet."""
+        return DecodingState(*self._memory(sources), [len(s) for s in sources], width)
+
+    def _memory(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Each layer's keys and values of the sources' memory [L, 2, B, H, S, d], and keep_BS."""
         S = max(map(len, sources))
         src_BS = torch.tensor([[*s] + [self.pad_id] * (S - len(s)) for s in sources], device=self.device)
-        lengths = [len(s) for s in sources]
-        keep_BS = torch.arange(S, device=self.device) < torch.tensor(lengths, device=self.device)[:, None]
-        return DecodingState(self.decoder.memory_cache(self.encode(src_BS, keep_BS)), keep_BS, lengths, width)
+        length_B = torch.tensor([len(s) for s in sources], device=self.device)
+        keep_BS = torch.arange(S, device=self.device) < length_B[:, None]
+        return self.decoder.memory_cache(self.encode(src_BS, keep_BS)), keep_BS
 
-    def step(self, state: DecodingState, tokens_BK: Tensor) -> Tensor:
-        """Feeds each row its newest subword [B, K] and returns log-probabilities [B, K, V] of the next."""
-        x_BKD = (
-            self.tgt_embedding(tokens_BK.to(self.device))
-            + self.tgt_positions(max(state.ages) + 1)[state.age_B][:, None]
-        )
-        logits_BKV = self.logits(self.decoder.step(x_BKD, state))
-        state.age_B, state.ages = state.age_B + 1, [age + 1 for age in state.ages]
-        if logits_BKV.dtype in (torch.bfloat16, torch.float16):
-            logits_BKV = logits_BKV.float()
-        return logits_BKV.log_softmax(-1)
+    def step(self, state: DecodingState, tokens_BK: Tensor) -> Iterator[Tensor]:
+        """Feeds each row its newest subword [B, K]; gives log-probabilities [n, V] of the next, of n rows
+        at a time, in the order of the flattened rows B * K."""
+        tokens_BK = tokens_BK.to(self.device)
+        age_B = state.next_column()
+        x_BKD = self.tgt_embedding(tokens_BK) + self.tgt_positions(state.oldest)[age_B][:, None]
+        h_ND = self.decoder.step(x_BKD, state).flatten(0, 1)
+        # So few rows on a CPU that a block is still in its cache when it is read.
+        blocks = torch.split(h_ND, ROWS_CPU if h_ND.device.type == "cpu" else ROWS_GPU)
+        return (self._logprobs(block_nD) for block_nD in blocks)
 
-    def select(self, state: DecodingState, sentences_b: Tensor, parents_bK: Tensor) -> None:
-        """Keeps the sentences [b] of the state; row k of each goes on from its old row parents[:, k]."""
-        state.select(sentences_b, parents_bK)
+    def _logprobs(self, h_nD: Tensor) -> Tensor:
+        logits_nV = self.logits(h_nD)
+        if logits_nV.dtype in (torch.bfloat16, torch.float16):
+            logits_nV = logits_nV.float()
+        return logits_nV.log_softmax(-1)
 
-    def admit(self, state: DecodingState, sources: Sequence[Sequence[int]]) -> None:
-        """Appends fresh sentences to the state."""
-        state.append(self.start(sources, state.width))
+    def reorder(self, state: DecodingState, parents_BK: Tensor) -> None:
+        """Row k of each sentence goes on from its old row parents[:, k]."""
+        state.reorder(parents_BK)
+
+    def drop(self, state: DecodingState, sentences: Sequence[int]) -> None:
+        """These sentences are over; their places stay until they are taken or removed."""
+        state.drop(sentences)
+
+    def select(self, state: DecodingState, sentences: Sequence[int]) -> None:
+        """Keeps these sentences of the state only, in this order."""
+        state.select(sentences)
+
+    def admit(self, state: DecodingState, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
+        """Fresh sentences take the places of dropped ones, and those without a place follow at the end."""
+        state.admit(*self._memory(sources), [len(s) for s in sources], places)
+
+
+# Steps between two removals of dead slots from the self-attention caches.
+COLUMNS = 8
+# Rows that are projected to the vocabulary and read at a time. 128 rows of 8,000 subwords are 4 MB.
+ROWS_CPU, ROWS_GPU = 128, 8192
 
 
 def check_tie(tie: str, joint: bool) -> None:
@@ -265,13 +288,12 @@ class Decoder(nn.Module):
     def _layers(self) -> list[DecoderLayer]:
         return cast(list[DecoderLayer], list(self.layers))
 
-    def memory_cache(self, memory_BSD: Tensor) -> list[KeyValue]:
-        """Each layer's keys and values [B, H, S, d] of the memory, made once a sentence."""
-        return [layer.cross_attention.keys_values(memory_BSD) for layer in self._layers]
+    def memory_cache(self, memory_BSD: Tensor) -> Tensor:
+        """Each layer's keys and values [L, 2, B, H, S, d] of the memory, made once a sentence."""
+        return torch.stack([torch.stack(layer.cross_attention.keys_values(memory_BSD)) for layer in self._layers])
 
     def step(self, x_BKD: Tensor, state: DecodingState) -> Tensor:
         """The output [B, K, D] for each row's newest subword; its keys and values join the caches."""
-        state.make_room(len(self.layers))
         for layer, own, memory in zip(self._layers, state.own, state.memory, strict=True):
             x_BKD = layer.step(x_BKD, own, memory, state)
         out: Tensor = self.final_norm(x_BKD)
@@ -300,10 +322,10 @@ class DecoderLayer(nn.Module):
         keys_BHSd, _ = self.cross_attention.keys_values(memory_BSD)
         return self.cross_attention.probabilities(self.cross_attention_residual.before(x_BTD), keys_BHSd, keep_BS)
 
-    def step(self, x_BKD: Tensor, own: KeyValue, memory: KeyValue, state: DecodingState) -> Tensor:
+    def step(self, x_BKD: Tensor, own: Tensor, memory: Tensor, state: DecodingState) -> Tensor:
+        """`own` [2, B, H, C, d] and `memory` [2, B, H, S, d] are this layer's part of the state's."""
         x_BKD = self.self_attention_residual(x_BKD, lambda x: self.self_attention.step(x, own, state))
-        # The K rows of a sentence are K queries on one memory, which is never copied for the beam.
-        x_BKD = self.cross_attention_residual(x_BKD, lambda x: self.cross_attention(x, memory, state.keep_BS))
+        x_BKD = self.cross_attention_residual(x_BKD, lambda x: self.cross_attention.step(x, memory, state))
         out: Tensor = self.feed_forward_residual(x_BKD, self.feed_forward)
         return out
 
@@ -391,26 +413,12 @@ class SelfAttention(nn.Module):
         out: Tensor = self.out(merge_heads(mixed))
         return out
 
-    def step(self, x_BKD: Tensor, own: KeyValue, state: DecodingState) -> Tensor:
+    def step(self, x_BKD: Tensor, own_2BHCd: Tensor, state: DecodingState) -> Tensor:
         """One position of each row, attending to the row's past and itself."""
-        B, K, D = x_BKD.shape
-        q, k, v = (part.view(B, K, self.heads, -1) for part in self.qkv(x_BKD).chunk(3, dim=-1))
-        keys_BKHTd, values_BKHTd = own
-        T = max(state.ages) + 1
-        if min(state.ages) + 1 == T:
-            keys_BKHTd[:, :, :, T - 1], values_BKHTd[:, :, :, T - 1] = k, v
-        else:
-            # The newest column of a younger row is masked, but must hold numbers: NaN times 0 is NaN.
-            keys_BKHTd[:, :, :, T - 1], values_BKHTd[:, :, :, T - 1] = 0, 0
-            at_B = torch.arange(B, device=x_BKD.device)
-            keys_BKHTd[at_B, :, :, state.age_B], values_BKHTd[at_B, :, :, state.age_B] = k, v
-        mixed = F.scaled_dot_product_attention(
-            q.flatten(0, 1)[:, :, None],
-            keys_BKHTd[:, :, :, :T].flatten(0, 1),
-            values_BKHTd[:, :, :, :T].flatten(0, 1),
-            attn_mask=state.past_keep(T),
-        )
-        out: Tensor = self.out(mixed.reshape(B, K, D))
+        B, K, _ = x_BKD.shape
+        qkv_3BHKd = self.qkv(x_BKD).view(B, K, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        own_2BHCd[:, :, :, state.used - K : state.used] = qkv_3BHKd[1:]
+        out: Tensor = self.out(attend(qkv_3BHKd[0], own_2BHCd[:, :, :, : state.used], state.past_xKn))
         return out
 
 
@@ -444,6 +452,25 @@ class CrossAttention(nn.Module):
         scores_BHTS = q_BHTd @ keys_BHSd.transpose(-1, -2) / math.sqrt(q_BHTd.shape[-1])
         return scores_BHTS.masked_fill(~keep_BS[:, None, None, :], -torch.inf).softmax(-1)
 
+    def step(self, x_BKD: Tensor, memory_2BHSd: Tensor, state: DecodingState) -> Tensor:
+        """One position of each row: the K rows of a sentence are K queries on its one memory."""
+        q_BHKd = split_heads(self.query(x_BKD), self.heads)
+        out: Tensor = self.out(attend(q_BHKd, memory_2BHSd, state.source_xKS))
+        return out
+
+
+def attend(q_BHKd: Tensor, keys_values_2BHnd: Tensor, bias_xKn: Tensor) -> Tensor:
+    """K queries a sentence to its n keys, [B, K, D]; `bias` [B * H, K, n] is -inf where none may look.
+
+    Two batched products: with so few queries each, the CPU kernel of `scaled_dot_product_attention` takes
+    1.3 to 1.6 times as long on one thread and 6 times on two.
+    """
+    B, H, K, d = q_BHKd.shape
+    q_xKd = q_BHKd.reshape(B * H, K, d)
+    k_xnd, v_xnd = keys_values_2BHnd.flatten(1, 2)
+    scores_xKn = torch.baddbmm(bias_xKn, q_xKd, k_xnd.transpose(1, 2), alpha=d**-0.5)
+    return merge_heads(torch.bmm(scores_xKn.softmax(-1), v_xnd).view(B, H, K, d))
+
 
 def split_heads(x_BTD: Tensor, heads: int) -> Tensor:
     """[B, T, D] to [B, H, T, d]."""
@@ -472,80 +499,146 @@ KeyValue = tuple[Tensor, Tensor]
 class DecodingState:
     """What the decoder remembers of B sentences with K rows each, between two steps.
 
-    `memory` is a pair of [B, H, S, d] a layer, `own` a pair of preallocated [B, K, H, T, d] a layer,
-    filled up to each sentence's own age: sentences admitted at different times live side by side.
+    `memory` [L, 2, B, H, S, d] holds the keys and values of the sources, `own` [L, 2, B, H, C, d] those of
+    the subwords fed so far. A step fills K more slots of each sentence, one a row, and nothing is moved from
+    row to row: `past_BKn` says for each row which slots are its own ancestors', and reordering the beam
+    reorders only that. Now and then the slots that are no row's ancestor any more are removed: beams have
+    most of their past in common, so that attention then reads a third of what it would read a row.
     """
 
-    def __init__(self, memory: list[KeyValue], keep_BS: Tensor, lengths: list[int], width: int) -> None:
-        self.memory, self.keep_BS, self.width = memory, keep_BS, width
-        self.lengths = lengths  # of the sources
-        self.own: list[KeyValue] = []
-        self.ages = [0] * keep_BS.shape[0]  # subwords fed; the host's copy of age_B, read without synchronising
-        self.age_B = torch.zeros(keep_BS.shape[0], dtype=torch.long, device=keep_BS.device)
+    def __init__(self, memory: Tensor, keep_BS: Tensor, lengths: list[int], width: int) -> None:
+        B, H = memory.shape[2:4]
+        self.keep_BS, self.width = keep_BS, width
+        self.lengths = lengths  # of the sources, known to the host; 0 of dropped ones
+        self.memory_cache = Cache(memory)
+        self.own_cache = Cache(memory.new_empty(*memory.shape[:4], COLUMNS * width, memory.shape[5]))
+        self.steps = 0
+        self.entered = [0] * B  # the step at which a sentence came
+        self.entered_B = torch.zeros(B, dtype=torch.long, device=memory.device)
+        # What is added to attention scores: 0 where a row may look, -inf elsewhere; also for each head.
+        self.past_BKn = memory.new_empty(B, width, 0)
+        self.past_xKn = memory.new_empty(B * H, width, 0)
+        self.source_xKS = self._source_bias()
 
     @property
-    def capacity(self) -> int:
-        """Positions that the self-attention caches have room for."""
-        return self.own[0][0].shape[3] if self.own else 0
+    def memory(self) -> Tensor:
+        return self.memory_cache.tensor
 
-    def make_room(self, layers: int) -> None:
-        """Grows the self-attention caches to hold the next position, by doubling."""
-        needed = max(self.ages) + 1
-        if needed <= self.capacity:
-            return
-        keys_BHSd = self.memory[0][0]
-        B, H, _, d = keys_BHSd.shape
-        room = max(32, 2 * self.capacity, needed)
-        fresh = [
-            (keys_BHSd.new_empty(B, self.width, H, room, d), keys_BHSd.new_empty(B, self.width, H, room, d))
-            for _ in range(layers)
-        ]
-        for new, old in zip(fresh, self.own or fresh, strict=True):
-            for new_part, old_part in zip(new, old, strict=True):
-                new_part[:, :, :, : old_part.shape[3]] = old_part
-        self.own = fresh
+    @property
+    def own(self) -> Tensor:
+        return self.own_cache.tensor
 
-    def past_keep(self, T: int) -> Tensor | None:
-        """True [B * K, 1, 1, T] at the positions a row may attend to; None when all rows are of one age."""
-        if min(self.ages) == max(self.ages):
-            return None
-        keep_BT = torch.arange(T, device=self.age_B.device) <= self.age_B[:, None]
-        return keep_BT.repeat_interleave(self.width, 0)[:, None, None]
+    @property
+    def used(self) -> int:
+        """Slots of `own` that are filled."""
+        return self.past_BKn.shape[2]
 
-    def select(self, sentences_b: Tensor, parents_bK: Tensor) -> None:
+    @property
+    def oldest(self) -> int:
+        """Subwords fed to the sentence that has been here longest, the newest counted."""
+        return self.steps - min(self.entered)
+
+    def next_column(self) -> Tensor:
+        """Makes room for one more slot a row; returns the positions [B] at which the newest subwords stand."""
+        K = self.width
+        if self.used + K > self.own.shape[4]:
+            self._compact()
+        age_B = self.steps - self.entered_B
+        self.steps += 1
+        B, H = self.own.shape[2:4]
+        itself_KK = torch.full((K, K), -torch.inf, dtype=self.own.dtype, device=self.own.device).fill_diagonal_(0)
+        self.past_BKn = torch.cat((self.past_BKn, itself_KK.expand(B, K, K)), 2)
+        self.past_xKn = self.past_BKn[:, None].expand(B, H, K, -1).reshape(B * H, K, -1)
+        return age_B
+
+    def _compact(self) -> None:
+        """Moves the slots that are some row's ancestors to the front of a cache with room for more."""
+        B, H, C = self.own.shape[2:5]
+        live_Bn = (self.past_BKn == 0).any(1)
+        # Elsewhere than on a CPU counting them would mean to wait for the device; no row has more than its age.
+        most = int(live_Bn.sum(1).max()) if live_Bn.device.type == "cpu" else self.oldest * self.width
+        order_Bm = live_Bn.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]
+        heads_BH1 = torch.arange(B * H, device=live_Bn.device).view(B, H, 1)
+        slots = (heads_BH1 * C + order_Bm[:, None]).flatten()
+        for new_BHCd, old_BHCd in self.own_cache.resized(B, order_Bm.shape[1] + COLUMNS * self.width):
+            new_BHmd = new_BHCd[:, :, : order_Bm.shape[1]]
+            new_BHmd.copy_(old_BHCd.flatten(0, 2).index_select(0, slots).view_as(new_BHmd))
+        self.past_BKn = self.past_BKn.gather(2, order_Bm[:, None].expand(-1, self.width, -1))
+
+    def _source_bias(self) -> Tensor:
+        bias_BS = torch.zeros_like(self.keep_BS, dtype=self.memory.dtype).masked_fill_(~self.keep_BS, -torch.inf)
+        B, H, S = *self.memory.shape[2:4], self.keep_BS.shape[1]
+        return bias_BS[:, None, None].expand(B, H, self.width, S).reshape(B * H, self.width, S)
+
+    def reorder(self, parents_BK: Tensor) -> None:
+        """See Transformer.reorder."""
+        at_B1 = torch.arange(len(parents_BK), device=parents_BK.device)[:, None]
+        self.past_BKn = self.past_BKn[at_B1, parents_BK]
+
+    def drop(self, sentences: Sequence[int]) -> None:
+        """See Transformer.drop. They count as fresh, so as not to keep any slot in use."""
+        for b in sentences:
+            self.entered[b], self.lengths[b] = self.steps, 0
+        self.entered_B[list(sentences)] = self.steps
+        self.past_BKn[list(sentences)] = -torch.inf
+
+    def select(self, sentences: Sequence[int]) -> None:
         """See Transformer.select."""
-        if len(sentences_b) < len(self.ages):
-            kept = sentences_b.tolist()
-            self.ages = [self.ages[i] for i in kept]
-            self.lengths = [self.lengths[i] for i in kept]
-            S = max(self.lengths)
-            self.keep_BS = self.keep_BS[sentences_b, :S]
-            self.memory = [(k[sentences_b, :, :S], v[sentences_b, :, :S]) for k, v in self.memory]
-            self.age_B = self.age_B[sentences_b]
-        elif self.width == 1:
-            return  # one row a sentence, every sentence stays: nothing moves
-        rows, filled = (sentences_b[:, None] * self.width + parents_bK).flatten(), max(self.ages)
-        self.own = [(reordered(k, rows, filled), reordered(v, rows, filled)) for k, v in self.own]
+        self.entered, self.lengths = [self.entered[b] for b in sentences], [self.lengths[b] for b in sentences]
+        at_b = torch.tensor(sentences, device=self.entered_B.device)
+        self.entered_B, self.past_BKn = self.entered_B[at_b], self.past_BKn[at_b]
+        S, n = max(self.lengths), self.used
+        self.keep_BS = self.keep_BS[at_b, :S]
+        for new_bHSd, old_BHSd in self.memory_cache.resized(len(sentences), S):
+            new_bHSd.copy_(old_BHSd[:, :, :S].index_select(0, at_b))
+        for new_bHCd, old_BHCd in self.own_cache.resized(len(sentences), self.own.shape[4]):
+            new_bHCd[:, :, :n] = old_BHCd[:, :, :n].index_select(0, at_b)
+        self.source_xKS = self._source_bias()
 
-    def append(self, other: DecodingState) -> None:
-        """Puts the sentences of `other`, of the same width, behind those of this state."""
-        S = max(self.keep_BS.shape[1], other.keep_BS.shape[1])
-        self.keep_BS = torch.cat([pad_to(self.keep_BS, S, 1), pad_to(other.keep_BS, S, 1)])
-        self.memory = [
-            (torch.cat([pad_to(k, S, 2), pad_to(k2, S, 2)]), torch.cat([pad_to(v, S, 2), pad_to(v2, S, 2)]))
-            for (k, v), (k2, v2) in zip(self.memory, other.memory, strict=True)
-        ]
-        self.own = [(grown(k, len(other.ages)), grown(v, len(other.ages))) for k, v in self.own]
-        self.age_B = torch.cat([self.age_B, other.age_B])
-        self.ages, self.lengths = self.ages + other.ages, self.lengths + other.lengths
+    def admit(self, memory: Tensor, keep_BS: Tensor, lengths: list[int], places: Sequence[int]) -> None:
+        """See Transformer.admit; `memory`, `keep_BS` and `lengths` are of the fresh sentences."""
+        B, added, n = len(self.lengths), len(lengths) - len(places), self.used
+        S, taken = max(*self.lengths, *lengths), [*places, *range(B, B + added)]
+        common, at = min(S, self.keep_BS.shape[1]), torch.tensor(taken, device=memory.device)
+        self.keep_BS = pad_to(pad_to(self.keep_BS[:, :common], S, 1), B + added, 0)
+        self.keep_BS[taken] = pad_to(keep_BS, S, 1)
+        if added or self.memory.shape[4] != S:
+            for new_BHSd, old_BHSd in self.memory_cache.resized(B + added, S):
+                new_BHSd[:B, :, :common] = old_BHSd[:, :, :common]
+                new_BHSd[:B, :, common:] = 0
+        self.memory.index_copy_(2, at, pad_to(memory, S, 4))
+        if added:
+            for new_BHCd, old_BHCd in self.own_cache.resized(B + added, self.own.shape[4]):
+                new_BHCd[:B, :, :n] = old_BHCd[:, :, :n]
+                new_BHCd[B:, :, :n] = 0
+        self.past_BKn, self.entered_B = pad_to(self.past_BKn, B + added, 0), pad_to(self.entered_B, B + added, 0)
+        self.past_BKn[taken] = -torch.inf  # the slots of those who had the places are nobody's now
+        self.entered_B[taken] = self.steps
+        self.entered, self.lengths = self.entered + [0] * added, self.lengths + [0] * added
+        for b, length in zip(taken, lengths, strict=True):
+            self.entered[b], self.lengths[b] = self.steps, length
+        self.source_xKS = self._source_bias()
 
 
-def reordered(cache_BKHTd: Tensor, rows: Tensor, filled: int) -> Tensor:
-    """A cache of the same room whose flattened rows are `rows` of the old one, copied as far as filled."""
-    _, K, H, T, d = cache_BKHTd.shape
-    fresh = cache_BKHTd.new_empty(rows.shape[0] // K, K, H, T, d)
-    fresh[:, :, :, :filled] = cache_BKHTd[:, :, :, :filled].flatten(0, 1)[rows].view(-1, K, H, filled, d)
-    return fresh
+class Cache:
+    """Keys and values [L, 2, B, H, n, d] that change their shape by moving between two buffers: memory that
+    was in use before costs no page faults, which are dearer than the copy itself."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self._buffer, self._spare = tensor.view(-1), tensor.new_empty(0)
+
+    def resized(self, B: int, n: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Makes `tensor` one of that many sentences and places; yields its parts [B, H, n, d], not filled, each
+        with what it was before. They have to be read before the next call."""
+        old = self.tensor
+        shape = (*old.shape[:2], B, old.shape[3], n, old.shape[5])
+        size = math.prod(shape)
+        if self._spare.numel() < size:
+            self._spare = old.new_empty(size * 5 // 4)
+        self._buffer, self._spare = self._spare, self._buffer
+        self.tensor = self._buffer[:size].view(shape)
+        return zip(self.tensor.flatten(0, 1), old.flatten(0, 1), strict=True)
 
 
 def pad_to(x: Tensor, length: int, dim: int) -> Tensor:
@@ -556,11 +649,6 @@ def pad_to(x: Tensor, length: int, dim: int) -> Tensor:
     shape = list(x.shape)
     shape[dim] = missing
     return torch.cat([x, x.new_zeros(shape)], dim)
-
-
-def grown(cache_BKHTd: Tensor, sentences: int) -> Tensor:
-    """A cache with empty rows for that many more sentences."""
-    return pad_to(cache_BKHTd, cache_BKHTd.shape[0] + sentences, 0)
 
 
 def count_parameters(model: nn.Module) -> int:

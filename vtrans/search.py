@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -30,9 +30,12 @@ from vtrans.errors import VtransError
 
 State = TypeVar("State")
 
-# Waiting sentences enter a running batch once they are a quarter as many as those in it (or the last ones):
-# each admission costs an encoder call and a copy of the caches.
-ADMIT_SHARE = 4
+# The places of sentences that are over are given away once the sentences that wait would take an eighth of the
+# batch (or the last of them would), as each admission costs an encoder call; when none waits, a quarter of
+# the batch has to be empty before the rest is moved together.
+ADMIT_SHARE, EMPTY_SHARE = 8, 4
+# Tokens in a block of the vocabulary whose largest log-probability is found first.
+BLOCK = 64
 
 
 class Decoder(Protocol[State]):
@@ -41,21 +44,27 @@ class Decoder(Protocol[State]):
     def start(self, sources: Sequence[Sequence[int]], width: int) -> State:
         """Read the sources (each with its EOS) and return a state with `width` rows for each."""
 
-    def step(self, state: State, tokens_BK: Tensor) -> Tensor:
-        """Feed every row its last token [B, K] int64 and return log-probabilities [B, K, V].
+    def step(self, state: State, tokens_BK: Tensor) -> Iterable[Tensor]:
+        """Feed every row its last token [B, K] int64 and give log-probabilities [n, V], n rows at a time, in
+        the order of the flattened rows B * K. They are read once, one after the other, before the next call.
 
         The first token of a sentence is BOS. At the first call of all the tokens lie on the CPU, then where
         the log-probabilities lay. EOS is never fed. Rows that are no longer live are fed any other token;
         what they give is ignored, but must not be NaN.
         """
 
-    def select(self, state: State, sentences_b: Tensor, parents_bK: Tensor) -> None:
-        """Keep the sentences `sentences_b` [b] (increasing indices into B; b = B means all of them);
-        row k of a kept sentence goes on from what was its row `parents_bK[:, k]` [b, K]."""
+    def reorder(self, state: State, parents_BK: Tensor) -> None:
+        """Row k of each sentence goes on from what was its row `parents_BK[:, k]` [B, K]."""
 
-    def admit(self, state: State, sources: Sequence[Sequence[int]]) -> None:
-        """Append fresh sentences at the end of the batch; their first step is still to come, so the
-        sentences of one state may have different ages."""
+    def drop(self, state: State, sentences: Sequence[int]) -> None:
+        """These sentences (indices into B) are over. Their places stay, their rows count as no longer live."""
+
+    def admit(self, state: State, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
+        """Put fresh sentences into the `places` of dropped ones, and those for which there is no place behind
+        the batch; their first step is still to come, so the sentences of one state differ in age."""
+
+    def select(self, state: State, sentences: Sequence[int]) -> None:
+        """Keep these sentences only (increasing indices into B)."""
 
 
 @dataclass(frozen=True)
@@ -149,22 +158,31 @@ class Ensemble:
     def start(self, sources: Sequence[Sequence[int]], width: int) -> list[Any]:
         return [decoder.start(sources, width) for decoder in self.decoders]
 
-    def step(self, state: list[Any], tokens_BK: Tensor) -> Tensor:
-        logprobs = [d.step(s, tokens_BK) for d, s in zip(self.decoders, state, strict=True)]
+    def step(self, state: list[Any], tokens_BK: Tensor) -> Iterator[Tensor]:
+        steps = [d.step(s, tokens_BK) for d, s in zip(self.decoders, state, strict=True)]
+        return (self._mean(blocks) for blocks in zip(*steps, strict=True))
+
+    def _mean(self, logprobs: Sequence[Tensor]) -> Tensor:
         shares = zip(logprobs, self.weights, strict=True)
-        together = torch.stack(
-            [part.to(logprobs[0]) + math.log(share) for part, share in shares]
-        )  # [decoders, B, K, V]
+        together = torch.stack([part.to(logprobs[0]) + math.log(share) for part, share in shares])  # [decoders, n, V]
         # Clamped: rounding may leave a sure token above 0, and the search counts on sums that never rise.
         return torch.logsumexp(together, 0).clamp_(max=0.0)
 
-    def select(self, state: list[Any], sentences_b: Tensor, parents_bK: Tensor) -> None:
+    def reorder(self, state: list[Any], parents_BK: Tensor) -> None:
         for decoder, part in zip(self.decoders, state, strict=True):
-            decoder.select(part, sentences_b, parents_bK)
+            decoder.reorder(part, parents_BK)
 
-    def admit(self, state: list[Any], sources: Sequence[Sequence[int]]) -> None:
+    def drop(self, state: list[Any], sentences: Sequence[int]) -> None:
         for decoder, part in zip(self.decoders, state, strict=True):
-            decoder.admit(part, sources)
+            decoder.drop(part, sentences)
+
+    def admit(self, state: list[Any], sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
+        for decoder, part in zip(self.decoders, state, strict=True):
+            decoder.admit(part, sources, places)
+
+    def select(self, state: list[Any], sentences: Sequence[int]) -> None:
+        for decoder, part in zip(self.decoders, state, strict=True):
+            decoder.select(part, sentences)
 
 
 # The loop that beam search and sampling share.
@@ -176,17 +194,21 @@ class _Policy(Protocol):
     width: int  # K
     tokens_BK: Tensor  # the token that every row is fed next
 
-    def enter(self, sentences: Sequence[int]) -> None:
-        """Append fresh sentences (indices into the sources) at the end of the batch."""
+    def enter(self, sentences: Sequence[int], places: Sequence[int]) -> None:
+        """Fresh sentences (indices into the sources) take these places, as `Decoder.admit` does it."""
 
-    def advance(self, logprobs_BKV: Tensor) -> list[int]:
-        """Take a step; return the indices into B of the sentences that are over."""
+    def advance(self, blocks: Iterable[Tensor]) -> list[int]:
+        """Take a step, given its log-probabilities [n, V] of n rows at a time; return the sentences (indices
+        into B) that are over."""
 
-    def result(self, b: int) -> list[Hypothesis]:
-        """The hypotheses of a sentence that is over."""
+    def parents(self) -> Tensor | None:
+        """The rows parents_BK that the rows go on from; None if every row goes on from itself."""
 
-    def keep(self, stay: list[int]) -> Tensor | None:
-        """Forget all but these sentences; return parents_bK, or None if every row goes on from itself."""
+    def leave(self, b: int) -> list[Hypothesis]:
+        """The hypotheses of a sentence that is over; its place is empty from now on."""
+
+    def select(self, sentences: Sequence[int]) -> None:
+        """Keep these sentences only."""
 
 
 def _run(
@@ -196,42 +218,53 @@ def _run(
     batch_tokens: int,
     policy: _Policy,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """Continuous batching: sentences leave the batch at the step in which they end (the rows are regrouped
-    then anyway, and so no decoder is asked to go beyond a sentence's limit), and others enter in their place.
-    """
+    """Continuous batching: the place of a sentence that is over goes to one that waits, without waiting for
+    the others of its batch, and no decoder is asked to go beyond a sentence's limit."""
     assert len(sources) == len(limits), (len(sources), len(limits))
     assert min(limits, default=1) >= 1, "a limit leaves no room for EOS"
     assert all(sources), "a source is empty; it ends in EOS at least"
     lengths = [len(source) for source in sources]
-    batch: list[int] = []  # indices into sources
+    batch: list[int | None] = []  # indices into sources; None: an empty place
     waiting = 0  # the first source that has not entered yet
     state: State | None = None
-    while batch or waiting < len(sources):
-        fresh = _fresh(lengths, batch, waiting, batch_tokens)
+    while True:
+        live = [b for b, i in enumerate(batch) if i is not None]
+        fresh = _fresh(lengths, [i for i in batch if i is not None], waiting, batch_tokens)
+        empty = len(batch) - len(live)
+        if not live:
+            state, batch = None, []
+            policy.select([])
+        elif empty > len(fresh) and (fresh or EMPTY_SHARE * empty >= len(batch)):
+            # Also when fresh sentences leave a place empty: no place is empty for longer than any has lived.
+            decoder.select(state, live)  # type: ignore[arg-type]  # a live batch has a state
+            policy.select(live)
+            batch = [batch[b] for b in live]
         if fresh:
             entering = [sources[i] for i in fresh]
+            places = [b for b, i in enumerate(batch) if i is None]
             if state is None:
                 state = decoder.start(entering, policy.width)
             else:
-                decoder.admit(state, entering)
-            policy.enter(fresh)
-            batch.extend(fresh)
+                decoder.admit(state, entering, places)
+            policy.enter(fresh, places)
+            batch += [None] * (len(fresh) - len(places))
+            for b, i in zip([b for b, i in enumerate(batch) if i is None], fresh, strict=True):
+                batch[b] = i
             waiting = fresh.stop
-        assert state is not None
-        logprobs_BKV = decoder.step(state, policy.tokens_BK)
-        over = policy.advance(logprobs_BKV)
+        if state is None:
+            return
+        over = policy.advance(decoder.step(state, policy.tokens_BK))
         for b in over:
-            yield batch[b], policy.result(b)
-        gone = set(over)
-        stay = [b for b in range(len(batch)) if b not in gone]
-        parents_bK = policy.keep(stay)
-        if not stay:
-            state = None
-        elif gone or parents_bK is not None:
-            if parents_bK is None:
-                parents_bK = torch.arange(policy.width, device=logprobs_BKV.device).expand(len(stay), -1)
-            decoder.select(state, torch.tensor(stay, device=logprobs_BKV.device), parents_bK)
-        batch = [batch[b] for b in stay]
+            number = batch[b]
+            assert number is not None
+            batch[b] = None
+            yield number, policy.leave(b)
+        if any(i is not None for i in batch):
+            parents_BK = policy.parents()
+            if parents_BK is not None:
+                decoder.reorder(state, parents_BK)
+            if over:
+                decoder.drop(state, over)
 
 
 def _fresh(lengths: Sequence[int], batch: Sequence[int], waiting: int, batch_tokens: int) -> range:
@@ -298,32 +331,35 @@ class _Beam:
         self.limits, self.config, self.nbest = limits, config, nbest
         self.bos_id, self.eos_id = bos_id, eos_id
         self.width = config.beam
-        self.searches: list[_Search] = []
+        self.searches: list[_Search | None] = []  # None: an empty place
         self.tokens_BK = torch.empty(0, self.width, dtype=torch.int64)
         self.live_BK = torch.empty(0, self.width, dtype=torch.float64)  # summed log-probabilities; -inf: no row
         self.parents_BK = torch.empty(0, self.width, dtype=torch.int64)
         self.moved = False  # whether the step made any row go on from another one
 
-    def enter(self, sentences: Sequence[int]) -> None:
-        self.searches += [_Search(self.limits[i]) for i in sentences]
-        tokens_fK = self.tokens_BK.new_full((len(sentences), self.width), self.bos_id)
-        live_fK = self.live_BK.new_full((len(sentences), self.width), -math.inf)
-        live_fK[:, 0] = 0.0  # all rows are BOS and equal, so one of them is extended
-        self.tokens_BK = torch.cat((self.tokens_BK, tokens_fK))
-        self.live_BK = torch.cat((self.live_BK, live_fK))
+    def enter(self, sentences: Sequence[int], places: Sequence[int]) -> None:
+        added = len(sentences) - len(places)
+        taken = [*places, *range(len(self.searches), len(self.searches) + added)]
+        self.searches += [None] * added
+        for b, i in zip(taken, sentences, strict=True):
+            self.searches[b] = _Search(self.limits[i])
+        self.tokens_BK = torch.cat((self.tokens_BK, self.tokens_BK.new_empty(added, self.width)))
+        self.live_BK = torch.cat((self.live_BK, self.live_BK.new_empty(added, self.width)))
+        self.tokens_BK[taken] = self.bos_id
+        self.live_BK[taken] = -math.inf
+        self.live_BK[taken, 0] = 0.0  # all rows are BOS and equal, so one of them is extended
 
-    def advance(self, logprobs_BKV: Tensor) -> list[int]:
-        self.live_BK = self.live_BK.to(logprobs_BKV.device, _wide(logprobs_BKV))
-        # Of a row no more than its K best tokens and EOS can be among the first K ranks or refill the beam.
-        values_BKm, tokens_BKm, tied_BK = _top_tokens(logprobs_BKV, self.width + 1)
-        tied_BK &= self.live_BK > -math.inf
-        extensions, live = self._rank(values_BKm, tokens_BKm)
-        tied = tied_BK.any().to(live).expand(4, len(live[0]), 1)
-        table = torch.cat((extensions, live, tied), 2).cpu()  # the one read of a step
+    def advance(self, blocks: Iterable[Tensor]) -> list[int]:
+        tops = [self._top_tokens(block, row) for row, block in _with_first_row(blocks)]
+        extensions, live = self._rank(tops)
+        undecided = [top for top in tops if top.block is not None]
+        tied = sum((top.tied_n.any() for top in undecided), torch.zeros((), device=live.device)).to(live.dtype)
+        table = torch.cat((extensions, live, tied.expand(4, len(live[0]), 1)), 2).cpu()  # the one read of a step
         if table[0, 0, -1]:
-            _order_ties(logprobs_BKV, values_BKm, tokens_BKm, tied_BK)
-            extensions, live = self._rank(values_BKm, tokens_BKm)
-            table = torch.cat((extensions, live, tied), 2).cpu()
+            for top in undecided:
+                top.order_ties()
+            extensions, live = self._rank(tops)
+            table = torch.cat((extensions, live), 2).cpu()
         self.live_BK = live[_SUM]
         self.parents_BK = live[_PARENT].long()
         self.tokens_BK = live[_TOKEN].long()
@@ -331,10 +367,24 @@ class _Beam:
         K = self.width
         return self._record(host[:, :, :K], host[:, :, K : 2 * K])
 
-    def _rank(self, values_BKm: Tensor, tokens_BKm: Tensor) -> tuple[Tensor, Tensor]:
+    def _top_tokens(self, logprobs_nV: Tensor, row: int) -> _Top:
+        """Of a row no more than its K best tokens and EOS can be among the first K ranks or refill the beam."""
+        if row == 0:
+            self.live_BK = self.live_BK.to(logprobs_nV.device, _wide(logprobs_nV))
+        top = _top_tokens(logprobs_nV, self.width + 1)
+        top.tied_n &= self.live_BK.flatten()[row : row + len(logprobs_nV)] > -math.inf
+        if logprobs_nV.device.type == "cpu":  # where looking costs nothing, the block is let go at once
+            if top.tied_n.any():
+                top.order_ties()
+            top.block = None
+        return top
+
+    def _rank(self, tops: Sequence[_Top]) -> tuple[Tensor, Tensor]:
         """The K best extensions and the K best that are not EOS, each [4, B, K], best first."""
-        B, K, m = values_BKm.shape
-        steps_BKm = values_BKm.to(self.live_BK.dtype)
+        B, K = self.live_BK.shape
+        tokens_BKm = torch.cat([top.tokens_nm for top in tops]).view(B, K, -1)
+        steps_BKm = torch.cat([top.values_nm for top in tops]).view(B, K, -1).to(self.live_BK.dtype)
+        m = tokens_BKm.shape[2]
         sums_BE = (self.live_BK.unsqueeze(2) + steps_BKm).view(B, K * m)
         # Stable: of equal sums the one of the earlier row comes first, and in a row the better token.
         sums_Bn, places_Bn = sums_BE.sort(dim=1, descending=True, stable=True)
@@ -363,6 +413,8 @@ class _Beam:
         top_B = live[_SUM, :, 0].tolist()
         over = []
         for b, search in enumerate(self.searches):
+            if search is None:
+                continue
             search.age += 1
             if some_end_B[b]:
                 for k in np.flatnonzero(ends_BK[b]):
@@ -397,8 +449,14 @@ class _Beam:
         bound = top / max(self._penalty(search.age + 1), self._penalty(search.limit))
         return bound <= search.best[-1].score
 
-    def result(self, b: int) -> list[Hypothesis]:
+    def parents(self) -> Tensor | None:
+        return self.parents_BK if self.moved else None
+
+    def leave(self, b: int) -> list[Hypothesis]:
         search = self.searches[b]
+        assert search is not None
+        self.searches[b] = None
+        self.live_BK[b] = -math.inf
         found = []
         for end in search.best:
             tokens, logprobs = _trace(search.history[: end.length - 1], end.row)
@@ -410,32 +468,65 @@ class _Beam:
             found.append(Hypothesis(tokens, logprob, score, False, logprobs))
         return found
 
-    def keep(self, stay: list[int]) -> Tensor | None:
-        if len(stay) < len(self.searches):
-            stay_b = torch.tensor(stay, dtype=torch.int64, device=self.live_BK.device)
-            self.searches = [self.searches[b] for b in stay]
-            self.live_BK, self.tokens_BK = self.live_BK[stay_b], self.tokens_BK[stay_b]
-            self.parents_BK = self.parents_BK[stay_b]
-        return self.parents_BK if self.moved else None
+    def select(self, sentences: Sequence[int]) -> None:
+        self.searches = [self.searches[b] for b in sentences]
+        at_b = torch.tensor(sentences, dtype=torch.int64, device=self.live_BK.device)
+        self.live_BK, self.tokens_BK = self.live_BK[at_b], self.tokens_BK[at_b]
 
 
-def _top_tokens(logprobs_BKV: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The `count` best tokens of every row: values [B, K, m], tokens [B, K, m], and whether equal values
-    may stand in the wrong order, or a wrong one at the end, [B, K]: torch.topk promises none."""
-    if logprobs_BKV.shape[2] <= count:
-        values_BKm, tokens_BKm = logprobs_BKV.sort(dim=2, descending=True, stable=True)
-        return values_BKm, tokens_BKm, torch.zeros_like(values_BKm[:, :, 0], dtype=torch.bool)
-    values, tokens = logprobs_BKV.topk(count + 1, dim=2)
-    tied_BK = ((values[:, :, 1:] == values[:, :, :-1]) & (values[:, :, 1:] > -math.inf)).any(2)
-    return values[:, :, :count].contiguous(), tokens[:, :, :count].contiguous(), tied_BK
+def _with_first_row(blocks: Iterable[Tensor]) -> Iterator[tuple[int, Tensor]]:
+    """Each block of rows and the number of its first row."""
+    row = 0
+    for block in blocks:
+        yield row, block
+        row += len(block)
 
 
-def _order_ties(logprobs_BKV: Tensor, values_BKm: Tensor, tokens_BKm: Tensor, tied_BK: Tensor) -> None:
-    """Put the lower ids first among equal values of the tied rows, in place. It sorts whole rows, but only
-    those that need it."""
-    m = values_BKm.shape[2]
-    values, tokens = logprobs_BKV[tied_BK].sort(dim=1, descending=True, stable=True)
-    values_BKm[tied_BK], tokens_BKm[tied_BK] = values[:, :m], tokens[:, :m]
+@dataclass
+class _Top:
+    """The m best tokens of n rows, best first, and whether equal values [n] may stand in the wrong order, or
+    a wrong one at the end: torch.topk promises none. Ties can be ordered as long as the block is there."""
+
+    block: Tensor | None  # [n, V]
+    values_nm: Tensor
+    tokens_nm: Tensor
+    tied_n: Tensor
+
+    def order_ties(self) -> None:
+        """Put the lower ids first among equal values. It sorts whole rows, but only those that need it."""
+        assert self.block is not None
+        m = self.values_nm.shape[1]
+        values, tokens = self.block[self.tied_n].sort(dim=1, descending=True, stable=True)
+        self.values_nm[self.tied_n], self.tokens_nm[self.tied_n] = values[:, :m], tokens[:, :m]
+
+
+def _top_tokens(logprobs_nV: Tensor, count: int) -> _Top:
+    """The `count` best tokens of every row."""
+    V = logprobs_nV.shape[1]
+    if count >= V:
+        values, tokens = logprobs_nV.sort(dim=1, descending=True, stable=True)
+        return _Top(logprobs_nV, values, tokens, torch.zeros_like(values[:, 0], dtype=torch.bool))
+    if V >= BLOCK * BLOCK // 2 and (count + 1) * BLOCK <= V // 2:
+        values, tokens = _top_by_blocks(logprobs_nV, count + 1)
+    else:
+        values, tokens = logprobs_nV.topk(count + 1, dim=1)
+    tied_n = ((values[:, 1:] == values[:, :-1]) & (values[:, 1:] > -math.inf)).any(1)
+    return _Top(logprobs_nV, values[:, :count].contiguous(), tokens[:, :count].contiguous(), tied_n)
+
+
+def _top_by_blocks(logprobs_nV: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """As logprobs.topk(count): the best `count` stand in those `count` blocks whose best are the best, or in
+    the rest that fills no block. On a CPU topk looks at every token by itself, amax at many at once."""
+    n, V = logprobs_nV.shape
+    blocks = V // BLOCK
+    blocks_nbt = logprobs_nV[:, : blocks * BLOCK].view(n, blocks, BLOCK)
+    best_nc = blocks_nbt.amax(2).topk(count, dim=1, sorted=False).indices
+    candidates = blocks_nbt[torch.arange(n, device=best_nc.device)[:, None], best_nc].flatten(1)
+    if blocks * BLOCK < V:
+        candidates = torch.cat((candidates, logprobs_nV[:, blocks * BLOCK :]), 1)
+    values, places = candidates.topk(count, dim=1)
+    block_of = torch.cat((best_nc, best_nc.new_full((n, 1), blocks)), 1).gather(1, places // BLOCK)
+    return values, block_of * BLOCK + places % BLOCK
 
 
 def _trace(history: Sequence[NDArray[np.float64]], row: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
@@ -483,24 +574,28 @@ class _Sampler:
         self.limits, self.seeds, self.width = limits, seeds, n
         self.top_k, self.top_p, self.temperature = top_k, top_p, temperature
         self.bos_id, self.eos_id = bos_id, eos_id
-        self.draws: list[list[_Draw]] = []
+        self.draws: list[list[_Draw]] = []  # empty: an empty place
         self.tokens_BK = torch.empty(0, n, dtype=torch.int64)
 
-    def enter(self, sentences: Sequence[int]) -> None:
-        for i in sentences:
+    def enter(self, sentences: Sequence[int], places: Sequence[int]) -> None:
+        added = len(sentences) - len(places)
+        taken = [*places, *range(len(self.draws), len(self.draws) + added)]
+        self.draws += [[] for _ in range(added)]
+        for b, i in zip(taken, sentences, strict=True):
             # Python promises that a text seed gives the same numbers in every version.
             generators = [random.Random(f"{self.seeds[i]} {k}") for k in range(self.width)]
-            self.draws.append([_Draw(generator, self.limits[i]) for generator in generators])
-        tokens_fK = self.tokens_BK.new_full((len(sentences), self.width), self.bos_id)
-        self.tokens_BK = torch.cat((self.tokens_BK, tokens_fK))
+            self.draws[b] = [_Draw(generator, self.limits[i]) for generator in generators]
+        self.tokens_BK = torch.cat((self.tokens_BK, self.tokens_BK.new_empty(added, self.width)))
+        self.tokens_BK[taken] = self.bos_id
 
-    def advance(self, logprobs_BKV: Tensor) -> list[int]:
-        wide = logprobs_BKV.to(_wide(logprobs_BKV))
-        places = [[0.5 if draw.over else draw.generator.random() for draw in draws] for draws in self.draws]
-        places_BK = torch.tensor(places, dtype=wide.dtype).to(wide.device)
-        tokens_BK = _at(self._distribution(wide), places_BK)
-        chosen_BK = wide.gather(2, tokens_BK.unsqueeze(2)).squeeze(2)
-        table = torch.stack((tokens_BK.to(wide.dtype), chosen_BK)).cpu()  # the one read of a step
+    def advance(self, blocks: Iterable[Tensor]) -> list[int]:
+        places = [
+            0.5 if not draws or draws[k].over else draws[k].generator.random()
+            for draws in self.draws
+            for k in range(self.width)
+        ]
+        drawn = torch.cat([self._draw(block, places[row:]) for row, block in _with_first_row(blocks)], 1)
+        table = drawn.view(2, len(self.draws), self.width).cpu()  # the one read of a step
         tokens, logprobs = table.double().numpy()
         next_tokens = []
         for b, draws in enumerate(self.draws):
@@ -514,44 +609,54 @@ class _Sampler:
                     draw.finished = True
                 else:
                     draw.tokens.append(int(tokens[b, k]))
-            next_tokens.append([self.bos_id if draw.over else draw.tokens[-1] for draw in draws])
-        self.tokens_BK = torch.tensor(next_tokens).to(wide.device)
-        return [b for b, draws in enumerate(self.draws) if all(draw.over for draw in draws)]
+            rows = [self.bos_id if draw.over else draw.tokens[-1] for draw in draws]
+            next_tokens.append(rows or [self.bos_id] * self.width)
+        self.tokens_BK = torch.tensor(next_tokens).to(drawn.device)
+        return [b for b, draws in enumerate(self.draws) if draws and all(draw.over for draw in draws)]
 
-    def _distribution(self, logprobs_BKV: Tensor) -> Tensor:
-        """Probabilities [B, K, V] after temperature and filters; what is left need not sum to 1."""
-        probs_BKV = torch.softmax(logprobs_BKV / self.temperature, 2)
-        V = probs_BKV.shape[2]
+    def _draw(self, logprobs_nV: Tensor, places: Sequence[float]) -> Tensor:
+        """The tokens of n rows and their log-probabilities [2, n]."""
+        wide_nV = logprobs_nV.to(_wide(logprobs_nV))
+        places_n = torch.tensor(places[: len(wide_nV)], dtype=wide_nV.dtype).to(wide_nV.device)
+        tokens_n = _at(self._distribution(wide_nV), places_n)
+        return torch.stack((tokens_n.to(wide_nV.dtype), wide_nV.gather(1, tokens_n.unsqueeze(1)).squeeze(1)))
+
+    def _distribution(self, logprobs_nV: Tensor) -> Tensor:
+        """Probabilities [n, V] after temperature and filters; what is left need not sum to 1."""
+        probs_nV = torch.softmax(logprobs_nV / self.temperature, 1)
+        V = probs_nV.shape[1]
         if not 0 < self.top_k < V and self.top_p == 1:
-            return probs_BKV
-        sorted_BKV, order_BKV = probs_BKV.sort(dim=2, descending=True, stable=True)
+            return probs_nV
+        sorted_nV, order_nV = probs_nV.sort(dim=1, descending=True, stable=True)
         if 0 < self.top_k < V:
-            sorted_BKV[:, :, self.top_k :] = 0
+            sorted_nV[:, self.top_k :] = 0
         if self.top_p < 1:
-            mass_BKV = sorted_BKV.cumsum(2)
-            before_BKV = mass_BKV - sorted_BKV
-            sorted_BKV = sorted_BKV.where(before_BKV < self.top_p * mass_BKV[:, :, -1:], 0)
-        return torch.zeros_like(probs_BKV).scatter(2, order_BKV, sorted_BKV)
+            mass_nV = sorted_nV.cumsum(1)
+            before_nV = mass_nV - sorted_nV
+            sorted_nV = sorted_nV.where(before_nV < self.top_p * mass_nV[:, -1:], 0)
+        return torch.zeros_like(probs_nV).scatter(1, order_nV, sorted_nV)
 
-    def result(self, b: int) -> list[Hypothesis]:
+    def parents(self) -> Tensor | None:
+        return None
+
+    def leave(self, b: int) -> list[Hypothesis]:
         found = []
-        for draw in self.draws[b]:
+        draws, self.draws[b] = self.draws[b], []
+        for draw in draws:
             logprob = math.fsum(draw.logprobs)
             score = logprob / len(draw.logprobs)
             found.append(Hypothesis(tuple(draw.tokens), logprob, score, draw.finished, tuple(draw.logprobs)))
         return found
 
-    def keep(self, stay: list[int]) -> Tensor | None:
-        if len(stay) < len(self.draws):
-            self.draws = [self.draws[b] for b in stay]
-            self.tokens_BK = self.tokens_BK[stay]
-        return None
+    def select(self, sentences: Sequence[int]) -> None:
+        self.draws = [self.draws[b] for b in sentences]
+        self.tokens_BK = self.tokens_BK[list(sentences)]
 
 
-def _at(probs_BKV: Tensor, places_BK: Tensor) -> Tensor:
-    """The tokens [B, K] at the places (in [0, 1)) of the cumulative distributions, in vocabulary order."""
-    mass_BKV = probs_BKV.cumsum(2)
-    total_BK1 = mass_BKV[:, :, -1:]
-    below = torch.nextafter(total_BK1, torch.zeros_like(total_BK1))  # a place never rounds up to the total
-    tokens_BK1 = torch.searchsorted(mass_BKV, torch.minimum(places_BK.unsqueeze(2) * total_BK1, below), right=True)
-    return tokens_BK1.squeeze(2).clamp(max=probs_BKV.shape[2] - 1)
+def _at(probs_nV: Tensor, places_n: Tensor) -> Tensor:
+    """The tokens [n] at the places (in [0, 1)) of the cumulative distributions, in vocabulary order."""
+    mass_nV = probs_nV.cumsum(1)
+    total_n1 = mass_nV[:, -1:]
+    below_n1 = torch.nextafter(total_n1, torch.zeros_like(total_n1))  # a place never rounds up to the total
+    tokens_n1 = torch.searchsorted(mass_nV, torch.minimum(places_n.unsqueeze(1) * total_n1, below_n1), right=True)
+    return tokens_n1.squeeze(1).clamp(max=probs_nV.shape[1] - 1)
