@@ -44,7 +44,8 @@ FLAGS = {
     "--help",
     "train": "--data --out --recipe --set --fresh --device --quiet -q --help",
     "average": "--last --best --out --quiet -q --help",
-    "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --batch-tokens "
+    "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --min-length "
+    "--no-repeat-ngram --repetition-penalty --prefix --batch-tokens "
     "--nbest --scores --tsv --alignments --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered "
     "--device --json --quiet -q --help",
     "logprob": "--model --weight --output --alpha --length-penalty --batch-tokens --on-bad-utf8 --device --json "
@@ -503,6 +504,21 @@ FAULTS = [
     (f"{TRANSLATE} train.en", r"unexpected extra argument.*train\.en"),
     ("train --resume", r"there is no option --resume; `vtrans train --help`"),
     (f"{TRANSLATE} --bem 4", r"there is no option --bem; did you mean --beam\?"),
+    (f"{TRANSLATE} --min-length -1", r"--min-length: .* from 0 to"),
+    (f"{TRANSLATE} --min-length 9 --max-length 9", r"--min-length 9 leaves no room for EOS within 9 subwords"),
+    (f"{TRANSLATE} --no-repeat-ngram -1", r"--no-repeat-ngram: .* from 0 to"),
+    (f"{TRANSLATE} --repetition-penalty 0.5", r"--repetition-penalty: .* from 1.0 to .* but is 0.5"),
+    (f"{TRANSLATE} --prefix nowhere", r"there is no file nowhere"),
+    (f"{TRANSLATE} --prefix train.de --output train.de", r"is the file of --prefix"),
+    (
+        f"{TRANSLATE} --input train.en --prefix short.de",
+        r"train\.en has 168 lines, but short\.de has 2; each line needs its prefix",
+    ),
+    (f"{TRANSLATE} --prefix empty", r"there are 0 prefixes, but more lines; each line needs"),
+    (
+        f"{TRANSLATE} --input train.en --prefix train.de --max-length 3",
+        r"the prefix of line \d+ has \d+ subwords, which",
+    ),
     (f"{TRANSLATE} --weight 1", r"there is one model; leave it out"),
     (f"{TRANSLATE} --model run --weight 1", r"1 of --weight and 2 of --model"),
     (f"{TRANSLATE} --model run --weight 1 --weight -1", r"--weight must be a number above 0, but is -1"),

@@ -31,6 +31,7 @@ FLOORS = {
     "alignments": 4,
     "checkpoint": 4,
     "loss": 4,
+    "constraints": 4,
     "average": 5,
     "score": 5,
     "translate": 6,

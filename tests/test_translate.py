@@ -473,7 +473,8 @@ def test_what_is_blank_and_what_came_out_empty_is_told_at_the_end() -> None:
 
     assert said(["dog", "cat"], b"Bild") == ""
     assert said(["dog", "", " "], b"Bild") == "2 blank lines in, and as many blank translations\n"
-    empty = "with text whose translation, or that of a piece of it, came out empty\n"
+    empty = "with text whose translation, or that of a piece of it, came out empty"
+    empty += "; --min-length 1 asks for a subword at least\n"
     assert said(["dog", "cat"], b"") == f"warning: 2 lines {empty}"
     assert said(["dog"], b" ") == f"warning: 1 line {empty}"
     one_blank = "1 blank line in, and as many blank translations\n"

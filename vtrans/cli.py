@@ -16,7 +16,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast, get_args
 
@@ -300,6 +300,38 @@ def translate(
     max_length: Annotated[
         int | None, typer.Option(help="Cap on the subwords of a translation.  [default: source + 50]", metavar="N")
     ] = None,
+    min_length: Annotated[
+        int | None,
+        typer.Option(
+            help="Least subwords of a translation, EOS not counted.  "
+            f"[default: the model's, else {SearchConfig.min_length}]",
+            metavar="N",
+        ),
+    ] = None,
+    no_repeat_ngram: Annotated[
+        int | None,
+        typer.Option(
+            help="No N subwords twice in a translation; 0: no such rule.  "
+            f"[default: the model's, else {SearchConfig.no_repeat_ngram}]",
+            metavar="N",
+        ),
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None,
+        typer.Option(
+            help="Factor on the log-probability of a subword that was said before.  "
+            f"[default: the model's, else {SearchConfig.repetition_penalty}]",
+            metavar="X",
+        ),
+    ] = None,
+    prefix: Annotated[
+        Path | None,
+        typer.Option(
+            help="How the translations begin, a line each, blank for any; the last word may go on if no space "
+            "follows it.",
+            metavar="FILE",
+        ),
+    ] = None,
     batch_tokens: Annotated[
         int | None,
         typer.Option(
@@ -357,7 +389,9 @@ def translate(
     """
     drawing = {"seed": seed, "top_k": top_k, "top_p": top_p, "temperature": temperature}
     searching = {"beam": beam, "alpha": alpha, "length_penalty": length_penalty, "stop": stop}
-    search = _given({**searching, "max_length": max_length, "batch_tokens": batch_tokens})
+    bounds = {"max_length": max_length, "min_length": min_length, "batch_tokens": batch_tokens}
+    repetition = {"no_repeat_ngram": no_repeat_ngram, "repetition_penalty": repetition_penalty}
+    search = _given({**searching, **bounds, **repetition})
     if not sample and _given(drawing):
         raise InputError(f"{_flag(_given(drawing))} only matters with --sample; add --sample or leave it out.")
     if sample and _given(searching):
@@ -367,7 +401,9 @@ def translate(
     if scores and tsv:
         raise InputError("--tsv holds the scores already; leave out --scores.")
     _check_search(search)
-    _check_output(output, [("--input", input_), *(("--model", file) for file in model or [])])
+    _check_output(output, [("--input", input_), ("--prefix", prefix), *(("--model", file) for file in model or [])])
+    if input_ and prefix:
+        _check_line_counts(input_, prefix, "prefix")
     sampling = Sampling(**_given(drawing)) if sample else None
     how = _bad_utf8(on_bad_utf8)
     _keep_freed_memory()
@@ -375,7 +411,8 @@ def translate(
     from vtrans.translate import load
 
     console = Console(quiet=quiet)
-    with _lines_of(input_, how, console) as lines:
+    begun = _lines_of(prefix, how, console) if prefix else nullcontext()
+    with _lines_of(input_, how, console) as lines, begun as prefixes:
         translator = load(list(model or [Path(DEFAULT_RUN)]), device=device, console=console, weights=weight, **search)
         translator.check_nbest(nbest, sampling)
         typing = input_ is None and _stdin_is_terminal()
@@ -390,6 +427,7 @@ def translate(
                 sampling=sampling,
                 form="json" if as_json else "tsv" if tsv else "scores" if scores else "text",
                 alignments=alignments,
+                prefixes=prefixes,
                 line_buffered=line_buffered,
                 done=done,
             )
@@ -431,7 +469,7 @@ def logprob(
     _check_search(search)
     _check_output(output, [("SRC", src), ("TGT", tgt), *(("--model", path) for path in model or [])])
     how, console = _bad_utf8(on_bad_utf8), Console(quiet=quiet)
-    _check_line_counts(src, tgt)
+    _check_line_counts(src, tgt, "translation")
     _keep_freed_memory()
     from vtrans.stream import logprob_stream
     from vtrans.translate import load
@@ -535,16 +573,16 @@ def _check_output(output: Path | None, inputs: list[tuple[str, Path | None]]) ->
             raise InputError(f"--output {output} is the file of {option}, which would be lost; name another.")
 
 
-def _check_line_counts(src: Path, tgt: Path) -> None:
+def _check_line_counts(src: Path, other: Path, what: str) -> None:
     """Counts the lines of two files before the work begins; pipes, read once, are met when one of them ends."""
-    if src.is_file() and tgt.is_file():
+    if src.is_file() and other.is_file():
         counts = []
-        for path in (src, tgt):
+        for path in (src, other):
             with open_bytes(path) as stream:
                 counts.append(sum(1 for _ in read_lines(stream, str(path), on_bad_utf8="replace")))
         if counts[0] != counts[1]:
             raise InputError(
-                f"{src} has {counts[0]:,} lines, but {tgt} has {counts[1]:,}; each line needs its translation."
+                f"{src} has {counts[0]:,} lines, but {other} has {counts[1]:,}; each line needs its {what}."
             )
 
 

@@ -120,6 +120,14 @@ class SearchConfig:
         "count: when `beam` hypotheses have ended; exhaustive: when no live one can win any more",
     )
     max_length: int = _number(0, 0, 10**6, "cap on target tokens; 0: source tokens + 50 alone")
+    min_length: int = _number(0, 0, 10**6, "least target tokens before EOS")
+    no_repeat_ngram: int = _number(0, 0, 1000, "no n target tokens twice in a translation; 0: no such rule")
+    repetition_penalty: float = _number(
+        1.0,
+        1.0,
+        1000.0,
+        "factor on the log-probability of a target token that the translation holds already (Keskar et al. 2019)",
+    )
     max_source: int = _number(
         1024,
         1,

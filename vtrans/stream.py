@@ -15,7 +15,7 @@ from typing import BinaryIO
 from vtrans.config import Sampling
 from vtrans.errors import VtransError
 from vtrans.text import write_line
-from vtrans.translate import WINDOW, Form, Translator, rendered
+from vtrans.translate import WINDOW, Form, Translator, rendered, with_prefixes
 
 IDLE = 0.2  # seconds without input after which an open pipe gets its answers
 PATIENCE = 1.0  # seconds after which it gets them even if its lines keep trickling in
@@ -30,22 +30,22 @@ def translate_stream(
     sampling: Sampling | None = None,
     form: Form = "text",
     alignments: bool = False,
+    prefixes: Iterable[str] | None = None,
     line_buffered: bool = False,
     done: Callable[[], None] = lambda: None,
 ) -> None:
     """Writes the translations of `lines` to `stream`, whole lines, flushed a window at a time.
 
-    `form` is that of `rendered`, `alignments` that of `nbest`. A line in gives `nbest` lines out, or one
-    of JSON. `line_buffered` answers each line before the next is read; `done` is called as each sentence
-    has been translated. At the end the translator's console is told of blank lines, and warned of lines
-    that were not but whose translation is.
+    `form` is that of `rendered`, `alignments` and `prefixes` are those of `nbest`. A line in gives `nbest`
+    lines out, or one of JSON. `line_buffered` answers each line before the next is read; `done` is called
+    as each sentence has been translated. At the end the translator's console is told of blank lines, and
+    warned of lines that were not but whose translation is.
     """
     first = 1
-    for window in windows(lines, 1 if line_buffered else WINDOW):
+    for window, begun in with_prefixes(windows(lines, 1 if line_buffered else WINDOW), prefixes):
         block = io.BytesIO()
-        for i, translations in enumerate(
-            translator.translate_window(window, nbest, sampling, first, done, alignments=alignments)
-        ):
+        found = translator.translate_window(window, nbest, sampling, first, done, alignments=alignments, prefixes=begun)
+        for i, translations in enumerate(found):
             for out in rendered(window[i], translations, form):
                 write_line(block, out)
         written, expected = block.getvalue().count(b"\n"), len(window) * (1 if form == "json" else nbest)

@@ -25,6 +25,7 @@ from vtrans.batching import derived_seed
 from vtrans.checkpoint import LoadedModel, choose_model, load_model
 from vtrans.config import Sampling, SearchConfig, section_from
 from vtrans.console import Console
+from vtrans.constraints import Constrained, Prefix, Rules
 from vtrans.errors import InputError
 from vtrans.logprob import Pair, token_logprobs
 from vtrans.search import Decoder, Ensemble, Hypothesis, beam_search, length_penalty, sample
@@ -138,28 +139,45 @@ class Translator:
         self.max_source = self.search.max_source
         if self._reach is not None:
             self.max_source = min(self.max_source, self._reach - 1)
+        cap = self._limit(1 << 60)
+        if self.search.min_length >= cap:
+            raise InputError(
+                f"--min-length {self.search.min_length} leaves no room for EOS within {cap:,} subwords, the most that "
+                f"{'--max-length' if self.search.max_length else 'the model'} allows; choose a smaller one."
+            )
 
-    def translate(self, lines: Iterable[str], sampling: Sampling | None = None) -> Iterator[str]:
+    def translate(
+        self, lines: Iterable[str], sampling: Sampling | None = None, *, prefixes: Iterable[str] | None = None
+    ) -> Iterator[str]:
         """The best translation of each line, in order, a window at a time.
 
         A blank line gives a blank line and never meets the model. With `sampling` a translation is
         drawn instead; equal lines, at equal places, and seeds give equal draws.
         """
-        return (best[0].text for best in self.nbest(lines, 1, sampling))
+        return (best[0].text for best in self.nbest(lines, 1, sampling, prefixes=prefixes))
 
     def nbest(
-        self, lines: Iterable[str], n: int = 1, sampling: Sampling | None = None, *, alignments: bool = False
+        self,
+        lines: Iterable[str],
+        n: int = 1,
+        sampling: Sampling | None = None,
+        *,
+        alignments: bool = False,
+        prefixes: Iterable[str] | None = None,
     ) -> Iterator[list[Translation]]:
         """Exactly `n` translations of each line, best first (with `sampling`: drawn independently).
 
         Where the search finds fewer, empty ones with a score of -inf follow and are counted. With
-        `alignments` each says which source words its words go back to. Raises InputError at once if `n`
-        is larger than the beam, or `lines` is one string.
+        `alignments` each says which source words its words go back to. `prefixes`, one for each line, are
+        how its translations begin; a blank one asks for nothing. The last word of a prefix may go on, unless
+        a space stands behind it; the score counts the prefix too. Raises InputError at once if `n` is larger
+        than the beam, or `lines` is one string.
         """
-        if isinstance(lines, str):
-            raise InputError("lines must be a list of strings, but is one string; write translate([line]).")
+        for name, given in (("lines", lines), ("prefixes", prefixes)):
+            if isinstance(given, str):
+                raise InputError(f"{name} must be a list of strings, but is one string; write translate([line]).")
         self.check_nbest(n, sampling)
-        return self._windows(iter(lines), n, sampling, alignments)
+        return self._windows(iter(lines), n, sampling, alignments, prefixes)
 
     def check_nbest(self, n: int, sampling: Sampling | None = None) -> None:
         """InputError unless `n` translations of a line can be had."""
@@ -171,11 +189,17 @@ class Translator:
             )
 
     def _windows(
-        self, lines: Iterator[str], n: int, sampling: Sampling | None, alignments: bool
+        self,
+        lines: Iterator[str],
+        n: int,
+        sampling: Sampling | None,
+        alignments: bool,
+        prefixes: Iterable[str] | None,
     ) -> Iterator[list[Translation]]:
         first = 1
-        while window := list(islice(lines, WINDOW)):
-            yield from self.translate_window(window, n, sampling, first, alignments=alignments)
+        windows = iter(lambda: list(islice(lines, WINDOW)), [])
+        for window, begun in with_prefixes(windows, prefixes):
+            yield from self.translate_window(window, n, sampling, first, alignments=alignments, prefixes=begun)
             first += len(window)
 
     def translate_window(
@@ -187,6 +211,7 @@ class Translator:
         done: Callable[[], None] = lambda: None,
         *,
         alignments: bool = False,
+        prefixes: Sequence[str] | None = None,
     ) -> list[list[Translation]]:
         """As `nbest`, for lines that are batched together.
 
@@ -198,6 +223,7 @@ class Translator:
         pieces: list[list[int]] = []  # the sources to search, a line's pieces side by side
         names: list[str] = []  # of the pieces: line number/piece, from which sampling is seeded
         owners: list[range] = []  # for each line its pieces
+        begun = None if prefixes is None else [self._prefix(text) for text in prefixes]
         encoded = self._encoded(lines, first)
         for number, (line, ids) in enumerate(zip(lines, encoded, strict=True), first):
             cut = cut_long(ids, self.max_source, self.src_vocab) if line.strip() else []
@@ -210,7 +236,12 @@ class Translator:
             owners.append(range(len(pieces), len(pieces) + len(cut)))
             pieces += cut
             names += [f"{number}/{k}" for k in range(len(cut))]
-        found = self._search(pieces, names, n, sampling, done)
+        beginnings = None
+        if begun is not None:
+            # A line that is cut into pieces has its prefix at the first of them.
+            opened = {owner.start: begun[i] for i, owner in enumerate(owners) if owner}
+            beginnings = [opened.get(p, Prefix()) for p in range(len(pieces))]
+        found = self._search(pieces, names, n, sampling, done, beginnings)
         self.counts.lines += len(lines)
         translations = [self._join([found[p] for p in owner], n) for owner in owners]
         if alignments:
@@ -373,7 +404,7 @@ class Translator:
             empty = self.counts.empty
             self._warn(
                 f"{empty:,} line{'' if empty == 1 else 's'} with text whose translation, or that of a piece of it, "
-                "came out empty"
+                f"came out empty{'' if self.search.min_length else '; --min-length 1 asks for a subword at least'}"
             )
 
     def _search(
@@ -383,20 +414,28 @@ class Translator:
         n: int,
         sampling: Sampling | None,
         done: Callable[[], None],
+        prefixes: Sequence[Prefix] | None,
     ) -> dict[int, list[Hypothesis]]:
         """Hypotheses for each source (subwords without EOS), batched from the longest down."""
         order = sorted(range(len(pieces)), key=lambda i: -len(pieces[i]))
         sources = [[*pieces[i], EOS_ID] for i in order]
-        limits = [self._limit(len(pieces[i])) for i in order]
+        limits = [self._limit(len(pieces[i]), len(prefixes[i].tokens) if prefixes else 0) for i in order]
+        for i, limit in zip(order, limits, strict=True):
+            if prefixes and len(prefixes[i].tokens) >= limit:
+                raise InputError(
+                    f"the prefix of line {names[i].partition('/')[0]} has {len(prefixes[i].tokens):,} subwords, which "
+                    f"leaves no room for EOS within {limit:,}; shorten it, or raise --max-length."
+                )
+        decoder = self._constrained(None if prefixes is None else [prefixes[i] for i in order])
         found: dict[int, list[Hypothesis]] = {}
         with torch.inference_mode():
             if sampling is None:
                 results = beam_search(
-                    self.decoder, sources, limits, config=self.search, nbest=n, bos_id=BOS_ID, eos_id=EOS_ID
+                    decoder, sources, limits, config=self.search, nbest=n, bos_id=BOS_ID, eos_id=EOS_ID
                 )
             else:
                 results = sample(
-                    self.decoder,
+                    decoder,
                     sources,
                     limits,
                     seeds=[derived_seed("sample", sampling.seed, names[i]) for i in order],
@@ -413,12 +452,28 @@ class Translator:
                 done()
         return found
 
-    def _limit(self, length: int) -> int:
-        """Most target subwords, EOS counted, for a source of `length` subwords."""
-        limit = length + EXTRA_LENGTH
+    def _limit(self, length: int, prefix: int = 0) -> int:
+        """Most target subwords, EOS counted, for a source of `length` subwords and a prefix of so many."""
+        limit = max(length, prefix, self.search.min_length) + EXTRA_LENGTH
         if self.search.max_length:
             limit = min(limit, self.search.max_length)
         return limit if self._reach is None else min(limit, self._reach)
+
+    def _prefix(self, text: str) -> Prefix:
+        tokens = tuple(self.tgt_vocab.encode(text)) if text.strip() else ()
+        return Prefix(tokens, bool(tokens) and text[-1].isspace())
+
+    def _constrained(self, prefixes: Sequence[Prefix] | None) -> Decoder[Any]:
+        """The decoder under the constraints of these settings; itself, if there are none."""
+        search = self.search
+        if prefixes is None and not (search.min_length or search.no_repeat_ngram or search.repetition_penalty != 1):
+            return self.decoder
+        starts_V = None
+        if prefixes is not None and any(prefix.closed for prefix in prefixes):
+            vocab = self.tgt_vocab
+            starts_V = torch.tensor([i == EOS_ID or vocab.piece(i).startswith("\u2581") for i in range(len(vocab))])
+        rules = Rules(EOS_ID, starts_V, search.min_length, search.no_repeat_ngram, search.repetition_penalty)
+        return Constrained(self.decoder, rules, prefixes)
 
     def _join(self, pieces: list[list[Hypothesis]], n: int) -> list[Translation]:
         """The n translations of a line from the hypotheses of its pieces, rank by rank."""
@@ -447,6 +502,28 @@ class Translator:
                 self.counts.tgt_tokens += sum(len(h.token_logprobs) for h in hyps)
         self.counts.missing += n - len(translations)
         return translations + [Translation("", -math.inf, -math.inf, False)] * (n - len(translations))
+
+
+def with_prefixes(
+    windows: Iterable[list[str]], prefixes: Iterable[str] | None
+) -> Iterator[tuple[list[str], list[str] | None]]:
+    """Each window of lines with its prefixes; InputError when there are more of the one or the other."""
+    if prefixes is None:
+        yield from ((window, None) for window in windows)
+        return
+    rest, lines = iter(prefixes), 0
+    for window in windows:
+        begun = list(islice(rest, len(window)))
+        if len(begun) < len(window):
+            raise InputError(
+                f"there are {lines + len(begun):,} prefixes, but more lines; each line needs its own, a blank one "
+                "for none."
+            )
+        yield window, begun
+        lines += len(window)
+    extra = sum(1 for _ in rest)
+    if extra:
+        raise InputError(f"there are {lines + extra:,} prefixes, but {lines:,} lines; each line needs its own.")
 
 
 def shares(models: int, weights: Sequence[float] | None) -> tuple[float, ...]:
