@@ -309,6 +309,23 @@ def test_given_pairs_are_scored(
     assert (twice.code, twice.out.count(b"\n")) == (0, 12)
 
 
+def test_constraints_reach_the_search(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
+    prefixes = tmp_path / "prefixes.gz"
+    prefixes.write_bytes(gzip.compress(b"Der Esel \n\n"))
+    words = ("translate", "--model", tiny_run.path, "--json")
+    plain = [json.loads(line) for line in run_cli(*words, stdin=SENTENCE * 2).out.splitlines()]
+    options = ("--prefix", prefixes, "--no-repeat-ngram", "1", "--min-length", "15", "--repetition-penalty", "1.5")
+    done = run_cli(*words, *options, stdin=SENTENCE * 2)
+    assert done.code == 0, done.err
+    first, second = (json.loads(line)["translations"][0] for line in done.out.splitlines())
+    assert first["text"].startswith("Der Esel ")
+    assert first["tokens"] != second["tokens"] != plain[0]["translations"][0]["tokens"]
+    for t in (first, second):
+        tokens = [token for token, piece in zip(t["tokens"], t["subwords"], strict=True) if piece != "</s>"]
+        assert len(tokens) >= 15
+        assert t is first or len(set(tokens)) == len(tokens)
+
+
 def test_unequal_pipes_are_met_at_their_end(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
     pipe, target = tmp_path / "pipe", tmp_path / "two.de"
     os.mkfifo(pipe)
