@@ -58,7 +58,8 @@ Json = Annotated[bool, typer.Option("--json", help="The result as JSON on stdout
 Models = Annotated[
     list[Path] | None,
     typer.Option(
-        help=f"A run folder or a model file; several are an ensemble.  [default: {DEFAULT_RUN}]", metavar="PATH"
+        help=f"A run folder, a model file or an exported folder; several are an ensemble.  [default: {DEFAULT_RUN}]",
+        metavar="PATH",
     ),
 ]
 Weights = Annotated[
@@ -273,6 +274,51 @@ def average(
 
 
 @app.command()
+def export(
+    model: Annotated[
+        Path, typer.Argument(help=f"A run folder or a model file.  [default: {DEFAULT_RUN}]", metavar="[MODEL]")
+    ] = Path(DEFAULT_RUN),
+    to: Annotated[str, typer.Option(help="The engine: ctranslate2.", metavar="ENGINE")] = "ctranslate2",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to make.  [default: RUN/ctranslate2]", metavar="FOLDER")
+    ] = None,
+    quantization: Annotated[
+        str, typer.Option(help="Of the weights: float32, float16 or int8.", metavar="TYPE")
+    ] = "float32",
+    sample_file: Annotated[
+        Path | None,
+        typer.Option(help="Sentences to compare the two on.  [default: made up of its words]", metavar="FILE"),
+    ] = None,
+    on_bad_utf8: BadUtf8 = "error",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a model for another engine, and compare the two.
+
+    The folder runs by `vtrans translate --model FOLDER`, and in whatever else runs CTranslate2. It gets its
+    name only if it translates and scores sample sentences as the original does.
+    """
+    console = Console(quiet=quiet)
+    if to != "ctranslate2":
+        raise InputError(f"--to must be ctranslate2, the one engine to export to, but is {to!r}.")
+    how = _bad_utf8(on_bad_utf8)
+    samples = _read_all(sample_file, how, console) if sample_file else None
+    _keep_freed_memory()
+    from vtrans.checkpoint import choose_model, load_model
+    from vtrans.export import export as run_export
+
+    file, reason = choose_model(model)
+    if out is None:
+        if not model.is_dir():
+            raise InputError("exporting a named file needs --out FOLDER for the result.")
+        out = model / "ctranslate2"
+    console.info(f"model: {file}{f' ({reason})' if reason else ''}")
+    comparison = run_export(load_model(file), out, console, quantization=quantization, samples=samples)
+    if as_json:
+        _out(json.dumps(comparison.as_dict(), ensure_ascii=False, indent=2))
+
+
+@app.command()
 def translate(
     model: Models = None,
     weight: Weights = None,
@@ -377,6 +423,10 @@ def translate(
     line_buffered: Annotated[
         bool, typer.Option("--line-buffered", help="Answer each line by itself, at once.")
     ] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="torch or ctranslate2.  [default: what the model is made for]", metavar="NAME"),
+    ] = None,
     device: Device = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="A JSON object for each line, with all there is, to each subword.")
@@ -413,8 +463,12 @@ def translate(
     console = Console(quiet=quiet)
     begun = _lines_of(prefix, how, console) if prefix else nullcontext()
     with _lines_of(input_, how, console) as lines, begun as prefixes:
-        translator = load(list(model or [Path(DEFAULT_RUN)]), device=device, console=console, weights=weight, **search)
-        translator.check_nbest(nbest, sampling)
+        translator = load(
+            list(model or [Path(DEFAULT_RUN)]), device=device, console=console, weights=weight, engine=engine, **search
+        )
+        if translator.engine:
+            translator.engine.token_logprobs = as_json
+        translator.check_nbest(nbest, sampling, alignments=alignments, prefixes=prefix is not None)
         typing = input_ is None and _stdin_is_terminal()
         if typing:
             console.info("reading from the terminal, a line at a time; end with Ctrl-D")

@@ -22,10 +22,11 @@ import torch
 
 from vtrans.alignments import Links, align, pharaoh, source_words, target_words
 from vtrans.batching import derived_seed
-from vtrans.checkpoint import LoadedModel, choose_model, load_model
+from vtrans.checkpoint import LoadedModel, choose_model, load_model, open_tensors
 from vtrans.config import Sampling, SearchConfig, section_from
 from vtrans.console import Console
 from vtrans.constraints import Constrained, Prefix, Rules
+from vtrans.engine import ExportedModel, exported_folder, load_exported
 from vtrans.errors import InputError
 from vtrans.logprob import Pair, token_logprobs
 from vtrans.search import Decoder, Ensemble, Hypothesis, beam_search, length_penalty, sample
@@ -106,35 +107,42 @@ class Translator:
 
     `search` overrides what the (first) model file stores; `weights`, one a model, are those of the
     average (they need not sum to 1), which are equal without them. The models must be on one device
-    and of equal vocabularies; InputError otherwise. `counts` says what has been met so far.
+    and of equal vocabularies; InputError otherwise. An exported model runs on its own engine, by
+    itself. `counts` says what has been met so far.
     """
 
     def __init__(
         self,
-        models: Sequence[LoadedModel],
+        models: Sequence[LoadedModel] | ExportedModel,
         search: SearchConfig | None = None,
         console: Console | None = None,
         weights: Sequence[float] | None = None,
     ) -> None:
-        if not models:
+        exported = models if isinstance(models, ExportedModel) else None
+        self.models = [] if isinstance(models, ExportedModel) else list(models)
+        if not self.models and exported is None:
             raise InputError("there is no model to translate with; give a run folder or a model file.")
-        self.weights = shares(len(models), weights)
-        first = models[0]
-        for number, other in enumerate(models[1:], 2):
+        self.weights = shares(len(self.models) or 1, weights)
+        first = exported or self.models[0]
+        for number, other in enumerate(self.models[1:], 2):
             if other.src_vocab.digest != first.src_vocab.digest or other.tgt_vocab.digest != first.tgt_vocab.digest:
                 raise InputError(
                     f"model {number} of the ensemble has another vocabulary than model 1; "
                     "models can be combined only when they were trained on one data folder."
                 )
-        self.models = list(models)
         self.src_vocab: Vocabulary = first.src_vocab
         self.tgt_vocab: Vocabulary = first.tgt_vocab
         self.search = search if search is not None else first.search
         self.console = console
         self.counts = Counts()
-        transformers = [m.model for m in models]
-        self.decoder: Decoder[Any] = Ensemble(transformers, self.weights) if len(transformers) > 1 else transformers[0]
-        reaches = [t.max_length for t in transformers if t.max_length is not None]
+        transformers = [m.model for m in self.models]
+        self.decoder: Decoder[Any]  # unless there is an engine
+        if transformers:
+            self.decoder = Ensemble(transformers, self.weights) if len(transformers) > 1 else transformers[0]
+        self.engine = exported.engine if exported else None
+        if self.engine:
+            self.engine.check(self.search)
+        reaches = [t.max_length for t in (*transformers, *([self.engine] if self.engine else ())) if t.max_length]
         self._reach = min(reaches, default=None)
         self.max_source = self.search.max_source
         if self._reach is not None:
@@ -176,13 +184,29 @@ class Translator:
         for name, given in (("lines", lines), ("prefixes", prefixes)):
             if isinstance(given, str):
                 raise InputError(f"{name} must be a list of strings, but is one string; write translate([line]).")
-        self.check_nbest(n, sampling)
+        self.check_nbest(n, sampling, alignments=alignments, prefixes=prefixes is not None)
         return self._windows(iter(lines), n, sampling, alignments, prefixes)
 
-    def check_nbest(self, n: int, sampling: Sampling | None = None) -> None:
-        """InputError unless `n` translations of a line can be had."""
+    def check_nbest(
+        self, n: int, sampling: Sampling | None = None, *, alignments: bool = False, prefixes: bool = False
+    ) -> None:
+        """InputError unless `n` translations of a line can be had, and so."""
+        if prefixes and self.engine:
+            raise InputError(
+                "--prefix is not for the engine ctranslate2; use the model that was exported, with the engine torch."
+            )
+        if alignments and self.engine:
+            raise InputError(
+                "--alignments are not for the engine ctranslate2, which does not show its attention; "
+                "use the model that was exported, with the engine torch."
+            )
         if n < 1:
             raise InputError(f"--nbest must be at least 1, but is {n}.")
+        if sampling is not None and self.engine:
+            raise InputError(
+                "--sample is not for the engine ctranslate2, whose draws would depend on the batch; "
+                "use the model that was exported, with the engine torch."
+            )
         if sampling is None and n > self.search.beam:
             raise InputError(
                 f"--nbest must be at most the beam, {self.search.beam}, but is {n}; use --beam {n}, or more, with it."
@@ -218,7 +242,7 @@ class Translator:
         `first` is the number of the first one, for warnings and for sampling; `done` is called as
         each sentence has been translated.
         """
-        self.check_nbest(n, sampling)
+        self.check_nbest(n, sampling, alignments=alignments, prefixes=prefixes is not None)
         began = time.monotonic()
         pieces: list[list[int]] = []  # the sources to search, a line's pieces side by side
         names: list[str] = []  # of the pieces: line number/piece, from which sampling is seeded
@@ -308,6 +332,11 @@ class Translator:
         for name, given in (("sources", sources), ("targets", targets)):
             if isinstance(given, str):
                 raise InputError(f"{name} must be a list of strings, but is one string; write [{name[:-1]}].")
+        if self.engine:
+            raise InputError(
+                "log-probabilities of given translations are not for the engine ctranslate2; "
+                "use the model that was exported, with the engine torch."
+            )
         return self._logprobs(iter(sources), iter(targets), done)
 
     def _logprobs(
@@ -426,16 +455,24 @@ class Translator:
                     f"the prefix of line {names[i].partition('/')[0]} has {len(prefixes[i].tokens):,} subwords, which "
                     f"leaves no room for EOS within {limit:,}; shorten it, or raise --max-length."
                 )
-        decoder = self._constrained(None if prefixes is None else [prefixes[i] for i in order])
+        begun = None if prefixes is None else [prefixes[i] for i in order]
         found: dict[int, list[Hypothesis]] = {}
         with torch.inference_mode():
-            if sampling is None:
+            if self.engine:
+                results = self.engine.beam_search(sources, limits, config=self.search, nbest=n)
+            elif sampling is None:
                 results = beam_search(
-                    decoder, sources, limits, config=self.search, nbest=n, bos_id=BOS_ID, eos_id=EOS_ID
+                    self._constrained(begun),
+                    sources,
+                    limits,
+                    config=self.search,
+                    nbest=n,
+                    bos_id=BOS_ID,
+                    eos_id=EOS_ID,
                 )
             else:
                 results = sample(
-                    decoder,
+                    self._constrained(begun),
                     sources,
                     limits,
                     seeds=[derived_seed("sample", sampling.seed, names[i]) for i in order],
@@ -499,7 +536,7 @@ class Translator:
             if rank == 0:
                 self.counts.unfinished += not translations[0].finished
                 self.counts.empty += not all(text.strip() for text in texts)
-                self.counts.tgt_tokens += sum(len(h.token_logprobs) for h in hyps)
+                self.counts.tgt_tokens += sum(len(h.tokens) + h.finished for h in hyps)
         self.counts.missing += n - len(translations)
         return translations + [Translation("", -math.inf, -math.inf, False)] * (n - len(translations))
 
@@ -581,20 +618,31 @@ def load(
     device: str | None = None,
     console: Console | None = None,
     weights: Sequence[float] | None = None,
+    engine: str | None = None,
     **search: Any,
 ) -> Translator:
-    """A Translator for a run folder, a model file, or several (an ensemble, its average by `weights`).
+    """A Translator for a run folder, a model file, several (an ensemble, its average by `weights`), or a
+    folder of `vtrans export`.
 
     Other keyword arguments override the model file's search settings, named as in `SearchConfig`:
     `vtrans.load("run", beam=8)`. `device` is cpu, cuda, cuda:N or mps, by default the best there is.
-    Warnings go to `console`, and so does the choice among a run's checkpoints. Raises FileError for
-    what is no model, InputError for a bad setting.
+    `engine` is torch or ctranslate2, by default what the model is made for; with "ctranslate2" a run
+    folder stands for the export in it. Warnings go to `console`, and so does the choice among a run's
+    checkpoints. Raises FileError for what is no model, InputError for a bad setting.
     """
-    where = pick_device(device)
     section_from(SearchConfig, "search", search, "load")  # before the models take their time
     paths = [path] if isinstance(path, (str, Path)) else list(path)
     if paths:
         shares(len(paths), weights)
+    folders = [exported_folder(p, engine) for p in paths]
+    if exported := [folder for folder in folders if folder]:
+        if len(paths) > 1:
+            raise InputError(
+                f"{exported[0]} is an export for CTranslate2, which runs one model at a time; "
+                "an ensemble is made of run folders or model files."
+            )
+        return _load_exported(Path(paths[0]), exported[0], device, console, search)
+    where = pick_device(device)
     models = []
     for p in paths:
         file, reason = choose_model(p)
@@ -603,3 +651,23 @@ def load(
         models.append(load_model(file, where))
     settings = section_from(SearchConfig, "search", search, "load", models[0].search) if models else None
     return Translator(models, settings, console, weights)
+
+
+def _load_exported(
+    path: Path, folder: Path, device: str | None, console: Console | None, search: dict[str, Any]
+) -> Translator:
+    """A Translator for the exported `folder`, which stands for the run folder `path` if that is another one."""
+    exported = load_exported(folder, device)
+    if console:
+        console.info(f"model: {folder} ({exported.quantization}), {exported.engine.place}")
+        if path != folder and not comes_from(exported, path):
+            console.warn(f"{folder} is not of the model that {path} stands for now; run `vtrans export {path}` again")
+    return Translator(exported, section_from(SearchConfig, "search", search, "load", exported.search), console)
+
+
+def comes_from(exported: ExportedModel, run: Path) -> bool:
+    """Whether an export is of the model that a run folder stands for now."""
+    file, _ = choose_model(run)
+    with open_tensors(file, "model") as (_, header):
+        training: dict[str, Any] = header["training"]
+    return training == exported.training
