@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from vtrans.batching import collate, derived_seed, plan_epoch
+from vtrans.batching import ahead, collate, derived_seed, plan_epoch
 from vtrans.errors import RecipeError
 from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID
 
@@ -117,3 +122,42 @@ def test_derived_seeds_are_fixed_for_ever() -> None:
     assert derived_seed("epoch", 1, 1) == 7122790889077348357
     assert derived_seed("epoch", 1, 1) != derived_seed("epoch", 11, "")
     assert 0 <= derived_seed("x") < 2**63
+
+
+# Batches made ahead.
+
+
+def test_what_is_made_ahead_comes_in_order_and_no_further_ahead_than_asked() -> None:
+    made: list[int] = []
+
+    def count() -> Iterator[int]:
+        for i in range(50):
+            made.append(i)
+            yield i
+
+    stream = ahead(count(), 3)
+    assert next(stream) == 0
+    time.sleep(0.2)
+    assert made == [0, 1, 2, 3, 4]  # one given out, three waiting, one in the maker's hand
+    assert list(stream) == list(range(1, 50))
+
+
+def test_an_error_comes_where_its_batch_would_have() -> None:
+    def broken() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise OSError("the disk went away")
+
+    stream = ahead(broken(), 8)
+    assert (next(stream), next(stream)) == (1, 2)
+    with pytest.raises(OSError, match="the disk went away"):
+        next(stream)
+
+
+def test_closing_ends_the_thread() -> None:
+    before = threading.active_count()
+    stream = ahead(itertools.count(), 2)
+    assert next(stream) == 0
+    assert threading.active_count() == before + 1
+    stream.close()
+    assert threading.active_count() == before

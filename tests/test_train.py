@@ -34,9 +34,9 @@ from vtrans.config import load_recipe
 from vtrans.console import Console
 from vtrans.corpus import DataFolder
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
-from vtrans.optim import learning_rate
+from vtrans.optim import learning_rate, make_optimizer
 from vtrans.ranks import Ranks
-from vtrans.train import NON_FINITE_LIMIT, Progress, _Training, train
+from vtrans.train import NON_FINITE_LIMIT, Progress, _resolve, _Training, train
 
 CPU = torch.device("cpu")
 
@@ -406,6 +406,7 @@ ALLOWED = (
     "train.valid_sentences=2",
     "train.valid_beam=2",
     "train.samples=0",
+    "train.precision=float32",
     "search.beam=7",
     "search.alpha=1.0",
 )
@@ -715,7 +716,19 @@ def test_multi30k_tiny_has_patience_by_the_likelihood_as_its_source(tmp_path: Pa
 
 def test_metrics_are_as_documented(tiny_run: RunFolder, tiny_data: DataFolder) -> None:
     kinds: dict[str, list[str]] = {
-        "train": ["kind", "step", "epoch", "loss", "nll", "lr", "src_tokens", "tgt_tokens", "padding", "seconds"],
+        "train": [
+            "kind",
+            "step",
+            "epoch",
+            "loss",
+            "nll",
+            "lr",
+            "src_tokens",
+            "tgt_tokens",
+            "padding",
+            "seconds",
+            "skipped",
+        ],
         "valid": ["kind", "step", "nll", "ppl", "bleu", "chrf", "signature"],
     }
     records = lines(tiny_run)
@@ -778,7 +791,7 @@ def training_of(data: DataFolder, run: Path, *overrides: str) -> _Training:
     folder = RunFolder(run)
     training = _Training(data, folder, Console(quiet=True), Ranks(), CPU, None, settings, False, RunLock(folder))
     training.model.double()
-    training.optimizer = torch.optim.SGD(training.model.parameters(), lr=1.0)
+    training.optimizer = torch.optim.SGD(training.model.parameters(), lr=1.0, fused=True)
     return training
 
 
@@ -797,6 +810,7 @@ def test_batches_accumulated_are_one_update_on_their_union(tmp_path: Path, tiny_
         assert training.progress.step == 1
         training._update([batch_of(tiny_data, [4, 5])])
         assert training.optimizer.param_groups[0]["lr"] == learning_rate(2, training.recipe.train, 32)
+        training._read()
         after.append((training.model.state_dict(), training.progress.window))
     start = training_of(tiny_data, tmp_path / "run").model.state_dict()
     for weights, window in after[1:]:
@@ -845,7 +859,8 @@ def test_validation_disturbs_nothing(tmp_path: Path, tiny_data: DataFolder) -> N
 
 
 def test_updates_without_a_finite_gradient_are_skipped_and_end_the_run(tmp_path: Path, tiny_data: DataFolder) -> None:
-    training = training_of(tiny_data, tmp_path / "run")
+    training = training_of(tiny_data, tmp_path / "run", "train.clip_norm=1.0")
+    training.optimizer = make_optimizer(training.model.parameters(), training.recipe.train)
     group = [batch_of(tiny_data, [0, 1])]
     before = {name: value.clone() for name, value in training.model.state_dict().items()}
     good = training._forward
@@ -857,18 +872,130 @@ def test_updates_without_a_finite_gradient_are_skipped_and_end_the_run(tmp_path:
     training._forward = bad  # type: ignore[method-assign]  # as a model that diverged
     for _ in range(NON_FINITE_LIMIT - 1):
         training._update(group)
+    assert training.progress.skipped == 0  # not known until it is read
+    training._read()
     assert training.progress.step == NON_FINITE_LIMIT - 1
     assert all(torch.equal(value, before[name]) for name, value in training.model.state_dict().items())
     assert training.progress.skipped == training.progress.skipped_in_row == NON_FINITE_LIMIT - 1
-    assert set(training.progress.window) == {"seconds"}
+    assert set(training.progress.window) == {"seconds", "skipped"}
+    assert training.progress.window["skipped"] == NON_FINITE_LIMIT - 1
+    assert all(float(state["step"]) == 0 for state in training.optimizer.state.values())
     training._forward = good  # type: ignore[method-assign]  # its own again
     training._update(group)
+    training._read()
     assert training.progress.skipped_in_row == 0
     assert not torch.equal(training.model.src_embedding.weight, before["src_embedding.weight"])
     training.progress.skipped_in_row = NON_FINITE_LIMIT - 1
     training._forward = bad  # type: ignore[method-assign]  # and again
+    training._update(group)
     with pytest.raises(VtransError, match=r"had no finite gradient; .* a lower learning rate"):
-        training._update(group)
+        training._read()
+
+
+def test_a_skipped_update_is_in_the_metrics(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward = _Training._forward
+
+    def now_and_then(training: _Training, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        loss, nll = forward(training, batch)
+        return (loss * torch.nan if training.progress.step in (6, 7) else loss), nll
+
+    monkeypatch.setattr(_Training, "_forward", now_and_then)
+    run = tiny_train(tiny_data, tmp_path / "run")
+    assert [line["skipped"] for line in lines(run) if line["kind"] == "train"] == [0, 2, 0, 0, 0, 0]
+    assert all(math.isfinite(line["loss"]) for line in lines(run) if line["kind"] == "train")
+
+
+def test_when_the_losses_are_read_changes_nothing(
+    tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, read = [], _Training._read
+
+    def reading(training: _Training) -> None:
+        reads.append(training.progress.step)
+        read(training)
+
+    monkeypatch.setattr(_Training, "_read", reading)
+    monkeypatch.setattr("vtrans.train.READ_EVERY", {})  # as on a GPU
+    monkeypatch.setattr("vtrans.train.READ_EVERY_ELSEWHERE", 4)
+    same(tiny_train(tiny_data, tmp_path / "run"), tiny_run)
+    assert reads == [4, 5, 9, 10, 14, 15, 19, 20, 24, 25, 29, 30]
+
+
+# The moving average of the weights.
+
+
+def test_the_saved_model_is_the_moving_average(tmp_path: Path, tiny_data: DataFolder) -> None:
+    each = ("train.max_steps=6", "train.checkpoint_every=1", "train.keep_last=9", "train.valid_sentences=1")
+    plain = tiny_train(tiny_data, tmp_path / "plain", *each)
+    run = tiny_train(tiny_data, tmp_path / "run", *each, "train.ema=0.4")
+    start = training_of(tiny_data, tmp_path / "start").model
+    expected = {name: p.detach().float() for name, p in start.named_parameters()}
+    weights = [expected, *(load_file(plain.step_file(step)) for step in range(1, 7))]
+    for step in range(1, 7):
+        decay = min(0.4, (1 + step) / (10 + step))
+        expected = {name: decay * mean + (1 - decay) * weights[step][name] for name, mean in expected.items()}
+        saved = load_file(run.step_file(step))
+        for name, mean in expected.items():
+            torch.testing.assert_close(saved[name], mean, rtol=0, atol=1e-6)
+        assert not torch.equal(saved["src_embedding.weight"], weights[step]["src_embedding.weight"])
+    # What was trained is what would have been, and the state has it.
+    state = load_file(run.state_file(6))
+    assert all(torch.equal(state[f"{name}:weight"], weights[6][name]) for name in expected)
+    # And the average is what was validated.
+    saved_nll, plain_nll = ([line["nll"] for line in lines(r) if line["kind"] == "valid"] for r in (run, plain))
+    assert saved_nll != plain_nll
+    translator = vtrans.load(run.last, beam=1)
+    assert len(list(translator.translate(["The big dog sees me now."]))) == 1
+
+
+def test_with_everything_switched_on_a_stopped_run_ends_with_equal_bytes(tmp_path: Path, tiny_data: DataFolder) -> None:
+    settings = (
+        *EVERY_STEP,
+        "train.ema=0.9",
+        "train.precision=bfloat16",
+        "train.accumulate=2",
+        "train.clip_norm=0.5",
+        "train.weight_decay=0.1",
+        "model.attention_dropout=0.1",
+        "model.activation_dropout=0.1",
+    )
+    whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
+    for step in (2, 7, 13):
+        interrupted(tiny_data, tmp_path / "run", step, *settings)
+    same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
+    other = tiny_train(tiny_data, tmp_path / "other", *settings, "train.precision=float32")
+    assert other.last.read_bytes() != whole.last.read_bytes()
+
+
+def test_an_average_can_not_begin_in_the_middle_of_a_run(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    with pytest.raises(InputError, match=r"train\.ema 0\.0 -> 0\.9"):
+        tiny_train(tiny_data, run_copy.path, "train.max_steps=40", "train.ema=0.9")
+
+
+# Precision.
+
+
+def test_half_precision_is_of_the_products_alone(tmp_path: Path, tiny_data: DataFolder) -> None:
+    run = tiny_train(tiny_data, tmp_path / "run", "train.precision=bfloat16")
+    exact = tiny_train(tiny_data, tmp_path / "exact")
+    for file in (run.last, run.state_file(30)):
+        assert {v.dtype for v in load_file(file).values()} <= {torch.float32, torch.uint8}
+    half, full = ([line["nll"] for line in lines(r) if line["kind"] == "valid"] for r in (run, exact))
+    assert half != full
+    assert half == pytest.approx(full, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("device", "has", "expected"), [("cuda", True, "bfloat16"), ("cuda", False, "float32"), ("cpu", True, "float32")]
+)
+def test_the_default_precision_is_that_of_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, has: bool, expected: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has)
+    recipe = _resolve(RunFolder(tmp_path), None, False, True, torch.device(device), None, ())
+    assert recipe.train.precision == expected
 
 
 def test_a_small_corpus_is_learnt_by_heart(tmp_path: Path, tiny_data: DataFolder) -> None:

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+import queue
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -112,22 +116,66 @@ def plan_epoch(src_lengths: Tensor, tgt_lengths: Tensor, budget: int, seed: int,
     return plan
 
 
+T = TypeVar("T")
+
+
+def ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
+    """The same items in the same order, up to `depth` of them made before they are asked for, in a thread.
+
+    What the making raises is raised where the item would have come. Closing it, or leaving it to be
+    collected, ends the thread.
+    """
+    made: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
+    wanted = threading.Event()
+    wanted.set()
+
+    def put(entry: tuple[bool, Any]) -> None:
+        while wanted.is_set():
+            with suppress(queue.Full):
+                made.put(entry, timeout=0.1)
+                return
+
+    def work() -> None:
+        try:
+            for item in items:
+                put((True, item))
+                if not wanted.is_set():
+                    return
+            put((False, None))
+        except BaseException as error:  # also what is no Exception must not be lost with the thread
+            put((False, error))
+
+    thread = threading.Thread(target=work, name="batches", daemon=True)
+    thread.start()
+    try:
+        while True:
+            more, item = made.get()
+            if more:
+                yield item
+            elif item is None:
+                return
+            else:
+                raise item
+    finally:
+        wanted.clear()
+        thread.join()
+
+
 def collate(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> Batch:
     """A batch of pairs of subword ids without special ids."""
     B = len(sources)
     src_lengths = torch.tensor([len(s) + 1 for s in sources])
     tgt_lengths = torch.tensor([len(t) + 1 for t in targets])
     S, T = int(src_lengths.max()), int(tgt_lengths.max())
-    src_BS = torch.full((B, S), PAD_ID)
-    tgt_BT = torch.full((B, T + 1), PAD_ID)
-    tgt_BT[:, 0] = BOS_ID
-    for b, (source, target) in enumerate(zip(sources, targets, strict=True)):
-        src_BS[b, : len(source)] = source
-        src_BS[b, len(source)] = EOS_ID
-        tgt_BT[b, 1 : len(target) + 1] = target
-        tgt_BT[b, len(target) + 1] = EOS_ID
     keep_BS = torch.arange(S) < src_lengths[:, None]
     keep_BT = torch.arange(T) < tgt_lengths[:, None]
+    src_BS = torch.full((B, S), PAD_ID)
+    src_BS[torch.arange(S) < src_lengths[:, None] - 1] = torch.cat(list(sources)).long()
+    src_BS[torch.arange(B), src_lengths - 1] = EOS_ID
+    tgt_BT = torch.full((B, T + 1), PAD_ID)
+    tgt_BT[:, 0] = BOS_ID
+    tgt_BT[:, 1:][torch.arange(T) < tgt_lengths[:, None] - 1] = torch.cat(list(targets)).long()
+    tgt_BT[torch.arange(B), tgt_lengths] = EOS_ID
     real_N = keep_BT.flatten().nonzero()[:, 0]
     tgt_in_BT = tgt_BT[:, :-1].masked_fill(~keep_BT, PAD_ID)
     targets_N = tgt_BT[:, 1:].flatten()[real_N]

@@ -37,6 +37,7 @@ if sys.platform != "win32":
 FORMAT = 1
 JOINT, SOURCE, TARGET = "vocabulary.joint", "vocabulary.source", "vocabulary.target"
 OPTIMIZER_PARTS = {"step", "exp_avg", "exp_avg_sq"}  # of Adam, for each parameter
+RAW = "weight"  # a part of a state beside them, see save_state
 # What training writes aside; see `aside` and `RunFolder.link`.
 _TRAINING_FILE = re.compile(
     r"\.(step-\d+\.safetensors|best\.safetensors|last\.safetensors|recipe\.toml|metrics\.jsonl)\.\d+\.tmp"
@@ -350,9 +351,16 @@ def choose_model(path: str | Path) -> tuple[Path, str]:
 # Training states.
 
 
-def save_state(path: Path, optimizer: torch.optim.Optimizer, model: Transformer, progress: Mapping[str, Any]) -> None:
-    """The optimizer's tensors under the names of the parameters, and `progress` as JSON."""
-    tensors = {}
+def save_state(
+    path: Path,
+    optimizer: torch.optim.Optimizer,
+    model: Transformer,
+    progress: Mapping[str, Any],
+    raw: Mapping[str, Tensor] | None = None,
+) -> None:
+    """The optimizer's tensors under the names of the parameters, and `progress` as JSON. `raw` are the weights
+    that training goes on from, where the model file has their moving average."""
+    tensors = {f"{name}:{RAW}": value.detach().contiguous().cpu() for name, value in (raw or {}).items()}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state[parameter].items():
             tensors[f"{name}:{key}"] = value.detach().contiguous().cpu()
@@ -367,7 +375,8 @@ def read_progress(path: Path) -> dict[str, Any]:
 
 
 def load_state(path: Path, optimizer: torch.optim.Optimizer, model: Transformer) -> None:
-    """Gives the optimizer the state of a file; FileError when the file is of other parameters."""
+    """Gives the optimizer the state of a file, and the model the weights in it, where it has them;
+    FileError when the file is of other parameters."""
     with open_tensors(path, "state") as (file, _):
         by_parameter: dict[str, dict[str, Tensor]] = {}
         for key in file.keys():  # noqa: SIM118 - a safetensors handle, not a dict
@@ -377,12 +386,15 @@ def load_state(path: Path, optimizer: torch.optim.Optimizer, model: Transformer)
     if set(by_parameter) != set(parameters):
         raise FileError(f"{path} is the state of another architecture.")
     for name, parameter in parameters.items():
-        if set(by_parameter[name]) != OPTIMIZER_PARTS:
+        if set(by_parameter[name]) - {RAW} != OPTIMIZER_PARTS:
             raise FileError(f"{path}: the optimizer's state of {name} is not whole.")
         for part, value in by_parameter[name].items():
             if part != "step" and value.shape != parameter.shape:
                 raise FileError(f"{path}: {name} must be of shape {list(parameter.shape)}, not {list(value.shape)}.")
-            optimizer.state[parameter][part] = value.to(parameter.device)
+            if part == RAW:
+                parameter.data.copy_(value)
+            else:
+                optimizer.state[parameter][part] = value.to(parameter.device)
 
 
 def load_weights(path: Path, model: Transformer) -> None:

@@ -31,6 +31,7 @@ DEFAULT_RUN = "run"
 DEFAULT_AVERAGE = 5  # checkpoints, as for the base model of the paper (section 6.1)
 SMALLEST_VOCAB_SIZE = 5  # the special ids and one subword; what a text needs at least, the learner says
 DEFAULT_VOCAB_SIZE = 8000  # pieces where the user names no number; fewer if the text does not hold as many
+PRECISIONS = ("float32", "bfloat16")
 TIE_FORMS = ("src-tgt-softmax", "tgt-softmax", "src-tgt", "none")
 
 
@@ -100,6 +101,15 @@ class TrainConfig:
     valid_sentences: int = _number(0, 0, 10**9, "sentences translated at a validation for BLEU and chrF; 0: all")
     valid_beam: int = _number(1, 1, 1000, "beam of those translations; 1 is greedy")
     samples: int = _number(3, 0, 1000, "translations shown at a validation")
+    ema: float = _number(
+        0.0,
+        0.0,
+        0.999999,
+        "decay of a moving average of the weights, which is then what is validated and saved; 0: off",
+    )
+    precision: str = _choice(
+        "auto", ("auto", *PRECISIONS), "of the matrix products; auto: bfloat16 on a GPU that has it, else float32"
+    )
     seed: int = _number(1, 0, 2**63 - 1, "of every random choice")
 
 
@@ -400,6 +410,7 @@ MAY_CHANGE = {
         "valid_sentences",
         "valid_beam",
         "samples",
+        "precision",
     },
     "search": {f.name for f in dataclasses.fields(SearchConfig)},
 }

@@ -17,8 +17,8 @@ import os
 import platform
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from vtrans.batching import Batch, collate, derived_seed, plan_epoch
+from vtrans.batching import Batch, ahead, collate, derived_seed, plan_epoch
 from vtrans.checkpoint import (
     LoadedModel,
     RunFolder,
@@ -53,6 +53,13 @@ from vtrans.translate import Translator, pick_device
 from vtrans.vocab import PAD_ID
 
 NON_FINITE_LIMIT = 10  # updates in a row without a finite gradient, after which the run stops
+BATCHES_AHEAD = 8  # made by a thread while the device is at work
+# Updates between two readings of the losses, which wait for the device. On a CPU there is nothing to wait for.
+READ_EVERY = {"cpu": 1}
+READ_EVERY_ELSEWHERE = 10
+
+# A rank's part of a batch, the target tokens of all ranks' parts, and whether it counts.
+Share = tuple[Batch, int, bool]
 
 
 @dataclass
@@ -123,7 +130,7 @@ class _Training:
                 f"the run in {run.path} was trained on other data than {data.path} holds; "
                 "give its own data folder, another --out, or --fresh to start over."
             )
-        self.recipe = _resolve(run, saved, fresh, data.joint, recipe_name, overrides)
+        self.recipe = _resolve(run, saved, fresh, data.joint, device, recipe_name, overrides)
         _check_data(data, self.recipe)
         torch.manual_seed(derived_seed("init", self.recipe.train.seed))
         model = Transformer(
@@ -135,10 +142,14 @@ class _Training:
         )
         self.model = model.to(device)
         self.optimizer = make_optimizer(self.model.parameters(), self.recipe.train)
+        self.average: list[Tensor] | None = None  # the moving average of the parameters, in their order
         self.progress = saved or Progress(data.digest, {})
         self.resumed = saved is not None
+        if self.recipe.train.ema > 0:
+            self.average = [p.detach().clone() for p in self.model.parameters()]
         if self.resumed:
             self._restore()
+        self.unread: list[tuple[int, Tensor, dict[str, float]]] = []  # see _update
         self.progress.recipe = dataclasses.asdict(self.recipe)
         self.progress.environment = self._environment()
         self.shown: dict[str, str] = {}  # the figures of the newest line of the log
@@ -204,6 +215,8 @@ class _Training:
         if odd:
             self.console.warn(f"the run goes on, but not to equal bytes: {', '.join(odd)}")
         load_weights(self.run.step_file(progress.step), self.model)
+        if self.average is not None:
+            torch._foreach_copy_(self.average, list(self.model.parameters()))  # and the weights come from the state
         load_state(self.run.state_file(progress.step), self.optimizer, self.model)
         if progress.recipe["train"]["best_metric"] != config.best_metric:
             self._rank_anew()
@@ -263,7 +276,8 @@ class _Training:
         say(
             f"training: {train.max_steps:,} steps of {train.accumulate} x {train.batch_tokens:,} tokens, "
             f"peak learning rate {peak:.2g} after {train.warmup:,} steps, label smoothing "
-            f"{train.label_smoothing}, seed {train.seed}; every value is in {self.run.recipe}"
+            f"{train.label_smoothing}, products in {train.precision}, seed {train.seed}; "
+            f"every value is in {self.run.recipe}"
         )
         if self.resumed:
             say(f"resuming {self.run.path} after step {self.progress.step:,}, epoch {self.progress.epoch}")
@@ -278,16 +292,23 @@ class _Training:
     # The loop.
 
     def _updates(self, display: Display) -> None:
-        config = self.recipe.train
-        stream = self._stream()
         self.wrapped.train()
+        with closing(self._stream()) as stream:
+            self._update_from(stream, display)
+
+    def _update_from(self, stream: Iterator[Share], display: Display) -> None:
+        config = self.recipe.train
         while self.progress.step < config.max_steps and not self.progress.stopped_early:
             self._update(list(islice(stream, config.accumulate)))
             step = self.progress.step
-            if step % config.log_every == 0 or step == config.max_steps:
+            saving = step % config.checkpoint_every == 0 or step == config.max_steps
+            logging = step % config.log_every == 0 or step == config.max_steps
+            if saving or logging or len(self.unread) >= READ_EVERY.get(self.device.type, READ_EVERY_ELSEWHERE):
+                self._read()
+            if logging:
                 self._log()
             display.update(self.shown, step)
-            if step % config.checkpoint_every == 0 or step == config.max_steps:
+            if saving:
                 self._checkpoint()
             elif self.stopping:
                 if self.ranks.rank == 0:
@@ -299,25 +320,33 @@ class _Training:
                     f"stopped by {name} after step {step:,}, with the state saved; the same command goes on from there."
                 )
 
-    def _stream(self) -> Iterator[tuple[Batch, int, bool]]:
+    def _stream(self) -> Generator[Share, None, None]:
         """This rank's batches from the run's position on, over the epochs; with each the target tokens
         of all ranks, and whether it counts (a rank that a small batch leaves without a pair computes
-        one that does not). Moves `progress` on as it goes."""
+        one that does not). Moves `progress` on as it goes; a thread is some batches ahead."""
+        with closing(ahead(self._batches(self.progress.epoch, self.progress.position), BATCHES_AHEAD)) as batches:
+            for self.progress.epoch, self.progress.position, batch in batches:
+                yield batch
+
+    def _batches(self, epoch: int, position: int) -> Iterator[tuple[int, int, Share]]:
+        """The batches of `_stream`, on the device, each with the epoch and position that follow it."""
         store, config = self.data.train, self.recipe.train
         while True:
-            plan = plan_epoch(
-                store.src_lengths, store.tgt_lengths, config.batch_tokens, config.seed, self.progress.epoch
-            )
-            for numbers in plan[self.progress.position :]:
+            plan = plan_epoch(store.src_lengths, store.tgt_lengths, config.batch_tokens, config.seed, epoch)
+            for following, numbers in enumerate(plan[position:], position + 1):
                 own = numbers[self.ranks.rank :: self.ranks.world].tolist()
                 pairs = own or numbers[:1].tolist()
-                batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs])
-                self.progress.position += 1
-                yield batch, int(store.tgt_lengths[numbers].sum()) + len(numbers), bool(own)
-            self.progress.epoch, self.progress.position = self.progress.epoch + 1, 0
+                batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs]).to(self.device)
+                tokens = int(store.tgt_lengths[numbers].sum()) + len(numbers)
+                yield epoch, following, (batch, tokens, bool(own))
+            epoch, position = epoch + 1, 0
 
-    def _update(self, group: Sequence[tuple[Batch, int, bool]]) -> None:
-        """One update from the batches of `group`: the gradient of the mean loss a target token."""
+    def _update(self, group: Sequence[Share]) -> None:
+        """One update from the batches of `group`: the gradient of the mean loss a target token.
+
+        Nothing here waits for the device: a gradient that is not finite is left out by the optimizer's own
+        kernel, and the losses are put aside, for `_read`.
+        """
         config, progress, ranks = self.recipe.train, self.progress, self.ranks
         step = progress.step + 1
         rate = learning_rate(step, config, self.recipe.model.d_model)
@@ -325,15 +354,8 @@ class _Training:
             settings["lr"] = rate
         torch.manual_seed(derived_seed("dropout", config.seed, step, ranks.rank))
         tokens = sum(total for _, total, _ in group)
-        sums = {
-            "loss": 0.0,
-            "nll": 0.0,
-            "src_tokens": 0,
-            "tgt_tokens": 0,
-            "real": 0,
-            "padded": 0,
-            "signal": 0,
-        }
+        counted = {"src_tokens": 0.0, "tgt_tokens": 0.0, "real": 0.0, "padded": 0.0}
+        loss_sum = nll_sum = torch.zeros((), dtype=self._wide, device=self.device)
         for number, (batch, _, counts) in enumerate(group, 1):
             # DDP averages gradients over the ranks; times `world` they add up to those of one big batch.
             weight = ranks.world / tokens if counts else 0.0
@@ -342,39 +364,66 @@ class _Training:
                 loss, nll = self._forward(batch)
                 (loss * weight).backward()  # type: ignore[no-untyped-call]
             if counts:
-                sums["loss"] += loss.item()
-                sums["nll"] += nll.item()
-                sums["src_tokens"] += batch.src_tokens
-                sums["tgt_tokens"] += batch.tgt_tokens
-                sums["real"] += batch.real
-                sums["padded"] += batch.padded
+                loss_sum, nll_sum = loss_sum + loss.detach(), nll_sum + nll
+                counted["src_tokens"] += batch.src_tokens
+                counted["tgt_tokens"] += batch.tgt_tokens
+                counted["real"] += batch.real
+                counted["padded"] += batch.padded
+        # The gradient, and so the verdict on it, is the same on every rank.
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
-        sums["signal"] = self.signal
-        summed = dict(zip(sums, ranks.summed(list(sums.values()), self.device), strict=True))
-        # What one rank alone knows of would leave the others waiting: it counts once all have heard.
-        self.stopping = summed.pop("signal") > 0
-        if math.isfinite(summed["loss"]) and bool(norm.isfinite()):
-            if config.clip_norm > 0:
-                torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), config.clip_norm, norm)
-            self.optimizer.step()
-            progress.skipped_in_row = 0
-        else:
-            summed = {}
-            self._count_non_finite(step)
-        now = time.monotonic()
-        summed["seconds"], self.clock = now - self.clock, now
-        for key, value in summed.items():
-            progress.window[key] = progress.window.get(key, 0) + value
+        bad = (~norm.isfinite()).float()
+        if config.clip_norm > 0:
+            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), config.clip_norm, norm)
+        self.optimizer.found_inf = bad  # type: ignore[attr-defined]  # what the fused kernel heeds
+        self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        if self.average is not None:
+            decay = min(config.ema, (1 + step) / (10 + step))  # the first weights are soon forgotten
+            torch._foreach_lerp_(self.average, list(self.model.parameters()), 1 - decay)
+        self.unread.append((step, torch.stack([loss_sum, nll_sum, bad.to(self._wide)]), counted))
         progress.step = step
 
+    @property
+    def _wide(self) -> torch.dtype:
+        return torch.float32 if self.device.type == "mps" else torch.float64
+
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        loss, nll = self.wrapped(batch.to(self.device))
+        with self._products():
+            loss, nll = self.wrapped(batch)
         return loss, nll
+
+    def _products(self) -> torch.autocast:
+        """Matrix products in `train.precision`; weights, norms and loss stay in float32."""
+        return torch.autocast(
+            self.device.type, torch.bfloat16, enabled=self.recipe.train.precision == "bfloat16", cache_enabled=True
+        )
+
+    def _read(self) -> None:
+        """Waits for the updates so far, and takes in their losses and whether their gradients were finite."""
+        progress = self.progress
+        read = torch.stack([sums for _, sums, _ in self.unread]).tolist()
+        steps, names = [step for step, _, _ in self.unread], ("loss", "nll", *self.unread[0][2])
+        rows = [[loss, nll, *counts.values()] for (loss, nll, _), (_, _, counts) in zip(read, self.unread, strict=True)]
+        summed = self.ranks.summed([self.signal, *(value for row in rows for value in row)], self.device)
+        # What one rank alone knows of would leave the others waiting: it counts once all have heard.
+        self.stopping = summed[0] > 0
+        self.unread = []
+        for number, step in enumerate(steps):
+            if read[number][2]:
+                self._count_non_finite(step)
+                continue
+            progress.skipped_in_row = 0
+            row = summed[1 + number * len(names) : 1 + (number + 1) * len(names)]
+            for key, value in zip(names, row, strict=True):
+                progress.window[key] = progress.window.get(key, 0) + value
+        now = time.monotonic()
+        progress.window["seconds"] = progress.window.get("seconds", 0) + now - self.clock
+        self.clock = now
 
     def _count_non_finite(self, step: int) -> None:
         self.progress.skipped += 1
         self.progress.skipped_in_row += 1
+        self.progress.window["skipped"] = self.progress.window.get("skipped", 0) + 1
         self.console.warn(f"step {step:,}: the gradient is not finite; the update is skipped")
         if self.progress.skipped_in_row >= NON_FINITE_LIMIT:
             raise VtransError(
@@ -406,6 +455,7 @@ class _Training:
                 "tgt_tokens": int(tokens),
                 "padding": padding,
                 "seconds": seconds,
+                "skipped": int(window.get("skipped", 0)),
             }
         )
         done = progress.step - self.log_step
@@ -434,7 +484,8 @@ class _Training:
         """Validates and saves, on rank 0; the others wait."""
         progress, config = self.progress, self.recipe.train
         if self.ranks.rank == 0:
-            record = self._validate()
+            with self._averaged():
+                record = self._validate()
             self._write_metrics(record)
             quality = _quality(record, config.best_metric)
             improved = not progress.best or quality > progress.best[0][0]
@@ -453,9 +504,29 @@ class _Training:
         """The model and the state of this step; at every moment an older pair or this one is whole."""
         progress = self.progress
         training = {"step": progress.step, "epoch": progress.epoch, "data": self.data.digest}
-        save_model(self.run.step_file(progress.step), self._loaded(training))
-        save_state(self.run.state_file(progress.step), self.optimizer, self.model, dataclasses.asdict(progress))
+        raw = None if self.average is None else {n: p.detach() for n, p in self.model.named_parameters()}
+        with self._averaged():
+            save_model(self.run.step_file(progress.step), self._loaded(training))
+        save_state(self.run.state_file(progress.step), self.optimizer, self.model, dataclasses.asdict(progress), raw)
         self._settle()
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """Inside, the model has the moving average for its weights, if the recipe asks for one: that is the model
+        that is validated and saved. The weights themselves change places with it, and are in the state."""
+        average = self.average
+        if average is None:
+            yield
+            return
+        parameters = list(self.model.parameters())
+        weights = [p.data for p in parameters]
+        try:
+            for parameter, mean in zip(parameters, average, strict=True):
+                parameter.data = mean
+            yield
+        finally:
+            for parameter, weight in zip(parameters, weights, strict=True):
+                parameter.data = weight
 
     def _settle(self) -> None:
         """What follows from the newest state: `last`, `best`, and which files stay. Done again on
@@ -482,7 +553,8 @@ class _Training:
             for numbers in plan_epoch(store.src_lengths, store.tgt_lengths, budget, 0, 1):
                 pairs = numbers.tolist()
                 batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs]).to(self.device)
-                loss += self.objective(batch)[1].item()
+                with self._products():
+                    loss += self.objective(batch)[1].item()
                 tokens += batch.tgt_tokens
         count = min(config.valid_sentences or len(store), len(store))
         search = dataclasses.replace(self.recipe.search, beam=config.valid_beam)
@@ -564,7 +636,13 @@ def _newest_state(run: RunFolder) -> Progress | None:
 
 
 def _resolve(
-    run: RunFolder, saved: Progress | None, fresh: bool, joint: bool, name: str | None, overrides: Sequence[str]
+    run: RunFolder,
+    saved: Progress | None,
+    fresh: bool,
+    joint: bool,
+    device: torch.device,
+    name: str | None,
+    overrides: Sequence[str],
 ) -> Recipe:
     """The recipe with nothing left open. Without a `name` it starts from the run's own, if there is one;
     what differs from that of the `saved` state must be among MAY_CHANGE. InputError lists what is not."""
@@ -576,7 +654,15 @@ def _resolve(
         overrides = [*values, *overrides]
     recipe = load_recipe(name or DEFAULT_RECIPE, overrides)
     tie = resolve_tie(recipe.model.tie, joint)
-    recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, tie=tie))
+    precision = recipe.train.precision
+    if precision == "auto":
+        bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        precision = "bfloat16" if bfloat16 else "float32"
+    recipe = dataclasses.replace(
+        recipe,
+        model=dataclasses.replace(recipe.model, tie=tie),
+        train=dataclasses.replace(recipe.train, precision=precision),
+    )
     differences = forbidden_changes(own, recipe)
     if differences:
         raise InputError(
