@@ -42,7 +42,7 @@ FLAGS = {
     "prepare-bpe": "--src --tgt --valid-src --valid-tgt --out --vocab-size --separate --subword --normalization "
     "--character-coverage --sample --max-tokens --max-ratio --on-bad-utf8 --seed --threads --force --json --quiet -q "
     "--help",
-    "train": "--data --out --recipe --set --fresh --device --quiet -q --help",
+    "train": "--data --out --recipe --set --fresh --dry-run --device --quiet -q --help",
     "average": "--last --best --out --quiet -q --help",
     "export": "--to --out --quantization --sample-file --on-bad-utf8 --json --quiet -q --help",
     "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --min-length "
@@ -475,6 +475,7 @@ FAULTS = [
     ("average run/step-00000020.safetensors model.safetensors", r"averaging named files needs --out"),
     ("average model.safetensors --last 2 --out new", r"--last and --best choose in a run folder"),
     ("average --last 2 --best 2", r"--last and --best exclude each other"),
+    ("train --dry-run --quiet", r"--dry-run is there to say .*; leave out --quiet"),
     ("average --last 0", r"'--last'"),
     ("average nowhere", r"nowhere"),
     ("average folder", r"folder is no run folder; give one that `vtrans train` made, or model files"),

@@ -10,6 +10,7 @@ import math
 import os
 import platform
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -996,6 +997,33 @@ def test_the_default_precision_is_that_of_the_device(
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has)
     recipe = _resolve(RunFolder(tmp_path), None, False, True, torch.device(device), None, ())
     assert recipe.train.precision == expected
+
+
+# A dry run.
+
+
+def test_a_dry_run_says_what_training_takes_and_writes_nothing(tmp_path: Path, tiny_data: DataFolder) -> None:
+    said = heard(tiny_data, tmp_path / "run", *TINY, "train.accumulate=2", dry_run=True)
+    assert not (tmp_path / "run").exists()
+    store = tiny_data.train
+    plan = plan_epoch(store.src_lengths, store.tgt_lengths, 240, 1, 1)
+    assert f"{len(store):,} pairs, {int(store.src_lengths.sum()):,} source and" in said
+    assert f"in {len(plan)} batches, " in said
+    assert f"; {len(plan) / 2:,.1f} updates" in said
+    assert re.search(r"\d+\.\d\d seconds an update \(of 10 measured\), .* for 30 steps", said)
+    assert 0.01 < float(re.search(r"memory: at most (\d+\.\d\d) GB", said)[1]) < 100  # type: ignore[index]
+    assert said.endswith("dry run: nothing was written\n")
+
+
+def test_a_dry_run_on_a_run_changes_nothing(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    before = {path: path.read_bytes() for path in run_copy.path.rglob("*") if path.is_file()}
+    said = heard(tiny_data, run_copy.path, "train.max_steps=50", dry_run=True)
+    assert "for 20 steps" in said
+    assert "for 70 steps" in heard(tiny_data, run_copy.path, *TINY, "train.max_steps=70", fresh=True, dry_run=True)
+    assert "the run is done at step 30" in heard(tiny_data, run_copy.path, dry_run=True)
+    with pytest.raises(InputError, match=r"train\.seed 1 -> 2"):
+        heard(tiny_data, run_copy.path, "train.seed=2", dry_run=True)
+    assert {path: path.read_bytes() for path in run_copy.path.rglob("*") if path.is_file()} == before
 
 
 def test_a_small_corpus_is_learnt_by_heart(tmp_path: Path, tiny_data: DataFolder) -> None:

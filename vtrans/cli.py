@@ -203,6 +203,10 @@ def train(
         typer.Option("--set", help="Override a value of the recipe; repeat.", metavar="section.key=value"),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Throw the run in the folder away and start over.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say what training will take, from a few updates; write nothing."),
+    ] = False,
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:
@@ -210,6 +214,8 @@ def train(
 
     A resumed run goes on exactly where it stopped.
     """
+    if dry_run and quiet:
+        raise InputError("--dry-run is there to say what training will take; leave out --quiet.")
     _keep_freed_memory()
     from vtrans.checkpoint import RunFolder
     from vtrans.corpus import DataFolder
@@ -223,6 +229,7 @@ def train(
         overrides=set_ or [],
         fresh=fresh,
         device=device,
+        dry_run=dry_run,
     )
 
 

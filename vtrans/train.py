@@ -16,6 +16,7 @@ import math
 import os
 import platform
 import signal
+import sys
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
@@ -52,11 +53,17 @@ from vtrans.text import write_atomically
 from vtrans.translate import Translator, pick_device
 from vtrans.vocab import PAD_ID
 
+if sys.platform != "win32":
+    import resource
+
 NON_FINITE_LIMIT = 10  # updates in a row without a finite gradient, after which the run stops
 BATCHES_AHEAD = 8  # made by a thread while the device is at work
 # Updates between two readings of the losses, which wait for the device. On a CPU there is nothing to wait for.
 READ_EVERY = {"cpu": 1}
 READ_EVERY_ELSEWHERE = 10
+
+# A dry run measures that many updates, or as many as end in that many seconds.
+REHEARSED, REHEARSAL = 10, 20.0
 
 # A rank's part of a batch, the target tokens of all ranks' parts, and whether it counts.
 Share = tuple[Batch, int, bool]
@@ -91,9 +98,11 @@ def train(
     overrides: Sequence[str] = (),
     fresh: bool = False,
     device: str | None = None,
+    dry_run: bool = False,
 ) -> Progress:
     """Trains a model on a data folder, or goes on with the run that `run` holds.
 
+    With `dry_run` it says what that will take, from a few updates whose result is thrown away, and writes nothing.
     Raises InputError where the run is of other data or another recipe, or another process is at work on it;
     VtransError when the run was told to stop (its state is saved first) or has no finite gradient any more
     (its last checkpoint stays).
@@ -103,10 +112,10 @@ def train(
     if ranks.rank > 0:
         console = Console(quiet=True)
     with ranks.joined(where), RunLock(run) as lock:
-        if ranks.rank == 0 and run.states.is_dir():
+        if ranks.rank == 0 and run.states.is_dir() and not dry_run:
             lock.take()  # before the state is read, which another process may be about to replace
         training = _Training(data, run, console, ranks, where, recipe_name, overrides, fresh, lock)
-        return training.run_to_end()
+        return training.rehearse() if dry_run else training.run_to_end()
 
 
 class _Training:
@@ -193,6 +202,47 @@ class _Training:
             self.console.info(f"done at step {self.progress.step:,}{shown}; next: vtrans average {self.run.path}")
         return self.progress
 
+    def rehearse(self) -> Progress:
+        """A dry run: says what training will take, and writes nothing."""
+        store, config, say = self.data.train, self.recipe.train, self.console.info
+        self._introduce(written=False)
+        plan = plan_epoch(store.src_lengths, store.tgt_lengths, config.batch_tokens, config.seed, 1)
+        padded = sum(len(p) * (int(store.src_lengths[p].max()) + int(store.tgt_lengths[p].max()) + 2) for p in plan)
+        sources, targets = int(store.src_lengths.sum()), int(store.tgt_lengths.sum()) + len(store)
+        updates, left = len(plan) / config.accumulate, config.max_steps - self.progress.step
+        say(
+            f"an epoch: {len(store):,} pairs, {sources:,} source and {targets:,} target tokens in {len(plan):,} "
+            f"batches, {1 - (sources + len(store) + targets) / padded:.1%} padding; {updates:,.1f} updates"
+        )
+        if left <= 0:
+            say(f"the run is done at step {self.progress.step:,} (train.max_steps = {config.max_steps})")
+            return self.progress
+        # The plan begins with its largest batch: that is for warming up, and for the peak of memory.
+        stream = (share for _, _, share in self._batches(1, 0))
+        self.wrapped.train()
+        positions, seconds, began = 0, 0.0, time.monotonic()
+        for number in range(1 + REHEARSED):
+            group = list(islice(stream, config.accumulate))
+            start = time.monotonic()
+            self._update(group)
+            self._read()
+            if number > 0:
+                seconds += time.monotonic() - start
+                positions += sum(batch.padded for batch, _, _ in group)
+                if self.ranks.world == 1 and time.monotonic() - began > REHEARSAL:
+                    break
+        update = seconds / positions * padded / updates
+        say(
+            f"memory: at most {peak_memory(self.device) / 1e9:.2f} GB"
+            + (" of the GPU" if self.device.type == "cuda" else "")
+        )
+        say(
+            f"time: {update:.2f} seconds an update (of {number} measured), {duration(update * updates)} an epoch, "
+            f"{duration(update * left)} for {left:,} steps ({left / updates:,.1f} epochs), validations not counted"
+        )
+        say("dry run: nothing was written")
+        return self.progress
+
     # Before the first update.
 
     def _environment(self) -> dict[str, Any]:
@@ -260,7 +310,7 @@ class _Training:
                 self.optimizer.state[tensor] = _fresh_state(tensor)
             self._save()
 
-    def _introduce(self) -> None:
+    def _introduce(self, *, written: bool = True) -> None:
         """Says what will be trained, on what, where."""
         model, train, say = self.recipe.model, self.recipe.train, self.console.info
         ranks = f", {self.ranks.world} ranks" if self.ranks.world > 1 else ""
@@ -276,8 +326,8 @@ class _Training:
         say(
             f"training: {train.max_steps:,} steps of {train.accumulate} x {train.batch_tokens:,} tokens, "
             f"peak learning rate {peak:.2g} after {train.warmup:,} steps, label smoothing "
-            f"{train.label_smoothing}, products in {train.precision}, seed {train.seed}; "
-            f"every value is in {self.run.recipe}"
+            f"{train.label_smoothing}, products in {train.precision}, seed {train.seed}"
+            + (f"; every value is in {self.run.recipe}" if written else "")
         )
         if self.resumed:
             say(f"resuming {self.run.path} after step {self.progress.step:,}, epoch {self.progress.epoch}")
@@ -584,6 +634,16 @@ class _Training:
         for i in range(min(config.samples, count)):
             self.console.info(f"  src {sources[i]}\n  ref {references[i]}\n  hyp {hypotheses[i]}")
         return record
+
+
+def peak_memory(device: torch.device) -> float:
+    """The most bytes that this process has had: of the GPU it works on, else of main memory."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_reserved(device))
+    if sys.platform == "win32":
+        return math.nan
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak if sys.platform == "darwin" else peak * 1024)
 
 
 def _fresh_state(parameter: Tensor) -> dict[str, Tensor]:
