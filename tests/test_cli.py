@@ -269,7 +269,7 @@ def test_forms_of_the_result(tiny_run: RunFolder, run_cli: Callable[..., Done]) 
     for t in (t for entry in objects for t in entry["translations"] if t["text"]):
         assert len(t["tokens"]) == len(t["subwords"]) == len(t["token_logprobs"])
         assert t["logprob"] == pytest.approx(math.fsum(t["token_logprobs"]))
-        assert "".join(t["subwords"]).removesuffix("</s>").replace("\u2581", " ").strip() == t["text"]
+        assert "".join(t["subwords"]).removesuffix("</s>").replace("\u2581", " ").strip() == t["text"].strip()
     table = run_cli(*words, "--nbest", "3", "--tsv", stdin=source).out.decode().split("\n")
     for line, t in zip(table[:-1], (t for entry in objects for t in entry["translations"]), strict=True):
         logprob, score, text = line.split("\t")

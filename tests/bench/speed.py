@@ -4,7 +4,8 @@
     python tests/bench/speed.py decode --model RUN|FILE --input TEXT [--beam 4] [--batch-tokens 2048]
 
 Training is of random ids with the length distribution of captions, three-way tying, 8,000 subwords: real
-target tokens a second, and their share of the limit, 6 FLOPs a weight a token at the matrix-product rate.
+target tokens a second, and their share of the limit, 6 FLOPs a weight a token at the matrix-product rate:
+that of torch's `@` or of vtrans.linear, whichever is the faster on this machine.
 Decoding is of a real model and text, model loading excluded: the median of three passes. Quote medians and
 shares, never one absolute time: machines are noisy.
 """
@@ -22,6 +23,7 @@ import torch
 from vtrans.batching import collate, plan_epoch
 from vtrans.cli import _keep_freed_memory
 from vtrans.config import ModelConfig, TrainConfig
+from vtrans.linear import linear
 from vtrans.loss import Objective
 from vtrans.model import Transformer
 from vtrans.optim import make_optimizer
@@ -36,13 +38,18 @@ SHAPES = {
 
 
 def matrix_rate(seconds: float = 2.0) -> float:
-    """FLOPs a second of [4096, 256] x [256, 1024] in float32: the median over about `seconds`."""
-    a, b = torch.randn(4096, 256), torch.randn(256, 1024)
+    """FLOPs a second of [4096, 256] x [256, 1024] in float32, by torch's `@` or by vtrans.linear, whichever is the
+    faster here: the median over about `seconds`. A limit by the slower of them could be passed."""
+    a, b = torch.randn(4096, 256), torch.randn(1024, 256)
+    return max(_rate(lambda: a @ b.t(), seconds / 2), _rate(lambda: linear(a, b), seconds / 2))
+
+
+def _rate(product: Callable[[], object], seconds: float) -> float:
     rates, until = [], time.perf_counter() + seconds
     while time.perf_counter() < until:
         began = time.perf_counter()
         for _ in range(10):
-            a @ b
+            product()
         rates.append(10 * 2 * 4096 * 256 * 1024 / (time.perf_counter() - began))
     return statistics.median(rates)
 
