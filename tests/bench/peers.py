@@ -1,0 +1,286 @@
+"""Decoding beside CTranslate2 and Hugging Face's Transformers: one model, one text, beam 4, run in turns.
+
+    vtrans export RUN --to ctranslate2 --out exported
+    python tests/bench/peers.py --model RUN --exported exported --input TEXT [--rounds 3]
+
+Sentences a second with the model loaded and the text tokenised alike for all: the median over the rounds, in each of
+which every system has its turn, and the ratio to CTranslate2 in float32 (its faster arrangement of threads). All of
+them search by the count rule of beam 4 with |Y| ** 1 as the length penalty. Transformers runs pre-norm models
+only (its M2M100 has that architecture). The share of the limit is that of vtrans: 2 FLOPs a weight a row that its
+search must take, at the faster of the machine's two matrix-product rates, measured before and after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from speed import matrix_rate
+
+from vtrans.cli import _keep_freed_memory
+from vtrans.linear import linear
+from vtrans.model import Transformer
+from vtrans.text import open_bytes, read_lines
+from vtrans.translate import Translator, load
+from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID
+
+BEAM, EXTRA = 4, 50
+SEARCH: dict[str, Any] = {"beam": BEAM, "alpha": 1.0, "length_penalty": "length"}
+Run = Callable[[Sequence[str]], object]
+
+
+def onednn_rate() -> float:
+    """FLOPs a second of the same product through vtrans.linear."""
+    x, w = torch.randn(4096, 256), torch.randn(1024, 256)
+    rates = []
+    with torch.inference_mode():
+        for _ in range(60):
+            began = time.perf_counter()
+            linear(x, w)
+            rates.append(2 * 4096 * 256 * 1024 / (time.perf_counter() - began))
+    return statistics.median(rates)
+
+
+def vtrans_run(model: str, **search: Any) -> Run:
+    translator = load(model, device="cpu", **{**SEARCH, **search})
+    return lambda lines: list(translator.translate(lines))
+
+
+def ctranslate2_run(exported: str, model: str, compute: str, intra: int, inter: int, size: int) -> Run:
+    import ctranslate2
+
+    engine = ctranslate2.Translator(
+        exported, device="cpu", compute_type=compute, intra_threads=intra, inter_threads=inter
+    )
+    vocab = load(model, device="cpu").src_vocab
+
+    def run(lines: Sequence[str]) -> object:
+        tokens = [[*(vocab.piece(i) for i in ids), vocab.piece(EOS_ID)] for ids in vocab.encode_batch(lines)]
+        tokens.sort(key=len, reverse=True)
+        return engine.translate_batch(
+            tokens,
+            max_batch_size=size,
+            beam_size=BEAM,
+            length_penalty=1.0,
+            max_decoding_length=max(map(len, tokens)) + EXTRA,
+            max_input_length=0,
+        )
+
+    return run
+
+
+def transformers_run(model: str, size: int) -> Run:
+    translator = load(model, device="cpu")
+    theirs, vocab = m2m100(translator.models[0].model), translator.src_vocab
+
+    def run(lines: Sequence[str]) -> object:
+        sources = sorted((torch.tensor([*ids, EOS_ID]) for ids in vocab.encode_batch(lines)), key=len, reverse=True)
+        with torch.inference_mode():
+            for at in range(0, len(sources), size):
+                src = torch.nn.utils.rnn.pad_sequence(sources[at : at + size], batch_first=True, padding_value=PAD_ID)
+                theirs.generate(
+                    input_ids=src,
+                    attention_mask=(src != PAD_ID).long(),
+                    num_beams=BEAM,
+                    early_stopping=True,
+                    length_penalty=1.0,
+                    max_new_tokens=src.shape[1] + EXTRA,
+                    do_sample=False,
+                )
+        return None
+
+    return run
+
+
+def m2m100(ours: Transformer) -> Any:
+    """The same weights in Transformers' pre-norm model."""
+    from transformers import M2M100Config, M2M100ForConditionalGeneration
+
+    c = ours.config
+    assert c.norm == "pre", "Transformers' M2M100 is pre-norm"
+    assert c.tie == "src-tgt-softmax", "and three-way tied"
+    config = M2M100Config(
+        vocab_size=ours.src_embedding.weight.shape[0],
+        d_model=c.d_model,
+        encoder_layers=c.encoder_layers,
+        decoder_layers=c.decoder_layers,
+        encoder_attention_heads=c.heads,
+        decoder_attention_heads=c.heads,
+        encoder_ffn_dim=c.d_ff,
+        decoder_ffn_dim=c.d_ff,
+        activation_function=c.activation,
+        scale_embedding=True,
+        pad_token_id=PAD_ID,
+        bos_token_id=BOS_ID,
+        eos_token_id=EOS_ID,
+        decoder_start_token_id=BOS_ID,
+        tie_word_embeddings=True,
+    )
+    theirs: Any = M2M100ForConditionalGeneration(config)
+    theirs.eval()
+    theirs.generation_config.forced_eos_token_id = None
+    table = ours.src_positions(1024)
+
+    def linear_(target: Any, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        target.weight.copy_(weight)
+        target.bias.copy_(bias)
+
+    with torch.no_grad():
+        theirs.model.shared.weight.copy_(ours.src_embedding.weight)
+        for stack, mine in ((theirs.model.encoder, ours.encoder), (theirs.model.decoder, ours.decoder)):
+            # Positions count from pad_id + 1 there.
+            stack.embed_positions.weights = torch.cat((torch.zeros(PAD_ID + 1, c.d_model), table))
+            stack.layer_norm.load_state_dict(mine.final_norm.state_dict())
+            for target, layer in zip(stack.layers, mine.layers, strict=True):
+                part: Any = layer
+                projections = [(target.self_attn, part.self_attention.qkv, "qkv", part.self_attention.out)]
+                if hasattr(part, "cross_attention"):
+                    cross = part.cross_attention
+                    projections.append((target.encoder_attn, cross.kv, "kv", cross.out))
+                    linear_(target.encoder_attn.q_proj, cross.query.weight, cross.query.bias)
+                    target.encoder_attn_layer_norm.load_state_dict(part.cross_attention_residual.norm.state_dict())
+                for attention, fused, names, out in projections:
+                    weights, biases = fused.weight.chunk(len(names)), fused.bias.chunk(len(names))
+                    for name, weight, bias in zip(names, weights, biases, strict=True):
+                        linear_(getattr(attention, f"{name}_proj"), weight, bias)
+                    linear_(attention.out_proj, out.weight, out.bias)
+                target.self_attn_layer_norm.load_state_dict(part.self_attention_residual.norm.state_dict())
+                target.final_layer_norm.load_state_dict(part.feed_forward_residual.norm.state_dict())
+                linear_(target.fc1, part.feed_forward.inner.weight, part.feed_forward.inner.bias)
+                linear_(target.fc2, part.feed_forward.outer.weight, part.feed_forward.outer.bias)
+    return theirs
+
+
+@dataclass(frozen=True)
+class System:
+    """What takes its turn: in processes of its own, since the idle threads of one library spin beside another."""
+
+    name: str
+    build: Callable[..., Run]
+    arguments: dict[str, Any]
+    processes: int = 1
+    threads: int = 0  # of each process; 0: as torch chooses
+
+
+def worker(system: System, lines: list[str], jobs: Any, done: Any) -> None:
+    _keep_freed_memory()
+    if system.threads:
+        torch.set_num_threads(system.threads)
+    run = system.build(**system.arguments)
+    run(lines[:50])
+    done.put("ready")
+    while one_by_one := jobs.get():
+        for part in [[line] for line in lines] if one_by_one == "one at a time" else [lines]:
+            run(part)
+        done.put("done")
+
+
+class Bench:
+    """The processes of the systems, which wait for their turns."""
+
+    def __init__(self, systems: Sequence[System], lines: Sequence[str]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.queues: dict[str, tuple[int, Any, Any]] = {}
+        for system in systems:
+            jobs, done = context.Queue(), context.Queue()
+            for k in range(system.processes):
+                # As `torchrun --nproc-per-node N -m vtrans translate` shares its input.
+                part = list(lines[k :: system.processes])
+                context.Process(target=worker, args=(system, part, jobs, done), daemon=True).start()
+            for _ in range(system.processes):
+                done.get()
+            self.queues[system.name] = system.processes, jobs, done
+
+    def turn(self, name: str, how: str) -> float:
+        """Seconds that a system takes for the text."""
+        time.sleep(0.5)  # the threads of the one before stop spinning
+        processes, jobs, done = self.queues[name]
+        began = time.perf_counter()
+        for _ in range(processes):
+            jobs.put(how)
+        for _ in range(processes):
+            done.get()
+        return time.perf_counter() - began
+
+
+def flops_of(translator: Translator, lines: Sequence[str]) -> float:
+    """FLOPs that the products of this search must take, the projection of every row included."""
+    model = translator.models[0].model
+    sources = sum(len(ids) + 1 for ids in translator.src_vocab.encode_batch(lines))
+    kv = sum(p.numel() for name, p in model.decoder.named_parameters() if name.endswith("kv.weight"))
+    steps = sum(len(found[0].tokens) for found in translator.nbest(lines))
+    per_row = matrices(model.decoder) - kv + model.projection.weight.numel()
+    return 2.0 * (sources * (matrices(model.encoder) + kv) + steps * BEAM * per_row)
+
+
+def matrices(module: torch.nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters() if p.ndim == 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--exported", help="the model as `vtrans export --to ctranslate2` writes it")
+    parser.add_argument("--input", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch-tokens", type=int, default=2048)
+    parser.add_argument(
+        "--without", action="append", default=[], help="systems to leave out, by the start of their name"
+    )
+    options = parser.parse_args()
+    with open_bytes(options.input) as stream:
+        lines = [line for line in read_lines(stream, str(options.input)) if line.strip()]
+    threads = torch.get_num_threads()
+    rates = [rates_now()]
+    print(f"{threads} threads, {rates[0][0] / 1e9:.0f} GFLOP/s by @, {rates[0][1] / 1e9:.0f} by vtrans.linear")
+    for title, text in (("in batches", lines), ("one at a time", lines[:: max(1, len(lines) // 100)])):
+        systems = [s for s in every_system(options, title, threads) if not s.name.startswith(tuple(options.without))]
+        bench = Bench(systems, text)
+        speeds: dict[str, list[float]] = {system.name: [] for system in systems}
+        for _ in range(options.rounds):
+            for name, values in speeds.items():
+                values.append(len(text) / bench.turn(name, title))
+        medians = {name: statistics.median(values) for name, values in speeds.items()}
+        anchor = max((v for k, v in medians.items() if k.startswith("CTranslate2 float32")), default=math.nan)
+        for name, speed in medians.items():
+            spread = f"{min(speeds[name]):.0f} to {max(speeds[name]):.0f}"
+            print(
+                f"{title:14} {name:38} {speed:7.1f} sentences/s ({spread}) {speed / anchor:6.2f} x CTranslate2 float32"
+            )
+    rates.append(rates_now())
+    flops, rate = flops_of(load(options.model, device="cpu", **SEARCH), lines), statistics.mean(map(max, rates))
+    print(f"the limit of the products is {len(lines) * rate / flops:,.0f} sentences/s ({rate / 1e9:.0f} GFLOP/s)")
+
+
+def rates_now() -> tuple[float, float]:
+    return matrix_rate(), onednn_rate()
+
+
+def every_system(options: argparse.Namespace, title: str, threads: int) -> Iterator[System]:
+    alone = title == "one at a time"
+    ours = {"model": options.model, "batch_tokens": 1 if alone else options.batch_tokens}
+    yield System(f"vtrans, 1 x {threads} threads", vtrans_run, ours)
+    if alone:
+        yield System("vtrans, 1 thread", vtrans_run, ours, threads=1)
+    else:
+        yield System(f"vtrans, {threads} processes", vtrans_run, ours, processes=threads, threads=1)
+    if options.exported:
+        for compute in ("float32", "int8"):
+            for inter, intra in sorted({(1, threads), (1, 1) if alone else (threads, 1)}):
+                arguments = {"exported": options.exported, "model": options.model, "compute": compute}
+                arguments |= {"intra": intra, "inter": inter, "size": 1 if alone else 64}
+                yield System(f"CTranslate2 {compute}, {inter} x {intra} threads", ctranslate2_run, arguments)
+        yield System("vtrans --engine ctranslate2", vtrans_run, {**ours, "model": options.exported})
+    yield System("transformers.generate", transformers_run, {"model": options.model, "size": 1 if alone else 64})
+
+
+if __name__ == "__main__":
+    main()
