@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from fakes import BOS, EOS, FakeDecoder, FakeState, Ids, Table, hashed, scripted
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from vtrans.config import SearchConfig
 from vtrans.errors import VtransError
-from vtrans.search import Ensemble, Hypothesis, _at, _top_tokens, beam_search, length_penalty, sample
+from vtrans.search import Ensemble, Hypothesis, _at, _best_tokens, beam_search, length_penalty, sample
 
 SOURCE: Ids = (2, EOS)
 
@@ -533,20 +534,17 @@ def test_a_place_at_the_very_end_is_the_last_token_that_is_possible() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_best_tokens_are_those_of_a_stable_sort(V: int, count: int, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(V)
-    logprobs_nV = torch.randn(40, V, generator=generator, dtype=dtype)
+    logprobs_nV = torch.randn(80, V, generator=generator, dtype=dtype)
     logprobs_nV[10:20] = logprobs_nV[10:20].mul(3).round()  # ties all over
     logprobs_nV[20:30, torch.randperm(V, generator=generator)[: V - 3]] = -math.inf
     logprobs_nV[30, -5:] = 9.0  # in the rest that fills no block, where there is one
-    top = _top_tokens(logprobs_nV, count)
-    values, tokens = logprobs_nV.sort(dim=1, descending=True, stable=True)
-    assert torch.equal(top.values_nm, values[:, :count])
-    possible = values[:, :count] > -math.inf
-    clear = ~top.tied_n[:, None] & possible
-    assert torch.equal(top.tokens_nm[clear], tokens[:, :count][clear])
-    assert clear[:10].all()
-    if top.tied_n.any():
-        top.order_ties()
-    assert torch.equal(top.tokens_nm[possible], tokens[:, :count][possible])
+    live = np.ones(80, dtype=bool)
+    live[40:60] = False
+    values_Nm, tokens_Nm = _best_tokens(torch.split(logprobs_nV, 33), count, live)
+    values, tokens = (part[:, :count].numpy() for part in logprobs_nV.sort(dim=1, descending=True, stable=True))
+    assert np.array_equal(values_Nm, values)
+    possible = values > -math.inf
+    assert np.array_equal(tokens_Nm[possible], tokens[possible])
 
 
 # Ensembles.

@@ -18,6 +18,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
@@ -48,13 +49,12 @@ class Decoder(Protocol[State]):
         """Feed every row its last token [B, K] int64 and give log-probabilities [n, V], n rows at a time, in
         the order of the flattened rows B * K. They are read once, one after the other, before the next call.
 
-        The first token of a sentence is BOS. At the first call of all the tokens lie on the CPU, then where
-        the log-probabilities lay. EOS is never fed. Rows that are no longer live are fed any other token;
-        what they give is ignored, but must not be NaN.
+        The first token of a sentence is BOS. The tokens lie on the CPU. EOS is never fed. Rows
+        that are no longer live are fed any other token; what they give is ignored, but must not be NaN.
         """
 
     def reorder(self, state: State, parents_BK: Tensor) -> None:
-        """Row k of each sentence goes on from what was its row `parents_BK[:, k]` [B, K]."""
+        """Row k of each sentence goes on from what was its row `parents_BK[:, k]` [B, K]; it lies on the CPU."""
 
     def drop(self, state: State, sentences: Sequence[int]) -> None:
         """These sentences (indices into B) are over. Their places stay, their rows count as no longer live."""
@@ -325,7 +325,7 @@ _SUM, _LOGPROB, _PARENT, _TOKEN = range(4)
 
 
 class _Beam:
-    """The rows of a beam search. The live beam stays on the device; one table a step comes to the host."""
+    """The rows of a beam search, on the host: of a step only the K + 2 best tokens of each row come there."""
 
     def __init__(self, limits: Sequence[int], config: SearchConfig, nbest: int, bos_id: int, eos_id: int) -> None:
         self.limits, self.config, self.nbest = limits, config, nbest
@@ -333,9 +333,8 @@ class _Beam:
         self.width = config.beam
         self.searches: list[_Search | None] = []  # None: an empty place
         self.tokens_BK = torch.empty(0, self.width, dtype=torch.int64)
-        self.live_BK = torch.empty(0, self.width, dtype=torch.float64)  # summed log-probabilities; -inf: no row
-        self.parents_BK = torch.empty(0, self.width, dtype=torch.int64)
-        self.moved = False  # whether the step made any row go on from another one
+        self.live_BK: NDArray[np.float64] = np.empty((0, self.width))  # summed log-probabilities; -inf: no row
+        self.parents_BK: NDArray[np.float64] = np.empty((0, self.width))
 
     def enter(self, sentences: Sequence[int], places: Sequence[int]) -> None:
         added = len(sentences) - len(places)
@@ -344,70 +343,40 @@ class _Beam:
         for b, i in zip(taken, sentences, strict=True):
             self.searches[b] = _Search(self.limits[i])
         self.tokens_BK = torch.cat((self.tokens_BK, self.tokens_BK.new_empty(added, self.width)))
-        self.live_BK = torch.cat((self.live_BK, self.live_BK.new_empty(added, self.width)))
+        self.live_BK = np.concatenate((self.live_BK, np.empty((added, self.width))))
         self.tokens_BK[taken] = self.bos_id
         self.live_BK[taken] = -math.inf
         self.live_BK[taken, 0] = 0.0  # all rows are BOS and equal, so one of them is extended
 
     def advance(self, blocks: Iterable[Tensor]) -> list[int]:
-        tops = [self._top_tokens(block, row) for row, block in _with_first_row(blocks)]
-        extensions, live = self._rank(tops)
-        undecided = [top for top in tops if top.block is not None]
-        tied = sum((top.tied_n.any() for top in undecided), torch.zeros((), device=live.device)).to(live.dtype)
-        table = torch.cat((extensions, live, tied.expand(4, len(live[0]), 1)), 2).cpu()  # the one read of a step
-        if table[0, 0, -1]:
-            for top in undecided:
-                top.order_ties()
-            extensions, live = self._rank(tops)
-            table = torch.cat((extensions, live), 2).cpu()
-        self.live_BK = live[_SUM]
-        self.parents_BK = live[_PARENT].long()
-        self.tokens_BK = live[_TOKEN].long()
-        host: NDArray[np.float64] = table.double().numpy()
-        K = self.width
-        return self._record(host[:, :, :K], host[:, :, K : 2 * K])
+        # Of a row no more than its K best tokens and EOS can be among the first K ranks or refill the beam.
+        values_Nm, tokens_Nm = _best_tokens(blocks, self.width + 1, self.live_BK.ravel() > -math.inf)
+        if np.isnan(values_Nm).any():
+            _refuse()
+        extensions, live = self._rank(values_Nm, tokens_Nm)
+        self.live_BK, self.parents_BK = live[_SUM].copy(), live[_PARENT]
+        self.tokens_BK = torch.from_numpy(live[_TOKEN].astype(np.int64))
+        return self._record(extensions, live)
 
-    def _top_tokens(self, logprobs_nV: Tensor, row: int) -> _Top:
-        """Of a row no more than its K best tokens and EOS can be among the first K ranks or refill the beam."""
-        if row == 0:
-            self.live_BK = self.live_BK.to(logprobs_nV.device, _wide(logprobs_nV))
-        top = _top_tokens(logprobs_nV, self.width + 1)
-        top.tied_n &= self.live_BK.flatten()[row : row + len(logprobs_nV)] > -math.inf
-        if logprobs_nV.device.type == "cpu":  # where looking costs nothing, the block is let go at once
-            if top.tied_n.any():
-                top.order_ties()
-            top.block = None
-        return top
-
-    def _rank(self, tops: Sequence[_Top]) -> tuple[Tensor, Tensor]:
+    def _rank(
+        self, values_Nm: NDArray[np.floating], tokens_Nm: NDArray[np.integer]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The K best extensions and the K best that are not EOS, each [4, B, K], best first."""
-        B, K = self.live_BK.shape
-        tokens_BKm = torch.cat([top.tokens_nm for top in tops]).view(B, K, -1)
-        steps_BKm = torch.cat([top.values_nm for top in tops]).view(B, K, -1).to(self.live_BK.dtype)
-        m = tokens_BKm.shape[2]
-        sums_BE = (self.live_BK.unsqueeze(2) + steps_BKm).view(B, K * m)
+        (B, K), m = self.live_BK.shape, values_Nm.shape[1]
+        steps_BE = values_Nm.astype(np.float64).reshape(B, K * m)
+        sums_BE = steps_BE + self.live_BK.repeat(m, axis=1)
         # Stable: of equal sums the one of the earlier row comes first, and in a row the better token.
-        sums_Bn, places_Bn = sums_BE.sort(dim=1, descending=True, stable=True)
-        sums_Bn, places_Bn = sums_Bn[:, : 2 * K], places_Bn[:, : 2 * K]
-        tokens_Bn = tokens_BKm.view(B, K * m).gather(1, places_Bn)
-        table = torch.stack(
-            (
-                sums_Bn,
-                steps_BKm.view(B, K * m).gather(1, places_Bn),
-                (places_Bn // m).to(sums_Bn.dtype),
-                tokens_Bn.to(sums_Bn.dtype),  # whole numbers, exact in floating point
-            )
-        )
+        places_Bn = (-sums_BE).argsort(axis=1, kind="stable")[:, : 2 * K]
+        at_B1 = np.arange(B)[:, None]
+        tokens_Bn = tokens_Nm.reshape(B, K * m)[at_B1, places_Bn]
+        # Token ids and rows are whole numbers, exact in floating point.
+        table = np.stack((sums_BE[at_B1, places_Bn], steps_BE[at_B1, places_Bn], places_Bn // m, tokens_Bn))
         # A stable sort puts the K best others first: K rows have K EOS at most, and V is above 1.
-        others_BK = (tokens_Bn == self.eos_id).to(torch.uint8).sort(dim=1, stable=True).indices[:, :K]
-        live = table.gather(2, others_BK.expand(4, B, K))
-        return table[:, :, :K], live
+        others_BK = (tokens_Bn == self.eos_id).argsort(axis=1, kind="stable")[:, :K]
+        return table[:, :, :K], table[:, at_B1, others_BK]
 
     def _record(self, extensions: NDArray[np.float64], live: NDArray[np.float64]) -> list[int]:
         """Enter a step, extensions and new live beam [4, B, K] each, into the searches; who is over?"""
-        if np.isnan(extensions[_SUM]).any():
-            _refuse()
-        self.moved = bool((live[_PARENT] != np.arange(self.width)).any())
         ends_BK = (extensions[_TOKEN] == self.eos_id) & (extensions[_SUM] > -math.inf)
         some_end_B = ends_BK.any(1).tolist()
         top_B = live[_SUM, :, 0].tolist()
@@ -450,7 +419,9 @@ class _Beam:
         return bound <= search.best[-1].score
 
     def parents(self) -> Tensor | None:
-        return self.parents_BK if self.moved else None
+        if (self.parents_BK == np.arange(self.width)).all():
+            return None
+        return torch.from_numpy(self.parents_BK.astype(np.int64))
 
     def leave(self, b: int) -> list[Hypothesis]:
         search = self.searches[b]
@@ -470,54 +441,59 @@ class _Beam:
 
     def select(self, sentences: Sequence[int]) -> None:
         self.searches = [self.searches[b] for b in sentences]
-        at_b = torch.tensor(sentences, dtype=torch.int64, device=self.live_BK.device)
-        self.live_BK, self.tokens_BK = self.live_BK[at_b], self.tokens_BK[at_b]
+        self.live_BK, self.tokens_BK = self.live_BK[list(sentences)], self.tokens_BK[list(sentences)]
 
 
-def _with_first_row(blocks: Iterable[Tensor]) -> Iterator[tuple[int, Tensor]]:
-    """Each block of rows and the number of its first row."""
+def _best_tokens(
+    blocks: Iterable[Tensor], count: int, live_N: NDArray[np.bool_]
+) -> tuple[NDArray[np.floating], NDArray[np.integer]]:
+    """The `count` best tokens of every row (or all, if there are fewer), equal ones by their ids: their
+    log-probabilities [N, m] and ids [N, m]. Ties of rows that are not live are not looked at."""
+    found: list[tuple[NDArray[np.floating], NDArray[np.integer]]] = []
+    later: list[tuple[Tensor, Tensor, Tensor]] = []
     row = 0
     for block in blocks:
-        yield row, block
+        values, tokens = _top(block, count + 1)
+        if block.device.type == "cpu":  # where looking costs nothing, and the block is let go at once
+            found.append((values.numpy(), tokens.numpy()))
+            _order_ties(block, *found[-1], live_N[row : row + len(block)])
+        else:
+            later.append((block, values, tokens))
         row += len(block)
+    if later:  # one read for all of them
+        wide = _wide(later[0][1])
+        pairs = torch.cat([torch.stack((values.to(wide), tokens.to(wide))) for _, values, tokens in later], 1).cpu()
+        row = 0
+        for block, _, _ in later:
+            values_nm, tokens_nm = pairs[:, row : row + len(block)].numpy()
+            _order_ties(block, values_nm, tokens_nm, live_N[row : row + len(block)])
+            found.append((values_nm, tokens_nm))
+            row += len(block)
+    values_Nm, tokens_Nm = (np.concatenate(part) for part in zip(*found, strict=True))
+    return values_Nm[:, :count], tokens_Nm[:, :count]
 
 
-@dataclass
-class _Top:
-    """The m best tokens of n rows, best first, and whether equal values [n] may stand in the wrong order, or
-    a wrong one at the end: torch.topk promises none. Ties can be ordered as long as the block is there."""
-
-    block: Tensor | None  # [n, V]
-    values_nm: Tensor
-    tokens_nm: Tensor
-    tied_n: Tensor
-
-    def order_ties(self) -> None:
-        """Put the lower ids first among equal values. It sorts whole rows, but only those that need it."""
-        assert self.block is not None
-        m = self.values_nm.shape[1]
-        values, tokens = self.block[self.tied_n].sort(dim=1, descending=True, stable=True)
-        self.values_nm[self.tied_n], self.tokens_nm[self.tied_n] = values[:, :m], tokens[:, :m]
+def _order_ties(
+    block: Tensor, values_nm: NDArray[np.floating], tokens_nm: NDArray[np.integer], live_n: NDArray[np.bool_]
+) -> None:
+    """Puts the lower ids first among equal values, in place, and the lowest of all that equal the last one."""
+    equal_n = ((values_nm[:, 1:] == values_nm[:, :-1]) & (values_nm[:, 1:] > -math.inf)).any(1) & live_n
+    for row in np.flatnonzero(equal_n):
+        candidates = (block[row] >= float(values_nm[row, -1])).nonzero().squeeze(1)
+        values, order = block[row][candidates].sort(descending=True, stable=True)
+        m = values_nm.shape[1]
+        values_nm[row], tokens_nm[row] = values[:m].cpu().numpy(), candidates[order[:m]].cpu().numpy()
 
 
-def _top_tokens(logprobs_nV: Tensor, count: int) -> _Top:
-    """The `count` best tokens of every row."""
-    V = logprobs_nV.shape[1]
-    if count >= V:
-        values, tokens = logprobs_nV.sort(dim=1, descending=True, stable=True)
-        return _Top(logprobs_nV, values, tokens, torch.zeros_like(values[:, 0], dtype=torch.bool))
-    if V >= BLOCK * BLOCK // 2 and (count + 1) * BLOCK <= V // 2:
-        values, tokens = _top_by_blocks(logprobs_nV, count + 1)
-    else:
-        values, tokens = logprobs_nV.topk(count + 1, dim=1)
-    tied_n = ((values[:, 1:] == values[:, :-1]) & (values[:, 1:] > -math.inf)).any(1)
-    return _Top(logprobs_nV, values[:, :count].contiguous(), tokens[:, :count].contiguous(), tied_n)
+def _top(logprobs_nV: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """As logprobs.topk(count), or all if there are fewer; the order of equal values is anybody's.
 
-
-def _top_by_blocks(logprobs_nV: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """As logprobs.topk(count): the best `count` stand in those `count` blocks whose best are the best, or in
-    the rest that fills no block. On a CPU topk looks at every token by itself, amax at many at once."""
+    On a CPU topk looks at every token by itself, amax at many at once: the best `count` stand in those `count`
+    blocks of the vocabulary whose best are the best, or in the rest that fills no block.
+    """
     n, V = logprobs_nV.shape
+    if count * BLOCK > V // 2 or n * V < 1 << 17:
+        return logprobs_nV.topk(min(count, V), dim=1)
     blocks = V // BLOCK
     blocks_nbt = logprobs_nV[:, : blocks * BLOCK].view(n, blocks, BLOCK)
     best_nc = blocks_nbt.amax(2).topk(count, dim=1, sorted=False).indices
@@ -594,7 +570,8 @@ class _Sampler:
             for draws in self.draws
             for k in range(self.width)
         ]
-        drawn = torch.cat([self._draw(block, places[row:]) for row, block in _with_first_row(blocks)], 1)
+        taken = iter(places)
+        drawn = torch.cat([self._draw(block, list(islice(taken, len(block)))) for block in blocks], 1)
         table = drawn.view(2, len(self.draws), self.width).cpu()  # the one read of a step
         tokens, logprobs = table.double().numpy()
         next_tokens = []
@@ -617,7 +594,7 @@ class _Sampler:
     def _draw(self, logprobs_nV: Tensor, places: Sequence[float]) -> Tensor:
         """The tokens of n rows and their log-probabilities [2, n]."""
         wide_nV = logprobs_nV.to(_wide(logprobs_nV))
-        places_n = torch.tensor(places[: len(wide_nV)], dtype=wide_nV.dtype).to(wide_nV.device)
+        places_n = torch.tensor(places, dtype=wide_nV.dtype).to(wide_nV.device)
         tokens_n = _at(self._distribution(wide_nV), places_n)
         return torch.stack((tokens_n.to(wide_nV.dtype), wide_nV.gather(1, tokens_n.unsqueeze(1)).squeeze(1)))
 
