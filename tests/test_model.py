@@ -495,6 +495,22 @@ def test_each_hypothesis_keeps_its_own_past(config: ModelConfig, width: int) -> 
     assert min(calls["select"], calls["admit"], calls["append"]) >= 2, calls
 
 
+def test_decoding_follows_a_model_that_learns_on() -> None:
+    """Validation decodes between updates; what it keeps of E must not outlive it."""
+    model = make().float()
+    rows, tokens = sequences(5), torch.tensor([[BOS, BOS]])
+    for _ in range(2):
+        with torch.inference_mode():
+            before = step(model, model.start(rows, 2), tokens)
+        with torch.no_grad():
+            model.projection.weight.add_(torch.randn_like(model.projection.weight))
+            full = model(*padded(rows), tokens[:, :1]).log_softmax(-1)
+        with torch.inference_mode():
+            after = step(model, model.start(rows, 2), tokens)
+        assert not torch.allclose(before[..., 1:], after[..., 1:])
+        torch.testing.assert_close(after[:, :1, 1:], full[..., 1:], rtol=0, atol=1e-4)
+
+
 def test_a_float16_model_gives_log_probabilities_in_float32() -> None:
     model = make().to(torch.bfloat16)
     with torch.inference_mode():

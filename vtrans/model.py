@@ -115,7 +115,8 @@ class Transformer(nn.Module):
         return (self._logprobs(block_nD) for block_nD in blocks)
 
     def _logprobs(self, h_nD: Tensor) -> Tensor:
-        logits_nV = self.logits(h_nD)
+        logits_nV = self.projection.step(h_nD)
+        logits_nV[:, self.pad_id] = -torch.inf
         if logits_nV.dtype in (torch.bfloat16, torch.float16):
             logits_nV = logits_nV.float()
         return logits_nV.log_softmax(-1)
@@ -180,9 +181,20 @@ class Projection(nn.Module):
     def __init__(self, weight: nn.Parameter | None, vocab: int, D: int) -> None:
         super().__init__()
         self.weight = weight if weight is not None else nn.Parameter(torch.empty(vocab, D).normal_(std=D**-0.5))
+        self._turned: tuple[object, Tensor] | None = None
 
     def forward(self, h_D: Tensor) -> Tensor:
         return linear(h_D, self.weight)
+
+    def step(self, h_ND: Tensor) -> Tensor:
+        """The same for decoding. With the few rows of a sentence a CPU spends its time on reading E, which it
+        does in half the time if E^T is what lies in memory: a copy of it is kept, as long as E does not change."""
+        if h_ND.device.type != "cpu" or h_ND.dtype is not torch.float32 or torch.is_grad_enabled():
+            return linear(h_ND, self.weight)
+        made_of = self.weight.data_ptr(), self.weight._version
+        if self._turned is None or self._turned[0] != made_of:
+            self._turned = made_of, self.weight.detach().t().contiguous()
+        return linear(h_ND, self._turned[1].t())
 
 
 def make_positions(config: ModelConfig) -> SinusoidalPositions | LearnedPositions:
