@@ -44,11 +44,12 @@ FLAGS = {
     "--help",
     "train": "--data --out --recipe --set --fresh --dry-run --device --quiet -q --help",
     "average": "--last --best --out --quiet -q --help",
+    "shortlist": "--data --out --translations --frequent --quiet -q --help",
     "export": "--to --out --quantization --sample-file --on-bad-utf8 --json --quiet -q --help",
     "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --min-length "
     "--no-repeat-ngram --repetition-penalty --prefix --batch-tokens "
     "--nbest --scores --tsv --alignments --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered "
-    "--engine "
+    "--engine --shortlist "
     "--device --json --quiet -q --help",
     "logprob": "--model --weight --output --alpha --length-penalty --batch-tokens --on-bad-utf8 --device --json "
     "--quiet -q --help",

@@ -210,9 +210,9 @@ def test_the_limit_leaves_room_for_prefix_and_least_length() -> None:
 
 def test_without_constraints_the_decoder_is_the_model_itself() -> None:
     made = translator()
-    assert made._constrained(None) is made.decoder
-    assert made._constrained([NONE]) is not made.decoder
-    assert translator(min_length=1)._constrained(None) is not made.decoder
+    assert made._decoder(None) is made.decoder
+    assert made._decoder([NONE]) is not made.decoder
+    assert translator(min_length=1)._decoder(None) is not made.decoder
 
 
 def test_a_line_in_pieces_begins_with_its_prefix_once() -> None:

@@ -35,6 +35,7 @@ FLOORS = {
     "average": 5,
     "engine": 5,
     "score": 5,
+    "shortlist": 5,
     "translate": 6,
     "stream": 7,
     "train": 7,

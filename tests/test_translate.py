@@ -57,6 +57,9 @@ class Livelier(nn.Module):
         logits_V[..., EOS_ID] += self.eos
         return logits_V
 
+    def step(self, h_ND: Tensor) -> Tensor:
+        return self.forward(h_ND)
+
 
 @cache
 def vocabulary() -> Vocabulary:

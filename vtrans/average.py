@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,9 +28,9 @@ def average(files: Sequence[Path], out: Path, run_step: int | None = None) -> li
     with ExitStack() as stack:
         opened = [stack.enter_context(open_tensors(f, "model")) for f in files]
         first, header = opened[0]
-        names = list(first.keys())
+        names = _weights(first)
         for path, (file, other) in zip(files[1:], opened[1:], strict=True):
-            _check_same(files[0], names, header, path, list(file.keys()), other)
+            _check_same(files[0], names, header, path, _weights(file), other)
         for name in names:  # the vocabularies first: they explain matrices of other shapes
             if name.startswith("vocabulary."):
                 for path, (file, _) in zip(files, opened, strict=True):
@@ -54,6 +55,11 @@ def average(files: Sequence[Path], out: Path, run_step: int | None = None) -> li
         training = {"average_of": sorted(steps), "run_step": max(steps) if run_step is None else run_step}
         write_tensors(out, tensors, {**header, "training": training})
     return sorted(steps)
+
+
+def _weights(file: Any) -> list[str]:
+    """The tensors of a file but its shortlist, which the average does not get: `vtrans shortlist` makes one."""
+    return [name for name in file.keys() if not name.startswith("shortlist.")]  # noqa: SIM118 - not a dict
 
 
 def _steps(header: dict[str, object]) -> list[int]:

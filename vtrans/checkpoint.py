@@ -36,6 +36,7 @@ if sys.platform != "win32":
 
 FORMAT = 1
 JOINT, SOURCE, TARGET = "vocabulary.joint", "vocabulary.source", "vocabulary.target"
+TRANSLATIONS, FREQUENT = "shortlist.translations", "shortlist.frequent"
 OPTIMIZER_PARTS = {"step", "exp_avg", "exp_avg_sq"}  # of Adam, for each parameter
 RAW = "weight"  # a part of a state beside them, see save_state
 # What training writes aside; see `aside` and `RunFolder.link`.
@@ -43,6 +44,16 @@ _TRAINING_FILE = re.compile(
     r"\.(step-\d+\.safetensors|best\.safetensors|last\.safetensors|recipe\.toml|metrics\.jsonl)\.\d+\.tmp"
 )
 _STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """Which target subwords can stand in a translation (shortlist.py learns and uses it). `translations`
+    [source vocabulary, k] int32 are the likeliest of each source subword, likeliest first, with EOS where there
+    are fewer; `frequent` [f] int32 are those that every sentence may use."""
+
+    translations: Tensor
+    frequent: Tensor
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,7 @@ class LoadedModel:
     tgt_vocab: Vocabulary
     search: SearchConfig
     training: Mapping[str, Any]
+    shortlist: Shortlist | None = None
 
     @property
     def joint(self) -> bool:
@@ -81,6 +93,8 @@ def save_model(path: Path, loaded: LoadedModel) -> None:
     else:
         tensors[SOURCE] = _bytes_tensor(loaded.src_vocab.proto)
         tensors[TARGET] = _bytes_tensor(loaded.tgt_vocab.proto)
+    if loaded.shortlist is not None:
+        tensors |= {TRANSLATIONS: loaded.shortlist.translations, FREQUENT: loaded.shortlist.frequent}
     header = {
         "format": FORMAT,
         "kind": "model",
@@ -117,7 +131,9 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedMo
             reason = str(error).rstrip(".")
             raise FileError(f"{path} describes no model that this version knows: {reason}.") from None
         parameters = dict(model.named_parameters())
-        _check_names(path, set(parameters), names - set(protos), aliases(model), header.get("aliases", {}))
+        shortlist = _read_shortlist(path, file, names, len(src_vocab), len(tgt_vocab))
+        others = {*protos, *((TRANSLATIONS, FREQUENT) if shortlist else ())}
+        _check_names(path, set(parameters), names - others, aliases(model), header.get("aliases", {}))
         for name, parameter in parameters.items():
             tensor = file.get_tensor(name)
             if tensor.shape != parameter.shape:
@@ -128,7 +144,28 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedMo
                 raise FileError(f"{path}: {name} must hold floating-point numbers, but holds {tensor.dtype}.")
             parameter.data.copy_(tensor)
     model.to(device).eval()
-    return LoadedModel(model, src_vocab, tgt_vocab, search, header.get("training", {}))
+    return LoadedModel(model, src_vocab, tgt_vocab, search, header.get("training", {}), shortlist)
+
+
+def _read_shortlist(path: str | Path, file: Any, names: set[str], src_size: int, tgt_size: int) -> Shortlist | None:
+    if not names & {TRANSLATIONS, FREQUENT}:
+        return None
+    parts = {name: file.get_tensor(name) for name in (TRANSLATIONS, FREQUENT) if name in names}
+    if (
+        [part.dim() for part in parts.values()] != [2, 1]
+        or len(parts[TRANSLATIONS]) != src_size
+        or any(part.dtype != torch.int32 for part in parts.values())
+        or any(bool(((part < 0) | (part >= tgt_size)).any()) for part in parts.values())
+    ):
+        raise FileError(f"{path} has a shortlist that does not fit its vocabulary; run `vtrans shortlist` on it again.")
+    return Shortlist(parts[TRANSLATIONS], parts[FREQUENT])
+
+
+def add_shortlist(path: Path, shortlist: Shortlist, out: Path) -> None:
+    """Writes the model file `path` as `out`, which may be the same, with this shortlist in it."""
+    with open_tensors(path, "model") as (file, header):
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a dict
+    write_tensors(out, tensors | {TRANSLATIONS: shortlist.translations, FREQUENT: shortlist.frequent}, header)
 
 
 def _check_names(

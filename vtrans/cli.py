@@ -25,8 +25,10 @@ import typer
 import vtrans
 from vtrans.config import (
     DEFAULT_AVERAGE,
+    DEFAULT_FREQUENT,
     DEFAULT_RECIPE,
     DEFAULT_RUN,
+    DEFAULT_TRANSLATIONS,
     DEFAULT_VOCAB_SIZE,
     NORMALIZATIONS,
     PrepareOptions,
@@ -281,6 +283,48 @@ def average(
 
 
 @app.command()
+def shortlist(
+    model: Annotated[
+        Path, typer.Argument(help=f"A run folder or a model file.  [default: {DEFAULT_RUN}]", metavar="[MODEL]")
+    ] = Path(DEFAULT_RUN),
+    data: Annotated[Path, typer.Option(help="Data folder that it was trained on.", metavar="FOLDER")] = Path(
+        PrepareOptions.out
+    ),
+    out: Annotated[
+        Path | None, typer.Option(help="Model file to write.  [default: the same file]", metavar="FILE")
+    ] = None,
+    translations: Annotated[
+        int, typer.Option(help="Target subwords for each source subword.", min=1, metavar="N")
+    ] = DEFAULT_TRANSLATIONS,
+    frequent: Annotated[
+        int, typer.Option(help="Most frequent target subwords, for every sentence.", min=0, metavar="N")
+    ] = DEFAULT_FREQUENT,
+    quiet: Quiet = False,
+) -> None:
+    """Learn which subwords can translate which, for translate --shortlist.
+
+    From the training pairs, by IBM model 1; the table is written into the model file, whose weights stay
+    as they are.
+    """
+    from vtrans.checkpoint import add_shortlist, choose_model, load_model
+    from vtrans.corpus import DataFolder
+    from vtrans.shortlist import learn_shortlist
+
+    console = Console(quiet=quiet)
+    file, reason = choose_model(model)
+    console.info(f"model: {file}{f' ({reason})' if reason else ''}")
+    loaded, folder = load_model(file), DataFolder.open(data)
+    if (folder.src_vocab.digest, folder.tgt_vocab.digest) != (loaded.src_vocab.digest, loaded.tgt_vocab.digest):
+        raise InputError(f"{data} has another vocabulary than {file}; give the --data that the model was trained on.")
+    found = learn_shortlist(folder.train, len(folder.src_vocab), len(folder.tgt_vocab), translations, frequent)
+    add_shortlist(file, found, out or file)
+    console.info(
+        f"{out or file}: with a shortlist of {translations} translations of each source subword and the "
+        f"{len(found.frequent):,} most frequent target subwords; `vtrans translate --shortlist` uses it"
+    )
+
+
+@app.command()
 def export(
     model: Annotated[
         Path, typer.Argument(help=f"A run folder or a model file.  [default: {DEFAULT_RUN}]", metavar="[MODEL]")
@@ -430,6 +474,14 @@ def translate(
     line_buffered: Annotated[
         bool, typer.Option("--line-buffered", help="Answer each line by itself, at once.")
     ] = False,
+    shortlist: Annotated[
+        bool,
+        typer.Option(
+            "--shortlist",
+            help="Search among the subwords that the source's can become (see `vtrans shortlist`): faster, and scores "
+            "are of these alone.",
+        ),
+    ] = False,
     engine: Annotated[
         str | None,
         typer.Option(help="torch or ctranslate2.  [default: what the model is made for]", metavar="NAME"),
@@ -471,7 +523,13 @@ def translate(
     begun = _lines_of(prefix, how, console) if prefix else nullcontext()
     with _lines_of(input_, how, console) as lines, begun as prefixes:
         translator = load(
-            list(model or [Path(DEFAULT_RUN)]), device=device, console=console, weights=weight, engine=engine, **search
+            list(model or [Path(DEFAULT_RUN)]),
+            device=device,
+            console=console,
+            weights=weight,
+            engine=engine,
+            shortlist=shortlist,
+            **search,
         )
         if translator.engine:
             translator.engine.token_logprobs = as_json

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vtrans.search import Decoder
+from vtrans.search import Block, Decoder, Listed, logprobs_of
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,18 @@ def constrain(
         logprobs_nV[at[0], at[1]] = kept
 
 
+def constrain_listed(
+    block: Listed, said_nT: Tensor, ages: Sequence[int], prefixes: Sequence[Prefix], rules: Rules
+) -> None:
+    """As `constrain`, in a vocabulary of the block's columns; what a row has said and has to say is listed."""
+    column = {id_: c for c, id_ in enumerate(block.ids.tolist())}
+    said_nT = torch.searchsorted(block.ids, said_nT.contiguous()).where(said_nT >= 0, -1)
+    starts_v = None if rules.starts_V is None else rules.starts_V[block.ids.to(rules.starts_V.device)]
+    own = {p: Prefix(tuple(column[token] for token in p.tokens), p.closed) for p in set(prefixes)}
+    here = replace(rules, eos_id=column[rules.eos_id], starts_V=starts_v)
+    constrain(block.logprobs, said_nT, ages, [own[p] for p in prefixes], here)
+
+
 def _marked(tokens_nX: Tensor, which_nX: Tensor, V: int) -> Tensor:
     """True [n, V] at each row's tokens where `which_nX` is True."""
     marks = torch.zeros(len(tokens_nX), V + 1, dtype=torch.bool, device=tokens_nX.device)
@@ -120,7 +132,7 @@ class Constrained:
             self.decoder.start(sources, width), said_BKT, self._next(len(sources)), [-1] * len(sources)
         )
 
-    def step(self, state: ConstrainedState, tokens_BK: Tensor) -> Iterator[Tensor]:
+    def step(self, state: ConstrainedState, tokens_BK: Tensor) -> Iterator[Block]:
         state.ages = [age + 1 for age in state.ages]
         B, K, T = state.said_BKT.shape
         said_BKT = state.said_BKT.to(tokens_BK.device)
@@ -133,15 +145,19 @@ class Constrained:
         state.said_BKT = said_BKT.scatter(2, here_BK1, newest_BK1)
         return self._constrained(state, self.decoder.step(state.inner, tokens_BK))
 
-    def _constrained(self, state: ConstrainedState, blocks: Iterable[Tensor]) -> Iterator[Tensor]:
+    def _constrained(self, state: ConstrainedState, blocks: Iterable[Block]) -> Iterator[Block]:
         K = state.said_BKT.shape[1]
         longest = max(state.ages)
         row = 0
         for block in blocks:
-            rows = range(row, row + len(block))
-            said_nT = state.said_BKT.flatten(0, 1)[rows.start : rows.stop, :longest].to(block.device)
+            logprobs = logprobs_of(block)
+            rows = range(row, row + len(logprobs))
+            said_nT = state.said_BKT.flatten(0, 1)[rows.start : rows.stop, :longest].to(logprobs.device)
             ages, prefixes = [state.ages[r // K] for r in rows], [state.prefixes[r // K] for r in rows]
-            constrain(block, said_nT, ages, prefixes, self.rules)
+            if isinstance(block, Listed):
+                constrain_listed(block, said_nT, ages, prefixes, self.rules)
+            else:
+                constrain(block, said_nT, ages, prefixes, self.rules)
             yield block
             row = rows.stop
 

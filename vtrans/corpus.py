@@ -76,11 +76,11 @@ class TokenStore:
 
     def __init__(self, path: Path, tensors: dict[str, Tensor]) -> None:
         self.path = path
-        self._src_ids, self._tgt_ids = tensors["src_ids"], tensors["tgt_ids"]
-        self._src_offsets, self._tgt_offsets = tensors["src_offsets"], tensors["tgt_offsets"]
+        self.src_ids, self.tgt_ids = tensors["src_ids"], tensors["tgt_ids"]
+        self.src_offsets, self.tgt_offsets = tensors["src_offsets"], tensors["tgt_offsets"]
         self._text = tensors if "src_text" in tensors else None
-        self.src_lengths = torch.diff(self._src_offsets).to(torch.int32)
-        self.tgt_lengths = torch.diff(self._tgt_offsets).to(torch.int32)
+        self.src_lengths = torch.diff(self.src_offsets).to(torch.int32)
+        self.tgt_lengths = torch.diff(self.tgt_offsets).to(torch.int32)
 
     @classmethod
     def open(cls, path: str | Path) -> TokenStore:
@@ -105,15 +105,15 @@ class TokenStore:
         return cls(path, tensors)
 
     def __len__(self) -> int:
-        return len(self._src_offsets) - 1
+        return len(self.src_offsets) - 1
 
     def src(self, i: int) -> Tensor:
         """The source ids of pair i, int32 [S]."""
-        return self._ids(self._src_ids, self._src_offsets, i)
+        return self._ids(self.src_ids, self.src_offsets, i)
 
     def tgt(self, i: int) -> Tensor:
         """The target ids of pair i, int32 [T]."""
-        return self._ids(self._tgt_ids, self._tgt_offsets, i)
+        return self._ids(self.tgt_ids, self.tgt_offsets, i)
 
     def src_text(self, i: int) -> str:
         """The source line of pair i as it was read."""

@@ -106,20 +106,25 @@ class Transformer(nn.Module):
     def step(self, state: DecodingState, tokens_BK: Tensor) -> Iterator[Tensor]:
         """Feeds each row its newest subword [B, K]; gives log-probabilities [n, V] of the next, of n rows
         at a time, in the order of the flattened rows B * K."""
-        tokens_BK = tokens_BK.to(self.device)
-        age_B = state.next_column()
-        x_BKD = self.tgt_embedding(tokens_BK) + self.tgt_positions(state.oldest)[age_B][:, None]
-        h_ND = self.decoder.step(x_BKD, state).flatten(0, 1)
-        # So few rows on a CPU that a block is still in its cache when it is read.
-        blocks = torch.split(h_ND, ROWS_CPU if h_ND.device.type == "cpu" else ROWS_GPU)
+        blocks = torch.split(self.hidden(state, tokens_BK), self.rows)
         return (self._logprobs(block_nD) for block_nD in blocks)
 
     def _logprobs(self, h_nD: Tensor) -> Tensor:
         logits_nV = self.projection.step(h_nD)
         logits_nV[:, self.pad_id] = -torch.inf
-        if logits_nV.dtype in (torch.bfloat16, torch.float16):
-            logits_nV = logits_nV.float()
-        return logits_nV.log_softmax(-1)
+        return logprobs(logits_nV)
+
+    def hidden(self, state: DecodingState, tokens_BK: Tensor) -> Tensor:
+        """The first half of `step`: the decoder's output [B * K, D], before the projection."""
+        tokens_BK = tokens_BK.to(self.device)
+        age_B = state.next_column()
+        x_BKD = self.tgt_embedding(tokens_BK) + self.tgt_positions(state.oldest)[age_B][:, None]
+        return self.decoder.step(x_BKD, state).flatten(0, 1)
+
+    @property
+    def rows(self) -> int:
+        """Rows that are projected and read at a time; so few on a CPU that they are still in its cache."""
+        return ROWS_CPU if self.device.type == "cpu" else ROWS_GPU
 
     def reorder(self, state: DecodingState, parents_BK: Tensor) -> None:
         """Row k of each sentence goes on from its old row parents[:, k]."""
@@ -160,6 +165,11 @@ def resolve_tie(tie: str, joint: bool) -> str:
     if tie == "auto":
         return "src-tgt-softmax" if joint else "tgt-softmax"
     return tie
+
+
+def logprobs(logits_nV: Tensor) -> Tensor:
+    """Log-probabilities [n, V], in float32 where the logits are of half precision."""
+    return (logits_nV.float() if logits_nV.dtype in (torch.bfloat16, torch.float16) else logits_nV).log_softmax(-1)
 
 
 class Embedding(nn.Module):

@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -39,15 +39,26 @@ ADMIT_SHARE, EMPTY_SHARE = 8, 4
 BLOCK = 64
 
 
+class Listed(NamedTuple):
+    """Log-probabilities [n, v] of some tokens only, those of the increasing ids [v]; the rest is impossible."""
+
+    logprobs: Tensor
+    ids: Tensor
+
+
+Block = Tensor | Listed  # a tensor is of the whole vocabulary, [n, V]
+
+
 class Decoder(Protocol[State]):
     """What the search asks of a model, or of several: a state for one batch, moved on a token a step."""
 
     def start(self, sources: Sequence[Sequence[int]], width: int) -> State:
         """Read the sources (each with its EOS) and return a state with `width` rows for each."""
 
-    def step(self, state: State, tokens_BK: Tensor) -> Iterable[Tensor]:
-        """Feed every row its last token [B, K] int64 and give log-probabilities [n, V], n rows at a time, in
-        the order of the flattened rows B * K. They are read once, one after the other, before the next call.
+    def step(self, state: State, tokens_BK: Tensor) -> Iterable[Block]:
+        """Feed every row its last token [B, K] int64 and give log-probabilities, n rows at a time, in the
+        order of the flattened rows B * K. They are read once, one after the other, before the next call. Of
+        what is listed there are K + 2 tokens at least, if the vocabulary is as large.
 
         The first token of a sentence is BOS. The tokens lie on the CPU. EOS is never fed. Rows
         that are no longer live are fed any other token; what they give is ignored, but must not be NaN.
@@ -158,15 +169,18 @@ class Ensemble:
     def start(self, sources: Sequence[Sequence[int]], width: int) -> list[Any]:
         return [decoder.start(sources, width) for decoder in self.decoders]
 
-    def step(self, state: list[Any], tokens_BK: Tensor) -> Iterator[Tensor]:
+    def step(self, state: list[Any], tokens_BK: Tensor) -> Iterator[Block]:
         steps = [d.step(s, tokens_BK) for d, s in zip(self.decoders, state, strict=True)]
         return (self._mean(blocks) for blocks in zip(*steps, strict=True))
 
-    def _mean(self, logprobs: Sequence[Tensor]) -> Tensor:
+    def _mean(self, blocks: Sequence[Block]) -> Block:
+        logprobs = [logprobs_of(block) for block in blocks]
         shares = zip(logprobs, self.weights, strict=True)
         together = torch.stack([part.to(logprobs[0]) + math.log(share) for part, share in shares])  # [decoders, n, V]
         # Clamped: rounding may leave a sure token above 0, and the search counts on sums that never rise.
-        return torch.logsumexp(together, 0).clamp_(max=0.0)
+        mean = torch.logsumexp(together, 0).clamp_(max=0.0)
+        # All list the same tokens, as they list them for the same sentences.
+        return Listed(mean, blocks[0].ids) if isinstance(blocks[0], Listed) else mean
 
     def reorder(self, state: list[Any], parents_BK: Tensor) -> None:
         for decoder, part in zip(self.decoders, state, strict=True):
@@ -197,7 +211,7 @@ class _Policy(Protocol):
     def enter(self, sentences: Sequence[int], places: Sequence[int]) -> None:
         """Fresh sentences (indices into the sources) take these places, as `Decoder.admit` does it."""
 
-    def advance(self, blocks: Iterable[Tensor]) -> list[int]:
+    def advance(self, blocks: Iterable[Block]) -> list[int]:
         """Take a step, given its log-probabilities [n, V] of n rows at a time; return the sentences (indices
         into B) that are over."""
 
@@ -348,7 +362,7 @@ class _Beam:
         self.live_BK[taken] = -math.inf
         self.live_BK[taken, 0] = 0.0  # all rows are BOS and equal, so one of them is extended
 
-    def advance(self, blocks: Iterable[Tensor]) -> list[int]:
+    def advance(self, blocks: Iterable[Block]) -> list[int]:
         # Of a row no more than its K best tokens and EOS can be among the first K ranks or refill the beam.
         values_Nm, tokens_Nm = _best_tokens(blocks, self.width + 1, self.live_BK.ravel() > -math.inf)
         if np.isnan(values_Nm).any():
@@ -445,32 +459,48 @@ class _Beam:
 
 
 def _best_tokens(
-    blocks: Iterable[Tensor], count: int, live_N: NDArray[np.bool_]
+    blocks: Iterable[Block], count: int, live_N: NDArray[np.bool_]
 ) -> tuple[NDArray[np.floating], NDArray[np.integer]]:
     """The `count` best tokens of every row (or all, if there are fewer), equal ones by their ids: their
     log-probabilities [N, m] and ids [N, m]. Ties of rows that are not live are not looked at."""
     found: list[tuple[NDArray[np.floating], NDArray[np.integer]]] = []
-    later: list[tuple[Tensor, Tensor, Tensor]] = []
+    later: list[tuple[Block, Tensor, Tensor]] = []
     row = 0
     for block in blocks:
-        values, tokens = _top(block, count + 1)
-        if block.device.type == "cpu":  # where looking costs nothing, and the block is let go at once
-            found.append((values.numpy(), tokens.numpy()))
-            _order_ties(block, *found[-1], live_N[row : row + len(block)])
+        logprobs = logprobs_of(block)
+        values, columns = _top(logprobs, count + 1)
+        if logprobs.device.type == "cpu":  # where looking costs nothing, and the block is let go at once
+            values_nm, columns_nm = values.numpy(), columns.numpy()
+            _order_ties(logprobs, values_nm, columns_nm, live_N[row : row + len(logprobs)])
+            found.append((values_nm, _named(columns_nm, block)))
         else:
-            later.append((block, values, tokens))
-        row += len(block)
+            later.append((block, values, columns))
+        row += len(logprobs)
     if later:  # one read for all of them
         wide = _wide(later[0][1])
-        pairs = torch.cat([torch.stack((values.to(wide), tokens.to(wide))) for _, values, tokens in later], 1).cpu()
+        pairs = torch.cat([torch.stack((values.to(wide), columns.to(wide))) for _, values, columns in later], 1).cpu()
         row = 0
         for block, _, _ in later:
-            values_nm, tokens_nm = pairs[:, row : row + len(block)].numpy()
-            _order_ties(block, values_nm, tokens_nm, live_N[row : row + len(block)])
-            found.append((values_nm, tokens_nm))
-            row += len(block)
+            logprobs = logprobs_of(block)
+            values_nm, columns_nm = pairs[:, row : row + len(logprobs)].numpy()
+            _order_ties(logprobs, values_nm, columns_nm, live_N[row : row + len(logprobs)])
+            found.append((values_nm, _named(columns_nm, block)))
+            row += len(logprobs)
     values_Nm, tokens_Nm = (np.concatenate(part) for part in zip(*found, strict=True))
     return values_Nm[:, :count], tokens_Nm[:, :count]
+
+
+def logprobs_of(block: Block) -> Tensor:
+    """The log-probabilities [n, v] of a block."""
+    return block.logprobs if isinstance(block, Listed) else block
+
+
+def _named(columns_nm: NDArray[Any], block: Block) -> NDArray[Any]:
+    """The tokens that stand in these columns of a block; in one of the whole vocabulary each stands in its own."""
+    if not isinstance(block, Listed):
+        return columns_nm
+    ids: NDArray[np.int64] = block.ids.cpu().numpy()
+    return ids[columns_nm.astype(np.int64)]
 
 
 def _order_ties(
@@ -564,14 +594,14 @@ class _Sampler:
         self.tokens_BK = torch.cat((self.tokens_BK, self.tokens_BK.new_empty(added, self.width)))
         self.tokens_BK[taken] = self.bos_id
 
-    def advance(self, blocks: Iterable[Tensor]) -> list[int]:
+    def advance(self, blocks: Iterable[Block]) -> list[int]:
         places = [
             0.5 if not draws or draws[k].over else draws[k].generator.random()
             for draws in self.draws
             for k in range(self.width)
         ]
         taken = iter(places)
-        drawn = torch.cat([self._draw(block, list(islice(taken, len(block)))) for block in blocks], 1)
+        drawn = torch.cat([self._draw(block, list(islice(taken, len(logprobs_of(block))))) for block in blocks], 1)
         table = drawn.view(2, len(self.draws), self.width).cpu()  # the one read of a step
         tokens, logprobs = table.double().numpy()
         next_tokens = []
@@ -591,12 +621,14 @@ class _Sampler:
         self.tokens_BK = torch.tensor(next_tokens).to(drawn.device)
         return [b for b, draws in enumerate(self.draws) if draws and all(draw.over for draw in draws)]
 
-    def _draw(self, logprobs_nV: Tensor, places: Sequence[float]) -> Tensor:
+    def _draw(self, block: Block, places: Sequence[float]) -> Tensor:
         """The tokens of n rows and their log-probabilities [2, n]."""
+        logprobs_nV = logprobs_of(block)
         wide_nV = logprobs_nV.to(_wide(logprobs_nV))
         places_n = torch.tensor(places, dtype=wide_nV.dtype).to(wide_nV.device)
-        tokens_n = _at(self._distribution(wide_nV), places_n)
-        return torch.stack((tokens_n.to(wide_nV.dtype), wide_nV.gather(1, tokens_n.unsqueeze(1)).squeeze(1)))
+        columns_n = _at(self._distribution(wide_nV), places_n)
+        tokens_n = block.ids[columns_n] if isinstance(block, Listed) else columns_n
+        return torch.stack((tokens_n.to(wide_nV.dtype), wide_nV.gather(1, columns_n.unsqueeze(1)).squeeze(1)))
 
     def _distribution(self, logprobs_nV: Tensor) -> Tensor:
         """Probabilities [n, V] after temperature and filters; what is left need not sum to 1."""

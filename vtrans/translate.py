@@ -30,6 +30,7 @@ from vtrans.engine import ExportedModel, exported_folder, load_exported
 from vtrans.errors import InputError
 from vtrans.logprob import Pair, token_logprobs
 from vtrans.search import Decoder, Ensemble, Hypothesis, beam_search, length_penalty, sample
+from vtrans.shortlist import Candidates, Shortlisted
 from vtrans.text import one_line
 from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID, Vocabulary
 
@@ -107,8 +108,9 @@ class Translator:
 
     `search` overrides what the (first) model file stores; `weights`, one a model, are those of the
     average (they need not sum to 1), which are equal without them. The models must be on one device
-    and of equal vocabularies; InputError otherwise. An exported model runs on its own engine, by
-    itself. `counts` says what has been met so far.
+    and of equal vocabularies; InputError otherwise. With `shortlist` the search is among the subwords that
+    the (first) model's shortlist has for a sentence; InputError if it has none. An exported model runs on
+    its own engine, by itself. `counts` says what has been met so far.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class Translator:
         search: SearchConfig | None = None,
         console: Console | None = None,
         weights: Sequence[float] | None = None,
+        shortlist: bool = False,
     ) -> None:
         exported = models if isinstance(models, ExportedModel) else None
         self.models = [] if isinstance(models, ExportedModel) else list(models)
@@ -139,6 +142,7 @@ class Translator:
         self.decoder: Decoder[Any]  # unless there is an engine
         if transformers:
             self.decoder = Ensemble(transformers, self.weights) if len(transformers) > 1 else transformers[0]
+        self.shortlist = self._candidates() if shortlist else None
         self.engine = exported.engine if exported else None
         if self.engine:
             self.engine.check(self.search)
@@ -462,7 +466,7 @@ class Translator:
                 results = self.engine.beam_search(sources, limits, config=self.search, nbest=n)
             elif sampling is None:
                 results = beam_search(
-                    self._constrained(begun),
+                    self._decoder(begun),
                     sources,
                     limits,
                     config=self.search,
@@ -472,7 +476,7 @@ class Translator:
                 )
             else:
                 results = sample(
-                    self._constrained(begun),
+                    self._decoder(begun),
                     sources,
                     limits,
                     seeds=[derived_seed("sample", sampling.seed, names[i]) for i in order],
@@ -500,17 +504,30 @@ class Translator:
         tokens = tuple(self.tgt_vocab.encode(text)) if text.strip() else ()
         return Prefix(tokens, bool(tokens) and text[-1].isspace())
 
-    def _constrained(self, prefixes: Sequence[Prefix] | None) -> Decoder[Any]:
-        """The decoder under the constraints of these settings; itself, if there are none."""
+    def _candidates(self) -> Candidates:
+        first = self.models[0]
+        if first.shortlist is None:
+            raise InputError(
+                "--shortlist needs a model with a shortlist, but this one has none; run `vtrans shortlist` on it first."
+            )
+        return Candidates(first.shortlist, len(self.tgt_vocab), first.joint)
+
+    def _decoder(self, prefixes: Sequence[Prefix] | None) -> Decoder[Any]:
+        """What searches under these settings: the models, in their shortlists, under constraints."""
+        decoder = self.decoder
+        if self.shortlist:
+            forced = [p.tokens for p in prefixes] if prefixes is not None else None
+            listed = [Shortlisted(m.model, self.shortlist, forced) for m in self.models]
+            decoder = Ensemble(listed, self.weights) if len(listed) > 1 else listed[0]
         search = self.search
         if prefixes is None and not (search.min_length or search.no_repeat_ngram or search.repetition_penalty != 1):
-            return self.decoder
+            return decoder
         starts_V = None
         if prefixes is not None and any(prefix.closed for prefix in prefixes):
             vocab = self.tgt_vocab
             starts_V = torch.tensor([i == EOS_ID or vocab.piece(i).startswith("\u2581") for i in range(len(vocab))])
         rules = Rules(EOS_ID, starts_V, search.min_length, search.no_repeat_ngram, search.repetition_penalty)
-        return Constrained(self.decoder, rules, prefixes)
+        return Constrained(decoder, rules, prefixes)
 
     def _join(self, pieces: list[list[Hypothesis]], n: int) -> list[Translation]:
         """The n translations of a line from the hypotheses of its pieces, rank by rank."""
@@ -619,6 +636,7 @@ def load(
     console: Console | None = None,
     weights: Sequence[float] | None = None,
     engine: str | None = None,
+    shortlist: bool = False,
     **search: Any,
 ) -> Translator:
     """A Translator for a run folder, a model file, several (an ensemble, its average by `weights`), or a
@@ -627,7 +645,8 @@ def load(
     Other keyword arguments override the model file's search settings, named as in `SearchConfig`:
     `vtrans.load("run", beam=8)`. `device` is cpu, cuda, cuda:N or mps, by default the best there is.
     `engine` is torch or ctranslate2, by default what the model is made for; with "ctranslate2" a run
-    folder stands for the export in it. Warnings go to `console`, and so does the choice among a run's
+    folder stands for the export in it. `shortlist` searches in the shortlist that `vtrans shortlist` has put
+    into the (first) file. Warnings go to `console`, and so does the choice among a run's
     checkpoints. Raises FileError for what is no model, InputError for a bad setting.
     """
     section_from(SearchConfig, "search", search, "load")  # before the models take their time
@@ -641,6 +660,10 @@ def load(
                 f"{exported[0]} is an export for CTranslate2, which runs one model at a time; "
                 "an ensemble is made of run folders or model files."
             )
+        if shortlist:
+            raise InputError(
+                "--shortlist is not for the engine ctranslate2; use the model that was exported, with the engine torch."
+            )
         return _load_exported(Path(paths[0]), exported[0], device, console, search)
     where = pick_device(device)
     models = []
@@ -650,7 +673,7 @@ def load(
             console.info(f"model: {file}{f' ({reason})' if reason else ''}, on {where}")
         models.append(load_model(file, where))
     settings = section_from(SearchConfig, "search", search, "load", models[0].search) if models else None
-    return Translator(models, settings, console, weights)
+    return Translator(models, settings, console, weights, shortlist)
 
 
 def _load_exported(
