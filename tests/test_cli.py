@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
+import itertools
 import json
+import lzma
 import math
 import os
 import pty
@@ -672,7 +675,8 @@ def test_a_reader_that_goes_away_ends_it_quietly(tiny_run: RunFolder, tmp_path: 
 def test_interrupting_leaves_whole_lines(tiny_run: RunFolder, tmp_path: Path) -> None:
     target = tmp_path / "out"
     target.write_bytes(b"old")
-    for words in ((), ("--output", target)):
+    ends = {signal.SIGINT: "interrupted", signal.SIGTERM: "ended by SIGTERM", signal.SIGHUP: "ended by SIGHUP"}
+    for words, number in itertools.product([(), ("--output", target)], ends):
         process = start("translate", "--model", tiny_run.path, "--line-buffered", *words)
         assert process.stdin is not None
         assert process.stderr is not None
@@ -680,10 +684,10 @@ def test_interrupting_leaves_whole_lines(tiny_run: RunFolder, tmp_path: Path) ->
         process.stdin.write(SENTENCE * 20)
         process.stdin.flush()
         first = b"" if words else read_line(process)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=60)
         assert process.returncode == 1
-        assert err.decode().split("\n")[-2:] == ["error: interrupted.", ""]
+        assert err.decode().split("\n")[-2:] == [f"error: {ends[number]}.", ""]
         assert b"Traceback" not in err
         assert (first + out).endswith(b"\n") or words
     assert target.read_bytes() == b"old"
@@ -722,15 +726,50 @@ def test_translating_from_a_terminal(tiny_run: RunFolder) -> None:
         assert "reading from the terminal, a line at a time; end with Ctrl-D" in err.decode()
 
 
-def test_progress_is_not_drawn_over_the_translations(tiny_run: RunFolder) -> None:
-    for other, drawn in (({}, False), ({"stdout": subprocess.PIPE}, True)):
-        with terminal() as (ours, theirs):
-            process = start("translate", "--model", tiny_run.path, **{"stdout": theirs, "stderr": theirs, **other})
+def test_progress_is_not_drawn_over_the_translations(tiny_run: RunFolder, tmp_path: Path) -> None:
+    # What reads a pipe mostly writes to the same terminal.
+    for out, drawn in (("terminal", False), ("pipe", False), ("file", True)):
+        with terminal() as (ours, theirs), (tmp_path / "out").open("wb") as file:
+            stdout = {"terminal": theirs, "pipe": subprocess.PIPE, "file": file}[out]
+            process = start("translate", "--model", tiny_run.path, stdout=stdout, stderr=theirs)
             process.communicate(SENTENCE, timeout=60)
             assert process.returncode == 0
             seen = os.read(ours, 1 << 16).decode()
             assert ("translated" in seen) == drawn
             assert "1 line in " in seen
+
+
+def test_progress_knows_how_long_a_file_is(tiny_run: RunFolder, tmp_path: Path) -> None:
+    for name, pack in (("in", bytes), ("in.gz", gzip.compress), ("in.xz", lzma.compress), ("in.bz2", bz2.compress)):
+        source = tmp_path / name
+        source.write_bytes(pack(SENTENCE * 300))
+        with terminal() as (ours, theirs):
+            words = ("--input", source, "--output", tmp_path / "out")
+            process = start("translate", "--model", tiny_run.path, *words, stderr=theirs)
+            seen = ""
+            while process.poll() is None or select.select([ours], [], [], 0)[0]:  # a full terminal would stop it
+                if select.select([ours], [], [], 0.1)[0]:
+                    seen += os.read(ours, 1 << 16).decode()
+            process.communicate(timeout=60)
+            assert process.returncode == 0
+        assert re.search(r"100%.*300 sentences, [0-9,.]+/s", seen), seen
+
+
+@pytest.mark.parametrize(("name", "opened"), [("o.gz", gzip.open), ("o.xz", lzma.open), ("o.bz2", bz2.open)])
+def test_output_is_packed_as_input_is_unpacked(
+    name: str, opened: Callable[..., Any], tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]
+) -> None:
+    target = tmp_path / name
+    expected = run_cli("translate", "--model", tiny_run.path, stdin=SENTENCE * 3)
+    for _ in range(2):
+        done = run_cli("translate", "--model", tiny_run.path, "--output", target, stdin=SENTENCE * 3)
+        assert done.code == 0
+        with opened(target) as file:
+            assert file.read() == expected.out
+    before = target.read_bytes()
+    assert run_cli("translate", "--model", tiny_run.path, "--output", target, stdin=b"bad \xff\n").code == 2
+    assert target.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == [name]
 
 
 def test_closed_streams_are_named(tiny_run: RunFolder) -> None:

@@ -568,15 +568,6 @@ def test_a_translation_has_at_most_fifty_subwords_more_than_its_source() -> None
         assert len(found) == len(vocabulary().encode(source)) + 50
 
 
-# Progress.
-
-
-def test_done_is_called_a_sentence() -> None:
-    calls: list[None] = []
-    translate_stream(translator(), sentences(20), io.BytesIO(), done=lambda: calls.append(None))
-    assert len(calls) == sum(1 for line in sentences(20) if line)
-
-
 # Loading.
 
 

@@ -13,10 +13,12 @@ import math
 import os
 import platform
 import re
+import signal
+import stat
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast, get_args
 
@@ -36,12 +38,12 @@ from vtrans.config import (
     SearchConfig,
     section_from,
 )
-from vtrans.console import Console
+from vtrans.console import Console, Counter
 from vtrans.errors import FileError, InputError, VtransError
-from vtrans.text import LineReport, OnBadUtf8, open_bytes, read_lines, replacing
+from vtrans.text import Extent, LineReport, OnBadUtf8, open_bytes, read_lines, writing
 
 if TYPE_CHECKING:
-    from vtrans.translate import Counts
+    from vtrans.translate import Counts, Translator
 
 app = typer.Typer(
     name="vtrans",
@@ -516,40 +518,51 @@ def translate(
     sampling = Sampling(**_given(drawing)) if sample else None
     how = _bad_utf8(on_bad_utf8)
     _keep_freed_memory()
-    from vtrans.stream import translate_stream
+    from vtrans.ranks import CPU, Ranks
+    from vtrans.stream import serve, translate_stream
     from vtrans.translate import load
 
-    console = Console(quiet=quiet)
-    begun = _lines_of(prefix, how, console) if prefix else nullcontext()
-    with _lines_of(input_, how, console) as lines, begun as prefixes:
+    console, ranks = Console(quiet=quiet), Ranks()
+    settings: dict[str, Any] = {
+        "nbest": nbest,
+        "sampling": sampling,
+        "form": "json" if as_json else "tsv" if tsv else "scores" if scores else "text",
+        "alignments": alignments,
+    }
+
+    def loaded(console: Console) -> Translator:
+        where, paths = ranks.device_name(device), list(model or [Path(DEFAULT_RUN)])
         translator = load(
-            list(model or [Path(DEFAULT_RUN)]),
-            device=device,
-            console=console,
-            weights=weight,
-            engine=engine,
-            shortlist=shortlist,
-            **search,
+            paths, device=where, console=console, weights=weight, engine=engine, shortlist=shortlist, **search
         )
         if translator.engine:
             translator.engine.token_logprobs = as_json
-        translator.check_nbest(nbest, sampling, alignments=alignments, prefixes=prefix is not None)
-        typing = input_ is None and _stdin_is_terminal()
-        if typing:
-            console.info("reading from the terminal, a line at a time; end with Ctrl-D")
-        with _writer(output) as stream, _progress(console, shown=not typing and not stream.isatty()) as done:
-            translate_stream(
-                translator,
-                lines,
-                stream,
-                nbest=nbest,
-                sampling=sampling,
-                form="json" if as_json else "tsv" if tsv else "scores" if scores else "text",
-                alignments=alignments,
-                prefixes=prefixes,
-                line_buffered=line_buffered,
-                done=done,
-            )
+        return translator
+
+    with _ended_by_signals(), ranks.joined(CPU):
+        if ranks.rank > 0:
+            serve(loaded, ranks, **settings)
+            return
+        begun = _lines_of(prefix, how, console) if prefix else nullcontext()
+        with ranks.leading(), _source(input_, how, console) as (lines, extent), begun as prefixes:
+            translator = loaded(console)
+            translator.check_nbest(nbest, sampling, alignments=alignments, prefixes=prefix is not None)
+            typing = input_ is None and _stdin_is_terminal()
+            if typing:
+                console.info("reading from the terminal, a line at a time; end with Ctrl-D")
+            if ranks.world > 1:
+                console.info(f"{ranks.world} processes share the input")
+            with _writer(output) as stream, _progress(console, stream, shown=not typing, share=extent.known) as counter:
+                translate_stream(
+                    translator,
+                    lines,
+                    stream,
+                    **settings,
+                    prefixes=prefixes,
+                    line_buffered=line_buffered,
+                    progress=lambda lines, size: counter.update(lines, extent.share(size)),
+                    ranks=ranks,
+                )
     _say_how_it_went(translator.counts, console)
 
 
@@ -595,8 +608,8 @@ def logprob(
 
     with _lines_of(src, how, console) as sources, _lines_of(tgt, how, console) as targets:
         translator = load(list(model or [Path(DEFAULT_RUN)]), device=device, console=console, weights=weight, **search)
-        with _writer(output) as stream, _progress(console, shown=not stream.isatty(), what="scored") as done:
-            total = logprob_stream(translator, sources, targets, stream, as_json=as_json, done=done)
+        with _writer(output) as stream, _progress(console, stream, what="scored") as counter:
+            total = logprob_stream(translator, sources, targets, stream, as_json=as_json, done=counter.advance)
     counts = translator.counts
     if counts.tgt_tokens:
         mean = total / counts.tgt_tokens
@@ -716,16 +729,22 @@ def _stdin_is_terminal() -> bool:
 
 
 @contextmanager
-def _lines_of(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> Iterator[Iterator[str]]:
-    """The lines of a file or of stdin, and a warning about what reading them met."""
+def _source(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> Iterator[tuple[Iterator[str], Extent]]:
+    """The lines of a file or of stdin, how much there is, and a warning about what reading them met."""
     report, name = LineReport(), str(path or "stdin")
     with open_bytes(path) if path else _stdin() as source:
-        yield read_lines(source, name, on_bad_utf8=on_bad_utf8, report=report)
+        yield read_lines(source, name, on_bad_utf8=on_bad_utf8, report=report), Extent(source, report)
     if report.odd_line_ends:
         odd = _many(report.odd_line_ends, "character", "that other tools take for a line end became a space")
         console.warn(f"{name}: {odd}")
     if report.replacements:
         console.warn(f"{name}: {_many(report.replacements, 'bad UTF-8 sequence', 'became U+FFFD')}")
+
+
+@contextmanager
+def _lines_of(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> Iterator[Iterator[str]]:
+    with _source(path, on_bad_utf8, console) as (lines, _):
+        yield lines
 
 
 def _stdin() -> BinaryIO:
@@ -744,11 +763,11 @@ def _read_all(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> li
 
 @contextmanager
 def _writer(path: Path | None) -> Iterator[BinaryIO]:
-    """stdout, or a file that is replaced once it is whole."""
+    """stdout, or a file, packed if its name says so, that is replaced once it is whole."""
     if path is None:
         yield _stdout()
     else:
-        with replacing(path) as stream:
+        with writing(path) as stream:
             yield stream
 
 
@@ -766,13 +785,36 @@ def _out(text: str) -> None:
 
 
 @contextmanager
-def _progress(console: Console, shown: bool, what: str = "translated") -> Iterator[Callable[[], None]]:
-    """Counts sentences on stderr, unless that would be drawn over lines that are typed or shown."""
-    if shown:
-        with console.progress(what, unit="sentences") as counter:
-            yield counter.advance
-    else:
-        yield lambda: None
+def _progress(
+    console: Console, out: BinaryIO, *, what: str = "translated", shown: bool = True, share: bool = False
+) -> Iterator[Counter]:
+    """Counts sentences on stderr, unless that would be drawn over lines that are typed or shown.
+
+    What reads a pipe, such as `head`, mostly writes to the same terminal: there a line is printed now and
+    then, in place of a display that is drawn over and over.
+    """
+    if not shown or out.isatty():
+        console = Console(quiet=True)
+    drawn = not (out is getattr(sys.stdout, "buffer", None) and stat.S_ISFIFO(os.fstat(out.fileno()).st_mode))
+    with console.progress(what, unit="sentences", rate=True, shares=share, drawn=drawn) as counter:
+        yield counter
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM, and SIGHUP of a terminal that closes, end a command as Ctrl-C does: tidily."""
+
+    def end(number: int, frame: object) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    names = ("SIGTERM", "SIGHUP")
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    usual = {n: signal.signal(n, end) for n in numbers if signal.getsignal(n) is signal.SIG_DFL}
+    try:
+        yield
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
 
 
 def _say_how_it_went(counts: Counts, console: Console) -> None:
@@ -818,19 +860,33 @@ def main() -> None:
         code = error.exit_code if words else _failed("a command is missing.", 2, debug)
     except VtransError as error:
         code = _failed(str(error), error.exit_code, debug)
-    except (typer.Abort, KeyboardInterrupt):
-        code = _failed("interrupted.", 1, debug)
+    except (typer.Abort, KeyboardInterrupt) as error:
+        # The signals that do not come from the keyboard give their name.
+        by = str(error)
+        code = _failed(f"ended by {by}." if by else "interrupted.", 1, debug) if not _rank() else 1
     except BrokenPipeError:
         # The reader of our output has gone: nothing more can be said to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 1
     except Exception as error:
         if isinstance(error, _UsageError):
-            code = _failed(_usage_message(error), 2, debug)
+            code = 2 if _rank() else _failed(_usage_message(error), 2, debug)  # the same for all of them
         else:
             what = " ".join(str(error).split()) or "no message"
             code = _failed(f"{type(error).__name__}: {what} (--debug shows where)", 1, debug)
+    if "WORLD_SIZE" in os.environ and code:
+        # What an exception has left of the talk between processes is not waited for.
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.flush()
+        os._exit(code)
     sys.exit(code)
+
+
+def _rank() -> int:
+    """The number of this process among those that torchrun has started, 0 for the only one."""
+    return int(os.environ.get("RANK", "0"))
 
 
 def _usage_message(error: Any) -> str:
@@ -855,5 +911,5 @@ def _usage_message(error: Any) -> str:
 def _failed(message: str, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    Console().error(message)
+    Console().error(f"process {_rank()}: {message}" if _rank() else message)
     return code

@@ -97,8 +97,8 @@ class Counter(Protocol):
     def advance(self, n: float = 1) -> None:
         """Count `n` more units."""
 
-    def update(self, completed: float) -> None:
-        """Set the units done so far."""
+    def update(self, completed: float, share: float | None = None) -> None:
+        """Set the units done so far, and where asked for what share of the whole they are, from 0 to 1."""
 
 
 class Display(Protocol):
@@ -114,7 +114,7 @@ class _NoCounter:
     def advance(self, n: float = 1) -> None:
         pass
 
-    def update(self, completed: float) -> None:
+    def update(self, completed: float, share: float | None = None) -> None:
         pass
 
 
@@ -128,17 +128,20 @@ class _NoDisplay:
 class _Lines:
     """A counter for where there is no terminal: at most a line every PLAIN_SECONDS."""
 
-    def __init__(self, console: Console, description: str, total: float | None, unit: str) -> None:
+    def __init__(self, console: Console, description: str, total: float | None, unit: str, rate: bool) -> None:
         self._console, self._description, self._total, self._unit = console, description, total, unit
+        self._rate = rate
         self._done: float = 0
+        self._share: float | None = None
         self._began = self._last = time.monotonic()
         self._said = False
 
     def advance(self, n: float = 1) -> None:
         self.update(self._done + n)
 
-    def update(self, completed: float) -> None:
+    def update(self, completed: float, share: float | None = None) -> None:
         self._done = completed
+        self._share = completed / self._total if self._total else share
         now = time.monotonic()
         if now - self._last >= PLAIN_SECONDS:
             self._last, self._said = now, True
@@ -153,23 +156,41 @@ class _Lines:
             )
 
     def _line(self, seconds: float) -> str:
-        rate = self._done / seconds
         parts = [_count(self._done, self._total, self._unit)]
-        if self._total:
-            parts.append(f"{self._done / self._total:.0%}")
-            if 0 < self._done < self._total:
-                parts.append(f"{duration((self._total - self._done) / rate)} left")
+        if self._rate:
+            parts.append(_per_second(self._done, seconds))
+        if self._share is not None:
+            parts.append(f"{self._share:.0%}")
+            if 0 < self._share < 1:
+                parts.append(f"{duration((1 - self._share) / self._share * seconds)} left")
         return f"{self._description}: {', '.join(parts)}"
 
 
 class _Bar:
     """A counter drawn by rich."""
 
-    def __init__(self, console: rich.console.Console, description: str, total: float | None, unit: str) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    def __init__(
+        self,
+        console: rich.console.Console,
+        description: str,
+        total: float | None,
+        unit: str,
+        rate: bool,
+        shares: bool,
+    ) -> None:
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            TaskProgressColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
-        if total is None:
-            columns: list[Any] = [TimeElapsedColumn()]
+        if shares:
+            columns: list[Any] = [BarColumn(), TaskProgressColumn(), TimeRemainingColumn(elapsed_when_finished=True)]
+        elif total is None:
+            columns = [TimeElapsedColumn()]
         else:
             columns = [BarColumn(), TimeRemainingColumn(elapsed_when_finished=True)]
         self.renderable = Progress(
@@ -179,17 +200,21 @@ class _Bar:
             console=console,
             auto_refresh=False,
         )
-        self._total, self._unit = total, unit
+        self._total, self._unit, self._rate = total, unit, rate
         self._done: float = 0
+        self._share: float | None = 0.0 if shares else None
         self._drawn = 0.0
-        self._task = self.renderable.add_task(description, total=total, count="")
+        self._began = time.monotonic()
+        self._task = self.renderable.add_task(description, total=1.0 if shares else total, count="")
         self._draw()
 
     def advance(self, n: float = 1) -> None:
         self.update(self._done + n)
 
-    def update(self, completed: float) -> None:
+    def update(self, completed: float, share: float | None = None) -> None:
         self._done = completed
+        if self._share is not None and share is not None:
+            self._share = share
         if time.monotonic() - self._drawn >= DRAW_SECONDS:
             self._draw()
 
@@ -198,7 +223,10 @@ class _Bar:
 
     def _draw(self) -> None:
         self._drawn = time.monotonic()
-        self.renderable.update(self._task, completed=self._done, count=_count(self._done, self._total, self._unit))
+        count = _count(self._done, self._total, self._unit)
+        if self._rate and self._done:
+            count += f", {_per_second(self._done, self._drawn - self._began)}"
+        self.renderable.update(self._task, completed=self._done if self._share is None else self._share, count=count)
 
 
 class _Panel:
@@ -273,20 +301,31 @@ class Console:
             self._print(line, "")
 
     @contextmanager
-    def progress(self, description: str, total: float | None = None, unit: str = "") -> Iterator[Counter]:
+    def progress(
+        self,
+        description: str,
+        total: float | None = None,
+        unit: str = "",
+        *,
+        rate: bool = False,
+        shares: bool = False,
+        drawn: bool = True,
+    ) -> Iterator[Counter]:
         """Show how far a loop has come, while the context lasts.
 
         It may stand inside another `progress` or a `live`, and is then drawn beneath. Draw nothing
-        while stdout, too, is a terminal that is being written to.
+        while stdout, too, is a terminal that is being written to. `rate` adds the units a second;
+        `shares`: `update` tells what share of the whole is done, whose number of units nobody knows.
+        Where not `drawn`, a terminal gets the plain lines too.
         """
         if self.quiet:
             yield _NoCounter()
-        elif not self.is_terminal:
-            lines = _Lines(self, description, total, unit)
+        elif not (self.is_terminal and drawn):
+            lines = _Lines(self, description, total, unit, rate)
             yield lines
             lines.close()
         else:
-            bar = _Bar(self._drawing(), _shown(description), total, unit)
+            bar = _Bar(self._drawing(), _shown(description), total, unit, rate, shares)
             with self._shown_live(bar.renderable):
                 yield bar
                 bar.close()
@@ -368,6 +407,12 @@ def _count(done: float, total: float | None, unit: str) -> str:
     """What has been done, as `120 of 1,000 lines`."""
     of = f" of {total:,.0f}" if total is not None else ""
     return f"{done:,.0f}{of} {unit}".strip()
+
+
+def _per_second(done: float, seconds: float) -> str:
+    """A rate, as `350/s` or `2.4/s`."""
+    rate = done / max(seconds, 1e-9)
+    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
 
 
 def _width(text: str) -> int:

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import torch
+from torch import Tensor
 from torch import distributed as dist
 
-PATIENT = timedelta(hours=24)  # a rank waits while rank 0 validates; torchrun ends the others when one dies
+from vtrans.errors import VtransError
+
+CPU = torch.device("cpu")
+
+# How long a rank waits for another that is silent, as while rank 0 validates or an open pipe brings nothing. One
+# that has died is noticed at once: its connections close, and torchrun ends the rest.
+PATIENT = timedelta(hours=24)
+SIGNALS = timedelta(milliseconds=200)  # within which a rank that waits for another heeds Ctrl-C
 
 
 class Ranks:
-    """The processes of one training under torchrun, or the only one."""
+    """The processes of one command under torchrun, or the only one."""
 
     def __init__(self) -> None:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
         self.local = int(os.environ.get("LOCAL_RANK", "0"))
+        self._in_flight: dist.Work | None = None  # what an exception has left unfinished, if anything
+        self._answered = True  # whether rank 0 has heard from all since it last dealt
 
     @contextmanager
     def joined(self, device: torch.device) -> Iterator[None]:
+        """While it lasts the ranks can speak to each other, with tensors on that device."""
         if self.world == 1:
             yield
             return
@@ -32,7 +43,8 @@ class Ranks:
         try:
             yield
         finally:
-            dist.destroy_process_group()
+            if self._in_flight is None:  # else it would be waited for
+                dist.destroy_process_group()
 
     def device_name(self, asked: str | None) -> str | None:
         """The device for this rank: of several ranks each takes its own GPU, unless the user names one."""
@@ -51,3 +63,69 @@ class Ranks:
     def wait(self) -> None:
         if self.world > 1:
             dist.barrier()
+
+    # Rank 0 deals work out, the others answer: over gloo, on the CPU, whatever the device of the models.
+
+    @contextmanager
+    def leading(self) -> Iterator[None]:
+        """On rank 0, around all that may fail: at the end the others are told that there is no more.
+
+        An exception in the middle of a round leaves them waiting for what never comes: they notice
+        when this process ends.
+        """
+        try:
+            yield
+        finally:
+            if self.world > 1 and self._answered:
+                with suppress(VtransError):  # of a rank that has died after its last answer
+                    self.deal([b""] * self.world)
+
+    def deal(self, parts: Sequence[bytes] | None = None) -> bytes:
+        """Give each rank its part (rank 0), or wait for one (the others); b"" says that there is no more.
+
+        Returns this rank's own. Raises VtransError if a rank has died.
+        """
+        self._answered = False
+        sizes = torch.tensor([len(part) for part in parts] if parts else [0] * self.world)
+        self._finish(dist.broadcast(sizes, 0, async_op=True))
+        width = int(sizes.max())
+        if not width:
+            return b""
+        own = torch.empty(width, dtype=torch.uint8)
+        self._finish(dist.scatter(own, [_padded(part, width) for part in parts] if parts else None, 0, async_op=True))
+        return own[: int(sizes[self.rank])].numpy().tobytes()
+
+    def answer(self, part: bytes) -> list[bytes]:
+        """Hand rank 0 an answer to what it has dealt; there, returns those of all ranks.
+
+        Raises VtransError if a rank has died.
+        """
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world)]
+        self._finish(dist.all_gather(sizes, torch.tensor([len(part)]), async_op=True))
+        width = max(int(size) for size in sizes)
+        all_ = [torch.empty(width, dtype=torch.uint8) for _ in sizes] if self.rank == 0 else None
+        self._finish(dist.gather(_padded(part, width), all_, 0, async_op=True))
+        self._answered = True
+        return [a[: int(size)].numpy().tobytes() for a, size in zip(all_ or (), sizes[: len(all_ or ())], strict=True)]
+
+    def _finish(self, work: dist.Work) -> None:
+        """Wait, in slices between which Python sees to its signals: gloo does not return for them."""
+        self._in_flight = work
+        while not work.is_completed():
+            with suppress(RuntimeError):  # this slice is over; or it failed, which the last wait tells
+                work.wait(SIGNALS)
+        self._in_flight = None
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise VtransError(
+                f"one of the {self.world} processes has ended before its time ({str(error).partition('. ')[0]})."
+            ) from None
+
+
+def _padded(part: bytes, width: int) -> Tensor:
+    """A tensor [width] of these bytes."""
+    tensor = torch.zeros(width, dtype=torch.uint8)
+    if part:
+        tensor[: len(part)] = torch.frombuffer(bytearray(part), dtype=torch.uint8)
+    return tensor

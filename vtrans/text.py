@@ -16,10 +16,10 @@ import re
 import stat
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, cast
 
 from vtrans.errors import FileError, InputError
 
@@ -42,6 +42,8 @@ class LineReport:
     """Characters that other tools take for a line end, each now a space."""
     replacements: int = 0
     """U+FFFD put in for bytes that are no UTF-8 (one for up to three bytes)."""
+    bytes: int = field(default=0, compare=False)
+    """Bytes of text that have been read, unpacked."""
 
 
 def open_bytes(path: str | Path) -> BinaryIO:
@@ -81,7 +83,8 @@ def read_lines(
     `name` stands in messages. Raises InputError for bytes that are no UTF-8 (with `on_bad_utf8`
     "replace" they become counted U+FFFD), FileError if the stream breaks off or is damaged.
     """
-    reader = _Decoder(name, on_bad_utf8, report if report is not None else LineReport())
+    report = report if report is not None else LineReport()
+    reader = _Decoder(name, on_bad_utf8, report)
     # read1 returns what is there; read(n) of a buffered pipe would wait for n bytes.
     read = getattr(stream, "read1", stream.read)
     begun = False
@@ -93,6 +96,7 @@ def read_lines(
             raise FileError(f"{name} can't be read to its end: {_reason(error)}.") from None
         if not chunk:
             break
+        report.bytes += len(chunk)
         cut = chunk.rfind(b"\n")
         if cut < 0:
             pieces.append(chunk)
@@ -105,6 +109,34 @@ def read_lines(
     rest = rest if begun else reader.without_bom(rest)
     if rest:
         yield from reader.lines(rest)
+
+
+class Extent:
+    """How much text a stream holds, if it is a regular file: for progress, which wants to know.
+
+    Of a compressed file it is an estimate: it unpacks to as much as the part that `report` has seen.
+    """
+
+    def __init__(self, stream: BinaryIO, report: LineReport) -> None:
+        self._report = report
+        self._packed = isinstance(stream, (gzip.GzipFile, lzma.LZMAFile, bz2.BZ2File))
+        self._size = 0  # of the file, from where reading begins; 0: not known
+        with suppress(OSError):  # no file at all, or one without places
+            self._descriptor = stream.fileno()
+            here = os.fstat(self._descriptor)
+            self._start = os.lseek(self._descriptor, 0, os.SEEK_CUR)
+            self._size = max(0, here.st_size - self._start) if stat.S_ISREG(here.st_mode) else 0
+
+    @property
+    def known(self) -> bool:
+        return self._size > 0
+
+    def share(self, done: float) -> float:
+        """The part of the whole, from 0 to 1, that `done` bytes of text are."""
+        whole = float(self._size)
+        if self._packed:
+            whole *= self._report.bytes / max(1, os.lseek(self._descriptor, 0, os.SEEK_CUR) - self._start)
+        return min(1.0, done / whole) if whole else 0.0
 
 
 class _Decoder:
@@ -215,6 +247,23 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
             aside.unlink()
         raise
     sync_folder(target.parent)
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[BinaryIO]:
+    """`replacing`, packed if the name ends in .gz, .xz or .bz2, as `open_bytes` unpacks."""
+    name = str(path)
+    with replacing(path) as file:
+        packed: Any = nullcontext(file)
+        if name.endswith(".gz"):
+            # Neither name nor time inside: equal lines give equal files.
+            packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+        elif name.endswith(".xz"):
+            packed = lzma.LZMAFile(file, "wb")  # noqa: SIM115  # closed just below
+        elif name.endswith(".bz2"):
+            packed = bz2.BZ2File(file, "wb")
+        with packed as stream:
+            yield stream
 
 
 def sync_folder(folder: Path) -> None:

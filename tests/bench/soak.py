@@ -1,0 +1,108 @@
+"""Does memory stay flat? A long input through `vtrans translate`, its resident size watched from outside.
+
+    python tests/bench/soak.py [--lines 1000000] [--model RUN|FILE] [--input TEXT] [--processes 2]
+
+The lines are those of TEXT, or a few built-in captions, again and again, so that the text is no reason to grow.
+Without --model a tiny network with random weights translates them, a few subwords a line: what is tested is all
+that is around it. Linux only (/proc). The exit code is 1 if more than 10% and 20 MB were added in the second
+half, or if lines are lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SHORT = ("Two dogs run.", "A man in a blue shirt sings.", "", "Children play in the snow.", "A big old house.")
+SHARE, MEGABYTES = 0.10, 20.0
+
+
+def tiny_model(path: Path) -> None:
+    """A model file with random weights and a vocabulary of the built-in captions."""
+    import torch
+
+    from vtrans.checkpoint import LoadedModel, save_model
+    from vtrans.config import ModelConfig, SearchConfig
+    from vtrans.model import Transformer
+    from vtrans.vocab import PAD_ID, learn
+
+    vocab = learn(SHORT, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
+    config = ModelConfig(
+        d_model=16, d_ff=16, heads=1, encoder_layers=1, decoder_layers=1, dropout=0.0, tie="src-tgt-softmax"
+    )
+    torch.manual_seed(1)
+    model = Transformer(config, len(vocab), len(vocab), joint=True, pad_id=PAD_ID).eval()
+    save_model(path, LoadedModel(model, vocab, vocab, SearchConfig(beam=2, max_length=4), {"step": 0}))
+
+
+def megabytes(process: subprocess.Popen[bytes]) -> float:
+    """The resident size of a process."""
+    for line in Path(f"/proc/{process.pid}/status").read_text().split("\n"):
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def soak(words: list[str], source: Path, lines: int, processes: int) -> bool:
+    """Translates `source` and prints what was seen; whether memory stayed flat and no line was lost."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = [sys.executable, "-m", "vtrans", "translate", *words, "--quiet", "--input", str(source)]
+    started = []
+    for rank in range(processes):
+        environment = dict(os.environ)
+        if processes > 1:  # what torchrun sets
+            environment |= {"WORLD_SIZE": str(processes), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, env=environment))
+    began, done, step = time.monotonic(), 0, max(1, lines // 10)
+    sizes: dict[int, list[float]] = {}  # by tenths of the input
+    out = started[0].stdout
+    assert out is not None
+    while block := os.read(out.fileno(), 1 << 16):
+        done += block.count(b"\n")
+        if done // step not in sizes and done < lines:
+            sizes[done // step] = [megabytes(process) for process in started]
+            shown = "  ".join(f"{size:.1f}" for size in sizes[done // step])
+            print(f"{done:>12,} lines  {time.monotonic() - began:6.0f} s  resident MB {shown}", flush=True)
+    codes = [process.wait() for process in started]
+    tenths = sorted(sizes)
+    middle, end = sizes[tenths[len(tenths) // 2]], sizes[tenths[-1]]
+    print(f"{done:,} of {lines:,} lines in {time.monotonic() - began:.0f} s, exit codes {codes}")
+    flat = True
+    for rank, (a, b) in enumerate(zip(middle, end, strict=True)):
+        print(f"process {rank}: {a:.1f} MB in the middle, {b:.1f} MB at the end ({b / a - 1:+.1%})")
+        flat &= b - a <= max(SHARE * a, MEGABYTES)
+    return flat and done == lines and not any(codes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lines", type=int, default=1_000_000)
+    parser.add_argument("--model")
+    parser.add_argument("--input", type=Path)
+    parser.add_argument("--processes", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        model = options.model
+        if model is None:
+            model = str(Path(folder) / "tiny.safetensors")
+            tiny_model(Path(model))
+        given = options.input.read_bytes().split(b"\n")[:-1] if options.input else [s.encode() for s in SHORT]
+        source = Path(folder) / "source"
+        with source.open("wb") as file:
+            for start in range(0, options.lines, len(given)):
+                file.write(b"\n".join(given[: options.lines - start]) + b"\n")
+        words = ["--model", model] + ([] if options.model is None else ["--beam", "1"])
+        sys.exit(0 if soak(words, source, options.lines, options.processes) else 1)
+
+
+if __name__ == "__main__":
+    main()
