@@ -303,7 +303,7 @@ def shortlist(
     ] = DEFAULT_FREQUENT,
     quiet: Quiet = False,
 ) -> None:
-    """Learn which subwords can translate which, for translate --shortlist.
+    """Learn which subwords can follow from which of the source.
 
     From the training pairs, by IBM model 1; the table is written into the model file, whose weights stay
     as they are.
