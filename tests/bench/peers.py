@@ -26,7 +26,6 @@ import torch
 from speed import matrix_rate
 
 from vtrans.cli import _keep_freed_memory
-from vtrans.linear import linear
 from vtrans.model import Transformer
 from vtrans.text import open_bytes, read_lines
 from vtrans.translate import Translator, load
@@ -35,18 +34,6 @@ from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID
 BEAM, EXTRA = 4, 50
 SEARCH: dict[str, Any] = {"beam": BEAM, "alpha": 1.0, "length_penalty": "length"}
 Run = Callable[[Sequence[str]], object]
-
-
-def onednn_rate() -> float:
-    """FLOPs a second of the same product through vtrans.linear."""
-    x, w = torch.randn(4096, 256), torch.randn(1024, 256)
-    rates = []
-    with torch.inference_mode():
-        for _ in range(60):
-            began = time.perf_counter()
-            linear(x, w)
-            rates.append(2 * 4096 * 256 * 1024 / (time.perf_counter() - began))
-    return statistics.median(rates)
 
 
 def vtrans_run(model: str, **search: Any) -> Run:
@@ -229,6 +216,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
     parser.add_argument("--exported", help="the model as `vtrans export --to ctranslate2` writes it")
+    parser.add_argument("--shortlist", help="the model with the table of `vtrans shortlist`")
     parser.add_argument("--input", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batch-tokens", type=int, default=2048)
@@ -239,8 +227,8 @@ def main() -> None:
     with open_bytes(options.input) as stream:
         lines = [line for line in read_lines(stream, str(options.input)) if line.strip()]
     threads = torch.get_num_threads()
-    rates = [rates_now()]
-    print(f"{threads} threads, {rates[0][0] / 1e9:.0f} GFLOP/s by @, {rates[0][1] / 1e9:.0f} by vtrans.linear")
+    rates = [matrix_rate()]
+    print(f"{threads} threads, {rates[0] / 1e9:.0f} GFLOP/s in matrix products, torch {torch.__version__}")
     for title, text in (("in batches", lines), ("one at a time", lines[:: max(1, len(lines) // 100)])):
         systems = [s for s in every_system(options, title, threads) if not s.name.startswith(tuple(options.without))]
         bench = Bench(systems, text)
@@ -255,13 +243,9 @@ def main() -> None:
             print(
                 f"{title:14} {name:38} {speed:7.1f} sentences/s ({spread}) {speed / anchor:6.2f} x CTranslate2 float32"
             )
-    rates.append(rates_now())
-    flops, rate = flops_of(load(options.model, device="cpu", **SEARCH), lines), statistics.mean(map(max, rates))
+    rates.append(matrix_rate())
+    flops, rate = flops_of(load(options.model, device="cpu", **SEARCH), lines), statistics.mean(rates)
     print(f"the limit of the products is {len(lines) * rate / flops:,.0f} sentences/s ({rate / 1e9:.0f} GFLOP/s)")
-
-
-def rates_now() -> tuple[float, float]:
-    return matrix_rate(), onednn_rate()
 
 
 def every_system(options: argparse.Namespace, title: str, threads: int) -> Iterator[System]:
@@ -272,6 +256,9 @@ def every_system(options: argparse.Namespace, title: str, threads: int) -> Itera
         yield System("vtrans, 1 thread", vtrans_run, ours, threads=1)
     else:
         yield System(f"vtrans, {threads} processes", vtrans_run, ours, processes=threads, threads=1)
+        if options.shortlist:
+            listed = {**ours, "model": options.shortlist, "shortlist": True}
+            yield System(f"vtrans --shortlist, {threads} processes", vtrans_run, listed, threads, 1)
     if options.exported:
         for compute in ("float32", "int8"):
             for inter, intra in sorted({(1, threads), (1, 1) if alone else (threads, 1)}):

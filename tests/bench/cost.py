@@ -1,0 +1,91 @@
+"""How the cost of decoding grows with the beam, the batch, the length of a sentence and the vocabulary.
+
+    python tests/bench/cost.py --model RUN --input TEXT [--lines 300]
+
+Milliseconds a sentence and ratios to the first row of each group, the median of three passes taken in turns. The
+last group has models of the same shape with random weights, whose translations are cut at 15 subwords.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from vtrans.cli import _keep_freed_memory
+from vtrans.config import SearchConfig
+from vtrans.model import Transformer
+from vtrans.search import beam_search
+from vtrans.text import open_bytes, read_lines
+from vtrans.translate import Translator, load
+from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID
+
+
+def turns(group: str, cases: Sequence[tuple[str, Translator, list[str]]]) -> None:
+    seconds: dict[str, list[float]] = {name: [] for name, _, _ in cases}
+    for turn in range(4):  # the first to warm up
+        for name, translator, lines in cases:
+            began = time.perf_counter()
+            list(translator.translate(lines))
+            if turn:
+                seconds[name].append((time.perf_counter() - began) / len(lines))
+    show(group, seconds)
+
+
+def show(group: str, seconds: dict[str, list[float]]) -> None:
+    first = statistics.median(next(iter(seconds.values())))
+    for name, values in seconds.items():
+        median = statistics.median(values)
+        print(f"{group:12} {name:>24} {1000 * median:8.2f} ms a sentence {median / first:6.2f} x")
+
+
+def vocabularies(model: Transformer, lines: int) -> None:
+    seconds: dict[str, list[float]] = {}
+    models = {}
+    for size in (4000, 8000, 16000, 32000):
+        torch.manual_seed(1)
+        models[size] = Transformer(model.config, size, size, joint=True, pad_id=PAD_ID).eval()
+    sources = [[*torch.randint(4, 4000, (14,)).tolist(), EOS_ID] for _ in range(lines)]
+    search = SearchConfig(beam=4)
+    for turn in range(4):
+        for size, one in models.items():
+            began = time.perf_counter()
+            with torch.inference_mode():
+                limits = [15] * lines
+                list(beam_search(one, sources, limits, config=search, nbest=1, bos_id=BOS_ID, eos_id=EOS_ID))
+            if turn:
+                seconds.setdefault(f"{size:,} subwords", []).append((time.perf_counter() - began) / lines)
+    show("vocabulary", seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--input", type=Path, required=True)
+    parser.add_argument("--lines", type=int, default=300)
+    options = parser.parse_args()
+    _keep_freed_memory()
+    with open_bytes(options.input) as stream:
+        lines = [line for line in read_lines(stream, str(options.input)) if line.strip()][: options.lines]
+
+    def made(beam: int = 4, batch_tokens: int = SearchConfig.batch_tokens) -> Translator:
+        return load(options.model, device="cpu", beam=beam, batch_tokens=batch_tokens)
+
+    print(f"{len(lines)} lines, {torch.get_num_threads()} threads, torch {torch.__version__}")
+    turns("beam", [(str(k), made(beam=k), lines) for k in (1, 2, 4, 8, 16)])
+    turns("batch", [(f"{n} tokens", made(batch_tokens=n), lines) for n in (1, 128, 512, 2048, 8192)])
+    length = [(f"{k} captions a line", made(), joined(lines, k)) for k in (1, 2, 4, 8)]
+    turns("length", length)
+    vocabularies(made().models[0].model, len(lines))
+
+
+def joined(lines: Sequence[str], k: int) -> list[str]:
+    return [" ".join(lines[i : i + k]) for i in range(0, len(lines) - k + 1, k)]
+
+
+if __name__ == "__main__":
+    main()
