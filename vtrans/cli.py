@@ -62,7 +62,8 @@ Json = Annotated[bool, typer.Option("--json", help="The result as JSON on stdout
 Models = Annotated[
     list[Path] | None,
     typer.Option(
-        help=f"A run folder, a model file or an exported folder; several are an ensemble.  [default: {DEFAULT_RUN}]",
+        help="A run folder or a model file, several are an ensemble; to translate, also an exported folder.  "
+        f"[default: {DEFAULT_RUN}]",
         metavar="PATH",
     ),
 ]
@@ -286,9 +287,7 @@ def average(
 
 @app.command()
 def shortlist(
-    model: Annotated[
-        Path, typer.Argument(help=f"A run folder or a model file.  [default: {DEFAULT_RUN}]", metavar="[MODEL]")
-    ] = Path(DEFAULT_RUN),
+    model: Annotated[Path, typer.Argument(help="A run folder or a model file.", metavar="MODEL")] = Path(DEFAULT_RUN),
     data: Annotated[Path, typer.Option(help="Data folder that it was trained on.", metavar="FOLDER")] = Path(
         PrepareOptions.out
     ),
@@ -328,9 +327,7 @@ def shortlist(
 
 @app.command()
 def export(
-    model: Annotated[
-        Path, typer.Argument(help=f"A run folder or a model file.  [default: {DEFAULT_RUN}]", metavar="[MODEL]")
-    ] = Path(DEFAULT_RUN),
+    model: Annotated[Path, typer.Argument(help="A run folder or a model file.", metavar="MODEL")] = Path(DEFAULT_RUN),
     to: Annotated[str, typer.Option(help="The engine: ctranslate2.", metavar="ENGINE")] = "ctranslate2",
     out: Annotated[
         Path | None, typer.Option(help="Folder to make.  [default: RUN/ctranslate2]", metavar="FOLDER")

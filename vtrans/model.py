@@ -198,8 +198,9 @@ class Projection(nn.Module):
 
     def step(self, h_ND: Tensor) -> Tensor:
         """The same for decoding. With the few rows of a sentence a CPU spends its time on reading E, which it
-        does in half the time if E^T is what lies in memory: a copy of it is kept, as long as E does not change."""
-        if h_ND.device.type != "cpu" or h_ND.dtype is not torch.float32 or torch.is_grad_enabled():
+        does in half the time if E^T is what lies in memory: a copy is kept of an E that is frozen. (Optimizers
+        and averages can change weights behind the back of their version counters.)"""
+        if self.weight.requires_grad or h_ND.device.type != "cpu" or h_ND.dtype is not torch.float32:
             return linear(h_ND, self.weight)
         made_of = self.weight.data_ptr(), self.weight._version
         if self._turned is None or self._turned[0] != made_of:

@@ -672,6 +672,7 @@ def load(
         if console:
             console.info(f"model: {file}{f' ({reason})' if reason else ''}, on {where}")
         models.append(load_model(file, where))
+        models[-1].model.requires_grad_(False)
     settings = section_from(SearchConfig, "search", search, "load", models[0].search) if models else None
     return Translator(models, settings, console, weights, shortlist)
 
