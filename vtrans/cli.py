@@ -415,7 +415,8 @@ def translate(
     repetition_penalty: Annotated[
         float | None,
         typer.Option(
-            help="Factor on the log-probability of a subword that was said before.  "
+            help="Factor on the log-probability of a subword that was said before; scores have it in them, "
+            "log-probabilities too.  "
             f"[default: the model's, else {SearchConfig.repetition_penalty}]",
             metavar="X",
         ),
@@ -448,7 +449,13 @@ def translate(
             help="Put its links of source and target word before it, and a tab: 0-0 1-2, words counted from 0.",
         ),
     ] = False,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw translations instead of searching.")] = False,
+    sample: Annotated[
+        bool,
+        typer.Option(
+            "--sample",
+            help="Draw translations instead of searching; their score is the mean log-probability of a subword.",
+        ),
+    ] = False,
     top_k: Annotated[
         int | None,
         typer.Option(help="With --sample: from the K likeliest subwords only.  [default: all]", metavar="K"),
