@@ -106,8 +106,10 @@ def tiny_train(data: DataFolder, run: Path, *overrides: str, fresh: bool = False
 
 @pytest.fixture(scope="session", autouse=True)
 def heed_ctrl_c() -> None:
-    """A suite that a shell has put in the background ignores SIGINT, and so would the commands it starts."""
+    """A suite that a shell has put in the background ignores SIGINT, under nohup SIGHUP too, and so would the
+    commands it starts."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)
