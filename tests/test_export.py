@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import re
 import sys
@@ -376,15 +377,25 @@ def test_a_damaged_folder_is_refused(tiny_run: RunFolder, tmp_path: Path) -> Non
             load_exported(folder, "cpu")
         (folder / name).write_bytes(whole)
 
-    refused("can't be loaded by CTranslate2", "model.bin", (folder / "model.bin").read_bytes()[:9000])
-    refused("can't be loaded by CTranslate2", "model.bin", None)
-    refused("is not the vocabulary of this model", "vocab.model", b"other")
+    weights = bytearray((folder / "model.bin").read_bytes())
+    weights[len(weights) // 2] ^= 1
+    refused("model.bin has been changed", "model.bin", bytes(weights))
+    refused("can't be read", "model.bin", None)
+    config = json.loads((folder / "config.json").read_bytes())
+    refused("config.json has been changed", "config.json", json.dumps({**config, "layer_norm_epsilon": 0.1}).encode())
+    refused("vocab.model has been changed", "vocab.model", b"other")
     refused("can't be read", "vocab.model", None)
     refused("describes no export", "vtrans.json", b"{")
     refused("describes no export", "vtrans.json", b"[]")
     refused("is of format 2", "vtrans.json", json.dumps({**description, "format": 2}).encode())
     refused("lacks positions", "vtrans.json", json.dumps({**description, "positions": None}).encode())
-    refused("names no vocabulary", "vtrans.json", json.dumps({**description, "vocabularies": {}}).encode())
+    refused("names no vocabulary", "vtrans.json", json.dumps({**description, "vocabularies": []}).encode())
+    refused("names no vocabulary", "vtrans.json", json.dumps({**description, "files": {}}).encode())
+    whole = (folder / "model.bin").read_bytes()
+    (folder / "model.bin").write_bytes(whole[:9000])
+    files = {**description["files"], "model.bin": hashlib.sha256(whole[:9000]).hexdigest()}
+    refused("can't be loaded by CTranslate2", "vtrans.json", json.dumps({**description, "files": files}).encode())
+    (folder / "model.bin").write_bytes(whole)
     load_exported(folder, "cpu")
     assert exported_folder(folder, None) == exported_folder(folder, "ctranslate2") == folder
     assert exported_folder(tiny_run.path, None) is None

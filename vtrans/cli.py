@@ -355,13 +355,14 @@ def export(
     samples = _read_all(sample_file, how, console) if sample_file else None
     _keep_freed_memory()
     from vtrans.checkpoint import choose_model, load_model
+    from vtrans.engine import FOLDER
     from vtrans.export import export as run_export
 
     file, reason = choose_model(model)
     if out is None:
         if not model.is_dir():
             raise InputError("exporting a named file needs --out FOLDER for the result.")
-        out = model / "ctranslate2"
+        out = model / FOLDER
     console.info(f"model: {file}{f' ({reason})' if reason else ''}")
     comparison = run_export(load_model(file), out, console, quantization=quantization, samples=samples)
     if as_json:

@@ -168,6 +168,8 @@ class Constrained:
 
     def drop(self, state: ConstrainedState, sentences: Sequence[int]) -> None:
         self.decoder.drop(state.inner, sentences)
+        for b in sentences:
+            state.ages[b] = 0  # nobody reads on: an empty place must not make the table longer
 
     def admit(self, state: ConstrainedState, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
         self.decoder.admit(state.inner, sources, places)

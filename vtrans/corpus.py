@@ -38,7 +38,10 @@ from vtrans.console import Console
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.text import LineReport, OnBadUtf8, open_bytes, read_lines, sync_folder, write_atomically
 from vtrans.vocab import (
+    JOINT_FILE,
     OVERLAP_DEFINITION,
+    SRC_FILE,
+    TGT_FILE,
     SizeError,
     Vocabulary,
     learn,
@@ -59,9 +62,8 @@ RATIO_FREE_TOKENS = 12
 
 _BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22
 _BLOCK = 1 << 20  # bytes copied or hashed at a time
-_JOINT_FILE, _SRC_FILE, _TGT_FILE = "vocab.model", "src.model", "tgt.model"
 _TRAIN_FILE, _VALID_FILE, _REPORT_FILE = "train.safetensors", "valid.safetensors", "data.json"
-_OUR_FILES = (_REPORT_FILE, _TRAIN_FILE, _VALID_FILE, _JOINT_FILE, _SRC_FILE, _TGT_FILE)
+_OUR_FILES = (_REPORT_FILE, _TRAIN_FILE, _VALID_FILE, JOINT_FILE, SRC_FILE, TGT_FILE)
 _STAGING = ".preparing"
 
 
@@ -163,11 +165,11 @@ class DataFolder:
                 raise FileError(
                     f"{file} has {file.stat().st_size:,} bytes instead of {facts['bytes']:,}; {_MAKE_ANEW}."
                 )
-        self.joint = _JOINT_FILE in files
+        self.joint = JOINT_FILE in files
         if self.joint:
-            self.src_vocab = self.tgt_vocab = self._vocabulary(_JOINT_FILE)
+            self.src_vocab = self.tgt_vocab = self._vocabulary(JOINT_FILE)
         else:
-            self.src_vocab, self.tgt_vocab = self._vocabulary(_SRC_FILE), self._vocabulary(_TGT_FILE)
+            self.src_vocab, self.tgt_vocab = self._vocabulary(SRC_FILE), self._vocabulary(TGT_FILE)
         self.train = TokenStore.open(path / _TRAIN_FILE)
         self.valid = TokenStore.open(path / _VALID_FILE)
         self.digest = _sha256(json.dumps({n: f["sha256"] for n, f in sorted(files.items())}).encode())
@@ -208,7 +210,7 @@ def _read_report(folder: Path) -> dict[str, Any] | None:
     if not isinstance(files, dict) or not isinstance(report.get("options"), dict) or "inputs" not in report:
         return None
     named = {_TRAIN_FILE, _VALID_FILE} <= files.keys() <= set(_OUR_FILES)
-    vocabularies = _JOINT_FILE in files or {_SRC_FILE, _TGT_FILE} <= files.keys()
+    vocabularies = JOINT_FILE in files or {SRC_FILE, TGT_FILE} <= files.keys()
     facts = all(isinstance(f, dict) and {"bytes", "sha256"} <= f.keys() for f in files.values())
     return report if named and vocabularies and facts else None
 
@@ -392,7 +394,7 @@ class _Preparation:
         files = {}
         for part in (train_part, valid_part):
             files[part.path.name] = part.finish()
-        names = (_JOINT_FILE,) if len(vocabularies) == 1 else (_SRC_FILE, _TGT_FILE)
+        names = (JOINT_FILE,) if len(vocabularies) == 1 else (SRC_FILE, TGT_FILE)
         for name, vocabulary in zip(names, vocabularies, strict=True):
             write_atomically(self.staging / name, vocabulary.proto)
             files[name] = {"bytes": len(vocabulary.proto), "sha256": vocabulary.digest}

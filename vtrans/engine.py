@@ -34,13 +34,12 @@ import torch
 from vtrans.config import SearchConfig, section_from
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.search import Hypothesis, length_penalty
-from vtrans.vocab import EOS_ID, Vocabulary
+from vtrans.vocab import EOS_ID, JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary
 
 ENGINES = ("torch", "ctranslate2")
 FOLDER = "ctranslate2"  # of the export in a run folder
 DESCRIPTION = "vtrans.json"  # what CTranslate2 does not read: vocabularies, search settings, origin
 FORMAT = 1
-JOINT, SOURCE, TARGET = "vocab.model", "src.model", "tgt.model"  # SentencePiece models, named as in a data folder
 _NO_PENALTY = 1e-30  # an exponent that is not 0, of which every |Y| ** alpha is 1
 _QUEUED = 4  # batches a worker has waiting: enough to keep it busy, few enough that results come early
 
@@ -280,20 +279,26 @@ def load_exported(folder: str | Path, device: str | None = None) -> ExportedMode
     the engine has it. FileError for a folder that is none, or not whole; InputError without CTranslate2."""
     folder = Path(folder)
     description = _read_description(folder)
-    protos = {}
-    for name, digest in description["vocabularies"].items():
+    for name, expected in description["files"].items():
         try:
-            protos[name] = (folder / name).read_bytes()
+            found = digest(folder / name)
         except OSError as error:
             raise FileError(f"{folder / name} can't be read: {error.strerror}; export the model again.") from None
-        if hashlib.sha256(protos[name]).hexdigest() != digest:
-            raise FileError(f"{folder / name} is not the vocabulary of this model; export the model again.")
-    src_vocab = Vocabulary(protos[JOINT if JOINT in protos else SOURCE], str(folder))
-    tgt_vocab = src_vocab if JOINT in protos else Vocabulary(protos[TARGET], str(folder))
+        if found != expected:
+            raise FileError(f"{folder / name} has been changed since it was exported; export the model again.")
+    vocabularies = {name: Vocabulary((folder / name).read_bytes(), str(folder)) for name in description["vocabularies"]}
+    src_vocab = vocabularies.get(JOINT_FILE) or vocabularies[SRC_FILE]
+    tgt_vocab = vocabularies.get(JOINT_FILE) or vocabularies[TGT_FILE]
     search = section_from(SearchConfig, "search", description["search"], str(folder / DESCRIPTION))
     translator = _translator(folder, device, description["quantization"])
     engine = Engine(translator, src_vocab, tgt_vocab, description["positions"])
     return ExportedModel(engine, src_vocab, tgt_vocab, search, description["training"], description["quantization"])
+
+
+def digest(file: Path) -> str:
+    """SHA-256 of a file."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _read_description(folder: Path) -> dict[str, Any]:
@@ -311,11 +316,19 @@ def _read_description(folder: Path) -> dict[str, Any]:
             f"{folder} is of format {description.get('format')}, but this version reads {FORMAT}; "
             "export the model again."
         )
-    wanted = {"vocabularies": dict, "search": dict, "training": dict, "positions": int, "quantization": str}
+    wanted = {
+        "files": dict,
+        "vocabularies": list,
+        "search": dict,
+        "training": dict,
+        "positions": int,
+        "quantization": str,
+    }
     for key, kind in wanted.items():
         if not isinstance(description.get(key), kind):
             raise FileError(f"{file} lacks {key}; export the model again.")
-    if set(description["vocabularies"]) not in ({JOINT}, {SOURCE, TARGET}):
+    names = description["vocabularies"]
+    if names not in ([JOINT_FILE], [SRC_FILE, TGT_FILE]) or not set(names) <= set(description["files"]):
         raise FileError(f"{file} names no vocabulary; export the model again.")
     return description
 

@@ -10,7 +10,6 @@ Legend: B rows, S source length, T target length, V vocabulary, D model width.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 import os
@@ -34,20 +33,19 @@ from vtrans.engine import (
     DESCRIPTION,
     FOLDER,
     FORMAT,
-    JOINT,
-    SOURCE,
-    TARGET,
     ExportedModel,
     ctranslate2,
+    digest,
     is_exported,
     load_exported,
 )
 from vtrans.errors import FileError, InputError, VtransError
+from vtrans.logprob import token_logprobs
 from vtrans.model import SinusoidalPositions, Transformer
 from vtrans.search import Hypothesis, beam_search, length_penalty
 from vtrans.text import sync_folder
 from vtrans.translate import EXTRA_LENGTH, cut_long
-from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
+from vtrans.vocab import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, SPECIAL_PIECES, SRC_FILE, TGT_FILE, UNK_ID, Vocabulary
 
 # Added to the logit of padding, which natively is -inf: its probability is 0 in float32 either way, and unlike
 # a larger number this one is finite in float16 too.
@@ -217,10 +215,10 @@ def write(loaded: LoadedModel, folder: Path, quantization: str) -> None:
     spec.validate()
     spec.optimize(quantization)
     if loaded.src_vocab is loaded.tgt_vocab:
-        vocabularies = {JOINT: loaded.src_vocab}
+        vocabularies = {JOINT_FILE: loaded.src_vocab}
     else:
-        vocabularies = {SOURCE: loaded.src_vocab, TARGET: loaded.tgt_vocab}
-    description = {
+        vocabularies = {SRC_FILE: loaded.src_vocab, TGT_FILE: loaded.tgt_vocab}
+    description: dict[str, Any] = {
         "format": FORMAT,
         "kind": FOLDER,
         "model": dataclasses.asdict(loaded.model.config),
@@ -228,12 +226,13 @@ def write(loaded: LoadedModel, folder: Path, quantization: str) -> None:
         "training": dict(loaded.training),
         "positions": positions,
         "quantization": quantization,
-        "vocabularies": {name: hashlib.sha256(v.proto).hexdigest() for name, v in vocabularies.items()},
+        "vocabularies": sorted(vocabularies),
     }
     try:
         spec.save(str(folder))
         for name, vocabulary in vocabularies.items():
             (folder / name).write_bytes(vocabulary.proto)
+        description["files"] = {file.name: digest(file) for file in sorted(folder.iterdir())}
         text = json.dumps(description, sort_keys=True, ensure_ascii=False, indent=2)
         (folder / DESCRIPTION).write_bytes(text.encode() + b"\n")
     except OSError as error:
@@ -349,7 +348,7 @@ def compare(loaded: LoadedModel, exported: ExportedModel, lines: Sequence[str]) 
         theirs = dict(exported.engine.beam_search(sources, limits, config=search, nbest=1))
         pairs = [(source, list(ours[i][0].tokens)) for i, source in enumerate(sources)]
         pairs.append(longest_pair(loaded, longest, reach))
-        native = np.concatenate([_score(model, *pair) for pair in pairs])
+        native = np.concatenate(_scores(model, pairs))
         gaps = np.abs(native - np.concatenate(exported.engine.score([s for s, _ in pairs], [t for _, t in pairs])))
         near_ties, equal, lost = [], 0, 0.0
         for i, source in enumerate(sources):
@@ -376,19 +375,15 @@ def longest_pair(loaded: LoadedModel, longest: int, reach: int) -> tuple[list[in
     return [*sides[0], EOS_ID], sides[1]
 
 
-def _score(model: Transformer, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float64]:
-    """The log-probabilities of the target's subwords and of EOS after them."""
-    src_BS = torch.tensor([source])
-    logits_TV = model(src_BS, torch.ones_like(src_BS, dtype=torch.bool), torch.tensor([[BOS_ID, *target]]))[0]
-    logprobs_T = logits_TV.log_softmax(-1).gather(1, torch.tensor([*target, EOS_ID])[:, None])[:, 0]
-    found: NDArray[np.float64] = logprobs_T.double().numpy()
-    return found
+def _scores(model: Transformer, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, ...]]:
+    """The log-probabilities of each target's subwords and of EOS after them; sources end in EOS."""
+    return token_logprobs([model], [1.0], [(source[:-1], [*target, EOS_ID]) for source, target in pairs], 1)
 
 
 def _normalised(model: Transformer, source: Sequence[int], found: Hypothesis, search: SearchConfig) -> float:
     """The original's score of a translation, whoever found it."""
     length = len(found.tokens) + found.finished
-    logprob = float(_score(model, source, found.tokens)[:length].sum())
+    logprob = math.fsum(_scores(model, [(source, found.tokens)])[0][:length])
     return logprob / length_penalty(max(length, 1), search.alpha, search.length_penalty)
 
 

@@ -26,13 +26,15 @@ Pair = tuple[Sequence[int], Sequence[int]]
 @dataclass(frozen=True)
 class ForcedBatch:
     """Pairs of like length: `rows` are their numbers, `src_BS` ends each source with EOS, `keep_BS` is
-    True where it is real, `tgt_in_BT` begins with BOS, `targets` are the subwords that follow."""
+    True where it is real, `tgt_in_BT` begins with BOS, `targets` are the subwords that follow, and
+    `real_N` their places in the flattened B * T, pair after pair."""
 
     rows: list[int]
     src_BS: Tensor
     keep_BS: Tensor
     tgt_in_BT: Tensor
     targets: list[Sequence[int]]
+    real_N: Tensor
 
 
 def forced_batches(pairs: Sequence[Pair], batch_tokens: int, device: torch.device) -> Iterator[ForcedBatch]:
@@ -44,8 +46,9 @@ def forced_batches(pairs: Sequence[Pair], batch_tokens: int, device: torch.devic
         take = max(1, batch_tokens // sizes[order[0]])
         rows, order = order[:take], order[take:]
         src_BS, keep_BS = _padded([[*pairs[i][0], EOS_ID] for i in rows], device)
-        tgt_in_BT, _ = _padded([[BOS_ID, *pairs[i][1][:-1]] for i in rows], device)
-        yield ForcedBatch(rows, src_BS, keep_BS, tgt_in_BT, [pairs[i][1] for i in rows])
+        tgt_in_BT, real_BT = _padded([[BOS_ID, *pairs[i][1][:-1]] for i in rows], device)
+        real_N = real_BT.flatten().nonzero().squeeze(1)
+        yield ForcedBatch(rows, src_BS, keep_BS, tgt_in_BT, [pairs[i][1] for i in rows], real_N)
 
 
 def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
@@ -84,9 +87,7 @@ def token_logprobs(
 def _of_model(model: Transformer, batch: ForcedBatch) -> Tensor:
     """Log-probabilities [N] float64, on the CPU, of the real target positions, pair after pair."""
     h_BTD = model.decode(batch.tgt_in_BT, model.encode(batch.src_BS, batch.keep_BS), batch.keep_BS)
-    T = batch.tgt_in_BT.shape[1]
-    real = [b * T + t for b, target in enumerate(batch.targets) for t in range(len(target))]
-    h_ND = h_BTD.flatten(0, 1).index_select(0, torch.tensor(real, device=h_BTD.device))
+    h_ND = h_BTD.flatten(0, 1).index_select(0, batch.real_N)
     targets_N = torch.tensor([token for target in batch.targets for token in target], device=h_BTD.device)
     parts = []
     rows = max(1, BLOCK // len(model.tgt_embedding.weight))

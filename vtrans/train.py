@@ -444,9 +444,7 @@ class _Training:
 
     def _products(self) -> torch.autocast:
         """Matrix products in `train.precision`; weights, norms and loss stay in float32."""
-        return torch.autocast(
-            self.device.type, torch.bfloat16, enabled=self.recipe.train.precision == "bfloat16", cache_enabled=True
-        )
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.train.precision == "bfloat16")
 
     def _read(self) -> None:
         """Waits for the updates so far, and takes in their losses and whether their gradients were finite."""

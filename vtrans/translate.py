@@ -453,7 +453,7 @@ class Translator:
         order = sorted(range(len(pieces)), key=lambda i: -len(pieces[i]))
         sources = [[*pieces[i], EOS_ID] for i in order]
         limits = [self._limit(len(pieces[i]), len(prefixes[i].tokens) if prefixes else 0) for i in order]
-        for i, limit in zip(order, limits, strict=True):
+        for i, limit in sorted(zip(order, limits, strict=True)):  # the first line at fault is named
             if prefixes and len(prefixes[i].tokens) >= limit:
                 raise InputError(
                     f"the prefix of line {names[i].partition('/')[0]} has {len(prefixes[i].tokens):,} subwords, which "

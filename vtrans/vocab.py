@@ -19,6 +19,8 @@ from vtrans.config import DEFAULT_VOCAB_SIZE, Subword
 from vtrans.errors import FileError, InputError
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+# What SentencePiece models are called in a folder.
+JOINT_FILE, SRC_FILE, TGT_FILE = "vocab.model", "src.model", "tgt.model"
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 
 OVERLAP_THRESHOLDS = (1, 5, 20)
