@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from fakes import BOS, EOS, FakeDecoder, hashed
 from test_translate import SEARCH, SMALL, VARIANTS, forward, loaded, network, same, sentences, translator, vocabulary
 
 from vtrans.checkpoint import LoadedModel
@@ -250,3 +251,14 @@ def test_ensembles_are_constrained_too() -> None:
     made = Translator(models, translator(**SETTINGS).search)
     for line, text in zip(LINES, made.translate(LINES, prefixes=["ein Hund"] * len(LINES)), strict=True):
         assert text.startswith("ein Hund") or not line
+
+
+def test_an_empty_place_does_not_age() -> None:
+    """Else it would lengthen the table of what was said, which is as long as the oldest."""
+    decoder = Constrained(FakeDecoder(hashed(1, words=9)), Rules(EOS, no_repeat_ngram=2))
+    state = decoder.start([(2, EOS), (3, EOS)], 1)
+    for age in range(10):
+        list(decoder.step(state, torch.full((2, 1), 2 if age else BOS)))
+        if age == 8:
+            decoder.drop(state, [0])
+    assert state.ages == [1, 9]

@@ -495,6 +495,19 @@ def test_each_hypothesis_keeps_its_own_past(config: ModelConfig, width: int) -> 
     assert min(calls["select"], calls["admit"], calls["append"]) >= 2, calls
 
 
+def test_an_empty_place_keeps_no_slots() -> None:
+    model = make(SMALL)
+    with torch.inference_mode():
+        state = model.start(sequences(4, 4), 2)
+        for t in range(60):
+            step(model, state, torch.full((2, 2), 5))
+            if t == 30:  # the older of the two would hold 31 columns for ever
+                model.drop(state, [0])
+                model.drop(state, [1])
+                model.admit(state, sequences(4), [1])
+    assert state.used <= 2 * (29 + 8)  # of the younger one, and what has come since the last removal
+
+
 @pytest.mark.parametrize("frozen", [True, False])
 def test_decoding_follows_a_model_that_learns_on(frozen: bool) -> None:
     """Validation decodes between updates; what it keeps of E must not outlive it."""

@@ -588,6 +588,12 @@ def test_load_takes_a_run_and_overrides_by_name(tiny_run: RunFolder) -> None:
         load("nowhere")
 
 
+def test_a_loaded_model_is_frozen(tiny_run: RunFolder) -> None:
+    """Decoding keeps a copy of the projection only then."""
+    (model,) = load(tiny_run.path, device="cpu").models
+    assert not any(parameter.requires_grad for parameter in model.model.parameters())
+
+
 def test_load_says_which_model_it_chose(tiny_run: RunFolder) -> None:
     heard = io.StringIO()
     load([tiny_run.path, tiny_run.last], device="cpu", console=Console(stream=heard))
