@@ -21,7 +21,8 @@ import torch
 from vtrans.checkpoint import RunFolder
 from vtrans.config import PrepareOptions
 from vtrans.console import Console
-from vtrans.corpus import DataFolder, prepare
+from vtrans.corpus import prepare
+from vtrans.store import DataFolder
 from vtrans.train import train
 
 SIZES = (("big", "große"), ("old", "alte"), ("little", "kleine"))

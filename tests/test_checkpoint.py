@@ -32,11 +32,11 @@ from vtrans.checkpoint import (
     write_tensors,
 )
 from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig, TrainConfig
-from vtrans.corpus import DataFolder
 from vtrans.errors import FileError
 from vtrans.loss import Objective
 from vtrans.model import Transformer
 from vtrans.optim import make_optimizer
+from vtrans.store import DataFolder
 from vtrans.translate import Translator
 from vtrans.vocab import PAD_ID
 

@@ -36,8 +36,8 @@ import vtrans.train
 from vtrans import cli
 from vtrans.checkpoint import RunFolder
 from vtrans.config import DEFAULT_RECIPE, DEFAULT_VOCAB_SIZE, PrepareOptions, Sampling, SearchConfig
-from vtrans.corpus import DataFolder
 from vtrans.score import DEFAULT_METRICS
+from vtrans.store import DataFolder
 from vtrans.text import one_line
 
 FLAGS = {

@@ -22,16 +22,12 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 import vtrans.corpus
+import vtrans.store
 from vtrans.config import PrepareOptions
 from vtrans.console import Console
-from vtrans.corpus import (
-    HELD_OUT_SHARE,
-    RATIO_FREE_TOKENS,
-    DataFolder,
-    TokenStore,
-    prepare,
-)
+from vtrans.corpus import HELD_OUT_SHARE, RATIO_FREE_TOKENS, prepare
 from vtrans.errors import FileError, InputError, VtransError
+from vtrans.store import DataFolder, TokenStore
 from vtrans.vocab import EOS_ID, OVERLAP_DEFINITION, learn
 
 ENGLISH = {"n": ("dog", "cat", "horse", "bird"), "v": ("sees", "hears"), "a": ("red", "big", "old")}
@@ -460,7 +456,8 @@ def test_the_vocabulary_is_learnt_from_a_sample(tmp_path: Path) -> None:
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python and numpy memory; what SentencePiece holds is bounded by --sample."""
     monkeypatch.setattr(vtrans.corpus, "_BATCH_PAIRS", 64)
-    monkeypatch.setattr(vtrans.corpus, "_BLOCK", 1 << 12)
+    for module in (vtrans.corpus, vtrans.store):
+        monkeypatch.setattr(module, "_BLOCK", 1 << 12)
     monkeypatch.setattr("vtrans.text._CHUNK", 1 << 12)
     peaks = []
     for n in (1, 2, 30):
@@ -479,11 +476,11 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
 def test_the_store_is_mapped_not_loaded(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     ids = np.arange(1 << 20, dtype=np.uint16)
-    ragged = {side: vtrans.corpus._Ragged(path, f"{side}_ids", f"{side}_offsets", "U16") for side in ("src", "tgt")}
+    ragged = {side: vtrans.store.Ragged(path, f"{side}_ids", f"{side}_offsets", "U16") for side in ("src", "tgt")}
     for column in ragged.values():
         column.add(ids, [len(ids)])
-    metadata = {"format": vtrans.corpus.STORE_FORMAT, "revision": vtrans.corpus.REVISION}
-    vtrans.corpus._assemble(path, [p for c in ragged.values() for p in c.parts()], metadata)
+    metadata = {"format": vtrans.store.STORE_FORMAT, "revision": vtrans.store.REVISION}
+    vtrans.store.assemble(path, [p for c in ragged.values() for p in c.parts()], metadata)
     store = TokenStore.open(path)
     assert store.src(0)[-3:].tolist() == [65533, 65534, 65535]
     # A byte changed in the file is changed in the store: nothing was copied.
@@ -556,7 +553,7 @@ class Interrupted(BaseException):
 
 
 STEPS = [
-    "vtrans.corpus.learn", "vtrans.corpus._batches", "vtrans.corpus._assemble", "vtrans.corpus._put_in_place",
+    "vtrans.corpus.learn", "vtrans.corpus._batches", "vtrans.corpus.assemble", "vtrans.corpus._put_in_place",
     "vtrans.corpus.sync_folder", "vtrans.corpus.write_atomically",
 ]  # fmt: skip
 
@@ -608,7 +605,7 @@ def test_a_disk_that_fails_is_no_fault_of_the_user(tmp_path: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     opts = options(tmp_path)
-    monkeypatch.setattr(vtrans.corpus._Ragged, "add", full)
+    monkeypatch.setattr(vtrans.store.Ragged, "add", full)
     with pytest.raises(VtransError, match="data can't be written: No space left on device") as caught:
         made(opts)
     assert caught.value.exit_code == 1

@@ -20,12 +20,12 @@ from vtrans import export as exporting
 from vtrans.checkpoint import LoadedModel, RunFolder, choose_model, load_model, save_model
 from vtrans.config import ModelConfig, Sampling, SearchConfig
 from vtrans.console import Console
-from vtrans.corpus import DataFolder
 from vtrans.engine import ExportedModel, exported_folder, is_exported, load_exported
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.export import closest_decision, compare, export, made_up
 from vtrans.model import Transformer
 from vtrans.search import Hypothesis, beam_search
+from vtrans.store import DataFolder
 from vtrans.translate import EXTRA_LENGTH, Translator, load
 from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID
 

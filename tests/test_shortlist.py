@@ -22,11 +22,11 @@ from vtrans.average import average
 from vtrans.checkpoint import LoadedModel, RunFolder, Shortlist, add_shortlist, load_model, open_tensors, write_tensors
 from vtrans.config import ModelConfig, Sampling
 from vtrans.constraints import Prefix, Rules, constrain, constrain_listed
-from vtrans.corpus import DataFolder, TokenStore
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
 from vtrans.search import Listed
 from vtrans.shortlist import Candidates, learn_shortlist, model_1
+from vtrans.store import DataFolder, TokenStore
 from vtrans.translate import Translator, load
 from vtrans.vocab import EOS_ID, PAD_ID, Vocabulary
 

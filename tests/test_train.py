@@ -33,10 +33,10 @@ from vtrans.batching import Batch, collate, plan_epoch
 from vtrans.checkpoint import RunFolder, RunLock, load_model, read_progress
 from vtrans.config import load_recipe
 from vtrans.console import Console
-from vtrans.corpus import DataFolder
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.optim import learning_rate, make_optimizer
 from vtrans.ranks import Ranks
+from vtrans.store import DataFolder
 from vtrans.train import NON_FINITE_LIMIT, Progress, _resolve, _Training, train
 
 CPU = torch.device("cpu")

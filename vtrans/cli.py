@@ -223,7 +223,7 @@ def train(
         raise InputError("--dry-run is there to say what training will take; leave out --quiet.")
     _keep_freed_memory()
     from vtrans.checkpoint import RunFolder
-    from vtrans.corpus import DataFolder
+    from vtrans.store import DataFolder
     from vtrans.train import train as run_training
 
     run_training(
@@ -308,8 +308,8 @@ def shortlist(
     as they are.
     """
     from vtrans.checkpoint import add_shortlist, choose_model, load_model
-    from vtrans.corpus import DataFolder
     from vtrans.shortlist import learn_shortlist
+    from vtrans.store import DataFolder
 
     console = Console(quiet=quiet)
     file, reason = choose_model(model)

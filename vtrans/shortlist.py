@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vtrans.checkpoint import Shortlist
-from vtrans.corpus import TokenStore
 from vtrans.linear import linear
 from vtrans.model import DecodingState, Transformer, logprobs
 from vtrans.search import Listed
+from vtrans.store import TokenStore
 from vtrans.vocab import EOS_ID, PAD_ID
 
 # Of a larger corpus every n-th pair is read, so that no more links than this are held: 1 GB at the peak.

@@ -42,13 +42,13 @@ from vtrans.checkpoint import (
 )
 from vtrans.config import DEFAULT_RECIPE, Recipe, forbidden_changes, load_recipe, recipe_toml
 from vtrans.console import Console, Display, duration
-from vtrans.corpus import DataFolder
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.loss import Objective
 from vtrans.model import Transformer, count_parameters, resolve_tie
 from vtrans.optim import learning_rate, make_optimizer
 from vtrans.ranks import Ranks
 from vtrans.score import corpus_scores
+from vtrans.store import DataFolder
 from vtrans.text import write_atomically
 from vtrans.translate import Translator, pick_device
 from vtrans.vocab import PAD_ID
