@@ -43,8 +43,8 @@ from vtrans.text import one_line
 FLAGS = {
     "": "--debug --help --version",
     "prepare-bpe": "--src --tgt --valid-src --valid-tgt --out --vocab-size --separate --subword --normalization "
-    "--character-coverage --sample --max-tokens --max-ratio --on-bad-utf8 --seed --threads --force --json --quiet -q "
-    "--help",
+    "--character-coverage --symbol --sample --max-tokens --max-ratio --on-bad-utf8 --seed --threads --force --json "
+    "--quiet -q --help",
     "train": "--data --out --recipe --set --fresh --dry-run --device --quiet -q --help",
     "average": "--last --best --out --quiet -q --help",
     "shortlist": "--data --out --translations --frequent --quiet -q --help",

@@ -317,6 +317,18 @@ def test_overlap_is_counted_by_surface_piece(tmp_path: Path) -> None:
     assert report["overlap"]["rows"][0]["both"] <= 1
 
 
+def test_symbols_are_counted_and_one_that_is_nowhere_is_named(tmp_path: Path) -> None:
+    pairs = [("<BT> " + src if i % 3 == 0 else src, tgt) for i, (src, tgt) in enumerate(TRAIN)]
+    report, said = heard(options(tmp_path, pairs, symbols=("<BT>", "<FT>")))
+    tagged = len(range(0, len(TRAIN), 3))
+    assert report["vocabulary"]["symbols"] == {"<BT>": {"src": tagged, "tgt": 0}, "<FT>": {"src": 0, "tgt": 0}}
+    assert f"symbol <BT>: {tagged} in the source and 0 in the target" in said
+    assert "symbol <FT> is nowhere in the training text" in said
+    data = DataFolder.open(tmp_path / "data")
+    assert data.src_vocab.symbols == ("<BT>", "<FT>")
+    assert decoded(data, data.train) == pairs
+
+
 def test_every_character_survives_the_trained_vocabulary(tmp_path: Path) -> None:
     made(options(tmp_path))
     vocabulary = DataFolder.open(tmp_path / "data").src_vocab
@@ -521,6 +533,15 @@ def test_other_inputs_or_options_want_force(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "notes.txt").read_bytes() == b"mine"
 
 
+def test_a_folder_from_before_an_option_was_made_with_its_default(tmp_path: Path) -> None:
+    opts = options(tmp_path)
+    report = made(opts)
+    del report["options"]["symbols"]
+    (tmp_path / "data" / "data.json").write_text(json.dumps(report))
+    assert "is up to date" in heard(opts)[1]
+    refused(dataclasses.replace(opts, symbols=("<BT>", "<FT>")), r"--symbol was none and is <BT>, <FT>\)")
+
+
 def test_a_damaged_folder_is_made_anew(tmp_path: Path) -> None:
     opts = options(tmp_path)
     made(opts)
@@ -679,6 +700,12 @@ def test_a_truncated_gzip_file_is_named(tmp_path: Path) -> None:
         ({"max_ratio": float("nan")}, "--max-ratio must be"),
         ({"seed": -1}, "--seed must be"),
         ({"threads": -1}, "--threads must be"),
+        ({"symbols": ("",)}, "--symbol must be printable characters without a space, such as <BT>, but is ''"),
+        ({"symbols": ("<B T>",)}, "--symbol must be printable"),
+        ({"symbols": ("\u2581x",)}, "--symbol must be printable"),
+        ({"symbols": ("<BT>", "</s>")}, "--symbol </s> is a piece of every vocabulary already"),
+        ({"symbols": ("<0x0A>",)}, "--symbol <0x0A> is a piece of every vocabulary already"),
+        ({"symbols": ("<BT>", "<BT>")}, "--symbol <BT> is given twice"),
         ({"subword": "wordpiece"}, "--subword must be one of bpe, unigram, but is 'wordpiece'"),
         ({"normalization": "nfd"}, "--normalization must be one of nmt_nfkc, .*identity, but is 'nfd'"),
         ({"on_bad_utf8": "ignore"}, "--on-bad-utf8 must be one of error, replace"),

@@ -86,6 +86,31 @@ def test_a_batch_is_its_sentences_whatever_the_threads() -> None:
     assert VOCABULARY.encode_batch([]) == []
 
 
+SYMBOLS = ("<BT>", '@"x,y@', "ﬁx")  # what CSV would split, and what NFKC would change
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_symbol_is_one_subword_wherever_it_stands(kind: Subword) -> None:
+    plain = learn(TEXT, size=290, kind=kind, coverage=1.0, normalization="nmt_nfkc")
+    tagged = learn(TEXT, size=290 + len(SYMBOLS), kind=kind, coverage=1.0, normalization="nmt_nfkc", symbols=SYMBOLS)
+    assert (plain.symbols, tagged.symbols) == ((), SYMBOLS)
+    assert len(tagged) == 290 + len(SYMBOLS)  # they take no place from the subwords
+    assert [tagged.piece(EOS_ID + 1 + i) for i in range(len(SYMBOLS))] == list(SYMBOLS)
+    for place, symbol in enumerate(SYMBOLS, EOS_ID + 1):
+        for text in ("{} dog sees", "dog {} sees", "dog {}", "dog{}sees", "{}{} dog", "{}", "({})"):
+            written = text.replace("{}", symbol)
+            ids = tagged.encode(written)
+            assert ids.count(place) == text.count("{}")
+            assert tagged.decode(ids) == written
+        assert plain.encode(symbol) != tagged.encode(symbol)
+    # What is no symbol is encoded as without them.
+    for text in (*TEXT[::50], "<bt> <B T> BT> 5€"):
+        assert [tagged.piece(i) for i in tagged.encode(text)] == [plain.piece(i) for i in plain.encode(text)]
+    counts = [1] * len(tagged)
+    assert not set(subword_counts(tagged, counts)) & set(SYMBOLS)
+    assert set(subword_counts(tagged, counts)) == set(subword_counts(plain, counts[: len(plain)]))
+
+
 def test_bytes_are_the_vocabulary() -> None:
     again = Vocabulary(VOCABULARY.proto)
     assert again.digest == VOCABULARY.digest == hashlib.sha256(VOCABULARY.proto).hexdigest()

@@ -139,6 +139,10 @@ def prepare_bpe(
         float,
         typer.Option(help="Share of running characters with a subword; the rest is spelt in bytes.", metavar="SHARE"),
     ] = PrepareOptions.character_coverage,
+    symbol: Annotated[
+        list[str] | None,
+        typer.Option(help="A subword of its own that is never split, such as <BT>; repeat.", metavar="TEXT"),
+    ] = None,
     sample: Annotated[
         int, typer.Option(help="Pairs, at random, that the vocabulary is learnt from.", metavar="N")
     ] = PrepareOptions.sample,
@@ -175,6 +179,7 @@ def prepare_bpe(
         subword=cast(Any, subword),  # prepare checks it, as it does all the others
         normalization=normalization,
         character_coverage=character_coverage,
+        symbols=tuple(symbol or ()),
         sample=sample,
         max_tokens=max_tokens,
         max_ratio=max_ratio,

@@ -186,6 +186,8 @@ class PrepareOptions:
     """SentencePiece's rule; "identity" switches NFKC off."""
     character_coverage: float = 0.9999
     """Share of running characters that have a piece; the rest is spelt in bytes."""
+    symbols: tuple[str, ...] = ()
+    """Pieces of their own, which are never split, such as the tag of back-translated text (Caswell et al. 2019)."""
     sample: int = 1_000_000
     """Training pairs, drawn at random, from which the vocabulary is learnt."""
     max_tokens: int = 250
@@ -239,7 +241,8 @@ class PrepareOptions:
     def identity(self) -> dict[str, Any]:
         """The options that decide what the data is, as they stand in data.json."""
         apart = ("src", "tgt", "valid_src", "valid_tgt", "out", "threads", "force")
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in apart}
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in apart}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 @dataclass(frozen=True)

@@ -44,10 +44,12 @@ from vtrans.text import LineReport, OnBadUtf8, open_bytes, read_lines, sync_fold
 from vtrans.vocab import (
     JOINT_FILE,
     OVERLAP_DEFINITION,
+    SPECIAL_PIECES,
     SRC_FILE,
     TGT_FILE,
     SizeError,
     Vocabulary,
+    check_symbols,
     learn,
     overlap,
     subword_counts,
@@ -77,6 +79,7 @@ def prepare(options: PrepareOptions, console: Console) -> dict[str, Any]:
     the folder is as it was.
     """
     options = options.checked()
+    check_symbols(options.symbols)
     out = Path(options.out)
     train = _Corpus(options.src, options.tgt, options.on_bad_utf8)
     valid = _Corpus(options.valid_src, options.valid_tgt, options.on_bad_utf8) if options.valid_src else None
@@ -113,10 +116,12 @@ def _standing(out: Path, inputs: dict[str, Any], options: PrepareOptions, consol
             f"{out} is not empty and no data folder of this version of vtrans (it holds {names[0]}); "
             "name a new folder with --out."
         )
+    # A folder of a version that did not know an option yet was made with its default.
+    before = PrepareOptions(src=(), tgt=()).identity() | report["options"]
     differing = [
-        f"--{name.replace('_', '-')} was {report['options'].get(name)} and is {value}"
+        f"{_flag(name)} was {_said(before[name])} and is {_said(value)}"
         for name, value in options.identity().items()
-        if report["options"].get(name) != value
+        if before[name] != value
     ]
     if _content(report["inputs"]) != _content(inputs):
         differing.insert(0, "the input files differ")
@@ -133,6 +138,16 @@ def _standing(out: Path, inputs: dict[str, Any], options: PrepareOptions, consol
         return None
     console.info(f"{out} is up to date: made from the same files with the same options.")
     return report
+
+
+def _flag(name: str) -> str:
+    """The flag of an option."""
+    return "--symbol" if name == "symbols" else f"--{name.replace('_', '-')}"
+
+
+def _said(value: Any) -> str:
+    """An option's value, for people."""
+    return ", ".join(value) or "none" if isinstance(value, list) else str(value)
 
 
 def _content(inputs: dict[str, Any]) -> list[Any]:
@@ -264,6 +279,13 @@ class _Preparation:
                 "src_pieces": len(src_vocab),
                 "tgt_pieces": len(tgt_vocab),
                 "normalization": src_vocab.normalization,
+                "symbols": {
+                    symbol: {
+                        side: int(counts[len(SPECIAL_PIECES) + place])
+                        for side, counts in (("src", train_part.src_counts), ("tgt", train_part.tgt_counts))
+                    }
+                    for place, symbol in enumerate(options.symbols)
+                },
             },
             "train": {"read": survey.pairs, **train_part.report()},
             "valid": {
@@ -321,6 +343,7 @@ class _Preparation:
                 kind=options.subword,
                 coverage=options.character_coverage,
                 normalization=options.normalization,
+                symbols=options.symbols,
                 name=name,
             )
 
@@ -709,6 +732,11 @@ def _show(report: dict[str, Any], out: Path, console: Console) -> None:
         f"{kind} of {' and '.join(f'{n:,}' for n in sizes)} pieces ({options['subword']}, "
         f"normalization {vocabulary['normalization']}, character coverage {options['character_coverage']})."
     )
+    for symbol, n in vocabulary["symbols"].items():
+        if n["src"] or n["tgt"]:
+            console.info(f"symbol {symbol}: {n['src']:,} in the source and {n['tgt']:,} in the target of the training.")
+        else:
+            console.warn(f"symbol {symbol} is nowhere in the training text; a model will not learn what it means.")
     console.table(
         "training tokens",
         [

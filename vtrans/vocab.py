@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 # What SentencePiece models are called in a folder.
 JOINT_FILE, SRC_FILE, TGT_FILE = "vocab.model", "src.model", "tgt.model"
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+_BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
+_USER_DEFINED = 4  # a piece's type in SentencePiece's sentencepiece_model.proto
 
 OVERLAP_THRESHOLDS = (1, 5, 20)
 OVERLAP_DEFINITION = (
@@ -35,6 +38,8 @@ OVERLAP_DEFINITION = (
 class Vocabulary:
     """A SentencePiece model with our special ids. Equal bytes are an equal vocabulary.
 
+    `symbols` are the pieces that the user asked for, such as `<BT>`: wherever a text has one, it is one subword,
+    whole and as it was written, between subwords that know nothing of it.
     Raises FileError if `proto` is no SentencePiece model, or one with other special ids.
     """
 
@@ -47,6 +52,7 @@ class Vocabulary:
                 raise ValueError("it is empty")
             self._model.LoadFromSerializedProto(self.proto)
             self.normalization = _normalization(self.proto)
+            self.symbols = tuple(_symbols(self.proto))
         except (RuntimeError, ValueError, IndexError):
             raise FileError(f"{name} is no SentencePiece model; make one with `vtrans prepare-bpe`.") from None
         size = self._model.get_piece_size()
@@ -86,6 +92,17 @@ class Vocabulary:
         return id > EOS_ID and not self._model.is_byte(id)
 
 
+def check_symbols(symbols: Sequence[str]) -> None:
+    """InputError for the first symbol of the user that can't be one."""
+    for place, symbol in enumerate(symbols):
+        if not symbol or " " in symbol or not symbol.isprintable() or set(symbol) & set("\u2581\u2585"):
+            raise InputError(f"--symbol must be printable characters without a space, such as <BT>, but is {symbol!r}.")
+        if symbol in SPECIAL_PIECES or _BYTE_PIECE.fullmatch(symbol):
+            raise InputError(f"--symbol {symbol} is a piece of every vocabulary already; choose another name.")
+        if symbol in symbols[:place]:
+            raise InputError(f"--symbol {symbol} is given twice; give it once.")
+
+
 class SizeError(InputError):
     """A size that a text does not allow; `works` is the nearest one that it does."""
 
@@ -105,20 +122,21 @@ def learn(
     kind: Subword,
     coverage: float,
     normalization: str,
+    symbols: Sequence[str] = (),
     name: str = "the training text",
 ) -> Vocabulary:
     """A vocabulary learnt from all of `sentences`, which may be iterated several times.
 
     `size` None: DEFAULT_VOCAB_SIZE, or the nearest size that the text allows. Raises SizeError, naming
-    the size that works, if an explicit size is above or below what the text allows. Equal input
-    gives equal bytes.
+    the size that works, if an explicit size is above or below what the text allows. `symbols` get a piece
+    each, whether or not the text has them. Equal input gives equal bytes.
     """
     assert not isinstance(sentences, Iterator), "learning may read the sentences twice"
     wanted = DEFAULT_VOCAB_SIZE if size is None else size
     trial, seen = wanted, set[int]()
     while trial not in seen:  # SentencePiece names the size that works; it is believed once it has worked
         seen.add(trial)
-        outcome = _train(sentences, trial, kind, coverage, normalization, name)
+        outcome = _train(sentences, trial, kind, coverage, normalization, symbols, name)
         if isinstance(outcome, bytes):
             if size is not None and trial != size:
                 raise SizeError(size, trial, name)
@@ -128,7 +146,13 @@ def learn(
 
 
 def _train(
-    sentences: Iterable[str], size: int, kind: Subword, coverage: float, normalization: str, name: str
+    sentences: Iterable[str],
+    size: int,
+    kind: Subword,
+    coverage: float,
+    normalization: str,
+    symbols: Sequence[str],
+    name: str,
 ) -> bytes | int:
     """The model's bytes, or the size that SentencePiece names instead of this one."""
     failure: list[BaseException] = []
@@ -158,6 +182,7 @@ def _train(
             bos_id=BOS_ID,
             eos_id=EOS_ID,
             pad_piece=SPECIAL_PIECES[PAD_ID],
+            user_defined_symbols=list(symbols),
             input_sentence_size=0,
             shuffle_input_sentence=False,
             max_sentence_length=1 << 30,  # bytes; the default would skip longer lines without a word
@@ -189,6 +214,18 @@ def _normalization(proto: bytes) -> str:
         if field == 3 and isinstance(value, bytes):
             return next((v.decode() for f, v in _fields(value) if f == 1 and isinstance(v, bytes)), "")
     raise ValueError("no normalizer")
+
+
+def _symbols(proto: bytes) -> Iterator[str]:
+    """The user-defined pieces of a serialised model, which stand behind the special ones: ModelProto.pieces (1),
+    of each .piece (1) and .type (3)."""
+    pieces = (value for field, value in _fields(proto) if field == 1 and isinstance(value, bytes))
+    for message in itertools.islice(pieces, len(SPECIAL_PIECES), None):
+        piece = dict(_fields(message))
+        name = piece.get(1)
+        if piece.get(3) != _USER_DEFINED or not isinstance(name, bytes):
+            return
+        yield name.decode()
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -241,8 +278,9 @@ class OverlapRow:
 
 
 def subword_counts(vocabulary: Vocabulary, counts: Sequence[int]) -> dict[str, int]:
-    """Counts by surface piece from counts by id, without special and single-byte pieces."""
-    return {vocabulary.piece(i): n for i, n in enumerate(counts) if n and vocabulary.is_subword(i)}
+    """Counts by surface piece from counts by id, without special and single-byte pieces, and symbols of the user."""
+    first = len(SPECIAL_PIECES) + len(vocabulary.symbols)
+    return {vocabulary.piece(i): n for i, n in enumerate(counts) if n and i >= first and vocabulary.is_subword(i)}
 
 
 def overlap(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> list[OverlapRow]:
