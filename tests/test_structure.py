@@ -37,6 +37,8 @@ FLOORS = {
     "engine": 5,
     "score": 5,
     "shortlist": 5,
+    "anatomy": 5,
+    "similarity": 7,
     "translate": 6,
     "stream": 7,
     "train": 7,

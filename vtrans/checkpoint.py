@@ -36,6 +36,7 @@ if sys.platform != "win32":
 
 FORMAT = 1
 JOINT, SOURCE, TARGET = "vocabulary.joint", "vocabulary.source", "vocabulary.target"
+VOCABULARIES = (JOINT, SOURCE, TARGET)
 TRANSLATIONS, FREQUENT = "shortlist.translations", "shortlist.frequent"
 OPTIMIZER_PARTS = {"step", "exp_avg", "exp_avg_sq"}  # of Adam, for each parameter
 RAW = "weight"  # a part of a state beside them, see save_state
@@ -246,6 +247,16 @@ def open_tensors(path: str | Path, kind: str) -> Iterator[tuple[Any, dict[str, A
                 "use the version of vtrans that wrote it."
             )
         yield file, header
+
+
+def tensor_bytes(path: Path) -> dict[str, int]:
+    """The bytes that each tensor of a safetensors file takes in it."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+    return {
+        name: facts["data_offsets"][1] - facts["data_offsets"][0] for name, facts in header.items() if "dtype" in facts
+    }
 
 
 # A run folder.

@@ -7,7 +7,9 @@ everything else to stderr. Exit codes: 0 done, 1 failed while running, 2 the use
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import difflib
+import io
 import json
 import math
 import os
@@ -32,6 +34,8 @@ from vtrans.config import (
     DEFAULT_RUN,
     DEFAULT_TRANSLATIONS,
     DEFAULT_VOCAB_SIZE,
+    NEAREST,
+    NEAREST_OF_STEP,
     NORMALIZATIONS,
     PrepareOptions,
     Sampling,
@@ -40,7 +44,7 @@ from vtrans.config import (
 )
 from vtrans.console import Console, Counter
 from vtrans.errors import FileError, InputError, VtransError
-from vtrans.text import Extent, LineReport, OnBadUtf8, open_bytes, read_lines, writing
+from vtrans.text import Extent, LineReport, OnBadUtf8, one_line, open_bytes, read_lines, writing
 
 if TYPE_CHECKING:
     from vtrans.translate import Counts, Translator
@@ -328,6 +332,73 @@ def shortlist(
         f"{out or file}: with a shortlist of {translations} translations of each source subword and the "
         f"{len(found.frequent):,} most frequent target subwords; `vtrans translate --shortlist` uses it"
     )
+
+
+@app.command()
+def inspect(
+    model: Annotated[Path, typer.Argument(help="A run folder or a model file.", metavar="MODEL")] = Path(DEFAULT_RUN),
+    word: Annotated[
+        str | None,
+        typer.Option(help="Show instead which rows of the embeddings are nearest to its subwords.", metavar="WORD"),
+    ] = None,
+    sentence: Annotated[
+        str | None,
+        typer.Option(
+            help="Show instead, for each step of its translation, which rows are most like the decoder's output.",
+            metavar="TEXT",
+        ),
+    ] = None,
+    nearest: Annotated[
+        int | None,
+        typer.Option(
+            help=f"Rows shown.  [default: {NEAREST} for each subword of --word, {NEAREST_OF_STEP} for a step of "
+            "--sentence]",
+            min=1,
+            metavar="N",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Data folder that it was trained on, for the overlap of its sides.", metavar="FOLDER"),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Each layer, and each head's matrices, by itself.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what a model is made of.
+
+    The tree of its parts with their shapes and parameters, what is shared between which of them and what that
+    saves, its bytes, and what it knows of its training.
+    """
+    if nearest and word is None and sentence is None:
+        raise InputError("--nearest is of --word and --sentence; give one of them, or leave it out.")
+    if full and not (word is None and sentence is None):
+        raise InputError("--full is of the tree, which --word and --sentence take the place of; leave it out.")
+    from vtrans.anatomy import Anatomy, overlap_of
+    from vtrans.checkpoint import choose_model, load_model
+    from vtrans.similarity import neighbours, show_neighbours, show_steps, steps
+    from vtrans.translate import Translator
+
+    file, chosen = choose_model(model)
+    loaded = load_model(file)
+    anatomy = Anatomy(file, chosen, loaded, overlap_of(data, loaded) if data else None)
+    near = neighbours(loaded, word, nearest or NEAREST) if word is not None else []
+    walk = None
+    if sentence is not None:
+        walk = steps(Translator([loaded]), one_line(sentence), nearest or NEAREST_OF_STEP)
+    if as_json:
+        result = anatomy.as_dict()
+        if word is not None:
+            result["nearest"] = [dataclasses.asdict(each) for each in near]
+        if walk:
+            result["translation"], result["steps"] = walk[0], [dataclasses.asdict(step) for step in walk[1]]
+        _out(json.dumps(result, ensure_ascii=False, indent=2))
+        return
+    console = _result_console()
+    if word is None and sentence is None:
+        anatomy.show(console, full=full)
+    show_neighbours(near, console)
+    if walk:
+        show_steps(*walk, console)
 
 
 @app.command()
@@ -792,6 +863,16 @@ def _out(text: str) -> None:
     stream = _stdout()
     stream.write(text.encode() + b"\n")
     stream.flush()
+
+
+def _result_console() -> Console:
+    """Where tables that are the result go: stdout, in UTF-8 wherever that is no terminal."""
+    stream = sys.stdout
+    if stream is None:
+        raise FileError("stdout is closed; there is nowhere to write the result.")
+    if isinstance(stream, io.TextIOWrapper) and not stream.isatty():
+        stream.reconfigure(encoding="utf-8")
+    return Console(stream=stream)
 
 
 @contextmanager

@@ -34,6 +34,8 @@ DEFAULT_VOCAB_SIZE = 8000  # pieces where the user names no number; fewer if the
 PRECISIONS = ("float32", "bfloat16")
 # Of a shortlist: target subwords for each source subword, and for every sentence.
 DEFAULT_TRANSLATIONS, DEFAULT_FREQUENT = 8, 1500
+# Rows of the embeddings that `vtrans inspect` shows for a subword, and for a step of a translation.
+NEAREST, NEAREST_OF_STEP = 10, 3
 TIE_FORMS = ("src-tgt-softmax", "tgt-softmax", "src-tgt", "none")
 
 

@@ -1,4 +1,4 @@
-"""What people read while a command runs, all of it on stderr; the only importer of rich.
+"""What people read while a command runs, on stderr, and results that are tables; the only importer of rich.
 
 On a terminal there are colours and live displays. Anywhere else (a file, a pipe, TERM=dumb) there
 are plain lines without control codes, and a progress line every ten seconds at most. rich is imported
@@ -84,7 +84,7 @@ class _Stream:
 
     def _give_up(self, stream: TextIO) -> None:
         self._stream = None
-        if stream is sys.__stderr__:
+        if stream in (sys.__stderr__, sys.__stdout__):
             # Python flushes what is left at exit, and would turn exit code 0 into 120 for it.
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, stream.fileno())
@@ -267,7 +267,8 @@ class _Panel:
 class Console:
     """All output for people, on stderr. `quiet` leaves only warnings and errors.
 
-    `stream` is for tests; `plain` asks for plain lines on a terminal too.
+    `stream` is another place than stderr: stdout, where tables are the result; `plain` asks for plain lines on
+    a terminal too.
     """
 
     def __init__(self, *, quiet: bool = False, plain: bool = False, stream: TextIO | None = None) -> None:

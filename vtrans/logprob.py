@@ -84,11 +84,16 @@ def token_logprobs(
     return found
 
 
+def hidden(model: Transformer, batch: ForcedBatch) -> Tensor:
+    """The decoder's output [N, D] at the real target positions, pair after pair, before the projection."""
+    h_BTD = model.decode(batch.tgt_in_BT, model.encode(batch.src_BS, batch.keep_BS), batch.keep_BS)
+    return h_BTD.flatten(0, 1).index_select(0, batch.real_N)
+
+
 def _of_model(model: Transformer, batch: ForcedBatch) -> Tensor:
     """Log-probabilities [N] float64, on the CPU, of the real target positions, pair after pair."""
-    h_BTD = model.decode(batch.tgt_in_BT, model.encode(batch.src_BS, batch.keep_BS), batch.keep_BS)
-    h_ND = h_BTD.flatten(0, 1).index_select(0, batch.real_N)
-    targets_N = torch.tensor([token for target in batch.targets for token in target], device=h_BTD.device)
+    h_ND = hidden(model, batch)
+    targets_N = torch.tensor([token for target in batch.targets for token in target], device=h_ND.device)
     parts = []
     rows = max(1, BLOCK // len(model.tgt_embedding.weight))
     for i in range(0, len(targets_N), rows):

@@ -320,6 +320,18 @@ class Translator:
                 raise InputError(f"line {number} holds half of a surrogate pair, which is no character.") from None
         return (vocab or self.src_vocab).encode_batch(lines)
 
+    def one_piece(self, sentence: str) -> list[int]:
+        """The subwords of a sentence, without EOS; InputError where it is blank, or one that is cut into pieces."""
+        (ids,) = self._encoded([sentence], 1)
+        if not sentence.strip() or not ids:
+            raise InputError("the sentence is blank; give one with words in it.")
+        if len(ids) > self.max_source:
+            raise InputError(
+                f"the sentence has {len(ids):,} subwords, over the {self.max_source:,} that are translated in one "
+                "piece; give a shorter one."
+            )
+        return ids
+
     def logprob(
         self, sources: Iterable[str], targets: Iterable[str | Sequence[int]], done: Callable[[], None] = lambda: None
     ) -> Iterator[Translation]:
