@@ -92,6 +92,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "src-tgt": {"tie": "src-tgt", "norm": "pre"},
     "none": {"tie": "none"},
     "learned": {"positions": "learned", "max_positions": 90},
+    "shared layers": {"share_layers": "all", "share_group": 2, "encoder_layers": 3},
+    "shared attention": {"share_layers": "attention", "norm": "pre", "decoder_layers": 2},
+    "shared stacks": {"share_stacks": True, "decoder_layers": 2},
+    "deep and shallow": {"encoder_layers": 12, "decoder_layers": 1},
+    "shallow and deep": {"encoder_layers": 1, "decoder_layers": 12, "norm": "pre"},
+    "unscaled": {"scale_embedding": False},
     "shared positions": {"positions": "learned", "max_positions": 90, "share_positions": True, "activation": "gelu"},
 }
 

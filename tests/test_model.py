@@ -32,6 +32,12 @@ VARIANTS = [
     dataclasses.replace(SMALL, norm="pre", tie="tgt-softmax"),
     dataclasses.replace(SMALL, positions="learned", max_positions=64, activation="gelu", tie="none"),
     dataclasses.replace(SMALL, positions="learned", share_positions=True, norm="pre", tie="src-tgt"),
+    dataclasses.replace(SMALL, share_layers="all", share_group=2, norm="pre"),
+    dataclasses.replace(SMALL, share_layers="attention", scale_embedding=False),
+    dataclasses.replace(SMALL, share_stacks=True, encoder_layers=3),
+    dataclasses.replace(SMALL, share_stacks=True, share_layers="all", norm="pre"),
+    dataclasses.replace(SMALL, cross_attention_residual=False),
+    dataclasses.replace(SMALL, cross_attention_residual=False, norm="pre", encoder_layers=6, decoder_layers=1),
 ]
 
 

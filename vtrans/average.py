@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 
 from vtrans.checkpoint import RunFolder, open_tensors, read_progress, write_tensors
-from vtrans.config import load_recipe
+from vtrans.config import ModelConfig, load_recipe, section_from
 from vtrans.errors import FileError, InputError
 
 
@@ -79,15 +80,20 @@ def _check_same(
     if set(names) != set(other):
         odd = sorted(set(names) ^ set(other))[0]
         raise InputError(f"{odd} is in only one of {a} and {b}; only checkpoints of one run can be averaged.")
-    mine, theirs = header["model"], other_header["model"]
-    assert isinstance(mine, dict)
-    assert isinstance(theirs, dict)
+    mine, theirs = (dataclasses.asdict(_config(path, head)) for path, head in ((a, header), (b, other_header)))
     for key in mine:
-        if not key.endswith("dropout") and mine[key] != theirs.get(key):
+        if not key.endswith("dropout") and mine[key] != theirs[key]:
             raise InputError(
-                f"model.{key} is {mine[key]} in {a}, but {theirs.get(key)} in {b}; "
+                f"model.{key} is {mine[key]} in {a}, but {theirs[key]} in {b}; "
                 "only checkpoints of one run can be averaged."
             )
+
+
+def _config(path: Path, header: dict[str, object]) -> ModelConfig:
+    """What a file does not say, being older than the key, is the default."""
+    values = header["model"]
+    assert isinstance(values, dict)
+    return section_from(ModelConfig, "model", values, str(path))
 
 
 def checkpoints_of(run: RunFolder, count: int, by: str) -> list[Path]:

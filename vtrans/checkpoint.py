@@ -123,8 +123,6 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedMo
         tgt_vocab = src_vocab if joint else Vocabulary(protos[TARGET], str(path))
         try:
             config = section_from(ModelConfig, "model", header["model"], str(path))
-            if config.d_model % config.heads:
-                raise InputError(f"model.heads = {config.heads} does not divide model.d_model = {config.d_model}.")
             search = section_from(SearchConfig, "search", header["search"], str(path))
             with torch.random.fork_rng(devices=[]):  # the weights drawn here are overwritten below
                 model = Transformer(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)

@@ -76,6 +76,24 @@ class ModelConfig:
     positions: str = _choice("sinusoidal", ("sinusoidal", "learned"), "position encoding")
     max_positions: int = _number(1024, 2, 1 << 20, "rows of a learned position table")
     share_positions: bool = _flag(False, "one learned position table for encoder and decoder")
+    share_layers: str = _choice(
+        "none",
+        ("none", "attention", "feed-forward", "all"),
+        "what the layers of a stack share, each sublayer with its norm (ALBERT, Lan et al. 2019)",
+    )
+    share_group: int = _number(0, 0, 1000, "consecutive layers that share_layers makes one; 0: the whole stack")
+    share_stacks: bool = _flag(
+        False, "encoder layer i = decoder layer i but for cross-attention (Raffel et al. 2019, section 3.2)"
+    )
+    scale_embedding: bool = _flag(True, "sqrt(D) on the embeddings (paper, section 3.4); they start alike without")
+    cross_attention_residual: bool = _flag(True, "the residual around cross-attention; false is an ablation")
+
+    def sublayer(self, part: str, layer: int) -> int:
+        """The number of the sublayer that a layer of a stack uses; layers of one number share it. `part` is
+        attention or feed-forward."""
+        if self.share_layers not in (part, "all"):
+            return layer
+        return layer // self.share_group if self.share_group else 0
 
 
 @dataclass(frozen=True)
@@ -315,20 +333,48 @@ def _merged(recipe: Recipe, table: Mapping[str, Any], where: str) -> Recipe:
     )
 
 
-def _check_together(recipe: Recipe, where: str) -> Recipe:
-    """What no single key can say."""
-    model = recipe.model
+def contradiction(model: ModelConfig) -> str | None:
+    """What no single key can say: why these values make no model, or None."""
+    encoder, decoder = model.encoder_layers, model.decoder_layers
+    parts = ("attention", "feed-forward")
     if model.d_model % model.heads:
-        raise RecipeError(
-            f"{where}: model.heads must divide model.d_model, but {model.heads} does not divide {model.d_model}."
-        )
+        return f"model.heads must divide model.d_model, but {model.heads} does not divide {model.d_model}."
     if model.positions == "sinusoidal" and model.d_model % 2:
-        raise RecipeError(f"{where}: model.d_model must be even for sinusoidal positions, but is {model.d_model}.")
+        return f"model.d_model must be even for sinusoidal positions, but is {model.d_model}."
     if model.share_positions and model.positions != "learned":
-        raise RecipeError(
-            f"{where}: model.share_positions shares a learned table, but model.positions is {model.positions}; "
+        return (
+            f"model.share_positions shares a learned table, but model.positions is {model.positions}; "
             'set model.positions = "learned".'
         )
+    if model.share_layers == "none" and model.share_group:
+        return (
+            f"model.share_group = {model.share_group} groups the layers that share, but model.share_layers is none; "
+            'set model.share_layers = "all", "attention" or "feed-forward", or leave both out.'
+        )
+    if model.share_layers != "none" and all(
+        model.sublayer(part, depth - 1) == depth - 1 for part in parts for depth in (encoder, decoder)
+    ):
+        return (
+            f"model.share_layers = {model.share_layers} would share nothing, as no group has more than one layer "
+            f"({encoder}+{decoder} layers, model.share_group {model.share_group}); make the stacks deeper or "
+            "the groups larger."
+        )
+    if model.share_stacks:
+        for part in parts:
+            depths = [model.sublayer(part, depth - 1) + 1 for depth in (encoder, decoder)]
+            if depths[0] != depths[1]:
+                return (
+                    "model.share_stacks makes layer i of the encoder layer i of the decoder, so both need as many "
+                    f"sublayers of their own, but of {part} they have {depths[0]} and {depths[1]}; set "
+                    'model.encoder_layers = model.decoder_layers, or model.share_layers = "all".'
+                )
+    return None
+
+
+def _check_together(recipe: Recipe, where: str) -> Recipe:
+    """The recipe, or a RecipeError for values that do not go together."""
+    if reason := contradiction(recipe.model):
+        raise RecipeError(f"{where}: {reason}")
     if recipe.train.learning_rate == 0 and recipe.train.scale == 0:
         raise RecipeError(f"{where}: one of train.learning_rate and train.scale must be above 0.")
     return recipe
@@ -424,11 +470,12 @@ MAY_CHANGE = {
 
 
 def forbidden_changes(own: Mapping[str, Mapping[str, Any]], asked: Recipe) -> list[str]:
-    """What a run with the values `own`, by section and key, can't take over from another recipe."""
-    wanted = dataclasses.asdict(asked)
+    """What a run with the values `own`, by section and key, can't take over from another recipe. A key that is
+    younger than the run has had its default."""
+    wanted, defaults = dataclasses.asdict(asked), dataclasses.asdict(Recipe())
     return [
         f"{section}.{key} {value} -> {wanted[section][key]}"
         for section in own
-        for key, value in own[section].items()
+        for key, value in (defaults[section] | dict(own[section])).items()
         if value != wanted[section][key] and key not in MAY_CHANGE.get(section, set())
     ]

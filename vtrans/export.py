@@ -93,6 +93,10 @@ _EXPRESSED = {
     "positions",
     "max_positions",
     "share_positions",
+    "share_layers",  # as copies, which CTranslate2 finds equal and keeps once
+    "share_group",
+    "share_stacks",
+    "scale_embedding",
     "dropout",
     "attention_dropout",
     "activation_dropout",
@@ -265,7 +269,7 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
     )
     for side, embeddings, stack, embedding, table in sides:
         embeddings.weight = _array(embedding.weight)
-        side.scale_embeddings = True  # E[x] * sqrt(D) + P, as Embedding has it
+        side.scale_embeddings = config.scale_embedding  # E[x] * sqrt(D) + P, as Embedding has it
         if isinstance(table, SinusoidalPositions):
             side.position_encodings.encodings = _array(table.rows(positions, config.d_model))
         else:

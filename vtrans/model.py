@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vtrans.config import TIE_FORMS, ModelConfig
+from vtrans.config import TIE_FORMS, ModelConfig, contradiction
 from vtrans.errors import InputError
 from vtrans.linear import Linear, linear
 
@@ -31,22 +31,26 @@ class Transformer(nn.Module):
     first owner in that order gives the tensor its name in files. `src_vocab` and `tgt_vocab`
     are numbers of subwords, `pad_id` is the subword that is never predicted.
 
-    Raises InputError for a `tie` that the vocabularies do not allow.
+    Raises InputError for a `tie` that the vocabularies do not allow, and for values that make no model together.
     """
 
     def __init__(self, config: ModelConfig, src_vocab: int, tgt_vocab: int, *, joint: bool, pad_id: int) -> None:
         super().__init__()
         check_tie(config.tie, joint)
+        if reason := contradiction(config):
+            raise InputError(reason)
         self.config, self.pad_id = config, pad_id
         D, tie = config.d_model, config.tie
-        self.src_embedding = Embedding(src_vocab, D)
-        self.tgt_embedding = self.src_embedding if tie.startswith("src-tgt") else Embedding(tgt_vocab, D)
+        scale = math.sqrt(D) if config.scale_embedding else 1.0
+        self.src_embedding = Embedding(src_vocab, D, scale)
+        self.tgt_embedding = self.src_embedding if tie.startswith("src-tgt") else Embedding(tgt_vocab, D, scale)
         self.projection = Projection(self.tgt_embedding.weight if tie.endswith("softmax") else None, tgt_vocab, D)
         self.src_positions = make_positions(config)
         self.tgt_positions = self.src_positions if config.share_positions else make_positions(config)
         self.dropout = Dropout(config.dropout)
-        self.encoder = Encoder(config)
-        self.decoder = Decoder(config)
+        sublayers = Sublayers(config)
+        self.encoder = Encoder(config, sublayers)
+        self.decoder = Decoder(config, sublayers)
 
     @property
     def max_length(self) -> int | None:
@@ -174,12 +178,13 @@ def logprobs(logits_nV: Tensor) -> Tensor:
 
 class Embedding(nn.Module):
     """E[x] * sqrt(D). E starts with standard deviation D ** -0.5, so that the scaled rows and,
-    where E is the projection too, the logits start at unit variance."""
+    where E is the projection too, the logits start at unit variance. Where the recipe leaves the
+    sqrt(D) out, `scale` is 1 and E starts as it does with it: smaller than the positions, by sqrt(D)."""
 
-    def __init__(self, vocab: int, D: int) -> None:
+    def __init__(self, vocab: int, D: int, scale: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocab, D).normal_(std=D**-0.5))
-        self.scale = math.sqrt(D)
+        self.scale = scale
 
     def forward(self, tokens: Tensor) -> Tensor:
         return F.embedding(tokens, self.weight) * self.scale
@@ -258,9 +263,9 @@ class LearnedPositions(nn.Module):
 class Encoder(nn.Module):
     """A stack of self-attention and feed-forward layers; pre-norm adds a norm at its end."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, sublayers: Sublayers) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        self.layers = nn.ModuleList(EncoderLayer(sublayers, i) for i in range(config.encoder_layers))
         self.final_norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
     def forward(self, x_BSD: Tensor, keep_BS: Tensor) -> Tensor:
@@ -271,12 +276,10 @@ class Encoder(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, sublayers: Sublayers, number: int) -> None:
         super().__init__()
-        self.self_attention = SelfAttention(config)
-        self.self_attention_residual = Residual(config)
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_residual = Residual(config)
+        self.self_attention, self.self_attention_residual = sublayers.take(SelfAttention, "encoder", number)
+        self.feed_forward, self.feed_forward_residual = sublayers.take(FeedForward, "encoder", number)
 
     def forward(self, x_BSD: Tensor, keep_BS: Tensor) -> Tensor:
         x_BSD = self.self_attention_residual(x_BSD, lambda x: self.self_attention(x, keep_BS))
@@ -287,9 +290,9 @@ class EncoderLayer(nn.Module):
 class Decoder(nn.Module):
     """A stack of causal self-attention, cross-attention and feed-forward layers."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, sublayers: Sublayers) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        self.layers = nn.ModuleList(DecoderLayer(sublayers, i) for i in range(config.decoder_layers))
         self.final_norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
     def forward(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
@@ -324,14 +327,11 @@ class Decoder(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, sublayers: Sublayers, number: int) -> None:
         super().__init__()
-        self.self_attention = SelfAttention(config)
-        self.self_attention_residual = Residual(config)
-        self.cross_attention = CrossAttention(config)
-        self.cross_attention_residual = Residual(config)
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_residual = Residual(config)
+        self.self_attention, self.self_attention_residual = sublayers.take(SelfAttention, "decoder", number)
+        self.cross_attention, self.cross_attention_residual = sublayers.take(CrossAttention, "decoder", number)
+        self.feed_forward, self.feed_forward_residual = sublayers.take(FeedForward, "decoder", number)
 
     def forward(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
         memory = self.cross_attention.keys_values(memory_BSD)
@@ -352,6 +352,32 @@ class DecoderLayer(nn.Module):
         return out
 
 
+Sublayer = TypeVar("Sublayer", bound=nn.Module)
+
+
+class Sublayers:
+    """Gives the layers their sublayers: the SAME one to all the places that share it, else a new one.
+
+    `share_layers` makes the layers of a stack, or of each group of `share_group` consecutive ones, use one
+    attention (of the decoder both), one feed-forward, or both; `share_stacks` makes the encoder's self-attention
+    and feed-forward the decoder's too. A sublayer comes with its residual, whose norm is shared as it is.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.config = config
+        self.made: dict[tuple[object, str, int], tuple[nn.Module, Residual]] = {}
+
+    def take(self, kind: Callable[[ModelConfig], Sublayer], stack: str, layer: int) -> tuple[Sublayer, Residual]:
+        """The sublayer of this kind for a layer of the stack, and the residual around it."""
+        config, cross = self.config, kind is CrossAttention
+        number = config.sublayer("feed-forward" if kind is FeedForward else "attention", layer)
+        place = (kind, "both" if config.share_stacks and not cross else stack, number)
+        if place not in self.made:
+            around = Residual if config.cross_attention_residual or not cross else WithoutResidual
+            self.made[place] = kind(config), around(config)
+        return cast(tuple[Sublayer, Residual], self.made[place])
+
+
 class Residual(nn.Module):
     """Around a sublayer f: norm(x + dropout(f(x))) as in the paper, or pre-norm x + dropout(f(norm(x)))."""
 
@@ -369,6 +395,14 @@ class Residual(nn.Module):
         """What the sublayer is given."""
         out: Tensor = self.norm(x) if self.pre else x
         return out
+
+
+class WithoutResidual(Residual):
+    """An ablation: what the sublayer makes of x takes its place, norm(dropout(f(x)))."""
+
+    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
+        out: Tensor = self.dropout(f(self.before(x)))
+        return out if self.pre else self.norm(out)
 
 
 class Dropout(nn.Module):

@@ -40,7 +40,7 @@ from vtrans.checkpoint import (
     save_model,
     save_state,
 )
-from vtrans.config import DEFAULT_RECIPE, Recipe, forbidden_changes, load_recipe, recipe_toml
+from vtrans.config import DEFAULT_RECIPE, ModelConfig, Recipe, forbidden_changes, load_recipe, recipe_toml
 from vtrans.console import Console, Display, duration
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.loss import Objective
@@ -320,7 +320,7 @@ class _Training:
         say(
             f"model: {count_parameters(self.model):,} parameters, tie {model.tie}, {model.encoder_layers}+"
             f"{model.decoder_layers} layers, D {model.d_model}, F {model.d_ff}, H {model.heads}, "
-            f"{model.norm}-norm, dropout {model.dropout}"
+            f"{model.norm}-norm, dropout {model.dropout}{_variant(model)}"
         )
         peak = learning_rate(train.warmup, train, model.d_model)
         say(
@@ -728,6 +728,13 @@ def _resolve(
             "give another --out, or --fresh to start over."
         )
     return recipe
+
+
+def _variant(model: ModelConfig) -> str:
+    """What of the architecture is not as in the paper, and not said otherwise."""
+    said = ("d_model", "d_ff", "heads", "encoder_layers", "decoder_layers", "dropout", "norm", "tie")
+    others = [f for f in dataclasses.fields(model) if f.name not in said and getattr(model, f.name) != f.default]
+    return "".join(f", {f.name} {str(getattr(model, f.name)).lower()}" for f in others)
 
 
 def _check_data(data: DataFolder, recipe: Recipe) -> None:

@@ -1,0 +1,305 @@
+"""Every variant of weight sharing: what is one module and what is not; counted, trained and saved as one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import VALID_PAIRS, tiny_train
+from safetensors import safe_open
+from safetensors.torch import load_file
+from test_model import V, make, padded, sequences
+from test_train import interrupted, same
+from torch import Tensor, nn
+
+from vtrans.average import average
+from vtrans.checkpoint import aliases, load_model, open_tensors, write_tensors
+from vtrans.config import ModelConfig, load_recipe
+from vtrans.errors import InputError, RecipeError
+from vtrans.model import Transformer, count_parameters
+from vtrans.store import DataFolder
+from vtrans.translate import load
+
+PLAIN = ModelConfig(d_model=16, d_ff=24, heads=4, encoder_layers=4, decoder_layers=4, tie="src-tgt-softmax")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A letter a layer, equal ones for one module: of the encoder's and the decoder's self-attention, the
+    cross-attention, the encoder's and the decoder's feed-forward. `keys` are those of the recipe."""
+
+    keys: dict[str, Any]
+    sublayers: tuple[str, str, str, str, str] = ("abcd", "efgh", "ABCD", "abcd", "efgh")
+    matrices: int = 1  # [V, D]
+    tables: int = 0  # of learned positions
+
+    @property
+    def config(self) -> ModelConfig:
+        return dataclasses.replace(PLAIN, **self.keys)
+
+
+LEARNED = {"positions": "learned", "max_positions": 64}
+VARIANTS = {
+    "plain": Variant({}),
+    "pre-norm": Variant({"norm": "pre"}),
+    "tgt-softmax": Variant({"tie": "tgt-softmax"}, matrices=2),
+    "src-tgt": Variant({"tie": "src-tgt"}, matrices=2),
+    "none": Variant({"tie": "none"}, matrices=3),
+    "positions": Variant(LEARNED, tables=2),
+    "shared positions": Variant(LEARNED | {"share_positions": True}, tables=1),
+    "attention": Variant({"share_layers": "attention"}, ("aaaa", "eeee", "AAAA", "abcd", "efgh")),
+    "feed-forward": Variant({"share_layers": "feed-forward"}, ("abcd", "efgh", "ABCD", "aaaa", "eeee")),
+    "all": Variant({"share_layers": "all"}, ("aaaa", "eeee", "AAAA", "aaaa", "eeee")),
+    "all, pre-norm": Variant({"share_layers": "all", "norm": "pre"}, ("aaaa", "eeee", "AAAA", "aaaa", "eeee")),
+    "groups of 2": Variant({"share_layers": "all", "share_group": 2}, ("aabb", "eeff", "AABB", "aabb", "eeff")),
+    "attention by 3": Variant(
+        {"share_layers": "attention", "share_group": 3}, ("aaab", "eeef", "AAAB", "abcd", "efgh")
+    ),
+    "stacks": Variant({"share_stacks": True}, ("abcd", "abcd", "ABCD", "abcd", "abcd")),
+    "stacks, pre-norm": Variant({"share_stacks": True, "norm": "pre"}, ("abcd", "abcd", "ABCD", "abcd", "abcd")),
+    "stacks and groups": Variant(
+        {"share_stacks": True, "share_layers": "all", "share_group": 2}, ("aabb", "aabb", "AABB", "aabb", "aabb")
+    ),
+    "stacks, other depths, all": Variant(
+        {"share_stacks": True, "share_layers": "all", "encoder_layers": 6, "decoder_layers": 2},
+        ("aaaaaa", "aa", "AA", "aaaaaa", "aa"),
+    ),
+    "12+1": Variant(
+        {"encoder_layers": 12, "decoder_layers": 1}, ("abcdefghijkl", "m", "A", "abcdefghijkl", "m")
+    ),
+    "6+6": Variant(
+        {"encoder_layers": 6, "decoder_layers": 6}, ("abcdef", "mnopqr", "ABCDEF", "abcdef", "mnopqr")
+    ),
+    "1+12": Variant(
+        {"encoder_layers": 1, "decoder_layers": 12}, ("m", "abcdefghijkl", "ABCDEFGHIJKL", "m", "abcdefghijkl")
+    ),
+    "unscaled": Variant({"scale_embedding": False}),
+    "no cross-attention residual": Variant({"cross_attention_residual": False}),
+    "no cross-attention residual, pre-norm": Variant({"cross_attention_residual": False, "norm": "pre"}),
+}  # fmt: skip
+every_variant = pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+
+
+def places(model: Transformer, variant: Variant) -> Iterator[tuple[str, nn.Module]]:
+    """Each sublayer and each residual with a name that equal ones share."""
+    rows = [
+        (model.encoder, "self_attention"),
+        (model.decoder, "self_attention"),
+        (model.decoder, "cross_attention"),
+        (model.encoder, "feed_forward"),
+        (model.decoder, "feed_forward"),
+    ]
+    for letters, (stack, attribute) in zip(variant.sublayers, rows, strict=True):
+        for letter, layer in zip(letters, stack.get_submodule("layers").children(), strict=True):
+            yield f"{attribute} {letter}", layer.get_submodule(attribute)
+            yield f"{attribute}_residual {letter}", layer.get_submodule(f"{attribute}_residual")
+
+
+@every_variant
+def test_the_parameters_are_those_of_the_formula(variant: Variant) -> None:
+    config = variant.config
+    D, F = config.d_model, config.d_ff
+    norm, attention, feed_forward = 2 * D, 4 * (D * D + D), D * F + F + F * D + D
+    enc, dec, cross, enc_inner, dec_inner = map(set, variant.sublayers)
+    expected = (
+        variant.matrices * V * D
+        + variant.tables * config.max_positions * D
+        + len(enc | dec) * (attention + norm)
+        + len(cross) * (attention + norm)
+        + len(enc_inner | dec_inner) * (feed_forward + norm)
+        + (config.norm == "pre") * 2 * norm
+    )
+    model = make(config)
+    assert count_parameters(model) == expected
+    assert len({p.data_ptr() for p in model.parameters()}) == len(list(model.parameters()))
+
+
+@every_variant
+def test_what_is_shared_is_one_module_and_nothing_else_is(variant: Variant) -> None:
+    model = make(variant.config)
+    found = list(places(model, variant))
+    for name, module in found:
+        for other_name, other in found:
+            assert (module is other) == (name == other_name), (name, other_name)
+    assert model.encoder.final_norm is not model.decoder.final_norm
+
+
+@every_variant
+def test_a_shared_sublayer_starts_as_one_that_is_not(variant: Variant) -> None:
+    """Once, by Xavier: of several visitors none has the last word."""
+    config = dataclasses.replace(variant.config, d_model=64, d_ff=64)
+    torch.manual_seed(0)
+    model = Transformer(config, V, V, joint=True, pad_id=0)
+    bound = (6 / 128) ** 0.5
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 2 and ("attention" in name or "feed_forward" in name):
+            for part in parameter.view(-1, 64, 64):
+                assert 0.97 * bound < part.abs().max() <= bound, name
+        elif "norm" in name:
+            assert (parameter == (1 if name.endswith("weight") else 0)).all(), name
+        elif "embedding" in name:
+            assert abs(parameter.std().item() * 8 - 1) < 0.1, name
+
+
+@every_variant
+def test_gradients_add_up_over_the_uses(variant: Variant) -> None:
+    """Against a copy of the model in which no place shares with another."""
+    shared = make(variant.config)
+    apart = make(
+        dataclasses.replace(
+            variant.config, tie="none", share_positions=False, share_layers="none", share_group=0, share_stacks=False
+        )
+    )
+    owner = aliases(shared)
+    own = dict(shared.named_parameters())
+    assert not aliases(apart)
+    with torch.no_grad():
+        for name, parameter in apart.named_parameters():
+            parameter.copy_(own[owner.get(name, name)])
+    src, keep = padded(sequences(5, 9))
+    tgt = torch.randint(4, V, (2, 6))
+    for model in (shared, apart):
+        model(src, keep, tgt).log_softmax(-1)[..., 5].sum().backward()
+    sums: dict[str, Tensor] = {}
+    for name, parameter in apart.named_parameters():
+        assert parameter.grad is not None
+        assert parameter.grad.any(), name
+        first = owner.get(name, name)
+        sums[first] = sums.get(first, torch.zeros_like(parameter)) + parameter.grad
+    assert set(sums) == set(own)
+    for name, parameter in own.items():
+        torch.testing.assert_close(parameter.grad, sums[name])
+
+
+def test_without_the_residual_cross_attention_replaces_what_was_there() -> None:
+    """The same model but for that: what the lower layers of the decoder say then comes by the query alone."""
+    for norm in ("post", "pre"):
+        config = dataclasses.replace(PLAIN, norm=norm)
+        whole, cut = make(config), make(dataclasses.replace(config, cross_attention_residual=False))
+        assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), cut.parameters(), strict=True))
+        x = torch.randn(2, 5, 16, dtype=torch.float64)
+        around = [m.decoder.get_submodule("layers.1.cross_attention_residual") for m in (whole, cut)]
+        found = [residual(x, lambda y: y.flip(-1)) for residual in around]
+        layer_norm = around[1].get_submodule("norm")
+        before = layer_norm(x)
+        if norm == "pre":
+            torch.testing.assert_close(found[0], x + before.flip(-1))
+            torch.testing.assert_close(found[1], before.flip(-1))
+        else:
+            for out, y in ((found[0], x + x.flip(-1)), (found[1], x.flip(-1))):
+                torch.testing.assert_close(out, layer_norm(y))
+        for part in ("self_attention_residual", "feed_forward_residual"):
+            a, b = (m.decoder.get_submodule(f"layers.1.{part}")(x, lambda y: y.flip(-1)) for m in (whole, cut))
+            assert torch.equal(a, b)
+
+
+def test_without_the_scaling_the_embedding_is_the_matrix_itself() -> None:
+    scaled, plain = make(PLAIN), make(dataclasses.replace(PLAIN, scale_embedding=False))
+    ids = torch.arange(V)
+    assert torch.equal(scaled.src_embedding.weight, plain.src_embedding.weight)
+    assert torch.equal(plain.src_embedding(ids), plain.src_embedding.weight)
+    assert torch.equal(scaled.tgt_embedding(ids), 4 * plain.tgt_embedding(ids))
+    h = torch.randn(3, 16, dtype=torch.float64)
+    assert torch.equal(scaled.logits(h), plain.logits(h))  # the scaling is at the embedding alone
+
+
+REFUSED = [
+    (["share_group=2"], "model.share_group = 2 groups the layers that share, but model.share_layers is none"),
+    (["share_layers=all", "share_group=1"], "model.share_layers = all would share nothing"),
+    (["share_layers=attention", "encoder_layers=1", "decoder_layers=1"], "would share nothing"),
+    (["share_stacks=true", "encoder_layers=4"], "of attention they have 4 and 3"),
+    (["share_stacks=true", "share_layers=attention", "encoder_layers=4"], "of feed-forward they have 4 and 3"),
+    (["share_stacks=true", "share_layers=all", "share_group=3", "encoder_layers=4"], "of attention they have 2 and 1"),
+    (["share_layers=some"], "model.share_layers must be one of none, attention, feed-forward, all, but is 'some'"),
+    (["share_stacks=1"], "model.share_stacks must be true or false, but is 1"),
+]
+
+
+@pytest.mark.parametrize(("keys", "words"), REFUSED)
+def test_what_makes_no_sense_is_refused_with_the_reason(keys: list[str], words: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe("small", [f"model.{key}" for key in keys])
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_constructor_refuses_what_a_recipe_may_not_say() -> None:
+    with pytest.raises(InputError, match="of attention they have 4 and 2"):
+        make(dataclasses.replace(PLAIN, share_stacks=True, decoder_layers=2))
+
+
+# Training, files, averages.
+
+
+@pytest.fixture
+def _no_flushing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+TRAINED = {name: variant for name, variant in VARIANTS.items() if name not in ("plain", "pre-norm", "6+6", "none")}
+
+
+@pytest.mark.parametrize("variant", TRAINED.values(), ids=TRAINED)
+@pytest.mark.usefixtures("_no_flushing")
+def test_a_variant_trains_stops_resumes_averages_and_translates(
+    variant: Variant, tmp_path: Path, tiny_data: DataFolder
+) -> None:
+    """Interrupted and resumed it ends with equal bytes, the moving average and Adam's with it, and each shared
+    tensor is once in every file."""
+    settings = [f"model.{key}={json.dumps(value)}" for key, value in dataclasses.asdict(variant.config).items()]
+    overrides = (*settings, "train.max_steps=12", "train.checkpoint_every=4", "train.ema=0.5", "train.log_every=1")
+    whole = tiny_train(tiny_data, tmp_path / "whole", *overrides)
+    interrupted(tiny_data, tmp_path / "run", 7, *overrides)
+    run = tiny_train(tiny_data, tmp_path / "run", *overrides)
+    same(run, whole)
+
+    model = load_model(run.last).model
+    with safe_open(run.last, "pt") as file:
+        listed = json.loads(file.metadata()["vtrans"])["aliases"]
+    assert listed == aliases(model)
+    weights = {name: t for name, t in load_file(run.last).items() if not name.startswith("vocabulary.")}
+    assert sum(t.numel() for t in weights.values()) == count_parameters(model)
+    assert set(weights) == {name for name, _ in model.named_parameters()}
+    found = list(places(model, variant))
+    assert all((a is b) == (name == other) for name, a in found for other, b in found)
+    states = {name.rpartition(":")[0] for name in load_file(run.state_file(12))}
+    assert states == set(weights)
+
+    files = [run.step_file(step) for step in (8, 12)]
+    assert average(files, run.averaged) == [8, 12]
+    parts, mean = [load_file(f) for f in files], load_file(run.averaged)
+    for name in weights:
+        torch.testing.assert_close(mean[name], (parts[0][name] + parts[1][name]) / 2)
+    lines = [src for src, _ in VALID_PAIRS]
+    translated = list(load(run.path).translate(lines))
+    assert len(translated) == len(lines)
+    assert load_model(run.averaged).model.config == variant.config
+
+
+@pytest.mark.usefixtures("_no_flushing")
+def test_a_run_of_before_these_keys_goes_on_and_is_averaged(tmp_path: Path, tiny_data: DataFolder) -> None:
+    """Its recipe, state and files know nothing of them; what they leave unsaid is the default."""
+    new = ("share_layers", "share_group", "share_stacks", "scale_embedding", "cross_attention_residual")
+    run = tiny_train(tiny_data, tmp_path / "run", "train.max_steps=20")
+    files = [*(run.step_file(s) for s in run.steps()), run.last, run.best]
+    for file, kind in [*((f, "model") for f in files), (run.state_file(20), "state")]:
+        with open_tensors(file, kind) as (tensors, header):
+            parts = {name: tensors.get_tensor(name).clone() for name in tensors.keys()}  # noqa: SIM118 - not a dict
+        model = header["model"] if kind == "model" else header["progress"]["recipe"]["model"]
+        for key in new:
+            del model[key]
+        write_tensors(file, parts, header)
+    lines = [line for line in run.recipe.read_text().split("\n") if not line.startswith(new)]
+    run.recipe.write_text("\n".join(lines))
+    with pytest.raises(InputError, match=r"model\.encoder_layers 1 -> 2, model\.share_layers none -> all"):
+        tiny_train(tiny_data, run.path, "model.encoder_layers=2", "model.share_layers=all")
+    tiny_train(tiny_data, run.path, "train.max_steps=30")
+    assert average([run.step_file(20), run.step_file(30)], run.averaged) == [20, 30]
+    assert average([run.step_file(30), run.step_file(20)], run.averaged) == [20, 30]
