@@ -27,6 +27,7 @@ import numpy as np
 from vtrans.config import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError, VtransError
+from vtrans.scripts import SCRIPT_DEFINITION, SCRIPT_THRESHOLD, overlap_by_script, script_table
 from vtrans.store import (
     FORMAT,
     OUR_FILES,
@@ -44,6 +45,7 @@ from vtrans.text import LineReport, OnBadUtf8, open_bytes, read_lines, sync_fold
 from vtrans.vocab import (
     JOINT_FILE,
     OVERLAP_DEFINITION,
+    OVERLAP_THRESHOLDS,
     SPECIAL_PIECES,
     SRC_FILE,
     TGT_FILE,
@@ -301,6 +303,10 @@ class _Preparation:
             "overlap": {
                 "definition": OVERLAP_DEFINITION,
                 "rows": [dataclasses.asdict(row) for row in overlap(src_counts, tgt_counts)],
+                "script_definition": SCRIPT_DEFINITION,
+                "scripts": [
+                    dataclasses.asdict(row) for row in overlap_by_script(src_counts, tgt_counts, OVERLAP_THRESHOLDS)
+                ],
             },
         }
 
@@ -760,4 +766,7 @@ def _show(report: dict[str, Any], out: Path, console: Console) -> None:
         header=("N", "both", "either", "overlap", "tokens"),
     )  # fmt: skip
     console.info(f"({report['overlap']['definition']}.)")
+    rows, header = script_table(report["overlap"]["scripts"])
+    console.table(f"by script, N = {SCRIPT_THRESHOLD}", rows, header=header)
+    console.info(f"({report['overlap']['script_definition']}.)")
     console.info(f"the data folder is {out}; next: vtrans train --data {shlex.quote(str(out))}")

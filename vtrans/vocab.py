@@ -29,7 +29,7 @@ _USER_DEFINED = 4  # a piece's type in SentencePiece's sentencepiece_model.proto
 OVERLAP_THRESHOLDS = (1, 5, 20)
 OVERLAP_DEFINITION = (
     "both: subword types seen at least N times on the source side and at least N times on the target side "
-    "of the training pairs; either: types seen at least N times on one side or the other; overlap: both over "
+    "of the text; either: types seen at least N times on one side or the other; overlap: both over "
     "either; tokens: share of the running tokens of the two sides whose type is in both; special symbols "
     "and single-byte pieces are left out of all four"
 )
