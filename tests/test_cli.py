@@ -54,7 +54,7 @@ FLAGS = {
     "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --min-length "
     "--no-repeat-ngram --repetition-penalty --prefix --batch-tokens "
     "--nbest --scores --tsv --alignments --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered "
-    "--engine --shortlist "
+    "--engine --shortlist --precision "
     "--device --json --quiet -q --help",
     "logprob": "--model --weight --output --alpha --length-penalty --batch-tokens --on-bad-utf8 --device --json "
     "--quiet -q --help",

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from vtrans import linear as room
-from vtrans.linear import SMALL, Linear, linear
+from vtrans.linear import SMALL, Int8Weight, Linear, linear
 
 needs_onednn = pytest.mark.skipif(not room._HAS_ONEDNN, reason="this torch has no oneDNN")
 
@@ -81,3 +81,35 @@ def test_the_layer_is_torchs_layer_in_files_and_in_memory() -> None:
     assert list(layer.state_dict()) == list(torch.nn.Linear(32, 48).state_dict())
     x = torch.randn(4096, 32)
     torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias), rtol=1e-5, atol=1e-5)
+
+
+@needs_onednn
+def test_eight_bits_are_off_by_half_a_step_of_their_rows_at_most() -> None:
+    x, weight, _ = operands(9, 64, outputs=30)
+    x = x * torch.logspace(-3, 3, 9)[:, None]  # each row has a scale of its own
+    weight = weight * torch.logspace(-2, 2, 30)[:, None]
+    int8 = Int8Weight(weight)
+    x_step, weight_step = x.abs().amax(1, keepdim=True) / int8.steps, weight.abs().amax(1) / 127
+    bound = x_step / 2 * weight.abs().sum(1) + weight_step / 2 * x.abs().sum(1, keepdim=True) * 1.01
+    off = (int8.product(x) - x @ weight.t()).abs()
+    assert (off <= bound).all()
+    assert off.max() > 0
+    rounded = (x / x_step).round() * x_step
+    exact = rounded.double() @ ((weight / weight_step[:, None]).round() * weight_step[:, None]).double().t()
+    torch.testing.assert_close(int8.product(x).double(), exact, rtol=1e-5, atol=float(exact.abs().max()) * 1e-9)
+
+
+@needs_onednn
+def test_eight_bits_do_not_depend_on_what_else_is_multiplied() -> None:
+    x, weight, _ = operands(9, 64, outputs=30)
+    int8 = Int8Weight(weight)
+    together = int8.product(x)
+    for n, row in enumerate(x):
+        assert torch.equal(int8.product(row[None])[0], together[n])
+
+
+@needs_onednn
+def test_eight_bits_of_nothing_are_nothing() -> None:
+    int8 = Int8Weight(torch.zeros(3, 8))
+    assert (int8.product(torch.tensor([[0.0] * 8, [1e20] * 8])) == 0).all()
+    assert (Int8Weight(torch.ones(3, 8)).product(torch.zeros(2, 8)) == 0).all()

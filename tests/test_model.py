@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from vtrans.config import TIE_FORMS, ModelConfig, load_recipe
 from vtrans.errors import InputError
 from vtrans.model import (
+    PRECISIONS,
     CrossAttention,
     DecodingState,
     Dropout,
@@ -514,24 +515,38 @@ def test_an_empty_place_keeps_no_slots() -> None:
     assert state.used <= 2 * (29 + 8)  # of the younger one, and what has come since the last removal
 
 
-@pytest.mark.parametrize("frozen", [True, False])
-def test_decoding_follows_a_model_that_learns_on(frozen: bool) -> None:
-    """Validation decodes between updates; what it keeps of E must not outlive it."""
-    model = make().float().requires_grad_(not frozen)
+def test_decoding_follows_a_model_that_learns_on() -> None:
+    """Validation decodes between updates; only a frozen model may keep anything of E."""
+    model = make().float()
     rows, tokens = sequences(5), torch.tensor([[BOS, BOS]])
     for _ in range(2):
         with torch.inference_mode():
             before = step(model, model.start(rows, 2), tokens)
-        with torch.no_grad():
-            if frozen:
-                model.projection.weight.add_(torch.randn_like(model.projection.weight))
-            else:  # unseen by the version counter, as a fused optimizer does it
-                model.projection.weight.data.add_(torch.randn_like(model.projection.weight))
+        with torch.no_grad():  # unseen by the version counter, as a fused optimizer does it
+            model.projection.weight.data.add_(torch.randn_like(model.projection.weight))
             full = model(*padded(rows), tokens[:, :1]).log_softmax(-1)
         with torch.inference_mode():
             after = step(model, model.start(rows, 2), tokens)
         assert not torch.allclose(before[..., 1:], after[..., 1:])
         torch.testing.assert_close(after[:, :1, 1:], full[..., 1:], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_frozen_model_decodes_as_it_did(precision: str) -> None:
+    model = make().float()
+    rows, tokens = sequences(5, 3), torch.tensor([[BOS, BOS], [BOS, BOS]])
+    with torch.inference_mode():
+        full = step(model, model.start(rows, 2), tokens)
+    model.freeze(precision)
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    assert model.src_embedding.weight.dtype == getattr(torch, precision.replace("int8", "float32"))
+    with torch.inference_mode():
+        found = step(model, model.start(rows, 2), tokens)
+    assert found.dtype == torch.float32
+    off = (found[..., 1:] - full[..., 1:]).abs().max()
+    # Half precision has 8 or 11 bits, 8-bit weights are off by 1/254 of the row's largest.
+    assert 0 <= off < {"float32": 1e-5, "float16": 0.01, "bfloat16": 0.1, "int8": 0.05}[precision]
+    assert (off > 1e-5) == (precision != "float32")
 
 
 def test_a_float16_model_gives_log_probabilities_in_float32() -> None:

@@ -594,6 +594,26 @@ def test_a_loaded_model_is_frozen(tiny_run: RunFolder) -> None:
     assert not any(parameter.requires_grad for parameter in model.model.parameters())
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "float16", "int8"])
+def test_other_precisions_translate_nearly_alike(tiny_run: RunFolder, precision: str) -> None:
+    lines = ["a dog runs in the park", "", "the cat sleeps"]
+    exact = load(tiny_run.path, device="cpu", stop="exhaustive")
+    rough = load(tiny_run.path, device="cpu", stop="exhaustive", precision=precision)
+    found = list(rough.nbest(lines))
+    assert [len(best) for best in found] == [1, 1, 1]
+    given = exact.logprob([line for line in lines if line], [best[0].tokens for best in found if best[0].tokens])
+    for own, other in zip([best[0] for best in found if best[0].tokens], given, strict=True):
+        assert own.logprob == pytest.approx(other.logprob, rel=0.05, abs=0.05)
+        assert own.logprob != other.logprob
+
+
+def test_precisions_that_can_not_be_are_refused(tiny_run: RunFolder) -> None:
+    with pytest.raises(InputError, match=r"--precision must be one of float32, .*, int8, but is 'int4'"):
+        load(tiny_run.path, precision="int4")
+    with pytest.raises(InputError, match="which --shortlist spares; leave one out"):
+        load(tiny_run.path, precision="int8", shortlist=True)
+
+
 def test_load_says_which_model_it_chose(tiny_run: RunFolder) -> None:
     heard = io.StringIO()
     load([tiny_run.path, tiny_run.last], device="cpu", console=Console(stream=heard))

@@ -620,6 +620,14 @@ def translate(
             "are of these alone.",
         ),
     ] = False,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="float32, bfloat16, float16, or int8: on a CPU, the weights of the projection in 8 bits.  "
+            "[default: float32]",
+            metavar="TYPE",
+        ),
+    ] = None,
     engine: Annotated[
         str | None,
         typer.Option(help="torch or ctranslate2.  [default: what the model is made for]", metavar="NAME"),
@@ -668,9 +676,8 @@ def translate(
 
     def loaded(console: Console) -> Translator:
         where, paths = ranks.device_name(device), list(model or [Path(DEFAULT_RUN)])
-        translator = load(
-            paths, device=where, console=console, weights=weight, engine=engine, shortlist=shortlist, **search
-        )
+        how_fast: dict[str, Any] = {"engine": engine, "shortlist": shortlist, "precision": precision}
+        translator = load(paths, device=where, console=console, weights=weight, **how_fast, **search)
         if translator.engine:
             translator.engine.token_logprobs = as_json
         return translator

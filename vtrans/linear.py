@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from vtrans.errors import InputError
+
 # Multiplications below which a call of oneDNN costs more than it saves: [64, 128] x [128, 128] is a tie.
 SMALL = 1 << 20
 
@@ -53,6 +55,47 @@ def _product(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> T
     """The operator to which torch.compile lowers a linear layer; it has no gradient of its own."""
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x_NI, weight_OI, bias_O, "none", [], "")
     return out
+
+
+class Int8Weight:
+    """A weight [O, I] in 8 bits, to multiply with on a CPU; each of its rows has a scale, and so has each row of x.
+
+    The sums are of whole numbers, and exact: a row's product does not depend on what else is multiplied with it.
+    An element is off by half a step at most, 1/254 of the largest of its row (without VNNI instructions x has half
+    the steps, as the sums of two products would overflow). Four times as fast as float32 for [128, 128] x
+    [128, 8000], eight with four rows of x. Raises InputError where torch has no such product.
+    """
+
+    def __init__(self, weight_OI: Tensor) -> None:
+        scale_O = _positive(weight_OI.abs().amax(1)) / 127
+        self.scale_O, self.zero_O = scale_O, torch.zeros(len(weight_OI), dtype=torch.int64)
+        self.steps = 127 if _has_vnni() else 63  # of x, to each side of zero
+        try:
+            self.packed = torch.ops.onednn.qlinear_prepack((weight_OI / scale_O[:, None]).round().to(torch.int8), None)
+            self.product(weight_OI[:1])
+        except (AttributeError, RuntimeError, NotImplementedError):
+            raise InputError(
+                "this build of torch has no product of 8 bits on this processor; leave out --precision int8."
+            ) from None
+
+    def product(self, x_NI: Tensor) -> Tensor:
+        """x W^T, [N, I] to [N, O], in float32."""
+        scale_N1 = _positive(x_NI.abs().amax(1, keepdim=True)) / self.steps
+        whole_NI = (x_NI / scale_N1).round_().add_(self.steps + 1).to(torch.uint8)
+        out: Tensor = torch.ops.onednn.qlinear_pointwise(
+            *(whole_NI, 1.0, self.steps + 1, self.packed, self.scale_O, self.zero_O, None, 1.0, 0, torch.float32),
+            *("none", [], ""),
+        )
+        return out.mul_(scale_N1)
+
+
+def _positive(x: Tensor) -> Tensor:
+    """`x`, where it is 0 (or so small that dividing by it overflows) a small number instead."""
+    return x.clamp(min=1e-30)
+
+
+def _has_vnni() -> bool:
+    return bool(getattr(torch.cpu, "_is_vnni_supported", bool)())
 
 
 def _probe() -> bool:

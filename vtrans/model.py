@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from vtrans.config import TIE_FORMS, ModelConfig, contradiction
 from vtrans.errors import InputError
-from vtrans.linear import Linear, linear
+from vtrans.linear import Int8Weight, Linear, linear
 
 
 class Transformer(nn.Module):
@@ -60,6 +60,20 @@ class Transformer(nn.Module):
     @property
     def device(self) -> torch.device:
         return self.src_embedding.weight.device
+
+    def freeze(self, precision: str = "float32") -> None:
+        """Makes the model one that only translates: from now on its weights may not change.
+
+        `precision` is one of PRECISIONS: of the weights and of all that is computed, but with int8 of the
+        projection's weights alone, which on a CPU are most of the work. Raises InputError for int8 elsewhere.
+        """
+        self.eval().requires_grad_(False)
+        if precision == "int8":
+            if self.device.type != "cpu":
+                raise InputError(f"int8 is for the CPU, but the device is {self.device}; there bfloat16 saves time.")
+        else:
+            self.to(getattr(torch, precision))
+        self.projection.freeze(int8=precision == "int8")
 
     def forward(self, src_BS: Tensor, keep_BS: Tensor, tgt_BT: Tensor) -> Tensor:
         """Logits [B, T, V] of the subword that follows each prefix of `tgt_BT`.
@@ -147,6 +161,8 @@ class Transformer(nn.Module):
         state.admit(*self._memory(sources), [len(s) for s in sources], places)
 
 
+# What `freeze` takes.
+PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 # Steps between two removals of dead slots from the self-attention caches.
 COLUMNS = 8
 # Rows that are projected to the vocabulary and read at a time. 128 rows of 8,000 subwords are 4 MB.
@@ -196,21 +212,24 @@ class Projection(nn.Module):
     def __init__(self, weight: nn.Parameter | None, vocab: int, D: int) -> None:
         super().__init__()
         self.weight = weight if weight is not None else nn.Parameter(torch.empty(vocab, D).normal_(std=D**-0.5))
-        self._turned: tuple[object, Tensor] | None = None
+        self._frozen: Callable[[Tensor], Tensor] | None = None
 
     def forward(self, h_D: Tensor) -> Tensor:
         return linear(h_D, self.weight)
 
+    def freeze(self, int8: bool) -> None:
+        """See Transformer.freeze. With the few rows of a sentence a CPU spends its time on reading E, which it does
+        in half the time if E^T is what lies in memory, and in a quarter if it is of 8 bits."""
+        weight_VD = self.weight.detach()
+        if int8:
+            self._frozen = Int8Weight(weight_VD).product
+        elif weight_VD.device.type == "cpu" and weight_VD.dtype is torch.float32:
+            turned_DV = weight_VD.t().contiguous()
+            self._frozen = lambda h_ND: linear(h_ND, turned_DV.t())
+
     def step(self, h_ND: Tensor) -> Tensor:
-        """The same for decoding. With the few rows of a sentence a CPU spends its time on reading E, which it
-        does in half the time if E^T is what lies in memory: a copy is kept of an E that is frozen. (Optimizers
-        and averages can change weights behind the back of their version counters.)"""
-        if self.weight.requires_grad or h_ND.device.type != "cpu" or h_ND.dtype is not torch.float32:
-            return linear(h_ND, self.weight)
-        made_of = self.weight.data_ptr(), self.weight._version
-        if self._turned is None or self._turned[0] != made_of:
-            self._turned = made_of, self.weight.detach().t().contiguous()
-        return linear(h_ND, self._turned[1].t())
+        """The same for decoding, [N, D] to [N, V]."""
+        return self(h_ND) if self._frozen is None else self._frozen(h_ND)
 
 
 def make_positions(config: ModelConfig) -> SinusoidalPositions | LearnedPositions:

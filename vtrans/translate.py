@@ -29,6 +29,7 @@ from vtrans.constraints import Constrained, Prefix, Rules
 from vtrans.engine import ExportedModel, exported_folder, load_exported
 from vtrans.errors import InputError
 from vtrans.logprob import Pair, token_logprobs
+from vtrans.model import PRECISIONS
 from vtrans.search import Decoder, Ensemble, Hypothesis, beam_search, length_penalty, sample
 from vtrans.shortlist import Candidates, Shortlisted
 from vtrans.text import one_line
@@ -649,6 +650,7 @@ def load(
     weights: Sequence[float] | None = None,
     engine: str | None = None,
     shortlist: bool = False,
+    precision: str | None = None,
     **search: Any,
 ) -> Translator:
     """A Translator for a run folder, a model file, several (an ensemble, its average by `weights`), or a
@@ -658,10 +660,17 @@ def load(
     `vtrans.load("run", beam=8)`. `device` is cpu, cuda, cuda:N or mps, by default the best there is.
     `engine` is torch or ctranslate2, by default what the model is made for; with "ctranslate2" a run
     folder stands for the export in it. `shortlist` searches in the shortlist that `vtrans shortlist` has put
-    into the (first) file. Warnings go to `console`, and so does the choice among a run's
+    into the (first) file. `precision` is float32 (the default), bfloat16, float16, or, on a CPU, int8, which
+    has the projection alone in 8 bits. Warnings go to `console`, and so does the choice among a run's
     checkpoints. Raises FileError for what is no model, InputError for a bad setting.
     """
     section_from(SearchConfig, "search", search, "load")  # before the models take their time
+    if precision not in (None, *PRECISIONS):
+        raise InputError(f"--precision must be one of {', '.join(PRECISIONS)}, but is {precision!r}.")
+    if precision == "int8" and shortlist:
+        raise InputError(
+            "--precision int8 is for projecting to the whole vocabulary, which --shortlist spares; leave one out."
+        )
     paths = [path] if isinstance(path, (str, Path)) else list(path)
     if paths:
         shares(len(paths), weights)
@@ -676,6 +685,11 @@ def load(
             raise InputError(
                 "--shortlist is not for the engine ctranslate2; use the model that was exported, with the engine torch."
             )
+        if precision:
+            raise InputError(
+                "--precision is not for the engine ctranslate2, whose weights are as `vtrans export --quantization` "
+                "has written them; leave it out."
+            )
         return _load_exported(Path(paths[0]), exported[0], device, console, search)
     where = pick_device(device)
     models = []
@@ -684,7 +698,7 @@ def load(
         if console:
             console.info(f"model: {file}{f' ({reason})' if reason else ''}, on {where}")
         models.append(load_model(file, where))
-        models[-1].model.requires_grad_(False)
+        models[-1].model.freeze(precision or PRECISIONS[0])
     settings = section_from(SearchConfig, "search", search, "load", models[0].search) if models else None
     return Translator(models, settings, console, weights, shortlist)
 
