@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from vtrans.checkpoint import RunFolder
-from vtrans.config import PrepareOptions
+from vtrans.config import PrepareOptions, Subword
 from vtrans.console import Console
 from vtrans.corpus import prepare
 from vtrans.store import DataFolder
@@ -79,7 +79,12 @@ def write_pairs(folder: Path, name: str, pairs: Sequence[tuple[str, str]]) -> tu
 
 
 def make_data(
-    folder: Path, *, separate: bool = False, train: Sequence[tuple[str, str]] = tuple(TRAIN_PAIRS)
+    folder: Path,
+    *,
+    separate: bool = False,
+    subword: Subword = "bpe",
+    vocab_size: int | None = 320,
+    train: Sequence[tuple[str, str]] = tuple(TRAIN_PAIRS),
 ) -> DataFolder:
     """A data folder in `folder`/data of the tiny corpus."""
     src, tgt = write_pairs(folder, "train", train)
@@ -90,8 +95,9 @@ def make_data(
         (valid_src,),
         (valid_tgt,),
         out=folder / "data",
-        vocab_size=320,
+        vocab_size=vocab_size,
         separate=separate,
+        subword=subword,
         threads=1,
     )
     prepare(options, Console(quiet=True))

@@ -33,6 +33,7 @@ FLOORS = {
     "checkpoint": 4,
     "corpus": 4,
     "loss": 4,
+    "segmentation": 4,
     "constraints": 4,
     "average": 5,
     "engine": 5,

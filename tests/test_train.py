@@ -29,8 +29,9 @@ from safetensors.torch import load_file
 
 import vtrans
 import vtrans.checkpoint
+import vtrans.segmentation
 from vtrans.batching import Batch, collate, plan_epoch
-from vtrans.checkpoint import RunFolder, RunLock, load_model, read_progress
+from vtrans.checkpoint import RunFolder, RunLock, load_model, read_progress, write_tensors
 from vtrans.config import load_recipe
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
@@ -951,10 +952,16 @@ def test_the_saved_model_is_the_moving_average(tmp_path: Path, tiny_data: DataFo
     assert len(list(translator.translate(["The big dog sees me now."]))) == 1
 
 
-def test_with_everything_switched_on_a_stopped_run_ends_with_equal_bytes(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_with_everything_switched_on_a_stopped_run_ends_with_equal_bytes(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Several windows an epoch, so that a stop comes in the middle of one, and others between two.
+    monkeypatch.setattr(vtrans.segmentation, "SHARD", 8)
+    monkeypatch.setattr(vtrans.segmentation, "WINDOW", 3)
     settings = (
         *EVERY_STEP,
         "train.ema=0.9",
+        "train.bpe_dropout=0.2",
         "train.precision=bfloat16",
         "train.accumulate=2",
         "train.clip_norm=0.5",
@@ -968,6 +975,33 @@ def test_with_everything_switched_on_a_stopped_run_ends_with_equal_bytes(tmp_pat
     same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
     other = tiny_train(tiny_data, tmp_path / "other", *settings, "train.precision=float32")
     assert other.last.read_bytes() != whole.last.read_bytes()
+
+
+def test_bpe_dropout_trains_on_other_subwords_each_time(tmp_path: Path, tiny_data: DataFolder) -> None:
+    run = tiny_train(tiny_data, tmp_path / "run", "train.bpe_dropout=0.2", "train.log_every=1")
+    store = tiny_data.train
+    first = [line for line in lines(run) if line["kind"] == "train" and line["epoch"] == 1]
+    src_tokens, tgt_tokens = (sum(line[key] for line in first) for key in ("src_tokens", "tgt_tokens"))
+    assert 1.1 * int(store.src_lengths.sum()) < src_tokens < 2 * int(store.src_lengths.sum())
+    assert 1.1 * int(store.tgt_lengths.sum()) < tgt_tokens - len(store) < 2 * int(store.tgt_lengths.sum())
+    assert max(line["src_tokens"] for line in first) < 240  # the budget holds for what was drawn
+
+
+def test_bpe_dropout_can_not_begin_in_the_middle_of_a_run(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    # Also where the run is of a version that did not know of it.
+    state = run_copy.state_file(30)
+    progress = read_progress(state)
+    del progress["recipe"]["train"]["bpe_dropout"]
+    write_tensors(state, load_file(state), {"format": 1, "kind": "state", "progress": progress})
+    with pytest.raises(InputError, match=r"train\.bpe_dropout 0\.0 -> 0\.1"):
+        tiny_train(tiny_data, run_copy.path, "train.max_steps=40", "train.bpe_dropout=0.1")
+
+
+def test_a_unigram_vocabulary_has_no_merges_to_leave_out(tmp_path: Path) -> None:
+    data = make_data(tmp_path, subword="unigram", vocab_size=None)
+    with pytest.raises(RecipeError, match=r"train\.bpe_dropout = 0\.1 .* a unigram vocabulary .* --subword bpe"):
+        tiny_train(data, tmp_path / "run", "train.bpe_dropout=0.1")
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_average_can_not_begin_in_the_middle_of_a_run(run_copy: RunFolder, tiny_data: DataFolder) -> None:
@@ -1013,6 +1047,22 @@ def test_a_dry_run_says_what_training_takes_and_writes_nothing(tmp_path: Path, t
     assert re.search(r"\d+\.\d\d seconds an update \(of 10 measured\), .* for 30 steps", said)
     assert 0.01 < float(re.search(r"memory: at most (\d+\.\d\d) GB", said)[1]) < 100  # type: ignore[index]
     assert said.endswith("dry run: nothing was written\n")
+
+
+def test_a_dry_run_draws_segmentations(tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = heard(tiny_data, tmp_path / "run", *TINY, "train.bpe_dropout=0.1", dry_run=True)
+    pairs = len(tiny_data.train)
+    whole = re.search(rf"{pairs} pairs, (\d,\d+) source and .* [0-9.]+% padding; [0-9.]+ updates\n", said)
+    assert whole
+    monkeypatch.setattr(vtrans.segmentation, "SHARD", 40)
+    monkeypatch.setattr(vtrans.segmentation, "WINDOW", 2)
+    said = heard(tiny_data, tmp_path / "run", *TINY, "train.bpe_dropout=0.1", dry_run=True)
+    part = re.search(rf"{pairs} pairs, (\d,\d+) source and .* padding; [0-9.]+ updates \(from 80 pairs\)\n", said)
+    assert part
+    tokens = [int(found[1].replace(",", "")) for found in (whole, part)]
+    assert tokens[1] == pytest.approx(tokens[0], rel=0.05)
+    assert min(tokens) > 1.05 * int(tiny_data.train.src_lengths.sum())
+    assert "BPE-dropout 0.1" in said
 
 
 def test_a_dry_run_on_a_run_changes_nothing(run_copy: RunFolder, tiny_data: DataFolder) -> None:
@@ -1097,10 +1147,17 @@ def test_each_rank_makes_its_gpu_the_current_one(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
-def test_two_processes_train_what_one_does(tmp_path: Path, tiny_data: DataFolder) -> None:
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_two_processes_train_what_one_does(tmp_path: Path, tiny_data: DataFolder, rate: float) -> None:
     # Adam divides by the root of the second moment: with its usual epsilon, the rounding of gradients that are
     # zero in exact arithmetic (those of the keys' biases) would come out as large as any other.
-    settings = ("model.dropout=0.0", "train.max_steps=5", "train.accumulate=2", "train.epsilon=1e-3")
+    settings = (
+        "model.dropout=0.0",
+        "train.max_steps=5",
+        "train.accumulate=2",
+        "train.epsilon=1e-3",
+        f"train.bpe_dropout={rate}",
+    )
     one = tiny_train(tiny_data, tmp_path / "one", *settings)
     run = RunFolder(tmp_path / "two")
     python, *rest = command(tiny_data, run.path, *settings)

@@ -220,3 +220,20 @@ def test_counts_leave_out_specials_and_bytes() -> None:
     kept = subword_counts(VOCABULARY, counts)
     assert set(kept) - {"▁"} == {VOCABULARY.piece(i) for i in dog}
     assert sum(kept.values()) < sum(counts) - 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_vocabulary_knows_its_kind(kind: Subword) -> None:
+    vocabulary = small(None, kind)
+    assert vocabulary.kind == kind
+    assert vocabulary.normalization == "nmt_nfkc"
+
+
+def test_merges_are_all_pieces_but_special_ones_and_bytes() -> None:
+    vocabulary = small()
+    merges = vocabulary.merges()
+    assert {id for id, _ in merges.values()} == {i for i in range(len(vocabulary)) if vocabulary.is_subword(i)}
+    assert all(vocabulary.piece(id) == piece for piece, (id, _) in merges.items())
+    ranks = [rank for _, rank in merges.values()]
+    assert len(set(ranks)) == len(ranks)
+    assert all(len(piece) > 1 for piece, (_, rank) in merges.items() if rank < 50)  # characters come last

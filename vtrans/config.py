@@ -129,6 +129,12 @@ class TrainConfig:
         0.999999,
         "decay of a moving average of the weights, which is then what is validated and saved; 0: off",
     )
+    bpe_dropout: float = _number(
+        0.0,
+        0.0,
+        0.95,
+        "probability that a merge is left out when a pair is cut into subwords, anew each time; 0: off, usual 0.1",
+    )
     precision: str = _choice(
         "auto", ("auto", *PRECISIONS), "of the matrix products; auto: bfloat16 on a GPU that has it, else float32"
     )

@@ -21,7 +21,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import torch
@@ -48,7 +48,8 @@ from vtrans.model import Transformer, count_parameters, resolve_tie
 from vtrans.optim import learning_rate, make_optimizer
 from vtrans.ranks import Ranks
 from vtrans.score import corpus_scores
-from vtrans.store import DataFolder
+from vtrans.segmentation import Segmentations
+from vtrans.store import DataFolder, TokenStore
 from vtrans.text import write_atomically
 from vtrans.translate import Translator, pick_device
 from vtrans.vocab import PAD_ID
@@ -77,7 +78,8 @@ class Progress:
     recipe: dict[str, dict[str, Any]]  # resolved; recipe.toml is for people, who may edit it
     step: int = 0  # updates done
     epoch: int = 1
-    position: int = 0  # batches of this epoch done
+    drawn: int = 0  # windows of this epoch done, where segmentations are drawn; see segmentation.py
+    position: int = 0  # batches of this epoch done, or of the window after them
     validated: list[int] = field(default_factory=list)  # steps of the newest keep_last checkpoints
     best: list[tuple[float, int]] = field(default_factory=list)  # (quality, step), best first
     since_best: int = 0  # validations without a new best
@@ -158,6 +160,7 @@ class _Training:
             self.average = [p.detach().clone() for p in self.model.parameters()]
         if self.resumed:
             self._restore()
+        self.segmentations = self._segmentations()
         self.unread: list[tuple[int, Tensor, dict[str, float]]] = []  # see _update
         self.progress.recipe = dataclasses.asdict(self.recipe)
         self.progress.environment = self._environment()
@@ -204,33 +207,38 @@ class _Training:
 
     def rehearse(self) -> Progress:
         """A dry run: says what training will take, and writes nothing."""
-        store, config, say = self.data.train, self.recipe.train, self.console.info
+        config, say = self.recipe.train, self.console.info
         self._introduce(written=False)
-        plan = plan_epoch(store.src_lengths, store.tgt_lengths, config.batch_tokens, config.seed, 1)
+        with closing(self._plans(1, 0)) as plans:
+            _, _, store, plan = next(plans)
+        pairs = len(self.data.train)
+        share = len(store) / pairs  # of an epoch; below 1 for a window of drawn segmentations
         padded = sum(len(p) * (int(store.src_lengths[p].max()) + int(store.tgt_lengths[p].max()) + 2) for p in plan)
         sources, targets = int(store.src_lengths.sum()), int(store.tgt_lengths.sum()) + len(store)
-        updates, left = len(plan) / config.accumulate, config.max_steps - self.progress.step
+        padding, padded = 1 - (sources + len(store) + targets) / padded, round(padded / share)
+        updates, left = len(plan) / share / config.accumulate, config.max_steps - self.progress.step
         say(
-            f"an epoch: {len(store):,} pairs, {sources:,} source and {targets:,} target tokens in {len(plan):,} "
-            f"batches, {1 - (sources + len(store) + targets) / padded:.1%} padding; {updates:,.1f} updates"
+            f"an epoch: {pairs:,} pairs, {sources / share:,.0f} source and {targets / share:,.0f} target tokens in "
+            f"{len(plan) / share:,.0f} batches, {padding:.1%} padding; {updates:,.1f} updates"
+            + (f" (from {len(store):,} pairs)" if share < 1 else "")
         )
         if left <= 0:
             say(f"the run is done at step {self.progress.step:,} (train.max_steps = {config.max_steps})")
             return self.progress
         # The plan begins with its largest batch: that is for warming up, and for the peak of memory.
-        stream = (share for _, _, share in self._batches(1, 0))
         self.wrapped.train()
         positions, seconds, began = 0, 0.0, time.monotonic()
-        for number in range(1 + REHEARSED):
-            group = list(islice(stream, config.accumulate))
-            start = time.monotonic()
-            self._update(group)
-            self._read()
-            if number > 0:
-                seconds += time.monotonic() - start
-                positions += sum(batch.padded for batch, _, _ in group)
-                if self.ranks.world == 1 and time.monotonic() - began > REHEARSAL:
-                    break
+        with closing(self._batches(1, 0, 0)) as batches:
+            for number in range(1 + REHEARSED):
+                group = [share for *_, share in islice(batches, config.accumulate)]
+                start = time.monotonic()
+                self._update(group)
+                self._read()
+                if number > 0:
+                    seconds += time.monotonic() - start
+                    positions += sum(batch.padded for batch, _, _ in group)
+                    if self.ranks.world == 1 and time.monotonic() - began > REHEARSAL:
+                        break
         update = seconds / positions * padded / updates
         say(
             f"memory: at most {peak_memory(self.device) / 1e9:.2f} GB"
@@ -327,6 +335,7 @@ class _Training:
             f"training: {train.max_steps:,} steps of {train.accumulate} x {train.batch_tokens:,} tokens, "
             f"peak learning rate {peak:.2g} after {train.warmup:,} steps, label smoothing "
             f"{train.label_smoothing}, products in {train.precision}, seed {train.seed}"
+            + (f", BPE-dropout {train.bpe_dropout}" if train.bpe_dropout else "")
             + (f"; every value is in {self.run.recipe}" if written else "")
         )
         if self.resumed:
@@ -374,22 +383,49 @@ class _Training:
         """This rank's batches from the run's position on, over the epochs; with each the target tokens
         of all ranks, and whether it counts (a rank that a small batch leaves without a pair computes
         one that does not). Moves `progress` on as it goes; a thread is some batches ahead."""
-        with closing(ahead(self._batches(self.progress.epoch, self.progress.position), BATCHES_AHEAD)) as batches:
-            for self.progress.epoch, self.progress.position, batch in batches:
+        progress = self.progress
+        made = self._batches(progress.epoch, progress.drawn, progress.position)
+        with closing(ahead(made, BATCHES_AHEAD)) as batches:
+            for progress.epoch, progress.drawn, progress.position, batch in batches:
                 yield batch
 
-    def _batches(self, epoch: int, position: int) -> Iterator[tuple[int, int, Share]]:
-        """The batches of `_stream`, on the device, each with the epoch and position that follow it."""
-        store, config = self.data.train, self.recipe.train
-        while True:
-            plan = plan_epoch(store.src_lengths, store.tgt_lengths, config.batch_tokens, config.seed, epoch)
-            for following, numbers in enumerate(plan[position:], position + 1):
-                own = numbers[self.ranks.rank :: self.ranks.world].tolist()
-                pairs = own or numbers[:1].tolist()
-                batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs]).to(self.device)
-                tokens = int(store.tgt_lengths[numbers].sum()) + len(numbers)
-                yield epoch, following, (batch, tokens, bool(own))
-            epoch, position = epoch + 1, 0
+    def _batches(self, epoch: int, drawn: int, position: int) -> Generator[tuple[int, int, int, Share], None, None]:
+        """The batches of `_stream`, on the device, each with the epoch, windows drawn and position that follow it."""
+        with closing(self._plans(epoch, drawn)) as plans:
+            for epoch, drawn, store, plan in plans:
+                for following, numbers in enumerate(plan[position:], position + 1):
+                    own = numbers[self.ranks.rank :: self.ranks.world].tolist()
+                    pairs = own or numbers[:1].tolist()
+                    batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs]).to(self.device)
+                    tokens = int(store.tgt_lengths[numbers].sum()) + len(numbers)
+                    yield epoch, drawn, following, (batch, tokens, bool(own))
+                position = 0
+
+    def _plans(self, epoch: int, drawn: int) -> Generator[tuple[int, int, TokenStore, list[Tensor]], None, None]:
+        """Without end, from there on: epoch, windows of it done, and the batches of a store: of the whole epoch,
+        or of a window of drawn segmentations."""
+        config = self.recipe.train
+        if self.segmentations is None:
+            store = self.data.train
+            for number in count(epoch):
+                plan = plan_epoch(store.src_lengths, store.tgt_lengths, config.batch_tokens, config.seed, number)
+                yield number, 0, store, plan
+        else:
+            with closing(self.segmentations.windows(epoch, drawn)) as windows:
+                for number, window, store in windows:
+                    seed = derived_seed("window", config.seed, window)
+                    plan = plan_epoch(store.src_lengths, store.tgt_lengths, config.batch_tokens, seed, number)
+                    yield number, window, store, plan
+
+    def _segmentations(self) -> Segmentations | None:
+        """Segmentations drawn anew each time, if the recipe asks for BPE-dropout."""
+        config, model, data = self.recipe.train, self.recipe.model, self.data
+        if config.bpe_dropout == 0:
+            return None
+        longest = config.batch_tokens - 1  # EOS goes in as well
+        if model.positions == "learned":
+            longest = min(longest, model.max_positions - 1)
+        return Segmentations(data.train, data.src_vocab, data.tgt_vocab, config.bpe_dropout, config.seed, longest)
 
     def _update(self, group: Sequence[Share]) -> None:
         """One update from the batches of `group`: the gradient of the mean loss a target token.
@@ -742,6 +778,12 @@ def _check_data(data: DataFolder, recipe: Recipe) -> None:
     for store, what in ((data.train, "training"), (data.valid, "validation")):
         if not len(store):
             raise InputError(f"{data.path} holds no {what} pair; prepare it from text that has some.")
+    kinds = {data.src_vocab.kind, data.tgt_vocab.kind}
+    if recipe.train.bpe_dropout > 0 and kinds != {"bpe"}:
+        raise RecipeError(
+            f"train.bpe_dropout = {recipe.train.bpe_dropout} leaves out merges, which a unigram vocabulary has none "
+            f"of, as {data.path} holds; prepare the text with --subword bpe, or set it to 0."
+        )
     longest = max(int(lengths.max()) for lengths in (data.train.src_lengths, data.train.tgt_lengths)) + 1
     if longest > recipe.train.batch_tokens:
         raise RecipeError(

@@ -51,7 +51,8 @@ class Vocabulary:
             if not self.proto:
                 raise ValueError("it is empty")
             self._model.LoadFromSerializedProto(self.proto)
-            self.normalization = _normalization(self.proto)
+            self.normalization = str(_in_spec(self.proto, 3, 1, ""))
+            self.kind: Subword = "bpe" if _in_spec(self.proto, 2, 3, 1) == 2 else "unigram"
             self.symbols = tuple(_symbols(self.proto))
         except (RuntimeError, ValueError, IndexError):
             raise FileError(f"{name} is no SentencePiece model; make one with `vtrans prepare-bpe`.") from None
@@ -86,6 +87,13 @@ class Vocabulary:
         """The piece of an id as SentencePiece writes it, U+2581 before a word."""
         piece: str = self._model.id_to_piece(id)
         return piece
+
+    def merges(self) -> dict[str, tuple[int, int]]:
+        """Of a BPE vocabulary, the pieces that text is merged into, single characters included: the id, and the rank,
+        the lowest of which is merged first. Two neighbours are merged if they make up such a piece."""
+        assert self.kind == "bpe", "only BPE merges"
+        ordinary = (i for i in range(len(self)) if self.is_subword(i) and self.piece(i) not in self.symbols)
+        return {self.piece(i): (i, round(-self._model.get_score(i))) for i in ordinary}
 
     def is_subword(self, id: int) -> bool:
         """Whether the id is neither special nor one of the 256 single-byte pieces."""
@@ -205,15 +213,17 @@ def _train(
     return model.getvalue()
 
 
-def _normalization(proto: bytes) -> str:
-    """The rule's name in a serialised model: ModelProto.normalizer_spec (3), .name (1).
+def _in_spec(proto: bytes, message: int, field: int, default: int | str) -> int | str:
+    """A field of a message in a serialised ModelProto: of trainer_spec (2) the model_type (3), 1 for unigram
+    and 2 for BPE; of normalizer_spec (3) the name (1) of the rule.
 
     Read by hand, since SentencePiece's own reader needs the protobuf package.
     """
-    for field, value in _fields(proto):
-        if field == 3 and isinstance(value, bytes):
-            return next((v.decode() for f, v in _fields(value) if f == 1 and isinstance(v, bytes)), "")
-    raise ValueError("no normalizer")
+    for number, value in _fields(proto):
+        if number == message and isinstance(value, bytes):
+            found = next((v for n, v in _fields(value) if n == field), default)
+            return found.decode() if isinstance(found, bytes) else found
+    raise ValueError("no such message")
 
 
 def _symbols(proto: bytes) -> Iterator[str]:

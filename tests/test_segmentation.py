@@ -1,0 +1,197 @@
+"""Drawn segmentations: the same pairs and texts, in other subwords, and the same again from any point on."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from itertools import islice, pairwise
+
+import pytest
+import torch
+
+import vtrans.segmentation
+from vtrans.segmentation import Dropout, Segmentations
+from vtrans.store import DataFolder, TokenStore
+from vtrans.vocab import Vocabulary
+
+Window = tuple[int, int, TokenStore]
+
+
+@pytest.fixture(autouse=True)
+def _small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vtrans.segmentation, "SHARD", 16)
+    monkeypatch.setattr(vtrans.segmentation, "WINDOW", 3)
+
+
+def segmentations(data: DataFolder, rate: float = 0.2, seed: int = 1, longest: int = 1000) -> Segmentations:
+    return Segmentations(data.train, data.src_vocab, data.tgt_vocab, rate, seed, longest)
+
+
+def windows(drawing: Segmentations, count: int, epoch: int = 1, window: int = 0) -> list[Window]:
+    with closing(drawing.windows(epoch, window)) as stream:
+        return list(islice(stream, count))
+
+
+def equal(a: Window, b: Window) -> bool:
+    tensors = ("src_ids", "src_offsets", "tgt_ids", "tgt_offsets")
+    return a[:2] == b[:2] and all(torch.equal(getattr(a[2], name), getattr(b[2], name)) for name in tensors)
+
+
+def pairs(data: DataFolder, stores: list[TokenStore]) -> list[tuple[str, str]]:
+    def text(ids: torch.Tensor) -> str:
+        return data.src_vocab.decode(ids.tolist())
+
+    return [(text(store.src(i)), text(store.tgt(i))) for store in stores for i in range(len(store))]
+
+
+def test_each_epoch_has_every_pair_once_in_other_subwords(tiny_data: DataFolder) -> None:
+    count = -(-len(tiny_data.train) // 48)
+    assert len(tiny_data.train) % 48 > 16  # the last window is a short one
+    drawn = windows(segmentations(tiny_data), 2 * count)
+    assert [(epoch, window) for epoch, window, _ in drawn] == [(e, w) for e in (1, 2) for w in range(count)]
+    epochs = [[store for _, _, store in drawn[start : start + count]] for start in (0, count)]
+    expected = sorted(pairs(tiny_data, [tiny_data.train]))
+    first, second = (pairs(tiny_data, epoch) for epoch in epochs)
+    assert first != second
+    assert sorted(first) == sorted(second) == expected
+    stored = int(tiny_data.train.src_lengths.sum())
+    lengths = [sum(int(store.src_lengths.sum()) for store in epoch) for epoch in epochs]
+    assert min(lengths) > 1.1 * stored
+    assert lengths[0] != lengths[1]
+
+
+def test_any_window_is_drawn_alike_from_any_point_on(tiny_data: DataFolder) -> None:
+    drawn = windows(segmentations(tiny_data), 9)
+    for start in (1, 3, 5, 8):
+        epoch, window, _ = drawn[start]
+        again = windows(segmentations(tiny_data), len(drawn) - start, epoch, window)
+        assert all(map(equal, again, drawn[start:]))
+    assert not equal(windows(segmentations(tiny_data, seed=2), 1)[0], drawn[0])
+    # The two sides are not cut alike: a copy would be seen cut as its original is.
+    store = drawn[0][2]
+    copies = Segmentations(_copied(store), tiny_data.src_vocab, tiny_data.src_vocab, 0.2, 1, 1000)
+    ((_, _, both),) = windows(copies, 1)
+    assert not torch.equal(both.src_ids, both.tgt_ids)
+
+
+def _copied(store: TokenStore) -> TokenStore:
+    ids, offsets = store.src_ids, store.src_offsets
+    return TokenStore(
+        store.path, {"src_ids": ids, "tgt_ids": ids.clone(), "src_offsets": offsets, "tgt_offsets": offsets}
+    )
+
+
+def test_what_would_be_too_long_keeps_its_segmentation(tiny_data: DataFolder) -> None:
+    store = tiny_data.train
+    longest = int(torch.maximum(store.src_lengths, store.tgt_lengths).max())
+    free, bounded = (
+        [store for _, _, store in windows(segmentations(tiny_data, 0.3, longest=n), 4)] for n in (1000, longest)
+    )
+    assert max(int(store.tgt_lengths.max()) for store in free) > longest
+    assert max(int(torch.maximum(s.src_lengths, s.tgt_lengths).max()) for s in bounded) <= longest
+    kept = 0
+    stored = {(tuple(store.src(i).tolist()), tuple(store.tgt(i).tolist())) for i in range(len(store))}
+    for one, other in zip(free, bounded, strict=True):
+        for i in range(len(one)):
+            fits = max(len(one.src(i)), len(one.tgt(i))) <= longest
+            ids = (tuple(other.src(i).tolist()), tuple(other.tgt(i).tolist()))
+            assert ids == (tuple(one.src(i).tolist()), tuple(one.tgt(i).tolist())) if fits else ids in stored
+            kept += not fits
+    assert 0 < kept < len(store)
+
+
+# One side.
+
+LINES = (
+    "The big dog sees me again today.",
+    "Der große Hund sieht mich heute wieder.",
+    "nie wiedersehen 😀😀 nothing世nothing",
+    "e",
+    "",
+    "often now never often",
+)
+
+
+def cut(dropout: Dropout, lines: list[list[int]], seed: int = 1) -> list[list[int]]:
+    ids = torch.tensor([i for line in lines for i in line])
+    lengths = torch.tensor([len(line) for line in lines])
+    new, grown = dropout.cut(ids, lengths, torch.Generator().manual_seed(seed))
+    assert int(grown.sum()) == len(new)
+    return [part.tolist() for part in torch.split(new, grown.tolist())]
+
+
+def test_without_dropout_the_subwords_are_those_of_sentencepiece(tiny_data: DataFolder) -> None:
+    vocabulary, store = tiny_data.src_vocab, tiny_data.train
+    lines = [*vocabulary.encode_batch(LINES), *(store.tgt(i).tolist() for i in range(len(store)))]
+    assert any(not vocabulary.is_subword(i) for line in lines for i in line)  # the emoji is spelt in bytes
+    assert cut(Dropout(vocabulary, 0.0, 1), lines) == lines
+    other = cut(Dropout(vocabulary, 0.5, 1), lines)
+    assert other != lines
+    assert [vocabulary.decode(line) for line in other] == [vocabulary.decode(line) for line in lines]
+    characters = [i for line in cut(Dropout(vocabulary, 1.0, 1), lines) for i in line]
+    assert max(len(vocabulary.piece(i)) for i in characters if vocabulary.is_subword(i)) == 1
+
+
+def distribution(vocabulary: Vocabulary, symbols: tuple[str, ...], rate: float) -> dict[tuple[str, ...], float]:
+    """How probable each segmentation is, by Algorithm 1 of the paper."""
+    merges = vocabulary.merges()
+    pairs = enumerate(pairwise(symbols))
+    ordered = sorted((merges[a + b][1], i) for i, (a, b) in pairs if a + b in merges)
+    found = {symbols: rate ** len(ordered)}
+    for worse, (_, i) in enumerate(ordered):
+        merged = (*symbols[:i], symbols[i] + symbols[i + 1], *symbols[i + 2 :])
+        for result, probability in distribution(vocabulary, merged, rate).items():
+            found[result] = found.get(result, 0) + rate**worse * (1 - rate) * probability
+    return found
+
+
+def test_segmentations_are_as_frequent_as_the_paper_has_them(tiny_data: DataFolder) -> None:
+    vocabulary, rate = tiny_data.src_vocab, 0.3
+    (word,) = (ids for ids in [vocabulary.encode("große")])
+    expected = distribution(vocabulary, tuple("\u2581große"), rate)
+    assert sum(expected.values()) == pytest.approx(1)
+    assert len(expected) > 4
+    seen: Counter[tuple[str, ...]] = Counter()
+    for seed in range(40):
+        for line in cut(Dropout(vocabulary, rate, seed), [word] * 200, seed):
+            seen[tuple(map(vocabulary.piece, line))] += 1
+    for segmentation, probability in expected.items():
+        # 64 variants of each of 40 seeds
+        assert seen[segmentation] / seen.total() == pytest.approx(probability, abs=5 * (probability / 40 / 64) ** 0.5)
+    assert set(seen) <= set(expected)
+
+
+PROGRAM = """
+import hashlib, sys, torch
+from vtrans.segmentation import Dropout
+from vtrans.store import DataFolder
+data = DataFolder.open(sys.argv[1])
+ids, lengths = data.train.tgt_ids, data.train.tgt_lengths.long()
+new, _ = Dropout(data.tgt_vocab, 0.3, 5).cut(ids, lengths, torch.Generator().manual_seed(1))
+print(hashlib.sha256(new.numpy().tobytes()).hexdigest(), end="")
+"""
+
+
+def test_another_process_draws_the_same(tiny_data: DataFolder) -> None:
+    # SentencePiece's own sampler does not: its seeds hold within a process.
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tiny_data.path)], capture_output=True, text=True, check=True, timeout=60
+    )
+    store = tiny_data.train
+    dropout = Dropout(tiny_data.tgt_vocab, 0.3, 5)
+    for lengths in (store.tgt_lengths.long(), store.tgt_lengths.long()):  # the second time from what is kept
+        new, _ = dropout.cut(store.tgt_ids, lengths, torch.Generator().manual_seed(1))
+        assert hashlib.sha256(new.numpy().tobytes()).hexdigest() == done.stdout
+
+
+def test_what_is_not_kept_is_drawn_again_alike(tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tiny_data.train
+    lines = [store.src(i).tolist() for i in range(100)]
+    kept = cut(Dropout(tiny_data.src_vocab, 0.3, 5), lines)
+    monkeypatch.setattr(vtrans.segmentation, "KEPT", 10)
+    dropout = Dropout(tiny_data.src_vocab, 0.3, 5)
+    assert cut(dropout, lines) == kept
+    assert sum(len(variants) - variants.count(None) for variants in dropout.variants.values()) <= 10
