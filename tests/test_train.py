@@ -983,7 +983,7 @@ def test_bpe_dropout_trains_on_other_subwords_each_time(tmp_path: Path, tiny_dat
     first = [line for line in lines(run) if line["kind"] == "train" and line["epoch"] == 1]
     src_tokens, tgt_tokens = (sum(line[key] for line in first) for key in ("src_tokens", "tgt_tokens"))
     assert 1.1 * int(store.src_lengths.sum()) < src_tokens < 2 * int(store.src_lengths.sum())
-    assert 1.1 * int(store.tgt_lengths.sum()) < tgt_tokens - len(store) < 2 * int(store.tgt_lengths.sum())
+    assert 1.05 * int(store.tgt_lengths.sum()) < tgt_tokens - len(store) < 2 * int(store.tgt_lengths.sum())
     assert max(line["src_tokens"] for line in first) < 240  # the budget holds for what was drawn
 
 
