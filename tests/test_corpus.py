@@ -25,7 +25,8 @@ import vtrans.corpus
 import vtrans.store
 from vtrans.config import PrepareOptions
 from vtrans.console import Console
-from vtrans.corpus import HELD_OUT_SHARE, RATIO_FREE_TOKENS, prepare
+from vtrans.corpus import HELD_OUT_SHARE, prepare
+from vtrans.encode import RATIO_FREE_TOKENS, Encoder, Task, hash_of, reason_to_drop
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.store import DataFolder, TokenStore
 from vtrans.vocab import EOS_ID, OVERLAP_DEFINITION, learn
@@ -160,8 +161,9 @@ def test_a_large_vocabulary_gets_wider_ids(tmp_path: Path) -> None:
         folder.mkdir()
         made(options(folder))
         vocabulary = DataFolder.open(folder / "data").src_vocab
-        made_part = part(folder / "x.safetensors", vocabulary, vocabulary, largest)
-        made_part.add(list(VALID), 1)
+        task = Task(vocabulary.proto, vocabulary.proto, largest)
+        made_part = part(folder / "x.safetensors", task, len(vocabulary), len(vocabulary))
+        made_part.add(Encoder(task)(VALID))
         made_part.finish()
         assert load_file(folder / "x.safetensors")["src_ids"].dtype == dtype
         store = TokenStore.open(folder / "x.safetensors")
@@ -253,10 +255,8 @@ def test_it_says_when_all_is_read_and_the_vocabulary_is_being_learnt(
         (4, 16, None), (17, 4, "odd_ratio"), (30, 30, None), (30, 31, "too_long"), (1, 31, "too_long"),
     ],
 )  # fmt: skip
-def test_the_thresholds(tmp_path: Path, src: int, tgt: int, reason: str | None) -> None:
-    part = vtrans.corpus._Part.__new__(vtrans.corpus._Part)
-    part.max_tokens, part.max_ratio = 30, 4.0
-    assert part._reason_to_drop(src, tgt) == reason
+def test_the_thresholds(src: int, tgt: int, reason: str | None) -> None:
+    assert reason_to_drop(src, tgt, 30, 4.0) == reason
 
 
 def test_validation_pairs_are_kept_but_for_empty_ones(tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ def test_held_out_counts_are_complete(sources: list[int], wanted: int) -> None:
         candidates = vtrans.corpus._HeldOut(3)
         for n in sources:
             candidates.show(str(n))
-        hashes = sorted((vtrans.corpus._hash(str(n), seed=3), sources.count(n)) for n in set(sources))
+        hashes = sorted((hash_of(str(n), seed=3), sources.count(n)) for n in set(sources))
         assert candidates._pairs == dict(hashes[:wanted])
 
 
@@ -490,7 +490,7 @@ def test_the_store_is_mapped_not_loaded(tmp_path: Path) -> None:
     ids = np.arange(1 << 20, dtype=np.uint16)
     ragged = {side: vtrans.store.Ragged(path, f"{side}_ids", f"{side}_offsets", "U16") for side in ("src", "tgt")}
     for column in ragged.values():
-        column.add(ids, [len(ids)])
+        column.add(ids, np.array([len(ids)]))
     metadata = {"format": vtrans.store.STORE_FORMAT, "revision": vtrans.store.REVISION}
     vtrans.store.assemble(path, [p for c in ragged.values() for p in c.parts()], metadata)
     store = TokenStore.open(path)

@@ -25,6 +25,7 @@ FLOORS = {
     "vocab": 2,
     "model": 2,
     "store": 3,
+    "encode": 3,
     "batching": 3,
     "logprob": 3,
     "optim": 3,
@@ -52,7 +53,7 @@ FLOORS = {
 }
 # The entry points are written upon cli, though they share a floor.
 NEIGHBOURS = {("__main__", "cli"), ("cli", "__init__")}
-LIGHT = ("errors", "config", "console", "text", "vocab", "score", "cli")  # no torch at import
+LIGHT = ("errors", "config", "console", "text", "vocab", "encode", "score", "cli")  # no torch at import
 
 
 def imported(path: Path) -> Iterator[tuple[str, ast.AST]]:

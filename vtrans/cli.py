@@ -158,9 +158,7 @@ def prepare_bpe(
     ] = PrepareOptions.max_ratio,
     on_bad_utf8: BadUtf8 = PrepareOptions.on_bad_utf8,
     seed: Annotated[int, typer.Option(help="Of the pairs held out and sampled.", metavar="N")] = PrepareOptions.seed,
-    threads: Annotated[
-        int, typer.Option(help="Of encoding; 0: one a processor.", metavar="N")
-    ] = PrepareOptions.threads,
+    threads: Annotated[int, typer.Option(help="Processors that encode; 0: all.", metavar="N")] = PrepareOptions.threads,
     force: Annotated[bool, typer.Option("--force", help="Replace a folder made from other inputs.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,

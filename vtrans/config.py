@@ -224,7 +224,7 @@ class PrepareOptions:
     seed: int = 1
     """Of the pairs held out and sampled."""
     threads: int = 0
-    """Of encoding; 0: one a processor. The result does not depend on it."""
+    """Processors that encode; 0: all. The result does not depend on it."""
     force: bool = False
     """Replace a data folder made from other inputs or options."""
 

@@ -17,7 +17,7 @@ import shlex
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ import numpy as np
 
 from vtrans.config import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.console import Console
+from vtrans.encode import RATIO_FREE_TOKENS, Encoded, Encoder, Pair, Task, encode, hash_of
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.scripts import SCRIPT_DEFINITION, SCRIPT_THRESHOLD, overlap_by_script, script_table
 from vtrans.store import (
@@ -62,10 +63,7 @@ HELD_OUT_SOURCES = 1000
 HELD_OUT_SHARE = 0.05
 """... with all their pairs, which are at most this share of all (but at least one sentence)."""
 
-RATIO_FREE_TOKENS = 12
-"""`max_ratio` applies only if the longer side has more tokens than this: short pairs vary freely."""
-
-_BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22
+_BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # encoded together, and sent to a process
 _BLOCK = 1 << 20  # bytes hashed at a time
 _STAGING = ".preparing"
 
@@ -236,25 +234,34 @@ class _Preparation:
             console.info(f"the text allows {sizes} pieces instead of {DEFAULT_VOCAB_SIZE:,}.")
         seen = _Overlap()
 
-        valid_part = _Part(self.staging / VALID_FILE, src_vocab, tgt_vocab, largest, with_text=True)
+        everything = Task(src_vocab.proto, tgt_vocab.proto, largest)
+        valid_part = _Part(self.staging / VALID_FILE, everything, len(src_vocab), len(tgt_vocab), with_text=True)
         pairs = self.valid.pairs() if self.valid else source.held_out_pairs()
         total = valid_survey.pairs if valid_survey else survey.pairs
         with console.progress("encoding the validation text", total, "pairs") as progress:
+            encoder = Encoder(everything)
             for batch in _batches(pairs):
-                kept = valid_part.add(batch, self.threads)
-                seen.remember(kept)
+                seen.remember(valid_part.add(encoder(batch, self.threads), batch))
                 progress.advance(len(batch))
         if not valid_part.kept:
             raise InputError("every validation pair has an empty side; give other --valid-src and --valid-tgt.")
 
-        train_part = _Part(
-            self.staging / TRAIN_FILE, src_vocab, tgt_vocab, largest,
-            max_tokens=options.max_tokens, max_ratio=options.max_ratio,
-        )  # fmt: skip
-        with console.progress("encoding the training text", survey.pairs, "pairs") as progress:
-            for batch in _batches(source.pairs()):
-                seen.look_up(train_part.add(batch, self.threads))
-                progress.advance(len(batch))
+        task = dataclasses.replace(
+            everything,
+            max_tokens=options.max_tokens,
+            max_ratio=options.max_ratio,
+            sources=frozenset(seen.sources),
+            pairs=frozenset(seen.pairs),
+        )
+        train_part = _Part(self.staging / TRAIN_FILE, task, len(src_vocab), len(tgt_vocab))
+        with (
+            console.progress("encoding the training text", survey.pairs, "pairs") as progress,
+            closing(encode(_batches(source.pairs()), task, survey.pairs, self.threads)) as stream,
+        ):
+            for encoded in stream:
+                train_part.add(encoded)
+                seen.found(encoded)
+                progress.advance(encoded.read)
         if not train_part.kept:
             reasons = _dropped_words(train_part.dropped, options.identity())
             raise InputError(f"no training pair is left of {survey.pairs:,}: {reasons}.")
@@ -454,7 +461,7 @@ class _Corpus:
             {side: report.replacements for side, report in reports.items()},
         )
 
-    def pairs(self) -> Iterator[tuple[str, str]]:
+    def pairs(self) -> Iterator[Pair]:
         """All pairs, in order."""
         for src_path, tgt_path in self.files:
             try:
@@ -467,13 +474,6 @@ class _Corpus:
     def _open(self, path: Path, report: LineReport | None = None) -> Iterator[str]:
         with open_bytes(path) as stream:
             yield from read_lines(stream, str(path), on_bad_utf8=self.on_bad_utf8, report=report)
-
-
-def _hash(*lines: str, seed: int = 0) -> int:
-    """8 bytes for a sentence or pair, blanks around it aside: no two sentences of a corpus collide."""
-    digest = hashlib.blake2b(digest_size=8, key=seed.to_bytes(8, "little"))
-    digest.update("\n".join(line.strip() for line in lines).encode())
-    return int.from_bytes(digest.digest(), "little")
 
 
 class _HeldOut:
@@ -489,7 +489,7 @@ class _HeldOut:
         self._largest: list[int] = []  # a heap of the negated hashes
 
     def show(self, src: str) -> None:
-        key = _hash(src, seed=self.seed)
+        key = hash_of(src, seed=self.seed)
         if key in self._pairs:
             self._pairs[key] += 1
         elif len(self._pairs) < HELD_OUT_SOURCES:
@@ -524,15 +524,15 @@ class _Training:
     def __init__(self, corpus: _Corpus, held_out: frozenset[int], seed: int) -> None:
         self.corpus, self.held_out, self.seed = corpus, held_out, seed
 
-    def pairs(self) -> Iterator[tuple[str, str]]:
+    def pairs(self) -> Iterator[Pair]:
         return (pair for pair in self.corpus.pairs() if not self._is_held_out(pair))
 
-    def held_out_pairs(self) -> Iterator[tuple[str, str]]:
+    def held_out_pairs(self) -> Iterator[Pair]:
         return (pair for pair in self.corpus.pairs() if self._is_held_out(pair))
 
-    def _is_held_out(self, pair: tuple[str, str]) -> bool:
+    def _is_held_out(self, pair: Pair) -> bool:
         # Of a held-out sentence, a pair with a blank target is dropped from the training text as empty.
-        return bool(self.held_out and pair[1].strip() and _hash(pair[0], seed=self.seed) in self.held_out)
+        return bool(self.held_out and pair[1].strip() and hash_of(pair[0], seed=self.seed) in self.held_out)
 
 
 class _Sample:
@@ -567,38 +567,34 @@ class _Overlap:
     """
 
     def __init__(self) -> None:
-        self._pairs: Counter[int] = Counter()
-        self._sources: Counter[int] = Counter()
+        self.pairs: Counter[int] = Counter()
+        self.sources: Counter[int] = Counter()
         self._found_pairs: set[int] = set()
         self._found_sources: set[int] = set()
 
-    def remember(self, pairs: Iterable[tuple[str, str]]) -> None:
+    def remember(self, pairs: Iterable[Pair]) -> None:
         for src, tgt in pairs:
-            self._pairs[_hash(src, tgt)] += 1
-            self._sources[_hash(src)] += 1
+            self.pairs[hash_of(src, tgt)] += 1
+            self.sources[hash_of(src)] += 1
 
-    def look_up(self, pairs: Iterable[tuple[str, str]]) -> None:
-        for src, tgt in pairs:
-            key = _hash(src)
-            if key in self._sources:
-                self._found_sources.add(key)
-                both = _hash(src, tgt)
-                if both in self._pairs:
-                    self._found_pairs.add(both)
+    def found(self, encoded: Encoded) -> None:
+        """Takes note of what a batch of the training text has of them."""
+        self._found_sources |= encoded.sources
+        self._found_pairs |= encoded.pairs
 
     def report(self) -> dict[str, int]:
         return {
-            "pairs_in_train": sum(self._pairs[key] for key in self._found_pairs),
-            "sources_in_train": sum(self._sources[key] for key in self._found_sources),
+            "pairs_in_train": sum(self.pairs[key] for key in self._found_pairs),
+            "sources_in_train": sum(self.sources[key] for key in self._found_sources),
         }
 
 
 # ------------------------------------------------------------------------------------------ writing
 
 
-def _batches(pairs: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+def _batches(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
     """Pairs in lists bounded by number and by characters."""
-    batch: list[tuple[str, str]] = []
+    batch: list[Pair] = []
     characters = 0
     for src, tgt in pairs:
         batch.append((src, tgt))
@@ -611,28 +607,17 @@ def _batches(pairs: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]
 
 
 class _Part:
-    """The pairs of one store on their way to disk, filtered and counted."""
+    """The pairs of one store on their way to disk, counted."""
 
-    def __init__(
-        self,
-        path: Path,
-        src_vocab: Vocabulary,
-        tgt_vocab: Vocabulary,
-        largest: int,
-        *,
-        with_text: bool = False,
-        max_tokens: int | None = None,
-        max_ratio: float | None = None,
-    ) -> None:
-        self.path, self.src_vocab, self.tgt_vocab = path, src_vocab, tgt_vocab
-        self.max_tokens, self.max_ratio, self.with_text = max_tokens, max_ratio, with_text
+    def __init__(self, path: Path, task: Task, src_pieces: int, tgt_pieces: int, *, with_text: bool = False) -> None:
+        self.path, self.task, self.with_text = path, task, with_text
         self.kept = 0
         self.dropped = {"empty": 0, "too_long": 0, "odd_ratio": 0}
         self.longest = 0
         self.characters = {"src": 0, "tgt": 0}
-        self.src_counts = np.zeros(len(src_vocab), np.int64)
-        self.tgt_counts = np.zeros(len(tgt_vocab), np.int64)
-        dtype = "U16" if largest <= 1 << 16 else "I32"
+        self.src_counts = np.zeros(src_pieces, np.int64)
+        self.tgt_counts = np.zeros(tgt_pieces, np.int64)
+        dtype = "I32" if task.wide else "U16"
         self._ids = {side: Ragged(path, f"{side}_ids", f"{side}_offsets", dtype) for side in ("src", "tgt")}
         self._texts = (
             {side: Ragged(path, f"{side}_text", f"{side}_text_offsets", "U8") for side in ("src", "tgt")}
@@ -640,43 +625,25 @@ class _Part:
             else {}
         )
 
-    def add(self, batch: list[tuple[str, str]], threads: int) -> list[tuple[str, str]]:
-        """Encode, filter and write; returns the pairs that were kept."""
-        src_ids = self.src_vocab.encode_batch([src for src, _ in batch], threads)
-        tgt_ids = self.tgt_vocab.encode_batch([tgt for _, tgt in batch], threads)
-        kept = []
-        for i, (src, tgt) in enumerate(zip(src_ids, tgt_ids, strict=True)):
-            reason = self._reason_to_drop(len(src), len(tgt))
-            if reason:
-                self.dropped[reason] += 1
-            else:
-                kept.append(i)
-        pairs = [batch[i] for i in kept]
-        for side, ids, counts, text in (
-            ("src", src_ids, self.src_counts, [p[0] for p in pairs]),
-            ("tgt", tgt_ids, self.tgt_counts, [p[1] for p in pairs]),
+    def add(self, encoded: Encoded, batch: Sequence[Pair] = ()) -> list[Pair]:
+        """Writes what a batch became; of one with text, the pairs that were kept are returned."""
+        for reason, n in encoded.dropped.items():
+            self.dropped[reason] += n
+        pairs = [batch[i] for i in encoded.kept] if self.with_text else []
+        for side, ours, counts, text in (
+            ("src", encoded.src, self.src_counts, [p[0] for p in pairs]),
+            ("tgt", encoded.tgt, self.tgt_counts, [p[1] for p in pairs]),
         ):
-            rows = [ids[i] for i in kept]
-            flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
-            counts += np.bincount(flat, minlength=len(counts))
-            self._ids[side].add(flat, [len(row) for row in rows])
-            self.longest = max(self.longest, max(map(len, rows), default=0))
-            self.characters[side] += sum(map(len, text))
+            counts += np.bincount(ours.ids, minlength=len(counts))
+            self._ids[side].add(ours.ids, ours.lengths)
+            self.longest = max(self.longest, int(ours.lengths.max(initial=0)))
+            self.characters[side] += ours.characters
             if self.with_text:
                 raw = [line.encode() for line in text]
-                self._texts[side].add(np.frombuffer(b"".join(raw), np.uint8), [len(r) for r in raw])
-        self.kept += len(kept)
+                lengths = np.array([len(r) for r in raw], np.int64)
+                self._texts[side].add(np.frombuffer(b"".join(raw), np.uint8), lengths)
+        self.kept += len(encoded.kept)
         return pairs
-
-    def _reason_to_drop(self, src: int, tgt: int) -> str | None:
-        shorter, longer = sorted((src, tgt))
-        if not shorter:
-            return "empty"
-        if self.max_tokens is not None and longer > self.max_tokens:
-            return "too_long"
-        if self.max_ratio is not None and longer > max(RATIO_FREE_TOKENS, self.max_ratio * shorter):
-            return "odd_ratio"
-        return None
 
     def finish(self) -> dict[str, Any]:
         """Assemble the store; its size and hash."""
@@ -689,7 +656,7 @@ class _Part:
         tokens = {side: int(self._ids[side].size) for side in ("src", "tgt")}
         return {
             "kept": self.kept,
-            "dropped": {r: n for r, n in self.dropped.items() if r == "empty" or self.max_tokens is not None},
+            "dropped": {r: n for r, n in self.dropped.items() if r == "empty" or self.task.max_tokens is not None},
             "tokens": tokens,
             "characters": self.characters,
             "characters_a_token": {s: round(self.characters[s] / tokens[s], 3) for s in tokens},

@@ -198,8 +198,8 @@ class Ragged:
         self._values.write_bytes(b"")
         self._offsets.write_bytes(np.zeros(1, np.int64).tobytes())
 
-    def add(self, values: np.ndarray[Any, Any], lengths: list[int]) -> None:
-        ends = self.size + np.cumsum(np.array(lengths, np.int64))
+    def add(self, values: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> None:
+        ends = self.size + np.cumsum(lengths.astype(np.int64))
         with self._values.open("ab") as file:
             file.write(values.astype(_NUMPY[self._dtype]).tobytes())
         with self._offsets.open("ab") as file:
