@@ -259,6 +259,13 @@ def every_system(options: argparse.Namespace, title: str, threads: int) -> Itera
         if options.shortlist:
             listed = {**ours, "model": options.shortlist, "shortlist": True}
             yield System(f"vtrans --shortlist, {threads} processes", vtrans_run, listed, threads, 1)
+    yield System(
+        f"vtrans --precision int8, {1 if alone else threads} x 1",
+        vtrans_run,
+        {**ours, "precision": "int8"},
+        1 if alone else threads,
+        1,
+    )
     if options.exported:
         for compute in ("float32", "int8"):
             for inter, intra in sorted({(1, threads), (1, 1) if alone else (threads, 1)}):

@@ -1,0 +1,183 @@
+"""Training beside Hugging Face's Transformers: one shape, the same batches, in turns on the same machine.
+
+    python tests/bench/train_peers.py [--shape base|tiny] [--batch-tokens 4096] [--updates 10] [--rounds 5]
+
+Real target tokens a second, the median over the rounds, in each of which every system has its turn in a process of its
+own; the ratio to Transformers as its users run it (MarianMT, which is the paper's post-norm model; a plain loop
+over batches sorted by length, label smoothing by `F.cross_entropy`, AdamW, clipping), and to the limit, 6 FLOPs
+a weight a token at the matrix-product rate that each process measures before and after its turns. "Keeps its
+memory" is the same with glibc told not to return freed memory, as the `vtrans` commands tell it. The peak is the
+resident memory of each process in the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from speed import PAD, SHAPES, VOCAB, matrix_rate
+from torch.nn import functional as F
+
+from vtrans.batching import Batch, collate, plan_epoch
+from vtrans.cli import _keep_freed_memory
+from vtrans.config import TrainConfig
+from vtrans.loss import Objective
+from vtrans.model import Transformer
+from vtrans.optim import make_optimizer
+from vtrans.train import peak_memory
+
+SMOOTHING, CLIP = 0.1, 1.0
+
+
+def batches(batch_tokens: int, count: int) -> list[Batch]:
+    """Random ids with the length distribution of captions, batched by length."""
+    torch.manual_seed(0)
+    src = (torch.randn(20_000) * 4 + 14).clamp(3, 45).long()
+    tgt = (src + torch.randn(20_000) * 2).clamp(3, 50).long()
+    plan = plan_epoch(src, tgt, batch_tokens, 1, 2)
+    return [
+        collate(
+            [torch.randint(4, VOCAB, (int(src[i]),)) for i in numbers],
+            [torch.randint(4, VOCAB, (int(tgt[i]),)) for i in numbers],
+        )
+        for numbers in plan[:count]
+    ]
+
+
+def vtrans_update(shape: str) -> Callable[[Batch], None]:
+    model = Transformer(SHAPES[shape], VOCAB, VOCAB, joint=True, pad_id=PAD).train()
+    objective, optimizer = Objective(model, SMOOTHING), make_optimizer(model.parameters(), TrainConfig())
+
+    def update(batch: Batch) -> None:
+        loss, _ = objective(batch)
+        (loss / batch.tgt_tokens).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return update
+
+
+def transformers_update(shape: str) -> Callable[[Batch], None]:
+    from transformers import MarianConfig, MarianMTModel
+
+    c = SHAPES[shape]
+    config = MarianConfig(
+        vocab_size=VOCAB,
+        d_model=c.d_model,
+        encoder_layers=c.encoder_layers,
+        decoder_layers=c.decoder_layers,
+        encoder_attention_heads=c.heads,
+        decoder_attention_heads=c.heads,
+        encoder_ffn_dim=c.d_ff,
+        decoder_ffn_dim=c.d_ff,
+        activation_function=c.activation,
+        dropout=c.dropout,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        scale_embedding=True,
+        pad_token_id=PAD,
+        eos_token_id=3,
+        decoder_start_token_id=2,
+    )
+    model: Any = MarianMTModel(config).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
+
+    def update(batch: Batch) -> None:
+        labels = torch.full_like(batch.tgt_in_BT, PAD).flatten()
+        labels[batch.real_N] = batch.targets_N
+        output = model(
+            input_ids=batch.src_BS,
+            attention_mask=batch.keep_BS.long(),
+            decoder_input_ids=batch.tgt_in_BT,
+            use_cache=False,
+        )
+        loss = F.cross_entropy(output.logits.flatten(0, 1), labels, ignore_index=PAD, label_smoothing=SMOOTHING)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return update
+
+
+@dataclass(frozen=True)
+class System:
+    name: str
+    build: Callable[[str], Callable[[Batch], None]]
+    keeps_memory: bool
+
+
+SYSTEMS = (
+    System("vtrans", vtrans_update, True),
+    System("transformers", transformers_update, False),
+    System("transformers, keeps its memory", transformers_update, True),
+)
+
+
+def worker(system: System, shape: str, batch_tokens: int, updates: int, jobs: Any, done: Any) -> None:
+    """Answers each job with the tokens a second of its turn; in the end with the rates and the peak of memory."""
+    if system.keeps_memory:
+        _keep_freed_memory()
+    own = batches(batch_tokens, updates + 2)
+    update = system.build(shape)
+    for batch in own[:2]:
+        update(batch)
+    done.put("ready")
+    rates = []
+    while jobs.get():
+        rates.append(matrix_rate(0.5))
+        began = time.perf_counter()
+        for batch in own[2:]:
+            update(batch)
+        done.put(sum(batch.tgt_tokens for batch in own[2:]) / (time.perf_counter() - began))
+        rates.append(matrix_rate(0.5))
+        done.put("rested")
+    done.put((statistics.mean(rates), peak_memory(torch.device("cpu"))))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=sorted(SHAPES), default="base")
+    parser.add_argument("--batch-tokens", type=int, default=4096)
+    parser.add_argument("--updates", type=int, default=10, help="of a turn")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    queues: dict[str, tuple[Any, Any]] = {}
+    for system in SYSTEMS:
+        jobs, done = context.Queue(), context.Queue()
+        arguments = (system, options.shape, options.batch_tokens, options.updates, jobs, done)
+        context.Process(target=worker, args=arguments, daemon=True).start()
+        done.get()
+        queues[system.name] = jobs, done
+    speeds: dict[str, list[float]] = {name: [] for name in queues}
+    for _ in range(options.rounds):
+        for name, (jobs, done) in queues.items():
+            time.sleep(0.5)  # the threads of the one before stop spinning
+            jobs.put(True)
+            speeds[name].append(done.get())
+            done.get()
+    model = Transformer(SHAPES[options.shape], VOCAB, VOCAB, joint=True, pad_id=PAD)
+    weights = sum(p.numel() for p in model.parameters() if p.ndim == 2)
+    anchor = statistics.median(speeds["transformers"])
+    print(f"{options.shape}, batches of {options.batch_tokens:,} tokens, {torch.get_num_threads()} threads")
+    for name, (jobs, done) in queues.items():
+        jobs.put(False)
+        rate, peak = done.get()
+        speed, limit = statistics.median(speeds[name]), rate / (6 * weights)
+        print(
+            f"{name:32} {speed:8,.0f} target tokens/s ({min(speeds[name]):,.0f} to {max(speeds[name]):,.0f})  "
+            f"{speed / anchor:5.2f} x transformers  {speed / limit:4.0%} of the limit ({rate / 1e9:.0f} GFLOP/s)  "
+            f"peak {peak / 1e9:.2f} GB"
+        )
+
+
+if __name__ == "__main__":
+    main()
