@@ -49,6 +49,7 @@ FLAGS = {
     "average": "--last --best --out --quiet -q --help",
     "shortlist": "--data --out --translations --frequent --quiet -q --help",
     "overlap": "--data --vocab --vocab-size --on-bad-utf8 --json --quiet -q --help",
+    "attend": "--target --layer --head --subwords --out --json --quiet -q --help",
     "inspect": "--word --sentence --nearest --data --full --json --help",
     "export": "--to --out --quantization --sample-file --on-bad-utf8 --json --quiet -q --help",
     "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --min-length "

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import TRAIN_PAIRS, make_data, write_pairs
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_cli import Done, run_cli  # noqa: F401 - a fixture
 
@@ -79,6 +79,7 @@ def test_the_overlap_by_script_by_hand() -> None:
     assert overlap_by_script({}, {}, OVERLAP_THRESHOLDS) == []
 
 
+@settings(deadline=None)
 @given(*[st.dictionaries(st.sampled_from(PIECES), st.integers(1, 30))] * 2)
 def test_the_scripts_add_up_to_the_whole(src: Mapping[str, int], tgt: Mapping[str, int]) -> None:
     rows = overlap_by_script(src, tgt, OVERLAP_THRESHOLDS)

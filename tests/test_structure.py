@@ -41,6 +41,7 @@ FLOORS = {
     "score": 5,
     "shortlist": 5,
     "anatomy": 5,
+    "attend": 7,
     "overlap": 4,
     "similarity": 7,
     "translate": 6,

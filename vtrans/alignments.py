@@ -55,11 +55,15 @@ def align(
 def mean_attention(model: Transformer, batch: ForcedBatch) -> NDArray[np.float64]:
     """[B, T, S]: where the position that predicts each subword of the targets looks; the mean over the heads
     of the upper half of the layers (of an odd number the middle one is not among them)."""
-    layers = model.config.decoder_layers
-    first = layers - max(1, layers // 2)
-    upper: list[Tensor] = model.attentions(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, first)
+    upper: list[Tensor] = model.attentions(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, upper_half(model))
     mean: NDArray[np.float64] = torch.cat(upper, 1).mean(1).float().cpu().double().numpy()
     return mean
+
+
+def upper_half(model: Transformer) -> int:
+    """The lowest of the layers that are read."""
+    layers = model.config.decoder_layers
+    return layers - max(1, layers // 2)
 
 
 def links(attention_TS: NDArray[np.float64], src_words: Sequence[int], tgt_words: Sequence[int]) -> Links:

@@ -416,7 +416,7 @@ def _per_second(done: float, seconds: float) -> str:
     return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
 
 
-def _width(text: str) -> int:
+def text_width(text: str) -> int:
     """Columns that `text` takes in a terminal."""
     wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
     return len(text) + wide - sum(unicodedata.combining(c) > 0 for c in text)
@@ -429,11 +429,11 @@ def _columns(rows: list[list[str]], header: Sequence[str] | None) -> list[str]:
     figures = ("+", "-", *"0123456789")
     right = [all(row[i] == "" or row[i].startswith(figures) for row in body) for i in range(count)]
     everything = [*([list(header) + [""] * (count - len(header))] if header else []), *body]
-    widths = [max(_width(cell) for cell in column) for column in zip(*everything, strict=True)]
+    widths = [max(text_width(cell) for cell in column) for column in zip(*everything, strict=True)]
     lines = []
     for row in everything:
         cells = [
-            " " * (width - _width(cell)) + cell if to_right else cell + " " * (width - _width(cell))
+            " " * (width - text_width(cell)) + cell if to_right else cell + " " * (width - text_width(cell))
             for cell, width, to_right in zip(row, widths, right, strict=True)
         ]
         lines.append("  " + "  ".join(cells).rstrip())
