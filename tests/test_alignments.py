@@ -185,8 +185,9 @@ def test_a_cut_line_has_links_within_its_pieces() -> None:
     assert all((i < 8) == (j < border) for i, j in t.alignment)
 
 
-def test_samples_and_ensembles_are_aligned_too() -> None:
-    models = [loaded(SMALL, 1), loaded(VARIANTS["pre-norm, tgt-softmax"], 2)]
+@pytest.mark.parametrize("second", ["pre-norm, tgt-softmax", "decoder-only, prefix"])
+def test_samples_and_ensembles_are_aligned_too(second: str) -> None:
+    models = [loaded(SMALL, 1), loaded(VARIANTS[second], 2)]
     made = Translator(models, SEARCH, weights=[1, 2])
     for sampling in (None, Sampling(seed=1)):
         for (t,) in made.nbest(LINES[:8], 1, sampling, alignments=True):
@@ -196,12 +197,13 @@ def test_samples_and_ensembles_are_aligned_too() -> None:
     assert last.alignment is not None
 
 
-def test_learned_positions_suffice_at_their_end() -> None:
-    config, vocab = VARIANTS["learned positions, untied"], vocabulary()
+@pytest.mark.parametrize("name", ["learned positions, untied", "decoder-only, causal, learned positions"])
+def test_learned_positions_suffice_at_their_end(name: str) -> None:
+    config, vocab = VARIANTS[name], vocabulary()
     model = LoadedModel(network(config, len(vocab), eos=-50.0), vocab, vocab, SEARCH, {})
     made = Translator([model], translator(max_length=0).search)
-    (t,) = next(iter(made.nbest([" ".join(["dog"] * 30)], alignments=True)))
-    assert len(t.tokens) == config.max_positions
+    (t,) = next(iter(made.nbest([" ".join(["dog"] * 20)], alignments=True)))
+    assert len(t.tokens) == config.reach
     assert t.alignment
 
 

@@ -313,6 +313,15 @@ def test_what_can_not_be_exported_is_refused_by_name(
     class Wider(ModelConfig):
         experts: int = 1
 
+    for config, words in (
+        (
+            {"architecture": "decoder-only", "encoder_layers": 0},
+            r"model\.architecture = decoder-only can't be exported",
+        ),
+        ({"cross_attention_residual": False}, r"model\.cross_attention_residual = False can't be exported"),
+    ):
+        with pytest.raises(InputError, match=words):
+            exporting.check_exportable(dataclasses.replace(SMALL, **config))
     exporting.check_exportable(Wider())
     with pytest.raises(InputError, match=r"model\.experts = 8 can't be exported"):
         exporting.check_exportable(Wider(experts=8))

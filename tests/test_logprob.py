@@ -65,8 +65,9 @@ def test_in_float32_a_trained_model_gives_back_a_score_to_1e_5(tiny_run: RunFold
         assert rescored.logprob == pytest.approx(t.logprob, abs=1e-4)
 
 
-def test_an_ensemble_gives_back_its_scores_too() -> None:
-    models = [loaded(SMALL, 1), loaded(VARIANTS["pre-norm, tgt-softmax"], 2)]
+@pytest.mark.parametrize("second", ["pre-norm, tgt-softmax", "decoder-only, prefix"])
+def test_an_ensemble_gives_back_its_scores_too(second: str) -> None:
+    models = [loaded(SMALL, 1), loaded(VARIANTS[second], 2)]
     for weights in (None, [1.0, 3.0]):
         made = Translator(models, SEARCH, weights=weights)
         found = [best[0] for best in made.nbest(LINES)]
@@ -225,13 +226,15 @@ def test_a_pair_that_is_too_long_is_warned_of_and_has_no_number(capsys: pytest.C
     assert "over the limit of 5 and 55; it gets no log-probability" in told
 
 
-def test_learned_positions_are_filled_to_their_end_and_not_beyond() -> None:
-    config = VARIANTS["learned positions, untied"]
+@pytest.mark.parametrize("name", ["learned positions, untied", "decoder-only, causal, learned positions"])
+def test_learned_positions_are_filled_to_their_end_and_not_beyond(name: str) -> None:
+    config = VARIANTS[name]
     vocab = vocabulary()
     made = Translator(
         [LoadedModel(network(config, len(vocab)), vocab, vocab, SEARCH, {})], translator(max_length=0).search
     )
-    reach = config.max_positions
+    reach = config.reach
+    assert reach is not None
     word = vocab.encode("dog")[0]
     within, beyond = made.logprob(["dog", "dog"], [[word] * reach, [word] * (reach + 1)])
     assert len(within.token_logprobs) == reach

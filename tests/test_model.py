@@ -22,6 +22,7 @@ from vtrans.model import (
     SelfAttention,
     Transformer,
     count_parameters,
+    make_model,
     merge_heads,
     resolve_tie,
 )
@@ -40,12 +41,19 @@ VARIANTS = [
     dataclasses.replace(SMALL, cross_attention_residual=False),
     dataclasses.replace(SMALL, cross_attention_residual=False, norm="pre", encoder_layers=6, decoder_layers=1),
 ]
+SEQUENCE = dataclasses.replace(SMALL, architecture="decoder-only", encoder_layers=0)
+SEQUENCES = [
+    SEQUENCE,
+    dataclasses.replace(SEQUENCE, norm="pre", source_mask="causal", tie="tgt-softmax"),
+    dataclasses.replace(SEQUENCE, positions="learned", max_positions=128, share_layers="all"),
+    dataclasses.replace(SEQUENCE, norm="pre", scale_embedding=False, tie="none", activation="gelu"),
+]
 
 
 def make(config: ModelConfig = SMALL, *, src: int = V, tgt: int = V, seed: int = 1) -> Transformer:
     """A small model in float64 whose weights are not at their symmetrical start."""
     torch.manual_seed(seed)
-    model = Transformer(config, src, tgt, joint=src == tgt, pad_id=PAD).double().eval()
+    model = make_model(config, src, tgt, joint=src == tgt, pad_id=PAD).double().eval()
     for p in model.parameters():
         p.data += 0.1 * torch.randn_like(p)
     return model
@@ -246,6 +254,39 @@ def test_the_attention_that_is_shown_is_the_attention_that_mixes(
     assert len(mixed) == len(every) == config.decoder_layers
 
 
+@pytest.mark.parametrize("config", SEQUENCES)
+def test_the_attention_of_one_sequence_that_is_shown_is_the_attention_that_mixes(
+    config: ModelConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole of it; `attentions` is the part of the target positions that goes to the source."""
+    model = make(config)
+    src, keep = padded(sequences(5, 9, 3))
+    tgt = torch.randint(4, V, (3, 7))
+    calls: list[tuple[Any, Tensor, Tensor, Tensor]] = []
+    whole = SelfAttention.forward
+
+    def spied(self: SelfAttention, x: Tensor, mask: Tensor) -> Tensor:
+        calls.append((self, x, mask, whole(self, x, mask)))
+        return calls[-1][-1]
+
+    with torch.no_grad():
+        monkeypatch.setattr(SelfAttention, "forward", spied)
+        model(src, keep, tgt)
+        monkeypatch.undo()
+        every = model.attentions(src, keep, tgt, 0)
+        torch.testing.assert_close(model.attentions(src, keep, tgt, 2), every[2:])
+        S = src.shape[1]
+        for (attention, x, mask, mixed), shown in zip(calls, every, strict=True):
+            p_BHnn = attention.probabilities(x, mask)
+            torch.testing.assert_close(p_BHnn.sum(-1), torch.ones(3, config.heads, S + 7, dtype=torch.float64))
+            values = x @ attention.qkv.weight[32:].T + attention.qkv.bias[32:]
+            values_BHnd = values.view(3, -1, 4, 4).transpose(1, 2)
+            torch.testing.assert_close(attention.out(merge_heads(p_BHnn @ values_BHnd)), mixed)
+            torch.testing.assert_close(shown, p_BHnn[:, :, S:, :S])
+            assert (shown.transpose(1, 3)[~keep] == 0).all()
+            assert (shown[:, :, 1:].sum(-1) < 1).all()
+
+
 # Parameters.
 
 
@@ -367,6 +408,54 @@ def test_padding_is_never_predicted_and_its_row_gets_no_gradient_from_the_softma
 # Masks and positions.
 
 
+def test_of_one_sequence_the_source_sees_itself_or_its_past_and_never_the_target() -> None:
+    """What changes at which position, in both masks, if one subword does."""
+    for config in SEQUENCES:
+        model = make(config)
+        decoder: Any = model.decoder
+        src, keep = padded(sequences(6, 4))  # 7 and 5 with EOS: the second is padded
+        tgt = torch.randint(4, V, (2, 5))
+        with torch.no_grad():
+            outputs = {}
+            for name, place in (("nothing", None), ("source", 3), ("target", 10)):
+                x = torch.cat((model.encode(src, keep), model.embedded(tgt, keep)), 1)
+                if place is not None:
+                    x[:, place] += 1
+                keep_Bnn = decoder.keep(keep, 5)
+                for layer in decoder.layers:
+                    x = layer(x, keep_Bnn)
+                outputs[name] = x
+        for name, place in (("source", 3), ("target", 10)):
+            moved = (outputs[name] != outputs["nothing"]).any(-1)
+            prefix = config.source_mask == "prefix" and name == "source"
+            expected = torch.tensor([[(prefix and i < 7) or i >= place for i in range(12)]] * 2)
+            assert torch.equal(moved, expected), (config, name)
+
+
+def test_positions_of_the_target_go_on_from_the_length_of_its_own_source() -> None:
+    model = make(SEQUENCES[0])
+    rows = sequences(5, 9)
+    _, keep = padded(rows)
+    tgt = torch.tensor([[BOS, 7, 8], [BOS, 7, 8]])
+    x = model.embedded(tgt, keep)
+    for b, row in enumerate(rows):
+        table = model.src_positions(20)
+        expected = model.src_embedding.weight[tgt[b]] * 4 + table[len(row) : len(row) + 3]
+        torch.testing.assert_close(x[b], expected)
+    assert not torch.allclose(x[0], x[1])
+
+
+def test_learned_positions_of_one_sequence_leave_either_side_a_half() -> None:
+    model = make(dataclasses.replace(SEQUENCE, positions="learned", max_positions=21))
+    assert model.max_length == 10
+    rows = sequences(9, 3)
+    with torch.inference_mode():
+        model(*padded(rows), torch.full((2, 10), 5))
+        step_by_step(model, rows, torch.full((2, 1, 10), 5))
+        with pytest.raises(InputError, match=r"22 subwords is longer than model\.max_positions = 21"):
+            model(*padded(rows), torch.full((2, 12), 5))
+
+
 def test_a_mask_is_true_where_the_model_attends() -> None:
     """nn.MultiheadAttention means the opposite by True; this settles which is ours."""
     model = make()
@@ -381,7 +470,7 @@ def test_a_mask_is_true_where_the_model_attends() -> None:
         assert not torch.allclose(all_kept, model.encode(changed, torch.tensor([[True] * 7])))
 
 
-@pytest.mark.parametrize("config", VARIANTS)
+@pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES])
 def test_padding_is_inert(config: ModelConfig) -> None:
     model = make(config)
     rows = sequences(5, 9, 2)
@@ -396,8 +485,9 @@ def test_padding_is_inert(config: ModelConfig) -> None:
             torch.testing.assert_close(alone[0, :, 1:], together[i, :, 1:], rtol=0, atol=1e-10)
 
 
-def test_decoder_is_causal() -> None:
-    model = make()
+@pytest.mark.parametrize("config", [SMALL, *SEQUENCES])
+def test_decoder_is_causal(config: ModelConfig) -> None:
+    model = make(config)
     src, keep = padded(sequences(5))
     tgt = torch.randint(4, V, (1, 8))
     later = tgt.clone()
@@ -443,7 +533,7 @@ def step(model: Transformer, state: DecodingState, tokens_BK: Tensor) -> Tensor:
     return torch.cat(list(model.step(state, tokens_BK))).view(*tokens_BK.shape, -1)
 
 
-@pytest.mark.parametrize("config", VARIANTS)
+@pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES])
 def test_step_by_step_equals_the_full_forward(config: ModelConfig) -> None:
     model = make(config)
     rows = sequences(5, 9, 2)
@@ -456,7 +546,7 @@ def test_step_by_step_equals_the_full_forward(config: ModelConfig) -> None:
                 torch.testing.assert_close(steps[b, k][:, 1:], full[:, 1:], rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("config", VARIANTS)
+@pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES])
 @pytest.mark.parametrize("width", [1, 3])
 def test_each_hypothesis_keeps_its_own_past(config: ModelConfig, width: int) -> None:
     """Rows swap parents, sentences end, others take their places, the batch grows and shrinks: each live

@@ -23,7 +23,7 @@ from vtrans.checkpoint import LoadedModel, RunFolder, Shortlist, add_shortlist, 
 from vtrans.config import ModelConfig, Sampling
 from vtrans.constraints import Prefix, Rules, constrain, constrain_listed
 from vtrans.errors import FileError, InputError
-from vtrans.model import Transformer
+from vtrans.model import Transformer, make_model
 from vtrans.search import Listed
 from vtrans.shortlist import Candidates, learn_shortlist, model_1
 from vtrans.store import DataFolder, TokenStore
@@ -113,13 +113,14 @@ def test_a_dictionary_is_found_again() -> None:
 UNTIED = {
     "pre-norm, untied": dataclasses.replace(VARIANTS["pre-norm, tgt-softmax"], tie="none"),
     "learned positions, untied": dataclasses.replace(VARIANTS["learned positions, untied"], norm="pre"),
+    "decoder-only, untied": dataclasses.replace(VARIANTS["decoder-only, prefix"], tie="none"),
 }
 
 
 def network(config: ModelConfig, vocab: int, seed: int) -> Transformer:
     """A lively model in float64 whose translations end: its output leans towards the row of EOS."""
     torch.manual_seed(seed)
-    model = Transformer(config, vocab, vocab, joint=True, pad_id=PAD_ID).double().eval()
+    model = make_model(config, vocab, vocab, joint=True, pad_id=PAD_ID).double().eval()
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn_like(p), alpha=0.2)

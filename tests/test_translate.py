@@ -23,7 +23,7 @@ from vtrans.checkpoint import LoadedModel, RunFolder
 from vtrans.config import ModelConfig, Sampling, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError, RecipeError
-from vtrans.model import Transformer
+from vtrans.model import Transformer, make_model
 from vtrans.search import Hypothesis, beam_search, length_penalty
 from vtrans.stream import translate_stream
 from vtrans.text import one_line
@@ -38,6 +38,20 @@ VARIANTS = {
     "learned positions, untied": dataclasses.replace(SMALL, positions="learned", max_positions=60, tie="none"),
     "shared learned positions, src-tgt": dataclasses.replace(
         SMALL, norm="pre", positions="learned", share_positions=True, max_positions=60, tie="src-tgt"
+    ),
+    "all layers of both stacks one": dataclasses.replace(SMALL, share_stacks=True, share_layers="all"),
+    "decoder-only, prefix": dataclasses.replace(
+        SMALL, architecture="decoder-only", encoder_layers=0, decoder_layers=2, norm="pre"
+    ),
+    "decoder-only, causal, learned positions": dataclasses.replace(
+        SMALL,
+        architecture="decoder-only",
+        source_mask="causal",
+        encoder_layers=0,
+        decoder_layers=2,
+        positions="learned",
+        max_positions=60,
+        tie="none",
     ),
 }
 SEARCH = SearchConfig(beam=3, max_length=14)
@@ -70,7 +84,7 @@ def vocabulary() -> Vocabulary:
 def network(config: ModelConfig, vocab: int, seed: int = 1, eos: float = 4.0) -> Transformer:
     """A small model in float64, none of whose weights is at its symmetrical start."""
     torch.manual_seed(seed)
-    model = Transformer(config, vocab, vocab, joint=True, pad_id=PAD_ID).double().eval()
+    model = make_model(config, vocab, vocab, joint=True, pad_id=PAD_ID).double().eval()
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn_like(p), alpha=0.2)
@@ -241,8 +255,9 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model() -> None:
     assert same(list(twice.nbest(lines, 3)), list(translator().nbest(lines, 3)))
 
 
-def test_an_ensemble_averages_probabilities() -> None:
-    vocab, models = vocabulary(), [loaded(SMALL, 1), loaded(VARIANTS["pre-norm, tgt-softmax"], 2)]
+@pytest.mark.parametrize("second", ["pre-norm, tgt-softmax", "decoder-only, prefix"])
+def test_an_ensemble_averages_probabilities(second: str) -> None:
+    vocab, models = vocabulary(), [loaded(SMALL, 1), loaded(VARIANTS[second], 2)]
     lines = [line for line in sentences(12) if line]
     both = Translator(models, dataclasses.replace(SEARCH, beam=1))
     for line, (found,) in zip(lines, both.nbest(lines), strict=True):

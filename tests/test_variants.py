@@ -23,7 +23,7 @@ from vtrans.average import average
 from vtrans.checkpoint import aliases, load_model, open_tensors, write_tensors
 from vtrans.config import ModelConfig, load_recipe
 from vtrans.errors import InputError, RecipeError
-from vtrans.model import Transformer, count_parameters
+from vtrans.model import Transformer, count_parameters, make_model
 from vtrans.store import DataFolder
 from vtrans.translate import load
 
@@ -45,7 +45,9 @@ class Variant:
         return dataclasses.replace(PLAIN, **self.keys)
 
 
-LEARNED = {"positions": "learned", "max_positions": 64}
+ONE_STACK = {"architecture": "decoder-only", "encoder_layers": 0}
+ONLY = ("", "efgh", "", "", "efgh")
+LEARNED: dict[str, Any] = {"positions": "learned", "max_positions": 64}
 VARIANTS = {
     "plain": Variant({}),
     "pre-norm": Variant({"norm": "pre"}),
@@ -83,6 +85,17 @@ VARIANTS = {
     "unscaled": Variant({"scale_embedding": False}),
     "no cross-attention residual": Variant({"cross_attention_residual": False}),
     "no cross-attention residual, pre-norm": Variant({"cross_attention_residual": False, "norm": "pre"}),
+    "prefix": Variant(ONE_STACK, ONLY),
+    "prefix, pre-norm, unscaled": Variant(ONE_STACK | {"norm": "pre", "scale_embedding": False}, ONLY),
+    "causal": Variant(ONE_STACK | {"source_mask": "causal"}, ONLY),
+    "causal, learned positions": Variant(
+        ONE_STACK | {"source_mask": "causal", "norm": "pre"} | LEARNED, ONLY, tables=1
+    ),
+    "prefix, none": Variant(ONE_STACK | {"tie": "none"}, ONLY, matrices=3),
+    "prefix, all": Variant(ONE_STACK | {"share_layers": "all"}, ("", "eeee", "", "", "eeee")),
+    "prefix, groups of 2": Variant(
+        ONE_STACK | {"share_layers": "attention", "share_group": 2}, ("", "eeff", "", "", "efgh")
+    ),
 }  # fmt: skip
 every_variant = pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
 
@@ -97,6 +110,10 @@ def places(model: Transformer, variant: Variant) -> Iterator[tuple[str, nn.Modul
         (model.decoder, "feed_forward"),
     ]
     for letters, (stack, attribute) in zip(variant.sublayers, rows, strict=True):
+        if not letters:  # of a decoder-only model, which has no encoder and no cross-attention
+            assert len(model.encoder.layers) == 0
+            assert not any("cross_attention" in name for name, _ in model.named_modules())
+            continue
         for letter, layer in zip(letters, stack.get_submodule("layers").children(), strict=True):
             yield f"{attribute} {letter}", layer.get_submodule(attribute)
             yield f"{attribute}_residual {letter}", layer.get_submodule(f"{attribute}_residual")
@@ -114,7 +131,7 @@ def test_the_parameters_are_those_of_the_formula(variant: Variant) -> None:
         + len(enc | dec) * (attention + norm)
         + len(cross) * (attention + norm)
         + len(enc_inner | dec_inner) * (feed_forward + norm)
-        + (config.norm == "pre") * 2 * norm
+        + (config.norm == "pre") * (1 if config.architecture == "decoder-only" else 2) * norm
     )
     model = make(config)
     assert count_parameters(model) == expected
@@ -136,7 +153,7 @@ def test_a_shared_sublayer_starts_as_one_that_is_not(variant: Variant) -> None:
     """Once, by Xavier: of several visitors none has the last word."""
     config = dataclasses.replace(variant.config, d_model=64, d_ff=64)
     torch.manual_seed(0)
-    model = Transformer(config, V, V, joint=True, pad_id=0)
+    model = make_model(config, V, V, joint=True, pad_id=0)
     bound = (6 / 128) ** 0.5
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2 and ("attention" in name or "feed_forward" in name):
@@ -159,7 +176,8 @@ def test_gradients_add_up_over_the_uses(variant: Variant) -> None:
     )
     owner = aliases(shared)
     own = dict(shared.named_parameters())
-    assert not aliases(apart)
+    table = {"tgt_positions.weight"} & set(owner)  # of one sequence there is one table whatever is shared
+    assert set(aliases(apart)) == (table if variant.config.architecture == "decoder-only" else set())
     with torch.no_grad():
         for name, parameter in apart.named_parameters():
             parameter.copy_(own[owner.get(name, name)])
@@ -217,6 +235,20 @@ REFUSED = [
     (["share_stacks=true", "encoder_layers=4"], "of attention they have 4 and 3"),
     (["share_stacks=true", "share_layers=attention", "encoder_layers=4"], "of feed-forward they have 4 and 3"),
     (["share_stacks=true", "share_layers=all", "share_group=3", "encoder_layers=4"], "of attention they have 2 and 1"),
+    (["architecture=decoder-only"], "has no encoder, but model.encoder_layers is 3; set model.encoder_layers = 0"),
+    (["architecture=decoder-only", "encoder_layers=0", "share_stacks=true"], "there is one stack"),
+    (
+        ["architecture=decoder-only", "encoder_layers=0", "share_positions=true", "positions=learned"],
+        "one sequence with one table",
+    ),
+    (["architecture=decoder-only", "encoder_layers=0", "cross_attention_residual=false"], "has no cross-attention"),
+    (
+        ["architecture=decoder-only", "encoder_layers=0", "decoder_layers=1", "share_layers=all"],
+        "would share nothing, as no group has more than one layer (0+1 layers",
+    ),
+    (["encoder_layers=0"], "model.encoder_layers must be 1 or more; 0 is for model.architecture = decoder-only"),
+    (["source_mask=causal"], "model.source_mask = causal is for model.architecture = decoder-only"),
+    (["architecture=encoder"], "model.architecture must be one of encoder-decoder, decoder-only, but is 'encoder'"),
     (["share_layers=some"], "model.share_layers must be one of none, attention, feed-forward, all, but is 'some'"),
     (["share_stacks=1"], "model.share_stacks must be true or false, but is 1"),
 ]
@@ -286,7 +318,15 @@ def test_a_variant_trains_stops_resumes_averages_and_translates(
 @pytest.mark.usefixtures("_no_flushing")
 def test_a_run_of_before_these_keys_goes_on_and_is_averaged(tmp_path: Path, tiny_data: DataFolder) -> None:
     """Its recipe, state and files know nothing of them; what they leave unsaid is the default."""
-    new = ("share_layers", "share_group", "share_stacks", "scale_embedding", "cross_attention_residual")
+    new = (
+        "architecture",
+        "source_mask",
+        "share_layers",
+        "share_group",
+        "share_stacks",
+        "scale_embedding",
+        "cross_attention_residual",
+    )
     run = tiny_train(tiny_data, tmp_path / "run", "train.max_steps=20")
     files = [*(run.step_file(s) for s in run.steps()), run.last, run.best]
     for file, kind in [*((f, "model") for f in files), (run.state_file(20), "state")]:
@@ -303,3 +343,15 @@ def test_a_run_of_before_these_keys_goes_on_and_is_averaged(tmp_path: Path, tiny
     tiny_train(tiny_data, run.path, "train.max_steps=30")
     assert average([run.step_file(20), run.step_file(30)], run.averaged) == [20, 30]
     assert average([run.step_file(30), run.step_file(20)], run.averaged) == [20, 30]
+
+
+def test_one_sequence_wants_a_position_table_for_both_sides(tmp_path: Path, tiny_data: DataFolder) -> None:
+    """What the refusal says that works, works; one row less does not."""
+    settings = ["model.architecture=decoder-only", "model.encoder_layers=0", "model.positions=learned"]
+    with pytest.raises(InputError) as caught:
+        tiny_train(tiny_data, tmp_path / "run", *settings, "model.max_positions=15")
+    needed = int(str(caught.value).partition("--set model.max_positions=")[2].partition(" ")[0])
+    with pytest.raises(InputError, match="is too small for this data"):
+        tiny_train(tiny_data, tmp_path / "run", *settings, f"model.max_positions={needed - 1}")
+    run = tiny_train(tiny_data, tmp_path / "run", *settings, f"model.max_positions={needed}", "train.max_steps=2")
+    assert list(load(run.path).translate(["The big dog sees me today."]))

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.errors import FileError, InputError
-from vtrans.model import Transformer
+from vtrans.model import Transformer, make_model
 from vtrans.text import sync_folder
 from vtrans.vocab import PAD_ID, Vocabulary
 
@@ -125,7 +125,7 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedMo
             config = section_from(ModelConfig, "model", header["model"], str(path))
             search = section_from(SearchConfig, "search", header["search"], str(path))
             with torch.random.fork_rng(devices=[]):  # the weights drawn here are overwritten below
-                model = Transformer(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
+                model = make_model(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
         except (InputError, KeyError, TypeError, ValueError, AssertionError) as error:
             reason = str(error).rstrip(".")
             raise FileError(f"{path} describes no model that this version knows: {reason}.") from None

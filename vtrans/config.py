@@ -61,7 +61,17 @@ class ModelConfig:
     d_model: int = _number(256, 2, 65536, "width of embeddings and layers, D")
     d_ff: int = _number(1024, 1, 1 << 20, "width of the feed-forward layers, F")
     heads: int = _number(4, 1, 1024, "attention heads, H; must divide d_model")
-    encoder_layers: int = _number(3, 1, 1000, "layers of the encoder")
+    architecture: str = _choice(
+        "encoder-decoder",
+        ("encoder-decoder", "decoder-only"),
+        "decoder-only: one stack over source and target (GPT, Radford et al. 2018), of decoder_layers layers",
+    )
+    source_mask: str = _choice(
+        "prefix",
+        ("prefix", "causal"),
+        "of decoder-only: the source sees all of itself (Raffel et al. 2019, section 3.2), or what came before",
+    )
+    encoder_layers: int = _number(3, 0, 1000, "layers of the encoder; 0 for decoder-only")
     decoder_layers: int = _number(3, 1, 1000, "layers of the decoder")
     dropout: float = _number(0.1, 0.0, 0.95, "after embeddings and sublayers (paper, section 5.4)")
     attention_dropout: float = _number(0.0, 0.0, 0.95, "on the attention weights")
@@ -74,7 +84,9 @@ class ModelConfig:
         "which embeddings are one matrix; auto: src-tgt-softmax for a joint vocabulary, else tgt-softmax",
     )
     positions: str = _choice("sinusoidal", ("sinusoidal", "learned"), "position encoding")
-    max_positions: int = _number(1024, 2, 1 << 20, "rows of a learned position table")
+    max_positions: int = _number(
+        1024, 2, 1 << 20, "rows of a learned position table; of decoder-only a half is for either side"
+    )
     share_positions: bool = _flag(False, "one learned position table for encoder and decoder")
     share_layers: str = _choice(
         "none",
@@ -87,6 +99,13 @@ class ModelConfig:
     )
     scale_embedding: bool = _flag(True, "sqrt(D) on the embeddings (paper, section 3.4); they start alike without")
     cross_attention_residual: bool = _flag(True, "the residual around cross-attention; false is an ablation")
+
+    @property
+    def reach(self) -> int | None:
+        """The longest sequence of either side, BOS or EOS counted, that the positions reach; None: no limit."""
+        if self.positions != "learned":
+            return None
+        return self.max_positions if self.architecture == "encoder-decoder" else self.max_positions // 2
 
     def sublayer(self, part: str, layer: int) -> int:
         """The number of the sublayer that a layer of a stack uses; layers of one number share it. `part` is
@@ -347,6 +366,30 @@ def contradiction(model: ModelConfig) -> str | None:
         return f"model.heads must divide model.d_model, but {model.heads} does not divide {model.d_model}."
     if model.positions == "sinusoidal" and model.d_model % 2:
         return f"model.d_model must be even for sinusoidal positions, but is {model.d_model}."
+    if model.architecture == "decoder-only":
+        if encoder:
+            return (
+                f"model.architecture = decoder-only has no encoder, but model.encoder_layers is {encoder}; set "
+                "model.encoder_layers = 0, model.decoder_layers is the depth of its one stack."
+            )
+        for key, reason in (
+            ("share_stacks", "there is one stack"),
+            ("share_positions", "source and target are one sequence with one table as it is"),
+        ):
+            if getattr(model, key):
+                return f"model.{key} makes no sense with model.architecture = decoder-only: {reason}; leave it out."
+        if not model.cross_attention_residual:
+            return (
+                "model.cross_attention_residual = false makes no sense with model.architecture = decoder-only, which "
+                "has no cross-attention; leave it out."
+            )
+    elif not encoder:
+        return "model.encoder_layers must be 1 or more; 0 is for model.architecture = decoder-only."
+    elif model.source_mask != "prefix":
+        return (
+            f"model.source_mask = {model.source_mask} is for model.architecture = decoder-only; an encoder sees the "
+            "whole source."
+        )
     if model.share_positions and model.positions != "learned":
         return (
             f"model.share_positions shares a learned table, but model.positions is {model.positions}; "
@@ -358,7 +401,7 @@ def contradiction(model: ModelConfig) -> str | None:
             'set model.share_layers = "all", "attention" or "feed-forward", or leave both out.'
         )
     if model.share_layers != "none" and all(
-        model.sublayer(part, depth - 1) == depth - 1 for part in parts for depth in (encoder, decoder)
+        model.sublayer(part, depth - 1) == depth - 1 for part in parts for depth in (encoder, decoder) if depth
     ):
         return (
             f"model.share_layers = {model.share_layers} would share nothing, as no group has more than one layer "

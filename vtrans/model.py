@@ -39,6 +39,7 @@ class Transformer(nn.Module):
         check_tie(config.tie, joint)
         if reason := contradiction(config):
             raise InputError(reason)
+        assert isinstance(self, DecoderOnly) == (config.architecture == "decoder-only"), "see make_model"
         self.config, self.pad_id = config, pad_id
         D, tie = config.d_model, config.tie
         scale = math.sqrt(D) if config.scale_embedding else 1.0
@@ -46,16 +47,18 @@ class Transformer(nn.Module):
         self.tgt_embedding = self.src_embedding if tie.startswith("src-tgt") else Embedding(tgt_vocab, D, scale)
         self.projection = Projection(self.tgt_embedding.weight if tie.endswith("softmax") else None, tgt_vocab, D)
         self.src_positions = make_positions(config)
-        self.tgt_positions = self.src_positions if config.share_positions else make_positions(config)
+        one_sequence = config.architecture == "decoder-only"
+        one_table = config.share_positions or one_sequence
+        self.tgt_positions = self.src_positions if one_table else make_positions(config)
         self.dropout = Dropout(config.dropout)
         sublayers = Sublayers(config)
         self.encoder = Encoder(config, sublayers)
-        self.decoder = Decoder(config, sublayers)
+        self.decoder = OneStack(config, sublayers) if one_sequence else Decoder(config, sublayers)
 
     @property
     def max_length(self) -> int | None:
-        """Longest sequence, BOS or EOS counted, that the positions reach; None: no limit."""
-        return self.config.max_positions if self.config.positions == "learned" else None
+        """Longest sequence of either side, BOS or EOS counted, that the positions reach; None: no limit."""
+        return self.config.reach
 
     @property
     def device(self) -> torch.device:
@@ -91,8 +94,12 @@ class Transformer(nn.Module):
 
     def decode(self, tgt_BT: Tensor, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
         """The decoder's output [B, T, D], before the projection."""
-        x_BTD = self.tgt_embedding(tgt_BT) + self.tgt_positions(tgt_BT.shape[1])
-        out: Tensor = self.decoder(self.dropout(x_BTD), memory_BSD, keep_BS)
+        out: Tensor = self.decoder(self.embedded(tgt_BT, keep_BS), memory_BSD, keep_BS)
+        return out
+
+    def embedded(self, tgt_BT: Tensor, keep_BS: Tensor) -> Tensor:
+        """The decoder's input [B, T, D]; its positions do not depend on the source."""
+        out: Tensor = self.dropout(self.tgt_embedding(tgt_BT) + self.tgt_positions(tgt_BT.shape[1]))
         return out
 
     def logits(self, h_D: Tensor) -> Tensor:
@@ -104,8 +111,7 @@ class Transformer(nn.Module):
     def attentions(self, src_BS: Tensor, keep_BS: Tensor, tgt_BT: Tensor, first: int) -> list[Tensor]:
         """Where each position of `tgt_BT` looks in the source: the cross-attention probabilities
         [B, H, T, S] of each decoder layer from `first` on, 0 the lowest. Other arguments as of `forward`."""
-        x_BTD = self.tgt_embedding(tgt_BT) + self.tgt_positions(tgt_BT.shape[1])
-        return self.decoder.attentions(self.dropout(x_BTD), self.encode(src_BS, keep_BS), keep_BS, first)
+        return self.decoder.attentions(self.embedded(tgt_BT, keep_BS), self.encode(src_BS, keep_BS), keep_BS, first)
 
     # Decoding one subword at a time, for the search: the calls of search.Decoder.
 
@@ -119,7 +125,7 @@ class Transformer(nn.Module):
         src_BS = torch.tensor([[*s] + [self.pad_id] * (S - len(s)) for s in sources], device=self.device)
         length_B = torch.tensor([len(s) for s in sources], device=self.device)
         keep_BS = torch.arange(S, device=self.device) < length_B[:, None]
-        return self.decoder.memory_cache(self.encode(src_BS, keep_BS)), keep_BS
+        return self.decoder.memory_cache(self.encode(src_BS, keep_BS), keep_BS), keep_BS
 
     def step(self, state: DecodingState, tokens_BK: Tensor) -> Iterator[Tensor]:
         """Feeds each row its newest subword [B, K]; gives log-probabilities [n, V] of the next, of n rows
@@ -135,9 +141,14 @@ class Transformer(nn.Module):
     def hidden(self, state: DecodingState, tokens_BK: Tensor) -> Tensor:
         """The first half of `step`: the decoder's output [B * K, D], before the projection."""
         tokens_BK = tokens_BK.to(self.device)
-        age_B = state.next_column()
-        x_BKD = self.tgt_embedding(tokens_BK) + self.tgt_positions(state.oldest)[age_B][:, None]
+        x_BKD = self.tgt_embedding(tokens_BK) + self.newest_positions(state)[:, None]
         return self.decoder.step(x_BKD, state).flatten(0, 1)
+
+    def newest_positions(self, state: DecodingState) -> Tensor:
+        """The rows [B, D] of the position table for one more subword, for which there is room in `state` then."""
+        age_B = state.next_column()
+        table: Tensor = self.tgt_positions(state.oldest)
+        return table[age_B]
 
     @property
     def rows(self) -> int:
@@ -280,28 +291,31 @@ class LearnedPositions(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack of self-attention and feed-forward layers; pre-norm adds a norm at its end."""
+    """A stack of self-attention and feed-forward layers; pre-norm adds a norm at its end. Without layers, as in
+    a decoder-only model, what goes in comes out."""
 
     def __init__(self, config: ModelConfig, sublayers: Sublayers) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(EncoderLayer(sublayers, i) for i in range(config.encoder_layers))
-        self.final_norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+        self.layers = nn.ModuleList(EncoderLayer(sublayers, i, SelfAttention) for i in range(config.encoder_layers))
+        normed = config.norm == "pre" and config.encoder_layers > 0
+        self.final_norm = nn.LayerNorm(config.d_model) if normed else nn.Identity()
 
     def forward(self, x_BSD: Tensor, keep_BS: Tensor) -> Tensor:
+        keep_B1S = keep_BS[:, None]
         for layer in self.layers:
-            x_BSD = layer(x_BSD, keep_BS)
+            x_BSD = layer(x_BSD, keep_B1S)
         out: Tensor = self.final_norm(x_BSD)
         return out
 
 
 class EncoderLayer(nn.Module):
-    def __init__(self, sublayers: Sublayers, number: int) -> None:
+    def __init__(self, sublayers: Sublayers, number: int, attention: type[SelfAttention]) -> None:
         super().__init__()
-        self.self_attention, self.self_attention_residual = sublayers.take(SelfAttention, "encoder", number)
+        self.self_attention, self.self_attention_residual = sublayers.take(attention, "encoder", number)
         self.feed_forward, self.feed_forward_residual = sublayers.take(FeedForward, "encoder", number)
 
-    def forward(self, x_BSD: Tensor, keep_BS: Tensor) -> Tensor:
-        x_BSD = self.self_attention_residual(x_BSD, lambda x: self.self_attention(x, keep_BS))
+    def forward(self, x_BSD: Tensor, keep_BQS: Tensor) -> Tensor:
+        x_BSD = self.self_attention_residual(x_BSD, lambda x: self.self_attention(x, keep_BQS))
         out: Tensor = self.feed_forward_residual(x_BSD, self.feed_forward)
         return out
 
@@ -311,8 +325,11 @@ class Decoder(nn.Module):
 
     def __init__(self, config: ModelConfig, sublayers: Sublayers) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(sublayers, i) for i in range(config.decoder_layers))
+        self.layers = nn.ModuleList(self.make_layer(sublayers, i) for i in range(config.decoder_layers))
         self.final_norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+
+    def make_layer(self, sublayers: Sublayers, number: int) -> nn.Module:
+        return DecoderLayer(sublayers, number)
 
     def forward(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
         for layer in self.layers:
@@ -333,8 +350,9 @@ class Decoder(nn.Module):
     def _layers(self) -> list[DecoderLayer]:
         return cast(list[DecoderLayer], list(self.layers))
 
-    def memory_cache(self, memory_BSD: Tensor) -> Tensor:
-        """Each layer's keys and values [L, 2, B, H, S, d] of the memory, made once a sentence."""
+    def memory_cache(self, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
+        """Each layer's keys and values [L, 2, B, H, S, d] of the memory, made once a sentence; of its padding too,
+        where no step looks."""
         return torch.stack([torch.stack(layer.cross_attention.keys_values(memory_BSD)) for layer in self._layers])
 
     def step(self, x_BKD: Tensor, state: DecodingState) -> Tensor:
@@ -475,15 +493,15 @@ class SelfAttention(nn.Module):
         self.qkv = xavier(config.d_model, config.d_model, parts=3)
         self.out = xavier(config.d_model, config.d_model)
 
-    def forward(self, x_BTD: Tensor, keep_BT: Tensor | None = None) -> Tensor:
-        """[B, T, D] to [B, T, D]. Without `keep_BT` it is causal: right padding then follows every
-        real position, so that none attends to it."""
+    def forward(self, x_BTD: Tensor, keep_BQT: Tensor | None = None) -> Tensor:
+        """[B, T, D] to [B, T, D]. `keep_BQT` says what each position attends to, with Q = 1 all to the same.
+        Without it it is causal: right padding then follows every real position, so that none attends to it."""
         q_BHTd, k_BHTd, v_BHTd = (split_heads(part, self.heads) for part in self.qkv(x_BTD).chunk(3, dim=-1))
         dropout = self.dropout if self.training else 0.0
-        if keep_BT is None:
+        if keep_BQT is None:
             mixed = F.scaled_dot_product_attention(q_BHTd, k_BHTd, v_BHTd, dropout_p=dropout, is_causal=True)
         else:
-            mask = keep_BT[:, None, None, :]
+            mask = keep_BQT[:, None]
             mixed = F.scaled_dot_product_attention(q_BHTd, k_BHTd, v_BHTd, attn_mask=mask, dropout_p=dropout)
         out: Tensor = self.out(merge_heads(mixed))
         return out
@@ -568,6 +586,131 @@ def xavier(inputs: int, outputs: int, parts: int = 1) -> Linear:
 
 
 KeyValue = tuple[Tensor, Tensor]
+
+
+# Decoder-only: one stack over the source and then the target.
+
+
+def make_model(config: ModelConfig, src_vocab: int, tgt_vocab: int, *, joint: bool, pad_id: int) -> Transformer:
+    """The model of that architecture; arguments and errors as of Transformer."""
+    kind = DecoderOnly if config.architecture == "decoder-only" else Transformer
+    return kind(config, src_vocab, tgt_vocab, joint=joint, pad_id=pad_id)
+
+
+class DecoderOnly(Transformer):
+    """A language model of the source, its EOS as separator, and the target (Radford et al. 2018); by its mask
+    causal throughout, or a prefix language model (Raffel et al. 2019, section 3.2.1).
+
+    Its encoder has no layers, so that the memory [B, S, D] is the embedded source, and its decoder goes over
+    memory and target as one sequence. Positions go on from the sentence's OWN length: the padding between the two
+    counts for nothing. In decoding, the source's keys and values are made once, like those of cross-attention.
+    """
+
+    def embedded(self, tgt_BT: Tensor, keep_BS: Tensor) -> Tensor:
+        T, S = tgt_BT.shape[1], keep_BS.shape[1]
+        at_BT = keep_BS.sum(1, keepdim=True) + torch.arange(T, device=keep_BS.device)
+        out: Tensor = self.dropout(self.tgt_embedding(tgt_BT) + self.tgt_positions(S + T)[at_BT])
+        return out
+
+    def newest_positions(self, state: DecodingState) -> Tensor:
+        age_B = state.next_column()
+        table: Tensor = self.tgt_positions(state.keep_BS.shape[1] + state.oldest)
+        return table[state.keep_BS.sum(1) + age_B]
+
+
+class OneStack(Decoder):
+    """The layers of a decoder-only model. n = S + T positions: the source, its padding and the target."""
+
+    def __init__(self, config: ModelConfig, sublayers: Sublayers) -> None:
+        super().__init__(config, sublayers)
+        self.prefix = config.source_mask == "prefix"
+
+    def make_layer(self, sublayers: Sublayers, number: int) -> OneStackLayer:
+        return OneStackLayer(sublayers, number, OneStackAttention)
+
+    def forward(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
+        x_BnD, keep_Bnn = torch.cat((memory_BSD, x_BTD), 1), self.keep(keep_BS, x_BTD.shape[1])
+        for layer in self.layers:
+            x_BnD = layer(x_BnD, keep_Bnn)
+        out: Tensor = self.final_norm(x_BnD[:, keep_BS.shape[1] :])
+        return out
+
+    def keep(self, keep_BS: Tensor, T: int) -> Tensor:
+        """What each position attends to [B, n, n]: what is real and does not follow it, and of a prefix all to all."""
+        B, S = keep_BS.shape
+        keep_nn = keep_BS.new_ones(S + T, S + T).tril()
+        keep_nn[:S, :S] |= self.prefix
+        return keep_nn & torch.cat((keep_BS, keep_BS.new_ones(B, T)), 1)[:, None]
+
+    def attentions(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor, first: int) -> list[Tensor]:
+        """What the target positions give to the source [B, H, T, S]; the rest of 1 goes to the target before them.
+        A head that looks there alone says little of the source, and so is given little weight in a mean."""
+        found, S = [], keep_BS.shape[1]
+        x_BnD, keep_Bnn = torch.cat((memory_BSD, x_BTD), 1), self.keep(keep_BS, x_BTD.shape[1])
+        for number, layer in enumerate(self.sequence_layers):
+            if number >= first:
+                found.append(layer.probabilities(x_BnD, keep_Bnn)[:, :, S:, :S])
+            x_BnD = layer(x_BnD, keep_Bnn)
+        return found
+
+    def memory_cache(self, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
+        found, keep_BSS = [], self.keep(keep_BS, 0)
+        for layer in self.sequence_layers:
+            found.append(torch.stack(layer.keys_values(memory_BSD)))
+            memory_BSD = layer(memory_BSD, keep_BSS)
+        return torch.stack(found)
+
+    @property
+    def sequence_layers(self) -> list[OneStackLayer]:
+        return cast(list[OneStackLayer], list(self.layers))
+
+
+class OneStackLayer(EncoderLayer):
+    self_attention: OneStackAttention
+
+    def keys_values(self, x_BSD: Tensor) -> KeyValue:
+        return self.self_attention.keys_values(self.self_attention_residual.before(x_BSD))
+
+    def probabilities(self, x_BnD: Tensor, keep_Bnn: Tensor) -> Tensor:
+        return self.self_attention.probabilities(self.self_attention_residual.before(x_BnD), keep_Bnn)
+
+    def step(self, x_BKD: Tensor, past: Past) -> Tensor:
+        x_BKD = self.self_attention_residual(x_BKD, lambda x: self.self_attention.step(x, past))
+        out: Tensor = self.feed_forward_residual(x_BKD, self.feed_forward)
+        return out
+
+
+class OneStackAttention(SelfAttention):
+    """Self-attention of a sequence that begins with the source."""
+
+    def keys_values(self, x_BSD: Tensor) -> KeyValue:
+        """Keys and values [B, H, S, d] of the source."""
+        _, k, v = self.qkv(x_BSD).chunk(3, dim=-1)
+        return split_heads(k, self.heads), split_heads(v, self.heads)
+
+    def probabilities(self, x_BnD: Tensor, keep_Bnn: Tensor) -> Tensor:
+        """What `forward` mixes the values by, [B, H, n, n]."""
+        q_BHnd, k_BHnd, _ = (split_heads(part, self.heads) for part in self.qkv(x_BnD).chunk(3, dim=-1))
+        scores_BHnn = q_BHnd @ k_BHnd.transpose(-1, -2) / math.sqrt(q_BHnd.shape[-1])
+        return scores_BHnn.masked_fill(~keep_Bnn[:, None], -torch.inf).softmax(-1)
+
+    def step(self, x_BKD: Tensor, past: Past) -> Tensor:
+        """One position of each row, attending with one softmax to the source, the row's past and itself."""
+        B, K, D = x_BKD.shape
+        H, d, S = self.heads, D // self.heads, past.src_bias_xKS.shape[2]
+        qkv_3BHKd = self.qkv(x_BKD).view(B, K, 3, H, d).permute(2, 0, 3, 1, 4)
+        past.newest_2BHKd.copy_(qkv_3BHKd[1:])
+        q_xKd = qkv_3BHKd[0].reshape(B * H, K, d)
+        src_xKS = torch.baddbmm(past.src_bias_xKS, q_xKd, past.src_keys_xdS, alpha=d**-0.5)
+        own_xKn = torch.baddbmm(past.own_bias_xKn, q_xKd, past.own_keys_xdn, alpha=d**-0.5)
+        shares_xKm = torch.cat((src_xKS, own_xKn), 2).softmax(-1)
+        mixed_xKd = torch.bmm(shares_xKm[:, :, :S], past.src_values_xSd)
+        mixed_xKd.baddbmm_(shares_xKm[:, :, S:], past.own_values_xnd)
+        out: Tensor = self.out(merge_heads(mixed_xKd.view(B, H, K, d)))
+        return out
+
+
+# What decoding remembers.
 
 
 class Past(NamedTuple):

@@ -44,7 +44,7 @@ from vtrans.config import DEFAULT_RECIPE, ModelConfig, Recipe, forbidden_changes
 from vtrans.console import Console, Display, duration
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.loss import Objective
-from vtrans.model import Transformer, count_parameters, resolve_tie
+from vtrans.model import count_parameters, make_model, resolve_tie
 from vtrans.optim import learning_rate, make_optimizer
 from vtrans.ranks import Ranks
 from vtrans.score import corpus_scores
@@ -144,7 +144,7 @@ class _Training:
         self.recipe = _resolve(run, saved, fresh, data.joint, device, recipe_name, overrides)
         _check_data(data, self.recipe)
         torch.manual_seed(derived_seed("init", self.recipe.train.seed))
-        model = Transformer(
+        model = make_model(
             self.recipe.model,
             len(data.src_vocab),
             len(data.tgt_vocab),
@@ -791,10 +791,12 @@ def _check_data(data: DataFolder, recipe: Recipe) -> None:
             f"but is {recipe.train.batch_tokens}."
         )
     valid = max(int(lengths.max()) for lengths in (data.valid.src_lengths, data.valid.tgt_lengths)) + 1
-    if recipe.model.positions == "learned" and max(longest, valid) > recipe.model.max_positions:
+    reach, longest = recipe.model.reach, max(longest, valid)
+    if reach is not None and longest > reach:
+        needed = longest * (recipe.model.max_positions // reach)
         raise InputError(
             f"model.max_positions = {recipe.model.max_positions} is too small for this data, whose longest side "
-            f"has {max(longest, valid)} subwords with EOS; --set model.max_positions={max(longest, valid)} works."
+            f"has {longest} subwords with EOS; --set model.max_positions={needed} works."
         )
 
 
