@@ -1,13 +1,13 @@
 """Training and decoding speed beside the machine's matrix-product rate, measured before and after.
 
-    python tests/bench/speed.py train [--shape base|tiny] [--batch-tokens 4096] [--updates 30]
-    python tests/bench/speed.py decode --model RUN|FILE --input TEXT [--beam 4] [--batch-tokens 2048]
+    python tests/bench/speed.py train [--shape base|tiny] [--batch-tokens 4096] [--updates 30] [--profile]
+    python tests/bench/speed.py decode --model RUN|FILE --input TEXT [--beam 4] [--batch-tokens 2048] [--profile]
 
 Training is of random ids with the length distribution of captions, three-way tying, 8,000 subwords: real
 target tokens a second, and their share of the limit, 6 FLOPs a weight a token at the matrix-product rate:
 that of torch's `@` or of vtrans.linear, whichever is the faster on this machine.
 Decoding is of a real model and text, model loading excluded: the median of three passes. Quote medians and
-shares, never one absolute time: machines are noisy.
+shares, never one absolute time: machines are noisy. With --profile, on one thread: where the time of a pass goes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from vtrans.batching import collate, plan_epoch
 from vtrans.cli import _keep_freed_memory
@@ -61,7 +62,40 @@ def between_rates(measure: Callable[[], float]) -> tuple[float, float]:
     return value, (before + matrix_rate()) / 2
 
 
-def train_speed(shape: str, batch_tokens: int, updates: int) -> None:
+# What an operator does, by words in its name; the first that fits counts.
+KINDS = {
+    "optimizer": ("_fused_adam", "_foreach"),
+    "products of layers": ("linear", "addmm", "::mm"),
+    "attention": ("bmm", "attention", "::_softmax"),
+    "softmax over the vocabulary": ("log_softmax", "exp"),
+    "the best subwords": ("topk", "amax", "argsort", "::sort"),
+    "random masks": ("random_", "::ge", "bernoulli"),
+    "layer norm": ("layer_norm",),
+    "copies": ("copy_", "cat", "index", "gather", "stack", "embedding", "scatter", "clone"),
+    "sums, products, activations": ("add", "mul", "relu", "threshold", "clamp", "sum", "div", "sub", "fill"),
+}
+
+
+def print_profile(work: Callable[[], object]) -> None:
+    """Where the time of `work` goes on this thread: the operators by what they do, and what is left to Python and to
+    calling them. Recording itself adds to the latter."""
+    work()
+    with profile(activities=[ProfilerActivity.CPU]) as recorded:
+        began = time.perf_counter()
+        work()
+        total = time.perf_counter() - began
+    seconds, calls = dict.fromkeys([*KINDS, "other operators"], 0.0), dict.fromkeys([*KINDS, "other operators"], 0)
+    for event in recorded.key_averages():
+        kind = next((k for k, words in KINDS.items() if any(word in event.key for word in words)), "other operators")
+        seconds[kind] += event.self_cpu_time_total / 1e6
+        calls[kind] += event.count
+    for kind in sorted(seconds, key=lambda k: -seconds[k]):
+        print(f"{kind:30} {seconds[kind]:7.2f} s {seconds[kind] / total:5.1%} {calls[kind]:8,} calls")
+    rest = total - sum(seconds.values())
+    print(f"{'Python, and between the calls':30} {rest:7.2f} s {rest / total:5.1%}; in all {total:.2f} s")
+
+
+def train_speed(shape: str, batch_tokens: int, updates: int, profiled: bool) -> None:
     torch.manual_seed(0)
     model = Transformer(SHAPES[shape], VOCAB, VOCAB, joint=True, pad_id=PAD).train()
     objective = Objective(model, 0.1)
@@ -88,6 +122,9 @@ def train_speed(shape: str, batch_tokens: int, updates: int) -> None:
             rates.append(batch.tgt_tokens / (time.perf_counter() - began))
         return statistics.median(rates[3:])
 
+    if profiled:
+        print_profile(updates_a_second)
+        return
     speed, rate = between_rates(updates_a_second)
     # A source token meets the encoder (as many of them as target tokens), a target token the rest.
     weights = sum(p.numel() for name, p in model.named_parameters() if p.ndim == 2)
@@ -98,7 +135,7 @@ def train_speed(shape: str, batch_tokens: int, updates: int) -> None:
     )
 
 
-def decode_speed(model: str, text: Path, beam: int, batch_tokens: int) -> None:
+def decode_speed(model: str, text: Path, beam: int, batch_tokens: int, profiled: bool) -> None:
     from vtrans.text import open_bytes, read_lines
     from vtrans.translate import load
 
@@ -115,6 +152,9 @@ def decode_speed(model: str, text: Path, beam: int, batch_tokens: int) -> None:
             rates.append(count / (time.perf_counter() - began))
         return statistics.median(rates)
 
+    if profiled:
+        print_profile(lambda: list(translator.translate(lines)))
+        return
     speed, rate = between_rates(lines_a_second)
     print(
         f"{model}: {speed:.0f} lines/s, beam {beam}, batches of {batch_tokens:,} source tokens "
@@ -134,12 +174,16 @@ def main() -> None:
     decoding.add_argument("--input", type=Path, required=True)
     decoding.add_argument("--beam", type=int, default=4)
     decoding.add_argument("--batch-tokens", type=int, default=2048)
+    for command in (training, decoding):
+        command.add_argument("--profile", action="store_true", help="where the time goes, on one thread")
     options = parser.parse_args()
     _keep_freed_memory()
+    if options.profile:
+        torch.set_num_threads(1)
     if options.command == "train":
-        train_speed(options.shape, options.batch_tokens, options.updates)
+        train_speed(options.shape, options.batch_tokens, options.updates, options.profile)
     else:
-        decode_speed(options.model, options.input, options.beam, options.batch_tokens)
+        decode_speed(options.model, options.input, options.beam, options.batch_tokens, options.profile)
 
 
 if __name__ == "__main__":
