@@ -12,10 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vtrans.config import TIE_FORMS, ModelConfig, load_recipe
+from vtrans.config import DECODING_PRECISIONS, TIE_FORMS, ModelConfig, load_recipe
 from vtrans.errors import InputError
 from vtrans.model import (
-    PRECISIONS,
     CrossAttention,
     DecodingState,
     Dropout,
@@ -621,7 +620,7 @@ def test_decoding_follows_a_model_that_learns_on() -> None:
         torch.testing.assert_close(after[:, :1, 1:], full[..., 1:], rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", DECODING_PRECISIONS)
 def test_a_frozen_model_decodes_as_it_did(precision: str) -> None:
     model = make().float()
     rows, tokens = sequences(5, 3), torch.tensor([[BOS, BOS], [BOS, BOS]])

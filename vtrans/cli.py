@@ -28,6 +28,7 @@ import typer
 
 import vtrans
 from vtrans.config import (
+    DECODING_PRECISIONS,
     DEFAULT_AVERAGE,
     DEFAULT_FREQUENT,
     DEFAULT_RECIPE,
@@ -673,7 +674,7 @@ def translate(
         str | None,
         typer.Option(
             help="float32, bfloat16, float16, or int8: on a CPU, the weights of the projection in 8 bits.  "
-            "[default: float32]",
+            f"[default: {DECODING_PRECISIONS[0]}]",
             metavar="TYPE",
         ),
     ] = None,

@@ -32,6 +32,8 @@ DEFAULT_AVERAGE = 5  # checkpoints, as for the base model of the paper (section 
 SMALLEST_VOCAB_SIZE = 5  # the special ids and one subword; what a text needs at least, the learner says
 DEFAULT_VOCAB_SIZE = 8000  # pieces where the user names no number; fewer if the text does not hold as many
 PRECISIONS = ("float32", "bfloat16")
+# Of translating; the first is the default.
+DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 # Of a shortlist: target subwords for each source subword, and for every sentence.
 DEFAULT_TRANSLATIONS, DEFAULT_FREQUENT = 8, 1500
 # Rows of the embeddings that `vtrans inspect` shows for a subword, and for a step of a translation.

@@ -67,7 +67,7 @@ class Transformer(nn.Module):
     def freeze(self, precision: str = "float32") -> None:
         """Makes the model one that only translates: from now on its weights may not change.
 
-        `precision` is one of PRECISIONS: of the weights and of all that is computed, but with int8 of the
+        `precision` is one of DECODING_PRECISIONS: of the weights and of all that is computed, but with int8 of the
         projection's weights alone, which on a CPU are most of the work. Raises InputError for int8 elsewhere.
         """
         self.eval().requires_grad_(False)
@@ -172,8 +172,6 @@ class Transformer(nn.Module):
         state.admit(*self._memory(sources), [len(s) for s in sources], places)
 
 
-# What `freeze` takes.
-PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 # Steps between two removals of dead slots from the self-attention caches.
 COLUMNS = 8
 # Rows that are projected to the vocabulary and read at a time. 128 rows of 8,000 subwords are 4 MB.

@@ -23,13 +23,12 @@ import torch
 from vtrans.alignments import Links, align, pharaoh, source_words, target_words
 from vtrans.batching import derived_seed
 from vtrans.checkpoint import LoadedModel, choose_model, load_model, open_tensors
-from vtrans.config import Sampling, SearchConfig, section_from
+from vtrans.config import DECODING_PRECISIONS, Sampling, SearchConfig, section_from
 from vtrans.console import Console
 from vtrans.constraints import Constrained, Prefix, Rules
 from vtrans.engine import ExportedModel, exported_folder, load_exported
 from vtrans.errors import InputError
 from vtrans.logprob import Pair, token_logprobs
-from vtrans.model import PRECISIONS
 from vtrans.search import Decoder, Ensemble, Hypothesis, beam_search, length_penalty, sample
 from vtrans.shortlist import Candidates, Shortlisted
 from vtrans.text import one_line
@@ -665,8 +664,8 @@ def load(
     checkpoints. Raises FileError for what is no model, InputError for a bad setting.
     """
     section_from(SearchConfig, "search", search, "load")  # before the models take their time
-    if precision not in (None, *PRECISIONS):
-        raise InputError(f"--precision must be one of {', '.join(PRECISIONS)}, but is {precision!r}.")
+    if precision not in (None, *DECODING_PRECISIONS):
+        raise InputError(f"--precision must be one of {', '.join(DECODING_PRECISIONS)}, but is {precision!r}.")
     if precision == "int8" and shortlist:
         raise InputError(
             "--precision int8 is for projecting to the whole vocabulary, which --shortlist spares; leave one out."
@@ -698,7 +697,7 @@ def load(
         if console:
             console.info(f"model: {file}{f' ({reason})' if reason else ''}, on {where}")
         models.append(load_model(file, where))
-        models[-1].model.freeze(precision or PRECISIONS[0])
+        models[-1].model.freeze(precision or DECODING_PRECISIONS[0])
     settings = section_from(SearchConfig, "search", search, "load", models[0].search) if models else None
     return Translator(models, settings, console, weights, shortlist)
 

@@ -1,0 +1,134 @@
+"""How the cost of training grows: with the width, the depth, the vocabulary, and the number of processes.
+
+    python tests/bench/scaling.py shapes [--updates 6]
+    python tests/bench/scaling.py processes --data DATA [--recipe small] [--updates 20] [--rounds 3]
+
+`shapes` takes the 3+3 layers of D 256, F 1024 with 8,000 subwords and changes one thing at a time: milliseconds for
+1,000 real target tokens in batches of 4,096, in turns, the median. `processes` runs `vtrans train` on a data folder as
+one process with one thread, as one with two, and under torchrun as two with one thread each (gloo); target tokens a
+second over the same batches, all starting costs left out, and the ratio to the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from speed import PAD, SHAPES
+from train_peers import CLIP, SMOOTHING
+
+from vtrans.batching import Batch, collate, plan_epoch
+from vtrans.cli import _keep_freed_memory
+from vtrans.config import ModelConfig, TrainConfig
+from vtrans.loss import Objective
+from vtrans.model import Transformer
+from vtrans.optim import make_optimizer
+
+BASE = SHAPES["base"]
+LAYERS = {f"{n}+{n}": dataclasses.replace(BASE, encoder_layers=n, decoder_layers=n) for n in (1, 3, 6)}
+DEEP = {"6+1": dataclasses.replace(BASE, encoder_layers=6, decoder_layers=1)}
+WIDTHS = {f"D {d}, F {4 * d}": dataclasses.replace(BASE, d_model=d, d_ff=4 * d) for d in (128, 256, 512)}
+VOCABULARIES = (4_000, 8_000, 16_000, 32_000)
+
+
+class Subject:
+    """A model in training, on random ids with the length distribution of captions."""
+
+    def __init__(self, name: str, config: ModelConfig, vocab: int, updates: int) -> None:
+        torch.manual_seed(0)
+        self.name, self.times = name, list[float]()
+        self.model = Transformer(config, vocab, vocab, joint=True, pad_id=PAD).train()
+        self.objective = Objective(self.model, SMOOTHING)
+        self.optimizer = make_optimizer(self.model.parameters(), TrainConfig())
+        src = (torch.randn(20_000) * 4 + 14).clamp(3, 45).long()
+        tgt = (src + torch.randn(20_000) * 2).clamp(3, 50).long()
+        self.batches = [
+            collate(*([torch.randint(4, vocab, (int(side[i]),)) for i in numbers] for side in (src, tgt)))
+            for numbers in plan_epoch(src, tgt, 4096, 1, 2)[:updates]
+        ]
+
+    def update(self, batch: Batch) -> None:
+        began = time.perf_counter()
+        loss, _ = self.objective(batch)
+        (loss / batch.tgt_tokens).backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.times.append((time.perf_counter() - began) / batch.tgt_tokens * 1e6)
+
+
+def shapes(updates: int) -> None:
+    subjects = [Subject(name, config, 8_000, updates + 1) for name, config in {**WIDTHS, **LAYERS, **DEEP}.items()] + [
+        Subject(f"V {vocab:,}", BASE, vocab, updates + 1) for vocab in VOCABULARIES
+    ]
+    for k in range(updates + 1):
+        for subject in subjects:
+            subject.update(subject.batches[k])
+    base = statistics.median(next(s for s in subjects if s.name == "3+3").times[1:])
+    for subject in subjects:
+        median, weights = statistics.median(subject.times[1:]), sum(p.numel() for p in subject.model.parameters())
+        print(
+            f"{subject.name:16} {weights / 1e6:6.1f} M weights {median:7.1f} ms for 1,000 tokens {median / base:5.2f}"
+        )
+
+
+def processes(data: str, recipe: str, updates: int, rounds: int) -> None:
+    """Fresh runs; the updates are counted from the second line of the log on."""
+    ways = {"1 process, 1 thread": (1, 1), "1 process, 2 threads": (1, 2), "2 processes, 1 thread": (2, 1)}
+    speeds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, (count, threads) in ways.items():
+            speeds[name].append(tokens_a_second(data, recipe, updates, count, threads))
+    first = statistics.median(speeds["1 process, 1 thread"])
+    for name, values in speeds.items():
+        median = statistics.median(values)
+        print(
+            f"{name:24} {median:8,.0f} target tokens/s ({min(values):,.0f} to {max(values):,.0f}) {median / first:5.2f}"
+        )
+
+
+def tokens_a_second(data: str, recipe: str, updates: int, count: int, threads: int) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        start = [sys.executable, "-m"]
+        if count > 1:
+            start += ["torch.distributed.run", "--nproc-per-node", str(count), "-m"]
+        settings = [f"train.max_steps={2 * updates}", f"train.log_every={updates}", "train.valid_sentences=1"]
+        command = [*start, "vtrans", "train", "--data", data, "--out", str(run), "--recipe", recipe]
+        command += [word for setting in settings for word in ("--set", setting)]
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+        subprocess.run([*command, "--quiet", "--device", "cpu"], check=True, env=environment)
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    last = [line for line in lines if line["kind"] == "train"][-1]
+    return float(last["tgt_tokens"] / last["seconds"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    shaped = commands.add_parser("shapes")
+    shaped.add_argument("--updates", type=int, default=6)
+    together = commands.add_parser("processes")
+    together.add_argument("--data", required=True)
+    together.add_argument("--recipe", default="small")
+    together.add_argument("--updates", type=int, default=20)
+    together.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    if options.command == "shapes":
+        _keep_freed_memory()
+        shapes(options.updates)
+    else:
+        processes(options.data, options.recipe, options.updates, options.rounds)
+
+
+if __name__ == "__main__":
+    main()
