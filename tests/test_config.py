@@ -25,6 +25,7 @@ from vtrans.errors import InputError, RecipeError
 
 SHIPPED = [
     "iwslt14",
+    "multi30k-10min",
     "multi30k-20min",
     "multi30k-tiny",
     "paper-base",
