@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -131,6 +132,24 @@ def test_ties_are_named(tie: str, groups: list[tuple[str, ...]]) -> None:
     assert again == expected
 
 
+def test_a_weight_beside_parts_is_a_part_of_its_own() -> None:
+    class Both(nn.Module):
+        def __init__(self, weight: nn.Parameter) -> None:
+            super().__init__()
+            self.weight, self.inner = weight, nn.Linear(3, 5)
+
+    weight = nn.Parameter(torch.zeros(7))
+    model = nn.ModuleList([Both(weight), Both(weight)])
+    found = leaves(tree(model))
+    assert [(leaf.path, leaf.parameters, leaf.same_as) for leaf in found] == [
+        ("0.weight", 7, None),
+        ("0.inner", 20, None),
+        ("1.weight", 0, "0.weight"),
+        ("1.inner", 20, None),
+    ]
+    assert [group.places for group in shared(model)] == [("0.weight", "1.weight")]
+
+
 def test_the_slices_are_the_matrices_of_the_heads() -> None:
     """x W_i by the rows that are named is what the attention computes for head i."""
     model = build().double()
@@ -207,6 +226,45 @@ def test_folded_layers_say_what_they_share(
     words = [{*line.split()} for line in lines[lines.index("parts") : lines.index("shared")]]
     for line in expected:
         assert any(set(line.split()) <= found for found in words), (line, lines)
+    whole_stack = "decoder" if share is not between_stacks else ""
+    own = [line for line in lines if "each its own" in line]
+    assert len(own) == bool(whole_stack), "said of the layers of a stack that share nothing, and of no others"
+
+
+@pytest.mark.parametrize(
+    ("config", "layers", "groups"),
+    [
+        (
+            {"share_layers": "all", "share_group": 2},
+            ["layers 1, 3 = encoder.layers.0, 2", "layers 1, 3 = decoder.layers.0, 2"],
+            [
+                "encoder.layers.0, 2 = encoder.layers.1, 3, one by one",
+                "decoder.layers.0, 2 = decoder.layers.1, 3, one by one",
+            ],
+        ),
+        (
+            {"share_layers": "all"},
+            ["layers 1-3 = encoder.layers.0", "layers 1-3 = decoder.layers.0"],
+            ["encoder.layers.0-3", "decoder.layers.0-3"],
+        ),
+        (
+            {"share_stacks": True},
+            [],
+            [
+                f"encoder.layers.0-3.{part} = decoder.layers.0-3.{part}, one by one"
+                for part in ("self_attention", "self_attention_residual", "feed_forward", "feed_forward_residual")
+            ],
+        ),
+    ],
+)
+def test_the_variants_of_a_recipe_are_named(
+    config: dict[str, object], layers: list[str], groups: list[str], tmp_path: Path, tiny_data: DataFolder
+) -> None:
+    lines = shown(anatomy(tmp_path, tiny_data, build(tie="none", **config)))
+    texts = [re.sub(r" {2,}", " ", line).strip() for line in lines]
+    at = texts.index("shared")
+    assert [line for line in texts[:at] if line.startswith("layers 1")] == layers
+    assert [re.sub(r"^((\d x )?[\d,]+ ){2}", "", line) for line in texts[at + 2 : -1]] == groups
 
 
 def test_full_names_each_layer_and_each_head(tmp_path: Path, tiny_data: DataFolder) -> None:

@@ -91,6 +91,9 @@ def test_the_steps_are_those_of_the_translation(tiny_run: RunFolder) -> None:
         assert norms == pytest.approx([norms[0]] * 5, rel=1e-3)
         assert step.rank_by_cosine >= 1
         assert 0 not in {row.id for row in (*step.by_dot, *step.by_cosine)}, "padding is never predicted"
+    _, every = steps(greedy, sentence, 10**6)
+    for rows in (every[0].by_dot, every[0].by_cosine):
+        assert sorted(row.id for row in rows) == list(range(1, len(loaded.tgt_vocab)))
     assert math.fsum(step.logprob for step in found) == pytest.approx(best.logprob, abs=1e-3)
 
 

@@ -159,16 +159,19 @@ def shared(model: nn.Module) -> list[Shared]:
     for alias, first in aliases(model).items():
         places.setdefault(first, {first}).add(alias)
     found: list[Shared] = []
-    order = {name: i for i, (name, _) in enumerate(model.named_modules(remove_duplicate=False))}
+    modules = dict(model.named_modules(remove_duplicate=False))
+    order = {name: i for i, name in enumerate(modules)}
+    sizes = {name: len(list(part.named_parameters(remove_duplicate=False))) for name, part in modules.items()}
 
     def visit(module: nn.Module, path: str) -> None:
         inside = dict(module.named_parameters(remove_duplicate=False))
         owned = [key for key in inside if _join(path, key) in places]
         if not owned:
             return
-        # A part is shared as a whole if all that it has is, with the same places.
+        # A part is shared as a whole if all that it has is, with the same places, which have nothing besides.
         users = {frozenset(_without(place, key) for place in places.get(_join(path, key), ())) for key in inside}
-        if len(users) == 1 and "" not in (alike := users.pop()):
+        alike = users.pop() if len(users) == 1 else frozenset("")
+        if alike and "" not in alike and all(sizes[place] == len(inside) for place in alike):
             numbers = sum(p.numel() for p in inside.values())
             found.append(Shared(tuple(sorted(alike, key=order.__getitem__)), numbers))
             return
@@ -277,11 +280,7 @@ class Anatomy:
         also = {group.places[0]: group.places[1:] for group in groups}
         console.table("parts", _rows(tree(model), also, full), header=("part", "parameters", "shape in the file", ""))
         if groups:
-            console.table(
-                "shared",
-                [(f"{g.parameters:,}", f"{g.saved:,}", " = ".join(_folded(g.places))) for g in groups],
-                header=("parameters", "saved", "places"),
-            )
+            console.table("shared", _groups(groups, full), header=("parameters", "saved", "places"))
 
     def _vocabulary(self) -> str:
         src, tgt = self.loaded.src_vocab, self.loaded.tgt_vocab
@@ -359,9 +358,24 @@ def _rows(
             label, count, shapes, _ = lines[0]
             note = _common([line[3] for line in lines])
             if i == 0:
-                label, count = name, f"{len(alike)} x {count}" if count else ""
+                label, count = name, f"{len(alike)} x {count}" if count.strip("0") else count
                 note = note or ("" if any(_shares(p, also) for p in alike) else "each its own")
             yield label, count, shapes, note
+
+
+def _groups(groups: Sequence[Shared], full: bool) -> Iterator[tuple[str, str, str]]:
+    """What is shared, and where; what is shared layer by layer in one line unless `full`."""
+    alike: dict[object, list[Shared]] = {}
+    for number, group in enumerate(groups):
+        places = [re.sub(r"\d+", "i", place) for place in group.places]
+        alike.setdefault(number if full else (*places, group.parameters), []).append(group)
+    for found in alike.values():
+        times, places = "", _folded(found[0].places)
+        if len(found) > 1:
+            times = f"{len(found)} x "
+            places = [_common(each) for each in zip(*(group.places for group in found), strict=True)]
+        text = " = ".join(places) + (", one by one" if times else "")
+        yield f"{times}{found[0].parameters:,}", f"{times}{found[0].saved:,}", text
 
 
 def _shares(part: Part, also: Mapping[str, Sequence[str]]) -> bool:
