@@ -39,6 +39,7 @@ FLOORS = {
     "average": 5,
     "engine": 5,
     "score": 5,
+    "warmstart": 5,
     "shortlist": 5,
     "anatomy": 5,
     "attend": 7,

@@ -215,6 +215,13 @@ def train(
         list[str] | None,
         typer.Option("--set", help="Override a value of the recipe; repeat.", metavar="section.key=value"),
     ] = None,
+    init_from: Annotated[
+        Path | None,
+        typer.Option(
+            help="Begin a new run with the weights of this model, of the same vocabulary or another.",
+            metavar="RUN|FILE",
+        ),
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Throw the run in the folder away and start over.")] = False,
     dry_run: Annotated[
         bool,
@@ -243,6 +250,7 @@ def train(
         fresh=fresh,
         device=device,
         dry_run=dry_run,
+        init_from=init_from,
     )
 
 

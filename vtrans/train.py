@@ -22,6 +22,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import count, islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ from vtrans.checkpoint import (
     LoadedModel,
     RunFolder,
     RunLock,
+    choose_model,
     load_model,
     load_state,
     load_weights,
@@ -49,10 +51,11 @@ from vtrans.optim import learning_rate, make_optimizer
 from vtrans.ranks import Ranks
 from vtrans.score import corpus_scores
 from vtrans.segmentation import Segmentations
-from vtrans.store import DataFolder, TokenStore
+from vtrans.store import DataFolder, TokenStore, file_sha256
 from vtrans.text import write_atomically
 from vtrans.translate import Translator, pick_device
 from vtrans.vocab import PAD_ID
+from vtrans.warmstart import warm_start
 
 if sys.platform != "win32":
     import resource
@@ -89,6 +92,7 @@ class Progress:
     metrics_bytes: int = 0  # length of metrics.jsonl
     window: dict[str, float] = field(default_factory=dict)  # sums since the last line of metrics.jsonl
     environment: dict[str, Any] = field(default_factory=dict)
+    init_from: dict[str, str] = field(default_factory=dict)  # the model whose weights the run began with, if any
 
 
 def train(
@@ -101,9 +105,11 @@ def train(
     fresh: bool = False,
     device: str | None = None,
     dry_run: bool = False,
+    init_from: Path | None = None,
 ) -> Progress:
     """Trains a model on a data folder, or goes on with the run that `run` holds.
 
+    `init_from` is a model file or a run folder with whose weights a new run begins (warmstart.py).
     With `dry_run` it says what that will take, from a few updates whose result is thrown away, and writes nothing.
     Raises InputError where the run is of other data or another recipe, or another process is at work on it;
     VtransError when the run was told to stop (its state is saved first) or has no finite gradient any more
@@ -116,7 +122,7 @@ def train(
     with ranks.joined(where), RunLock(run) as lock:
         if ranks.rank == 0 and run.states.is_dir() and not dry_run:
             lock.take()  # before the state is read, which another process may be about to replace
-        training = _Training(data, run, console, ranks, where, recipe_name, overrides, fresh, lock)
+        training = _Training(data, run, console, ranks, where, recipe_name, overrides, fresh, lock, init_from)
         return training.rehearse() if dry_run else training.run_to_end()
 
 
@@ -132,6 +138,7 @@ class _Training:
         overrides: Sequence[str],
         fresh: bool,
         lock: RunLock,
+        init_from: Path | None = None,
     ) -> None:
         self.data, self.run, self.console, self.ranks, self.device = data, run, console, ranks, device
         self.fresh, self.lock = fresh, lock
@@ -151,11 +158,13 @@ class _Training:
             joint=data.joint,
             pad_id=PAD_ID,
         )
+        self.progress = saved or Progress(data.digest, {})
+        self.resumed = saved is not None
+        if init_from is not None:
+            self._warm_start(model, init_from)
         self.model = model.to(device)
         self.optimizer = make_optimizer(self.model.parameters(), self.recipe.train)
         self.average: list[Tensor] | None = None  # the moving average of the parameters, in their order
-        self.progress = saved or Progress(data.digest, {})
-        self.resumed = saved is not None
         if self.recipe.train.ema > 0:
             self.average = [p.detach().clone() for p in self.model.parameters()]
         if self.resumed:
@@ -261,6 +270,27 @@ class _Training:
             "device": self.device.type,
             "machine": platform.machine(),
         }
+
+    def _warm_start(self, model: Transformer, path: Path) -> None:
+        """Gives the model of a new run the weights of another; on a resumed run they are long its own."""
+        began = self.progress.init_from
+        if not self.resumed:
+            file, reason = choose_model(path)
+            taken = warm_start(model, self.data.src_vocab, self.data.tgt_vocab, file)
+            self.progress.init_from = {"given": str(path), "file": str(file), "sha256": taken.digest}
+            self.console.info(f"{taken}{f' ({reason})' if reason else ''}")
+        elif not began:
+            raise InputError(
+                f"the run in {self.run.path} goes on with its own weights, and did not begin with others; leave out "
+                "--init-from, give another --out, or --fresh to start over."
+            )
+        elif str(path) != began["given"] and file_sha256(path) != began["sha256"]:
+            raise InputError(
+                f"the run in {self.run.path} began with the weights of {began['file']}, not of {path}; leave out "
+                "--init-from, give another --out, or --fresh to start over."
+            )
+        else:
+            self.console.info(f"--init-from {path} was for the run's first step; it goes on with its own weights")
 
     def _restore(self) -> None:
         """Takes up the state of the checkpoint that `progress` describes."""
