@@ -46,7 +46,7 @@ from vtrans.config import DEFAULT_RECIPE, ModelConfig, Recipe, forbidden_changes
 from vtrans.console import Console, Display, duration
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.loss import Objective
-from vtrans.model import count_parameters, make_model, resolve_tie
+from vtrans.model import Transformer, count_parameters, make_model, resolve_tie
 from vtrans.optim import learning_rate, make_optimizer
 from vtrans.ranks import Ranks
 from vtrans.score import corpus_scores
