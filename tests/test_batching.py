@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from vtrans.batching import ahead, collate, derived_seed, plan_epoch
+from vtrans.batching import Mixture, ahead, collate, derived_seed, plan_epoch
 from vtrans.errors import RecipeError
 from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID
 
@@ -93,6 +93,59 @@ def test_a_pair_over_the_budget_is_refused_with_the_budget_that_works() -> None:
     with pytest.raises(RecipeError, match="batch_tokens must be at least 50"):
         plan_epoch(src, tgt, 49, 1, 1)
     assert len(plan_epoch(src, tgt, 50, 1, 1)) == 2
+
+
+# Corpora with weights.
+
+
+def test_a_mixture_has_each_pair_as_often_as_its_corpus_weighs() -> None:
+    mixture = Mixture((40, 100, 7, 5), (2, 0.25, 0, 1.4), seed=3)
+    epochs = []
+    for epoch in (1, 2):
+        numbers = mixture.pairs(epoch)
+        assert numbers is not None
+        assert len(numbers) == len(mixture) == 2 * 40 + 25 + 5 + 2
+        counts = torch.bincount(numbers, minlength=152)
+        assert counts[:40].tolist() == [2] * 40
+        assert sorted(counts[40:140].tolist()) == [0] * 75 + [1] * 25
+        assert counts[140:147].tolist() == [0] * 7
+        assert sorted(counts[147:].tolist()) == [1, 1, 1, 2, 2]
+        again = Mixture((40, 100, 7, 5), (2, 0.25, 0, 1.4), seed=3).pairs(epoch)
+        assert again is not None
+        assert torch.equal(numbers, again)
+        epochs.append(counts)
+    other = Mixture((40, 100, 7, 5), (2, 0.25, 0, 1.4), seed=4).pairs(1)
+    assert other is not None
+    assert not torch.equal(epochs[0], epochs[1])
+    assert not torch.equal(epochs[0], torch.bincount(other, minlength=152))
+
+
+def test_in_many_epochs_a_fraction_reaches_every_pair() -> None:
+    mixture, seen = Mixture((20, 200), (1, 0.1)), torch.zeros(220)
+    for epoch in range(1, 201):
+        numbers = mixture.pairs(epoch)
+        assert numbers is not None
+        seen += torch.bincount(numbers, minlength=220)
+    assert seen[:20].tolist() == [200] * 20
+    assert 3 < seen[20:].min() < 20 < seen[20:].max() < 40  # 20 on average, binomial
+
+
+def test_without_weights_a_mixture_is_every_pair() -> None:
+    mixture = Mixture((40, 100))
+    assert mixture.pairs(1) is None
+    assert len(mixture) == 140
+
+
+def test_an_epoch_of_some_pairs_holds_these() -> None:
+    src, tgt = like_a_corpus(500)
+    numbers = Mixture((100, 400), (3, 0.5)).pairs(2)
+    assert numbers is not None
+    plan = plan_epoch(src, tgt, 600, 1, 2, numbers)
+    assert sorted(torch.cat(plan).tolist()) == sorted(numbers.tolist())
+    for batch in plan:
+        assert len(batch) * (int(torch.maximum(src[batch], tgt[batch]).max()) + 1) <= 600
+    as_all = plan_epoch(src, tgt, 600, 1, 2, torch.arange(500))
+    assert all(torch.equal(a, b) for a, b in zip(as_all, plan_epoch(src, tgt, 600, 1, 2), strict=True))
 
 
 def test_collate_pads_and_marks() -> None:

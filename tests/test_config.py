@@ -20,6 +20,7 @@ from vtrans.config import (
     recipe_names,
     recipe_toml,
     section_from,
+    weights_of,
 )
 from vtrans.errors import InputError, RecipeError
 
@@ -185,6 +186,12 @@ OVERRIDES: list[tuple[str, str, str, object]] = [
     ("train.max_steps=1_000", "train", "max_steps", 1000),
     ("model.tie=none", "model", "tie", "none"),
     ("search.alpha=-1", "search", "alpha", -1.0),
+    ("train.corpus_weights=2,1", "train", "corpus_weights", "2,1"),
+    ('train.corpus_weights="2, 0.50"', "train", "corpus_weights", "2,0.5"),
+    ("train.corpus_weights=[2, 0.5, 0]", "train", "corpus_weights", "2,0.5,0"),
+    ("train.corpus_weights=10", "train", "corpus_weights", "10"),
+    ("train.corpus_weights=", "train", "corpus_weights", ""),
+    ("train.corpus_weights=[]", "train", "corpus_weights", ""),
 ]
 
 
@@ -193,6 +200,14 @@ def test_overrides(text: str, section: str, key: str, value: object) -> None:
     got = getattr(getattr(load_recipe("small", [text]), section), key)
     assert got == value
     assert type(got) is type(value)
+
+
+def test_weights_survive_the_toml(tmp_path: Path) -> None:
+    recipe = load_recipe("small", ["train.corpus_weights=2,0.125"])
+    path = write(tmp_path, recipe_toml(recipe))
+    assert load_recipe(path) == recipe
+    assert weights_of(recipe.train.corpus_weights) == (2.0, 0.125)
+    assert weights_of("") == ()
 
 
 def test_the_last_override_wins_and_beats_the_recipe() -> None:
@@ -211,6 +226,16 @@ def test_the_last_override_wins_and_beats_the_recipe() -> None:
         ("model.norm=middle", ["--set model.norm=middle", "one of post, pre"]),
         ("model.heads=7", ["model.heads must divide model.d_model, but 7 does not divide 256"]),
         ("model.d_model=8\nheads=2", ["--set"]),
+        (
+            "train.corpus_weights=2,x",
+            ["train.corpus_weights must be numbers from 0 to 1000 with", "but is '2,x'"],
+        ),
+        ("train.corpus_weights=2,,1", ["train.corpus_weights must be numbers", "but is '2,,1'"]),
+        ("train.corpus_weights=2,-1", ["train.corpus_weights must be numbers", "but is '2,-1'"]),
+        ("train.corpus_weights=2,nan", ["train.corpus_weights must be numbers"]),
+        ("train.corpus_weights=[2, true]", ["train.corpus_weights must be numbers", "but is [2, True]"]),
+        ("train.corpus_weights=true", ["train.corpus_weights must be numbers", "but is True"]),
+        ("train.corpus_weights=0,0", ["train.corpus_weights must have a number above 0, but is '0,0'"]),
     ],
 )
 def test_a_bad_override_is_refused(text: str, words: list[str]) -> None:
@@ -237,8 +262,10 @@ def test_every_key_has_a_meaning_and_a_rule(kind: type[ModelConfig | TrainConfig
     """Its default lies within the rule, so that a written recipe can be read."""
     for spec in dataclasses.fields(kind):
         assert spec.metadata["doc"]
-        if isinstance(spec.default, str):
+        if isinstance(spec.default, str) and "values" in spec.metadata:
             assert spec.default in spec.metadata["values"]
+        elif isinstance(spec.default, str):
+            assert spec.default == ""  # no weights
         elif not isinstance(spec.default, bool):
             assert spec.metadata["low"] <= spec.default <= spec.metadata["high"]
 

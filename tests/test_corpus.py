@@ -204,6 +204,47 @@ def test_several_corpora_and_compressions_are_one_corpus(tmp_path: Path) -> None
 # ---------------------------------------------------------------------------------- what is kept
 
 
+def two_corpora(folder: Path, **values: Any) -> PrepareOptions:
+    """TRAIN as a corpus of 50 pairs, two of them dropped, and one of the rest."""
+    first = write(folder, "first", [*TRAIN[:30], ("dog", ""), *TRAIN[30:50], ("cat", "Kater " * 40)])
+    second = write(folder, "second", TRAIN[50:])
+    return options(folder, src=(first[0], second[0]), tgt=(first[1], second[1]), max_tokens=30, **values)
+
+
+def test_the_store_knows_which_pairs_are_of_which_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report, said = heard(two_corpora(tmp_path))
+    expected = [50, len(TRAIN) - 50]
+    assert report["train"]["corpora"] == expected
+    assert f"training pairs by corpus: first.en 50, second.en {len(TRAIN) - 50}" in said
+    data = DataFolder.open(tmp_path / "data")
+    assert list(data.corpora) == expected
+    assert decoded(data, data.train) == TRAIN
+    (tmp_path / "data" / "data.json").write_text(json.dumps(report | {"train": {"corpora": [50, 7]}}))
+    with pytest.raises(FileError, match=r"data\.json does not fit train\.safetensors"):
+        DataFolder.open(tmp_path / "data")
+    # Whatever the batches, and where sentences are held out of both.
+    monkeypatch.setattr(vtrans.corpus, "_BATCH_PAIRS", 7)
+    small = made(two_corpora(tmp_path, out=tmp_path / "small"))
+    assert small["files"] == report["files"]
+    held_out = made(two_corpora(tmp_path, valid_src=(), valid_tgt=(), out=tmp_path / "held out"))
+    kept = held_out["train"]["corpora"]
+    assert sum(kept) == len(DataFolder.open(tmp_path / "held out").train) == held_out["train"]["kept"]
+    assert kept[0] < 50 or kept[1] < len(TRAIN) - 50
+
+
+def test_a_folder_from_before_corpora_were_recorded_is_made_anew_with_force(tmp_path: Path) -> None:
+    opts = two_corpora(tmp_path)
+    report = made(opts)
+    digest = DataFolder.open(tmp_path / "data").digest
+    del report["train"]["corpora"]
+    (tmp_path / "data" / "data.json").write_text(json.dumps(report))
+    assert "is up to date" in heard(opts)[1]
+    assert DataFolder.open(tmp_path / "data").corpora == (len(TRAIN),)
+    assert "corpora" in made(dataclasses.replace(opts, force=True))["train"]
+    assert DataFolder.open(tmp_path / "data").digest == digest  # a run that knows the old one goes on
+    assert "is up to date" in heard(dataclasses.replace(opts, force=True))[1]
+
+
 def test_pairs_are_dropped_and_counted_by_reason(tmp_path: Path) -> None:
     long = " ".join(["dog"] * 40)
     bad = [

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import vtrans.segmentation
+from vtrans.batching import Mixture
 from vtrans.segmentation import Dropout, Segmentations
 from vtrans.store import DataFolder, TokenStore
 from vtrans.vocab import Vocabulary, learn
@@ -61,6 +62,22 @@ def test_each_epoch_has_every_pair_once_in_other_subwords(tiny_data: DataFolder)
     lengths = [sum(int(store.src_lengths.sum()) for store in epoch) for epoch in epochs]
     assert min(lengths) > 1.1 * stored
     assert lengths[0] != lengths[1]
+
+
+def test_an_epoch_has_the_pairs_of_its_mixture(tiny_data: DataFolder) -> None:
+    half = len(tiny_data.train) // 2
+    mixture = Mixture((half, len(tiny_data.train) - half), (2, 0.5))
+    drawing = Segmentations(tiny_data.train, tiny_data.src_vocab, tiny_data.tgt_vocab, 0.2, 1, 1000, mixture)
+    count = -(-len(mixture) // 48)
+    drawn = windows(drawing, 2 * count)
+    assert [(epoch, window) for epoch, window, _ in drawn] == [(e, w) for e in (1, 2) for w in range(count)]
+    everything = pairs(tiny_data, [tiny_data.train])
+    for epoch in (1, 2):
+        numbers = mixture.pairs(epoch)
+        assert numbers is not None
+        found = pairs(tiny_data, [store for e, _, store in drawn if e == epoch])
+        assert sorted(found) == sorted(everything[i] for i in numbers.tolist())
+    assert equal(windows(drawing, 1, 2, 1)[0], drawn[count + 1])
 
 
 def test_any_window_is_drawn_alike_from_any_point_on(tiny_data: DataFolder) -> None:
@@ -183,6 +200,7 @@ def test_segmentations_are_as_frequent_as_the_paper_has_them(tiny_data: DataFold
 
 PROGRAM = """
 import hashlib, sys, torch
+from vtrans.batching import Mixture
 from vtrans.segmentation import Dropout
 from vtrans.store import DataFolder
 data = DataFolder.open(sys.argv[1])

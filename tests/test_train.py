@@ -24,16 +24,17 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from conftest import TINY, TRAIN_PAIRS, VALID_PAIRS, make_data, tiny_train
+from conftest import TINY, TRAIN_PAIRS, VALID_PAIRS, make_data, tiny_train, write_pairs
 from safetensors.torch import load_file
 
 import vtrans
 import vtrans.checkpoint
 import vtrans.segmentation
-from vtrans.batching import Batch, collate, plan_epoch
+from vtrans.batching import Batch, Mixture, collate, plan_epoch
 from vtrans.checkpoint import RunFolder, RunLock, load_model, read_progress, write_tensors
-from vtrans.config import load_recipe
+from vtrans.config import PrepareOptions, load_recipe
 from vtrans.console import Console
+from vtrans.corpus import prepare
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.optim import learning_rate, make_optimizer
 from vtrans.ranks import Ranks
@@ -995,6 +996,72 @@ def test_bpe_dropout_can_not_begin_in_the_middle_of_a_run(run_copy: RunFolder, t
     write_tensors(state, load_file(state), {"format": 1, "kind": "state", "progress": progress})
     with pytest.raises(InputError, match=r"train\.bpe_dropout 0\.0 -> 0\.1"):
         tiny_train(tiny_data, run_copy.path, "train.max_steps=40", "train.bpe_dropout=0.1")
+
+
+@pytest.fixture(scope="module")
+def two_corpora(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
+    """The tiny corpus as two, of 40 pairs and of the rest."""
+    folder = tmp_path_factory.mktemp("two")
+    files = [write_pairs(folder, n, part) for n, part in (("a", TRAIN_PAIRS[:40]), ("b", TRAIN_PAIRS[40:]))]
+    valid_src, valid_tgt = write_pairs(folder, "valid", VALID_PAIRS)
+    src, tgt = zip(*files, strict=True)
+    options = PrepareOptions(src, tgt, (valid_src,), (valid_tgt,), out=folder / "data", vocab_size=320, threads=1)
+    prepare(options, Console(quiet=True))
+    return DataFolder.open(folder / "data")
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_weights_decide_what_an_epoch_has_and_a_run_resumes_exactly(
+    tmp_path: Path, two_corpora: DataFolder, dropout: float
+) -> None:
+    settings = (*EVERY_STEP, "train.max_steps=24", "train.corpus_weights=3,0.25", f"train.bpe_dropout={dropout}")
+    whole = tiny_train(two_corpora, tmp_path / "whole", *settings)
+    sentences = 3 * 40 + round((len(two_corpora.train) - 40) * 0.25)
+    said = heard(two_corpora, tmp_path / "dry", *TINY, *settings, dry_run=True)
+    assert f"an epoch: {sentences:,} pairs" in said
+    if not dropout:
+        batches = len(plan_epoch(two_corpora.train.src_lengths, two_corpora.train.tgt_lengths, 240, 1, 1))
+        mixture = Mixture(two_corpora.corpora, (3, 0.25))
+        numbers = mixture.pairs(1)
+        store = two_corpora.train
+        plan = plan_epoch(store.src_lengths, store.tgt_lengths, 240, 1, 1, numbers)
+        assert len(plan) != batches
+        first = [line for line in lines(whole) if line["kind"] == "train" and line["epoch"] == 1]
+        tokens = sum(int(store.tgt_lengths[p].sum()) + len(p) for p in plan)
+        assert sum(line["tgt_tokens"] for line in first) == tokens
+        assert len(first) == len(plan) < 24
+    for step in (3, 13, 22):
+        interrupted(two_corpora, tmp_path / "run", step, *settings)
+    same(tiny_train(two_corpora, tmp_path / "run", *settings), whole)
+    with pytest.raises(InputError, match=r"train\.corpus_weights 3,0\.25 -> 3,1"):
+        tiny_train(two_corpora, tmp_path / "run", *settings, "train.corpus_weights=3,1")
+
+
+def test_weights_that_do_not_fit_the_data_are_refused(tmp_path: Path, two_corpora: DataFolder) -> None:
+    def refused(data: DataFolder, weights: str, error: type[InputError], message: str) -> None:
+        with pytest.raises(error, match=message):
+            tiny_train(data, tmp_path / "run", f"train.corpus_weights={weights}")
+        assert not (tmp_path / "run").exists()
+
+    for weights in ("2", "1,2,3"):
+        refused(
+            two_corpora, weights, RecipeError,
+            rf"a number for each corpus of .* \(a\.en 40 pairs, b\.en \d+ pairs\), 2 in all, but is {weights}\.",
+        )  # fmt: skip
+    refused(two_corpora, "0.001,0", RecipeError, "leaves no pair")
+    # As a version of vtrans made it that did not record the corpora.
+    old = DataFolder.open(two_corpora.path)
+    old.corpora = (len(old.train),)
+    refused(old, "2,1", InputError, "did not record which pairs are of which corpus; .* prepare-bpe --force")
+
+
+def test_equal_weights_of_one_are_no_other_training(tmp_path: Path, two_corpora: DataFolder) -> None:
+    """The pairs are those of a run without weights, and so are the batches and their order."""
+    plain, weighed = (
+        tiny_train(two_corpora, tmp_path / name, *EVERY_STEP, *extra)
+        for name, extra in (("plain", ()), ("weighed", ("train.corpus_weights=1,1",)))
+    )
+    assert plain.last.read_bytes() == weighed.last.read_bytes()
 
 
 def test_a_unigram_vocabulary_has_no_merges_to_leave_out(tmp_path: Path) -> None:

@@ -74,16 +74,52 @@ def derived_seed(*parts: int | str) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def plan_epoch(src_lengths: Tensor, tgt_lengths: Tensor, budget: int, seed: int, epoch: int) -> list[Tensor]:
+class Mixture:
+    """Which pairs an epoch has of a store with so many pairs of each corpus: every pair `weight` times, of a
+    fraction of a time a random part of the corpus, another in each epoch. Without weights, every pair once.
+    """
+
+    def __init__(self, corpora: Sequence[int], weights: Sequence[float] = (), seed: int = 1) -> None:
+        assert not weights or len(weights) == len(corpora)
+        self.corpora, self.weights, self.seed = tuple(corpora), tuple(weights), seed
+
+    def __len__(self) -> int:
+        """Pairs of an epoch, each as often as it comes."""
+        if not self.weights:
+            return sum(self.corpora)
+        return sum(whole * n + part for n, whole, part in self._shares())
+
+    def _shares(self) -> list[tuple[int, int, int]]:
+        """Of each corpus: its pairs, how often it comes whole, how many pairs come once more."""
+        return [(n, int(w), round((w - int(w)) * n)) for n, w in zip(self.corpora, self.weights, strict=True)]
+
+    def pairs(self, epoch: int) -> Tensor | None:
+        """The numbers of the pairs of an epoch, in no order that matters; None for every pair once."""
+        if not self.weights:
+            return None
+        generator = torch.Generator().manual_seed(derived_seed("mixture", self.seed, epoch))
+        numbers, start = [], 0
+        for n, whole, part in self._shares():
+            chosen = torch.randperm(n, generator=generator)[:part]
+            numbers.append(start + torch.cat([torch.arange(n).repeat(whole), chosen]))
+            start += n
+        return torch.cat(numbers)
+
+
+def plan_epoch(
+    src_lengths: Tensor, tgt_lengths: Tensor, budget: int, seed: int, epoch: int, numbers: Tensor | None = None
+) -> list[Tensor]:
     """The batches of an epoch, each a tensor of pair numbers.
 
-    Lengths [pairs] are without EOS. `budget` bounds B * max(S, T). Pairs are shuffled, sorted by
-    length, cut, and the batches shuffled. The first epoch begins with its
-    largest batch, so that memory runs out in the first minute or never. Raises RecipeError when
-    one pair alone is over the budget.
+    Lengths [pairs] are without EOS. The epoch has the pairs `numbers`, else every pair once. `budget` bounds
+    B * max(S, T). Pairs are shuffled, sorted by length, cut, and the batches shuffled. The first epoch begins
+    with its largest batch, so that memory runs out in the first minute or never. Raises RecipeError when one
+    pair alone is over the budget.
     """
     generator = torch.Generator().manual_seed(derived_seed("epoch", seed, epoch))
-    order = torch.randperm(len(src_lengths), generator=generator)
+    order = torch.randperm(len(src_lengths if numbers is None else numbers), generator=generator)
+    if numbers is not None:
+        order = numbers[order]
     src, tgt = src_lengths[order].long() + 1, tgt_lengths[order].long() + 1
     # Both lengths of a batch are to be close together: strips of like target length are sorted by source
     # length, up and down in turn, so that no batch spans the longest and the shortest of two strips. Padding

@@ -51,6 +51,16 @@ def _choice(default: str, values: tuple[str, ...], doc: str) -> Any:
     return field(default=default, metadata={"values": values, "doc": doc})
 
 
+def _weights(doc: str) -> Any:
+    """A field of numbers with commas between them, none by default; a TOML list is read as well."""
+    return field(default="", metadata={"low": 0.0, "high": 1000.0, "doc": doc})
+
+
+def weights_of(text: str) -> tuple[float, ...]:
+    """The numbers of such a field."""
+    return tuple(float(number) for number in text.split(",")) if text else ()
+
+
 def _flag(default: bool, doc: str) -> Any:
     """A field that is true or false."""
     return field(default=default, metadata={"doc": doc})
@@ -155,6 +165,10 @@ class TrainConfig:
         0.0,
         0.95,
         "probability that a merge is left out when a pair is cut into subwords, anew each time; 0: off, usual 0.1",
+    )
+    corpus_weights: str = _weights(
+        'how often an epoch has the pairs of each --src of prepare-bpe, such as "2,0.5": a fraction is a random '
+        "part, new in each epoch; none: once each"
     )
     precision: str = _choice(
         "auto", ("auto", *PRECISIONS), "of the matrix products; auto: bfloat16 on a GPU that has it, else float32"
@@ -323,6 +337,8 @@ def _checked(section: str, key: str, value: Any, where: str) -> Any:
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise RecipeError(f"{where}: {name} must be true or false, but is {value!r}.")
+    elif isinstance(default, str) and "values" not in rule:
+        value = _weights_checked(name, value, rule["low"], rule["high"], where)
     elif isinstance(default, str):
         if value not in rule["values"]:
             raise RecipeError(f"{where}: {name} must be one of {', '.join(rule['values'])}, but is {value!r}.")
@@ -334,6 +350,23 @@ def _checked(section: str, key: str, value: Any, where: str) -> Any:
             raise RecipeError(f"{where}: {name} must be {kind} from {rule['low']} to {rule['high']}, but is {value!r}.")
         value = value if whole else float(value)
     return value
+
+
+def _weights_checked(name: str, value: Any, low: float, high: float, where: str) -> str:
+    """The one way to write these weights, or a RecipeError."""
+    numbers = value if isinstance(value, list) else value.split(",") if isinstance(value, str) and value else [value]
+    try:
+        weights = [] if value in ("", []) else [float(n) for n in numbers if not isinstance(n, bool)]
+    except (TypeError, ValueError):
+        weights = []
+    if value not in ("", []) and (len(weights) != len(numbers) or not all(low <= w <= high for w in weights)):
+        raise RecipeError(
+            f'{where}: {name} must be numbers from {low:g} to {high:g} with commas between them, such as "2,0.5", '
+            f"but is {value!r}."
+        )
+    if weights and not any(weights):
+        raise RecipeError(f"{where}: {name} must have a number above 0, but is {value!r}.")
+    return ",".join(repr(w).removesuffix(".0") for w in weights)
 
 
 def section_from(kind: type[T], section: str, values: Mapping[str, Any], where: str, base: T | None = None) -> T:

@@ -15,7 +15,7 @@ import os
 import random
 import shlex
 import shutil
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -130,7 +130,9 @@ def _standing(out: Path, inputs: dict[str, Any], options: PrepareOptions, consol
             f"{out} was made from other inputs or options ({'; '.join(differing)}); "
             "name another folder with --out, or replace it with --force."
         )
-    if differing:
+    # A version before this one did not record which pairs are of which corpus: --force makes up for it.
+    unrecorded = len(inputs["train"]) > 1 and "corpora" not in report["train"]
+    if differing or (unrecorded and options.force):
         return None
     damaged = [name for name, facts in report["files"].items() if file_sha256(out / name) != facts["sha256"]]
     if damaged:
@@ -253,13 +255,21 @@ class _Preparation:
             sources=frozenset(seen.sources),
             pairs=frozenset(seen.pairs),
         )
-        train_part = _Part(self.staging / TRAIN_FILE, task, len(src_vocab), len(tgt_vocab))
+        train_part = _Part(self.staging / TRAIN_FILE, task, len(src_vocab), len(tgt_vocab), len(options.src))
+        corpus_of = deque[int]()  # of each batch under way
+
+        def batches() -> Iterator[list[Pair]]:
+            for number, pairs in enumerate(source.by_corpus()):
+                for batch in _batches(pairs):
+                    corpus_of.append(number)
+                    yield batch
+
         with (
             console.progress("encoding the training text", survey.pairs, "pairs") as progress,
-            closing(encode(_batches(source.pairs()), task, survey.pairs, self.threads)) as stream,
+            closing(encode(batches(), task, survey.pairs, self.threads)) as stream,
         ):
             for encoded in stream:
-                train_part.add(encoded)
+                train_part.add(encoded, corpus=corpus_of.popleft())
                 seen.found(encoded)
                 progress.advance(encoded.read)
         if not train_part.kept:
@@ -296,7 +306,7 @@ class _Preparation:
                     for place, symbol in enumerate(options.symbols)
                 },
             },
-            "train": {"read": survey.pairs, **train_part.report()},
+            "train": {"read": survey.pairs, **train_part.report(), "corpora": train_part.corpora},
             "valid": {
                 "read": valid_survey.pairs if valid_survey else sum(held_out.values()),
                 **valid_part.report(),
@@ -463,13 +473,17 @@ class _Corpus:
 
     def pairs(self) -> Iterator[Pair]:
         """All pairs, in order."""
-        for src_path, tgt_path in self.files:
-            try:
-                yield from zip(self._open(src_path), self._open(tgt_path), strict=True)
-            except ValueError:
-                raise InputError(
-                    f"{src_path} or {tgt_path} has changed while being read; run the command again."
-                ) from None
+        return itertools.chain.from_iterable(self.by_corpus())
+
+    def by_corpus(self) -> Iterator[Iterator[Pair]]:
+        """The pairs of each pair of files, which are to be read before those of the next are."""
+        return itertools.starmap(self._pairs, self.files)
+
+    def _pairs(self, src_path: Path, tgt_path: Path) -> Iterator[Pair]:
+        try:
+            yield from zip(self._open(src_path), self._open(tgt_path), strict=True)
+        except ValueError:
+            raise InputError(f"{src_path} or {tgt_path} has changed while being read; run the command again.") from None
 
     def _open(self, path: Path, report: LineReport | None = None) -> Iterator[str]:
         with open_bytes(path) as stream:
@@ -524,8 +538,12 @@ class _Training:
     def __init__(self, corpus: _Corpus, held_out: frozenset[int], seed: int) -> None:
         self.corpus, self.held_out, self.seed = corpus, held_out, seed
 
+    def by_corpus(self) -> Iterator[Iterator[Pair]]:
+        for pairs in self.corpus.by_corpus():
+            yield (pair for pair in pairs if not self._is_held_out(pair))
+
     def pairs(self) -> Iterator[Pair]:
-        return (pair for pair in self.corpus.pairs() if not self._is_held_out(pair))
+        return itertools.chain.from_iterable(self.by_corpus())
 
     def held_out_pairs(self) -> Iterator[Pair]:
         return (pair for pair in self.corpus.pairs() if self._is_held_out(pair))
@@ -609,9 +627,11 @@ def _batches(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
 class _Part:
     """The pairs of one store on their way to disk, counted."""
 
-    def __init__(self, path: Path, task: Task, src_pieces: int, tgt_pieces: int, *, with_text: bool = False) -> None:
+    def __init__(
+        self, path: Path, task: Task, src_pieces: int, tgt_pieces: int, corpora: int = 1, *, with_text: bool = False
+    ) -> None:
         self.path, self.task, self.with_text = path, task, with_text
-        self.kept = 0
+        self.corpora = [0] * corpora  # pairs kept of each
         self.dropped = {"empty": 0, "too_long": 0, "odd_ratio": 0}
         self.longest = 0
         self.characters = {"src": 0, "tgt": 0}
@@ -625,7 +645,11 @@ class _Part:
             else {}
         )
 
-    def add(self, encoded: Encoded, batch: Sequence[Pair] = ()) -> list[Pair]:
+    @property
+    def kept(self) -> int:
+        return sum(self.corpora)
+
+    def add(self, encoded: Encoded, batch: Sequence[Pair] = (), corpus: int = 0) -> list[Pair]:
         """Writes what a batch became; of one with text, the pairs that were kept are returned."""
         for reason, n in encoded.dropped.items():
             self.dropped[reason] += n
@@ -642,7 +666,7 @@ class _Part:
                 raw = [line.encode() for line in text]
                 lengths = np.array([len(r) for r in raw], np.int64)
                 self._texts[side].add(np.frombuffer(b"".join(raw), np.uint8), lengths)
-        self.kept += len(encoded.kept)
+        self.corpora[corpus] += len(encoded.kept)
         return pairs
 
     def finish(self) -> dict[str, Any]:
@@ -683,6 +707,10 @@ def _show(report: dict[str, Any], out: Path, console: Console) -> None:
     for part, facts in (("training", train), ("validation", valid)):
         dropped = _dropped_words(facts["dropped"], options)
         console.info(f"{part}: {facts['kept']:,} of {facts['read']:,} pairs kept; dropped {dropped}.")
+    if len(train["corpora"]) > 1:
+        names = [files["src"]["name"] for files in report["inputs"]["train"]]
+        counts = ", ".join(f"{name} {n:,}" for name, n in zip(names, train["corpora"], strict=True))
+        console.info(f"training pairs by corpus: {counts}; train.corpus_weights can weigh them.")
     for part, facts in report["characters"].items():
         for side in ("src", "tgt"):
             if n := facts["odd_line_ends"][side]:

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vtrans.batching import ahead, derived_seed
+from vtrans.batching import Mixture, ahead, derived_seed
 from vtrans.store import TokenStore
 from vtrans.vocab import Vocabulary
 
@@ -123,20 +123,28 @@ class Segmentations:
     """
 
     def __init__(
-        self, store: TokenStore, src_vocab: Vocabulary, tgt_vocab: Vocabulary, rate: float, seed: int, longest: int
+        self,
+        store: TokenStore,
+        src_vocab: Vocabulary,
+        tgt_vocab: Vocabulary,
+        rate: float,
+        seed: int,
+        longest: int,
+        mixture: Mixture | None = None,
     ) -> None:
         self.store, self.seed, self.longest = store, seed, longest
+        self.mixture = mixture or Mixture([len(store)])
         src = Dropout(src_vocab, rate, seed)
         self.dropouts = (src, src if tgt_vocab is src_vocab else Dropout(tgt_vocab, rate, seed))
 
     def windows(self, epoch: int, window: int) -> Generator[tuple[int, int, TokenStore], None, None]:
         """Without end, from that window of that epoch on: epoch, window, and its pairs as a store in memory.
 
-        Each epoch has every pair once, in an order that is a pure function of (seed, epoch). A thread is a
+        Each epoch has the pairs of the mixture, in an order that is a pure function of (seed, epoch). A thread is a
         window ahead.
         """
         with closing(ahead(self._shards(epoch, window * WINDOW), WINDOW)) as shards:
-            number = -(-len(self.store) // SHARD)
+            number = -(-len(self.mixture) // SHARD)
             while True:
                 drawn = list(islice(shards, min(WINDOW, number - window * WINDOW)))
                 yield epoch, window, _in_memory(self.store.path, drawn)
@@ -147,7 +155,10 @@ class Segmentations:
     def _shards(self, epoch: int, shard: int) -> Iterator[Shard]:
         while True:
             generator = torch.Generator().manual_seed(derived_seed("order", self.seed, epoch))
-            order = torch.randperm(len(self.store), generator=generator)
+            order = torch.randperm(len(self.mixture), generator=generator)
+            numbers = self.mixture.pairs(epoch)
+            if numbers is not None:
+                order = numbers[order]
             for start in range(shard * SHARD, len(order), SHARD):
                 yield self._draw(order[start : start + SHARD], epoch, start // SHARD)
             epoch, shard = epoch + 1, 0

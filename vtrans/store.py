@@ -6,7 +6,8 @@ A data folder holds the SentencePiece model(s), `train.safetensors`, `valid.safe
 A store is a safetensors file: `src_ids`, `tgt_ids` (U16, or I32 for a vocabulary above 65,536) hold
 the subwords of all sentences one after the other, without special ids; sentence i is
 `ids[offsets[i]:offsets[i + 1]]`, `src_offsets`, `tgt_offsets` I64 [N + 1]. `valid.safetensors`
-holds the raw lines too (UTF-8 in U8, with offsets): they are the references of BLEU.
+holds the raw lines too (UTF-8 in U8, with offsets): they are the references of BLEU. The pairs of several
+corpora stand corpus by corpus; `data.json` says how many there are of each.
 """
 
 from __future__ import annotations
@@ -119,7 +120,10 @@ _MAKE_ANEW = "make the data folder anew with `vtrans prepare-bpe --force`"
 
 
 class DataFolder:
-    """What `vtrans prepare-bpe` made: two stores, the vocabulary or vocabularies, the report."""
+    """What `vtrans prepare-bpe` made: two stores, the vocabulary or vocabularies, the report.
+
+    The training pairs stand corpus by corpus; `corpora` says how many there are of each.
+    """
 
     def __init__(self, path: Path, report: dict[str, Any]) -> None:
         self.path, self.report = path, report
@@ -139,6 +143,11 @@ class DataFolder:
             self.src_vocab, self.tgt_vocab = self._vocabulary(SRC_FILE), self._vocabulary(TGT_FILE)
         self.train = TokenStore.open(path / TRAIN_FILE)
         self.valid = TokenStore.open(path / VALID_FILE)
+        # A version before this one did not record them. They are not in the store itself, so that the digest, by
+        # which a run knows its data, is that of the pairs.
+        self.corpora = tuple(report["train"].get("corpora", [len(self.train)]))
+        if sum(self.corpora) != len(self.train):
+            raise FileError(f"{path / REPORT_FILE} does not fit {TRAIN_FILE}; {_MAKE_ANEW}.")
         self.digest = _sha256(json.dumps({n: f["sha256"] for n, f in sorted(files.items())}).encode())
 
     @classmethod

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from vtrans.batching import Batch, ahead, collate, derived_seed, plan_epoch
+from vtrans.batching import Batch, Mixture, ahead, collate, derived_seed, plan_epoch
 from vtrans.checkpoint import (
     LoadedModel,
     RunFolder,
@@ -42,7 +42,15 @@ from vtrans.checkpoint import (
     save_model,
     save_state,
 )
-from vtrans.config import DEFAULT_RECIPE, ModelConfig, Recipe, forbidden_changes, load_recipe, recipe_toml
+from vtrans.config import (
+    DEFAULT_RECIPE,
+    ModelConfig,
+    Recipe,
+    forbidden_changes,
+    load_recipe,
+    recipe_toml,
+    weights_of,
+)
 from vtrans.console import Console, Display, duration
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.loss import Objective
@@ -169,6 +177,8 @@ class _Training:
             self.average = [p.detach().clone() for p in self.model.parameters()]
         if self.resumed:
             self._restore()
+        train = self.recipe.train
+        self.mixture = Mixture(data.corpora, weights_of(train.corpus_weights), train.seed)
         self.segmentations = self._segmentations()
         self.unread: list[tuple[int, Tensor, dict[str, float]]] = []  # see _update
         self.progress.recipe = dataclasses.asdict(self.recipe)
@@ -220,16 +230,17 @@ class _Training:
         self._introduce(written=False)
         with closing(self._plans(1, 0)) as plans:
             _, _, store, plan = next(plans)
-        pairs = len(self.data.train)
-        share = len(store) / pairs  # of an epoch; below 1 for a window of drawn segmentations
+        pairs, planned = len(self.mixture), sum(map(len, plan))
+        share = planned / pairs  # of an epoch; below 1 for a window of drawn segmentations
         padded = sum(len(p) * (int(store.src_lengths[p].max()) + int(store.tgt_lengths[p].max()) + 2) for p in plan)
-        sources, targets = int(store.src_lengths.sum()), int(store.tgt_lengths.sum()) + len(store)
-        padding, padded = 1 - (sources + len(store) + targets) / padded, round(padded / share)
+        sources = sum(int(store.src_lengths[p].sum()) for p in plan)
+        targets = sum(int(store.tgt_lengths[p].sum()) for p in plan) + planned
+        padding, padded = 1 - (sources + planned + targets) / padded, round(padded / share)
         updates, left = len(plan) / share / config.accumulate, config.max_steps - self.progress.step
         say(
             f"an epoch: {pairs:,} pairs, {sources / share:,.0f} source and {targets / share:,.0f} target tokens in "
             f"{len(plan) / share:,.0f} batches, {padding:.1%} padding; {updates:,.1f} updates"
-            + (f" (from {len(store):,} pairs)" if share < 1 else "")
+            + (f" (from {planned:,} pairs)" if share < 1 else "")
         )
         if left <= 0:
             say(f"the run is done at step {self.progress.step:,} (train.max_steps = {config.max_steps})")
@@ -438,7 +449,14 @@ class _Training:
         if self.segmentations is None:
             store = self.data.train
             for number in count(epoch):
-                plan = plan_epoch(store.src_lengths, store.tgt_lengths, config.batch_tokens, config.seed, number)
+                plan = plan_epoch(
+                    store.src_lengths,
+                    store.tgt_lengths,
+                    config.batch_tokens,
+                    config.seed,
+                    number,
+                    self.mixture.pairs(number),
+                )
                 yield number, 0, store, plan
         else:
             with closing(self.segmentations.windows(epoch, drawn)) as windows:
@@ -455,7 +473,9 @@ class _Training:
         longest = config.batch_tokens - 1  # EOS goes in as well
         if model.positions == "learned":
             longest = min(longest, model.max_positions - 1)
-        return Segmentations(data.train, data.src_vocab, data.tgt_vocab, config.bpe_dropout, config.seed, longest)
+        return Segmentations(
+            data.train, data.src_vocab, data.tgt_vocab, config.bpe_dropout, config.seed, longest, self.mixture
+        )
 
     def _update(self, group: Sequence[Share]) -> None:
         """One update from the batches of `group`: the gradient of the mean loss a target token.
@@ -808,6 +828,7 @@ def _check_data(data: DataFolder, recipe: Recipe) -> None:
     for store, what in ((data.train, "training"), (data.valid, "validation")):
         if not len(store):
             raise InputError(f"{data.path} holds no {what} pair; prepare it from text that has some.")
+    _check_weights(data, recipe.train.corpus_weights)
     kinds = {data.src_vocab.kind, data.tgt_vocab.kind}
     if recipe.train.bpe_dropout > 0 and kinds != {"bpe"}:
         raise RecipeError(
@@ -828,6 +849,27 @@ def _check_data(data: DataFolder, recipe: Recipe) -> None:
             f"model.max_positions = {recipe.model.max_positions} is too small for this data, whose longest side "
             f"has {longest} subwords with EOS; --set model.max_positions={needed} works."
         )
+
+
+def _check_weights(data: DataFolder, text: str) -> None:
+    """RecipeError where the weights of a recipe are not those of the corpora that the data was made of."""
+    weights, sizes = weights_of(text), data.corpora
+    names = [files["src"]["name"] for files in data.report["inputs"]["train"]]
+    if not weights:
+        return
+    if len(sizes) != len(names):
+        raise InputError(
+            f"train.corpus_weights is {text}, but {data.path} was made by a version of vtrans that did not record "
+            "which pairs are of which corpus; make it anew with `vtrans prepare-bpe --force`."
+        )
+    if len(weights) != len(sizes):
+        kept = ", ".join(f"{name} {n:,} pairs" for name, n in zip(names, sizes, strict=True))
+        raise RecipeError(
+            f"train.corpus_weights must have a number for each corpus of {data.path} ({kept}), {len(sizes)} in all, "
+            f"but is {text}."
+        )
+    if not len(Mixture(sizes, weights)):
+        raise RecipeError(f"train.corpus_weights is {text}, which leaves no pair of {data.path}; give larger ones.")
 
 
 def _clear(run: RunFolder) -> None:
