@@ -59,7 +59,9 @@ def test_the_shares_are_those_of_the_layer_and_head(layer: int, head: int | None
     expected = every[layer].mean(0) if head is None else every[layer, head]
     found = attention(made, source, target, layer=layer, head=head, subwords=True)
     np.testing.assert_allclose(found.shares, expected, atol=1e-12)
-    assert found.which == (f"mean of 2 heads of layer {layer}" if head is None else f"head {head} of layer {layer}")
+    assert found.which == "cross-attention, " + (
+        f"mean of 2 heads of layer {layer}" if head is None else f"head {head} of layer {layer}"
+    )
 
 
 def test_without_a_layer_it_is_what_alignments_are_read_off() -> None:
@@ -67,7 +69,7 @@ def test_without_a_layer_it_is_what_alignments_are_read_off() -> None:
     for line in LINES:
         ((best,),) = made.translate_window([line], alignments=True)
         found = attention(made, line)
-        assert found.which == "mean of 2 heads of layer 2"
+        assert found.which == "cross-attention, mean of 2 heads of layer 2"
         words = [word for word in found.target if word != EOS]
         real = found.shares[: len(words)]
         assert links(real, range(len(found.source) - 1), range(len(words))) == best.alignment
@@ -106,6 +108,14 @@ def test_its_own_translation_is_shown_as_it_would_be_given(
     np.testing.assert_array_equal(found.shares, attention(made, line, target).shares)
 
 
+def test_one_stack_shows_what_it_gives_to_the_source() -> None:
+    made = translator(dataclasses.replace(DEEP, architecture="decoder-only", encoder_layers=0))
+    found = attention(made, "a dog runs", "ein Hund läuft", layer=1)
+    assert found.which == "attention to the source, mean of 2 heads of layer 1"
+    assert (found.shares.sum(1) < 1).all()
+    assert found.shares.min() > 0
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -130,7 +140,7 @@ def test_a_sentence_without_words_or_in_pieces_is_refused(line: str, message: st
 
 def picture(source: list[str], target: list[str]) -> Attention:
     shares = np.linspace(0, 1, len(source) * len(target)).reshape(len(target), len(source))
-    return Attention(tuple(source), tuple(target), shares, "mean of 4 heads of layers 2-3")
+    return Attention(tuple(source), tuple(target), shares, "cross-attention, mean of 4 heads of layers 2-3")
 
 
 LONG = "Donaudampfschifffahrtsgesellschaftskapitänsmütze"
@@ -189,7 +199,7 @@ def test_every_label_is_inside_the_picture(source: list[str], target: list[str])
         assert 0 <= min(v for _, v in corners) <= max(v for _, v in corners) <= height
     notes = texts[len(source) + len(target) :]
     assert [note.text for note in notes] == [
-        "Mean of 4 heads of layers 2-3",
+        "Cross-attention, mean of 4 heads of layers 2-3",
         "Down: the translation, across: the source",
     ]
     assert max(float(note.attrib["y"]) for note in notes) < height
@@ -206,7 +216,7 @@ def test_the_picture_has_colours_for_light_and_dark_pages() -> None:
 
 def test_the_characters() -> None:
     shares = np.array([[0.0, 0.05, 0.95], [0.2, 0.4, 0.7], [0.049, 0.399, 0.199]])
-    found = Attention(("do\u0302g", "犬", EOS), ("Hund", "犬", "x"), shares, "head 1 of layer 0")
+    found = Attention(("do\u0302g", "犬", EOS), ("Hund", "犬", "x"), shares, "cross-attention, head 1 of layer 0")
     assert as_text(found).split("\n") == [
         "         <",
         "     d   /",
@@ -256,7 +266,7 @@ def test_the_command(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[...,
         tmp_path / "b.svg",
     )
     assert (done.code, done.out) == (0, b"")
-    assert re.search(r"b\.svg: head 1 of layer 0, \d+ rows and \d+ columns\n$", done.err)
+    assert re.search(r"b\.svg: cross-attention, head 1 of layer 0, \d+ rows and \d+ columns\n$", done.err)
 
 
 @pytest.mark.parametrize(

@@ -29,14 +29,16 @@ from vtrans.translate import EXTRA_LENGTH, Translator
 from vtrans.vocab import EOS_ID, SPECIAL_PIECES
 
 EOS = SPECIAL_PIECES[EOS_ID]
+AXES = "Down: the translation, across: the source"
 SHADES = ((0.7, "██"), (0.4, "▓▓"), (0.2, "▒▒"), (0.05, "░░"))
 """Of a cell of characters: the first whose number its share reaches."""
 
 
 @dataclass(frozen=True)
 class Attention:
-    """What each word of `target` takes from each of `source`, [J, I], each row adding up to 1; a word may be a
-    subword, and EOS is the last of `source`. `which` says of which layers and heads it is."""
+    """What each word of `target` takes from each of `source`, [J, I]; a word may be a subword, and EOS is the last
+    of `source`. A row adds up to 1, of a decoder-only model to less: the rest goes to the translation itself.
+    `which` says of what attention, layers and heads it is."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
@@ -57,7 +59,8 @@ def attention(
     head: int | None = None,
     subwords: bool = False,
 ) -> Attention:
-    """The cross-attention of the (first) model as it translates the sentence, or is made to say `target`.
+    """The cross-attention of the (first) model, of a decoder-only one what its target positions give to the source,
+    as it translates the sentence, or is made to say `target`.
 
     Of a layer, 0 the lowest, and of one of its heads, or their mean; without a layer what alignments are read
     off, the mean of the upper half of the layers. InputError for a layer or head that is not there, a sentence or
@@ -73,7 +76,9 @@ def attention(
     tokens = _target(translator, sentence, target)
     with torch.inference_mode():
         (batch,) = forced_batches([(source, tokens)], 1, loaded.model.device)
-        shares_TS, which = _shares(loaded.model, batch, layer, head)
+        shares_TS, of = _shares(loaded.model, batch, layer, head)
+    one_stack = loaded.model.config.architecture == "decoder-only"
+    which = f"{'attention to the source' if one_stack else 'cross-attention'}, {of}"
     real = [token for token in tokens if token != EOS_ID]
     if subwords:
         columns, rows = list(range(len(source))), list(range(len(real)))
@@ -141,12 +146,12 @@ def as_text(found: Attention) -> str:
         cells = (next((shade for least, shade in SHADES if share >= least), "  ") for share in shares)
         lines.append(" " * (left - text_width(word)) + word + " " + "".join(cells))
     legend = "  ".join(f"{shade} {least:.0%}" for least, shade in reversed(SHADES))
-    notes = (f"Cross-attention, {found.which}.", f"Down: the translation, across: the source; from {legend}")
+    notes = (f"{_title(found)}.", f"{AXES}; from {legend}")
     return "\n".join([*(line.rstrip() for line in lines), "", *notes])
 
 
 def _title(found: Attention) -> str:
-    return f"Cross-attention, {found.which}: what each word of the translation (down) takes from the source (across)"
+    return found.which[0].upper() + found.which[1:]
 
 
 def _letters(word: str) -> list[str]:
@@ -184,10 +189,10 @@ def as_svg(found: Attention) -> str:
     right, bottom = left + columns * CELL, top + rows * CELL
     # The last words of the source lean out over the grid.
     reach = max(left + (i + 0.5) * CELL + FONT / 2 + _room(word) * cosine for i, word in enumerate(found.source))
-    notes = [found.which[0].upper() + found.which[1:], "Down: the translation, across: the source"]
+    notes = [_title(found), AXES]
     width = max(right, reach, *(GAP + len(note) * 12 * LETTER for note in notes)) + GAP
     height = bottom + GAP + 2 * 18 + GAP
-    title = _xml(_title(found))
+    title = _xml(f"{_title(found)}. {AXES}.")
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{title}">',
