@@ -1214,8 +1214,17 @@ def test_each_rank_makes_its_gpu_the_current_one(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rate", [0.0, 0.1])
-def test_two_processes_train_what_one_does(tmp_path: Path, tiny_data: DataFolder, rate: float) -> None:
+@pytest.mark.parametrize(
+    "what",
+    [
+        ("train.bpe_dropout=0.0",),
+        ("train.bpe_dropout=0.1",),
+        ("model.share_stacks=true", "model.share_layers=all", "model.encoder_layers=2", "model.decoder_layers=2"),
+        ("model.architecture=decoder-only", "model.encoder_layers=0"),
+    ],
+    ids=["plain", "bpe-dropout", "shared", "decoder-only"],
+)
+def test_two_processes_train_what_one_does(tmp_path: Path, tiny_data: DataFolder, what: tuple[str, ...]) -> None:
     # Adam divides by the root of the second moment: with its usual epsilon, the rounding of gradients that are
     # zero in exact arithmetic (those of the keys' biases) would come out as large as any other.
     settings = (
@@ -1223,7 +1232,7 @@ def test_two_processes_train_what_one_does(tmp_path: Path, tiny_data: DataFolder
         "train.max_steps=5",
         "train.accumulate=2",
         "train.epsilon=1e-3",
-        f"train.bpe_dropout={rate}",
+        *what,
     )
     one = tiny_train(tiny_data, tmp_path / "one", *settings)
     run = RunFolder(tmp_path / "two")
