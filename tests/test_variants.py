@@ -15,7 +15,7 @@ import torch
 from conftest import VALID_PAIRS, tiny_train
 from safetensors import safe_open
 from safetensors.torch import load_file
-from test_model import V, make, padded, sequences
+from test_model import V, make, padded, sequences, step_by_step
 from test_train import interrupted, same
 from torch import Tensor, nn
 
@@ -355,3 +355,20 @@ def test_one_sequence_wants_a_position_table_for_both_sides(tmp_path: Path, tiny
         tiny_train(tiny_data, tmp_path / "run", *settings, f"model.max_positions={needed - 1}")
     run = tiny_train(tiny_data, tmp_path / "run", *settings, f"model.max_positions={needed}", "train.max_steps=2")
     assert list(load(run.path).translate(["The big dog sees me today."]))
+
+
+@pytest.mark.parametrize("name", ["all", "stacks, pre-norm", "prefix", "causal, learned positions", "unscaled"])
+def test_a_variant_can_have_products_in_half_precision(name: str, tmp_path: Path, tiny_data: DataFolder) -> None:
+    """In training, with validation, and as a whole model."""
+    config = VARIANTS[name].config
+    settings = [f"model.{key}={json.dumps(value)}" for key, value in dataclasses.asdict(config).items()]
+    run = tiny_train(tiny_data, tmp_path / "run", *settings, "train.precision=bfloat16", "train.max_steps=4")
+    model = load_model(run.last).model.requires_grad_(False)
+    src, keep = padded(sequences(5, 9, 2))
+    tgt_BKT = torch.randint(4, V, (3, 2, 12))
+    exact = model(src, keep, tgt_BKT[:, 0]).log_softmax(-1)
+    for products in (True, False):
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=products):
+            steps = step_by_step(model, sequences(5, 9, 2), tgt_BKT)
+        torch.testing.assert_close(steps[:, 0, :, 1:].float(), exact[..., 1:], rtol=0, atol=0.2)
+        model.to(torch.bfloat16)

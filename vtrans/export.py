@@ -170,7 +170,7 @@ def check_exportable(config: ModelConfig) -> None:
         value = getattr(config, field.name)
         if field.name not in _EXPRESSED and value != field.default:
             raise InputError(
-                f"a model with model.{field.name} = {value} can't be exported to CTranslate2, which has no such thing; "
+                f"a model with model.{field.name} = {value} can't be exported: CTranslate2 has no such translator; "
                 "translate with it as it is."
             )
 

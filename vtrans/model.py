@@ -702,8 +702,8 @@ class OneStackAttention(SelfAttention):
         src_xKS = torch.baddbmm(past.src_bias_xKS, q_xKd, past.src_keys_xdS, alpha=d**-0.5)
         own_xKn = torch.baddbmm(past.own_bias_xKn, q_xKd, past.own_keys_xdn, alpha=d**-0.5)
         shares_xKm = torch.cat((src_xKS, own_xKn), 2).softmax(-1)
-        mixed_xKd = torch.bmm(shares_xKm[:, :, :S], past.src_values_xSd)
-        mixed_xKd.baddbmm_(shares_xKm[:, :, S:], past.own_values_xnd)
+        src_xKd = torch.bmm(shares_xKm[:, :, :S], past.src_values_xSd)
+        mixed_xKd = torch.baddbmm(src_xKd, shares_xKm[:, :, S:], past.own_values_xnd)
         out: Tensor = self.out(merge_heads(mixed_xKd.view(B, H, K, d)))
         return out
 
