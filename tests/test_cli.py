@@ -43,8 +43,8 @@ from vtrans.text import one_line
 FLAGS = {
     "": "--debug --help --version",
     "prepare-bpe": "--src --tgt --valid-src --valid-tgt --out --vocab-size --separate --subword --normalization "
-    "--character-coverage --symbol --sample --max-tokens --max-ratio --on-bad-utf8 --seed --threads --force --json "
-    "--quiet -q --help",
+    "--character-coverage --symbol --sample --max-tokens --max-ratio --on-bad-utf8 --seed --threads --force --dry-run "
+    "--json --quiet -q --help",
     "train": "--data --out --recipe --set --init-from --fresh --dry-run --device --quiet -q --help",
     "average": "--last --best --out --quiet -q --help",
     "shortlist": "--data --out --translations --frequent --quiet -q --help",
@@ -456,6 +456,7 @@ FAULTS = [
     (f"{PREPARE} --character-coverage 2", r"--character-coverage must be from 0\.9 to 1"),
     (f"{PREPARE} --max-ratio 0.5", r"--max-ratio must be from 1"),
     (f"{PREPARE} --max-tokens 1", r"no training pair is left"),
+    (f"{PREPARE} --dry-run --quiet", r"--dry-run .* leave out --quiet"),
     (f"{PREPARE} --sample 0", r"--sample must be from 1"),
     (f"{PREPARE} --seed -1", r"--seed must be from 0"),
     (f"{PREPARE} --on-bad-utf8 ignore", r"--on-bad-utf8 must be error or replace, but is 'ignore'"),

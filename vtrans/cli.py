@@ -161,6 +161,10 @@ def prepare_bpe(
     seed: Annotated[int, typer.Option(help="Of the pairs held out and sampled.", metavar="N")] = PrepareOptions.seed,
     threads: Annotated[int, typer.Option(help="Processors that encode; 0: all.", metavar="N")] = PrepareOptions.threads,
     force: Annotated[bool, typer.Option("--force", help="Replace a folder made from other inputs.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say what it will take, from all lines and some pairs; write nothing."),
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -169,6 +173,8 @@ def prepare_bpe(
     Two files of parallel text, --src and --tgt, become a data folder: a vocabulary, joint unless
     --separate is given, and the encoded pairs. Plain, .gz, .xz and .bz2 files are read alike.
     """
+    if dry_run and quiet and not as_json:
+        raise InputError("--dry-run is there to say what preparing will take; leave out --quiet, or add --json.")
     from vtrans.corpus import prepare
 
     options = PrepareOptions(
@@ -191,7 +197,7 @@ def prepare_bpe(
         threads=threads,
         force=force,
     )
-    report = prepare(options, Console(quiet=quiet))
+    report = prepare(options, Console(quiet=quiet), dry_run=dry_run)
     if as_json:
         _out(json.dumps(report, ensure_ascii=False, indent=2, sort_keys=True))
 

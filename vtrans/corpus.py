@@ -15,6 +15,7 @@ import os
 import random
 import shlex
 import shutil
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -25,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from vtrans.config import DEFAULT_VOCAB_SIZE, PrepareOptions
-from vtrans.console import Console
-from vtrans.encode import RATIO_FREE_TOKENS, Encoded, Encoder, Pair, Task, encode, hash_of
+from vtrans.console import Console, duration
+from vtrans.encode import RATIO_FREE_TOKENS, Encoded, Encoder, Pair, Task, encode, encoders, hash_of
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.scripts import SCRIPT_DEFINITION, SCRIPT_THRESHOLD, overlap_by_script, script_table
 from vtrans.store import (
@@ -63,6 +64,9 @@ HELD_OUT_SOURCES = 1000
 HELD_OUT_SHARE = 0.05
 """... with all their pairs, which are at most this share of all (but at least one sentence)."""
 
+REHEARSED = 20_000
+"""Random training pairs that a dry run learns from and encodes."""
+
 _BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # encoded together, and sent to a process
 _BLOCK = 1 << 20  # bytes hashed at a time
 _STAGING = ".preparing"
@@ -71,22 +75,26 @@ _STAGING = ".preparing"
 # ---------------------------------------------------------------------------------------- preparing
 
 
-def prepare(options: PrepareOptions, console: Console) -> dict[str, Any]:
+def prepare(options: PrepareOptions, console: Console, *, dry_run: bool = False) -> dict[str, Any]:
     """Make the data folder `options.out` and return its report, the content of data.json.
 
     Returns the standing report if the folder was made from the same inputs and options and is
-    whole. Raises InputError or FileError for whatever is at fault with inputs, options or folder; then
-    the folder is as it was.
+    whole. With `dry_run` it says what making it will take, returns that, and writes nothing. Raises
+    InputError or FileError for whatever is at fault with inputs, options or folder; then the folder
+    is as it was.
     """
     options = options.checked()
     check_symbols(options.symbols)
     out = Path(options.out)
+    began = time.monotonic()
     train = _Corpus(options.src, options.tgt, options.on_bad_utf8)
     valid = _Corpus(options.valid_src, options.valid_tgt, options.on_bad_utf8) if options.valid_src else None
     inputs = {"train": train.hashed(console), "valid": valid.hashed(console) if valid else None}
     standing = _standing(out, inputs, options, console)
     if standing is not None:
         return standing
+    if dry_run:
+        return _Preparation(options, train, valid, out, console).rehearse(inputs, began)
     try:
         with _staging(out) as staging:
             report = _Preparation(options, train, valid, staging, console).run(inputs)
@@ -197,6 +205,11 @@ def _put_in_place(staging: Path, out: Path, report: dict[str, Any]) -> None:
     write_atomically(out / REPORT_FILE, text.encode() + b"\n")
 
 
+def _existing(path: Path) -> Path:
+    """The path itself, or the nearest folder above it that is there."""
+    return next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+
+
 class _Preparation:
     """One run: survey, learn, encode. Every pass streams the text from the files again."""
 
@@ -214,19 +227,7 @@ class _Preparation:
 
     def run(self, inputs: dict[str, Any]) -> dict[str, Any]:
         options, console = self.options, self.console
-        candidates = None if self.valid else _HeldOut(options.seed)
-        survey = self.train.survey(console, "training text", candidates)
-        valid_survey = self.valid.survey(console, "validation text", None) if self.valid else None
-        held_out = candidates.chosen(survey.usable) if candidates else {}
-        if candidates:
-            console.info(
-                f"no --valid-src: {len(held_out):,} random source sentences with all their "
-                f"{sum(held_out.values()):,} pairs are held out for validation."
-            )
-        for name, counts in (("train", survey.lines), ("valid", valid_survey.lines if valid_survey else [])):
-            for facts, n in zip(inputs[name] or (), counts, strict=True):
-                facts["src"]["lines"] = facts["tgt"]["lines"] = n
-
+        survey, valid_survey, held_out = self._survey(inputs)
         source = _Training(self.train, frozenset(held_out), options.seed)
         vocabularies = self._learn(source, survey.usable - sum(held_out.values()))
         src_vocab, tgt_vocab = vocabularies[0], vocabularies[-1]
@@ -292,7 +293,7 @@ class _Preparation:
             "ratio_free_tokens": RATIO_FREE_TOKENS,
             "inputs": inputs,
             "files": files,
-            "held_out": {"sources": len(held_out), "pairs": sum(held_out.values())} if candidates else None,
+            "held_out": None if self.valid else {"sources": len(held_out), "pairs": sum(held_out.values())},
             "vocabulary": {
                 "joint": len(vocabularies) == 1,
                 "src_pieces": len(src_vocab),
@@ -327,6 +328,129 @@ class _Preparation:
             },
         }
 
+    def _survey(self, inputs: dict[str, Any]) -> tuple[_Survey, _Survey | None, dict[int, int]]:
+        """What the training text, and the validation text if there is one, hold; what is held out if there is none."""
+        options, console = self.options, self.console
+        candidates = None if self.valid else _HeldOut(options.seed)
+        survey = self.train.survey(console, "training text", candidates)
+        valid_survey = self.valid.survey(console, "validation text", None) if self.valid else None
+        held_out = candidates.chosen(survey.usable) if candidates else {}
+        if candidates:
+            console.info(
+                f"no --valid-src: {len(held_out):,} random source sentences with all their "
+                f"{sum(held_out.values()):,} pairs are held out for validation."
+            )
+        for name, counts in (("train", survey.lines), ("valid", valid_survey.lines if valid_survey else [])):
+            for facts, n in zip(inputs[name] or (), counts, strict=True):
+                facts["src"]["lines"] = facts["tgt"]["lines"] = n
+        return survey, valid_survey, held_out
+
+    def rehearse(self, inputs: dict[str, Any], began: float) -> dict[str, Any]:
+        """A dry run: says what making the folder will take, from all lines and a few pairs encoded."""
+        options, say = self.options, self.console.info
+        survey, valid_survey, held_out = self._survey(inputs)
+        names = [files["src"]["name"] for files in inputs["train"]]
+        for name, lines in zip(names, survey.lines, strict=True):
+            say(f"{name}: {lines:,} pairs")
+        say(f"training text: {survey.pairs:,} pairs, of which {survey.pairs - survey.usable:,} have a blank side")
+        if valid_survey:
+            say(f"validation text: {valid_survey.pairs:,} pairs")
+        said = ", ".join(f"{_flag(n)} {_said(v)}" for n, v in options.identity().items() if n != "vocab_size")
+        say(f"options: {said}, --threads {self.threads}")
+        pairs = survey.usable - sum(held_out.values())
+        size = DEFAULT_VOCAB_SIZE if options.vocab_size is None else options.vocab_size
+        drawn, sample = min(options.sample, pairs), min(REHEARSED, options.sample, pairs)
+        say(
+            f"vocabulary: {'one a side' if options.separate else 'one for both sides'}, {size:,} pieces are asked"
+            + (" (fewer if the text allows no more)" if options.vocab_size is None else "")
+            + f", learnt from {drawn:,} pairs"
+        )
+
+        start = surveyed = time.monotonic()
+        source = _Training(self.train, frozenset(held_out), options.seed)
+        with self.console.progress("reading some pairs", sample, "pairs") as progress:
+            lines_read = list(_Sample(source, "both", sample, pairs, progress.advance))
+        reading = time.monotonic() - start
+        batch = list(zip(lines_read[::2], lines_read[1::2], strict=True))
+        say(f"learning from {sample:,} pairs ...")
+        half, _ = self._learn_some(batch[: -(-sample // 2)])
+        whole, vocabularies = self._learn_some(batch)
+        if sample == drawn == pairs:  # these are all that there are, so a size that they refuse will be refused
+            vocabularies = self._learn(source, pairs)
+        learning = whole + max(0.0, whole - half) * (drawn - sample) / max(1, sample // 2)
+        task = Task(
+            vocabularies[0].proto, vocabularies[-1].proto, size, max_tokens=options.max_tokens,
+            max_ratio=options.max_ratio,
+        )  # fmt: skip
+        start = time.monotonic()
+        encoded = Encoder(task)(batch)
+        encoding = (time.monotonic() - start) / sample * pairs / encoders(pairs, self.threads)
+
+        kept, scale = len(encoded.kept) / sample, pairs / sample
+        tokens = {"src": round(len(encoded.src.ids) * scale), "tgt": round(len(encoded.tgt.ids) * scale)}
+        sides = [n * (4 if task.wide else 2) for n in tokens.values()]
+        stored = sum(sides) + 16 * round(kept * pairs) + sum(len(v.proto) for v in vocabularies)
+        validation = valid_survey.pairs if valid_survey else sum(held_out.values())
+        # Of validation pairs the text is stored too.
+        characters = sum(len(line.encode()) for line in lines_read) / sample
+        stored += round(validation * (sum(sides) / (kept * pairs or 1) + 32 + characters))
+        # While a store is put together, what it is made of is there as well, a column at a time less.
+        peak, free = stored + max(sides), shutil.disk_usage(_existing(self.staging)).free
+        # The text is read as often again as it was now; held-out pairs take a pass of their own.
+        seconds = (surveyed - began) + reading * (1 if self.valid else 2) + learning + max(reading, encoding)
+        estimate = {
+            "pairs": survey.pairs,
+            "corpora": survey.lines,
+            "blank": survey.pairs - survey.usable,
+            "held_out": None if self.valid else sum(held_out.values()),
+            "vocab_size": size,
+            "learnt_from": drawn,
+            "kept": round(kept * pairs),
+            "tokens": tokens,
+            "bytes": stored,
+            "bytes_meanwhile": peak,
+            "seconds": round(seconds, 3),
+            "measured_on": sample,
+        }
+        about = "about " if sample < pairs else ""
+        say(
+            f"tokens: {about}{tokens['src']:,} source and {tokens['tgt']:,} target in {about}{round(kept * pairs):,} "
+            f"training pairs (from {sample:,} pairs)"
+        )
+        say(f"disk: about {stored / 1e6:,.1f} MB, {peak / 1e6:,.1f} MB meanwhile; {free / 1e6:,.0f} MB are free")
+        if peak > free:
+            self.console.warn(f"there is too little room for {options.out}; name another place with --out.")
+        say(f"time: about {duration(seconds)}, of which {duration(learning)} for the vocabulary")
+        say("dry run: nothing was written")
+        return estimate
+
+    def _learn_some(self, batch: Sequence[Pair]) -> tuple[float, list[Vocabulary]]:
+        """The seconds that a vocabulary from these pairs takes, or one a side, and what came of it: if the pairs
+        are too few for the size that is asked, with the size that they allow."""
+        options, start, vocabularies = self.options, time.monotonic(), []
+        sides = [[src for src, _ in batch], [tgt for _, tgt in batch]]
+        for lines in sides if options.separate else [[*sides[0], *sides[1]]]:
+            size = options.vocab_size
+            while True:
+                try:
+                    vocabularies.append(self._learn_from(lines, size, "the training text"))
+                    break
+                except SizeError as error:
+                    size = None if size == error.works else error.works
+        return time.monotonic() - start, vocabularies
+
+    def _learn_from(self, lines: Iterable[str], size: int | None, name: str) -> Vocabulary:
+        options = self.options
+        return learn(
+            lines,
+            size=size,
+            kind=options.subword,
+            coverage=options.character_coverage,
+            normalization=options.normalization,
+            symbols=options.symbols,
+            name=name,
+        )
+
     def _learn(self, source: _Training, pairs: int) -> list[Vocabulary]:
         """The vocabulary of both sides, or one a side."""
         sides = ("src", "tgt") if self.options.separate else ("both",)
@@ -360,15 +484,7 @@ class _Preparation:
                 if read == drawn:  # SentencePiece learns when it has read all, and says nothing meanwhile
                     self.console.info(f"learning the vocabulary of {name} from {drawn:,} pairs ...")
 
-            return learn(
-                _Sample(source, side, options.sample, pairs, seen),
-                size=size,
-                kind=options.subword,
-                coverage=options.character_coverage,
-                normalization=options.normalization,
-                symbols=options.symbols,
-                name=name,
-            )
+            return self._learn_from(_Sample(source, side, options.sample, pairs, seen), size, name)
 
 
 @dataclass

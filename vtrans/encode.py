@@ -144,6 +144,11 @@ class Encoder:
         return sources, pairs
 
 
+def encoders(total: int, threads: int) -> int:
+    """How many processors encode a text of so many pairs."""
+    return max(1, min(threads, total // PAIRS_A_WORKER))
+
+
 def encode(batches: Iterable[Sequence[Pair]], task: Task, total: int, threads: int) -> Generator[Encoded, None, None]:
     """What each batch of a text of `total` pairs becomes, in order, by up to `threads` processors.
 
@@ -151,8 +156,8 @@ def encode(batches: Iterable[Sequence[Pair]], task: Task, total: int, threads: i
     SentencePiece's own threads would leave filtering, counting and searching to one processor. Closing the
     generator ends the processes. VtransError if one dies.
     """
-    workers = min(threads, total // PAIRS_A_WORKER)
-    if workers < 2:
+    workers = encoders(total, threads)
+    if workers == 1:
         encoder = Encoder(task)
         for batch in batches:
             yield encoder(batch, threads)
