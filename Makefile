@@ -13,6 +13,11 @@ WORK ?=
 RUN ?=
 RECIPE ?=
 SET ?=
+# For sharing-study: STEPS or MINUTES of training a row, SEEDS="1 2", ONLY="three-way untied" of its rows.
+STEPS ?=
+MINUTES ?=
+SEEDS ?=
+ONLY ?=
 # Options of pytest, such as TESTS="tests/test_score.py -k bleu".
 TESTS ?=
 
@@ -22,7 +27,7 @@ STAMP := .venv/.installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install test check demo multi30k tatoeba iwslt14 wmt14-base wmt14-big clean
+.PHONY: help install test check demo multi30k tatoeba iwslt14 wmt14-base wmt14-big sharing-study clean
 
 help:
 	@echo 'make install      .venv with vtrans and the versions known to work together'
@@ -34,6 +39,7 @@ help:
 	@echo 'make iwslt14      talks, German to English; wants a GPU'
 	@echo 'make wmt14-base   the base model of "Attention Is All You Need"; wants a GPU for a day or more'
 	@echo 'make wmt14-big    its big model; wants many GPU-days'
+	@echo 'make sharing-study  every variant of weight sharing, trained alike, in a table; takes hours'
 	@echo 'make clean        remove $(DEMO)/'
 	@echo
 	@echo 'Real text: make multi30k DATA=folder uses train.en, train.de, valid.en, ... there; without DATA it is'
@@ -89,6 +95,12 @@ demo: $(STAMP)
 multi30k tatoeba iwslt14 wmt14-base wmt14-big: $(STAMP)
 	@python recipes/experiment.py $@ $(if $(DATA),--data '$(DATA)') $(if $(SRC),--src $(SRC)) $(if $(TGT),--tgt $(TGT)) \
 	  $(if $(WORK),--work '$(WORK)') $(if $(RUN),--run '$(RUN)') $(if $(RECIPE),--recipe '$(RECIPE)') $(foreach x,$(SET),--set '$(x)')
+
+sharing-study: $(STAMP)
+	@python recipes/sharing/study.py $(if $(DATA),--data '$(DATA)') $(if $(SRC),--src $(SRC)) $(if $(TGT),--tgt $(TGT)) \
+	  $(if $(WORK),--work '$(WORK)') $(if $(RECIPE),--recipe '$(RECIPE)') $(foreach x,$(SET),--set '$(x)') \
+	  $(if $(STEPS),--steps $(STEPS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEEDS),--seeds $(SEEDS)) \
+	  $(if $(ONLY),--only $(ONLY))
 
 clean:
 	rm -rf '$(DEMO)'
