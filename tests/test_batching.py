@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import vtrans.batching
 from vtrans.batching import Mixture, ahead, collate, derived_seed, plan_epoch
 from vtrans.errors import RecipeError
 from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID
@@ -41,6 +44,68 @@ def test_an_epoch_holds_every_pair_once_within_the_budget(
     assert sorted(torch.cat(plan).tolist()) == list(range(len(pairs)))
     for numbers in plan:
         assert len(numbers) * (int(torch.maximum(src[numbers], tgt[numbers]).max()) + 1) <= budget
+
+
+def plainly(
+    src_lengths: Tensor, tgt_lengths: Tensor, budget: int, seed: int, epoch: int, numbers: Tensor | None
+) -> list[list[int]]:
+    """plan_epoch as it was first written, without a thought for memory."""
+    generator = torch.Generator().manual_seed(derived_seed("epoch", seed, epoch))
+    numbers = torch.arange(len(src_lengths)) if numbers is None else numbers
+    order = numbers[torch.randperm(len(numbers), generator=generator)]
+    src, tgt = src_lengths[order].long() + 1, tgt_lengths[order].long() + 1
+    longer = torch.maximum(src, tgt)
+    strip_tokens = max(1, round(0.75 * math.sqrt(int(longer.sum()) * budget)))
+    by_target = tgt.argsort(stable=True)
+    strip = torch.empty_like(tgt)
+    strip[by_target] = longer[by_target].cumsum(0) // strip_tokens
+    reach = int(src.max()) + 1
+    by_length = (strip * reach + torch.where(strip % 2 == 0, src, reach - src)).argsort(stable=True)
+    batches: list[list[int]] = [[]]
+    widest = 0
+    for number, length in zip(order[by_length].tolist(), longer[by_length].tolist(), strict=True):
+        widest = max(widest, length)
+        if widest * (len(batches[-1]) + 1) > budget:
+            batches.append([])
+            widest = length
+        batches[-1].append(number)
+    plan = [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
+    if epoch == 1:
+        areas = [len(p) * (int(src_lengths[p].max()) + int(tgt_lengths[p].max()) + 2) for p in plan]
+        largest = areas.index(max(areas))
+        plan[0], plan[largest] = plan[largest], plan[0]
+    return plan
+
+
+@pytest.mark.parametrize("part", [7, 1 << 16])
+@given(LENGTHS, st.integers(41, 300), st.integers(1, 3), st.booleans())
+def test_a_plan_is_what_it_always_was(
+    part: int, pairs: list[tuple[int, int]], budget: int, epoch: int, weighed: bool
+) -> None:
+    """A run that is resumed, or repeated, relies on it."""
+    src, tgt = lengths(pairs)
+    numbers = torch.tensor([i // 2 for i in range(len(pairs) + 1)]) if weighed else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vtrans.batching, "_PART", part)
+        plan = plan_epoch(src.to(torch.int32), tgt.to(torch.int32), budget, 5, epoch, numbers)
+    assert [p.tolist() for p in plan] == plainly(src, tgt, budget, 5, epoch, numbers)
+
+
+def test_the_plan_of_a_large_corpus_is_what_it_always_was() -> None:
+    src, tgt = like_a_corpus(300_000)
+    plan = plan_epoch(src, tgt, 4096, 1, 2)
+    assert [p.tolist() for p in plan] == plainly(src, tgt, 4096, 1, 2, None)
+
+
+def test_planning_takes_little_memory() -> None:
+    """numpy's share, in bytes a pair; torch's is the permutation, 4, and what comes out of it."""
+    src, tgt = (side.to(torch.int32) for side in like_a_corpus(500_000))
+    plan_epoch(src[:100], tgt[:100], 4096, 1, 2)
+    tracemalloc.start()
+    plan_epoch(src, tgt, 4096, 1, 2)
+    peak = tracemalloc.get_traced_memory()[1] / 500_000
+    tracemalloc.stop()
+    assert peak < 32
 
 
 def test_the_order_is_a_function_of_seed_and_epoch() -> None:

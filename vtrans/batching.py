@@ -14,14 +14,18 @@ import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vtrans.errors import RecipeError
 from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID
+
+_PART = 1 << 16  # pairs of a corpus that planning sees to at a time
 
 
 @dataclass(frozen=True)
@@ -116,40 +120,69 @@ def plan_epoch(
     with its largest batch, so that memory runs out in the first minute or never. Raises RecipeError when one
     pair alone is over the budget.
     """
+    # Of a large corpus this is what takes memory, 41 bytes a pair at the peak with the lengths. So whole numbers
+    # of 4 bytes, steps over a part at a time where they would need more, and sorting in place.
     generator = torch.Generator().manual_seed(derived_seed("epoch", seed, epoch))
-    order = torch.randperm(len(src_lengths if numbers is None else numbers), generator=generator)
+    pairs = len(src_lengths if numbers is None else numbers)
+    assert pairs < 1 << 31
+    order = torch.randperm(pairs, generator=generator, dtype=torch.int32).numpy()
     if numbers is not None:
-        order = numbers[order]
-    src, tgt = src_lengths[order].long() + 1, tgt_lengths[order].long() + 1
+        order = numbers.numpy()[order].astype(np.int32)
+    src, tgt = (lengths.numpy()[order].astype(np.int32) + np.int32(1) for lengths in (src_lengths, tgt_lengths))
     # Both lengths of a batch are to be close together: strips of like target length are sorted by source
     # length, up and down in turn, so that no batch spans the longest and the shortest of two strips. Padding
     # is least with about 0.75 sqrt(batches) batches a strip (measured on Multi30k, 1,024 to 16,384 tokens).
-    longer = torch.maximum(src, tgt)
-    strip_tokens = max(1, round(0.75 * math.sqrt(int(longer.sum()) * budget)))
-    by_target = tgt.argsort(stable=True)
-    strip = torch.empty_like(tgt)
-    strip[by_target] = longer[by_target].cumsum(0) // strip_tokens
-    reach = int(src.max()) + 1
-    by_length = (strip * reach + torch.where(strip % 2 == 0, src, reach - src)).argsort(stable=True)
-    order, lengths = order[by_length], longer[by_length].tolist()
+    longer = np.maximum(src, tgt)
+    strip_tokens = max(1, round(0.75 * math.sqrt(int(longer.sum(dtype=np.int64)) * budget)))
+    by_target = tgt.astype(np.int64)
+    del tgt
+    _sort(by_target)
+    strip, sum_before = np.empty(pairs, np.int32), 0
+    for part in _parts(pairs):
+        sums = longer[by_target[part]].cumsum(dtype=np.int64) + sum_before
+        strip[by_target[part]] = sums // strip_tokens
+        sum_before = int(sums[-1])
+    reach, by_length = int(src.max()) + 1, by_target  # the same memory
+    for part in _parts(pairs):
+        s, number = src[part], strip[part].astype(np.int64)
+        by_length[part] = number * reach + np.where(number % 2 == 0, s, reach - s)
+    del src, strip, by_target
+    _sort(by_length)
+    lengths = longer[by_length]
+    del longer
+    sorted_pairs = torch.from_numpy(order[by_length].astype(np.int64))
+    del by_length, order
     cuts, start, widest = [0], 0, 0
-    for i, length in enumerate(lengths):
+    for i, length in enumerate(chain.from_iterable(lengths[part].tolist() for part in _parts(pairs))):
         if length > budget:
             raise RecipeError(
-                f"train.batch_tokens must be at least {max(lengths)}, the longest pair with EOS, but is {budget}."
+                f"train.batch_tokens must be at least {lengths.max()}, the longest pair with EOS, but is {budget}."
             )
         widest = max(widest, length)
         if widest * (i + 1 - start) > budget:
             cuts.append(i)
             start, widest = i, length
-    cuts.append(len(lengths))
-    plan = [order[a:b] for a, b in pairwise(cuts)]
+    cuts.append(pairs)
+    plan = [sorted_pairs[a:b] for a, b in pairwise(cuts)]
     plan = [plan[i] for i in torch.randperm(len(plan), generator=generator).tolist()]
     if epoch == 1:
         areas = [len(p) * (int(src_lengths[p].max()) + int(tgt_lengths[p].max()) + 2) for p in plan]
         largest = areas.index(max(areas))
         plan[0], plan[largest] = plan[largest], plan[0]
     return plan
+
+
+def _parts(pairs: int) -> Iterator[slice]:
+    return (slice(start, min(start + _PART, pairs)) for start in range(0, pairs, _PART))
+
+
+def _sort(keys: NDArray[np.int64]) -> None:
+    """Puts the places of `keys`, from 0 to 2 ** 31, in their stead: those of the smallest key first, of equal ones
+    in order. As argsort does, but in their own memory."""
+    for part in _parts(len(keys)):
+        keys[part] = keys[part] << 32 | np.arange(part.start, part.stop)
+    keys.sort()
+    keys &= (1 << 32) - 1
 
 
 T = TypeVar("T")
