@@ -45,7 +45,7 @@ FLAGS = {
     "prepare-bpe": "--src --tgt --valid-src --valid-tgt --out --vocab-size --separate --subword --normalization "
     "--character-coverage --symbol --sample --max-tokens --max-ratio --on-bad-utf8 --seed --threads --force --dry-run "
     "--json --quiet -q --help",
-    "train": "--data --out --recipe --set --init-from --fresh --dry-run --device --quiet -q --help",
+    "train": "--data --out --recipe --set --init-from --fresh --compile --dry-run --device --quiet -q --help",
     "average": "--last --best --out --quiet -q --help",
     "shortlist": "--data --out --translations --frequent --quiet -q --help",
     "overlap": "--data --vocab --vocab-size --on-bad-utf8 --json --quiet -q --help",

@@ -16,7 +16,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -1098,6 +1099,74 @@ def test_the_default_precision_is_that_of_the_device(
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has)
     recipe = _resolve(RunFolder(tmp_path), None, False, True, torch.device(device), None, ())
     assert recipe.train.precision == expected
+
+
+# Compiled layers.
+
+
+def test_without_a_compiler_training_goes_on_with_one_warning(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = tiny_train(tiny_data, tmp_path / "plain", *EVERY_STEP)
+
+    def broken(function: Callable[..., Any], **how: Any) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            torch.rand(3)  # what has been drawn by then does not matter
+            function(*arguments)
+            raise RuntimeError("no C++ compiler found.\nA long story.")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", broken)
+    said = heard(tiny_data, tmp_path / "run", *TINY, *EVERY_STEP, compiled=True)
+    assert said.count("--compile does not work here") == said.count("warning: ") == 1
+    assert "(RuntimeError: no C++ compiler found); training goes on without it\n" in said
+    same(RunFolder(tmp_path / "run"), plain)
+
+
+def test_compiled_layers_are_used_in_training_alone(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def fake(function: Callable[..., Any], *, dynamic: bool) -> Callable[..., Any]:
+        assert dynamic
+
+        def call(*arguments: Any) -> Any:
+            calls.append(len(arguments))
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", fake)
+    settings = (*TINY, "train.max_steps=4", "train.checkpoint_every=2")
+    heard(tiny_data, tmp_path / "run", *settings, compiled=True)
+    assert len(calls) == 1 + 4  # one to try it, one a step; none in the two validations
+    run = RunFolder(tmp_path / "run")
+    same(tiny_train(tiny_data, tmp_path / "plain", *settings), run)
+    assert not [name for name in load_file(run.last) if "_orig_mod" in name]
+    said = heard(tiny_data, run.path, *settings, "train.max_steps=5")
+    assert "the run goes on, but not to equal bytes: compiled True -> False" in said
+    # A state that is older than the option was not compiled.
+    progress = read_progress(run.state_file(5))
+    del progress["environment"]["compiled"]
+    write_tensors(run.state_file(5), load_file(run.state_file(5)), {"format": 1, "kind": "state", "progress": progress})
+    assert "equal bytes" not in heard(tiny_data, run.path, *settings, "train.max_steps=6")
+
+
+@pytest.mark.slow
+def test_compiled_layers_learn_what_others_do(tmp_path: Path, tiny_data: DataFolder) -> None:
+    settings = ("model.dropout=0.0", "train.max_steps=12", "train.accumulate=2", "train.epsilon=1e-3")
+    plain = tiny_train(tiny_data, tmp_path / "plain", *settings)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    with warnings.catch_warnings():  # of torch, in its own code
+        warnings.simplefilter("ignore")
+        said = heard(tiny_data, tmp_path / "run", *TINY, *settings, compiled=True)
+    assert "does not work" not in said
+    assert 1 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3
+    for first, second in zip(lines(plain), lines(RunFolder(tmp_path / "run")), strict=True):
+        assert second["nll"] == pytest.approx(first["nll"], rel=1e-3)
 
 
 # A dry run.

@@ -62,7 +62,7 @@ from vtrans.segmentation import Segmentations
 from vtrans.store import DataFolder, TokenStore, file_sha256
 from vtrans.text import write_atomically
 from vtrans.translate import Translator, pick_device
-from vtrans.vocab import PAD_ID
+from vtrans.vocab import EOS_ID, PAD_ID
 from vtrans.warmstart import warm_start
 
 if sys.platform != "win32":
@@ -114,10 +114,12 @@ def train(
     device: str | None = None,
     dry_run: bool = False,
     init_from: Path | None = None,
+    compiled: bool = False,
 ) -> Progress:
     """Trains a model on a data folder, or goes on with the run that `run` holds.
 
-    `init_from` is a model file or a run folder with whose weights a new run begins (warmstart.py).
+    `init_from` is a model file or a run folder with whose weights a new run begins (warmstart.py). With
+    `compiled` the layers are compiled, where that can be done; equal bytes are not promised then.
     With `dry_run` it says what that will take, from a few updates whose result is thrown away, and writes nothing.
     Raises InputError where the run is of other data or another recipe, or another process is at work on it;
     VtransError when the run was told to stop (its state is saved first) or has no finite gradient any more
@@ -130,7 +132,7 @@ def train(
     with ranks.joined(where), RunLock(run) as lock:
         if ranks.rank == 0 and run.states.is_dir() and not dry_run:
             lock.take()  # before the state is read, which another process may be about to replace
-        training = _Training(data, run, console, ranks, where, recipe_name, overrides, fresh, lock, init_from)
+        training = _Training(data, run, console, ranks, where, recipe_name, overrides, fresh, lock, init_from, compiled)
         return training.rehearse() if dry_run else training.run_to_end()
 
 
@@ -147,6 +149,7 @@ class _Training:
         fresh: bool,
         lock: RunLock,
         init_from: Path | None = None,
+        compiled: bool = False,
     ) -> None:
         self.data, self.run, self.console, self.ranks, self.device = data, run, console, ranks, device
         self.fresh, self.lock = fresh, lock
@@ -175,21 +178,23 @@ class _Training:
         self.average: list[Tensor] | None = None  # the moving average of the parameters, in their order
         if self.recipe.train.ema > 0:
             self.average = [p.detach().clone() for p in self.model.parameters()]
+        self.objective = Objective(self.model, self.recipe.train.label_smoothing)
+        if compiled:
+            self._compile()
         if self.resumed:
             self._restore()
+        self.progress.environment = self._environment()
         train = self.recipe.train
         self.mixture = Mixture(data.corpora, weights_of(train.corpus_weights), train.seed)
         self.segmentations = self._segmentations()
         self.unread: list[tuple[int, Tensor, dict[str, float]]] = []  # see _update
         self.progress.recipe = dataclasses.asdict(self.recipe)
-        self.progress.environment = self._environment()
         self.shown: dict[str, str] = {}  # the figures of the newest line of the log
         self.told_signature = False
         self.signal = 0  # the signal that came, if any
         self.stopping = False  # whether all ranks know of one
         self.clock = self.log_time = time.monotonic()
         self.log_step = self.progress.step
-        self.objective = Objective(self.model, self.recipe.train.label_smoothing)
         self.wrapped: torch.nn.Module = self.objective
         if ranks.world > 1:
             # The only buffers are position tables, which a rank may have grown and another not. torch has
@@ -280,7 +285,31 @@ class _Training:
             "ranks": self.ranks.world,
             "device": self.device.type,
             "machine": platform.machine(),
+            "compiled": self.objective.compiled is not None,
         }
+
+    def _compile(self) -> None:
+        """Compiles the layers, on a batch without meaning; with one warning goes on without where that fails."""
+        objective, console = self.objective, self.console
+        console.info("compiling, which takes a minute or more")
+        # Sentences, lengths and tokens are all of another number: what is equal here would be compiled to be equal.
+        ids = torch.full((10,), EOS_ID, dtype=torch.int32)
+        batch = collate([ids[:n] for n in (10, 8, 7)], [ids[:n] for n in (4, 5, 6)]).to(self.device)
+        state = torch.get_rng_state()
+        objective.compile_states()
+        self.model.train()
+        try:
+            with self._products():
+                objective(batch)[0].backward()
+        except Exception as error:  # whatever a missing compiler, or a version that can't, comes to
+            objective.compiled = None
+            reason = str(error).strip().partition("\n")[0].rstrip(".")
+            console.warn(
+                f"--compile does not work here ({type(error).__name__}: {reason}); training goes on without it"
+            )
+        finally:
+            self.optimizer.zero_grad(set_to_none=True)
+            torch.set_rng_state(state)
 
     def _warm_start(self, model: Transformer, path: Path) -> None:
         """Gives the model of a new run the weights of another; on a resumed run they are long its own."""
@@ -306,7 +335,7 @@ class _Training:
     def _restore(self) -> None:
         """Takes up the state of the checkpoint that `progress` describes."""
         progress, config = self.progress, self.recipe.train
-        here, there = self._environment(), progress.environment
+        here, there = self._environment(), {"compiled": False} | progress.environment  # which is younger than some
         if there["threads"] != here["threads"] and there["machine"] == here["machine"]:
             torch.set_num_threads(int(there["threads"]))
             self.console.info(f"threads: {there['threads']}, as in the run so far")
