@@ -18,6 +18,7 @@ FLOORS = {
     "errors": 0,
     "config": 1,
     "console": 1,
+    "events": 1,
     "linear": 1,
     "scripts": 1,
     "text": 1,

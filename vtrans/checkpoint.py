@@ -262,7 +262,8 @@ def tensor_bytes(path: Path) -> dict[str, int]:
 
 class RunFolder:
     """What `vtrans train` writes: recipe.toml, metrics.jsonl, step-*.safetensors, best, last and
-    averaged.safetensors, and state/ with all that resuming needs and translating does not."""
+    averaged.safetensors, and state/ with all that resuming needs and translating does not; tensorboard/ where
+    the recipe asks for it."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -271,6 +272,7 @@ class RunFolder:
         self.last = self.path / "last.safetensors"
         self.best = self.path / "best.safetensors"
         self.averaged = self.path / "averaged.safetensors"
+        self.events = self.path / "tensorboard"
         self.states = self.path / "state"
         self.lock = self.states / "lock"
 

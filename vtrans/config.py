@@ -173,6 +173,7 @@ class TrainConfig:
     precision: str = _choice(
         "auto", ("auto", *PRECISIONS), "of the matrix products; auto: bfloat16 on a GPU that has it, else float32"
     )
+    tensorboard: bool = _flag(False, "the figures of metrics.jsonl for TensorBoard too, in RUN/tensorboard")
     seed: int = _number(1, 0, 2**63 - 1, "of every random choice")
 
 
@@ -547,6 +548,7 @@ MAY_CHANGE = {
         "valid_sentences",
         "valid_beam",
         "samples",
+        "tensorboard",
         "precision",
     },
     "search": {f.name for f in dataclasses.fields(SearchConfig)},

@@ -53,6 +53,7 @@ from vtrans.config import (
 )
 from vtrans.console import Console, Display, duration
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
+from vtrans.events import Events, remove
 from vtrans.loss import Objective
 from vtrans.model import Transformer, count_parameters, make_model, resolve_tie
 from vtrans.optim import learning_rate, make_optimizer
@@ -133,7 +134,8 @@ def train(
         if ranks.rank == 0 and run.states.is_dir() and not dry_run:
             lock.take()  # before the state is read, which another process may be about to replace
         training = _Training(data, run, console, ranks, where, recipe_name, overrides, fresh, lock, init_from, compiled)
-        return training.rehearse() if dry_run else training.run_to_end()
+        with closing(training):
+            return training.rehearse() if dry_run else training.run_to_end()
 
 
 class _Training:
@@ -187,6 +189,7 @@ class _Training:
         train = self.recipe.train
         self.mixture = Mixture(data.corpora, weights_of(train.corpus_weights), train.seed)
         self.segmentations = self._segmentations()
+        self.events = Events(run.events) if train.tensorboard and ranks.rank == 0 else None
         self.unread: list[tuple[int, Tensor, dict[str, float]]] = []  # see _update
         self.progress.recipe = dataclasses.asdict(self.recipe)
         self.shown: dict[str, str] = {}  # the figures of the newest line of the log
@@ -205,6 +208,10 @@ class _Training:
             self.wrapped = DistributedDataParallel(
                 self.objective, device_ids=[device.index] if device.type == "cuda" else None, **settings
             )
+
+    def close(self) -> None:
+        if self.events is not None:
+            self.events.close()
 
     def run_to_end(self) -> Progress:
         """Updates until max_steps, patience or a signal."""
@@ -353,12 +360,16 @@ class _Training:
     def _rank_anew(self) -> None:
         """The best checkpoints by another metric, from the validations in metrics.jsonl."""
         progress, config = self.progress, self.recipe.train
-        written = self.run.metrics.read_bytes() if self.run.metrics.exists() else b""
-        lines = written[: progress.metrics_bytes].split(b"\n")[:-1]
-        records = [r for r in map(json.loads, lines) if r["kind"] == "valid"]
+        records = [record for record in self._records() if record["kind"] == "valid"]
         kept = [(_quality(r, config.best_metric), r["step"]) for r in records if r["step"] in self.run.steps()]
         progress.best = _ranked(kept)[: config.keep_best]
         progress.since_best = sum(r["step"] > progress.best[0][1] for r in records) if progress.best else 0
+
+    def _records(self) -> list[dict[str, Any]]:
+        """What metrics.jsonl holds of the run, as far as it goes on from."""
+        written = self.run.metrics.read_bytes() if self.run.metrics.exists() else b""
+        lines = written[: self.progress.metrics_bytes].split(b"\n")[:-1]
+        return [json.loads(line) for line in lines]
 
     def _begin_files(self) -> None:
         """Makes the run folder ready: recipe.toml, metrics.jsonl cut back, a checkpoint of step 0."""
@@ -382,8 +393,12 @@ class _Training:
             with self.run.metrics.open("ab") as file:
                 file.truncate(self.progress.metrics_bytes)
             self._settle()  # where a crash came in the middle of it
+            if self.events is not None:
+                self.events.begin(self._records())
         else:
             write_atomically(self.run.metrics, b"")
+            if self.events is not None:
+                self.events.begin(())
             for tensor in self.model.parameters():
                 self.optimizer.state[tensor] = _fresh_state(tensor)
             self._save()
@@ -640,6 +655,8 @@ class _Training:
             file.flush()
             os.fsync(file.fileno())
             self.progress.metrics_bytes = file.tell()
+        if self.events is not None:
+            self.events.write(record)
 
     # Checkpoints.
 
@@ -906,6 +923,7 @@ def _clear(run: RunFolder) -> None:
     run.prune((), -1)
     for path in (run.metrics, run.last, run.best, run.averaged, run.recipe):
         path.unlink(missing_ok=True)
+    remove(run.events)
 
 
 @contextmanager
