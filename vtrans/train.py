@@ -302,7 +302,6 @@ class _Training:
         # Sentences, lengths and tokens are all of another number: what is equal here would be compiled to be equal.
         ids = torch.full((10,), EOS_ID, dtype=torch.int32)
         batch = collate([ids[:n] for n in (10, 8, 7)], [ids[:n] for n in (4, 5, 6)]).to(self.device)
-        state = torch.get_rng_state()
         objective.compile_states()
         self.model.train()
         try:
@@ -316,7 +315,6 @@ class _Training:
             )
         finally:
             self.optimizer.zero_grad(set_to_none=True)
-            torch.set_rng_state(state)
 
     def _warm_start(self, model: Transformer, path: Path) -> None:
         """Gives the model of a new run the weights of another; on a resumed run they are long its own."""
