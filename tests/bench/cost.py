@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from vtrans.cli import _keep_freed_memory
+from vtrans.cli import _manage_memory
 from vtrans.config import SearchConfig
 from vtrans.model import Transformer
 from vtrans.search import beam_search
@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--input", type=Path, required=True)
     parser.add_argument("--lines", type=int, default=300)
     options = parser.parse_args()
-    _keep_freed_memory()
+    _manage_memory()
     with open_bytes(options.input) as stream:
         lines = [line for line in read_lines(stream, str(options.input)) if line.strip()][: options.lines]
 

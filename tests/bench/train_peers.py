@@ -25,7 +25,7 @@ from speed import PAD, SHAPES, VOCAB, matrix_rate
 from torch.nn import functional as F
 
 from vtrans.batching import Batch, collate, plan_epoch
-from vtrans.cli import _keep_freed_memory
+from vtrans.cli import _manage_memory
 from vtrans.config import TrainConfig
 from vtrans.loss import Objective
 from vtrans.model import Transformer
@@ -124,7 +124,7 @@ SYSTEMS = (
 def worker(system: System, shape: str, batch_tokens: int, updates: int, jobs: Any, done: Any) -> None:
     """Answers each job with the tokens a second of its turn; in the end with the rates and the peak of memory."""
     if system.keeps_memory:
-        _keep_freed_memory()
+        _manage_memory()
     own = batches(batch_tokens, updates + 2)
     update = system.build(shape)
     for batch in own[:2]:
