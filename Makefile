@@ -18,6 +18,11 @@ STEPS ?=
 MINUTES ?=
 SEEDS ?=
 ONLY ?=
+# For back-translation: PAIRS to train on, of the rest the target side is translated back; or MONO, a file of it. For
+# distillation: STUDENT="model.decoder_layers=1 ...".
+PAIRS ?=
+MONO ?=
+STUDENT ?=
 # Options of pytest, such as TESTS="tests/test_score.py -k bleu".
 TESTS ?=
 
@@ -27,7 +32,7 @@ STAMP := .venv/.installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install test check demo multi30k tatoeba iwslt14 wmt14-base wmt14-big sharing-study clean
+.PHONY: help install test check demo multi30k tatoeba iwslt14 wmt14-base wmt14-big sharing-study back-translation distillation clean
 
 help:
 	@echo 'make install      .venv with vtrans and the versions known to work together'
@@ -40,6 +45,7 @@ help:
 	@echo 'make wmt14-base   the base model of "Attention Is All You Need"; wants a GPU for a day or more'
 	@echo 'make wmt14-big    its big model; wants many GPU-days'
 	@echo 'make sharing-study  every variant of weight sharing, trained alike, in a table; takes hours'
+	@echo 'make back-translation, make distillation  training on translations of a model, with and without'
 	@echo 'make clean        remove $(DEMO)/'
 	@echo
 	@echo 'Real text: make multi30k DATA=folder uses train.en, train.de, valid.en, ... there; without DATA it is'
@@ -101,6 +107,11 @@ sharing-study: $(STAMP)
 	  $(if $(WORK),--work '$(WORK)') $(if $(RECIPE),--recipe '$(RECIPE)') $(foreach x,$(SET),--set '$(x)') \
 	  $(if $(STEPS),--steps $(STEPS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEEDS),--seeds $(SEEDS)) \
 	  $(if $(ONLY),--only $(ONLY))
+
+back-translation distillation: $(STAMP)
+	@python recipes/synthetic.py $@ $(if $(DATA),--data '$(DATA)') $(if $(SRC),--src $(SRC)) $(if $(TGT),--tgt $(TGT)) \
+	  $(if $(WORK),--work '$(WORK)') $(if $(RECIPE),--recipe '$(RECIPE)') $(foreach x,$(SET),--set '$(x)') \
+	  $(if $(PAIRS),--pairs $(PAIRS)) $(if $(MONO),--mono '$(MONO)') $(foreach x,$(STUDENT),--student '$(x)')
 
 clean:
 	rm -rf '$(DEMO)'
