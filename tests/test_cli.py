@@ -810,7 +810,7 @@ def test_keeping_freed_memory_leaves_a_variable_of_the_user_alone(monkeypatch: p
     cli._manage_memory()
     assert calls == [(-1, 1 << 30)]
     assert os.environ["LRU_CACHE_CAPACITY"] == "7"
-    assert 100 < int(os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) < 1024
+    assert 64 <= int(os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) < 1024
     monkeypatch.setattr("vtrans.cli.platform.libc_ver", lambda: ("", ""))
     cli._manage_memory()
     assert len(calls) == 1
