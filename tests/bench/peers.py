@@ -181,8 +181,12 @@ class Bench:
             for k in range(system.processes):
                 # As `torchrun --nproc-per-node N -m vtrans translate` shares its input.
                 part = list(lines[k :: system.processes])
-                context.Process(target=worker, args=(system, part, jobs, done), daemon=True).start()
-            for _ in range(system.processes):
+                process = context.Process(target=worker, args=(system, part, jobs, done), daemon=True)
+                process.start()
+                while process.is_alive() and done.empty():
+                    time.sleep(0.05)
+                if not process.is_alive():
+                    raise SystemExit(f"{system.name} has failed.")
                 done.get()
             self.queues[system.name] = system.processes, jobs, done
 
