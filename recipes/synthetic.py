@@ -30,6 +30,7 @@ if not __package__:  # run as a plain file: find the package that this file is p
     __package__ = "recipes"
     importlib.import_module(__package__)
 
+from vtrans.checkpoint import RunFolder
 from vtrans.config import load_recipe
 from vtrans.console import Console
 from vtrans.errors import InputError, VtransError
@@ -84,9 +85,9 @@ class Study:
         return model
 
     def translate(self, model: Path, source: Path, name: str) -> Path:
-        """The translations, in `work`; made once, as they appear whole or not at all."""
-        out = self.work / name
-        if not out.exists():
+        """The translations, in `work`: those that are there, unless the model has been trained on since."""
+        out, last = self.work / name, RunFolder(model).last
+        if not out.exists() or out.stat().st_mtime < last.stat().st_mtime:
             run(["vtrans", "translate", "--model", str(model), "--input", str(source), "--output", str(out)])
         return out
 
