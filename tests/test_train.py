@@ -955,7 +955,7 @@ def test_the_saved_model_is_the_moving_average(tmp_path: Path, tiny_data: DataFo
 
 
 def test_with_everything_switched_on_a_stopped_run_ends_with_equal_bytes(
-    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, two_corpora: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Several windows an epoch, so that a stop comes in the middle of one, and others between two.
     monkeypatch.setattr(vtrans.segmentation, "SHARD", 8)
@@ -964,6 +964,7 @@ def test_with_everything_switched_on_a_stopped_run_ends_with_equal_bytes(
         *EVERY_STEP,
         "train.ema=0.9",
         "train.bpe_dropout=0.2",
+        "train.corpus_weights=1.5,0.5",
         "train.precision=bfloat16",
         "train.accumulate=2",
         "train.clip_norm=0.5",
@@ -971,11 +972,11 @@ def test_with_everything_switched_on_a_stopped_run_ends_with_equal_bytes(
         "model.attention_dropout=0.1",
         "model.activation_dropout=0.1",
     )
-    whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
+    whole = tiny_train(two_corpora, tmp_path / "whole", *settings)
     for step in (2, 7, 13):
-        interrupted(tiny_data, tmp_path / "run", step, *settings)
-    same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
-    other = tiny_train(tiny_data, tmp_path / "other", *settings, "train.precision=float32")
+        interrupted(two_corpora, tmp_path / "run", step, *settings)
+    same(tiny_train(two_corpora, tmp_path / "run", *settings), whole)
+    other = tiny_train(two_corpora, tmp_path / "other", *settings, "train.precision=float32")
     assert other.last.read_bytes() != whole.last.read_bytes()
 
 
