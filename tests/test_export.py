@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 import test_cli
 import torch
-from conftest import TRAIN_PAIRS, VALID_PAIRS
+from conftest import TRAIN_PAIRS, VALID_PAIRS, tiny_train
 
 from vtrans import export as exporting
 from vtrans.checkpoint import LoadedModel, RunFolder, choose_model, load_model, save_model
@@ -37,6 +37,12 @@ QUIET = Console(quiet=True)
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=2, decoder_layers=1, tie="src-tgt-softmax")
 SHORT = SearchConfig(max_source=40)  # for a position table that is soon compared to its end
 LINES = [pair[0] for pair in VALID_PAIRS]
+
+
+@pytest.fixture(scope="module")
+def tiny_run(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder) -> RunFolder:
+    """In place of the common one: a model that ends some of its translations, and bears 8 bits."""
+    return tiny_train(tiny_data, tmp_path_factory.mktemp("export-run") / "run", "train.batch_tokens=280")
 
 
 def random_model(data: DataFolder, search: SearchConfig | None = None, **changes: Any) -> LoadedModel:
