@@ -844,3 +844,18 @@ with open("/proc/self/statm") as file:
     if grown[1] < 100e6:
         pytest.skip("this torch keeps no kernels")
     assert grown[0] < 0.7 * grown[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_compiled_code_turns_into_an_error_is_still_that_signal(number: signal.Signals) -> None:
+    def compiled() -> None:
+        try:
+            signal.raise_signal(number)
+        except KeyboardInterrupt as error:
+            raise ValueError("could not determine the shape") from error
+
+    with pytest.raises(KeyboardInterrupt) as caught, cli._ended_by_signals():
+        compiled()
+    assert str(caught.value) == ("" if number == signal.SIGINT else "SIGTERM")
+    with pytest.raises(ValueError, match="of its own"), cli._ended_by_signals():
+        raise ValueError("of its own")

@@ -1027,16 +1027,24 @@ def _progress(
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM, and SIGHUP of a terminal that closes, end a command as Ctrl-C does: tidily."""
+    """SIGTERM, and SIGHUP of a terminal that closes, end a command as Ctrl-C does: tidily. What compiled code makes
+    of a signal's exception, an error of its own, counts as that signal too."""
+    came: list[str] = []
 
     def end(number: int, frame: object) -> None:
-        raise KeyboardInterrupt(signal.Signals(number).name)
+        came.append("" if number == signal.SIGINT else signal.Signals(number).name)
+        raise KeyboardInterrupt(came[-1])
 
-    names = ("SIGTERM", "SIGHUP")
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    usual = {n: signal.signal(n, end) for n in numbers if signal.getsignal(n) is signal.SIG_DFL}
+    before = (signal.SIG_DFL, signal.default_int_handler)
+    usual = {n: signal.signal(n, end) for n in numbers if signal.getsignal(n) in before}
     try:
         yield
+    except Exception as error:
+        if came:
+            raise KeyboardInterrupt(came[-1]) from error
+        raise
     finally:
         for number, handler in usual.items():
             signal.signal(number, handler)
