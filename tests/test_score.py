@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import vtrans.cli
+import vtrans.commands.score
 import vtrans.score
 from vtrans.errors import InputError
 from vtrans.score import (
@@ -187,7 +187,7 @@ def test_the_command_scores_every_line_of_any_bytes_or_refuses_in_a_sentence(fil
             path.write_bytes(data)
         refusal = ""
         try:
-            vtrans.cli.score([ref], hyp=hyp, on_bad_utf8="replace", as_json=True, quiet=True)
+            vtrans.commands.score.score([ref], hyp=hyp, on_bad_utf8="replace", as_json=True, quiet=True)
         except InputError as error:
             refusal = str(error)
     expected = list(map(lines_in, files))

@@ -12,15 +12,22 @@ from pathlib import Path
 import pytest
 
 import vtrans
+from vtrans import cli
 
 PACKAGE = Path(vtrans.__file__).parent
+COMMANDS = (
+    "prepare_bpe", "train", "average", "shortlist", "overlap", "inspect", "attend", "export", "translate", "logprob",
+    "score",
+)  # fmt: skip
 FLOORS = {
     "errors": 0,
     "config": 1,
     "console": 1,
     "events": 1,
     "linear": 1,
+    "memory": 1,
     "scripts": 1,
+    "signals": 1,
     "text": 1,
     "ranks": 2,
     "vocab": 2,
@@ -50,13 +57,21 @@ FLOORS = {
     "stream": 7,
     "train": 7,
     "export": 7,
-    "cli": 8,
     "__init__": 8,
-    "__main__": 8,
+    "commands": 8,
+    "commands.lines": 8,
+    "commands.options": 8,
+    **{f"commands.{name}": 9 for name in COMMANDS},
+    "cli": 10,
+    "__main__": 11,
 }
-# The entry points are written upon cli, though they share a floor.
-NEIGHBOURS = {("__main__", "cli"), ("cli", "__init__")}
-LIGHT = ("errors", "config", "console", "text", "vocab", "encode", "score", "cli")  # no torch at import
+LIGHT = ("errors", "config", "console", "memory", "text", "vocab", "encode", "score", "cli")  # no torch at import
+
+
+def file_of(name: str) -> Path:
+    """The file of a room: vtrans/text.py, vtrans/commands/lines.py, and of the package `commands` its __init__.py."""
+    path = PACKAGE.joinpath(*name.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def imported(path: Path) -> Iterator[tuple[str, ast.AST]]:
@@ -74,35 +89,40 @@ def imported(path: Path) -> Iterator[tuple[str, ast.AST]]:
 
 
 def room(module: str) -> str:
-    """`vtrans.text` as `text`, `vtrans` itself as `__init__`."""
-    return module.partition(".")[2].partition(".")[0] or "__init__"
+    """`vtrans.text` as `text`, `vtrans.commands.lines` as `commands.lines`, `vtrans` itself as `__init__`."""
+    return module.partition(".")[2] or "__init__"
 
 
 def test_the_rooms_are_those_of_the_design() -> None:
-    assert {path.stem for path in PACKAGE.glob("*.py")} == set(FLOORS)
+    assert set(PACKAGE.rglob("*.py")) == {file_of(name) for name in FLOORS}
     others = {path.name for path in PACKAGE.iterdir() if path.suffix != ".py"} - {"__pycache__"}
-    assert others <= {"py.typed", "recipes"}
+    assert others <= {"py.typed", "recipes", "commands"}
     assert "py.typed" in others
+
+
+def test_each_command_is_a_file_and_the_command_line_has_them_in_order() -> None:
+    names = [command.callback.__name__ for command in cli.app.registered_commands if command.callback]
+    assert tuple(names) == COMMANDS
 
 
 @pytest.mark.parametrize("name", FLOORS)
 def test_a_room_imports_from_lower_floors_only(name: str) -> None:
-    for module, node in imported(PACKAGE / f"{name}.py"):
+    for module, node in imported(file_of(name)):
         if module.partition(".")[0] == "vtrans":
             other = room(module)
             assert other in FLOORS, f"{name} imports {module}"
-            lower = FLOORS[other] < FLOORS[name] or (name, other) in NEIGHBOURS
+            lower = FLOORS[other] < FLOORS[name]
             assert lower, f"{name}.py:{getattr(node, 'lineno', 0)} imports {other}"
 
 
 def test_only_the_console_draws_with_rich() -> None:
-    users = {name for name in FLOORS for module, _ in imported(PACKAGE / f"{name}.py") if module.startswith("rich")}
+    users = {name for name in FLOORS for module, _ in imported(file_of(name)) if module.startswith("rich")}
     assert users == {"console"}
 
 
 def test_nothing_unpickles_and_nobody_imports_click() -> None:
     for name in FLOORS:
-        path = PACKAGE / f"{name}.py"
+        path = file_of(name)
         modules = {module.partition(".")[0] for module, _ in imported(path)}
         assert not modules & {"pickle", "shelve", "marshal", "dill", "joblib", "click"}, name
         called = {
@@ -113,7 +133,7 @@ def test_nothing_unpickles_and_nobody_imports_click() -> None:
 
 def test_no_text_is_split_at_the_line_ends_of_str() -> None:
     for name in FLOORS:
-        for node in ast.walk(ast.parse((PACKAGE / f"{name}.py").read_bytes())):
+        for node in ast.walk(ast.parse(file_of(name).read_bytes())):
             assert not (isinstance(node, ast.Attribute) and node.attr == "splitlines"), name
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
-from vtrans.cli import _manage_memory
 from vtrans.config import SearchConfig
+from vtrans.memory import manage_memory
 from vtrans.model import Transformer
 from vtrans.search import beam_search
 from vtrans.text import open_bytes, read_lines
@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--input", type=Path, required=True)
     parser.add_argument("--lines", type=int, default=300)
     options = parser.parse_args()
-    _manage_memory()
+    manage_memory()
     with open_bytes(options.input) as stream:
         lines = [line for line in read_lines(stream, str(options.input)) if line.strip()][: options.lines]
 

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from speed import matrix_rate
 
-from vtrans.cli import _manage_memory
+from vtrans.memory import manage_memory
 from vtrans.model import Transformer
 from vtrans.text import open_bytes, read_lines
 from vtrans.translate import Translator, load
@@ -158,7 +158,7 @@ class System:
 
 
 def worker(system: System, lines: list[str], jobs: Any, done: Any) -> None:
-    _manage_memory()
+    manage_memory()
     if system.threads:
         torch.set_num_threads(system.threads)
     run = system.build(**system.arguments)

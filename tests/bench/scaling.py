@@ -27,9 +27,9 @@ from speed import PAD, SHAPES
 from train_peers import CLIP, SMOOTHING
 
 from vtrans.batching import Batch, collate, plan_epoch
-from vtrans.cli import _manage_memory
 from vtrans.config import ModelConfig, TrainConfig
 from vtrans.loss import Objective
+from vtrans.memory import manage_memory
 from vtrans.model import Transformer
 from vtrans.optim import make_optimizer
 
@@ -124,7 +124,7 @@ def main() -> None:
     together.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     if options.command == "shapes":
-        _manage_memory()
+        manage_memory()
         shapes(options.updates)
     else:
         processes(options.data, options.recipe, options.updates, options.rounds)

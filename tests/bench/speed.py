@@ -22,10 +22,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from vtrans.batching import collate, plan_epoch
-from vtrans.cli import _manage_memory
 from vtrans.config import ModelConfig, TrainConfig
 from vtrans.linear import linear
 from vtrans.loss import Objective
+from vtrans.memory import manage_memory
 from vtrans.model import Transformer
 from vtrans.optim import make_optimizer
 
@@ -177,7 +177,7 @@ def main() -> None:
     for command in (training, decoding):
         command.add_argument("--profile", action="store_true", help="where the time goes, on one thread")
     options = parser.parse_args()
-    _manage_memory()
+    manage_memory()
     if options.profile:
         torch.set_num_threads(1)
     if options.command == "train":

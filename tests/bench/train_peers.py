@@ -25,9 +25,9 @@ from speed import PAD, SHAPES, VOCAB, matrix_rate
 from torch.nn import functional as F
 
 from vtrans.batching import Batch, collate, plan_epoch
-from vtrans.cli import _manage_memory
 from vtrans.config import TrainConfig
 from vtrans.loss import Objective
+from vtrans.memory import manage_memory
 from vtrans.model import Transformer
 from vtrans.optim import make_optimizer
 from vtrans.train import peak_memory
@@ -124,7 +124,7 @@ SYSTEMS = (
 def worker(system: System, shape: str, batch_tokens: int, updates: int, jobs: Any, done: Any) -> None:
     """Answers each job with the tokens a second of its turn; in the end with the rates and the peak of memory."""
     if system.keeps_memory:
-        _manage_memory()
+        manage_memory()
     own = batches(batch_tokens, updates + 2)
     update = system.build(shape)
     for batch in own[:2]:

@@ -1,0 +1,1 @@
+"""The commands, a file each: read the options, build the objects, call one function, print."""

@@ -1,0 +1,95 @@
+"""The options that several commands share, and what is checked of them before the work begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, cast, get_args
+
+import typer
+
+from vtrans.config import DEFAULT_RUN, SearchConfig, section_from
+from vtrans.errors import InputError
+from vtrans.text import OnBadUtf8, open_bytes, read_lines
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and errors on stderr.")]
+Json = Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")]
+Models = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="A run folder or a model file, several are an ensemble; to translate, also an exported folder.  "
+        f"[default: {DEFAULT_RUN}]",
+        metavar="PATH",
+    ),
+]
+Weights = Annotated[
+    list[float] | None,
+    typer.Option(
+        help="Of each --model in the ensemble's mean of probabilities; one for each.  [default: equal]", metavar="X"
+    ),
+]
+Output = Annotated[Path | None, typer.Option(help="Where to write it.  [default: stdout]", metavar="FILE")]
+Alpha = Annotated[
+    float | None,
+    typer.Option(
+        help="Exponent of the length penalty ((5 + |Y|) / 6) ** alpha.  "
+        f"[default: the model's, else {SearchConfig.alpha}]",
+        metavar="X",
+    ),
+]
+LengthPenalty = Annotated[
+    str | None,
+    typer.Option(
+        help="gnmt, or length: |Y| ** alpha, by which fairseq, Marian and CTranslate2 divide.  "
+        f"[default: the model's, else {SearchConfig.length_penalty}]",
+        metavar="KIND",
+    ),
+]
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda, cuda:N or mps.  [default: the best there is]", metavar="NAME")
+]
+BadUtf8 = Annotated[
+    str, typer.Option(help="error, or replace: put U+FFFD for bad bytes, and count them.", metavar="HOW")
+]
+
+
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that the user set: the others have their defaults where they are defined."""
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def flag(options: dict[str, Any]) -> str:
+    """The first of the options as the user writes it."""
+    return "--" + next(iter(options)).replace("_", "-")
+
+
+def check_search(options: dict[str, Any]) -> None:
+    """Refuses a value of the search in the words of its flag, before a model is loaded."""
+    for key, value in options.items():
+        section_from(SearchConfig, "search", {key: value}, flag({key: value}))
+
+
+def check_output(output: Path | None, inputs: list[tuple[str, Path | None]]) -> None:
+    """Refuses to write over what is read; `inputs` are (the option as the user writes it, its file)."""
+    for option, file in inputs:
+        if output and file and output.is_file() and file.exists() and output.samefile(file):
+            raise InputError(f"--output {output} is the file of {option}, which would be lost; name another.")
+
+
+def check_line_counts(src: Path, other: Path, what: str) -> None:
+    """Counts the lines of two files before the work begins; pipes, read once, are met when one of them ends."""
+    if src.is_file() and other.is_file():
+        counts = []
+        for path in (src, other):
+            with open_bytes(path) as stream:
+                counts.append(sum(1 for _ in read_lines(stream, str(path), on_bad_utf8="replace")))
+        if counts[0] != counts[1]:
+            raise InputError(
+                f"{src} has {counts[0]:,} lines, but {other} has {counts[1]:,}; each line needs its {what}."
+            )
+
+
+def bad_utf8(how: str) -> OnBadUtf8:
+    """The value of --on-bad-utf8, checked."""
+    if how not in get_args(OnBadUtf8):
+        raise InputError(f"--on-bad-utf8 must be error or replace, but is {how!r}.")
+    return cast(OnBadUtf8, how)
