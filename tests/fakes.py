@@ -73,13 +73,17 @@ class FakeDecoder:
         padded = len(state.live) * max(len(sentence.source) for sentence in state.live)
         assert self.batch_tokens is None or len(state.live) == 1 or padded <= self.batch_tokens
 
-    def step(self, state: FakeState, tokens_BK: Tensor) -> Iterator[Tensor]:
+    def step(self, state: FakeState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Tensor]:
         assert tokens_BK.shape == (len(state.sentences), state.width)
-        assert tokens_BK.dtype == torch.int64
+        assert tokens_BK.dtype == live_r.dtype == torch.int64
+        rows = live_r.tolist()
+        assert rows == sorted(set(rows))
+        live = {row // state.width for row in rows}
+        assert live == {b for b, sentence in enumerate(state.sentences) if not sentence.dropped}
         self.log.append("step")
         self.ages.append(tuple(sentence.age for sentence in state.live))
         self.empty.append(len(state.sentences) - len(state.live))
-        answers = []
+        answers: list[tuple[Ids, Ids]] = []
         for sentence, tokens in zip(state.sentences, tokens_BK.tolist(), strict=True):
             assert sentence.dropped or EOS not in tokens, "a finished hypothesis was fed on"
             assert sentence.age > 0 or sentence.dropped or set(tokens) == {BOS}, "the first token is BOS"
@@ -87,8 +91,9 @@ class FakeDecoder:
             sentence.age += 1
             sentence.rows = [(*row, token) for row, token in zip(sentence.rows, tokens, strict=True)]
             assert all(len(row) == sentence.age for row in sentence.rows)
-            answers += [self.table(sentence.source, row[1:]) for row in sentence.rows]
-        yield from torch.split(torch.tensor(answers, dtype=self.dtype), 5)  # blocks that mix sentences
+            answers += [(sentence.source, row[1:]) for row in sentence.rows]
+        asked = [self.table(*answers[row]) for row in rows]
+        yield from torch.split(torch.tensor(asked, dtype=self.dtype), 5)  # blocks that mix sentences
 
     def reorder(self, state: FakeState, parents_BK: Tensor) -> None:
         self.log.append("reorder")

@@ -258,7 +258,8 @@ def test_an_empty_place_does_not_age() -> None:
     decoder = Constrained(FakeDecoder(hashed(1, words=9)), Rules(EOS, no_repeat_ngram=2))
     state = decoder.start([(2, EOS), (3, EOS)], 1)
     for age in range(10):
-        list(decoder.step(state, torch.full((2, 1), 2 if age else BOS)))
+        live_r = torch.arange(2) if age < 9 else torch.tensor([1])
+        list(decoder.step(state, torch.full((2, 1), 2 if age else BOS), live_r))
         if age == 8:
             decoder.drop(state, [0])
     assert state.ages == [1, 9]

@@ -529,7 +529,8 @@ def step_by_step(model: Transformer, rows: list[list[int]], tgt_BKT: Tensor) -> 
 
 
 def step(model: Transformer, state: DecodingState, tokens_BK: Tensor) -> Tensor:
-    return torch.cat(list(model.step(state, tokens_BK))).view(*tokens_BK.shape, -1)
+    everyone_r = torch.arange(tokens_BK.numel())
+    return torch.cat(list(model.step(state, tokens_BK, everyone_r))).view(*tokens_BK.shape, -1)
 
 
 @pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES])

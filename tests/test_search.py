@@ -386,8 +386,8 @@ def test_greedy_search_never_regroups_rows() -> None:
 class BrokenDecoder(FakeDecoder):
     """One whose second step answers NaN."""
 
-    def step(self, state: FakeState, tokens_BK: Tensor) -> Iterator[Tensor]:
-        for answers in super().step(state, tokens_BK):
+    def step(self, state: FakeState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Tensor]:
+        for answers in super().step(state, tokens_BK, live_r):
             yield answers * math.nan if len(self.ages) == 2 else answers
 
 
@@ -538,9 +538,7 @@ def test_the_best_tokens_are_those_of_a_stable_sort(V: int, count: int, dtype: t
     logprobs_nV[10:20] = logprobs_nV[10:20].mul(3).round()  # ties all over
     logprobs_nV[20:30, torch.randperm(V, generator=generator)[: V - 3]] = -math.inf
     logprobs_nV[30, -5:] = 9.0  # in the rest that fills no block, where there is one
-    live = np.ones(80, dtype=bool)
-    live[40:60] = False
-    values_Nm, tokens_Nm = _best_tokens(torch.split(logprobs_nV, 33), count, live)
+    values_Nm, tokens_Nm = _best_tokens(torch.split(logprobs_nV, 33), count)
     values, tokens = (part[:, :count].numpy() for part in logprobs_nV.sort(dim=1, descending=True, stable=True))
     assert np.array_equal(values_Nm, values)
     possible = values > -math.inf

@@ -343,12 +343,12 @@ class Scripted:
             state[place] = age
         state += ages[len(places) :]
 
-    def step(self, state: list[int], tokens_BK: Tensor) -> list[Tensor]:
+    def step(self, state: list[int], tokens_BK: Tensor, live_r: Tensor) -> list[Tensor]:
         logprobs_BKV = torch.full((*tokens_BK.shape, self.vocab), -math.inf, dtype=torch.float64)
         for b, age in enumerate(state):
             logprobs_BKV[b, :, self.tokens[max(age, 0)]] = 0.0
             state[b] += 1
-        return [logprobs_BKV.flatten(0, 1)]
+        return [logprobs_BKV.flatten(0, 1)[live_r]]
 
     def reorder(self, state: list[int], parents_BK: Tensor) -> None:
         """Every row has the same past."""

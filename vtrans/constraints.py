@@ -132,7 +132,7 @@ class Constrained:
             self.decoder.start(sources, width), said_BKT, self._next(len(sources)), [-1] * len(sources)
         )
 
-    def step(self, state: ConstrainedState, tokens_BK: Tensor) -> Iterator[Block]:
+    def step(self, state: ConstrainedState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Block]:
         state.ages = [age + 1 for age in state.ages]
         B, K, T = state.said_BKT.shape
         said_BKT = state.said_BKT.to(tokens_BK.device)
@@ -143,23 +143,24 @@ class Constrained:
         here_BK1 = (ages_B - 1).clamp(min=0)[:, None, None].expand(B, K, 1)
         newest_BK1 = tokens_BK[:, :, None].where(ages_B[:, None, None] > 0, -1)
         state.said_BKT = said_BKT.scatter(2, here_BK1, newest_BK1)
-        return self._constrained(state, self.decoder.step(state.inner, tokens_BK))
+        return self._constrained(state, self.decoder.step(state.inner, tokens_BK, live_r), live_r)
 
-    def _constrained(self, state: ConstrainedState, blocks: Iterable[Block]) -> Iterator[Block]:
+    def _constrained(self, state: ConstrainedState, blocks: Iterable[Block], live_r: Tensor) -> Iterator[Block]:
         K = state.said_BKT.shape[1]
         longest = max(state.ages)
-        row = 0
+        done = 0
         for block in blocks:
             logprobs = logprobs_of(block)
-            rows = range(row, row + len(logprobs))
-            said_nT = state.said_BKT.flatten(0, 1)[rows.start : rows.stop, :longest].to(logprobs.device)
+            at_n = live_r[done : done + len(logprobs)]
+            rows: list[int] = at_n.tolist()
+            said_nT = state.said_BKT.flatten(0, 1)[at_n.to(state.said_BKT.device), :longest].to(logprobs.device)
             ages, prefixes = [state.ages[r // K] for r in rows], [state.prefixes[r // K] for r in rows]
             if isinstance(block, Listed):
                 constrain_listed(block, said_nT, ages, prefixes, self.rules)
             else:
                 constrain(block, said_nT, ages, prefixes, self.rules)
             yield block
-            row = rows.stop
+            done += len(rows)
 
     def reorder(self, state: ConstrainedState, parents_BK: Tensor) -> None:
         self.decoder.reorder(state.inner, parents_BK)

@@ -127,10 +127,10 @@ class Transformer(nn.Module):
         keep_BS = torch.arange(S, device=self.device) < length_B[:, None]
         return self.decoder.memory_cache(self.encode(src_BS, keep_BS), keep_BS), keep_BS
 
-    def step(self, state: DecodingState, tokens_BK: Tensor) -> Iterator[Tensor]:
-        """Feeds each row its newest subword [B, K]; gives log-probabilities [n, V] of the next, of n rows
-        at a time, in the order of the flattened rows B * K."""
-        blocks = torch.split(self.hidden(state, tokens_BK), self.rows)
+    def step(self, state: DecodingState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Tensor]:
+        """Feeds each row its newest subword [B, K]; gives log-probabilities [n, V] of the next, of n live rows at
+        a time, in the order of `live_r`, their places among the flattened rows B * K."""
+        blocks = torch.split(self.hidden(state, tokens_BK, live_r), self.rows)
         return (self._logprobs(block_nD) for block_nD in blocks)
 
     def _logprobs(self, h_nD: Tensor) -> Tensor:
@@ -138,11 +138,11 @@ class Transformer(nn.Module):
         logits_nV[:, self.pad_id] = -torch.inf
         return logprobs(logits_nV)
 
-    def hidden(self, state: DecodingState, tokens_BK: Tensor) -> Tensor:
-        """The first half of `step`: the decoder's output [B * K, D], before the projection."""
+    def hidden(self, state: DecodingState, tokens_BK: Tensor, live_r: Tensor) -> Tensor:
+        """The first half of `step`: the decoder's output [r, D] of the live rows, before the projection."""
         tokens_BK = tokens_BK.to(self.device)
         x_BKD = self.tgt_embedding(tokens_BK) + self.newest_positions(state)[:, None]
-        return self.decoder.step(x_BKD, state).flatten(0, 1)
+        return self.decoder.step(x_BKD, state).flatten(0, 1)[live_r.to(self.device)]
 
     def newest_positions(self, state: DecodingState) -> Tensor:
         """The rows [B, D] of the position table for one more subword, for which there is room in `state` then."""

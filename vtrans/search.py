@@ -7,7 +7,8 @@ is refilled with the best K other extensions. A sentence ends when K hypotheses 
 (`stop="count"`) or when no live one can win any more (`stop="exhaustive"`), and always at its own limit,
 never the batch's. What shares a batch with a sentence never changes its result.
 
-Legend: B sentences in the batch, K rows of a sentence (the beam's width, or samples), V vocabulary,
+Legend: B sentences in the batch, K rows of a sentence (the beam's width, or samples), N = B * K rows, r live ones
+of them, V vocabulary,
 b sentences that stay (b <= B), m tokens kept of a row, n extensions ranked (n <= 2K), T tokens.
 """
 
@@ -55,13 +56,14 @@ class Decoder(Protocol[State]):
     def start(self, sources: Sequence[Sequence[int]], width: int) -> State:
         """Read the sources (each with its EOS) and return a state with `width` rows for each."""
 
-    def step(self, state: State, tokens_BK: Tensor) -> Iterable[Block]:
-        """Feed every row its last token [B, K] int64 and give log-probabilities, n rows at a time, in the
-        order of the flattened rows B * K. They are read once, one after the other, before the next call. Of
-        what is listed there are K + 2 tokens at least, if the vocabulary is as large.
+    def step(self, state: State, tokens_BK: Tensor, live_r: Tensor) -> Iterable[Block]:
+        """Feed every row its last token [B, K] int64 and give the log-probabilities of the live rows, n rows at
+        a time, in the order of `live_r` [R]: their places, increasing, among the flattened rows B * K. They are
+        read once, one after the other, before the next call. Of what is listed there are K + 2 tokens at least,
+        if the vocabulary is as large.
 
-        The first token of a sentence is BOS. The tokens lie on the CPU. EOS is never fed. Rows
-        that are no longer live are fed any other token; what they give is ignored, but must not be NaN.
+        The first token of a sentence is BOS. Both tensors lie on the CPU. EOS is never fed. Rows that are not
+        live are fed any other token.
         """
 
     def reorder(self, state: State, parents_BK: Tensor) -> None:
@@ -169,8 +171,8 @@ class Ensemble:
     def start(self, sources: Sequence[Sequence[int]], width: int) -> list[Any]:
         return [decoder.start(sources, width) for decoder in self.decoders]
 
-    def step(self, state: list[Any], tokens_BK: Tensor) -> Iterator[Block]:
-        steps = [d.step(s, tokens_BK) for d, s in zip(self.decoders, state, strict=True)]
+    def step(self, state: list[Any], tokens_BK: Tensor, live_r: Tensor) -> Iterator[Block]:
+        steps = [d.step(s, tokens_BK, live_r) for d, s in zip(self.decoders, state, strict=True)]
         return (self._mean(blocks) for blocks in zip(*steps, strict=True))
 
     def _mean(self, blocks: Sequence[Block]) -> Block:
@@ -208,12 +210,15 @@ class _Policy(Protocol):
     width: int  # K
     tokens_BK: Tensor  # the token that every row is fed next
 
+    def live(self) -> Tensor:
+        """The places [R], increasing, of the rows (among all B * K) that go on."""
+
     def enter(self, sentences: Sequence[int], places: Sequence[int]) -> None:
         """Fresh sentences (indices into the sources) take these places, as `Decoder.admit` does it."""
 
     def advance(self, blocks: Iterable[Block]) -> list[int]:
-        """Take a step, given its log-probabilities [n, V] of n rows at a time; return the sentences (indices
-        into B) that are over."""
+        """Take a step, given its log-probabilities [n, V] of n live rows at a time; return the sentences
+        (indices into B) that are over."""
 
     def parents(self) -> Tensor | None:
         """The rows parents_BK that the rows go on from; None if every row goes on from itself."""
@@ -267,7 +272,7 @@ def _run(
             waiting = fresh.stop
         if state is None:
             return
-        over = policy.advance(decoder.step(state, policy.tokens_BK))
+        over = policy.advance(decoder.step(state, policy.tokens_BK, policy.live()))
         for b in over:
             number = batch[b]
             assert number is not None
@@ -362,22 +367,29 @@ class _Beam:
         self.live_BK[taken] = -math.inf
         self.live_BK[taken, 0] = 0.0  # all rows are BOS and equal, so one of them is extended
 
+    def live(self) -> Tensor:
+        return torch.from_numpy(np.flatnonzero(self.live_BK > -math.inf))
+
     def advance(self, blocks: Iterable[Block]) -> list[int]:
         # Of a row no more than its K best tokens and EOS can be among the first K ranks or refill the beam.
-        values_Nm, tokens_Nm = _best_tokens(blocks, self.width + 1, self.live_BK.ravel() > -math.inf)
-        if np.isnan(values_Nm).any():
+        values_rm, tokens_rm = _best_tokens(blocks, self.width + 1)
+        if np.isnan(values_rm).any():
             _refuse()
+        # Rows that are not live take part with nothing that is possible.
+        at_r, shape = np.flatnonzero(self.live_BK > -math.inf), (self.live_BK.size, values_rm.shape[1])
+        values_Nm, tokens_Nm = np.full(shape, -math.inf), np.full(shape, self.bos_id)
+        values_Nm[at_r], tokens_Nm[at_r] = values_rm, tokens_rm
         extensions, live = self._rank(values_Nm, tokens_Nm)
         self.live_BK, self.parents_BK = live[_SUM].copy(), live[_PARENT]
         self.tokens_BK = torch.from_numpy(live[_TOKEN].astype(np.int64))
         return self._record(extensions, live)
 
     def _rank(
-        self, values_Nm: NDArray[np.floating], tokens_Nm: NDArray[np.integer]
+        self, values_Nm: NDArray[np.float64], tokens_Nm: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The K best extensions and the K best that are not EOS, each [4, B, K], best first."""
         (B, K), m = self.live_BK.shape, values_Nm.shape[1]
-        steps_BE = values_Nm.astype(np.float64).reshape(B, K * m)
+        steps_BE = values_Nm.reshape(B, K * m)
         sums_BE = steps_BE + self.live_BK.repeat(m, axis=1)
         # Stable: of equal sums the one of the earlier row comes first, and in a row the better token.
         places_Bn = (-sums_BE).argsort(axis=1, kind="stable")[:, : 2 * K]
@@ -458,24 +470,20 @@ class _Beam:
         self.live_BK, self.tokens_BK = self.live_BK[list(sentences)], self.tokens_BK[list(sentences)]
 
 
-def _best_tokens(
-    blocks: Iterable[Block], count: int, live_N: NDArray[np.bool_]
-) -> tuple[NDArray[np.floating], NDArray[np.integer]]:
+def _best_tokens(blocks: Iterable[Block], count: int) -> tuple[NDArray[np.floating], NDArray[np.integer]]:
     """The `count` best tokens of every row (or all, if there are fewer), equal ones by their ids: their
-    log-probabilities [N, m] and ids [N, m]. Ties of rows that are not live are not looked at."""
+    log-probabilities [r, m] and ids [r, m]."""
     found: list[tuple[NDArray[np.floating], NDArray[np.integer]]] = []
     later: list[tuple[Block, Tensor, Tensor]] = []
-    row = 0
     for block in blocks:
         logprobs = logprobs_of(block)
         values, columns = _top(logprobs, count + 1)
         if logprobs.device.type == "cpu":  # where looking costs nothing, and the block is let go at once
             values_nm, columns_nm = values.numpy(), columns.numpy()
-            _order_ties(logprobs, values_nm, columns_nm, live_N[row : row + len(logprobs)])
+            _order_ties(logprobs, values_nm, columns_nm)
             found.append((values_nm, _named(columns_nm, block)))
         else:
             later.append((block, values, columns))
-        row += len(logprobs)
     if later:  # one read for all of them
         wide = _wide(later[0][1])
         pairs = torch.cat([torch.stack((values.to(wide), columns.to(wide))) for _, values, columns in later], 1).cpu()
@@ -483,11 +491,11 @@ def _best_tokens(
         for block, _, _ in later:
             logprobs = logprobs_of(block)
             values_nm, columns_nm = pairs[:, row : row + len(logprobs)].numpy()
-            _order_ties(logprobs, values_nm, columns_nm, live_N[row : row + len(logprobs)])
+            _order_ties(logprobs, values_nm, columns_nm)
             found.append((values_nm, _named(columns_nm, block)))
             row += len(logprobs)
-    values_Nm, tokens_Nm = (np.concatenate(part) for part in zip(*found, strict=True))
-    return values_Nm[:, :count], tokens_Nm[:, :count]
+    values_rm, tokens_rm = (np.concatenate(part) for part in zip(*found, strict=True))
+    return values_rm[:, :count], tokens_rm[:, :count]
 
 
 def logprobs_of(block: Block) -> Tensor:
@@ -503,11 +511,9 @@ def _named(columns_nm: NDArray[Any], block: Block) -> NDArray[Any]:
     return ids[columns_nm.astype(np.int64)]
 
 
-def _order_ties(
-    block: Tensor, values_nm: NDArray[np.floating], tokens_nm: NDArray[np.integer], live_n: NDArray[np.bool_]
-) -> None:
+def _order_ties(block: Tensor, values_nm: NDArray[np.floating], tokens_nm: NDArray[np.integer]) -> None:
     """Puts the lower ids first among equal values, in place, and the lowest of all that equal the last one."""
-    equal_n = ((values_nm[:, 1:] == values_nm[:, :-1]) & (values_nm[:, 1:] > -math.inf)).any(1) & live_n
+    equal_n = ((values_nm[:, 1:] == values_nm[:, :-1]) & (values_nm[:, 1:] > -math.inf)).any(1)
     for row in np.flatnonzero(equal_n):
         candidates = (block[row] >= float(values_nm[row, -1])).nonzero().squeeze(1)
         values, order = block[row][candidates].sort(descending=True, stable=True)
@@ -594,31 +600,29 @@ class _Sampler:
         self.tokens_BK = torch.cat((self.tokens_BK, self.tokens_BK.new_empty(added, self.width)))
         self.tokens_BK[taken] = self.bos_id
 
+    def live(self) -> Tensor:
+        K = self.width
+        rows = [b * K + k for b, draws in enumerate(self.draws) for k, draw in enumerate(draws) if not draw.over]
+        return torch.tensor(rows)
+
     def advance(self, blocks: Iterable[Block]) -> list[int]:
-        places = [
-            0.5 if not draws or draws[k].over else draws[k].generator.random()
+        growing = [draw for draws in self.draws for draw in draws if not draw.over]
+        places = (draw.generator.random() for draw in growing)
+        drawn = torch.cat([self._draw(block, list(islice(places, len(logprobs_of(block))))) for block in blocks], 1)
+        tokens_r, logprobs_r = drawn.cpu().double().numpy()  # the one read of a step
+        for draw, token, logprob in zip(growing, tokens_r, logprobs_r, strict=True):
+            if not logprob > -math.inf:
+                _refuse()
+            draw.logprobs.append(float(logprob))
+            if token == self.eos_id:
+                draw.finished = True
+            else:
+                draw.tokens.append(int(token))
+        next_tokens = [
+            [self.bos_id if draw.over else draw.tokens[-1] for draw in draws] or [self.bos_id] * self.width
             for draws in self.draws
-            for k in range(self.width)
         ]
-        taken = iter(places)
-        drawn = torch.cat([self._draw(block, list(islice(taken, len(logprobs_of(block))))) for block in blocks], 1)
-        table = drawn.view(2, len(self.draws), self.width).cpu()  # the one read of a step
-        tokens, logprobs = table.double().numpy()
-        next_tokens = []
-        for b, draws in enumerate(self.draws):
-            for k, draw in enumerate(draws):
-                if draw.over:
-                    continue
-                if not logprobs[b, k] > -math.inf:
-                    _refuse()
-                draw.logprobs.append(float(logprobs[b, k]))
-                if tokens[b, k] == self.eos_id:
-                    draw.finished = True
-                else:
-                    draw.tokens.append(int(tokens[b, k]))
-            rows = [self.bos_id if draw.over else draw.tokens[-1] for draw in draws]
-            next_tokens.append(rows or [self.bos_id] * self.width)
-        self.tokens_BK = torch.tensor(next_tokens).to(drawn.device)
+        self.tokens_BK = torch.tensor(next_tokens)
         return [b for b, draws in enumerate(self.draws) if draws and all(draw.over for draw in draws)]
 
     def _draw(self, block: Block, places: Sequence[float]) -> Tensor:

@@ -145,7 +145,7 @@ class Part:
 
     ids: Tensor  # [v], increasing
     weight_vD: Tensor
-    bias_b1v: Tensor  # 0 where a sentence lists the subword, -inf elsewhere
+    bias_bv: Tensor  # 0 where a sentence lists the subword, -inf elsewhere
 
 
 @dataclass
@@ -177,14 +177,17 @@ class Shortlisted:
         listed_BV = self._marked(sources)
         return ShortlistedState(self.model.start(sources, width), width, listed_BV, {})
 
-    def step(self, state: ShortlistedState, tokens_BK: Tensor) -> Iterator[Listed]:
-        h_ND = self.model.hidden(state.inner, tokens_BK)
+    def step(self, state: ShortlistedState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Listed]:
+        h_rD = self.model.hidden(state.inner, tokens_BK, live_r)
         size = self._size(state)
         for i, listed_bV in enumerate(torch.split(state.listed_BV, size)):
             if i not in state.parts:
                 state.parts[i] = self._part(listed_bV, state.width)
-        blocks = torch.split(h_ND, size * state.width)
-        return (self._project(block_nD, state.parts[i]) for i, block_nD in enumerate(blocks))
+        sentence_r = live_r // state.width
+        counts = torch.bincount(sentence_r // size, minlength=len(state.parts)).tolist()
+        blocks = zip(torch.split(h_rD, counts), torch.split(sentence_r % size, counts), strict=True)
+        # A part without live rows has nothing to say.
+        return (self._project(h_nD, at_n, state.parts[i]) for i, (h_nD, at_n) in enumerate(blocks) if len(at_n))
 
     def _size(self, state: ShortlistedState) -> int:
         """Sentences of a part."""
@@ -197,11 +200,12 @@ class Shortlisted:
         bias_bv = torch.zeros(len(listed_bV), len(ids)).masked_fill_(~listed_bV[:, ids], -torch.inf)
         ids = ids.to(self.model.device)
         weight_vD = self.model.projection.weight[ids]
-        return Part(ids, weight_vD, bias_bv.to(weight_vD)[:, None])
+        return Part(ids, weight_vD, bias_bv.to(weight_vD))
 
-    def _project(self, h_nD: Tensor, part: Part) -> Listed:
+    def _project(self, h_nD: Tensor, sentence_n: Tensor, part: Part) -> Listed:
+        """Log-probabilities of rows of a part's sentences, `sentence_n` says of which."""
         logits_nv = linear(h_nD, part.weight_vD)
-        logits_nv.view(len(part.bias_b1v), -1, len(part.ids)).add_(part.bias_b1v)
+        logits_nv += part.bias_bv[sentence_n.to(logits_nv.device)]
         return Listed(logprobs(logits_nv), part.ids)
 
     def reorder(self, state: ShortlistedState, parents_BK: Tensor) -> None:
