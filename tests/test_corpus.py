@@ -23,12 +23,14 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 import vtrans.corpus
+import vtrans.parallel
 import vtrans.store
 from vtrans.config import PrepareOptions
 from vtrans.console import Console
-from vtrans.corpus import HELD_OUT_SHARE, prepare
+from vtrans.corpus import prepare
 from vtrans.encode import RATIO_FREE_TOKENS, Encoder, Task, hash_of, reason_to_drop
 from vtrans.errors import FileError, InputError, VtransError
+from vtrans.parallel import HELD_OUT_SHARE, Corpus, HeldOut, Sample, TrainingText
 from vtrans.store import DataFolder, TokenStore
 from vtrans.vocab import EOS_ID, OVERLAP_DEFINITION, learn
 
@@ -155,7 +157,7 @@ def test_raw_validation_lines_are_kept_as_they_were_read(tmp_path: Path) -> None
 
 
 def test_a_large_vocabulary_gets_wider_ids(tmp_path: Path) -> None:
-    part = vtrans.corpus._Part
+    part = vtrans.corpus.Part
     opened = []
     for largest, dtype in ((65_536, torch.uint16), (65_537, torch.int32)):
         folder = tmp_path / str(largest)
@@ -283,7 +285,7 @@ def test_it_says_when_all_is_read_and_the_vocabulary_is_being_learnt(
         said.append(stream.getvalue())
         return learn(drawn, **how)
 
-    monkeypatch.setattr(vtrans.corpus, "learn", spy)
+    monkeypatch.setattr("vtrans.subwords.learn", spy)
     prepare(options(tmp_path, separate=True, sample=sample), Console(stream=stream))
     pairs = min(sample, len(TRAIN))
     for text, side in zip(said, ("source", "target"), strict=True):
@@ -422,7 +424,7 @@ def test_blank_pairs_of_held_out_sources_are_dropped_as_blank(tmp_path: Path) ->
 
 
 def test_no_more_than_the_wanted_number_is_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vtrans.corpus, "HELD_OUT_SOURCES", 7)
+    monkeypatch.setattr(vtrans.parallel, "HELD_OUT_SOURCES", 7)
     report = made(options(tmp_path, many(800), None))
     assert report["held_out"]["sources"] == 7
 
@@ -431,8 +433,8 @@ def test_no_more_than_the_wanted_number_is_held_out(tmp_path: Path, monkeypatch:
 def test_held_out_counts_are_complete(sources: list[int], wanted: int) -> None:
     """One pass with a bounded heap finds the same as sorting all."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vtrans.corpus, "HELD_OUT_SOURCES", wanted)
-        candidates = vtrans.corpus._HeldOut(3)
+        patch.setattr(vtrans.parallel, "HELD_OUT_SOURCES", wanted)
+        candidates = HeldOut(3)
         for n in sources:
             candidates.show(str(n))
         hashes = sorted((hash_of(str(n), seed=3), sources.count(n)) for n in set(sources))
@@ -483,11 +485,11 @@ def test_validation_pairs_in_the_training_text_are_reported(tmp_path: Path) -> N
 def test_the_vocabulary_is_learnt_from_a_sample(tmp_path: Path) -> None:
     pairs = [(f"w{i}x", f"y{i}z") for i in range(2000)]
     src, tgt = write(tmp_path, "train", pairs)
-    corpus = vtrans.corpus._Corpus((src,), (tgt,), "error")
-    source = vtrans.corpus._Training(corpus, frozenset(), seed=1)
+    corpus = Corpus((src,), (tgt,), "error")
+    source = TrainingText(corpus, frozenset(), seed=1)
 
     def drawn(side: str, size: int) -> list[str]:
-        return list(vtrans.corpus._Sample(source, side, size, len(pairs), lambda: None))
+        return list(Sample(source, side, size, len(pairs), lambda: None))
 
     both = drawn("both", 100)
     assert len(both) == 200
@@ -510,7 +512,7 @@ def test_the_vocabulary_is_learnt_from_a_sample(tmp_path: Path) -> None:
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python and numpy memory; what SentencePiece holds is bounded by --sample."""
     monkeypatch.setattr(vtrans.corpus, "_BATCH_PAIRS", 64)
-    for module in (vtrans.corpus, vtrans.store):
+    for module in (vtrans.parallel, vtrans.store):
         monkeypatch.setattr(module, "_BLOCK", 1 << 12)
     monkeypatch.setattr("vtrans.text._CHUNK", 1 << 12)
     peaks = []
@@ -580,7 +582,7 @@ def test_a_dry_run_of_a_small_text_is_exact_and_writes_nothing(tmp_path: Path, s
 
 
 def test_a_dry_run_of_a_long_text_estimates_from_some_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vtrans.corpus, "REHEARSED", 90)
+    monkeypatch.setattr("vtrans.rehearsal.REHEARSED", 90)
     opts = options(tmp_path, vocab_size=300, valid=None)
     estimate, said = rehearsed(opts)
     report = made(opts)
@@ -591,7 +593,7 @@ def test_a_dry_run_of_a_long_text_estimates_from_some_pairs(tmp_path: Path, monk
     assert "tokens: about " in said
     assert "300 pieces are asked, learnt" in said
     # Some pairs may be too few for a size that the text allows.
-    monkeypatch.setattr(vtrans.corpus, "REHEARSED", 2)
+    monkeypatch.setattr("vtrans.rehearsal.REHEARSED", 2)
     assert rehearsed(options(tmp_path, vocab_size=300, valid=None, out=tmp_path / "b"))[0]["vocab_size"] == 300
 
 
@@ -685,7 +687,7 @@ class Interrupted(BaseException):
 
 
 STEPS = [
-    "vtrans.corpus.learn", "vtrans.corpus._batches", "vtrans.corpus.assemble", "vtrans.corpus._put_in_place",
+    "vtrans.subwords.learn", "vtrans.corpus.batches_of", "vtrans.corpus.assemble", "vtrans.corpus._put_in_place",
     "vtrans.corpus.sync_folder", "vtrans.corpus.write_atomically",
 ]  # fmt: skip
 
@@ -843,7 +845,7 @@ def test_a_file_that_changes_meanwhile_is_noticed(tmp_path: Path, monkeypatch: p
         path.write_bytes(change(path.read_bytes()))
         return learn(*args, **kwargs)
 
-    monkeypatch.setattr(vtrans.corpus, "learn", meddle)
+    monkeypatch.setattr("vtrans.subwords.learn", meddle)
     changes: list[Callable[[bytes], bytes]] = [
         lambda raw: raw.replace(b"Esel", b"Maus"), lambda raw: raw + b"mehr\n"
     ]  # fmt: skip

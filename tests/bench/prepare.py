@@ -18,8 +18,9 @@ import tracemalloc
 from pathlib import Path
 
 from vtrans.batching import plan_epoch
-from vtrans.corpus import _batches, _Corpus, _Part
+from vtrans.corpus import Part, batches_of
 from vtrans.encode import Task, encode
+from vtrans.parallel import Corpus
 from vtrans.store import TokenStore
 from vtrans.vocab import learn
 
@@ -30,7 +31,7 @@ def main() -> None:
     parser.add_argument("tgt", type=Path)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     arguments = parser.parse_args()
-    corpus = _Corpus((arguments.src,), (arguments.tgt,), "error")
+    corpus = Corpus((arguments.src,), (arguments.tgt,), "error")
     some = list(itertools.chain.from_iterable(itertools.islice(corpus.pairs(), 20_000)))
     vocabulary = learn(some, size=None, kind="bpe", coverage=0.9999, normalization="nmt_nfkc")
     total = sum(1 for _ in corpus.pairs())
@@ -38,10 +39,10 @@ def main() -> None:
     digests, first = set(), 0.0
     with tempfile.TemporaryDirectory() as folder:
         for threads in arguments.threads:
-            part = _Part(Path(folder) / "train.safetensors", task, len(vocabulary), len(vocabulary))
+            part = Part(Path(folder) / "train.safetensors", task, len(vocabulary), len(vocabulary))
             wall, own = time.perf_counter(), time.process_time()
             before = os.times()
-            for encoded in encode(_batches(corpus.pairs()), task, total, threads):
+            for encoded in encode(batches_of(corpus.pairs()), task, total, threads):
                 part.add(encoded)
             wall, own = time.perf_counter() - wall, time.process_time() - own
             children = os.times().children_user - before.children_user
