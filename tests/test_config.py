@@ -35,6 +35,7 @@ SHIPPED = [
     "small",
     "t2t-base",
     "tatoeba",
+    "tatoeba-cpu",
 ]
 
 

@@ -16,7 +16,6 @@ from vtrans.config import DECODING_PRECISIONS, TIE_FORMS, ModelConfig, load_reci
 from vtrans.errors import InputError
 from vtrans.model import (
     CrossAttention,
-    DecodingState,
     Dropout,
     SelfAttention,
     Transformer,
@@ -25,6 +24,7 @@ from vtrans.model import (
     merge_heads,
     resolve_tie,
 )
+from vtrans.state import DecodingState
 
 V, PAD, BOS, EOS = 40, 0, 2, 3
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=4, encoder_layers=2, decoder_layers=3, tie="src-tgt-softmax")
@@ -602,7 +602,46 @@ def test_an_empty_place_keeps_no_slots() -> None:
                 model.drop(state, [0])
                 model.drop(state, [1])
                 model.admit(state, sequences(4), [1])
-    assert state.used <= 2 * (29 + 8)  # of the younger one, and what has come since the last removal
+    assert state.used <= 64  # of the younger one, whose rows have nothing in common: 2 * 29, in whole eights
+
+
+def test_slots_that_are_nobodys_past_are_used_again() -> None:
+    model = make(SMALL)
+    with torch.inference_mode():
+        state = model.start(sequences(4, 6), 4)
+        for _ in range(40):
+            step(model, state, torch.full((2, 4), 5))
+            model.reorder(state, torch.tensor([[0, 0, 0, 0], [2, 2, 2, 2]]))
+    assert state.used == 48  # 40 that the rows have in common, and the newest of each
+
+
+@pytest.mark.parametrize("config", [SMALL, *SEQUENCES])
+def test_a_sentence_far_behind_the_others_keeps_its_past(config: ModelConfig) -> None:
+    """What few sentences use of the caches is looked at for these alone."""
+    model, numbers = make(config), random.Random(5)
+    sources = sequences(7, *[3, 4] * 4)
+    past: list[list[list[int]]] = [[[] for _ in range(3)] for _ in sources]
+    with torch.inference_mode():
+        state = model.start(sources, 3)
+        for t in range(36):
+            if t == 30:
+                for b in range(8):
+                    model.drop(state, [b])
+                sources[:8], past[:8] = sequences(*[5, 2] * 4), [[[] for _ in range(3)] for _ in range(8)]
+                model.admit(state, sources[:8], range(8))
+            tokens = [[numbers.randint(4, V - 1) for _ in range(3)] for _ in sources]
+            given = step(model, state, torch.tensor(tokens))
+            past = [[[*r, x] for r, x in zip(rows, new, strict=True)] for rows, new in zip(past, tokens, strict=True)]
+            if t >= 30:
+                assert state.far_f is not None
+                assert state.far_f.tolist() == [8]
+                for b in (0, 3, 8):
+                    for k in range(3):
+                        full = model(*padded([sources[b]]), torch.tensor([past[b][k]]))[0, -1].log_softmax(-1)
+                        torch.testing.assert_close(given[b, k, 1:], full[1:], rtol=0, atol=1e-10)
+            parents = [[numbers.randint(0, 2) for _ in range(3)] for _ in sources]
+            model.reorder(state, torch.tensor(parents))
+            past = [[rows[k] for k in chosen] for rows, chosen in zip(past, parents, strict=True)]
 
 
 def test_decoding_follows_a_model_that_learns_on() -> None:

@@ -27,6 +27,7 @@ FLOORS = {
     "linear": 1,
     "memory": 1,
     "scripts": 1,
+    "state": 1,
     "signals": 1,
     "text": 1,
     "ranks": 2,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from vtrans.config import TIE_FORMS, ModelConfig, contradiction
 from vtrans.errors import InputError
 from vtrans.linear import Int8Weight, Linear, linear
+from vtrans.state import DecodingState, Past, Seen
 
 
 class Transformer(nn.Module):
@@ -146,7 +147,7 @@ class Transformer(nn.Module):
 
     def newest_positions(self, state: DecodingState) -> Tensor:
         """The rows [B, D] of the position table for one more subword, for which there is room in `state` then."""
-        age_B = state.next_column()
+        age_B = state.next_slots()
         table: Tensor = self.tgt_positions(state.oldest)
         return table[age_B]
 
@@ -172,8 +173,6 @@ class Transformer(nn.Module):
         state.admit(*self._memory(sources), [len(s) for s in sources], places)
 
 
-# Steps between two removals of dead slots from the self-attention caches.
-COLUMNS = 8
 # Rows that are projected to the vocabulary and read at a time. 128 rows of 8,000 subwords are 4 MB.
 ROWS_CPU, ROWS_GPU = 128, 8192
 
@@ -507,10 +506,16 @@ class SelfAttention(nn.Module):
     def step(self, x_BKD: Tensor, past: Past) -> Tensor:
         """One position of each row, attending to the row's past and itself."""
         B, K, D = x_BKD.shape
-        qkv_3BHKd = self.qkv(x_BKD).view(B, K, 3, self.heads, D // self.heads).permute(2, 0, 3, 1, 4)
-        past.newest_2BHKd.copy_(qkv_3BHKd[1:])
-        out: Tensor = self.out(attend(qkv_3BHKd[0], past.own_keys_xdn, past.own_values_xnd, past.own_bias_xKn))
+        qkv_BK3Hd = self.qkv(x_BKD).view(B, K, 3, self.heads, D // self.heads)
+        past.add(qkv_BK3Hd[:, :, 1:])
+        mixed_BKD = past.mixed(self.mix, qkv_BK3Hd[:, :, 0].transpose(1, 2))
+        out: Tensor = self.out(mixed_BKD)
         return out
+
+    @staticmethod
+    def mix(q_BHKd: Tensor, own: Seen, source: Callable[[], Seen]) -> Tensor:
+        """What K queries a sentence make of the values that they see [B, K, D]; not of the source's here."""
+        return attend(q_BHKd, own)
 
 
 class CrossAttention(nn.Module):
@@ -546,19 +551,19 @@ class CrossAttention(nn.Module):
     def step(self, x_BKD: Tensor, past: Past) -> Tensor:
         """One position of each row: the K rows of a sentence are K queries on its one memory."""
         q_BHKd = split_heads(self.query(x_BKD), self.heads)
-        out: Tensor = self.out(attend(q_BHKd, past.src_keys_xdS, past.src_values_xSd, past.src_bias_xKS))
+        out: Tensor = self.out(attend(q_BHKd, past.src))
         return out
 
 
-def attend(q_BHKd: Tensor, keys_xdn: Tensor, values_xnd: Tensor, bias_xKn: Tensor) -> Tensor:
-    """K queries a sentence to its n keys, [B, K, D]; x = B * H, and `bias` is -inf where none may look.
+def attend(q_BHKd: Tensor, seen: Seen) -> Tensor:
+    """K queries a sentence to the n keys that it sees, [B, K, D]; x = B * H.
 
     Two batched products: with so few queries each, the CPU kernel of `scaled_dot_product_attention` takes
     1.3 to 1.6 times as long on one thread and 6 times on two.
     """
     B, H, K, d = q_BHKd.shape
-    scores_xKn = torch.baddbmm(bias_xKn, q_BHKd.reshape(B * H, K, d), keys_xdn, alpha=d**-0.5)
-    mixed_xKd = torch.bmm(scores_xKn.softmax(-1), values_xnd)
+    scores_xKn = torch.baddbmm(seen.bias_xKn, q_BHKd.reshape(B * H, K, d), seen.keys_xdn, alpha=d**-0.5)
+    mixed_xKd = torch.bmm(scores_xKn.softmax(-1), seen.values_xnd)
     return mixed_xKd.view(B, H, K, d).transpose(1, 2).reshape(B, K, H * d)
 
 
@@ -611,8 +616,8 @@ class DecoderOnly(Transformer):
         return out
 
     def newest_positions(self, state: DecodingState) -> Tensor:
-        age_B = state.next_column()
-        table: Tensor = self.tgt_positions(state.keep_BS.shape[1] + state.oldest)
+        age_B = state.next_slots()
+        table: Tensor = self.tgt_positions(max(state.lengths) + state.oldest)
         return table[state.keep_BS.sum(1) + age_B]
 
 
@@ -692,205 +697,17 @@ class OneStackAttention(SelfAttention):
         scores_BHnn = q_BHnd @ k_BHnd.transpose(-1, -2) / math.sqrt(q_BHnd.shape[-1])
         return scores_BHnn.masked_fill(~keep_Bnn[:, None], -torch.inf).softmax(-1)
 
-    def step(self, x_BKD: Tensor, past: Past) -> Tensor:
-        """One position of each row, attending with one softmax to the source, the row's past and itself."""
-        B, K, D = x_BKD.shape
-        H, d, S = self.heads, D // self.heads, past.src_bias_xKS.shape[2]
-        qkv_3BHKd = self.qkv(x_BKD).view(B, K, 3, H, d).permute(2, 0, 3, 1, 4)
-        past.newest_2BHKd.copy_(qkv_3BHKd[1:])
-        q_xKd = qkv_3BHKd[0].reshape(B * H, K, d)
-        src_xKS = torch.baddbmm(past.src_bias_xKS, q_xKd, past.src_keys_xdS, alpha=d**-0.5)
-        own_xKn = torch.baddbmm(past.own_bias_xKn, q_xKd, past.own_keys_xdn, alpha=d**-0.5)
+    @staticmethod
+    def mix(q_BHKd: Tensor, own: Seen, source: Callable[[], Seen]) -> Tensor:
+        """With one softmax over the source, the row's past and itself."""
+        (B, H, K, d), src = q_BHKd.shape, source()
+        S, q_xKd = src.bias_xKn.shape[2], q_BHKd.reshape(B * H, K, d)
+        src_xKS = torch.baddbmm(src.bias_xKn, q_xKd, src.keys_xdn, alpha=d**-0.5)
+        own_xKn = torch.baddbmm(own.bias_xKn, q_xKd, own.keys_xdn, alpha=d**-0.5)
         shares_xKm = torch.cat((src_xKS, own_xKn), 2).softmax(-1)
-        src_xKd = torch.bmm(shares_xKm[:, :, :S], past.src_values_xSd)
-        mixed_xKd = torch.baddbmm(src_xKd, shares_xKm[:, :, S:], past.own_values_xnd)
-        out: Tensor = self.out(merge_heads(mixed_xKd.view(B, H, K, d)))
-        return out
-
-
-# What decoding remembers.
-
-
-class Past(NamedTuple):
-    """What one layer sees of a DecodingState in a step; x = B * H."""
-
-    newest_2BHKd: Tensor  # where the newest keys and values go
-    own_keys_xdn: Tensor  # the newest are among these
-    own_values_xnd: Tensor
-    own_bias_xKn: Tensor
-    src_keys_xdS: Tensor
-    src_values_xSd: Tensor
-    src_bias_xKS: Tensor
-
-
-class DecodingState:
-    """What the decoder remembers of B sentences with K rows each, between two steps.
-
-    `memory` [L, 2, B, H, S, d] holds the keys and values of the sources, `own` [L, 2, B, H, C, d] those of
-    the subwords fed so far. A step fills K more slots of each sentence, one a row, and nothing is moved from
-    row to row: `past_BKn` says for each row which slots are its own ancestors', and reordering the beam
-    reorders only that. Now and then the slots that are no row's ancestor any more are removed: beams have
-    most of their past in common, so that attention then reads a third of what it would read a row.
-    """
-
-    def __init__(self, memory: Tensor, keep_BS: Tensor, lengths: list[int], width: int) -> None:
-        B, H = memory.shape[2:4]
-        self.keep_BS, self.width = keep_BS, width
-        self.lengths = lengths  # of the sources, known to the host; 0 of dropped ones
-        self.memory_cache = Cache(memory)
-        self.own_cache = Cache(memory.new_empty(*memory.shape[:4], COLUMNS * width, memory.shape[5]))
-        self.steps = 0
-        self.entered = [0] * B  # the step at which a sentence came
-        self.entered_B = torch.zeros(B, dtype=torch.long, device=memory.device)
-        # What is added to attention scores: 0 where a row may look, -inf elsewhere; also for each head.
-        self.past_BKn = memory.new_empty(B, width, 0)
-        self.past_xKn = memory.new_empty(B * H, width, 0)
-        self.source_xKS = self._source_bias()
-        self.src_parts: tuple[tuple[Tensor, ...], tuple[Tensor, ...]] | None = None  # keys and values by layer
-        self.itself_KK = torch.full((width, width), -torch.inf).fill_diagonal_(0).to(memory)
-
-    @property
-    def memory(self) -> Tensor:
-        return self.memory_cache.tensor
-
-    @property
-    def own(self) -> Tensor:
-        return self.own_cache.tensor
-
-    @property
-    def used(self) -> int:
-        """Slots of `own` that are filled."""
-        return self.past_BKn.shape[2]
-
-    @property
-    def oldest(self) -> int:
-        """Subwords fed to the sentence that has been here longest, the newest counted."""
-        return self.steps - min(self.entered)
-
-    def pasts(self) -> list[Past]:
-        """What each layer sees. Cut out for all layers at once: a small operation costs as much as a large one."""
-        own, n = self.own.flatten(2, 3), self.used
-        if self.src_parts is None:
-            memory = self.memory.flatten(2, 3)
-            self.src_parts = memory[:, 0].transpose(2, 3).unbind(), memory[:, 1].unbind()
-        newest = self.own[:, :, :, :, n - self.width : n].unbind()
-        keys, values = own[:, 0, :, :n].transpose(2, 3).unbind(), own[:, 1, :, :n].unbind()
-        return [
-            Past(new, k, v, self.past_xKn, src_k, src_v, self.source_xKS)
-            for new, k, v, src_k, src_v in zip(newest, keys, values, *self.src_parts, strict=True)
-        ]
-
-    def next_column(self) -> Tensor:
-        """Makes room for one more slot a row; returns the positions [B] at which the newest subwords stand."""
-        K = self.width
-        if self.used + K > self.own.shape[4]:
-            self._compact()
-        age_B = self.steps - self.entered_B
-        self.steps += 1
-        B, H = self.own.shape[2:4]
-        self.past_BKn = torch.cat((self.past_BKn, self.itself_KK.expand(B, K, K)), 2)
-        self.past_xKn = self.past_BKn[:, None].expand(B, H, K, -1).reshape(B * H, K, -1)
-        return age_B
-
-    def _compact(self) -> None:
-        """Moves the slots that are some row's ancestors to the front of a cache with room for more."""
-        B, H, C = self.own.shape[2:5]
-        live_Bn = (self.past_BKn == 0).any(1)
-        # Elsewhere than on a CPU counting them would mean to wait for the device; no row has more than its age.
-        most = int(live_Bn.sum(1).max()) if live_Bn.device.type == "cpu" else self.oldest * self.width
-        order_Bm = live_Bn.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]
-        heads_BH1 = torch.arange(B * H, device=live_Bn.device).view(B, H, 1)
-        slots = (heads_BH1 * C + order_Bm[:, None]).flatten()
-        for new_BHCd, old_BHCd in self.own_cache.resized(B, order_Bm.shape[1] + COLUMNS * self.width):
-            new_BHmd = new_BHCd[:, :, : order_Bm.shape[1]]
-            new_BHmd.copy_(old_BHCd.flatten(0, 2).index_select(0, slots).view_as(new_BHmd))
-        self.past_BKn = self.past_BKn.gather(2, order_Bm[:, None].expand(-1, self.width, -1))
-
-    def _source_bias(self) -> Tensor:
-        self.src_parts = None
-        bias_BS = torch.zeros_like(self.keep_BS, dtype=self.memory.dtype).masked_fill_(~self.keep_BS, -torch.inf)
-        B, H, S = *self.memory.shape[2:4], self.keep_BS.shape[1]
-        return bias_BS[:, None, None].expand(B, H, self.width, S).reshape(B * H, self.width, S)
-
-    def reorder(self, parents_BK: Tensor) -> None:
-        """See Transformer.reorder."""
-        at_B1 = torch.arange(len(parents_BK), device=self.past_BKn.device)[:, None]
-        self.past_BKn = self.past_BKn[at_B1, parents_BK.to(self.past_BKn.device)]
-
-    def drop(self, sentences: Sequence[int]) -> None:
-        """See Transformer.drop. They count as fresh, so as not to keep any slot in use."""
-        for b in sentences:
-            self.entered[b], self.lengths[b] = self.steps, 0
-        self.entered_B[list(sentences)] = self.steps
-        self.past_BKn[list(sentences)] = -torch.inf
-
-    def select(self, sentences: Sequence[int]) -> None:
-        """See Transformer.select."""
-        self.entered, self.lengths = [self.entered[b] for b in sentences], [self.lengths[b] for b in sentences]
-        at_b = torch.tensor(sentences, device=self.entered_B.device)
-        self.entered_B, self.past_BKn = self.entered_B[at_b], self.past_BKn[at_b]
-        S, n = max(self.lengths), self.used
-        self.keep_BS = self.keep_BS[at_b, :S]
-        for new_bHSd, old_BHSd in self.memory_cache.resized(len(sentences), S):
-            new_bHSd.copy_(old_BHSd[:, :, :S].index_select(0, at_b))
-        for new_bHCd, old_BHCd in self.own_cache.resized(len(sentences), self.own.shape[4]):
-            new_bHCd[:, :, :n] = old_BHCd[:, :, :n].index_select(0, at_b)
-        self.source_xKS = self._source_bias()
-
-    def admit(self, memory: Tensor, keep_BS: Tensor, lengths: list[int], places: Sequence[int]) -> None:
-        """See Transformer.admit; `memory`, `keep_BS` and `lengths` are of the fresh sentences."""
-        B, added, n = len(self.lengths), len(lengths) - len(places), self.used
-        S, taken = max(*self.lengths, *lengths), [*places, *range(B, B + added)]
-        common, at = min(S, self.keep_BS.shape[1]), torch.tensor(taken, device=memory.device)
-        self.keep_BS = pad_to(pad_to(self.keep_BS[:, :common], S, 1), B + added, 0)
-        self.keep_BS[taken] = pad_to(keep_BS, S, 1)
-        if added or self.memory.shape[4] != S:
-            for new_BHSd, old_BHSd in self.memory_cache.resized(B + added, S):
-                new_BHSd[:B, :, :common] = old_BHSd[:, :, :common]
-                new_BHSd[:B, :, common:] = 0
-        self.memory.index_copy_(2, at, pad_to(memory, S, 4))
-        if added:
-            for new_BHCd, old_BHCd in self.own_cache.resized(B + added, self.own.shape[4]):
-                new_BHCd[:B, :, :n] = old_BHCd[:, :, :n]
-                new_BHCd[B:, :, :n] = 0
-        self.past_BKn, self.entered_B = pad_to(self.past_BKn, B + added, 0), pad_to(self.entered_B, B + added, 0)
-        self.past_BKn[taken] = -torch.inf  # the slots of those who had the places are nobody's now
-        self.entered_B[taken] = self.steps
-        self.entered, self.lengths = self.entered + [0] * added, self.lengths + [0] * added
-        for b, length in zip(taken, lengths, strict=True):
-            self.entered[b], self.lengths[b] = self.steps, length
-        self.source_xKS = self._source_bias()
-
-
-class Cache:
-    """Keys and values [L, 2, B, H, n, d] that change their shape by moving between two buffers: memory that
-    was in use before costs no page faults, which are dearer than the copy itself."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-        self._buffer, self._spare = tensor.view(-1), tensor.new_empty(0)
-
-    def resized(self, B: int, n: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Makes `tensor` one of that many sentences and places; yields its parts [B, H, n, d], not filled, each
-        with what it was before. They have to be read before the next call."""
-        old = self.tensor
-        shape = (*old.shape[:2], B, old.shape[3], n, old.shape[5])
-        size = math.prod(shape)
-        if self._spare.numel() < size:
-            self._spare = old.new_empty(size * 5 // 4)
-        self._buffer, self._spare = self._spare, self._buffer
-        self.tensor = self._buffer[:size].view(shape)
-        return zip(self.tensor.flatten(0, 1), old.flatten(0, 1), strict=True)
-
-
-def pad_to(x: Tensor, length: int, dim: int) -> Tensor:
-    """`x` with zeros (False) behind it up to `length` along `dim`."""
-    missing = length - x.shape[dim]
-    if missing == 0:
-        return x
-    shape = list(x.shape)
-    shape[dim] = missing
-    return torch.cat([x, x.new_zeros(shape)], dim)
+        src_xKd = torch.bmm(shares_xKm[:, :, :S], src.values_xnd)
+        mixed_xKd = torch.baddbmm(src_xKd, shares_xKm[:, :, S:], own.values_xnd)
+        return merge_heads(mixed_xKd.view(B, H, K, d))
 
 
 def count_parameters(model: nn.Module) -> int:

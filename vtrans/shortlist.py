@@ -21,8 +21,9 @@ from torch import Tensor
 
 from vtrans.checkpoint import Shortlist
 from vtrans.linear import linear
-from vtrans.model import DecodingState, Transformer, logprobs
+from vtrans.model import Transformer, logprobs
 from vtrans.search import Listed
+from vtrans.state import DecodingState
 from vtrans.store import TokenStore
 from vtrans.vocab import EOS_ID, PAD_ID
 
