@@ -129,6 +129,30 @@ def test_separate_vocabularies(tie: str, tiny_data_separate: DataFolder, tmp_pat
     assert exported.tgt_vocab.digest == loaded.tgt_vocab.digest
 
 
+def test_translations_are_scored_a_batch_at_a_time(
+    tiny_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All at once, each would be padded to the longest, and the logits of a thousand take tens of gigabytes."""
+    loaded = random_model(tiny_data)
+    engine = written(loaded, tmp_path / "out").engine
+    sources = encoded(loaded, LINES)
+    targets = [list(range(5, 6 + i % 7)) for i in range(len(sources))]
+    together = engine.score(sources, targets)
+    monkeypatch.setattr("vtrans.engine._SCORED", 20)
+    calls: list[dict[str, Any]] = []
+    translator = engine.translator
+
+    class Counting:
+        def score_batch(self, *args: Any, **options: Any) -> Any:
+            calls.append(options)
+            return translator.score_batch(*args, **options)
+
+    monkeypatch.setattr(engine, "translator", Counting())
+    for apart, all_at_once in zip(engine.score(sources, targets), together, strict=True):
+        assert apart == pytest.approx(all_at_once, abs=1e-5)
+    assert [(call["max_batch_size"], call["batch_type"]) for call in calls] == [(20, "tokens")]
+
+
 CONFIGS = [
     SearchConfig(beam=1),
     SearchConfig(beam=4, batch_tokens=30),

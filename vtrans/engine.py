@@ -41,6 +41,7 @@ FOLDER = "ctranslate2"  # of the export in a run folder
 DESCRIPTION = "vtrans.json"  # what CTranslate2 does not read: vocabularies, search settings, origin
 FORMAT = 1
 _NO_PENALTY = 1e-30  # an exponent that is not 0, of which every |Y| ** alpha is 1
+_SCORED = 2048  # padded subwords that are scored together: their logits lie in memory, [subwords, V]
 _QUEUED = 4  # batches a worker has waiting: enough to keep it busy, few enough that results come early
 
 
@@ -213,6 +214,8 @@ class Engine:
         results = self.translator.score_batch(
             [[self._src_pieces[i] for i in source[:-1]] for source in sources],
             [[self._tgt_pieces[i] for i in target] for target in targets],
+            max_batch_size=_SCORED,
+            batch_type="tokens",
             max_input_length=0,
         )
         return [list(result.log_probs) for result in results]
