@@ -592,6 +592,14 @@ def test_each_hypothesis_keeps_its_own_past(config: ModelConfig, width: int) -> 
     assert min(calls["select"], calls["admit"], calls["append"]) >= 2, calls
 
 
+def test_where_slots_are_not_counted_each_step_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU."""
+    monkeypatch.setattr(DecodingState, "counted", False)
+    for config in (SMALL, SEQUENCE):
+        test_each_hypothesis_keeps_its_own_past(config, 3)
+        test_step_by_step_equals_the_full_forward(config)
+
+
 def test_an_empty_place_keeps_no_slots() -> None:
     model = make(SMALL)
     with torch.inference_mode():

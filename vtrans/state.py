@@ -10,7 +10,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 # On a CPU torch's softmax takes ten times as long for a row of less than a vector register.
@@ -87,14 +89,15 @@ class DecodingState:
         self.steps = 0
         self.entered = [0] * B  # the step at which a sentence came
         self.entered_B = torch.zeros(B, dtype=torch.long, device=memory.device)
-        # What is added to attention scores: 0 where a row may look, -inf elsewhere.
-        self.past_BKn = memory.new_full((B, width, LEAST), -torch.inf)
+        self.past_BKn = self.keep_BS.new_zeros(B, width, LEAST)  # which slots are a row's ancestors', and its own
         self.slots_BK = self.entered_B.new_empty(B, width)  # where the newest subwords go
         self.near = LEAST  # slots that most sentences get by with
         self.far_f: Tensor | None = None  # those that do not
         self.source_xKS = self._source_bias()
         self.src_parts: list[Seen] | None = None  # by layer
-        self.itself_KK = torch.full((width, width), -torch.inf).fill_diagonal_(0).to(memory)
+        self.itself_KK = torch.eye(width, dtype=torch.bool, device=memory.device)
+        self.bias_2 = torch.tensor([-torch.inf, 0.0]).to(memory)  # what is added to attention scores
+        self._places = self._place_of_slot_0()
 
     @property
     def memory(self) -> Tensor:
@@ -120,11 +123,8 @@ class DecodingState:
             memory = self.memory.flatten(2, 3)
             parts = zip(memory[:, 0].transpose(2, 3).unbind(), memory[:, 1].unbind(), strict=True)
             self.src_parts = [Seen(keys, values, self.source_xKS) for keys, values in parts]
-        (B, H, C), n = self.own.shape[2:5], self.near
-        # Places in the order in which the newest keys and values come, [B, K, 2, H].
-        heads_2H = torch.arange(2, device=self.own.device)[:, None] * B * H + torch.arange(H, device=self.own.device)
-        first_B = torch.arange(B, device=self.own.device) * H
-        newest = ((heads_2H + first_B[:, None, None, None]) * C + self.slots_BK[:, :, None, None]).flatten()
+        n = self.near
+        newest = (self._places + self.slots_BK[:, :, None, None]).flatten()
         bias_xKn = self._for_heads(self.past_BKn[:, :, :n])
         far = None if self.far_f is None else Far(self.far_f, self._for_heads(self.past_BKn[self.far_f]))
         own = self.own.flatten(2, 3)
@@ -134,8 +134,17 @@ class DecodingState:
             for cache, k, v, src in zip(self.own.unbind(), keys, values, self.src_parts, strict=True)
         ]
 
-    def _for_heads(self, bias_bKn: Tensor) -> Tensor:
-        b, K, n = bias_bKn.shape
+    def _place_of_slot_0(self) -> Tensor:
+        """Among all vectors of a layer's cache [2, B, H, C], those of a sentence's first slot [B, 1, 2, H]: in the
+        order in which the newest keys and values come, [B, K, 2, H]."""
+        B, H, C = self.own.shape[2:5]
+        places = torch.arange(2 * B * H, device=self.own.device).view(2, B, H) * C
+        return places.transpose(0, 1)[:, None]
+
+    def _for_heads(self, past_bKn: Tensor) -> Tensor:
+        """As what is added to attention scores, for each head [b * H, K, n]."""
+        b, K, n = past_bKn.shape
+        bias_bKn = torch.where(past_bKn, self.bias_2[1], self.bias_2[0])
         return bias_bKn[:, None].expand(b, self.own.shape[3], K, n).reshape(-1, K, n)
 
     def next_slots(self) -> Tensor:
@@ -143,18 +152,41 @@ class DecodingState:
         age_B = self.steps - self.entered_B
         self.steps += 1
         B, K = self.past_BKn.shape[:2]
-        live_Bn = (self.past_BKn == 0).any(1)
-        # Elsewhere than on a CPU counting them would mean to wait for the device; no sentence has more than this.
-        on_cpu = live_Bn.device.type == "cpu"
-        self._fit(int(live_Bn.sum(1).max()) + K if on_cpu else self.oldest * K)
-        live_Bn = pad_to(live_Bn[:, : self.used], self.used, 1)
-        self.slots_BK = live_Bn.to(torch.uint8).argsort(dim=1, stable=True)[:, :K]
+        if self.counted:
+            self._take_free_slots()
+        else:
+            self._fit(self.oldest * K)
+            self.slots_BK = age_B[:, None] * K + torch.arange(K, device=age_B.device)
+            self.near, self.far_f = self.used, None
         at_BKK = self.slots_BK[:, None].expand(B, K, K)
         self.past_BKn.scatter_(2, at_BKK, self.itself_KK.expand(B, K, K))
-        self.near, self.far_f = self.used, None
-        if on_cpu:
-            self._look_near(live_Bn.scatter_(1, self.slots_BK, True))
         return age_B
+
+    @property
+    def counted(self) -> bool:
+        """Whether slots are looked at before they are given away. Elsewhere than on a CPU that would mean to wait
+        for the device: there each step has slots of its own."""
+        return self.own.device.type == "cpu"
+
+    def _take_free_slots(self) -> None:
+        """The first that are nobody's. Leaves out those that nobody uses at the end, and those that few sentences
+        do for all but these."""
+        K = self.width
+        live_Bn: NDArray[np.bool_] = self.past_BKn.numpy().any(axis=1)
+        self._fit(int(live_Bn.sum(1).max()) + K)
+        if live_Bn.shape[1] < self.used:
+            live_Bn = self.past_BKn.numpy().any(axis=1)
+        slots_BK = live_Bn.argsort(axis=1, kind="stable")[:, :K]
+        live_Bn[np.arange(len(live_Bn))[:, None], slots_BK] = True
+        self.slots_BK = torch.from_numpy(slots_BK)
+        last_B = self.used - live_Bn[:, ::-1].argmax(1)
+        ends = np.sort(last_B).tolist()
+        most, all_ = (max(LEAST, -(-end // SLOTS) * SLOTS) for end in (ends[-1 - len(ends) // FAR_SHARE], ends[-1]))
+        if all_ < self.used:
+            self.past_BKn = self.past_BKn[:, :, :all_].contiguous()
+        self.near, self.far_f = all_, None
+        if all_ - most >= 2 * SLOTS:
+            self.near, self.far_f = most, torch.from_numpy(np.flatnonzero(last_B > most))
 
     def _fit(self, slots: int) -> None:
         """Room for so many slots of each sentence."""
@@ -163,20 +195,9 @@ class DecodingState:
         if n > C:
             for new_BHCd, old_BHCd in self.own_cache.resized(B, max(n, C * 3 // 2)):
                 new_BHCd[:, :, :used] = old_BHCd[:, :, :used]
+            self._places = self._place_of_slot_0()
         if n > used:
-            more_BKn = self.past_BKn.new_full((*self.past_BKn.shape[:2], n - used), -torch.inf)
-            self.past_BKn = torch.cat((self.past_BKn, more_BKn), 2)
-
-    def _look_near(self, live_Bn: Tensor) -> None:
-        """Leaves out the slots that nobody uses at the end, and those that few do for all but these few."""
-        last_B = (live_Bn * torch.arange(1, self.used + 1)).amax(1)
-        ends = sorted(last_B.tolist())
-        most, all_ = (max(LEAST, -(-end // SLOTS) * SLOTS) for end in (ends[-1 - len(ends) // FAR_SHARE], ends[-1]))
-        if all_ < self.used:
-            self.past_BKn = self.past_BKn[:, :, :all_]
-        self.near = all_
-        if all_ - most >= 2 * SLOTS:
-            self.near, self.far_f = most, (last_B > most).nonzero().squeeze(1)
+            self.past_BKn = pad_to(self.past_BKn, n, 2)
 
     def _source_bias(self) -> Tensor:
         self.src_parts = None
@@ -194,7 +215,7 @@ class DecodingState:
         for b in sentences:
             self.entered[b], self.lengths[b] = self.steps, 0
         self.entered_B[list(sentences)] = self.steps
-        self.past_BKn[list(sentences)] = -torch.inf
+        self.past_BKn[list(sentences)] = False
 
     def select(self, sentences: Sequence[int]) -> None:
         """See Transformer.select."""
@@ -207,6 +228,7 @@ class DecodingState:
             new_bHSd.copy_(old_BHSd[:, :, :S].index_select(0, at_b))
         for new_bHCd, old_BHCd in self.own_cache.resized(len(sentences), self.own.shape[4]):
             new_bHCd[:, :, :n] = old_BHCd[:, :, :n].index_select(0, at_b)
+        self._places = self._place_of_slot_0()
         self.source_xKS = self._source_bias()
 
     def admit(self, memory: Tensor, keep_BS: Tensor, lengths: list[int], places: Sequence[int]) -> None:
@@ -223,8 +245,9 @@ class DecodingState:
         if added:
             for new_BHCd, old_BHCd in self.own_cache.resized(B + added, self.own.shape[4]):
                 new_BHCd[:B, :, :n] = old_BHCd[:, :, :n]
+            self._places = self._place_of_slot_0()
         self.past_BKn, self.entered_B = pad_to(self.past_BKn, B + added, 0), pad_to(self.entered_B, B + added, 0)
-        self.past_BKn[taken] = -torch.inf  # the slots of those who had the places are nobody's now
+        self.past_BKn[taken] = False  # the slots of those who had the places are nobody's now
         self.entered_B[taken] = self.steps
         self.entered, self.lengths = self.entered + [0] * added, self.lengths + [0] * added
         for b, length in zip(taken, lengths, strict=True):
