@@ -172,10 +172,10 @@ class DecodingState:
         """The first that are nobody's. Leaves out those that nobody uses at the end, and those that few sentences
         do for all but these."""
         K = self.width
-        live_Bn: NDArray[np.bool_] = self.past_BKn.numpy().any(axis=1)
+        live_Bn: NDArray[np.bool_] = np.logical_or.reduce(self.past_BKn.numpy(), 1)
         self._fit(int(live_Bn.sum(1).max()) + K)
         if live_Bn.shape[1] < self.used:
-            live_Bn = self.past_BKn.numpy().any(axis=1)
+            live_Bn = np.logical_or.reduce(self.past_BKn.numpy(), 1)
         slots_BK = live_Bn.argsort(axis=1, kind="stable")[:, :K]
         live_Bn[np.arange(len(live_Bn))[:, None], slots_BK] = True
         self.slots_BK = torch.from_numpy(slots_BK)

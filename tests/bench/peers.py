@@ -162,7 +162,7 @@ def worker(system: System, lines: list[str], jobs: Any, done: Any) -> None:
     if system.threads:
         torch.set_num_threads(system.threads)
     run = system.build(**system.arguments)
-    run(lines[:50])
+    run(lines)  # the first pass makes the kernels of each shape
     done.put("ready")
     while one_by_one := jobs.get():
         for part in [[line] for line in lines] if one_by_one == "one at a time" else [lines]:
