@@ -38,9 +38,12 @@ from vtrans.console import Console
 from vtrans.corpus import prepare
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.optim import learning_rate, make_optimizer
+from vtrans.progress import Progress
 from vtrans.ranks import Ranks
+from vtrans.resolve import resolve
 from vtrans.store import DataFolder
-from vtrans.train import NON_FINITE_LIMIT, Progress, _resolve, _Training, train
+from vtrans.train import NON_FINITE_LIMIT, _Training, train
+from vtrans.validation import Validation
 
 CPU = torch.device("cpu")
 
@@ -531,18 +534,17 @@ def test_a_second_training_in_a_folder_is_refused(
 ) -> None:
     whole = tiny_train(tiny_data, tmp_path / "whole")
     run, refusals = RunFolder(tmp_path / "run"), []
-    validate = _Training._validate
+    measure = Validation.measure
 
-    def meanwhile(training: _Training) -> dict[str, Any]:
-        if training.run.path == run.path:
-            # Refused before the state is read: another recipe would be, too.
-            for overrides, fresh in (((), False), (("train.seed=9",), False), ((), True)):
-                with pytest.raises(InputError, match=BUSY) as caught:
-                    tiny_train(tiny_data, run.path, *overrides, fresh=fresh)
-                refusals.append(caught.value.exit_code)
-        return validate(training)
+    def meanwhile(validation: Validation, step: int) -> dict[str, Any]:
+        # Refused before the state is read: another recipe would be, too.
+        for overrides, fresh in (((), False), (("train.seed=9",), False), ((), True)):
+            with pytest.raises(InputError, match=BUSY) as caught:
+                tiny_train(tiny_data, run.path, *overrides, fresh=fresh)
+            refusals.append(caught.value.exit_code)
+        return measure(validation, step)
 
-    monkeypatch.setattr(_Training, "_validate", meanwhile)
+    monkeypatch.setattr(Validation, "measure", meanwhile)
     same(tiny_train(tiny_data, run.path), whole)
     assert refusals == [2] * 9
 
@@ -630,23 +632,23 @@ def test_separate_vocabularies_refuse_a_joint_matrix(tmp_path: Path, tiny_data_s
 # What is kept, when it ends.
 
 
-class Scripted(_Training):
-    """A training whose validations are told what to find: their BLEU by step."""
+class Scripted(Validation):
+    """A validation that is told what to find: figures by step."""
 
-    bleu: dict[int, float]
+    def __init__(self, figures: Callable[[int], dict[str, float]]) -> None:
+        self.figures = figures
 
-    def _validate(self) -> dict[str, Any]:
-        step = self.progress.step
+    def measure(self, step: int) -> dict[str, Any]:
         record = {"kind": "valid", "step": step, "nll": 1.0, "ppl": math.e, "chrf": 1.0, "signature": "x"}
-        return record | {"bleu": self.bleu[step // 10]}
+        return record | self.figures(step)
 
 
 def scripted(data: DataFolder, run: Path, bleu: list[float], *overrides: str) -> tuple[RunFolder, Progress]:
     folder = RunFolder(run)
     settings = (*TINY, "train.max_steps=100", *overrides)
     with RunLock(folder) as lock:
-        training = Scripted(data, folder, Console(quiet=True), Ranks(), CPU, None, settings, False, lock)
-        training.bleu = dict(enumerate(bleu, 1))
+        training = _Training(data, folder, Console(quiet=True), Ranks(), CPU, None, settings, False, lock)
+        training.validation = Scripted(lambda step: {"bleu": bleu[step // 10 - 1]})
         return folder, training.run_to_end()
 
 
@@ -699,17 +701,12 @@ def test_a_checkpoint_that_was_deleted_does_not_stop_training(tmp_path: Path, ti
 
 def test_multi30k_tiny_has_patience_by_the_likelihood_as_its_source(tmp_path: Path, tiny_data: DataFolder) -> None:
     """A slow start, in which BLEU stands still, ends nothing."""
-
-    class Slow(_Training):
-        def _validate(self) -> dict[str, Any]:
-            step = self.progress.step
-            return {"kind": "valid", "step": step, "nll": 9 - step / 99, "bleu": 0.0, "chrf": 0.0, "signature": "x"}
-
     run = RunFolder(tmp_path / "run")
     settings = [value for value in TINY if value.startswith("model.")]
     settings += ["train.max_steps=30", "train.checkpoint_every=1", "train.batch_tokens=240"]
     with RunLock(run) as lock:
-        slow = Slow(tiny_data, run, Console(quiet=True), Ranks(), CPU, "multi30k-tiny", settings, False, lock)
+        slow = _Training(tiny_data, run, Console(quiet=True), Ranks(), CPU, "multi30k-tiny", settings, False, lock)
+        slow.validation = Scripted(lambda step: {"nll": 9 - step / 99, "bleu": 0.0})
         progress = slow.run_to_end()
     assert slow.recipe.train.patience == 10
     assert (progress.step, progress.stopped_early) == (30, False)
@@ -846,8 +843,8 @@ def test_validation_disturbs_nothing(tmp_path: Path, tiny_data: DataFolder) -> N
     training.wrapped.train()
     weights = {name: value.clone() for name, value in training.model.state_dict().items()}
     random_state = torch.random.get_rng_state()
-    record = training._validate()
-    assert record == training._validate()  # no dropout in it
+    record = training.validation.measure(0)
+    assert record == training.validation.measure(0)  # no dropout in it
     assert all(module.training for module in training.model.modules())
     assert torch.equal(torch.random.get_rng_state(), random_state)
     assert all(torch.equal(value, weights[name]) for name, value in training.model.state_dict().items())
@@ -1098,7 +1095,7 @@ def test_the_default_precision_is_that_of_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, has: bool, expected: str
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has)
-    recipe = _resolve(RunFolder(tmp_path), None, False, True, torch.device(device), None, ())
+    recipe = resolve(RunFolder(tmp_path), {}, False, True, torch.device(device), None, ())
     assert recipe.train.precision == expected
 
 

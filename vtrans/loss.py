@@ -54,6 +54,11 @@ class Objective(nn.Module):
         return h_BTD.flatten(0, 1).index_select(0, real_N)
 
 
+def products(device: torch.device, precision: str) -> torch.autocast:
+    """Inside, matrix products are in `precision`; weights, norms and loss stay in float32."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+
+
 def projected_loss(
     h_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, smoothing: float, pad_id: int, chunk: int = 0
 ) -> tuple[Tensor, Tensor]:

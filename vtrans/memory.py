@@ -1,10 +1,18 @@
-"""The memory of this process: what glibc and oneDNN are told to keep of it."""
+"""The memory of this process: what glibc and oneDNN are told to keep of it, and the most that it has had."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import platform
+import sys
+from typing import TYPE_CHECKING
+
+if sys.platform != "win32":
+    import resource
+if TYPE_CHECKING:
+    import torch
 
 
 def manage_memory() -> None:
@@ -28,3 +36,15 @@ def manage_memory() -> None:
     ):
         if variable not in os.environ:
             libc.mallopt(parameter, keep)
+
+
+def peak_memory(device: torch.device) -> float:
+    """The most bytes that this process has had: of the GPU it works on, else of main memory."""
+    if device.type == "cuda":
+        import torch
+
+        return float(torch.cuda.max_memory_reserved(device))
+    if sys.platform == "win32":
+        return math.nan
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak if sys.platform == "darwin" else peak * 1024)

@@ -1,11 +1,12 @@
-"""Adam (Kingma and Ba 2015), and the learning rate as a pure function of the step."""
+"""Adam (Kingma and Ba 2015), the learning rate as a pure function of the step, the moving average of weights."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vtrans.config import TrainConfig
 
@@ -33,3 +34,43 @@ def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainConfig) -> t
         weight_decay=config.weight_decay,
         fused=True,
     )
+
+
+def begin(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter]) -> None:
+    """Gives Adam the state that it has before its first update, so that step 0 can be saved like any other."""
+    for parameter in parameters:
+        optimizer.state[parameter] = {
+            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+
+
+class MovingAverage:
+    """The exponential moving average of parameters, of which an update leaves `decay`; at first they are its own."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], decay: float) -> None:
+        self.parameters: list[Tensor] = list(parameters)
+        self.decay = decay
+        self.means = [p.detach().clone() for p in self.parameters]
+
+    def restart(self) -> None:
+        """From the parameters as they are."""
+        torch._foreach_copy_(self.means, self.parameters)
+
+    def update(self, step: int) -> None:
+        """Takes in the parameters after update `step` (from 1)."""
+        decay = min(self.decay, (1 + step) / (10 + step))  # the first weights are soon forgotten
+        torch._foreach_lerp_(self.means, self.parameters, 1 - decay)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Inside, the parameters and the average have changed places."""
+        weights = [p.data for p in self.parameters]
+        try:
+            for parameter, mean in zip(self.parameters, self.means, strict=True):
+                parameter.data = mean
+            yield
+        finally:
+            for parameter, weight in zip(self.parameters, weights, strict=True):
+                parameter.data = weight

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch import distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from vtrans.errors import VtransError
 
@@ -50,6 +53,18 @@ class Ranks:
         """The device for this rank: of several ranks each takes its own GPU, unless the user names one."""
         shared = asked == "cuda" or (asked is None and torch.cuda.is_available())
         return f"cuda:{self.local}" if self.world > 1 and shared else asked
+
+    def wrapped(self, module: nn.Module, device: torch.device) -> nn.Module:
+        """The module, whose gradients are from now on the mean over all ranks; the only one's are its own."""
+        if self.world == 1:
+            return module
+        # The only buffers are position tables, which a rank may have grown and another not. torch has
+        # renamed the option, and warns of the old name where it knows the new one.
+        known = inspect.signature(DistributedDataParallel).parameters
+        buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+        settings: dict[str, Any] = {buffers: False}
+        own = [device.index] if device.type == "cuda" else None
+        return DistributedDataParallel(module, device_ids=own, **settings)
 
     def summed(self, values: Sequence[float], device: torch.device) -> list[float]:
         """The sums over all ranks of a few numbers."""

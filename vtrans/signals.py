@@ -1,10 +1,10 @@
-"""The signals that end a command."""
+"""The signals that end a command, at once or after what is under way."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 
 @contextmanager
@@ -30,3 +30,28 @@ def ended_by_signals() -> Iterator[None]:
     finally:
         for number, handler in usual.items():
             signal.signal(number, handler)
+
+
+class PutOff:
+    """SIGTERM and Ctrl-C let what is under way be finished and saved; a second one ends at once."""
+
+    def __init__(self) -> None:
+        self.number = 0  # of the signal that came, if any
+
+    @contextmanager
+    def caught(self, tell: Callable[[str], None]) -> Iterator[None]:
+        """While it lasts; `tell` is called with the name of the one that comes."""
+
+        def ask(number: int, frame: object) -> None:
+            if self.number:
+                raise KeyboardInterrupt
+            self.number = number
+            with suppress(RuntimeError):  # it may have come in the middle of writing to stderr
+                tell(signal.Signals(number).name)
+
+        before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
-from vtrans.checkpoint import load_model
+from vtrans.checkpoint import RunFolder, load_model
 from vtrans.config import ModelConfig
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
@@ -80,6 +80,21 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
     if digest is None:
         raise FileError(f"{path} can't be read any more; give the file again.")
     return WarmStart(path, digest, rows)
+
+
+def refuse_another(run: RunFolder, began: Mapping[str, str], path: Path) -> None:
+    """InputError where a run that goes on did not begin with the weights at that path; `began` is what its state
+    says of those that it began with."""
+    if not began:
+        raise InputError(
+            f"the run in {run.path} goes on with its own weights, and did not begin with others; leave out "
+            "--init-from, give another --out, or --fresh to start over."
+        )
+    if str(path) != began["given"] and file_sha256(path) != began["sha256"]:
+        raise InputError(
+            f"the run in {run.path} began with the weights of {began['file']}, not of {path}; leave out "
+            "--init-from, give another --out, or --fresh to start over."
+        )
 
 
 def _owners(model: Transformer) -> Iterator[tuple[list[str], Tensor]]:

@@ -27,10 +27,9 @@ from torch.nn import functional as F
 from vtrans.batching import Batch, collate, plan_epoch
 from vtrans.config import TrainConfig
 from vtrans.loss import Objective
-from vtrans.memory import manage_memory
+from vtrans.memory import manage_memory, peak_memory
 from vtrans.model import Transformer
 from vtrans.optim import make_optimizer
-from vtrans.train import peak_memory
 
 SMOOTHING, CLIP = 0.1, 1.0
 

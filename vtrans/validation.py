@@ -1,0 +1,80 @@
+"""How good a model in training is: the likelihood of the validation pairs, and the scores of real translations."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from typing import Any
+
+import torch
+
+from vtrans.batching import collate, plan_epoch
+from vtrans.checkpoint import LoadedModel
+from vtrans.config import Recipe
+from vtrans.console import Console, duration
+from vtrans.loss import Objective, products
+from vtrans.score import corpus_scores
+from vtrans.store import DataFolder
+from vtrans.translate import Translator
+
+
+class Validation:
+    """Validates the model of an objective, as it is at that moment, on the validation pairs of a data folder."""
+
+    def __init__(
+        self, data: DataFolder, recipe: Recipe, objective: Objective, device: torch.device, console: Console
+    ) -> None:
+        self.data, self.recipe, self.objective, self.device, self.console = data, recipe, objective, device, console
+        self.told_signature = False
+
+    def measure(self, step: int) -> dict[str, Any]:
+        """The record of metrics.jsonl: negative log-likelihood a token, and BLEU and chrF of translations. Says it,
+        too. Afterwards the model is in training mode."""
+        began = time.monotonic()
+        self.objective.model.eval()
+        nll = self._nll()
+        store, config = self.data.valid, self.recipe.train
+        count = min(config.valid_sentences or len(store), len(store))
+        search = dataclasses.replace(self.recipe.search, beam=config.valid_beam)
+        data, model = self.data, self.objective.model
+        loaded = LoadedModel(model, data.src_vocab, data.tgt_vocab, self.recipe.search, {"step": step})
+        translator = Translator([loaded], search)
+        sources = [store.src_text(i) for i in range(count)]
+        references = [store.tgt_text(i) for i in range(count)]
+        hypotheses = list(translator.translate(sources))
+        model.train()
+        scores = corpus_scores(hypotheses, references)
+        finite = math.isfinite(nll)
+        record = {
+            "kind": "valid",
+            "step": step,
+            "nll": nll if finite else None,  # JSON knows no other word for it
+            "ppl": math.exp(min(nll, 50)) if finite else None,
+            "bleu": scores["bleu"],
+            "chrf": scores["chrf"],
+            "signature": f"{scores['signature']}|beam:{search.beam}|sentences:{count}",
+        }
+        self.console.info(
+            f"valid at step {step:,}: ppl {math.exp(min(nll, 50)):.2f}  bleu {scores['bleu']:.2f}  "
+            f"chrf {scores['chrf']:.2f}  ({duration(time.monotonic() - began)}"
+            + (")" if self.told_signature else f", {record['signature']})")
+        )
+        self.told_signature = True
+        for i in range(min(config.samples, count)):
+            self.console.info(f"  src {sources[i]}\n  ref {references[i]}\n  hyp {hypotheses[i]}")
+        return record
+
+    def _nll(self) -> float:
+        """The mean negative log-likelihood a target token, EOS counted, over every pair."""
+        store, config = self.data.valid, self.recipe.train
+        loss, tokens = 0.0, 0
+        with torch.inference_mode():
+            budget = max(config.batch_tokens, int(torch.maximum(store.src_lengths, store.tgt_lengths).max()) + 1)
+            for numbers in plan_epoch(store.src_lengths, store.tgt_lengths, budget, 0, 1):
+                pairs = numbers.tolist()
+                batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs]).to(self.device)
+                with products(self.device, config.precision):
+                    loss += self.objective(batch)[1].item()
+                tokens += batch.tgt_tokens
+        return loss / tokens
