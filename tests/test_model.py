@@ -581,7 +581,7 @@ def test_each_hypothesis_keeps_its_own_past(config: ModelConfig, width: int) -> 
                 live = [b for b, source in enumerate(batch) if source is not None]
                 model.select(state, live)
                 batch, past, empty = [batch[b] for b in live], [past[b] for b in live], []
-            if len(batch) < 6 and (empty or numbers.random() < 0.2):
+            if len(batch) < 6 and numbers.random() < (0.7 if empty else 0.2):
                 fresh = sequences(*(numbers.randint(1, 12) for _ in range(len(empty) + numbers.randint(not empty, 1))))
                 calls["admit" if empty else "append"] += 1
                 model.admit(state, fresh, empty)
@@ -598,6 +598,53 @@ def test_where_slots_are_not_counted_each_step_has_its_own(monkeypatch: pytest.M
     for config in (SMALL, SEQUENCE):
         test_each_hypothesis_keeps_its_own_past(config, 3)
         test_step_by_step_equals_the_full_forward(config)
+
+
+def test_where_slots_are_not_counted_the_oldest_says_how_many_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DecodingState, "counted", False)
+    model = make(SMALL)
+    with torch.inference_mode():
+        state = model.start(sequences(4, 4), 2)
+        for _ in range(30):
+            step(model, state, torch.full((2, 2), 5))
+        assert state.near == state.used == 64  # 2 * 30, in whole eights
+        model.drop(state, [0])
+        model.select(state, [1])
+        model.admit(state, sequences(4), [])
+        model.drop(state, [0])
+        for _ in range(12):
+            step(model, state, torch.full((2, 2), 5))
+        assert state.near == state.used == 24
+
+
+@pytest.mark.parametrize("config", [SMALL, *SEQUENCES])
+def test_a_dropped_sentence_asks_for_no_position(config: ModelConfig) -> None:
+    """Though it stood at the last one that the model has, and those that go on beside it are short."""
+    model = make(config)
+    rows = sequences(122, 3, 2)
+    tgt_BKT = torch.randint(4, V, (3, 2, 12))
+    with torch.inference_mode():
+        state = model.start(rows, 2)
+        for t in range(12):
+            given = step(model, state, tgt_BKT[:, :, t])
+            if t == 4:
+                model.drop(state, [0])
+        for b in (1, 2):
+            full = model(*padded([rows[b]] * 2), tgt_BKT[b])[:, -1].log_softmax(-1)
+            torch.testing.assert_close(given[b, :, 1:], full[:, 1:], rtol=0, atol=1e-10)
+
+
+def test_positions_are_asked_for_as_far_as_a_sentence_reaches() -> None:
+    """Not as far as the longest source and the oldest target together."""
+    model = make(SEQUENCES[2])
+    with torch.inference_mode():
+        state = model.start(sequences(3), 2)
+        for t in range(60):
+            if t == 40:
+                model.admit(state, sequences(107), [])
+            step(model, state, torch.full((1 + (t >= 40), 2), 5))
+        with pytest.raises(InputError, match="129 subwords"):
+            step(model, state, torch.full((2, 2), 5))
 
 
 def test_an_empty_place_keeps_no_slots() -> None:

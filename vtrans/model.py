@@ -141,9 +141,10 @@ class Transformer(nn.Module):
 
     def hidden(self, state: DecodingState, tokens_BK: Tensor, live_r: Tensor) -> Tensor:
         """The first half of `step`: the decoder's output [r, D] of the live rows, before the projection."""
-        tokens_BK = tokens_BK.to(self.device)
+        # Both at once, as a GPU would be waited for between the layers and the rows.
+        tokens_BK, live_r = tokens_BK.to(self.device), live_r.to(self.device)
         x_BKD = self.tgt_embedding(tokens_BK) + self.newest_positions(state)[:, None]
-        return self.decoder.step(x_BKD, state).flatten(0, 1)[live_r.to(self.device)]
+        return self.decoder.step(x_BKD, state).flatten(0, 1)[live_r]
 
     def newest_positions(self, state: DecodingState) -> Tensor:
         """The rows [B, D] of the position table for one more subword, for which there is room in `state` then."""
@@ -617,8 +618,8 @@ class DecoderOnly(Transformer):
 
     def newest_positions(self, state: DecodingState) -> Tensor:
         age_B = state.next_slots()
-        table: Tensor = self.tgt_positions(max(state.lengths) + state.oldest)
-        return table[state.keep_BS.sum(1) + age_B]
+        table: Tensor = self.tgt_positions(state.furthest)
+        return table[torch.tensor(state.lengths, device=self.device) + age_B]
 
 
 class OneStack(Decoder):

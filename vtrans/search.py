@@ -8,8 +8,8 @@ is refilled with the best K other extensions. A sentence ends when K hypotheses 
 never the batch's. What shares a batch with a sentence never changes its result.
 
 Legend: B sentences in the batch, K rows of a sentence (the beam's width, or samples), N = B * K rows, r live ones
-of them, V vocabulary,
-b sentences that stay (b <= B), m tokens kept of a row, n extensions ranked (n <= 2K), T tokens.
+of them, V vocabulary, b sentences that stay (b <= B), m tokens kept of a row, n rows of a block or extensions
+ranked (n <= 2K), T tokens.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Decoder(Protocol[State]):
 
     def step(self, state: State, tokens_BK: Tensor, live_r: Tensor) -> Iterable[Block]:
         """Feed every row its last token [B, K] int64 and give the log-probabilities of the live rows, n rows at
-        a time, in the order of `live_r` [R]: their places, increasing, among the flattened rows B * K. They are
+        a time, in the order of `live_r` [r]: their places, increasing, among the flattened rows B * K. They are
         read once, one after the other, before the next call. Of what is listed there are K + 2 tokens at least,
         if the vocabulary is as large.
 
@@ -211,7 +211,7 @@ class _Policy(Protocol):
     tokens_BK: Tensor  # the token that every row is fed next
 
     def live(self) -> Tensor:
-        """The places [R], increasing, of the rows (among all B * K) that go on."""
+        """The places [r], increasing, of the rows (among all B * K) that go on."""
 
     def enter(self, sentences: Sequence[int], places: Sequence[int]) -> None:
         """Fresh sentences (indices into the sources) take these places, as `Decoder.admit` does it."""

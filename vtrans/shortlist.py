@@ -179,14 +179,15 @@ class Shortlisted:
         return ShortlistedState(self.model.start(sources, width), width, listed_BV, {})
 
     def step(self, state: ShortlistedState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Listed]:
-        h_rD = self.model.hidden(state.inner, tokens_BK, live_r)
         size = self._size(state)
         for i, listed_bV in enumerate(torch.split(state.listed_BV, size)):
             if i not in state.parts:
                 state.parts[i] = self._part(listed_bV, state.width)
         sentence_r = live_r // state.width
         counts = torch.bincount(sentence_r // size, minlength=len(state.parts)).tolist()
-        blocks = zip(torch.split(h_rD, counts), torch.split(sentence_r % size, counts), strict=True)
+        at_r = (sentence_r % size).to(self.model.device)
+        h_rD = self.model.hidden(state.inner, tokens_BK, live_r)
+        blocks = zip(torch.split(h_rD, counts), torch.split(at_r, counts), strict=True)
         # A part without live rows has nothing to say.
         return (self._project(h_nD, at_n, state.parts[i]) for i, (h_nD, at_n) in enumerate(blocks) if len(at_n))
 
@@ -206,7 +207,7 @@ class Shortlisted:
     def _project(self, h_nD: Tensor, sentence_n: Tensor, part: Part) -> Listed:
         """Log-probabilities of rows of a part's sentences, `sentence_n` says of which."""
         logits_nv = linear(h_nD, part.weight_vD)
-        logits_nv += part.bias_bv[sentence_n.to(logits_nv.device)]
+        logits_nv += part.bias_bv[sentence_n]
         return Listed(logprobs(logits_nv), part.ids)
 
     def reorder(self, state: ShortlistedState, parents_BK: Tensor) -> None:

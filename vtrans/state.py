@@ -1,7 +1,7 @@
 """What the decoder remembers of its sentences between two steps; the model writes here and reads.
 
-Legend: L layers, B sentences, K rows of a sentence, H heads, d head width, S source length, C slots that there is
-room for, n slots in use, x = B * H, y = f * H for the f sentences that use slots far back.
+Legend: L layers, B sentences, b some of them, K rows of a sentence, H heads, d head width, S source length, C slots
+that there is room for, n slots in use, x = B * H, y = f * H for the f sentences that use slots far back.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class DecodingState:
     the subwords fed so far. A step fills K slots of each sentence, one a row, and nothing is moved from
     row to row: `past_BKn` says for each row which slots are its own ancestors', and reordering the beam
     reorders only that. Slots that are no row's ancestor any more are filled anew, the first of them first: beams
-    have most of their past in common, so that a sentence needs about twice as many as its rows are long.
+    have most of their past in common, so that a sentence needs about twice as many as its rows are long. So it
+    is on a CPU; see `counted`.
     """
 
     def __init__(self, memory: Tensor, keep_BS: Tensor, lengths: list[int], width: int) -> None:
@@ -117,6 +118,11 @@ class DecodingState:
         """Subwords fed to the sentence that has been here longest, the newest counted."""
         return self.steps - min(self.entered)
 
+    @property
+    def furthest(self) -> int:
+        """The same with a sentence's own source before them, of the sentence that has most of both."""
+        return self.steps + max(length - step for length, step in zip(self.lengths, self.entered, strict=True))
+
     def pasts(self) -> list[Past]:
         """What each layer sees. Cut out for all layers at once: a small operation costs as much as a large one."""
         if self.src_parts is None:
@@ -156,6 +162,7 @@ class DecodingState:
             self._take_free_slots()
         else:
             self._fit(self.oldest * K)
+            self._cut(in_eights(self.oldest * K))
             self.slots_BK = age_B[:, None] * K + torch.arange(K, device=age_B.device)
             self.near, self.far_f = self.used, None
         at_BKK = self.slots_BK[:, None].expand(B, K, K)
@@ -181,16 +188,15 @@ class DecodingState:
         self.slots_BK = torch.from_numpy(slots_BK)
         last_B = self.used - live_Bn[:, ::-1].argmax(1)
         ends = np.sort(last_B).tolist()
-        most, all_ = (max(LEAST, -(-end // SLOTS) * SLOTS) for end in (ends[-1 - len(ends) // FAR_SHARE], ends[-1]))
-        if all_ < self.used:
-            self.past_BKn = self.past_BKn[:, :, :all_].contiguous()
+        most, all_ = in_eights(ends[-1 - len(ends) // FAR_SHARE]), in_eights(ends[-1])
+        self._cut(all_)
         self.near, self.far_f = all_, None
         if all_ - most >= 2 * SLOTS:
             self.near, self.far_f = most, torch.from_numpy(np.flatnonzero(last_B > most))
 
     def _fit(self, slots: int) -> None:
         """Room for so many slots of each sentence."""
-        n, used = max(LEAST, -(-slots // SLOTS) * SLOTS), self.used
+        n, used = in_eights(slots), self.used
         B, C = self.own.shape[2], self.own.shape[4]
         if n > C:
             for new_BHCd, old_BHCd in self.own_cache.resized(B, max(n, C * 3 // 2)):
@@ -198,6 +204,11 @@ class DecodingState:
             self._places = self._place_of_slot_0()
         if n > used:
             self.past_BKn = pad_to(self.past_BKn, n, 2)
+
+    def _cut(self, n: int) -> None:
+        """Leaves out the slots from `n` on, which are nobody's."""
+        if n < self.used:
+            self.past_BKn = self.past_BKn[:, :, :n].contiguous()
 
     def _source_bias(self) -> Tensor:
         self.src_parts = None
@@ -275,6 +286,11 @@ class Cache:
         self._buffer, self._spare = self._spare, self._buffer
         self.tensor = self._buffer[:size].view(shape)
         return zip(self.tensor.flatten(0, 1), old.flatten(0, 1), strict=True)
+
+
+def in_eights(slots: int) -> int:
+    """As many slots as are in use when so many are wanted."""
+    return max(LEAST, -(-slots // SLOTS) * SLOTS)
 
 
 def pad_to(x: Tensor, length: int, dim: int) -> Tensor:
