@@ -7,7 +7,7 @@ import torch
 
 from vtrans.config import ModelConfig, TrainConfig, load_recipe
 from vtrans.model import Transformer
-from vtrans.optim import learning_rate, make_optimizer
+from vtrans.optim import MovingAverage, learning_rate, make_optimizer
 
 
 def test_the_papers_formula() -> None:
@@ -52,3 +52,15 @@ def test_weight_decay_is_decoupled() -> None:
     weight.grad = torch.zeros(3)
     optimizer.step()
     torch.testing.assert_close(weight.detach(), torch.full((3,), 1 - 0.5 * 0.1))
+
+
+def test_the_average_has_no_history() -> None:
+    """Else each update would hang another node for autograd on the one before, for as long as training goes on."""
+    parameter = nn.Parameter(torch.ones(3))
+    average = MovingAverage([parameter], 0.9)
+    for step in range(1, 4):
+        average.update(step)
+        assert average.means[0].grad_fn is None
+        assert not average.means[0].requires_grad
+    average.restart()
+    assert average.means[0].grad_fn is None

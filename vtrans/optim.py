@@ -54,10 +54,12 @@ class MovingAverage:
         self.decay = decay
         self.means = [p.detach().clone() for p in self.parameters]
 
+    @torch.no_grad()
     def restart(self) -> None:
         """From the parameters as they are."""
         torch._foreach_copy_(self.means, self.parameters)
 
+    @torch.no_grad()
     def update(self, step: int) -> None:
         """Takes in the parameters after update `step` (from 1)."""
         decay = min(self.decay, (1 + step) / (10 + step))  # the first weights are soon forgotten
