@@ -46,7 +46,7 @@ def test_a_shared_weight_has_one_state_and_one_update() -> None:
 
 
 def test_weight_decay_is_decoupled() -> None:
-    weight = torch.nn.Parameter(torch.ones(3))
+    weight = torch.torch.nn.Parameter(torch.ones(3))
     optimizer = make_optimizer([weight], TrainConfig(weight_decay=0.1))
     optimizer.param_groups[0]["lr"] = 0.5
     weight.grad = torch.zeros(3)
@@ -56,7 +56,7 @@ def test_weight_decay_is_decoupled() -> None:
 
 def test_the_average_has_no_history() -> None:
     """Else each update would hang another node for autograd on the one before, for as long as training goes on."""
-    parameter = nn.Parameter(torch.ones(3))
+    parameter = torch.nn.Parameter(torch.ones(3))
     average = MovingAverage([parameter], 0.9)
     for step in range(1, 4):
         average.update(step)
