@@ -46,7 +46,7 @@ def test_a_shared_weight_has_one_state_and_one_update() -> None:
 
 
 def test_weight_decay_is_decoupled() -> None:
-    weight = torch.torch.nn.Parameter(torch.ones(3))
+    weight = torch.nn.Parameter(torch.ones(3))
     optimizer = make_optimizer([weight], TrainConfig(weight_decay=0.1))
     optimizer.param_groups[0]["lr"] = 0.5
     weight.grad = torch.zeros(3)
