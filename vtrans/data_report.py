@@ -9,6 +9,7 @@ from typing import Any
 from vtrans.console import Console
 from vtrans.encode import RATIO_FREE_TOKENS
 from vtrans.scripts import SCRIPT_THRESHOLD, script_table
+from vtrans.vocab import ADVICE_THRESHOLD, tying_advice
 
 
 def flag(name: str) -> str:
@@ -95,4 +96,7 @@ def show(report: dict[str, Any], out: Path, console: Console) -> None:
     rows, header = script_table(report["overlap"]["scripts"])
     console.table(f"by script, N = {SCRIPT_THRESHOLD}", rows, header=header)
     console.info(f"({report['overlap']['script_definition']}.)")
+    console.info(
+        next(tying_advice(r["token_share"]) for r in report["overlap"]["rows"] if r["threshold"] == ADVICE_THRESHOLD)
+    )
     console.info(f"the data folder is {out}; next: vtrans train --data {shlex.quote(str(out))}")

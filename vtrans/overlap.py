@@ -24,7 +24,16 @@ from vtrans.errors import FileError, InputError
 from vtrans.scripts import SCRIPT_DEFINITION, SCRIPT_THRESHOLD, overlap_by_script, script_table
 from vtrans.store import DataFolder
 from vtrans.text import OnBadUtf8, open_bytes, read_lines
-from vtrans.vocab import OVERLAP_DEFINITION, OVERLAP_THRESHOLDS, Vocabulary, learn, overlap, subword_counts
+from vtrans.vocab import (
+    ADVICE_THRESHOLD,
+    OVERLAP_DEFINITION,
+    OVERLAP_THRESHOLDS,
+    Vocabulary,
+    learn,
+    overlap,
+    subword_counts,
+    tying_advice,
+)
 
 LINES = 10_000  # encoded at a time
 SHARED = 15  # of the shared types, how many are named
@@ -51,6 +60,7 @@ class Overlap:
 
     def as_dict(self) -> dict[str, Any]:
         src, tgt = self.src.counts, self.tgt.counts
+        rows = overlap(src, tgt)
         return {
             "vocabulary": self.vocabulary,
             "sides": {
@@ -64,7 +74,8 @@ class Overlap:
                 for key, side in (("src", self.src), ("tgt", self.tgt))
             },
             "definition": OVERLAP_DEFINITION,
-            "rows": [dataclasses.asdict(row) for row in overlap(src, tgt)],
+            "rows": [dataclasses.asdict(row) for row in rows],
+            "advice": next(tying_advice(row.token_share) for row in rows if row.threshold == ADVICE_THRESHOLD),
             "script_definition": SCRIPT_DEFINITION,
             "scripts": [dataclasses.asdict(row) for row in overlap_by_script(src, tgt, OVERLAP_THRESHOLDS)],
             "shared": [{"piece": piece, "src": src[piece], "tgt": tgt[piece]} for piece in self.most_shared(SHARED)],
@@ -100,6 +111,7 @@ class Overlap:
         rows, header = script_table(report["scripts"])
         console.table(f"by script, N = {SCRIPT_THRESHOLD}", rows, header=header)
         console.info(f"({SCRIPT_DEFINITION}.)")
+        console.info(report["advice"])
         if report["shared"]:
             console.info(f"most shared: {'  '.join(each['piece'] for each in report['shared'])}")
 
