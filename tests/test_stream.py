@@ -262,7 +262,8 @@ def test_a_signal_ends_all_processes(
     for process in processes:
         process.send_signal(number)
     _, err = processes[0].communicate(timeout=60)
-    assert [process.wait(60) for process in processes] == [1, 1]
+    # The other may hear from the first, before its own signal comes, that there is no more to do.
+    assert (processes[0].wait(60), processes[1].wait(60)) in ((1, 1), (1, 0))
     end = "interrupted" if number == signal.SIGINT else "ended by SIGTERM"
     assert err.decode().split("\n")[-2] == f"error: {end}."
     assert list(tmp_path.iterdir()) == []
