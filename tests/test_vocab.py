@@ -17,6 +17,7 @@ from vtrans.vocab import (
     BOS_ID,
     EOS_ID,
     OVERLAP_DEFINITION,
+    OVERLAP_THRESHOLDS,
     PAD_ID,
     UNK_ID,
     OverlapRow,
@@ -254,7 +255,8 @@ def test_merges_are_all_pieces_but_special_ones_and_bytes() -> None:
     ],
 )
 def test_advice_goes_by_the_nearer_of_what_was_measured(share: float, words: str) -> None:
-    advice = tying_advice(share)
+    rows = [{"threshold": n, "token_share": share if n == 5 else 1 - share} for n in OVERLAP_THRESHOLDS]
+    advice = tying_advice(rows)
     assert words in advice
     assert advice.startswith(f"{share:.0%} of the running subwords")
     assert "0.7 BLEU better and 0.5 worse in short trainings at 35% and 9%" in advice

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -260,6 +260,18 @@ def tensor_bytes(path: Path) -> dict[str, int]:
 # A run folder.
 
 
+class ChosenModel(NamedTuple):
+    """A model file, and why it stands for its run folder; no reason for a file that was named."""
+
+    file: Path
+    reason: str
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return f"model: {self.file}{f' ({self.reason})' if self.reason else ''}"
+
+
 class RunFolder:
     """What `vtrans train` writes: recipe.toml, metrics.jsonl, step-*.safetensors, best, last and
     averaged.safetensors, and state/ with all that resuming needs and translating does not; tensorboard/ where
@@ -319,7 +331,7 @@ class RunFolder:
                 else:
                     leftover.unlink()
 
-    def choose_model(self) -> tuple[Path, str]:
+    def choose_model(self) -> ChosenModel:
         """The file that stands for the run, and why: the average unless training has gone on since,
         else the best, else the last. FileError when there is none."""
         last_step = max(self.steps(), default=0)
@@ -328,14 +340,14 @@ class RunFolder:
                 steps = header["training"].get("average_of") or [0]
                 made_at = header["training"].get("run_step", max(steps))
             if made_at >= last_step or not self.last.exists():
-                return self.averaged, f"the average of {len(steps)} checkpoints up to step {max(steps)}"
+                return ChosenModel(self.averaged, f"the average of {len(steps)} checkpoints up to step {max(steps)}")
             stale = f"; averaged.safetensors was made at step {made_at}, training has gone on to {last_step}"
         else:
             stale = "; there is no averaged.safetensors"
         if self.best.exists():
-            return self.best, "the best checkpoint" + stale
+            return ChosenModel(self.best, "the best checkpoint" + stale)
         if self.last.exists():
-            return self.last, "the last checkpoint" + stale
+            return ChosenModel(self.last, "the last checkpoint" + stale)
         if not self.holds_run() and any(self.path.iterdir()):
             raise FileError(f"{self.path} is no run folder; give one that `vtrans train` made, or a model file.")
         raise FileError(f"{self.path} holds no model; run `vtrans train --out {self.path}` first.")
@@ -386,14 +398,14 @@ def _numbered(folder: Path) -> list[int]:
     return sorted(int(m[1]) for f in folder.iterdir() if (m := _STEP_FILE.fullmatch(f.name)))
 
 
-def choose_model(path: str | Path) -> tuple[Path, str]:
+def choose_model(path: str | Path) -> ChosenModel:
     """A model file for a run folder (with the reason for the choice) or a file (with none)."""
     path = Path(path)
     if path.is_dir():
         return RunFolder(path).choose_model()
     if not path.exists():
         raise FileError(f"there is no model {path}; give a run folder of `vtrans train`, or a model file.")
-    return path, ""
+    return ChosenModel(path, "")
 
 
 # Training states.

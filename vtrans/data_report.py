@@ -9,7 +9,7 @@ from typing import Any
 from vtrans.console import Console
 from vtrans.encode import RATIO_FREE_TOKENS
 from vtrans.scripts import SCRIPT_THRESHOLD, script_table
-from vtrans.vocab import ADVICE_THRESHOLD, tying_advice
+from vtrans.vocab import overlap_table, tying_advice
 
 
 def flag(name: str) -> str:
@@ -83,20 +83,11 @@ def show(report: dict[str, Any], out: Path, console: Console) -> None:
         ],
         header=("side", "tokens", "characters", "characters a token"),
     )
-    console.table(
-        "vocabulary overlap",
-        [
-            (row["threshold"], f"{row['both']:,}", f"{row['either']:,}", f"{row['share']:.0%}",
-             f"{row['token_share']:.0%}")
-            for row in report["overlap"]["rows"]
-        ],
-        header=("N", "both", "either", "overlap", "tokens"),
-    )  # fmt: skip
+    rows, header = overlap_table(report["overlap"]["rows"])
+    console.table("vocabulary overlap", rows, header=header)
     console.info(f"({report['overlap']['definition']}.)")
     rows, header = script_table(report["overlap"]["scripts"])
     console.table(f"by script, N = {SCRIPT_THRESHOLD}", rows, header=header)
     console.info(f"({report['overlap']['script_definition']}.)")
-    console.info(
-        next(tying_advice(r["token_share"]) for r in report["overlap"]["rows"] if r["threshold"] == ADVICE_THRESHOLD)
-    )
+    console.info(tying_advice(report["overlap"]["rows"]))
     console.info(f"the data folder is {out}; next: vtrans train --data {shlex.quote(str(out))}")

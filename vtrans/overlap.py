@@ -25,12 +25,12 @@ from vtrans.scripts import SCRIPT_DEFINITION, SCRIPT_THRESHOLD, overlap_by_scrip
 from vtrans.store import DataFolder
 from vtrans.text import OnBadUtf8, open_bytes, read_lines
 from vtrans.vocab import (
-    ADVICE_THRESHOLD,
     OVERLAP_DEFINITION,
     OVERLAP_THRESHOLDS,
     Vocabulary,
     learn,
     overlap,
+    overlap_table,
     subword_counts,
     tying_advice,
 )
@@ -60,7 +60,7 @@ class Overlap:
 
     def as_dict(self) -> dict[str, Any]:
         src, tgt = self.src.counts, self.tgt.counts
-        rows = overlap(src, tgt)
+        rows = [dataclasses.asdict(row) for row in overlap(src, tgt)]
         return {
             "vocabulary": self.vocabulary,
             "sides": {
@@ -74,8 +74,8 @@ class Overlap:
                 for key, side in (("src", self.src), ("tgt", self.tgt))
             },
             "definition": OVERLAP_DEFINITION,
-            "rows": [dataclasses.asdict(row) for row in rows],
-            "advice": next(tying_advice(row.token_share) for row in rows if row.threshold == ADVICE_THRESHOLD),
+            "rows": rows,
+            "advice": tying_advice(rows),
             "script_definition": SCRIPT_DEFINITION,
             "scripts": [dataclasses.asdict(row) for row in overlap_by_script(src, tgt, OVERLAP_THRESHOLDS)],
             "shared": [{"piece": piece, "src": src[piece], "tgt": tgt[piece]} for piece in self.most_shared(SHARED)],
@@ -105,7 +105,7 @@ class Overlap:
             ],
             header=("side", "lines", "tokens", "types", "characters a token"),
         )
-        rows, header = table(report["rows"])
+        rows, header = overlap_table(report["rows"])
         console.table("overlap", rows, header=header)
         console.info(f"({OVERLAP_DEFINITION}.)")
         rows, header = script_table(report["scripts"])
@@ -184,16 +184,6 @@ def _of(folder: DataFolder) -> Given:
     sizes = " and ".join(f"{len(v):,}" for v in dict.fromkeys((folder.src_vocab, folder.tgt_vocab)))
     words = f"{sizes} pieces, {'joint' if folder.joint else 'separate'}, of {folder.path}"
     return Given(folder.src_vocab, folder.tgt_vocab, words)
-
-
-def table(rows: list[Mapping[str, Any]]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """The rows by threshold as they are printed, with their header."""
-    header = ("N", "both", "either", "overlap", "tokens")
-    return [
-        (str(row["threshold"]), f"{row['both']:,}", f"{row['either']:,}", f"{row['share']:.0%}",
-         f"{row['token_share']:.0%}")
-        for row in rows
-    ], header  # fmt: skip
 
 
 def _lines(path: Path, on_bad_utf8: OnBadUtf8) -> Iterator[str]:

@@ -97,7 +97,7 @@ class DecodingState:
         self.source_xKS = self._source_bias()
         self.src_parts: list[Seen] | None = None  # by layer
         self.itself_KK = torch.eye(width, dtype=torch.bool, device=memory.device)
-        self.bias_2 = torch.tensor([-torch.inf, 0.0]).to(memory)  # what is added to attention scores
+        self.seen, self.unseen = memory.new_zeros(()), memory.new_full((), -torch.inf)  # added to attention scores
         self._places = self._place_of_slot_0()
 
     @property
@@ -150,7 +150,7 @@ class DecodingState:
     def _for_heads(self, past_bKn: Tensor) -> Tensor:
         """As what is added to attention scores, for each head [b * H, K, n]."""
         b, K, n = past_bKn.shape
-        bias_bKn = torch.where(past_bKn, self.bias_2[1], self.bias_2[0])
+        bias_bKn = torch.where(past_bKn, self.seen, self.unseen)
         return bias_bKn[:, None].expand(b, self.own.shape[3], K, n).reshape(-1, K, n)
 
     def next_slots(self) -> Tensor:

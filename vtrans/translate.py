@@ -693,10 +693,10 @@ def load(
     where = pick_device(device)
     models = []
     for p in paths:
-        file, reason = choose_model(p)
+        chosen = choose_model(p)
         if console:
-            console.info(f"model: {file}{f' ({reason})' if reason else ''}, on {where}")
-        models.append(load_model(file, where))
+            console.info(f"{chosen.words}, on {where}")
+        models.append(load_model(chosen.file, where))
         models[-1].model.freeze(precision or DECODING_PRECISIONS[0])
     settings = section_from(SearchConfig, "search", search, "load", models[0].search) if models else None
     return Translator(models, settings, console, weights, shortlist)

@@ -13,6 +13,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sentencepiece
 
@@ -323,9 +324,20 @@ def overlap(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> lis
     return rows
 
 
-def tying_advice(token_share: float) -> str:
+def overlap_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """The rows, each an OverlapRow as a dict, as they are printed, with their header."""
+    header = ("N", "both", "either", "overlap", "tokens")
+    return [
+        (str(row["threshold"]), f"{row['both']:,}", f"{row['either']:,}", f"{row['share']:.0%}",
+         f"{row['token_share']:.0%}")
+        for row in rows
+    ], header  # fmt: skip
+
+
+def tying_advice(rows: Sequence[Mapping[str, Any]]) -> str:
     """Whether one matrix for both sides is likely to pay, from the share of running subwords that both sides have
-    (at ADVICE_THRESHOLD): by the nearer of what was MEASURED, and how far it goes."""
+    (the row of ADVICE_THRESHOLD): by the nearer of what was MEASURED, and how far it goes."""
+    token_share: float = next(row["token_share"] for row in rows if row["threshold"] == ADVICE_THRESHOLD)
     (_, gained), (_, lost) = sorted(MEASURED, reverse=True)
     nearer = min(MEASURED, key=lambda point: abs(point[0] - token_share))
     so = (

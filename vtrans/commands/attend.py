@@ -46,10 +46,10 @@ def attend(
     from vtrans.translate import Translator
 
     console = Console(quiet=quiet)
-    file, chosen = choose_model(model)
-    console.info(f"model: {file}{f' ({chosen})' if chosen else ''}")
+    chosen = choose_model(model)
+    console.info(chosen.words)
     found = attention(
-        Translator([load_model(file)], console=console),
+        Translator([load_model(chosen.file)], console=console),
         sentence,
         target,
         layer=layer,

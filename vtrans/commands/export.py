@@ -48,12 +48,12 @@ def export(
     from vtrans.engine import FOLDER
     from vtrans.export import export as run_export
 
-    file, reason = choose_model(model)
+    chosen = choose_model(model)
     if out is None:
         if not model.is_dir():
             raise InputError("exporting a named file needs --out FOLDER for the result.")
         out = model / FOLDER
-    console.info(f"model: {file}{f' ({reason})' if reason else ''}")
-    comparison = run_export(load_model(file), out, console, quantization=quantization, samples=samples)
+    console.info(chosen.words)
+    comparison = run_export(load_model(chosen.file), out, console, quantization=quantization, samples=samples)
     if as_json:
         print_line(json.dumps(comparison.as_dict(), ensure_ascii=False, indent=2))

@@ -39,8 +39,9 @@ def shortlist(
     from vtrans.store import DataFolder
 
     console = Console(quiet=quiet)
-    file, reason = choose_model(model)
-    console.info(f"model: {file}{f' ({reason})' if reason else ''}")
+    chosen = choose_model(model)
+    file = chosen.file
+    console.info(chosen.words)
     loaded, folder = load_model(file), DataFolder.open(data)
     if (folder.src_vocab.digest, folder.tgt_vocab.digest) != (loaded.src_vocab.digest, loaded.tgt_vocab.digest):
         raise InputError(f"{data} has another vocabulary than {file}; give the --data that the model was trained on.")
