@@ -347,7 +347,7 @@ def markdown(found: Sequence[Mapping[str, Any]]) -> str:
             f"{line['parameters']:,}",
             f"{line['parameters_without_sharing']:,}",
             f"{line['bytes'] / 1e6:.1f}",
-            *(f"{line[key]['mean']:,.0f}" for key in ("train_tokens_a_second", "sentences_a_second")),
+            *(f"{line[key]['most']:,.0f}" for key in ("train_tokens_a_second", "sentences_a_second")),
             *(_spread(line[score]) for score in scores),
         ]
         out.append(f"| {' | '.join(cells)} |")
@@ -356,7 +356,8 @@ def markdown(found: Sequence[Mapping[str, Any]]) -> str:
         f"Recipe {made['recipe']}, {made['budget']} a row, {made['vocab_size']:,} subwords in all, "
         f"{made['languages'][0]} to {made['languages'][1]}; the average of the last checkpoints translates with beam "
         f"{search['beam']}, alpha {search['alpha']}. Of several seeds the mean stands, least and most beside it. "
-        "Training tokens are real target tokens; sentences are those of the test set, model loading excluded.",
+        "Speeds are those of the fastest seed, as other work can only slow a row down: training tokens are real target "
+        "tokens, sentences those of the test set, model loading excluded.",
         *dict.fromkeys(
             f"{score['name']} {score['signature']}"
             for each in found
