@@ -1,10 +1,13 @@
-"""How the cost of training grows: with the width, the depth, the vocabulary, and the number of processes.
+"""How the cost of training grows: with the width, the depth, the vocabulary, the corpus, and the number of processes.
 
     python tests/bench/scaling.py shapes [--updates 6]
+    python tests/bench/scaling.py corpus [--pairs 100000 1000000 10000000]
     python tests/bench/scaling.py processes --data DATA [--recipe small] [--updates 20] [--rounds 3]
 
 `shapes` takes the 3+3 layers of D 256, F 1024 with 8,000 subwords and changes one thing at a time: milliseconds for
-1,000 real target tokens in batches of 4,096, in turns, the median. `processes` runs `vtrans train` on a data folder as
+1,000 real target tokens in batches of 4,096, in turns, the median. `corpus` plans an epoch of so many pairs of random
+lengths: seconds and the peak of memory, which is all that grows with a corpus, whose tokens stay on disk; and the share
+of padding. `processes` runs `vtrans train` on a data folder as
 one process with one thread, as one with two, and under torchrun as two with one thread each (gloo); target tokens a
 second over the same batches, all starting costs left out, and the ratio to the first.
 """
@@ -20,6 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -81,6 +86,29 @@ def shapes(updates: int) -> None:
         )
 
 
+def corpus(sizes: Sequence[int]) -> None:
+    for pairs in sizes:
+        torch.manual_seed(0)
+        src = (torch.randn(pairs) * 4 + 14).clamp_(3, 45).int()
+        tgt = (src + torch.randn(pairs) * 2).clamp_(3, 50).int()
+        tracemalloc.start()
+        began = time.perf_counter()
+        batches = plan_epoch(src, tgt, 4096, 1, 2)
+        seconds = time.perf_counter() - began
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        real, padded = 0, 0
+        for numbers in batches[:: max(1, len(batches) // 1000)]:
+            lengths = (src[numbers] + 1, tgt[numbers] + 1)
+            real += sum(int(side.sum()) for side in lengths)
+            padded += sum(int(side.max()) * len(side) for side in lengths)
+        tokens = int(tgt.sum()) + pairs
+        print(
+            f"{pairs:12,} pairs: an epoch planned in {seconds:6.2f} s, {seconds / tokens * 1e6:.3f} ms a 1,000 tokens, "
+            f"{peak / pairs:.0f} bytes a pair, {1 - real / padded:.1%} padding"
+        )
+
+
 def processes(data: str, recipe: str, updates: int, rounds: int) -> None:
     """Fresh runs; the updates are counted from the second line of the log on."""
     ways = {"1 process, 1 thread": (1, 1), "1 process, 2 threads": (1, 2), "2 processes, 1 thread": (2, 1)}
@@ -117,6 +145,8 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     shaped = commands.add_parser("shapes")
     shaped.add_argument("--updates", type=int, default=6)
+    grown = commands.add_parser("corpus")
+    grown.add_argument("--pairs", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000])
     together = commands.add_parser("processes")
     together.add_argument("--data", required=True)
     together.add_argument("--recipe", default="small")
@@ -126,6 +156,8 @@ def main() -> None:
     if options.command == "shapes":
         manage_memory()
         shapes(options.updates)
+    elif options.command == "corpus":
+        corpus(options.pairs)
     else:
         processes(options.data, options.recipe, options.updates, options.rounds)
 
