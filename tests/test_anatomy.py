@@ -267,6 +267,40 @@ def test_the_variants_of_a_recipe_are_named(
     assert [re.sub(r"^((\d x )?[\d,]+ ){2}", "", line) for line in texts[at + 2 : -1]] == groups
 
 
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (  # a norm on the line of its residual is marked as well
+            {"share_layers": "attention"},
+            ["self_attention_residual.norm also encoder.layers.1-3.self_attention_residual",
+             "cross_attention_residual.norm also decoder.layers.1-3.cross_attention_residual"],
+        ),
+        (  # several groups of more than two
+            {"share_layers": "all", "share_group": 3, "encoder_layers": 6},
+            ["layers 0, 3 also encoder.layers.1-2, 4-5", "layers 1-2, 4-5 = encoder.layers.0, 3"],
+        ),
+        (  # a last group of one layer shares nothing
+            {"share_layers": "all", "share_group": 2, "encoder_layers": 5},
+            ["layers 0, 2 also encoder.layers.1, 3", "layers 1, 3 = encoder.layers.0, 2", "4 1,960"],
+        ),
+        (  # places that differ in more than one number
+            {"share_layers": "all", "share_group": 2, "share_stacks": True},
+            ["self_attention also encoder.layers.1, 3.self_attention, decoder.layers.0-3.self_attention"],
+        ),
+    ],
+)  # fmt: skip
+def test_each_shared_part_is_marked_with_all_the_places_that_use_it(
+    config: dict[str, object], expected: list[str], tmp_path: Path, tiny_data: DataFolder
+) -> None:
+    model = build(**config)
+    lines = shown(anatomy(tmp_path, tiny_data, model))
+    words = [{*line.split()} for line in lines[lines.index("parts") : lines.index("shared")]]
+    for line in expected:
+        assert any(set(line.split()) <= found for found in words), (line, lines)
+    full = shown(anatomy(tmp_path, tiny_data, model), full=True)
+    assert sum(" also " in line for line in full) == len(shared(model))
+
+
 def test_full_names_each_layer_and_each_head(tmp_path: Path, tiny_data: DataFolder) -> None:
     found = anatomy(tmp_path, tiny_data, build())
     lines = shown(found, full=True)

@@ -334,7 +334,7 @@ def _rows(
 ) -> Iterator[tuple[str, str, str, str]]:
     """Of a part and all below: its name, parameters, shapes, and a note on what it shares or is made of."""
     notes = [f"= {part.same_as}"] if part.same_as else []
-    if others := also.get(part.path):
+    if others := _others(part, also):
         notes.append(f"also {', '.join(_folded(others))}")
     if part.matrices:
         notes.append(_heads(part.slices) if part.slices and not full else ", ".join(part.matrices))
@@ -347,7 +347,7 @@ def _rows(
         for below in part.parts:
             yield from _rows(below, also, full, depth + 1)
         return
-    for alike in _alike(part):
+    for alike in _alike(part, also):
         below = alike[0]
         if len(alike) == 1:
             yield from _rows(below, also, full, depth + 1)
@@ -379,34 +379,55 @@ def _groups(groups: Sequence[Shared], full: bool) -> Iterator[tuple[str, str, st
 
 
 def _shares(part: Part, also: Mapping[str, Sequence[str]]) -> bool:
-    return bool(part.same_as or part.path in also or any(_shares(below, also) for below in part.parts))
+    return bool(part.same_as or _others(part, also) or any(_shares(below, also) for below in part.parts))
 
 
-def _alike(part: Part) -> list[list[Part]]:
-    """The parts in order, with the layers of a stack that are alike, whatever they share, in one group."""
+def _others(part: Part, also: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """The other places of what the line of this part shows first: `residual.norm` is two parts on one line."""
+    path = part.path
+    for _ in range(part.name.count(".")):
+        if path in also:
+            break
+        path = path.rpartition(".")[0]
+    return also.get(path, ())
+
+
+def _alike(part: Part, also: Mapping[str, Sequence[str]]) -> list[list[Part]]:
+    """The parts in order, with the layers of a stack that are alike, with like ones sharing, in one group."""
     if part.kind != "ModuleList":
         return [[below] for below in part.parts]
     groups: dict[object, list[Part]] = {}
     for below in part.parts:
-        groups.setdefault(_form(below), []).append(below)
+        groups.setdefault(_form(below, also), []).append(below)
     return list(groups.values())
 
 
-def _form(part: Part) -> object:
+def _form(part: Part, also: Mapping[str, Sequence[str]]) -> object:
     """What is equal of parts that are built alike and share in like ways."""
-    source = re.sub(r"\d+", "i", part.same_as or "")
-    return part.kind, part.parameters, part.shapes, source, tuple((p.name, _form(p)) for p in part.parts)
+    sharing = [_RUNS.sub("i", text) for text in (part.same_as or "", *_folded(_others(part, also)))]
+    return part.kind, part.parameters, part.shapes, *sharing, tuple((p.name, _form(p, also)) for p in part.parts)
+
+
+# Numbers as _runs writes them.
+_RUNS = re.compile(r"(\d+(?:(?:-|, )\d+)*)")
 
 
 def _common(notes: Sequence[str]) -> str:
-    """The notes of layers that are alike, as one: where numbers run along with the layers, with all of them."""
-    parts = [re.split(r"(\d+)", note) for note in notes]
-    if any(len(other) != len(parts[0]) or other[::2] != parts[0][::2] for other in parts):
-        return "shared in several ways, see below"
+    """The notes of layers that are alike, as one: where the numbers differ, with all of them."""
+    parts = [_RUNS.split(note) for note in notes]
+    assert len({tuple(part[::2]) for part in parts}) == 1, "alike but for their numbers"
     texts = []
-    for i, values in enumerate(zip(*parts, strict=True)):
-        texts.append(_runs([int(v) for v in dict.fromkeys(values)]) if i % 2 else values[0])
+    for values in zip(*parts, strict=True):
+        same = len(set(values)) == 1
+        texts.append(values[0] if same else _runs(sorted({n for runs in values for n in _numbers(runs)})))
     return "".join(texts)
+
+
+def _numbers(runs: str) -> Iterator[int]:
+    """The numbers that _runs has written."""
+    for run in runs.split(", "):
+        first, _, last = run.partition("-")
+        yield from range(int(first), int(last or first) + 1)
 
 
 def _heads(slices: Sequence[Slice]) -> str:
