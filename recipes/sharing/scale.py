@@ -5,13 +5,15 @@
 Of the weights as they are, and as they were drawn before training: the variance of a scaled embedding's elements
 and of the positions that are added to it, and of the logits. Of each decoder layer: how much of what leaves the
 cross-attention sublayer comes through its residual and how much from the attention. With y = x + f they are
-<x, y> / <y, y> and <f, y> / <y, y>, which sum to 1; beside them the lengths |x| and |f|, means over target positions.
+<x, y> / <y, y> and <f, y> / <y, y>, which sum to 1 (without that residual y = f); beside them the lengths |x| and
+|f|, means over target positions.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ import torch
 from torch import Tensor
 
 from vtrans.checkpoint import LoadedModel, choose_model, load_model
+from vtrans.console import Console
+from vtrans.errors import InputError, VtransError
 from vtrans.logprob import Pair, forced_batches, hidden
 from vtrans.model import Transformer, make_model
 from vtrans.text import open_bytes, read_lines
@@ -27,14 +31,25 @@ from vtrans.vocab import EOS_ID
 
 
 def pairs_of(loaded: LoadedModel, src: Path, tgt: Path, count: int) -> list[Pair]:
+    """The first pairs of the two files that have words on both sides; InputError if there are none."""
     sides = []
     for path, vocab in ((src, loaded.src_vocab), (tgt, loaded.tgt_vocab)):
         with open_bytes(path) as stream:
             sides.append(vocab.encode_batch(list(islice(read_lines(stream, str(path)), count))))
-    return [(source, (*target, EOS_ID)) for source, target in zip(*sides, strict=True) if source and target]
+    sources, targets = sides
+    if len(sources) != len(targets):
+        raise InputError(
+            f"{src} has {len(sources)} lines among its first {count}, but {tgt} has {len(targets)}; line n of one must "
+            "be the translation of line n of the other."
+        )
+    both = zip(sources, targets, strict=True)
+    pairs: list[Pair] = [(source, (*target, EOS_ID)) for source, target in both if source and target]
+    if not pairs:
+        raise InputError(f"{src} with {tgt} holds no pair with words on both sides among its first {count} lines.")
+    return pairs
 
 
-def variances(model: Transformer, pairs: list[Pair]) -> dict[str, float]:
+def variances(model: Transformer, pairs: Sequence[Pair]) -> dict[str, float]:
     """Element variances over the real target positions."""
     inputs, outputs = [], []
     for batch in forced_batches(pairs, 2048, model.device):
@@ -49,35 +64,38 @@ def variances(model: Transformer, pairs: list[Pair]) -> dict[str, float]:
     }
 
 
-def residual_shares(model: Transformer, pairs: list[Pair]) -> list[dict[str, float]]:
+def residual_shares(model: Transformer, pairs: Sequence[Pair]) -> list[dict[str, float]]:
     """For each decoder layer the shares of the residual and of cross-attention, and their mean lengths."""
     layers: list[Any] = list(model.decoder.layers)
-    seen: list[dict[str, Tensor]] = [{} for _ in layers]
     sums = [dict.fromkeys(("residual", "attention", "|x|", "|f|"), 0.0) for _ in layers]
-
-    def keep(number: int, name: str, tensor: Tensor) -> None:
-        seen[number][name] = tensor
-
-    handles = []
-    for number, layer in enumerate(layers):
-        handles.append(
-            layer.cross_attention_residual.register_forward_pre_hook(lambda _, args, n=number: keep(n, "x", args[0]))
-        )
-        handles.append(layer.cross_attention.register_forward_hook(lambda _, args, out, n=number: keep(n, "f", out)))
+    # In the order of the layers: those that share a sublayer call the same one, one after the other.
+    xs: list[Tensor] = []
+    fs: list[Tensor] = []
+    handles = [
+        around.register_forward_pre_hook(lambda _, args: xs.append(args[0]))
+        for around in dict.fromkeys(layer.cross_attention_residual for layer in layers)
+    ]
+    handles += [
+        attention.register_forward_hook(lambda _, args, out: fs.append(out))
+        for attention in dict.fromkeys(layer.cross_attention for layer in layers)
+    ]
     positions = 0
     for batch in forced_batches(pairs, 2048, model.device):
         hidden(model, batch)
         positions += len(batch.real_N)
-        for number, parts in enumerate(seen):
-            x, f = (parts[name].flatten(0, 1)[batch.real_N].double() for name in ("x", "f"))
-            y = x + f
+        for layer, *parts in zip(sums, xs, fs, strict=True):
+            x, f = (part.flatten(0, 1)[batch.real_N].double() for part in parts)
+            through = x if model.config.cross_attention_residual else torch.zeros_like(x)
+            y = through + f
             for key, values in (
-                ("residual", (x * y).sum(1) / (y * y).sum(1)),
+                ("residual", (through * y).sum(1) / (y * y).sum(1)),
                 ("attention", (f * y).sum(1) / (y * y).sum(1)),
                 ("|x|", x.norm(dim=1)),
                 ("|f|", f.norm(dim=1)),
             ):
-                sums[number][key] += float(values.sum())
+                layer[key] += float(values.sum())
+        xs.clear()
+        fs.clear()
     for handle in handles:
         handle.remove()
     return [{key: value / positions for key, value in layer.items()} for layer in sums]
@@ -87,16 +105,26 @@ def say(line: str) -> None:
     sys.stdout.write(line + "\n")
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("src", type=Path)
     parser.add_argument("tgt", type=Path)
     parser.add_argument("--pairs", type=int, default=200)
     options = parser.parse_args()
-    file, _ = choose_model(options.model)
+    try:
+        measure(options.model, options.src, options.tgt, options.pairs)
+    except VtransError as error:
+        Console().error(str(error))
+        return error.exit_code
+    return 0
+
+
+def measure(path: Path, src: Path, tgt: Path, count: int) -> None:
+    """Prints the two tables."""
+    file, _ = choose_model(path)
     loaded = load_model(file)
-    pairs = pairs_of(loaded, options.src, options.tgt, options.pairs)
+    pairs = pairs_of(loaded, src, tgt, count)
     torch.manual_seed(1)
     sizes = len(loaded.src_vocab), len(loaded.tgt_vocab)
     fresh = make_model(loaded.model.config, *sizes, joint=loaded.joint, pad_id=loaded.model.pad_id).eval()
@@ -114,4 +142,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
