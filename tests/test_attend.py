@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,7 +18,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_cli import Done, run_cli  # noqa: F401 - a fixture
+from test_cli import Done, run_cli, terminal  # noqa: F401 - a fixture
 from test_translate import SMALL, loaded, sentences, translator
 
 from vtrans.alignments import links, mean_attention
@@ -231,6 +234,36 @@ def test_the_characters() -> None:
     ]
 
 
+def test_marks_stay_with_their_letter_and_what_steers_the_terminal_is_not_sent() -> None:
+    """Vowel signs of India and Thailand are no letters of their own; a cell has two columns whatever is in it."""
+    found = Attention(("हिन्दी", "ที่", "a\u202e\x1b", EOS), ("नमस्ते", "\u2066b"), np.ones((2, 4)), "cross-attention")
+    assert as_text(found).split("\n")[:6] == [
+        "           <",
+        "     हि  a /",
+        "     न्   \ufffd s",
+        "     दीที่ \ufffd >",
+        "नमस्ते ████████",
+        "  \ufffdb ████████",
+    ]
+
+
+def test_what_is_wider_than_the_terminal_goes_on_below() -> None:
+    found = picture(["one", "two", "three", "four", "five", EOS], ["a", "dog"])
+    whole, narrow = as_text(found), as_text(found, width=11)
+    body, notes = narrow.split("\n\n")[:-1], narrow.split("\n\n")[-1]
+    assert whole.endswith("\n\n" + notes)
+    assert len(body) == 2
+    assert max(text_width(line) for part in body for line in part.split("\n")) <= 11
+    tails = [part.split("\n")[-2:] for part in body]
+    rows = [line[4:].ljust(12) for line in whole.split("\n")[-5:-3]]
+    assert [[line[4:].ljust(6) for line in part] for part in tails] == [
+        [row[:6] for row in rows],
+        [row[6:] for row in rows],
+    ]
+    assert as_text(found, width=80) == whole
+    assert len(as_text(found, width=1).split("\n\n")) == 7, "a column at a time, at the least"
+
+
 def test_the_command(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:  # noqa: F811
     done = run_cli("attend", tiny_run.path, "The big dog sees me today.")
     assert done.code == 0
@@ -267,6 +300,18 @@ def test_the_command(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[...,
     )
     assert (done.code, done.out) == (0, b"")
     assert re.search(r"b\.svg: cross-attention, head 1 of layer 0, \d+ rows and \d+ columns\n$", done.err)
+
+
+def test_on_a_terminal_the_picture_is_as_wide_as_that(tiny_run: RunFolder) -> None:
+    words = [sys.executable, "-m", "vtrans", "attend", str(tiny_run.last), "The big dog sees me today.", "--quiet"]
+    words += ["--target", "Der große Hund sieht mich heute."]
+    shown = []
+    for columns in ("80", "16"):
+        with terminal() as (ours, theirs):
+            code = subprocess.run(words, stdout=theirs, env={**os.environ, "COLUMNS": columns}, check=False).returncode
+            shown.append(os.read(ours, 65536).decode().replace("\r\n", "\n"))
+        assert code == 0
+    assert [text.count("große") for text in shown] == [1, 2]
 
 
 @pytest.mark.parametrize(

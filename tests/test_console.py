@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vtrans import console as module
-from vtrans.console import Console, duration
+from vtrans.console import Console, duration, text_width
 
 
 class Terminal(io.StringIO):
@@ -259,6 +259,23 @@ def test_wide_characters_are_aligned() -> None:
     out = io.StringIO()
     Console(stream=out).table("t", [["東京", "1"], ["abc", "12"]])
     assert out.getvalue() == "t\n  東京   1\n  abc   12\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "width"),
+    [
+        ("dog", 3),
+        ("東京", 4),
+        ("e\u0301", 1),
+        ("नमस्ते", 4),
+        ("ที่", 1),
+        ("مَرْحَبًا", 5),
+        ("a\u200b\u202e", 1),
+        ("co\u00adop", 5),
+    ],
+)
+def test_marks_take_no_column_of_their_own(text: str, width: int) -> None:
+    assert text_width(text) == width
 
 
 @pytest.mark.parametrize(

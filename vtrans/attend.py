@@ -10,6 +10,7 @@ Legend: S source length with EOS, T target length, H heads, I columns, J rows.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -20,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from vtrans.alignments import mean_attention, source_words, target_words, upper_half
-from vtrans.console import text_width
+from vtrans.console import joins, text_width
 from vtrans.errors import InputError
 from vtrans.logprob import ForcedBatch, forced_batches
 from vtrans.model import Transformer
@@ -133,21 +134,31 @@ def _shares(
     return shares_HTS[head], f"head {head} of layer {layer}"
 
 
-def as_text(found: Attention) -> str:
-    """For a terminal: a block of characters a cell, the words of the source written downwards above them."""
-    left = max(map(text_width, found.target))
-    letters = [_letters(word) for word in found.source]
+def as_text(found: Attention, width: int | None = None) -> str:
+    """For a terminal: a block of characters a cell, the words of the source written downwards above them. What
+    `width` columns have no room for goes on below; None: all in one."""
+    names = [_safe(word) for word in found.target]
+    left = max(map(text_width, names))
+    letters = [_letters(_safe(word)) for word in found.source]
+    count = len(letters) if width is None else max(1, (width - left - 1) // 2)
+    lines = []
+    for first in range(0, len(letters), count):
+        lines += _band(names, left, letters[first : first + count], found.shares[:, first : first + count])
+    legend = "  ".join(f"{shade} {least:.0%}" for least, shade in reversed(SHADES))
+    return "\n".join([*lines, f"{_title(found)}.", f"{AXES}; from {legend}"])
+
+
+def _band(names: Sequence[str], left: int, letters: Sequence[list[str]], shares: NDArray[np.float64]) -> list[str]:
+    """The lines of some of the columns, and a blank one; `left` is the room for the names of the rows."""
     height = max(map(len, letters))
     lines = []
     for i in range(height):
         cells = (word[i - height] if i >= height - len(word) else " " for word in letters)
         lines.append(" " * left + " " + "".join(cell + " " * (2 - text_width(cell)) for cell in cells))
-    for word, shares in zip(found.target, found.shares, strict=True):
-        cells = (next((shade for least, shade in SHADES if share >= least), "  ") for share in shares)
-        lines.append(" " * (left - text_width(word)) + word + " " + "".join(cells))
-    legend = "  ".join(f"{shade} {least:.0%}" for least, shade in reversed(SHADES))
-    notes = (f"{_title(found)}.", f"{AXES}; from {legend}")
-    return "\n".join([*(line.rstrip() for line in lines), "", *notes])
+    for name, row in zip(names, shares, strict=True):
+        cells = (next((shade for least, shade in SHADES if share >= least), "  ") for share in row)
+        lines.append(" " * (left - text_width(name)) + name + " " + "".join(cells))
+    return [*(line.rstrip() for line in lines), ""]
 
 
 def _title(found: Attention) -> str:
@@ -155,8 +166,22 @@ def _title(found: Attention) -> str:
 
 
 def _letters(word: str) -> list[str]:
-    """A word's characters, accents of their own with the letter that they stand on."""
-    return re.findall(r"[^\u0300-\u036f][\u0300-\u036f]*|^[\u0300-\u036f]+", word)
+    """A word's characters, accents and vowel signs of their own with the letter that they stand on."""
+    letters: list[str] = []
+    for character in word:
+        if letters and (joins(character) or unicodedata.category(character) == "Mc"):
+            letters[-1] += character
+        else:
+            letters.append(character)
+    return letters
+
+
+def _safe(word: str) -> str:
+    """Without what would steer a terminal: control characters, and those that turn the direction of writing."""
+    return _STEERING.sub("\ufffd", word)
+
+
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 # The picture, in pixels. Letters are of a fixed width, so that it is known what room a word takes: 0.6 of the size

@@ -418,8 +418,12 @@ def _per_second(done: float, seconds: float) -> str:
 
 def text_width(text: str) -> int:
     """Columns that `text` takes in a terminal."""
-    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
-    return len(text) + wide - sum(unicodedata.combining(c) > 0 for c in text)
+    return sum((1, 2)[unicodedata.east_asian_width(c) in "WF"] for c in text if not joins(c))
+
+
+def joins(character: str) -> bool:
+    """Whether it takes no column of its own: accents, vowel signs, joiners; not the soft hyphen, which is drawn."""
+    return unicodedata.category(character) in ("Mn", "Me", "Cf") and character != "\u00ad"
 
 
 def _columns(rows: list[list[str]], header: Sequence[str] | None) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from vtrans.commands.lines import print_line
+from vtrans.commands.lines import print_line, terminal_width
 from vtrans.commands.options import Json, Quiet, check_output
 from vtrans.console import Console
 from vtrans.errors import InputError
@@ -62,4 +62,4 @@ def attend(
     if as_json:
         print_line(json.dumps(found.as_dict(), ensure_ascii=False, indent=2))
     elif not out:
-        print_line(as_text(found))
+        print_line(as_text(found, terminal_width()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import stat
 import sys
 from collections.abc import Iterator
@@ -77,6 +78,11 @@ def print_line(text: str) -> None:
     stream = _stdout()
     stream.write(text.encode() + b"\n")
     stream.flush()
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that the result goes to; None where it goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
 
 def result_console() -> Console:
