@@ -225,6 +225,20 @@ def test_a_second_signal_ends_at_once(tmp_path: Path, tiny_data: DataFolder) -> 
     assert load_model(RunFolder(tmp_path / "run").last).training["step"] == 7
 
 
+def test_a_terminal_that_closes_ends_a_run_as_ctrl_c_does_but_under_nohup(
+    tmp_path: Path, tiny_data: DataFolder
+) -> None:
+    run = tmp_path / "run"
+    said = interrupted(tiny_data, run, 3, *EVERY_STEP, number=signal.SIGHUP)
+    assert said.startswith("stopped by SIGHUP after step 4, with the state saved")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        train(tiny_data, RunFolder(run), Stopper(12, signal.SIGHUP), overrides=(*TINY, *EVERY_STEP), device="cpu")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert load_model(RunFolder(run).last).training["step"] == 22
+
+
 def test_a_signal_in_the_last_step_ends_a_run_that_is_done(tmp_path: Path, tiny_data: DataFolder) -> None:
     train(tiny_data, RunFolder(tmp_path / "run"), Stopper(22), overrides=(*TINY, *EVERY_STEP), device="cpu")
     assert load_model(RunFolder(tmp_path / "run").last).training["step"] == 22
@@ -1321,3 +1335,53 @@ def test_two_processes_train_what_one_does(tmp_path: Path, tiny_data: DataFolder
     assert dataclasses.asdict(load_model(run.last).model.config) == dataclasses.asdict(
         load_model(one.last).model.config
     )
+
+
+DYING = """
+import os, signal
+from vtrans import cli
+from vtrans.train import _Training
+
+update = _Training._update
+
+
+def dying(training, group):
+    if training.ranks.rank == 1 and training.progress.step == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+    update(training, group)
+
+
+_Training._update = dying
+cli.main()
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_ends_the_run_and_fewer_ranks_go_on(tmp_path: Path, tiny_data: DataFolder) -> None:
+    # Batches of a pair or two, so that now and then a rank has none.
+    settings = (
+        *("model.dropout=0.0", "train.epsilon=1e-3", "train.batch_tokens=44", "train.max_steps=12"),
+        *("train.checkpoint_every=5", "train.log_every=1"),
+    )
+    plan = plan_epoch(tiny_data.train.src_lengths, tiny_data.train.tgt_lengths, 44, 1, 1)
+    assert {1, 2} <= set(map(len, plan[:5]))
+    script, run = tmp_path / "dying.py", RunFolder(tmp_path / "two")
+    script.write_text(DYING)
+    python, _, _, *rest = command(tiny_data, run.path, *settings)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    with process([python, *launcher, *rest]) as child:
+        _, said = child.communicate(timeout=60)  # as the README has it
+    assert child.returncode == 1
+    own = [line for line in said.split("\n") if line.startswith("error: ")]
+    assert len(own) == 1
+    assert re.fullmatch(
+        r"error: one of the 2 processes has ended before its time \([^\[].*\); the same command goes on from step 5\.",
+        own[0],
+    )
+    told = heard(tiny_data, run.path, *TINY, *settings)
+    assert "the run goes on, but not to equal bytes: ranks 2 -> 1" in told
+    one = tiny_train(tiny_data, tmp_path / "one", *settings)
+    a, b = load_file(one.last), load_file(run.last)
+    for name in a:
+        torch.testing.assert_close(b[name], a[name], rtol=0, atol=1e-5)
+    assert [line.get("tgt_tokens") for line in lines(run)] == [line.get("tgt_tokens") for line in lines(one)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
@@ -19,7 +20,8 @@ from vtrans.errors import VtransError
 CPU = torch.device("cpu")
 
 # How long a rank waits for another that is silent, as while rank 0 validates or an open pipe brings nothing. One
-# that has died is noticed at once: its connections close, and torchrun ends the rest.
+# that has died is noticed at once: its connections close, or torchrun, which sees it within a second, ends the rest
+# by SIGTERM, and after 30 seconds by force.
 PATIENT = timedelta(hours=24)
 SIGNALS = timedelta(milliseconds=200)  # within which a rank that waits for another heeds Ctrl-C
 
@@ -32,6 +34,7 @@ class Ranks:
         self.rank = int(os.environ.get("RANK", "0"))
         self.local = int(os.environ.get("LOCAL_RANK", "0"))
         self._in_flight: dist.Work | None = None  # what an exception has left unfinished, if anything
+        self._alone = False  # whether another rank has died
         self._answered = True  # whether rank 0 has heard from all since it last dealt
 
     @contextmanager
@@ -46,8 +49,25 @@ class Ranks:
         try:
             yield
         finally:
-            if self._in_flight is None:  # else it would be waited for
+            if self._in_flight is None and not self._alone:  # else it would be waited for
                 dist.destroy_process_group()
+
+    @contextmanager
+    def watched(self, advice: Callable[[], str]) -> Iterator[None]:
+        """Around what the ranks do together: where one of them dies, the others raise VtransError, which ends with
+        the advice."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.world == 1 or not (isinstance(error, dist.DistError) or "gloo" in str(error)):
+                raise
+            self._alone = True
+            raise self._ended(error, f"; {advice()}") from None
+
+    def _ended(self, error: RuntimeError, rest: str = "") -> VtransError:
+        """What torch says of the end of another rank, as a sentence."""
+        reason = re.sub(r"^\[[^]]*\] ", "", str(error)).partition(". ")[0].strip()  # without the place in its source
+        return VtransError(f"one of the {self.world} processes has ended before its time ({reason}){rest}.")
 
     def device_name(self, asked: str | None) -> str | None:
         """The device for this rank: of several ranks each takes its own GPU, unless the user names one."""
@@ -133,9 +153,7 @@ class Ranks:
         try:
             work.wait()
         except RuntimeError as error:
-            raise VtransError(
-                f"one of the {self.world} processes has ended before its time ({str(error).partition('. ')[0]})."
-            ) from None
+            raise self._ended(error) from None
 
 
 def _padded(part: bytes, width: int) -> Tensor:

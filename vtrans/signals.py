@@ -33,7 +33,8 @@ def ended_by_signals() -> Iterator[None]:
 
 
 class PutOff:
-    """SIGTERM and Ctrl-C let what is under way be finished and saved; a second one ends at once."""
+    """SIGTERM, Ctrl-C and SIGHUP let what is under way be finished and saved; a second one ends at once. SIGHUP, of a
+    terminal that closes, does nothing where nohup has it ignored."""
 
     def __init__(self) -> None:
         self.number = 0  # of the signal that came, if any
@@ -49,7 +50,10 @@ class PutOff:
             with suppress(RuntimeError):  # it may have come in the middle of writing to stderr
                 tell(signal.Signals(number).name)
 
-        before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, ask) for number in numbers}
         try:
             yield
         finally:

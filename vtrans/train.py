@@ -84,18 +84,24 @@ def train(
     With `dry_run` it says what that will take, from a few updates whose result is thrown away, and writes nothing.
     Raises InputError where the run is of other data or another recipe, or another process is at work on it;
     VtransError when the run was told to stop (its state is saved first) or has no finite gradient any more
-    (its last checkpoint stays).
+    (its last checkpoint stays), or another rank has died.
     """
     ranks = Ranks()
     where = pick_device(ranks.device_name(device))
     if ranks.rank > 0:
         console = Console(quiet=True)
-    with ranks.joined(where), RunLock(run) as lock:
+    with ranks.joined(where), ranks.watched(lambda: _where_it_goes_on(run)), RunLock(run) as lock:
         if ranks.rank == 0 and run.states.is_dir() and not dry_run:
             lock.take()  # before the state is read, which another process may be about to replace
         training = _Training(data, run, console, ranks, where, recipe_name, overrides, fresh, lock, init_from, compiled)
         with closing(training):
             return training.rehearse() if dry_run else training.run_to_end()
+
+
+def _where_it_goes_on(run: RunFolder) -> str:
+    """What to do after training has ended before its time."""
+    steps = run.state_steps()
+    return f"the same command goes on from step {steps[-1]:,}" if steps else "the same command begins anew"
 
 
 class _Training:
