@@ -38,7 +38,7 @@ from vtrans.console import Console
 from vtrans.corpus import prepare
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.optim import learning_rate, make_optimizer
-from vtrans.progress import Progress
+from vtrans.progress import Metrics, Progress
 from vtrans.ranks import Ranks
 from vtrans.resolve import resolve
 from vtrans.store import DataFolder
@@ -607,6 +607,25 @@ def test_a_run_folder_that_is_a_file(tmp_path: Path, tiny_data: DataFolder) -> N
     assert (tmp_path / "run").read_text() == "mine"
 
 
+def test_a_disk_that_fills_up_ends_a_run_that_can_go_on(
+    tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Metrics.write
+
+    def full(metrics: Metrics, record: dict[str, Any]) -> None:
+        if record["step"] == 25:
+            with metrics.file.open("ab") as file:
+                file.write(b'{"kind": "tr')
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(metrics, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Metrics, "write", full)
+        with pytest.raises(FileError, match=r"run can't be written: No space left on device; the .* from step 20\.$"):
+            tiny_train(tiny_data, tmp_path / "run")
+    same(tiny_train(tiny_data, tmp_path / "run"), tiny_run)
+
+
 def test_what_can_not_be_trained_on_leaves_no_run_folder(tmp_path: Path, tiny_data: DataFolder) -> None:
     store = tiny_data.train
     longest = max(int(store.src_lengths.max()), int(store.tgt_lengths.max())) + 1
@@ -903,7 +922,7 @@ def test_updates_without_a_finite_gradient_are_skipped_and_end_the_run(tmp_path:
     training.progress.skipped_in_row = NON_FINITE_LIMIT - 1
     training._forward = bad  # type: ignore[method-assign]  # and again
     training._update(group)
-    with pytest.raises(VtransError, match=r"had no finite gradient; .* a lower learning rate"):
+    with pytest.raises(VtransError, match=r"had no finite gradient; .* --init-from .*/step-00000000\.safetensors"):
         training._read()
 
 
@@ -920,6 +939,10 @@ def test_a_skipped_update_is_in_the_metrics(
     run = tiny_train(tiny_data, tmp_path / "run")
     assert [line["skipped"] for line in lines(run) if line["kind"] == "train"] == [0, 2, 0, 0, 0, 0]
     assert all(math.isfinite(line["loss"]) for line in lines(run) if line["kind"] == "train")
+    # A line has nothing to say of updates that were all skipped: they are in the next one.
+    every = tiny_train(tiny_data, tmp_path / "every", "train.log_every=1", "train.max_steps=10")
+    told = [(line["step"], line["skipped"]) for line in lines(every) if line["kind"] == "train"]
+    assert told == [*((step, 0) for step in range(1, 7)), (9, 2), (10, 0)]
 
 
 def test_when_the_losses_are_read_changes_nothing(

@@ -82,7 +82,8 @@ def train(
     `init_from` is a model file or a run folder with whose weights a new run begins (warmstart.py). With
     `compiled` the layers are compiled, where that can be done; equal bytes are not promised then.
     With `dry_run` it says what that will take, from a few updates whose result is thrown away, and writes nothing.
-    Raises InputError where the run is of other data or another recipe, or another process is at work on it;
+    Raises InputError where the run is of other data or another recipe, or another process is at work on it, or its
+    folder can't be written;
     VtransError when the run was told to stop (its state is saved first) or has no finite gradient any more
     (its last checkpoint stays), or another rank has died.
     """
@@ -94,8 +95,12 @@ def train(
         if ranks.rank == 0 and run.states.is_dir() and not dry_run:
             lock.take()  # before the state is read, which another process may be about to replace
         training = _Training(data, run, console, ranks, where, recipe_name, overrides, fresh, lock, init_from, compiled)
-        with closing(training):
-            return training.rehearse() if dry_run else training.run_to_end()
+        try:
+            with closing(training):
+                return training.rehearse() if dry_run else training.run_to_end()
+        except OSError as error:  # a full disk, most likely
+            reason = error.strerror or str(error)
+            raise FileError(f"the run folder {run.path} can't be written: {reason}; {_where_it_goes_on(run)}.") from None
 
 
 def _where_it_goes_on(run: RunFolder) -> str:
@@ -431,18 +436,21 @@ class _Training:
         self.progress.window["skipped"] = self.progress.window.get("skipped", 0) + 1
         self.console.warn(f"step {step:,}: the gradient is not finite; the update is skipped")
         if self.progress.skipped_in_row >= NON_FINITE_LIMIT:
+            good = self.run.step_file(max(self.run.steps(), default=0))
             raise VtransError(
-                f"{NON_FINITE_LIMIT} updates in a row had no finite gradient; the checkpoint of step "
-                f"{max(self.run.steps(), default=0):,} is good: go on from it with a lower learning rate, a longer "
-                "warmup or train.clip_norm = 1.0, in a run folder of its own."
+                f"{NON_FINITE_LIMIT} updates in a row had no finite gradient; the last checkpoint is good: begin another "
+                f"run with --init-from {good} and another --out, and with a lower learning rate, a longer warmup or "
+                "train.clip_norm = 1.0."
             )
 
     def _log(self) -> None:
         """A line of metrics.jsonl and of the log, with sums since the line before."""
         progress, window = self.progress, self.progress.window
-        progress.window = {}
         tokens = window.get("tgt_tokens", 0)
-        if self.ranks.rank > 0 or not tokens:  # no update, or none that was not skipped
+        if not tokens:  # every update was skipped: the next line counts them
+            return
+        progress.window = {}
+        if self.ranks.rank > 0:
             return
         seconds = window["seconds"]
         loss, nll = window["loss"] / tokens, window["nll"] / tokens
