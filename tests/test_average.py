@@ -27,6 +27,7 @@ from vtrans.checkpoint import (
     save_state,
     write_tensors,
 )
+from vtrans.commands.average import average as command
 from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig, TrainConfig
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
@@ -198,6 +199,23 @@ def test_what_is_no_model_is_refused(tmp_path: Path, tiny_data: DataFolder, tiny
 
 
 # Which checkpoints.
+
+
+def test_a_checkpoint_is_not_replaced_by_an_average(run_copy: RunFolder) -> None:
+    files = checkpoints_of(run_copy, 2, "last")
+    for out in (files[0], run_copy.best, run_copy.last):
+        before = out.read_bytes()
+        with pytest.raises(InputError, match=r"is a checkpoint of training, .*; give another --out\.$"):
+            average(files, out)
+        assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize("which", ["last", "best"])
+def test_too_few_checkpoints_are_told_with_the_key_that_keeps_more(
+    run_copy: RunFolder, capsys: pytest.CaptureFixture[str], which: str
+) -> None:
+    command(what=[run_copy.path], **{which: 9})
+    assert f"holds 2 such checkpoints, not 9; a larger train.keep_{which} keeps more\n" in capsys.readouterr().err
 
 
 def run_with(tmp_path: Path, data: DataFolder, best: list[tuple[float, int]], *steps: int) -> RunFolder:

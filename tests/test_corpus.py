@@ -635,6 +635,8 @@ def test_other_inputs_or_options_want_force(tmp_path: Path) -> None:
     opts = options(tmp_path)
     made(opts)
     refused(dataclasses.replace(opts, max_tokens=9), "--max-tokens was 250 and is 9.*--out.*--force")
+    assert opts.vocab_size is None
+    refused(dataclasses.replace(opts, vocab_size=300), r"--vocab-size was unset and is 300\)")
     refused(dataclasses.replace(opts, valid_src=(), valid_tgt=()), "the input files differ")
     other = options(tmp_path, TRAIN[:100])
     refused(other, "the input files differ")

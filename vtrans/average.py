@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -22,10 +22,12 @@ def average(files: Sequence[Path], out: Path, run_step: int | None = None) -> li
 
     A shared weight stands once in a file, and so is counted once. Each mean is taken in float64
     and stored in the type of the first file. Peak memory is one model. Raises InputError when two
-    files are not of the same architecture and vocabulary, naming what differs.
+    files are not of the same architecture and vocabulary, naming what differs, and where `out` is a checkpoint.
     """
     if not files:
         raise InputError("there is no checkpoint to average.")
+    if _is_checkpoint(out):
+        raise InputError(f"{out} is a checkpoint of training, which may go on from it; give another --out.")
     with ExitStack() as stack:
         opened = [stack.enter_context(open_tensors(f, "model")) for f in files]
         first, header = opened[0]
@@ -56,6 +58,15 @@ def average(files: Sequence[Path], out: Path, run_step: int | None = None) -> li
         training = {"average_of": sorted(steps), "run_step": max(steps) if run_step is None else run_step}
         write_tensors(out, tensors, {**header, "training": training})
     return sorted(steps)
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """Whether training made the file; an average may be replaced, and what is no model of ours."""
+    try:
+        with open_tensors(path, "model") as (_, header):
+            return "average_of" not in cast(dict[str, object], header.get("training", {}))
+    except FileError:
+        return False
 
 
 def _weights(file: Any) -> list[str]:

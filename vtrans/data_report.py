@@ -19,6 +19,8 @@ def flag(name: str) -> str:
 
 def said(value: Any) -> str:
     """An option's value, for people."""
+    if value is None:
+        return "unset"
     return ", ".join(value) or "none" if isinstance(value, list) else str(value)
 
 

@@ -99,8 +99,8 @@ def train(
             with closing(training):
                 return training.rehearse() if dry_run else training.run_to_end()
         except OSError as error:  # a full disk, most likely
-            reason = error.strerror or str(error)
-            raise FileError(f"the run folder {run.path} can't be written: {reason}; {_where_it_goes_on(run)}.") from None
+            reason = f"{error.strerror or error}; {_where_it_goes_on(run)}"
+            raise FileError(f"the run folder {run.path} can't be written: {reason}.") from None
 
 
 def _where_it_goes_on(run: RunFolder) -> str:
@@ -438,9 +438,9 @@ class _Training:
         if self.progress.skipped_in_row >= NON_FINITE_LIMIT:
             good = self.run.step_file(max(self.run.steps(), default=0))
             raise VtransError(
-                f"{NON_FINITE_LIMIT} updates in a row had no finite gradient; the last checkpoint is good: begin another "
-                f"run with --init-from {good} and another --out, and with a lower learning rate, a longer warmup or "
-                "train.clip_norm = 1.0."
+                f"{NON_FINITE_LIMIT} updates in a row had no finite gradient; the last checkpoint is good: begin "
+                f"another run with --init-from {good} and another --out, and with a lower learning rate, a longer "
+                "warmup or train.clip_norm = 1.0."
             )
 
     def _log(self) -> None:

@@ -45,7 +45,8 @@ def average(
         files = checkpoints_of(run, count, by="best" if best else "last")
         target, run_step = out or run.averaged, max(run.steps())
         if len(files) < count and (best or last):
-            console.warn(f"{run.path} holds {len(files)} such checkpoints, not {count}; train.keep_last keeps more")
+            key = "train.keep_best" if best else "train.keep_last"
+            console.warn(f"{run.path} holds {len(files)} such checkpoints, not {count}; a larger {key} keeps more")
     else:
         if last is not None or best is not None:
             raise InputError("--last and --best choose in a run folder; named files are averaged as they are.")
