@@ -214,7 +214,7 @@ def test_a_checkpoint_is_not_replaced_by_an_average(run_copy: RunFolder) -> None
 def test_too_few_checkpoints_are_told_with_the_key_that_keeps_more(
     run_copy: RunFolder, capsys: pytest.CaptureFixture[str], which: str
 ) -> None:
-    command(what=[run_copy.path], **{which: 9})
+    command([run_copy.path], **{which: 9})  # type: ignore[arg-type]  # last or best
     assert f"holds 2 such checkpoints, not 9; a larger train.keep_{which} keeps more\n" in capsys.readouterr().err
 
 
