@@ -170,7 +170,7 @@ def check_exportable(config: ModelConfig) -> None:
         value = getattr(config, field.name)
         if field.name not in _EXPRESSED and value != field.default:
             raise InputError(
-                f"a model with model.{field.name} = {value} can't be exported: CTranslate2 has no such translator; "
+                f"a model with model.{field.name} = {str(value).lower()} can't be exported: CTranslate2 has no such translator; "
                 "translate with it as it is."
             )
 
@@ -343,7 +343,8 @@ def compare(loaded: LoadedModel, exported: ExportedModel, lines: Sequence[str]) 
     longest = min(loaded.search.max_source, reach - 1)
     pieces = [piece for ids in vocab.encode_batch(list(lines)) for piece in cut_long(ids, longest, vocab)]
     sources = sorted(([*piece, EOS_ID] for piece in pieces), key=len, reverse=True)
-    limits = [min(len(source) - 1 + EXTRA_LENGTH, reach) for source in sources]
+    # One short of the table: what has not ended by then is scored with EOS after it, which wants a position too.
+    limits = [min(len(source) - 1 + EXTRA_LENGTH, reach - 1) for source in sources]
     search = dataclasses.replace(  # what the engine can do of it
         loaded.search, stop="count", min_length=0, no_repeat_ngram=0, repetition_penalty=1.0
     )
