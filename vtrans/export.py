@@ -170,8 +170,8 @@ def check_exportable(config: ModelConfig) -> None:
         value = getattr(config, field.name)
         if field.name not in _EXPRESSED and value != field.default:
             raise InputError(
-                f"a model with model.{field.name} = {str(value).lower()} can't be exported: CTranslate2 has no such translator; "
-                "translate with it as it is."
+                f"a model with model.{field.name} = {str(value).lower()} can't be exported: CTranslate2 has no such "
+                "translator; translate with it as it is."
             )
 
 
