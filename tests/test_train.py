@@ -476,13 +476,15 @@ def test_another_metric_without_its_record_starts_from_nothing(run_copy: RunFold
 
 def test_fresh_removes_the_runs_own_files_alone(run_copy: RunFolder, tiny_data: DataFolder, tmp_path: Path) -> None:
     (run_copy.path / "notes.txt").write_text("mine")
+    steps = run_copy.steps()
+    assert len(steps) in (2, 3)
     run_copy.averaged.write_bytes(run_copy.last.read_bytes())
     with pytest.raises(RecipeError):  # what can't be trained removes nothing
         tiny_train(tiny_data, run_copy.path, "train.batch_tokens=3", fresh=True)
     with pytest.raises(InputError):
         tiny_train(tiny_data, run_copy.path, "model.positions=learned", "model.max_positions=5", fresh=True)
     assert run_copy.averaged.exists()
-    assert run_copy.steps() == [20, 30] or len(run_copy.steps()) == 3
+    assert run_copy.steps() == steps
     tiny_train(tiny_data, run_copy.path, "train.seed=4", fresh=True)
     assert (run_copy.path / "notes.txt").read_text() == "mine"
     (run_copy.path / "notes.txt").unlink()
