@@ -35,7 +35,7 @@ from vtrans.batching import Batch, collate, plan_epoch
 from vtrans.config import ModelConfig, TrainConfig
 from vtrans.loss import Objective
 from vtrans.memory import manage_memory
-from vtrans.model import Transformer
+from vtrans.model import make_model
 from vtrans.optim import make_optimizer
 
 BASE = SHAPES["base"]
@@ -48,17 +48,19 @@ VOCABULARIES = (4_000, 8_000, 16_000, 32_000)
 class Subject:
     """A model in training, on random ids with the length distribution of captions."""
 
-    def __init__(self, name: str, config: ModelConfig, vocab: int, updates: int) -> None:
+    def __init__(
+        self, name: str, config: ModelConfig, vocab: int, updates: int, budget: int = 4096, *, joint: bool = True
+    ) -> None:
         torch.manual_seed(0)
         self.name, self.times = name, list[float]()
-        self.model = Transformer(config, vocab, vocab, joint=True, pad_id=PAD).train()
+        self.model = make_model(config, vocab, vocab, joint=joint, pad_id=PAD).train()
         self.objective = Objective(self.model, SMOOTHING)
         self.optimizer = make_optimizer(self.model.parameters(), TrainConfig())
         src = (torch.randn(20_000) * 4 + 14).clamp(3, 45).long()
         tgt = (src + torch.randn(20_000) * 2).clamp(3, 50).long()
         self.batches = [
             collate(*([torch.randint(4, vocab, (int(side[i]),)) for i in numbers] for side in (src, tgt)))
-            for numbers in plan_epoch(src, tgt, 4096, 1, 2)[:updates]
+            for numbers in plan_epoch(src, tgt, budget, 1, 2)[:updates]
         ]
 
     def update(self, batch: Batch) -> None:

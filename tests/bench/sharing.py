@@ -1,0 +1,88 @@
+"""What every way of sharing costs in speed: the rows of the sharing study, in turns on the same machine.
+
+    python tests/bench/sharing.py [--recipe multi30k-10min] [--updates 8] [--sentences 128] [--only ROW ...]
+
+Random weights and ids, the lengths of captions, 8,000 subwords in all. Training: real target tokens a second over
+batches of the recipe's size. Decoding: sentences a second with beam 4, each cut at 15 subwords. Medians, the first
+turn left out, and the ratios to the first row, the plain model with three-way tying.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import dataclasses
+import statistics
+import time
+
+import torch
+from scaling import Subject
+
+from recipes.sharing.study import Row, rows, toml
+from vtrans.config import SearchConfig, load_recipe
+from vtrans.memory import manage_memory
+from vtrans.model import resolve_tie
+from vtrans.search import beam_search
+from vtrans.vocab import BOS_ID, EOS_ID
+
+VOCAB, STEPS = 8000, 15
+
+
+class Contender:
+    """A row in training, and a frozen copy of it that decodes."""
+
+    def __init__(self, row: Row, recipe: str, updates: int) -> None:
+        changed = load_recipe(recipe, [f"{key}={toml(value)}" for key, value in row.settings.items()])
+        joint = row.text != "separate"
+        vocab = VOCAB if joint else VOCAB // 2
+        config = dataclasses.replace(changed.model, tie=resolve_tie(changed.model.tie, joint))
+        self.name, self.vocab, self.rates = row.name, vocab, list[float]()
+        self.training = Subject(row.name, config, vocab, updates, changed.train.batch_tokens, joint=joint)
+        self.weights = sum(p.numel() for p in self.training.model.parameters())
+        self.model = copy.deepcopy(self.training.model)
+        self.model.freeze()
+
+    def decode(self, sentences: int) -> None:
+        torch.manual_seed(1)
+        sources = [[*torch.randint(4, self.vocab, (14,)).tolist(), EOS_ID] for _ in range(sentences)]
+        limits, began = [STEPS] * sentences, time.perf_counter()
+        with torch.inference_mode():
+            search = SearchConfig(beam=4)
+            list(beam_search(self.model, sources, limits, config=search, nbest=1, bos_id=BOS_ID, eos_id=EOS_ID))
+        self.rates.append(sentences / (time.perf_counter() - began))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", default="multi30k-10min")
+    parser.add_argument("--updates", type=int, default=8)
+    parser.add_argument("--sentences", type=int, default=128)
+    parser.add_argument("--only", nargs="+", default=[], metavar="ROW")
+    options = parser.parse_args()
+    manage_memory()
+    known = [row for row in rows(load_recipe(options.recipe)) if not row.text.startswith("other")]
+    contenders = [
+        Contender(row, options.recipe, options.updates + 1)
+        for row in known
+        if row is known[0] or not options.only or row.name in options.only
+    ]
+    for turn in range(options.updates + 1):
+        for contender in contenders:
+            contender.training.update(contender.training.batches[turn])
+            if turn <= options.updates // 2:
+                contender.decode(options.sentences)
+    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}")
+    print(f"{'row':20} {'weights':>10} {'training tokens/s':>18} {'':>5} {'sentences/s':>12}")
+    first = None
+    for contender in contenders:
+        speeds = (
+            1e6 / statistics.median(contender.training.times[1:]),  # of milliseconds for 1,000 tokens
+            statistics.median(contender.rates[1:]),
+        )
+        first = first or speeds
+        training, decoding = (f"{speed:>12,.0f} {speed / base:5.2f}" for speed, base in zip(speeds, first, strict=True))
+        print(f"{contender.name:20} {contender.weights:10,} {training:>24} {decoding:>18}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
