@@ -34,7 +34,8 @@ from vtrans.checkpoint import RunFolder
 from vtrans.config import load_recipe
 from vtrans.console import Console
 from vtrans.errors import InputError, VtransError
-from vtrans.text import open_bytes, read_lines, replacing
+from vtrans.store import file_sha256
+from vtrans.text import open_bytes, read_lines, replacing, write_atomically
 
 from .experiment import files_of, pairs_of, run
 
@@ -85,10 +86,12 @@ class Study:
         return model
 
     def translate(self, model: Path, source: Path, name: str) -> Path:
-        """The translations, in `work`: those that are there, unless the model has been trained on since."""
-        out, last = self.work / name, RunFolder(model).last
-        if not out.exists() or out.stat().st_mtime < last.stat().st_mtime:
+        """The translations, in `work`: those that are there, if they are this model's of this text."""
+        out = self.work / name
+        made_of, now = out.with_name(f"{name}.of"), f"{file_sha256(RunFolder(model).last)} {file_sha256(source)}\n"
+        if not (out.exists() and made_of.exists() and made_of.read_text() == now):
             run(["vtrans", "translate", "--model", str(model), "--input", str(source), "--output", str(out)])
+            write_atomically(made_of, now.encode())
         return out
 
     def compare(self, before: tuple[str, Path], after: tuple[str, Path]) -> None:

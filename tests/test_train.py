@@ -388,6 +388,13 @@ def test_other_data_is_refused(
     assert story(run_copy) == before
 
 
+def test_a_data_folder_is_no_run_folder(tiny_data: DataFolder) -> None:
+    before = sorted(tiny_data.path.iterdir())
+    with pytest.raises(InputError, match="is the data folder; give the run a folder of its own"):
+        tiny_train(tiny_data, tiny_data.path / ".")
+    assert sorted(tiny_data.path.iterdir()) == before
+
+
 def test_another_recipe_is_refused_with_all_differences(run_copy: RunFolder, tiny_data: DataFolder) -> None:
     before, recipe = story(run_copy), run_copy.recipe.read_bytes()
     changes = {

@@ -87,6 +87,8 @@ def train(
     VtransError when the run was told to stop (its state is saved first) or has no finite gradient any more
     (its last checkpoint stays), or another rank has died.
     """
+    if run.path.resolve() == data.path.resolve():
+        raise InputError(f"{run.path} is the data folder; give the run a folder of its own by --out.")
     ranks = Ranks()
     where = pick_device(ranks.device_name(device))
     if ranks.rank > 0:
