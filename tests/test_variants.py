@@ -243,6 +243,10 @@ REFUSED = [
     ),
     (["architecture=decoder-only", "encoder_layers=0", "cross_attention_residual=false"], "has no cross-attention"),
     (
+        ["architecture=decoder-only", "encoder_layers=0", "positions=learned", "max_positions=3"],
+        "model.max_positions must be 4 or more for model.architecture = decoder-only, of which either side has a half",
+    ),
+    (
         ["architecture=decoder-only", "encoder_layers=0", "decoder_layers=1", "share_layers=all"],
         "would share nothing, as no group has more than one layer (0+1 layers",
     ),

@@ -419,6 +419,11 @@ def contradiction(model: ModelConfig) -> str | None:
                 "model.cross_attention_residual = false makes no sense with model.architecture = decoder-only, which "
                 "has no cross-attention; leave it out."
             )
+        if model.reach == 1:
+            return (
+                "model.max_positions must be 4 or more for model.architecture = decoder-only, of which either side has "
+                f"a half: room for a subword and EOS, but is {model.max_positions}."
+            )
     elif not encoder:
         return "model.encoder_layers must be 1 or more; 0 is for model.architecture = decoder-only."
     elif model.source_mask != "prefix":
