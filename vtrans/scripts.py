@@ -26,7 +26,8 @@ SCRIPT_THRESHOLD = 5
 
 SCRIPT_DEFINITION = (
     "script: Unicode's Script property of a subword's characters, digits and those of Common and Inherited "
-    "(punctuation, symbols) left out; mixed: of several; source, target: types seen at least N times on the side; "
+    "(punctuation, symbols) left out; mixed: of several; word start: U+2581, the mark of one, by itself; "
+    "source, target: types seen at least N times on the side; "
     "shared tokens: share of the running tokens of that script on the side whose type is in both"
 )
 

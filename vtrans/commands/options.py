@@ -68,11 +68,12 @@ def check_search(options: dict[str, Any]) -> None:
         section_from(SearchConfig, "search", {key: value}, flag({key: value}))
 
 
-def check_output(output: Path | None, inputs: list[tuple[str, Path | None]]) -> None:
-    """Refuses to write over what is read; `inputs` are (the option as the user writes it, its file)."""
+def check_output(output: Path | None, inputs: list[tuple[str, Path | None]], name: str = "--output") -> None:
+    """Refuses to write over what is read; `inputs` are (the option as the user writes it, its file), `name` is that
+    of the output."""
     for option, file in inputs:
         if output and file and output.is_file() and file.exists() and output.samefile(file):
-            raise InputError(f"--output {output} is the file of {option}, which would be lost; name another.")
+            raise InputError(f"{name} {output} is the file of {option}, which would be lost; name another.")
 
 
 def check_line_counts(src: Path, other: Path, what: str) -> None:
