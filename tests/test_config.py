@@ -28,6 +28,7 @@ SHIPPED = [
     "iwslt14",
     "multi30k-10min",
     "multi30k-20min",
+    "multi30k-hour",
     "multi30k-tiny",
     "paper-base",
     "paper-big",

@@ -388,6 +388,13 @@ def test_other_data_is_refused(
     assert story(run_copy) == before
 
 
+def test_a_warm_up_beyond_the_end_is_warned_of(tiny_data: DataFolder, tmp_path: Path) -> None:
+    settings = (*TINY, "train.max_steps=2")
+    said = heard(tiny_data, tmp_path / "run", *settings, "train.warmup=3")
+    assert "ends at step 2, before the warm-up does: train.warmup is 3" in said
+    assert "warm-up" not in heard(tiny_data, tmp_path / "other", *settings, "train.warmup=2")
+
+
 def test_a_data_folder_is_no_run_folder(tiny_data: DataFolder) -> None:
     before = sorted(tiny_data.path.iterdir())
     with pytest.raises(InputError, match="is the data folder; give the run a folder of its own"):

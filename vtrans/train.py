@@ -314,6 +314,11 @@ class _Training:
             + (f", BPE-dropout {train.bpe_dropout}" if train.bpe_dropout else "")
             + (f"; every value is in {self.run.recipe}" if written else "")
         )
+        if train.warmup > train.max_steps:
+            self.console.warn(
+                f"the training ends at step {train.max_steps:,}, before the warm-up does: train.warmup is "
+                f"{train.warmup:,}, so the learning rate never reaches its peak"
+            )
         if self.resumed:
             say(f"resuming {self.run.path} after step {self.progress.step:,}, epoch {self.progress.epoch}")
             if self.device.type == "cuda":
