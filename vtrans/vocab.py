@@ -33,7 +33,7 @@ OVERLAP_THRESHOLDS = (1, 5, 20)
 # separate vocabularies with as many weights, target embedding and projection tied. English-German, and the same with
 # the German in Cyrillic letters.
 ADVICE_THRESHOLD = 5
-MEASURED = ((0.35, 1.0), (0.09, -0.4))
+MEASURED = ((0.35, 1.0), (0.09, -0.2))
 OVERLAP_DEFINITION = (
     "both: subword types seen at least N times on the source side and at least N times on the target side "
     "of the text; either: types seen at least N times on one side or the other; overlap: both over "
