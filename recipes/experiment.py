@@ -236,7 +236,12 @@ def run(command: Sequence[str], stdout: BinaryIO | None = None) -> None:
     """Print a command as one would type it, and run it; a failure ends the experiment with its exit code."""
     sys.stdout.write(f"\n$ {shlex.join(command)}\n")
     sys.stdout.flush()
-    code = subprocess.run(command, stdout=stdout, check=False).returncode
+    try:
+        code = subprocess.run(command, stdout=stdout, check=False).returncode
+    except FileNotFoundError:
+        raise VtransError(
+            f"there is no command {command[0]}; activate the environment that vtrans is installed in, or use `make`."
+        ) from None
     if code:
         raise SystemExit(code)
 

@@ -143,3 +143,8 @@ def test_every_experiment_has_its_recipe_and_target() -> None:
     for name, chosen in experiment.EXPERIMENTS.items():
         assert (Path(__file__).parent.parent / "recipes" / f"{chosen.recipe}.toml").is_file()
         assert f" {name}" in makefile
+
+
+def test_a_command_that_is_not_installed_is_told_by_name() -> None:
+    with pytest.raises(VtransError, match=r"there is no command vtrans-nowhere; activate the environment"):
+        experiment.run(["vtrans-nowhere", "train"])
