@@ -133,8 +133,10 @@ def test_control_characters_are_shown_and_not_sent(make: type[io.StringIO]) -> N
     out = make()
     console = Console(stream=out)
     console.info("a\x1b[31mb\rc\x07d\x9be\tf\ng")
+    console.info("file\u202etxt.exe")
     console.table("t", [["x\ny\x1b"]])
     assert "a\\x1b[31mb\\x0dc\\x07d\\x9be" in out.getvalue()
+    assert "file\\u202etxt.exe" in out.getvalue()
     assert "x y\\x1b" in out.getvalue()
     assert "\x1b[31m" not in out.getvalue()
 

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from vtrans.alignments import mean_attention, source_words, target_words, upper_half
-from vtrans.console import joins, text_width
+from vtrans.console import STEERING, joins, text_width
 from vtrans.errors import InputError
 from vtrans.logprob import ForcedBatch, forced_batches
 from vtrans.model import Transformer
@@ -177,11 +177,11 @@ def _letters(word: str) -> list[str]:
 
 
 def _safe(word: str) -> str:
-    """Without what would steer a terminal: control characters, and those that turn the direction of writing."""
-    return _STEERING.sub("\ufffd", word)
+    """With U+FFFD, which takes a column, for what would steer a terminal."""
+    return word.translate(_STANDS_IN)
 
 
-_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_STANDS_IN = dict.fromkeys((*STEERING, *b"\t\n"), "\ufffd")
 
 
 # The picture, in pixels. Letters are of a fixed width, so that it is known what room a word takes: 0.6 of the size

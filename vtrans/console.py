@@ -27,8 +27,12 @@ PLAIN_SECONDS = 10.0
 DRAW_SECONDS = 0.1
 """Least time between two updates of a display: a caller may count every line of a corpus."""
 
-# Control characters would move the cursor or recolour the terminal: they are shown, not sent.
-_SHOWN = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+# They would move the cursor, recolour the terminal or turn what follows: they are shown, not sent.
+_DIRECTION = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+STEERING = (*range(9), *range(11, 32), *range(127, 160), *_DIRECTION)
+"""What would steer a terminal, line ends and tabs apart: control characters, and those that turn the direction of
+writing."""
+_SHOWN = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in STEERING}
 
 
 def duration(seconds: float) -> str:
@@ -400,7 +404,7 @@ class Console:
 
 
 def _shown(text: str) -> str:
-    """`text` with its control characters written out; line ends and tabs stay."""
+    """`text` with what would steer the terminal written out; line ends and tabs stay."""
     return text.translate(_SHOWN)
 
 
