@@ -488,6 +488,31 @@ def test_another_metric_without_its_record_starts_from_nothing(run_copy: RunFold
     assert [step for _, step in read_progress(run_copy.state_file(40))["best"]] == [40]
 
 
+def test_scores_of_other_translations_do_not_rank_beside_new_ones(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    said = heard(tiny_data, run_copy.path, "train.valid_sentences=2", "train.max_steps=40", "train.keep_last=9")
+    assert "no validation so far was measured in this way" in said
+    bleu = {line["step"]: line["bleu"] for line in lines(run_copy) if line["kind"] == "valid"}
+    new = [(bleu[step], step) for step in bleu if step > 30]
+    best = [tuple(entry) for entry in read_progress(run_copy.state_file(40))["best"]]
+    assert best == sorted(new, key=lambda entry: (-entry[0], entry[1]))[: len(best)]
+    assert best
+    # Back to four sentences: those of before count again, those of two do not.
+    tiny_train(tiny_data, run_copy.path, "train.valid_sentences=4", "train.max_steps=50", "train.keep_last=9")
+    bleu = {line["step"]: line["bleu"] for line in lines(run_copy) if line["kind"] == "valid"}
+    old = [(bleu[step], step) for step in (20, 30, 50) if step in run_copy.steps()]
+    best = [tuple(entry) for entry in read_progress(run_copy.state_file(50))["best"]]
+    assert best == sorted(old, key=lambda entry: (-entry[0], entry[1]))[: len(best)]
+    assert len(best) == 2
+
+
+def test_the_beam_of_validations_does_not_matter_to_likelihood(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    settings = ("train.best_metric=nll", "train.max_steps=40", "train.keep_last=9")
+    tiny_train(tiny_data, run_copy.path, *settings, "train.valid_beam=2")
+    nll = {line["step"]: line["nll"] for line in lines(run_copy) if line["kind"] == "valid"}
+    expected = sorted((-nll[step], step) for step in (20, 30, 40))[::-1][:2]
+    assert [tuple(entry) for entry in read_progress(run_copy.state_file(40))["best"]] == expected
+
+
 def test_fresh_removes_the_runs_own_files_alone(run_copy: RunFolder, tiny_data: DataFolder, tmp_path: Path) -> None:
     (run_copy.path / "notes.txt").write_text("mine")
     steps = run_copy.steps()

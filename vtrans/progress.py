@@ -48,9 +48,14 @@ class Progress:
         if 0 < config.patience <= self.since_best:
             self.stopped_early = True
 
-    def rank_anew(self, records: Sequence[Mapping[str, Any]], there: Collection[int], config: TrainConfig) -> None:
-        """The best by another metric, from the lines of metrics.jsonl and the steps whose checkpoints are there."""
+    def rank_anew(
+        self, records: Sequence[Mapping[str, Any]], there: Collection[int], config: TrainConfig, manner: str
+    ) -> None:
+        """The best by another metric, or of translations made in another `manner` (validation.py), from the lines of
+        metrics.jsonl and the steps whose checkpoints are there."""
         records = [record for record in records if record["kind"] == "valid"]
+        if config.best_metric != "nll":
+            records = [record for record in records if record["signature"].endswith(manner)]
         kept = [(_quality(r, config.best_metric), r["step"]) for r in records if r["step"] in there]
         self.best = _ranked(kept)[: config.keep_best]
         self.since_best = sum(r["step"] > self.best[0][1] for r in records) if self.best else 0

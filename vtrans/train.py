@@ -153,11 +153,11 @@ class _Training:
         self.metrics = Metrics(run, self.progress, events)
         if compiled:
             self._compile()
+        self.validation = Validation(data, self.recipe, self.objective, device, console)
         if self.resumed:
             self._restore()
         self.progress.environment = self._environment()
         self.feed = Feed(data, self.recipe, ranks, device)
-        self.validation = Validation(data, self.recipe, self.objective, device, console)
         self.unread: list[tuple[int, Tensor, dict[str, float]]] = []  # see _update
         self.progress.recipe = dataclasses.asdict(self.recipe)
         self.shown: dict[str, str] = {}  # the figures of the newest line of the log
@@ -268,8 +268,11 @@ class _Training:
         if self.average is not None:
             self.average.restart()  # and the weights come from the state
         load_state(self.run.state_file(progress.step), self.optimizer, self.model)
-        if progress.recipe["train"]["best_metric"] != config.best_metric:
-            progress.rank_anew(self.metrics.records(), self.run.steps(), config)
+        before = progress.recipe["train"]
+        if any(before[key] != getattr(config, key) for key in ("best_metric", "valid_beam", "valid_sentences")):
+            progress.rank_anew(self.metrics.records(), self.run.steps(), config, self.validation.manner)
+            if not progress.best:
+                self.console.info("no validation so far was measured in this way: `best` begins with the next")
         progress.stopped_early = 0 < config.patience <= progress.since_best
 
     def _begin_files(self) -> None:

@@ -27,6 +27,9 @@ class Validation:
     ) -> None:
         self.data, self.recipe, self.objective, self.device, self.console = data, recipe, objective, device, console
         self.told_signature = False
+        self.count = min(recipe.train.valid_sentences or len(data.valid), len(data.valid))  # sentences translated
+        # How the signatures of its scores end. Scores of another ending can't be compared with them.
+        self.manner = f"|beam:{recipe.train.valid_beam}|sentences:{self.count}"
 
     def measure(self, step: int) -> dict[str, Any]:
         """The record of metrics.jsonl: negative log-likelihood a token, and BLEU and chrF of translations. Says it,
@@ -34,8 +37,7 @@ class Validation:
         began = time.monotonic()
         self.objective.model.eval()
         nll = self._nll()
-        store, config = self.data.valid, self.recipe.train
-        count = min(config.valid_sentences or len(store), len(store))
+        store, config, count = self.data.valid, self.recipe.train, self.count
         search = dataclasses.replace(self.recipe.search, beam=config.valid_beam)
         data, model = self.data, self.objective.model
         loaded = LoadedModel(model, data.src_vocab, data.tgt_vocab, self.recipe.search, {"step": step})
@@ -53,7 +55,7 @@ class Validation:
             "ppl": math.exp(min(nll, 50)) if finite else None,
             "bleu": scores["bleu"],
             "chrf": scores["chrf"],
-            "signature": f"{scores['signature']}|beam:{search.beam}|sentences:{count}",
+            "signature": f"{scores['signature']}{self.manner}",
         }
         self.console.info(
             f"valid at step {step:,}: ppl {math.exp(min(nll, 50)):.2f}  bleu {scores['bleu']:.2f}  "
