@@ -127,6 +127,7 @@ REFUSED = [
     ("[model]\nheads = 3", ["model.heads must divide model.d_model, but 3 does not divide 256."]),
     ("[model]\nd_model = 9\nheads = 3", ["model.d_model must be even for sinusoidal positions, but is 9."]),
     ("[model]\nshare_positions = true", ["model.share_positions", 'set model.positions = "learned"']),
+    ("[model]\nmax_positions = 256", ["model.max_positions = 256", "sinusoidal", "leave it out (1024)"]),
     ("[train]\nscale = 0", ["train.learning_rate", "train.scale", "above 0"]),
     ("[search]\nbeam = 0", ["search.beam must be a whole number from 1 to 1000, but is 0."]),
     ("[model\n", ["is not TOML"]),

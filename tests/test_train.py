@@ -667,6 +667,20 @@ def test_a_disk_that_fills_up_ends_a_run_that_can_go_on(
     same(tiny_train(tiny_data, tmp_path / "run"), tiny_run)
 
 
+def test_a_file_outside_the_run_folder_is_named(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(tiny_data.path / "train.safetensors")
+
+    def lost(*_: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error", file)
+
+    monkeypatch.setattr(Metrics, "begin", lost)
+    with pytest.raises(FileError) as caught:
+        tiny_train(tiny_data, tmp_path / "run")
+    assert str(caught.value).startswith(f"{file} can't be read or written: Input/output error; ")
+
+
 def test_what_can_not_be_trained_on_leaves_no_run_folder(tmp_path: Path, tiny_data: DataFolder) -> None:
     store = tiny_data.train
     longest = max(int(store.src_lengths.max()), int(store.tgt_lengths.max())) + 1

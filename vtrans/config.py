@@ -465,6 +465,12 @@ def _check_together(recipe: Recipe, where: str) -> Recipe:
     """The recipe, or a RecipeError for values that do not go together."""
     if reason := contradiction(recipe.model):
         raise RecipeError(f"{where}: {reason}")
+    model, reach = recipe.model, ModelConfig().max_positions
+    if model.positions == "sinusoidal" and model.max_positions != reach:
+        raise RecipeError(
+            f"{where}: model.max_positions = {model.max_positions} is the size of a learned table, but model.positions "
+            f'is sinusoidal, which has no end; set model.positions = "learned", or leave it out ({reach}).'
+        )
     if recipe.train.learning_rate == 0 and recipe.train.scale == 0:
         raise RecipeError(f"{where}: one of train.learning_rate and train.scale must be above 0.")
     return recipe

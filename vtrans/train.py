@@ -102,6 +102,9 @@ def train(
                 return training.rehearse() if dry_run else training.run_to_end()
         except OSError as error:  # a full disk, most likely
             reason = f"{error.strerror or error}; {_where_it_goes_on(run)}"
+            file = error.filename if isinstance(error.filename, str) else None
+            if file and not Path(file).absolute().is_relative_to(run.path.absolute()):
+                raise FileError(f"{file} can't be read or written: {reason}.") from None
             raise FileError(f"the run folder {run.path} can't be written: {reason}.") from None
 
 
