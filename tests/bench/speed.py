@@ -39,10 +39,15 @@ SHAPES = {
 
 
 def matrix_rate(seconds: float = 2.0) -> float:
-    """FLOPs a second of [4096, 256] x [256, 1024] in float32, by torch's `@` or by vtrans.linear, whichever is the
-    faster here: the median over about `seconds`. A limit by the slower of them could be passed."""
+    """The faster of `matrix_rates`: a limit by the slower of them could be passed."""
+    return max(matrix_rates(seconds))
+
+
+def matrix_rates(seconds: float = 2.0) -> tuple[float, float]:
+    """FLOPs a second of [4096, 256] x [256, 1024] in float32, by torch's `@` and by vtrans.linear: the medians over
+    about `seconds`."""
     a, b = torch.randn(4096, 256), torch.randn(1024, 256)
-    return max(_rate(lambda: a @ b.t(), seconds / 2), _rate(lambda: linear(a, b), seconds / 2))
+    return _rate(lambda: a @ b.t(), seconds / 2), _rate(lambda: linear(a, b), seconds / 2)
 
 
 def _rate(product: Callable[[], object], seconds: float) -> float:
