@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vtrans.config import SearchConfig
 from vtrans.errors import VtransError
-from vtrans.search import Ensemble, Hypothesis, _at, _best_tokens, beam_search, length_penalty, sample
+from vtrans.search import Ensemble, Hypothesis, _at, _best_tokens, _sorted, beam_search, length_penalty, sample
 
 SOURCE: Ids = (2, EOS)
 
@@ -210,6 +210,19 @@ def test_a_later_tie_never_displaces(stop: str) -> None:
     decoder = FakeDecoder(table)
     assert searched(decoder, [SOURCE], [5], beam=2, alpha=0.0, stop=stop)[0][0].tokens == ()
     assert decoder.log.count("step") == 1  # nor is it waited for
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_what_is_sorted_elsewhere_is_what_the_cpu_finds(dtype: torch.dtype) -> None:
+    logprobs = (torch.randn(200, 500, generator=torch.Generator().manual_seed(3)) * 4).round().to(dtype) / 4
+    logprobs[logprobs > 1] = -torch.inf
+    logprobs[:20, 5:] = -torch.inf
+    values, tokens = _best_tokens([logprobs.to(torch.float64)], 7)
+    sorted_values, sorted_tokens = _sorted(logprobs, 7)
+    possible = values > -math.inf
+    assert possible.sum() < possible.size
+    assert np.array_equal(sorted_values, values)
+    assert np.array_equal(sorted_tokens[possible], tokens[possible])
 
 
 def test_equal_extensions_rank_by_token_id() -> None:

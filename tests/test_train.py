@@ -127,9 +127,11 @@ def test_a_run_stopped_after_any_step_ends_with_equal_bytes(tmp_path: Path, tiny
     whole = tiny_train(tiny_data, tmp_path / "whole", *EVERY_STEP)
     for step in (1, 6, 7, *range(epoch - 2, epoch + 1), 20):
         said = interrupted(tiny_data, tmp_path / str(step), step, *EVERY_STEP)
-        assert said.startswith(f"stopped by SIGTERM after step {step + 1}, with the state saved")
+        after = step if step % 7 == 0 else step + 1  # a validation that is due is put off
+        assert said.startswith(f"stopped by SIGTERM after step {after}, with the state saved")
         run = RunFolder(tmp_path / str(step))
-        assert load_model(run.last).training["step"] == step + 1
+        assert load_model(run.last).training["step"] == after
+        assert not [line for line in lines(run) if line["kind"] == "valid" and line["step"] >= step]
         same(tiny_train(tiny_data, run.path, *EVERY_STEP), whole)
 
 
@@ -239,9 +241,47 @@ def test_a_terminal_that_closes_ends_a_run_as_ctrl_c_does_but_under_nohup(
     assert load_model(RunFolder(run).last).training["step"] == 22
 
 
-def test_a_signal_in_the_last_step_ends_a_run_that_is_done(tmp_path: Path, tiny_data: DataFolder) -> None:
-    train(tiny_data, RunFolder(tmp_path / "run"), Stopper(22), overrides=(*TINY, *EVERY_STEP), device="cpu")
+def test_a_signal_in_the_last_step_leaves_its_validation_to_who_goes_on(tmp_path: Path, tiny_data: DataFolder) -> None:
+    said = interrupted(tiny_data, tmp_path / "run", 22, *EVERY_STEP)
+    assert said.startswith("stopped by SIGTERM after step 22, with the state saved")
     assert load_model(RunFolder(tmp_path / "run").last).training["step"] == 22
+    assert "is done at step" not in heard(tiny_data, tmp_path / "run", *TINY, *EVERY_STEP)
+    same(RunFolder(tmp_path / "run"), tiny_train(tiny_data, tmp_path / "whole", *EVERY_STEP))
+    assert "is done at step 22" in heard(tiny_data, tmp_path / "run", *TINY, *EVERY_STEP)
+
+
+@pytest.mark.parametrize("sentence", [0, 3])
+def test_a_signal_breaks_a_validation_off(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch, sentence: int
+) -> None:
+    settings = (*EVERY_STEP, "train.valid_sentences=0")
+    whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
+    asked = []
+
+    def nth(training: _Training) -> bool:
+        asked.append(training.progress.step)
+        if asked.count(14) == sentence + 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return training.signal.number > 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Training, "_signalled", nth)
+        said = interrupted(tiny_data, tmp_path / "run", 99, *settings)
+    assert said.startswith("stopped by SIGTERM after step 14, with the state saved")
+    assert asked.count(14) == sentence + 1 < asked.count(7)
+    assert {line["step"] for line in lines(RunFolder(tmp_path / "run")) if line["kind"] == "valid"} == {7}
+    same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
+
+
+def test_memory_that_is_not_enough_brings_advice(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(training: _Training, group: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(_Training, "_update", full)
+    with pytest.raises(VtransError, match=r"^cpu has not .* train.batch_tokens = 120 and train.accumulate = 2 makes"):
+        tiny_train(tiny_data, tmp_path / "run")
 
 
 # Exact resume: a crash in every file operation.
@@ -550,6 +590,50 @@ def test_another_thread_count_is_put_back_or_warned_of(run_copy: RunFolder, tiny
     assert "equal bytes" not in said
 
 
+@pytest.mark.parametrize(("key", "value"), [("ranks", 2), ("machine", "abacus")])
+def test_threads_are_put_back_only_where_the_rest_is_alike(
+    run_copy: RunFolder, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch, key: str, value: object
+) -> None:
+    now = _Training._environment
+
+    def before(training: _Training) -> dict[str, Any]:
+        return now(training) | {key: value}
+
+    monkeypatch.setattr(_Training, "_environment", before)
+    torch.set_num_threads(2)
+    try:
+        said = heard(tiny_data, run_copy.path)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert "threads: 1" not in said
+    assert f"{key} " in said.partition("not to equal bytes: ")[2].partition("\n")[0]
+    assert "threads 1 -> 2" in said
+
+
+def test_another_processor_is_warned_of(
+    run_copy: RunFolder, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = torch.backends.cpu.get_cpu_capability()
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "ABACUS")
+    said = heard(tiny_data, run_copy.path)
+    assert f"not to equal bytes: processor {own} -> ABACUS" in said
+
+
+def test_ranks_that_read_other_states_are_refused(
+    run_copy: RunFolder, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_the_run(ranks: Ranks, own: str) -> list[str]:
+        return [own, re.sub("step 30", "step 0", own)]
+
+    monkeypatch.setattr(Ranks, "all_texts", without_the_run)
+    with pytest.raises(InputError) as caught:
+        tiny_train(tiny_data, run_copy.path, "train.max_steps=40")
+    assert "rank 1 has data" in str(caught.value)
+    assert "step 0, recipe" in str(caught.value)
+    assert "on a disk that they share" in str(caught.value)
+
+
 def test_a_warning_where_bytes_can_not_be_equal(
     run_copy: RunFolder, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -591,13 +675,13 @@ def test_a_second_training_in_a_folder_is_refused(
     run, refusals = RunFolder(tmp_path / "run"), []
     measure = Validation.measure
 
-    def meanwhile(validation: Validation, step: int) -> dict[str, Any]:
+    def meanwhile(validation: Validation, step: int, cancelled: Callable[[], bool]) -> dict[str, Any] | None:
         # Refused before the state is read: another recipe would be, too.
         for overrides, fresh in (((), False), (("train.seed=9",), False), ((), True)):
             with pytest.raises(InputError, match=BUSY) as caught:
                 tiny_train(tiny_data, run.path, *overrides, fresh=fresh)
             refusals.append(caught.value.exit_code)
-        return measure(validation, step)
+        return measure(validation, step, cancelled)
 
     monkeypatch.setattr(Validation, "measure", meanwhile)
     same(tiny_train(tiny_data, run.path), whole)
@@ -681,6 +765,18 @@ def test_a_file_outside_the_run_folder_is_named(
     assert str(caught.value).startswith(f"{file} can't be read or written: Input/output error; ")
 
 
+def test_drawn_subwords_stay_within_learned_positions(tmp_path: Path, tiny_data: DataFolder) -> None:
+    # A decoder-only model has half of its positions for either side, which dropped merges may not outgrow.
+    store = tiny_data.train
+    longest = max(int(store.src_lengths.max()), int(store.tgt_lengths.max())) + 1
+    settings = ("model.architecture=decoder-only", "model.encoder_layers=0", "model.positions=learned")
+    tiny_train(
+        tiny_data,
+        tmp_path / "run",
+        *(*settings, f"model.max_positions={2 * longest}", "train.bpe_dropout=0.9", "train.max_steps=20"),
+    )
+
+
 def test_what_can_not_be_trained_on_leaves_no_run_folder(tmp_path: Path, tiny_data: DataFolder) -> None:
     store = tiny_data.train
     longest = max(int(store.src_lengths.max()), int(store.tgt_lengths.max())) + 1
@@ -726,7 +822,7 @@ class Scripted(Validation):
     def __init__(self, figures: Callable[[int], dict[str, float]]) -> None:
         self.figures = figures
 
-    def measure(self, step: int) -> dict[str, Any]:
+    def measure(self, step: int, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any]:
         record = {"kind": "valid", "step": step, "nll": 1.0, "ppl": math.e, "chrf": 1.0, "signature": "x"}
         return record | self.figures(step)
 
@@ -932,6 +1028,7 @@ def test_validation_disturbs_nothing(tmp_path: Path, tiny_data: DataFolder) -> N
     weights = {name: value.clone() for name, value in training.model.state_dict().items()}
     random_state = torch.random.get_rng_state()
     record = training.validation.measure(0)
+    assert record is not None
     assert record == training.validation.measure(0)  # no dropout in it
     assert all(module.training for module in training.model.modules())
     assert torch.equal(torch.random.get_rng_state(), random_state)
@@ -1330,7 +1427,8 @@ def test_a_small_corpus_is_learnt_by_heart(tmp_path: Path, tiny_data: DataFolder
         (None, 4, True, "cuda:2"),
         ("cuda:1", 4, True, "cuda:1"),
         ("cpu", 4, True, "cpu"),
-        (None, 4, False, None),
+        (None, 4, False, "cpu"),
+        ("mps", 4, False, "mps"),
         ("cuda", 1, True, "cuda"),
         (None, 1, True, None),
     ],
@@ -1365,13 +1463,17 @@ def test_each_rank_makes_its_gpu_the_current_one(monkeypatch: pytest.MonkeyPatch
     done: list[Any] = []
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(torch.cuda, "set_device", done.append)
-    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, timeout: done.append(backend))
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, timeout, **_: done.append(backend))
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: done.append("ended"))
     with Ranks().joined(torch.device("cuda:1")):
         pass
     with Ranks().joined(CPU):
         pass
     assert done == [torch.device("cuda:1"), "nccl", "ended", "gloo", "ended"]
+    # Who ends by an error does not wait for the others, who know nothing of it.
+    with pytest.raises(InputError), Ranks().joined(CPU):
+        raise InputError("no such thing.")
+    assert done[5:] == ["gloo"]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import hashlib
 import math
 import queue
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -59,16 +59,19 @@ class Batch:
         """Positions of both sides that are not padding; EOS counted on both."""
         return self.src_tokens + len(self.src_BS) + self.tgt_tokens
 
+    def pinned(self) -> Batch:
+        """The batch in memory from which CUDA copies without waiting."""
+        return self._mapped(Tensor.pin_memory)
+
     def to(self, device: torch.device) -> Batch:
-        """The batch on another device, copied without waiting where the device allows it."""
+        """The batch on another device."""
         if device.type == "cpu":
             return self
-        pin = device.type == "cuda"
-        moved = (
-            (x.pin_memory() if pin else x).to(device, non_blocking=pin)
-            for x in (self.src_BS, self.keep_BS, self.tgt_in_BT, self.real_N, self.targets_N)
-        )
-        src_BS, keep_BS, tgt_in_BT, real_N, targets_N = moved
+        return self._mapped(lambda x: x.to(device, non_blocking=device.type == "cuda"))
+
+    def _mapped(self, move: Callable[[Tensor], Tensor]) -> Batch:
+        tensors = (self.src_BS, self.keep_BS, self.tgt_in_BT, self.real_N, self.targets_N)
+        src_BS, keep_BS, tgt_in_BT, real_N, targets_N = map(move, tensors)
         return Batch(src_BS, keep_BS, tgt_in_BT, real_N, targets_N, self.src_tokens)
 
 

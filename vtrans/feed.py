@@ -48,7 +48,8 @@ class EpochSize:
 
 
 class Feed:
-    """The batches of a data folder by a recipe, for one rank of several, on its device."""
+    """The batches of a data folder by a recipe, for one rank of several. They are in main memory, ready to be copied
+    to its device: by the thread that works there, since not every device stands two."""
 
     def __init__(self, data: DataFolder, recipe: Recipe, ranks: Ranks, device: torch.device) -> None:
         self.store, self.config, self.ranks, self.device = data.train, recipe.train, ranks, device
@@ -63,7 +64,8 @@ class Feed:
                 for following, numbers in enumerate(plan[position:], position + 1):
                     own = numbers[self.ranks.rank :: self.ranks.world].tolist()
                     pairs = own or numbers[:1].tolist()
-                    batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs]).to(self.device)
+                    batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs])
+                    batch = batch.pinned() if self.device.type == "cuda" else batch
                     tokens = int(store.tgt_lengths[numbers].sum()) + len(numbers)
                     yield Place(epoch, drawn, following), (batch, tokens, bool(own))
                 position = 0
@@ -105,6 +107,6 @@ def _segmentations(data: DataFolder, recipe: Recipe, mixture: Mixture) -> Segmen
     if config.bpe_dropout == 0:
         return None
     longest = config.batch_tokens - 1  # EOS goes in as well
-    if model.positions == "learned":
-        longest = min(longest, model.max_positions - 1)
+    if model.reach is not None:
+        longest = min(longest, model.reach - 1)
     return Segmentations(data.train, data.src_vocab, data.tgt_vocab, config.bpe_dropout, config.seed, longest, mixture)

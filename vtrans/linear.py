@@ -41,13 +41,14 @@ def linear(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Ten
 
 
 def _onednn_is_faster(x_NI: Tensor, weight_OI: Tensor) -> bool:
+    # What torch.compile would guard on comes last: the sizes, which change from batch to batch.
     return (
-        x_NI.numel() * weight_OI.shape[0] >= SMALL
+        x_NI.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and x_NI.numel() * weight_OI.shape[0] >= SMALL
         and x_NI.dtype is torch.float32
-        and x_NI.device.type == "cpu"
         and _HAS_ONEDNN
         and not torch.is_autocast_enabled("cpu")
-        and not torch.compiler.is_compiling()
     )
 
 

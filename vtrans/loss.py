@@ -102,7 +102,7 @@ class _ProjectedLoss(torch.autograd.Function):
         with torch.autocast(device, enabled=False):
             x_ND, w_VD = h_ND.to(dtype), weight_VD.to(dtype)
             all_V = weight_VD.new_ones(len(weight_VD), dtype=exact)
-            all_V[pad_id] = 0
+            all_V[pad_id : pad_id + 1] = 0  # filled on the device; all_V[pad_id] would be copied there, which waits
             even_D = all_V @ weight_VD.to(exact)  # sum of the rows that can be predicted
             nll = lse = torch.zeros((), dtype=exact, device=h_ND.device)
             if with_gradient:

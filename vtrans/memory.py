@@ -44,6 +44,10 @@ def peak_memory(device: torch.device) -> float:
         import torch
 
         return float(torch.cuda.max_memory_reserved(device))
+    if device.type == "mps":
+        import torch
+
+        return float(torch.mps.driver_allocated_memory())
     if sys.platform == "win32":
         return math.nan
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -33,8 +33,6 @@ class Ranks:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
         self.local = int(os.environ.get("LOCAL_RANK", "0"))
-        self._in_flight: dist.Work | None = None  # what an exception has left unfinished, if anything
-        self._alone = False  # whether another rank has died
         self._answered = True  # whether rank 0 has heard from all since it last dealt
 
     @contextmanager
@@ -45,12 +43,13 @@ class Ranks:
             return
         if device.type == "cuda":
             torch.cuda.set_device(device)  # else every rank's barrier would meet on the first GPU
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENT)
-        try:
-            yield
-        finally:
-            if self._in_flight is None and not self._alone:  # else it would be waited for
-                dist.destroy_process_group()
+            dist.init_process_group("nccl", timeout=PATIENT, device_id=device)
+        else:
+            dist.init_process_group("gloo", timeout=PATIENT)
+        yield
+        # Not after an exception: the others, who know nothing of it, would be waited for. They notice that this
+        # process ends.
+        dist.destroy_process_group()
 
     @contextmanager
     def watched(self, advice: Callable[[], str]) -> Iterator[None]:
@@ -61,7 +60,6 @@ class Ranks:
         except RuntimeError as error:
             if self.world == 1 or not (isinstance(error, dist.DistError) or "gloo" in str(error)):
                 raise
-            self._alone = True
             raise self._ended(error, f"; {advice()}") from None
 
     def _ended(self, error: RuntimeError, rest: str = "") -> VtransError:
@@ -70,9 +68,13 @@ class Ranks:
         return VtransError(f"one of the {self.world} processes has ended before its time ({reason}){rest}.")
 
     def device_name(self, asked: str | None) -> str | None:
-        """The device for this rank: of several ranks each takes its own GPU, unless the user names one."""
-        shared = asked == "cuda" or (asked is None and torch.cuda.is_available())
-        return f"cuda:{self.local}" if self.world > 1 and shared else asked
+        """The device for this rank: of several ranks each takes its own GPU, unless the user names one. Without GPUs
+        it is the CPU: there is no way for them to speak to each other from Apple's MPS."""
+        if self.world == 1:
+            return asked
+        if asked == "cuda" or (asked is None and torch.cuda.is_available()):
+            return f"cuda:{self.local}"
+        return asked or "cpu"
 
     def wrapped(self, module: nn.Module, device: torch.device) -> nn.Module:
         """The module, whose gradients are from now on the mean over all ranks; the only one's are its own."""
@@ -94,6 +96,14 @@ class Ranks:
         tensor = torch.tensor(values, dtype=wide, device=device)
         dist.all_reduce(tensor)
         return tensor.tolist()
+
+    def all_texts(self, own: str) -> list[str]:
+        """A text of each rank, on all of them."""
+        if self.world == 1:
+            return [own]
+        texts: list[Any] = [None] * self.world
+        dist.all_gather_object(texts, own)
+        return texts
 
     def wait(self) -> None:
         if self.world > 1:
@@ -145,11 +155,9 @@ class Ranks:
 
     def _finish(self, work: dist.Work) -> None:
         """Wait, in slices between which Python sees to its signals: gloo does not return for them."""
-        self._in_flight = work
         while not work.is_completed():
             with suppress(RuntimeError):  # this slice is over; or it failed, which the last wait tells
                 work.wait(SIGNALS)
-        self._in_flight = None
         try:
             work.wait()
         except RuntimeError as error:

@@ -514,11 +514,24 @@ def _named(columns_nm: NDArray[Any], block: Block) -> NDArray[Any]:
 def _order_ties(block: Tensor, values_nm: NDArray[np.floating], tokens_nm: NDArray[np.integer]) -> None:
     """Puts the lower ids first among equal values, in place, and the lowest of all that equal the last one."""
     equal_n = ((values_nm[:, 1:] == values_nm[:, :-1]) & (values_nm[:, 1:] > -math.inf)).any(1)
-    for row in np.flatnonzero(equal_n):
+    rows = np.flatnonzero(equal_n)
+    if block.device.type != "cpu" and len(rows):
+        values_nm[rows], tokens_nm[rows] = _sorted(block[torch.from_numpy(rows).to(block.device)], values_nm.shape[1])
+        return
+    for row in rows:
         candidates = (block[row] >= float(values_nm[row, -1])).nonzero().squeeze(1)
         values, order = block[row][candidates].sort(descending=True, stable=True)
         m = values_nm.shape[1]
         values_nm[row], tokens_nm[row] = values[:m].cpu().numpy(), candidates[order[:m]].cpu().numpy()
+
+
+def _sorted(logprobs_nV: Tensor, count: int) -> NDArray[np.floating]:
+    """The best `count` values and tokens [2, n, count], equal ones by their ids: in one read, for devices that have to
+    be waited for, where ties are common in half precision."""
+    values, order = logprobs_nV.sort(dim=1, descending=True, stable=True)
+    wide = _wide(values)
+    both: NDArray[np.floating] = torch.stack((values[:, :count].to(wide), order[:, :count].to(wide))).cpu().numpy()
+    return both
 
 
 def _top(logprobs_nV: Tensor, count: int) -> tuple[Tensor, Tensor]:

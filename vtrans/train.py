@@ -13,6 +13,7 @@ state, but not to the same last bits.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import platform
 import signal
@@ -100,6 +101,13 @@ def train(
         try:
             with closing(training):
                 return training.rehearse() if dry_run else training.run_to_end()
+        except torch.OutOfMemoryError:
+            config = training.recipe.train
+            raise VtransError(
+                f"{where} has not enough memory for these batches; another run with train.batch_tokens = "
+                f"{config.batch_tokens // 2} and train.accumulate = {2 * config.accumulate} makes as large updates of "
+                "smaller ones."
+            ) from None
         except OSError as error:  # a full disk, most likely
             reason = f"{error.strerror or error}; {_where_it_goes_on(run)}"
             file = error.filename if isinstance(error.filename, str) else None
@@ -168,6 +176,7 @@ class _Training:
         self.stopping = False  # whether all ranks know of one
         self.clock = self.log_time = time.monotonic()
         self.log_step = self.progress.step
+        self._agree()
         self.wrapped = ranks.wrapped(self.objective, device)
 
     def close(self) -> None:
@@ -180,7 +189,7 @@ class _Training:
         if self.ranks.rank == 0:
             self._begin_files()
         self.ranks.wait()
-        if self.progress.stopped_early or self.progress.step >= config.max_steps:
+        if self._complete and not self._owes_validation:
             key = "patience" if self.progress.stopped_early else "max_steps"
             self.console.info(
                 f"the run in {self.run.path} is done at step {self.progress.step:,} "
@@ -215,6 +224,18 @@ class _Training:
 
     # Before the first update.
 
+    def _agree(self) -> None:
+        """InputError where the ranks have not read the same data, recipe and state: their gradients would be of
+        different models."""
+        recipe = hashlib.sha256(recipe_toml(self.recipe).encode()).hexdigest()
+        own = f"data {self.data.digest[:8]}, step {self.progress.step:,}, recipe {recipe[:8]}"
+        texts = self.ranks.all_texts(own)
+        if other := next((rank for rank, text in enumerate(texts) if text != texts[0]), 0):
+            raise InputError(
+                f"rank {other} has {texts[other]}, but rank 0 {texts[0]}; every process must see the same data folder "
+                f"and the same run folder {self.run.path}, on a disk that they share."
+            )
+
     def _environment(self) -> dict[str, Any]:
         return {
             "torch": torch.__version__.partition("+")[0],
@@ -222,6 +243,7 @@ class _Training:
             "ranks": self.ranks.world,
             "device": self.device.type,
             "machine": platform.machine(),
+            "processor": torch.backends.cpu.get_cpu_capability(),
             "compiled": self.objective.compiled is not None,
         }
 
@@ -260,13 +282,19 @@ class _Training:
     def _restore(self) -> None:
         """Takes up the state of the checkpoint that `progress` describes."""
         progress, config = self.progress, self.recipe.train
-        here, there = self._environment(), {"compiled": False} | progress.environment  # which is younger than some
-        if there["threads"] != here["threads"] and there["machine"] == here["machine"]:
+        here = self._environment()
+        there = here | {"compiled": False} | progress.environment  # which may be older than some of its keys
+        alike = all(there[key] == here[key] for key in ("machine", "ranks", "device"))
+        if there["threads"] != here["threads"] and alike:
             torch.set_num_threads(int(there["threads"]))
             self.console.info(f"threads: {there['threads']}, as in the run so far")
         odd = [f"{k} {there[k]} -> {v}" for k, v in self._environment().items() if there[k] != v]
         if odd:
             self.console.warn(f"the run goes on, but not to equal bytes: {', '.join(odd)}")
+        if there["device"] != here["device"]:
+            self.console.info(
+                f"products stay in {config.precision}; --set train.precision=auto chooses for this device"
+            )
         load_weights(self.run.step_file(progress.step), self.model)
         if self.average is not None:
             self.average.restart()  # and the weights come from the state
@@ -340,7 +368,8 @@ class _Training:
     def _updates(self, stream: Iterator[Share], display: Display) -> None:
         config = self.recipe.train
         self.wrapped.train()
-        while self.progress.step < config.max_steps and not self.progress.stopped_early:
+        done = self._owes_validation and self._checkpoint()
+        while self._goes_on:
             self._update(list(islice(stream, config.accumulate)))
             step = self.progress.step
             saving = step % config.checkpoint_every == 0 or step == config.max_steps
@@ -350,17 +379,35 @@ class _Training:
             if logging:
                 self._log()
             display.update(self.shown, step)
-            if saving:
-                self._checkpoint()
-            elif self.stopping:
+            if self.stopping:
+                done = False
                 if self.ranks.rank == 0:
                     self._save()
                 self.ranks.wait()
-            if self.stopping and step < config.max_steps and not self.progress.stopped_early:
-                name = signal.Signals(self.signal.number or signal.SIGTERM).name
-                raise VtransError(
-                    f"stopped by {name} after step {step:,}, with the state saved; the same command goes on from there."
-                )
+            elif saving:
+                done = self._checkpoint()
+        if self.stopping and not (done and self._complete):
+            name = signal.Signals(self.signal.number or signal.SIGTERM).name
+            raise VtransError(
+                f"stopped by {name} after step {self.progress.step:,}, with the state saved; the same command goes on "
+                "from there."
+            )
+
+    @property
+    def _goes_on(self) -> bool:
+        return not (self._complete or self.stopping)
+
+    @property
+    def _complete(self) -> bool:
+        """Whether there is no update to make any more."""
+        return self.progress.step >= self.recipe.train.max_steps or self.progress.stopped_early
+
+    @property
+    def _owes_validation(self) -> bool:
+        """Whether a signal came before the model of this step was validated."""
+        step, config = self.progress.step, self.recipe.train
+        due = step % config.checkpoint_every == 0 or step >= config.max_steps
+        return step > 0 and due and step not in self.progress.validated
 
     def _stream(self) -> Generator[Share, None, None]:
         """This rank's batches from the run's place on, over the epochs. Moves `progress` on as it goes; a thread is
@@ -391,7 +438,7 @@ class _Training:
             weight = ranks.world / tokens if counts else 0.0
             last = number == len(group)
             with nullcontext() if last or ranks.world == 1 else self.wrapped.no_sync():  # type: ignore[operator]  # DDP
-                loss, nll = self._forward(batch)
+                loss, nll = self._forward(batch.to(self.device))
                 (loss * weight).backward()  # type: ignore[no-untyped-call]
             if counts:
                 loss_sum, nll_sum = loss_sum + loss.detach(), nll_sum + nll
@@ -499,20 +546,26 @@ class _Training:
 
     # Checkpoints.
 
-    def _checkpoint(self) -> None:
-        """Validates and saves, on rank 0; the others wait."""
-        progress, config = self.progress, self.recipe.train
+    def _checkpoint(self) -> bool:
+        """Validates and saves, on rank 0; the others wait. False if a signal came before the validation's end: then
+        it is left to whoever goes on, as little time may be left to save."""
+        progress, config, record = self.progress, self.recipe.train, None
         if self.ranks.rank == 0:
             with self._averaged():
-                record = self.validation.measure(progress.step)
-            self.metrics.write(record)
-            progress.rank(record, config)
-            if progress.stopped_early:
-                self.console.info(f"no better {config.best_metric} in {config.patience} validations: training ends")
+                record = self.validation.measure(progress.step, self._signalled)
+            if record is not None:
+                self.metrics.write(record)
+                progress.rank(record, config)
+                if progress.stopped_early:
+                    self.console.info(f"no better {config.best_metric} in {config.patience} validations: training ends")
             self._save()
-        stopped = self.ranks.summed([progress.stopped_early], self.device)
-        progress.stopped_early = bool(stopped[0])
+        values = self.ranks.summed([record is not None, progress.stopped_early, self.signal.number], self.device)
+        validated, progress.stopped_early, self.stopping = (value > 0 for value in values)
         self.clock = time.monotonic()  # validation is no training time
+        return validated
+
+    def _signalled(self) -> bool:
+        return self.signal.number > 0
 
     def _save(self) -> None:
         """The model and the state of this step; at every moment an older pair or this one is whole."""

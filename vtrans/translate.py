@@ -626,6 +626,9 @@ def cut_long(ids: list[int], limit: int, vocab: Vocabulary) -> list[list[int]]:
 
 def pick_device(name: str | None = None) -> torch.device:
     """The device of that name, or the best there is: CUDA, then Apple's MPS, then the CPU."""
+    if torch.cuda.is_available():
+        # It plans anew for each shape of a batch, which takes longer than the attention; torch's other kernels do not.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     if name is None:
         if torch.cuda.is_available():
             return torch.device("cuda")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,7 +17,11 @@ from vtrans.console import Console, duration
 from vtrans.loss import Objective, products
 from vtrans.score import corpus_scores
 from vtrans.store import DataFolder
-from vtrans.translate import Translator
+from vtrans.translate import WINDOW, Translator
+
+
+class _Cancelled(Exception):
+    """The validation is not wanted any more."""
 
 
 class Validation:
@@ -31,12 +36,26 @@ class Validation:
         # How the signatures of its scores end. Scores of another ending can't be compared with them.
         self.manner = f"|beam:{recipe.train.valid_beam}|sentences:{self.count}"
 
-    def measure(self, step: int) -> dict[str, Any]:
+    def measure(self, step: int, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
         """The record of metrics.jsonl: negative log-likelihood a token, and BLEU and chrF of translations. Says it,
-        too. Afterwards the model is in training mode."""
-        began = time.monotonic()
+        too. None as soon as it is `cancelled`, which is asked now and then. Afterwards the model is in training
+        mode."""
+
+        def heed() -> None:
+            if cancelled():
+                raise _Cancelled
+
         self.objective.model.eval()
-        nll = self._nll()
+        try:
+            return self._measured(step, heed)
+        except _Cancelled:
+            return None
+        finally:
+            self.objective.model.train()
+
+    def _measured(self, step: int, heed: Callable[[], None]) -> dict[str, Any]:
+        began = time.monotonic()
+        nll = self._nll(heed)
         store, config, count = self.data.valid, self.recipe.train, self.count
         search = dataclasses.replace(self.recipe.search, beam=config.valid_beam)
         data, model = self.data, self.objective.model
@@ -44,8 +63,10 @@ class Validation:
         translator = Translator([loaded], search)
         sources = [store.src_text(i) for i in range(count)]
         references = [store.tgt_text(i) for i in range(count)]
-        hypotheses = list(translator.translate(sources))
-        model.train()
+        hypotheses: list[str] = []
+        for at in range(0, count, WINDOW):
+            found = translator.translate_window(sources[at : at + WINDOW], first=at + 1, done=heed)
+            hypotheses += [best[0].text for best in found]
         scores = corpus_scores(hypotheses, references)
         finite = math.isfinite(nll)
         record = {
@@ -67,13 +88,14 @@ class Validation:
             self.console.info(f"  src {sources[i]}\n  ref {references[i]}\n  hyp {hypotheses[i]}")
         return record
 
-    def _nll(self) -> float:
+    def _nll(self, heed: Callable[[], None]) -> float:
         """The mean negative log-likelihood a target token, EOS counted, over every pair."""
         store, config = self.data.valid, self.recipe.train
         loss, tokens = 0.0, 0
         with torch.inference_mode():
             budget = max(config.batch_tokens, int(torch.maximum(store.src_lengths, store.tgt_lengths).max()) + 1)
             for numbers in plan_epoch(store.src_lengths, store.tgt_lengths, budget, 0, 1):
+                heed()
                 pairs = numbers.tolist()
                 batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs]).to(self.device)
                 with products(self.device, config.precision):
