@@ -6,8 +6,8 @@
 
 `shapes` takes the 3+3 layers of D 256, F 1024 with 8,000 subwords and changes one thing at a time: milliseconds for
 1,000 real target tokens in batches of 4,096, in turns, the median. `corpus` plans an epoch of so many pairs of random
-lengths: seconds and the peak of memory, which is all that grows with a corpus, whose tokens stay on disk; and the share
-of padding. `processes` runs `vtrans train` on a data folder as
+lengths: seconds, what it adds to the peak of memory, which is all that grows with a corpus beside 8 bytes of lengths a
+pair, as the tokens stay on disk; and the share of padding. `processes` runs `vtrans train` on a data folder as
 one process with one thread, as one with two, and under torchrun as two with one thread each (gloo); target tokens a
 second over the same batches, all starting costs left out, and the ratio to the first.
 """
@@ -17,13 +17,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import multiprocessing
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from train_peers import CLIP, SMOOTHING
 from vtrans.batching import Batch, collate, plan_epoch
 from vtrans.config import ModelConfig, TrainConfig
 from vtrans.loss import Objective
-from vtrans.memory import manage_memory
+from vtrans.memory import manage_memory, peak_memory
 from vtrans.model import make_model
 from vtrans.optim import make_optimizer
 
@@ -90,25 +91,38 @@ def shapes(updates: int) -> None:
 
 def corpus(sizes: Sequence[int]) -> None:
     for pairs in sizes:
-        torch.manual_seed(0)
-        src = (torch.randn(pairs) * 4 + 14).clamp_(3, 45).int()
-        tgt = (src + torch.randn(pairs) * 2).clamp_(3, 50).int()
-        tracemalloc.start()
-        began = time.perf_counter()
-        batches = plan_epoch(src, tgt, 4096, 1, 2)
-        seconds = time.perf_counter() - began
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        real, padded = 0, 0
-        for numbers in batches[:: max(1, len(batches) // 1000)]:
-            lengths = (src[numbers] + 1, tgt[numbers] + 1)
-            real += sum(int(side.sum()) for side in lengths)
-            padded += sum(int(side.max()) * len(side) for side in lengths)
-        tokens = int(tgt.sum()) + pairs
-        print(
-            f"{pairs:12,} pairs: an epoch planned in {seconds:6.2f} s, {seconds / tokens * 1e6:.3f} ms a 1,000 tokens, "
-            f"{peak / pairs:.0f} bytes a pair, {1 - real / padded:.1%} padding"
-        )
+        # A process of its own, as the peak of memory never falls.
+        process = multiprocessing.get_context("spawn").Process(target=planned, args=(pairs,))
+        process.start()
+        process.join()
+
+
+def planned(pairs: int) -> None:
+    """Plans an epoch of so many pairs, and prints what it took."""
+    torch.manual_seed(0)
+    src = (torch.randn(pairs) * 4 + 14).clamp_(3, 45).int()
+    tgt = (src + torch.randn(pairs) * 2).clamp_(3, 50).int()
+    plan_epoch(src[:1000], tgt[:1000], 4096, 1, 2)
+    before, began = resident(), time.perf_counter()
+    batches = plan_epoch(src, tgt, 4096, 1, 2)
+    seconds, peak = time.perf_counter() - began, peak_memory(torch.device("cpu")) - before
+    real, padded = 0, 0
+    for numbers in batches[:: max(1, len(batches) // 1000)]:
+        lengths = (src[numbers] + 1, tgt[numbers] + 1)
+        real += sum(int(side.sum()) for side in lengths)
+        padded += sum(int(side.max()) * len(side) for side in lengths)
+    tokens = int(tgt.sum()) + pairs
+    print(
+        f"{pairs:12,} pairs: an epoch planned in {seconds:6.2f} s, {seconds / tokens * 1e6:.3f} ms a 1,000 tokens, "
+        f"{peak / pairs:.0f} bytes a pair, {1 - real / padded:.1%} padding"
+    )
+
+
+def resident() -> int:
+    """Bytes of memory that this process has at the moment. Linux only."""
+    size = re.search(r"VmRSS:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    assert size
+    return int(size[1]) * 1024
 
 
 def processes(data: str, recipe: str, updates: int, rounds: int) -> None:
