@@ -20,6 +20,7 @@ import pytest
 
 import vtrans.corpus
 import vtrans.encode
+import vtrans.team
 from vtrans.config import PrepareOptions
 from vtrans.console import Console
 from vtrans.corpus import prepare
@@ -70,7 +71,7 @@ def test_processes_give_what_one_gives_in_order(threads: int, in_processes: None
 
 
 def test_a_short_text_is_encoded_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vtrans.encode, "_Worker", None)
+    monkeypatch.setattr(vtrans.team, "_Worker", None)
     total = 2 * vtrans.encode.PAIRS_A_WORKER
     assert len(list(encode(BATCHES, TASK, total - 1, 4))) == len(BATCHES)
     assert len(list(encode(BATCHES, TASK, 10**9, 1))) == len(BATCHES)
@@ -124,7 +125,7 @@ def test_a_process_that_dies_gives_one_sentence(in_processes: None) -> None:
 
 
 def test_a_process_that_dies_at_once_gives_one_sentence(in_processes: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vtrans.encode, "_work", time.sleep)  # given a pipe, it fails
+    monkeypatch.setattr(vtrans.team, "_work", time.sleep)  # given a pipe, it fails
     heavy = dataclasses.replace(TASK, src_proto=TASK.src_proto * 50)  # more than a pipe holds
     with pytest.raises(VtransError, match="was ended with exit code 1"):
         list(encode(BATCHES, heavy, len(PAIRS), 2))

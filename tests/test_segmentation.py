@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
+import os
 import subprocess
 import sys
 from collections import Counter
 from contextlib import closing
 from itertools import islice, pairwise
 
+import numpy as np
 import pytest
 import torch
 
 import vtrans.segmentation
 from vtrans.batching import Mixture
+from vtrans.errors import VtransError
+from vtrans.feed import _drawers
 from vtrans.segmentation import Dropout, Segmentations
 from vtrans.store import DataFolder, TokenStore
 from vtrans.vocab import Vocabulary, learn
@@ -88,14 +93,50 @@ def test_any_window_is_drawn_alike_from_any_point_on(tiny_data: DataFolder) -> N
         assert all(map(equal, again, drawn[start:]))
     assert not equal(windows(segmentations(tiny_data, seed=2), 1)[0], drawn[0])
     # Nor are equal pairs cut alike in another epoch or shard.
-    numbers = torch.arange(16)
-    alike = [segmentations(tiny_data)._draw(numbers, epoch, shard)[0][0] for epoch, shard in ((1, 0), (2, 0), (1, 1))]
+    drawing = segmentations(tiny_data)
+    _, text = next(drawing._stored(1, 0))
+    seeds = [next(drawing._stored(epoch, shard))[0] for epoch, shard in ((1, 0), (2, 0), (1, 1))]
+    alike = [drawing.drawer()((seed, text))[0][0] for seed in seeds]
     assert len({tuple(ids.tolist()) for ids in alike}) == 3
     # The two sides are not cut alike: a copy would be seen cut as its original is.
     store = drawn[0][2]
     copies = Segmentations(_copied(store), tiny_data.src_vocab, tiny_data.src_vocab, 0.2, 1, 1000)
     ((_, _, both),) = windows(copies, 1)
     assert not torch.equal(both.src_ids, both.tgt_ids)
+
+
+def test_processes_draw_what_this_one_does_and_end_with_it(tiny_data: DataFolder) -> None:
+    store, vocabulary = tiny_data.train, tiny_data.src_vocab
+    longest = int(torch.maximum(store.src_lengths, store.tgt_lengths).max())  # so that some keep what they have
+    alone = windows(segmentations(tiny_data, longest=longest), 5, 2, 1)
+    drawing = Segmentations(store, vocabulary, vocabulary, 0.2, 1, longest, processes=2)
+    with closing(drawing.windows(2, 1)) as stream:
+        together = list(islice(stream, 5))
+        assert len(multiprocessing.active_children()) == 2
+    assert all(map(equal, together, alone))
+    assert not multiprocessing.active_children()
+
+
+def test_a_process_that_dies_ends_the_drawing_with_a_sentence(tiny_data: DataFolder) -> None:
+    vocabulary = tiny_data.src_vocab
+    drawing = Segmentations(tiny_data.train, vocabulary, vocabulary, 0.2, 1, 1000, processes=2)
+    with closing(drawing.windows(1, 0)) as stream:
+        next(stream)
+        for victim in multiprocessing.active_children():
+            victim.kill()
+        with pytest.raises(VtransError, match=r"^a process that draws .* by signal 9, .*; the same command goes on"):
+            list(islice(stream, 1000))
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize(("cores", "ranks", "expected"), [(16, 1, 8), (16, 4, 3), (4, 4, 1), (2, 1, 1)])
+def test_a_gpu_has_the_cores_of_its_rank_to_draw(
+    monkeypatch: pytest.MonkeyPatch, cores: int, ranks: int, expected: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+    assert _drawers(torch.device("cuda")) == expected
+    assert _drawers(torch.device("cpu")) == 1
 
 
 def _copied(store: TokenStore) -> TokenStore:
@@ -137,11 +178,11 @@ LINES = (
 
 
 def cut(dropout: Dropout, lines: list[list[int]], seed: int = 1) -> list[list[int]]:
-    ids = torch.tensor([i for line in lines for i in line])
-    lengths = torch.tensor([len(line) for line in lines])
+    ids = np.array([i for line in lines for i in line], np.int32)
+    lengths = np.array([len(line) for line in lines], np.int64)
     new, grown = dropout.cut(ids, lengths, torch.Generator().manual_seed(seed))
-    assert int(grown.sum()) == len(new)
-    return [part.tolist() for part in torch.split(new, grown.tolist())]
+    assert grown.sum() == len(new)
+    return [part.tolist() for part in np.split(new, grown.cumsum()[:-1])]
 
 
 def test_without_dropout_the_subwords_are_those_of_sentencepiece(tiny_data: DataFolder) -> None:
@@ -199,14 +240,13 @@ def test_segmentations_are_as_frequent_as_the_paper_has_them(tiny_data: DataFold
 
 
 PROGRAM = """
-import hashlib, sys, torch
-from vtrans.batching import Mixture
+import hashlib, sys, numpy, torch
 from vtrans.segmentation import Dropout
 from vtrans.store import DataFolder
 data = DataFolder.open(sys.argv[1])
-ids, lengths = data.train.tgt_ids, data.train.tgt_lengths.long()
+ids, lengths = data.train.tgt_ids.numpy().astype(numpy.int32), data.train.tgt_lengths.long().numpy()
 new, _ = Dropout(data.tgt_vocab, 0.3, 5).cut(ids, lengths, torch.Generator().manual_seed(1))
-print(hashlib.sha256(new.numpy().tobytes()).hexdigest(), end="")
+print(hashlib.sha256(new.tobytes()).hexdigest(), end="")
 """
 
 
@@ -217,9 +257,10 @@ def test_another_process_draws_the_same(tiny_data: DataFolder) -> None:
     )
     store = tiny_data.train
     dropout = Dropout(tiny_data.tgt_vocab, 0.3, 5)
-    for lengths in (store.tgt_lengths.long(), store.tgt_lengths.long()):  # the second time from what is kept
-        new, _ = dropout.cut(store.tgt_ids, lengths, torch.Generator().manual_seed(1))
-        assert hashlib.sha256(new.numpy().tobytes()).hexdigest() == done.stdout
+    for _ in range(2):  # the second time from what is kept
+        ids, lengths = store.tgt_ids.numpy().astype(np.int32), store.tgt_lengths.long().numpy()
+        new, _ = dropout.cut(ids, lengths, torch.Generator().manual_seed(1))
+        assert hashlib.sha256(new.tobytes()).hexdigest() == done.stdout
 
 
 def test_what_is_not_kept_is_drawn_again_alike(tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ FLOORS = {
     "scripts": 1,
     "state": 1,
     "signals": 1,
+    "team": 1,
     "text": 1,
     "ranks": 2,
     "vocab": 2,
@@ -75,7 +76,8 @@ FLOORS = {
     "cli": 10,
     "__main__": 11,
 }
-LIGHT = ("errors", "config", "console", "memory", "text", "vocab", "encode", "score", "cli")  # no torch at import
+# No torch at import.
+LIGHT = ("errors", "config", "console", "memory", "team", "text", "vocab", "encode", "score", "cli")
 
 
 def file_of(name: str) -> Path:

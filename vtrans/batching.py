@@ -203,7 +203,7 @@ def ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
     """The same items in the same order, up to `depth` of them made before they are asked for, in a thread.
 
     What the making raises is raised where the item would have come. Closing it, or leaving it to be
-    collected, ends the thread.
+    collected, ends the thread, and closes `items` if they are a generator.
     """
     made: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
     wanted = threading.Event()
@@ -224,6 +224,9 @@ def ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
             put((False, None))
         except BaseException as error:  # also what is no Exception must not be lost with the thread
             put((False, error))
+        finally:
+            if isinstance(items, Generator):
+                items.close()
 
     thread = threading.Thread(target=work, name="batches", daemon=True)
     thread.start()

@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import multiprocessing
-import signal
-import sys
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
-from types import ModuleType
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from vtrans.errors import VtransError
+from vtrans.team import answers
 from vtrans.vocab import Vocabulary
 
 Pair = tuple[str, str]
@@ -32,8 +25,6 @@ RATIO_FREE_TOKENS = 12
 
 PAIRS_A_WORKER = 50_000
 """A process is started for so many pairs: for fewer its start would take longer than it saves."""
-
-_GRACE = 5.0  # seconds in which a process that has nothing more to do must end
 
 
 @dataclass(frozen=True)
@@ -162,122 +153,5 @@ def encode(batches: Iterable[Sequence[Pair]], task: Task, total: int, threads: i
         for batch in batches:
             yield encoder(batch, threads)
         return
-    with _team(task, workers) as team:
-        busy: deque[_Worker] = deque()
-        for batch in batches:
-            worker, done = team[len(busy) % workers], None
-            if len(busy) == workers:
-                worker = busy.popleft()
-                done = worker.result()
-            worker.give(batch)  # before its result is seen to, so that it need not wait
-            busy.append(worker)
-            if done:
-                yield done
-        while busy:
-            yield busy.popleft().result()
-
-
-class _Worker:
-    """A process that encodes, and our end of the pipe to it."""
-
-    def __init__(self, task: Task) -> None:
-        context = multiprocessing.get_context("spawn")  # a fork would copy locks that a thread of ours may hold
-        self._pipe, theirs = context.Pipe()
-        # What `start` hands over must be little: it hangs if the process dies before it has read all of it.
-        self._process: BaseProcess = context.Process(target=_work, args=(theirs,), daemon=True)
-        try:
-            self._process.start()
-        finally:
-            theirs.close()  # ours is the only copy left: when it closes, the other side knows
-        self.give(task)
-
-    def give(self, what: Task | Sequence[Pair]) -> None:
-        with self._alive():
-            self._pipe.send(what)
-
-    def result(self) -> Encoded:
-        with self._alive():
-            result = self._pipe.recv()
-        if isinstance(result, BaseException):
-            raise result
-        assert isinstance(result, Encoded)
-        return result
-
-    def leave(self) -> None:
-        """Tells the process that nothing more comes."""
-        self._pipe.close()
-
-    def end(self) -> None:
-        """Returns when the process has ended."""
-        self._process.join(_GRACE)
-        if self._process.exitcode is None:
-            self._process.kill()
-            self._process.join()
-
-    @contextmanager
-    def _alive(self) -> Iterator[None]:
-        try:
-            yield
-        except (EOFError, OSError):  # the other end of the pipe is gone
-            self._process.join(_GRACE)
-            code = self._process.exitcode
-            how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
-            raise VtransError(
-                f"a process that encodes text was ended {how}, perhaps for want of memory; "
-                "run the command again, with a lower --threads if it happens again."
-            ) from None
-
-
-@contextmanager
-def _team(task: Task, size: int) -> Iterator[list[_Worker]]:
-    """So many processes, gone when the block ends, however it ends."""
-    team: list[_Worker] = []
-    try:
-        with _no_interrupt(), _nameless_main():
-            for _ in range(size):
-                team.append(_Worker(task))
-        yield team
-    finally:
-        for worker in team:
-            worker.leave()
-        for worker in team:
-            worker.end()
-
-
-@contextmanager
-def _no_interrupt() -> Iterator[None]:
-    """A Ctrl-C comes after the block, and never to a process that is started in it: that ends with this one."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows: they ignore it once they run
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def _nameless_main() -> Iterator[None]:
-    """A process started in the block does not run the program of this one again, as it would do to find
-    functions there: a script that does not expect it would start processes in its turn."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
-def _work(pipe: Connection) -> None:
-    """What a process does until its pipe is closed: take up a task, and encode what comes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with suppress(EOFError, OSError):  # the one who asked is gone, perhaps killed: so nobody wants to hear of it
-        encoder = Encoder(pipe.recv())
-        while True:
-            batch = pipe.recv()
-            try:
-                result: Encoded | Exception = encoder(batch)
-            except Exception as error:
-                result = error
-            pipe.send(result)
+    advice = "run the command again, with a lower --threads if it happens again"
+    yield from answers(partial(Encoder, task), batches, workers, "encodes text", advice)

@@ -6,6 +6,7 @@ interrupted goes on in the middle of an epoch.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from vtrans.config import Recipe, weights_of
 from vtrans.ranks import Ranks
 from vtrans.segmentation import Segmentations
 from vtrans.store import DataFolder, TokenStore
+
+MOST_DRAWERS = 8  # processes beside one rank
 
 # A rank's part of a batch, the target tokens of all ranks' parts, and whether it counts: a rank that a small batch
 # leaves without a pair computes one that does not.
@@ -54,7 +57,7 @@ class Feed:
     def __init__(self, data: DataFolder, recipe: Recipe, ranks: Ranks, device: torch.device) -> None:
         self.store, self.config, self.ranks, self.device = data.train, recipe.train, ranks, device
         self.mixture = Mixture(data.corpora, weights_of(self.config.corpus_weights), self.config.seed)
-        self.segmentations = _segmentations(data, recipe, self.mixture)
+        self.segmentations = _segmentations(data, recipe, self.mixture, _drawers(device))
 
     def shares(self, place: Place) -> Generator[tuple[Place, Share], None, None]:
         """Without end: this rank's share of each batch from there on, with the place that follows it."""
@@ -101,7 +104,16 @@ class Feed:
                     yield number, window, store, plan
 
 
-def _segmentations(data: DataFolder, recipe: Recipe, mixture: Mixture) -> Segmentations | None:
+def _drawers(device: torch.device) -> int:
+    """How many processes draw segmentations. On a CPU, which has all its cores at work, it is this one; beside a GPU
+    as many as the machine has cores for each of its ranks."""
+    if device.type == "cpu":
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(MOST_DRAWERS, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
+
+
+def _segmentations(data: DataFolder, recipe: Recipe, mixture: Mixture, drawers: int) -> Segmentations | None:
     """Segmentations drawn anew each time, if the recipe asks for BPE-dropout."""
     config, model = recipe.train, recipe.model
     if config.bpe_dropout == 0:
@@ -109,4 +121,5 @@ def _segmentations(data: DataFolder, recipe: Recipe, mixture: Mixture) -> Segmen
     longest = config.batch_tokens - 1  # EOS goes in as well
     if model.reach is not None:
         longest = min(longest, model.reach - 1)
-    return Segmentations(data.train, data.src_vocab, data.tgt_vocab, config.bpe_dropout, config.seed, longest, mixture)
+    vocabularies = data.src_vocab, data.tgt_vocab
+    return Segmentations(data.train, *vocabularies, config.bpe_dropout, config.seed, longest, mixture, drawers)

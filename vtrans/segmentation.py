@@ -16,16 +16,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from functools import partial
 from hashlib import blake2b
 from itertools import chain, count, islice, pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vtrans.batching import Mixture, ahead, derived_seed
 from vtrans.store import TokenStore
+from vtrans.team import answers
 from vtrans.vocab import Vocabulary
 
 SHARD = 1024  # pairs drawn at a time
@@ -35,8 +38,8 @@ KEPT = 1 << 19  # variants kept in memory, some 100 bytes each; they are a pure 
 
 NEVER = 1 << 62  # the rank of a merge that is none
 
-# Of both sides: the ids of its sentences one after the other, int32, and the length of each sentence.
-Shard = tuple[tuple[Tensor, Tensor], ...]
+# Of both sides: the ids of its sentences one after the other, and the length of each sentence.
+Shard = tuple[tuple[NDArray[np.int32], NDArray[np.int64]], ...]
 
 
 class Dropout:
@@ -58,13 +61,14 @@ class Dropout:
         self.variants: dict[bytes, list[tuple[int, ...] | None]] = {}
         self.kept = 0
 
-    def cut(self, ids: Tensor, lengths: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def cut(
+        self, flat: NDArray[np.int32], lengths: NDArray[np.int64], generator: torch.Generator
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Other subwords for sentences, given as ids one after the other and lengths, and returned likewise."""
-        flat = ids.numpy().astype(np.int32)
         begins = self.begins[flat]
         begins[1:] |= self.whole[flat[:-1]]
-        ends = lengths.cumsum(0)
-        begins[(ends - lengths).numpy()] = True
+        ends = lengths.cumsum()
+        begins[ends - lengths] = True
         words = np.flatnonzero(begins)
         picks = torch.randint(VARIANTS, (len(words),), generator=generator).tolist()
         raw, width = flat.tobytes(), flat.itemsize
@@ -73,7 +77,7 @@ class Dropout:
         new = np.fromiter(chain.from_iterable(drawn), np.int32)
         grown = np.zeros(len(flat) + 1, np.int64)  # ids before each of the old places, where a word ends there
         grown[np.append(words[1:], len(flat))] = np.fromiter(map(len, drawn), np.int64, len(drawn)).cumsum()
-        return torch.from_numpy(new), torch.from_numpy(np.diff(grown[ends.numpy()], prepend=0))
+        return new, np.diff(grown[ends], prepend=0)
 
     def _variant(self, word: bytes, pick: int) -> tuple[int, ...]:
         variants = self.variants.get(word)
@@ -116,10 +120,38 @@ class Dropout:
             yield from struct.unpack("<16I", blake2b(f"{self.seed}/{pick}/{block}/{text}".encode()).digest())
 
 
+class Drawer:
+    """Draws the segmentations of a shard's pairs anew, here or in a process beside this one.
+
+    A pair of which a side would be longer than `longest` subwords keeps its stored segmentation.
+    """
+
+    def __init__(self, src_proto: bytes, tgt_proto: bytes, rate: float, seed: int, longest: int) -> None:
+        src = Dropout(Vocabulary(src_proto), rate, seed)
+        tgt = src if tgt_proto == src_proto else Dropout(Vocabulary(tgt_proto), rate, seed)
+        self.dropouts, self.longest = (src, tgt), longest
+
+    def __call__(self, item: tuple[int, Shard]) -> Shard:
+        """From a seed and the stored segmentations."""
+        seed, stored = item
+        generator = torch.Generator().manual_seed(seed)
+        drawn = tuple(d.cut(*side, generator) for d, side in zip(self.dropouts, stored, strict=True))
+        fits = np.maximum(drawn[0][1], drawn[1][1]) <= self.longest
+        if fits.all():
+            return drawn
+        sides = []
+        for (new, new_lengths), (old, old_lengths) in zip(drawn, stored, strict=True):
+            choices = zip(_cut(new, new_lengths), _cut(old, old_lengths), fits.tolist(), strict=True)
+            ids = np.concatenate([new if fit else old for new, old, fit in choices])
+            sides.append((ids, np.where(fits, new_lengths, old_lengths)))
+        return tuple(sides)
+
+
 class Segmentations:
     """Segmentations of a store's pairs, drawn epoch by epoch, merges being left out with probability `rate`.
 
-    A pair of which a side would be longer than `longest` subwords keeps its stored segmentation.
+    With `processes` of two or more they are drawn by so many of them: one alone makes some 100,000 subwords a second,
+    which is enough for a CPU. What is drawn is the same. For `longest` see Drawer.
     """
 
     def __init__(
@@ -131,11 +163,11 @@ class Segmentations:
         seed: int,
         longest: int,
         mixture: Mixture | None = None,
+        processes: int = 1,
     ) -> None:
-        self.store, self.seed, self.longest = store, seed, longest
+        self.store, self.seed, self.processes = store, seed, processes
         self.mixture = mixture or Mixture([len(store)])
-        src = Dropout(src_vocab, rate, seed)
-        self.dropouts = (src, src if tgt_vocab is src_vocab else Dropout(tgt_vocab, rate, seed))
+        self.drawer = partial(Drawer, src_vocab.proto, tgt_vocab.proto, rate, seed, longest)
 
     def windows(self, epoch: int, window: int) -> Generator[tuple[int, int, TokenStore], None, None]:
         """Without end, from that window of that epoch on: epoch, window, and its pairs as a store in memory.
@@ -153,6 +185,17 @@ class Segmentations:
                     epoch, window = epoch + 1, 0
 
     def _shards(self, epoch: int, shard: int) -> Iterator[Shard]:
+        stored = self._stored(epoch, shard)
+        if self.processes < 2:
+            yield from map(self.drawer(), stored)
+            return
+        advice = "the same command goes on from the last checkpoint"
+        yield from answers(self.drawer, stored, self.processes, "draws segmentations", advice)
+
+    def _stored(self, epoch: int, shard: int) -> Iterator[tuple[int, Shard]]:
+        """Without end, from there on: the pairs of each shard, which is a pure function of (seed, epoch, shard), as
+        they are stored, and the seed to draw them by."""
+        store = self.store
         while True:
             generator = torch.Generator().manual_seed(derived_seed("order", self.seed, epoch))
             order = torch.randperm(len(self.mixture), generator=generator)
@@ -160,43 +203,30 @@ class Segmentations:
             if numbers is not None:
                 order = numbers[order]
             for start in range(shard * SHARD, len(order), SHARD):
-                yield self._draw(order[start : start + SHARD], epoch, start // SHARD)
+                pairs = order[start : start + SHARD]
+                sides = (store.src_ids, store.src_offsets), (store.tgt_ids, store.tgt_offsets)
+                seed = derived_seed("segmentation", self.seed, epoch, start // SHARD)
+                yield seed, tuple(_taken(*side, pairs) for side in sides)
             epoch, shard = epoch + 1, 0
 
-    def _draw(self, numbers: Tensor, epoch: int, shard: int) -> Shard:
-        """The pairs with these numbers, as (seed, epoch, shard) have them."""
-        store = self.store
-        generator = torch.Generator().manual_seed(derived_seed("segmentation", self.seed, epoch, shard))
-        stored = (_taken(store.src_ids, store.src_offsets, numbers), _taken(store.tgt_ids, store.tgt_offsets, numbers))
-        drawn = tuple(d.cut(*side, generator) for d, side in zip(self.dropouts, stored, strict=True))
-        fits = torch.maximum(drawn[0][1], drawn[1][1]) <= self.longest
-        if fits.all():
-            return drawn
-        sides = []
-        for (new, new_lengths), (old, old_lengths) in zip(drawn, stored, strict=True):
-            choices = zip(_cut(new, new_lengths), _cut(old, old_lengths), fits.tolist(), strict=True)
-            ids = torch.cat([new if fit else old for new, old, fit in choices])
-            sides.append((ids, torch.where(fits, new_lengths, old_lengths)))
-        return tuple(sides)
+
+def _cut(ids: NDArray[np.int32], lengths: NDArray[np.int64]) -> list[NDArray[np.int32]]:
+    return np.split(ids, lengths.cumsum()[:-1])
 
 
-def _cut(ids: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-    return torch.split(ids, lengths.tolist())
-
-
-def _taken(ids: Tensor, offsets: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """The sentences with these numbers: ids one after the other, int32, and lengths. (Sliced as numpy: torch
-    takes 20 microseconds a slice.)"""
+def _taken(ids: Tensor, offsets: Tensor, numbers: Tensor) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The sentences with these numbers: ids one after the other, and lengths. (Sliced as numpy: torch takes 20
+    microseconds a slice.)"""
     starts, ends = offsets[numbers], offsets[numbers + 1]
     array = ids.numpy()
     slices = [array[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-    return torch.from_numpy(np.concatenate(slices).astype(np.int32)), ends - starts
+    return np.concatenate(slices).astype(np.int32), (ends - starts).numpy()
 
 
 def _in_memory(path: Path, shards: list[Shard]) -> TokenStore:
     tensors: dict[str, Tensor] = {}
     for name, sides in zip(("src", "tgt"), zip(*shards, strict=True), strict=True):
         ids, lengths = zip(*sides, strict=True)
-        tensors[f"{name}_ids"] = torch.cat(ids)
-        tensors[f"{name}_offsets"] = torch.cat([torch.zeros(1, dtype=torch.int64), *lengths]).cumsum(0)
+        tensors[f"{name}_ids"] = torch.from_numpy(np.concatenate(ids))
+        tensors[f"{name}_offsets"] = torch.from_numpy(np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum())
     return TokenStore(path, tensors)
