@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import math
+import multiprocessing
 import os
 import platform
 import random
@@ -1223,6 +1224,18 @@ def test_weights_decide_what_an_epoch_has_and_a_run_resumes_exactly(
     same(tiny_train(two_corpora, tmp_path / "run", *settings), whole)
     with pytest.raises(InputError, match=r"train\.corpus_weights 3,0\.25 -> 3,1"):
         tiny_train(two_corpora, tmp_path / "run", *settings, "train.corpus_weights=3,1")
+
+
+def test_processes_that_draw_subwords_change_nothing_and_leave_with_the_run(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = (*EVERY_STEP, "train.bpe_dropout=0.2", "train.max_steps=9")
+    whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
+    monkeypatch.setattr("vtrans.feed._drawers", lambda _: 2)
+    interrupted(tiny_data, tmp_path / "run", 3, *settings)
+    assert not multiprocessing.active_children()
+    same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
+    assert not multiprocessing.active_children()
 
 
 def test_weights_that_do_not_fit_the_data_are_refused(tmp_path: Path, two_corpora: DataFolder) -> None:
