@@ -39,7 +39,7 @@ help:
 	@echo 'make demo         train a translator on the built-in synthetic corpus and use it'
 	@echo 'make test         the tests'
 	@echo 'make check        linter, formatter and types, as they must pass'
-	@echo 'make multi30k     real text: captions, English to German (Transformer-Tiny)'
+	@echo 'make multi30k     real text: captions, English to German; an hour of two CPU cores'
 	@echo 'make tatoeba      everyday sentences, English to German'
 	@echo 'make iwslt14      talks, German to English; wants a GPU'
 	@echo 'make wmt14-base   the base model of "Attention Is All You Need"; wants a GPU for a day or more'

@@ -224,7 +224,7 @@ def fetch_wmt14(folder: Path, src: str, tgt: str, console: Console) -> None:
 
 
 EXPERIMENTS = {
-    "multi30k": Experiment("multi30k-tiny", ("en", "de"), 8000, fetch_multi30k),
+    "multi30k": Experiment("multi30k-hour", ("en", "de"), 8000, fetch_multi30k),
     "tatoeba": Experiment("tatoeba", ("en", "de"), 8000, fetch_tatoeba),
     "iwslt14": Experiment("iwslt14", ("de", "en"), 10_000, fetch_iwslt14),
     "wmt14-base": Experiment("paper-base", ("en", "de"), 37_000, fetch_wmt14),
