@@ -1532,6 +1532,32 @@ def test_two_processes_train_what_one_does(tmp_path: Path, tiny_data: DataFolder
     )
 
 
+@pytest.mark.slow
+def test_two_processes_that_are_told_to_stop_save_and_go_on(tmp_path: Path, tiny_data: DataFolder) -> None:
+    settings = ("model.dropout=0.0", "train.epsilon=1e-3", "train.max_steps=60", "train.log_every=1", "train.ema=0.9")
+    run = RunFolder(tmp_path / "two")
+    python, *rest = command(tiny_data, run.path, *settings)
+    words = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *rest]
+    with process(words) as child:
+        wait_for_line(child, run, 7)
+        child.terminate()  # which torchrun hands on to all of them
+        _, said = child.communicate(timeout=60)
+    assert child.returncode != 0
+    stopped = re.search(r"^error: stopped by SIGTERM after step (\d+), with the state saved;", said, re.MULTILINE)
+    assert stopped, said
+    assert 7 <= int(stopped[1]) < 60
+    assert run.state_steps() == [int(stopped[1])]
+    with process(words) as child:
+        _, said = child.communicate(timeout=120)
+    assert child.returncode == 0, said
+    assert f"resuming {run.path} after step {stopped[1]}" in said
+    one = tiny_train(tiny_data, tmp_path / "one", *settings)
+    a, b = load_file(one.last), load_file(run.last)
+    for name in a:
+        torch.testing.assert_close(b[name], a[name], rtol=0, atol=1e-4)
+    assert [line["step"] for line in lines(run)] == [line["step"] for line in lines(one)]
+
+
 DYING = """
 import os, signal
 from vtrans import cli
