@@ -8,6 +8,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 import torch
@@ -299,3 +300,19 @@ def test_closing_ends_the_thread() -> None:
     assert threading.active_count() == before + 1
     stream.close()
     assert threading.active_count() == before
+
+
+def test_closing_what_is_made_ahead_closes_the_generator_it_is_made_by() -> None:
+    closed = []
+
+    def numbers() -> Iterator[int]:
+        try:
+            yield from itertools.count()
+        finally:
+            closed.append(threading.current_thread().name)
+
+    items = numbers()  # held here, so that it is not just collected
+    with closing(ahead(items, 2)) as stream:
+        assert next(stream) == 0
+    assert closed == ["batches"]
+    assert list(items) == []

@@ -17,7 +17,7 @@ from vtrans.console import Console, duration
 from vtrans.loss import Objective, products
 from vtrans.score import corpus_scores
 from vtrans.store import DataFolder
-from vtrans.translate import WINDOW, Translator
+from vtrans.translate import Translator
 
 
 class _Cancelled(Exception):
@@ -63,10 +63,7 @@ class Validation:
         translator = Translator([loaded], search)
         sources = [store.src_text(i) for i in range(count)]
         references = [store.tgt_text(i) for i in range(count)]
-        hypotheses: list[str] = []
-        for at in range(0, count, WINDOW):
-            found = translator.translate_window(sources[at : at + WINDOW], first=at + 1, done=heed)
-            hypotheses += [best[0].text for best in found]
+        hypotheses = [best[0].text for best in translator.translate_window(sources, done=heed)]
         scores = corpus_scores(hypotheses, references)
         finite = math.isfinite(nll)
         record = {
