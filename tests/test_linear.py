@@ -41,14 +41,19 @@ def test_it_agrees_with_torch_forward_and_backward(shape: tuple[int, ...], biase
 
 
 @needs_onednn
-def test_only_the_gradients_that_are_asked_for_are_made() -> None:
+@pytest.mark.parametrize("wanted", ["x", "weight", "bias"])
+def test_an_operand_that_alone_requires_a_gradient_gets_it(wanted: str) -> None:
     x, weight, bias = operands(4096, 32, outputs=48)
-    weight.requires_grad_()
+    named = {"x": x, "weight": weight, "bias": bias}
+    named[wanted].requires_grad_()
     linear(x, weight, bias).sum().backward()  # type: ignore[no-untyped-call]  # torch's own
-    assert weight.grad is not None
-    assert x.grad is None
-    assert bias.grad is None
-    torch.testing.assert_close(weight.grad, x.sum(0).expand(48, 32), rtol=1e-4, atol=1e-3)
+    expected = {"x": weight.sum(0).expand(4096, 32), "weight": x.sum(0).expand(48, 32), "bias": torch.full((48,), 4096)}
+    for name, operand in named.items():
+        if name != wanted:
+            assert operand.grad is None
+            continue
+        assert operand.grad is not None
+        torch.testing.assert_close(operand.grad, expected[name], rtol=1e-4, atol=1e-3, check_dtype=False)
 
 
 def test_a_view_that_is_not_contiguous_is_read_as_it_is() -> None:

@@ -35,7 +35,7 @@ def linear(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Ten
     """x W^T + b, [..., I] to [..., O], as torch.nn.functional.linear gives it but for the last bits."""
     if not _onednn_is_faster(x_NI, weight_OI):
         return F.linear(x_NI, weight_OI, bias_O)
-    if torch.is_grad_enabled() and (x_NI.requires_grad or weight_OI.requires_grad):
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x_NI, weight_OI, bias_O)):
         return cast(Callable[..., Tensor], _Linear.apply)(x_NI, weight_OI, bias_O)
     return _product(x_NI, weight_OI, bias_O)
 
