@@ -129,6 +129,12 @@ REFUSED = [
     ("[model]\nshare_positions = true", ["model.share_positions", 'set model.positions = "learned"']),
     ("[model]\nmax_positions = 256", ["model.max_positions = 256", "sinusoidal", "leave it out (1024)"]),
     ("[train]\nscale = 0", ["train.learning_rate", "train.scale", "above 0"]),
+    ("[search]\nmax_length = 10\nmin_length = 20", ["search.min_length", "less than 10", "search.max_length", "is 20"]),
+    ("[search]\nmax_length = 10\nmin_length = 10", ["search.min_length", "less than 10", "search.max_length", "is 10"]),
+    (
+        '[model]\npositions = "learned"\nmax_positions = 64\n[search]\nmin_length = 64',
+        ["search.min_length", "less than 64", "model.max_positions"],
+    ),
     ("[search]\nbeam = 0", ["search.beam must be a whole number from 1 to 1000, but is 0."]),
     ("[model\n", ["is not TOML"]),
     ("[model]\nd_model = 8\nd_model = 8\n", ["is not TOML"]),
@@ -251,6 +257,11 @@ def test_a_bad_override_is_refused(text: str, words: list[str]) -> None:
 def test_checks_of_several_keys_see_the_overrides() -> None:
     """d_model alone does not fit the heads; with the second override it does."""
     assert load_recipe("small", ["model.d_model=30", "model.heads=5"]).model.heads == 5
+
+
+def test_the_least_length_may_leave_room_for_eos_alone() -> None:
+    assert load_recipe("small", ["search.max_length=10", "search.min_length=9"]).search.min_length == 9
+    assert load_recipe("small", ["search.min_length=20"]).search.max_length == 0
 
 
 def test_section_from_lays_over_a_base() -> None:

@@ -274,6 +274,46 @@ def test_a_signal_breaks_a_validation_off(
     same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
 
 
+class Crash(BaseException):
+    """The power went."""
+
+
+@pytest.mark.parametrize(
+    ("room", "name", "step"), [(Validation, "measure", 22), (Metrics, "write", 14), (Progress, "rank", 14)]
+)
+def test_a_validation_that_fails_loses_no_update(
+    tmp_path: Path, tiny_data: DataFolder, room: type, name: str, step: int
+) -> None:
+    """A crash in the validation, or between it and the state that records it."""
+    settings = (*EVERY_STEP, "train.ema=0.9")
+    whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
+    works = getattr(room, name)
+
+    def fail(self: Any, first: Any, *others: Any) -> Any:
+        done = works(self, first, *others)
+        record = done or first  # measure returns it, the others take it
+        if (record["kind"], record["step"]) == ("valid", step):
+            raise Crash
+        return done
+
+    for _ in range(2):  # the resumed run fails in the same place
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(room, name, fail)
+            with pytest.raises(Crash):
+                tiny_train(tiny_data, tmp_path / "run", *settings)
+        run = RunFolder(tmp_path / "run")
+        assert run.state_steps() == [step]
+        assert load_model(run.last).training["step"] == step
+    same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
+
+
+def test_a_contradictory_search_is_refused_before_training(tmp_path: Path, tiny_data: DataFolder) -> None:
+    for dry_run in (True, False):
+        with pytest.raises(RecipeError, match=r"search\.min_length"):
+            heard(tiny_data, tmp_path / "run", *TINY, "search.min_length=20", dry_run=dry_run)
+    assert not (tmp_path / "run").exists()
+
+
 def test_memory_that_is_not_enough_brings_advice(
     tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,10 +326,6 @@ def test_memory_that_is_not_enough_brings_advice(
 
 
 # Exact resume: a crash in every file operation.
-
-
-class Crash(BaseException):
-    """The power went."""
 
 
 class Disk:

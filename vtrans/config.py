@@ -473,6 +473,13 @@ def _check_together(recipe: Recipe, where: str) -> Recipe:
         )
     if recipe.train.learning_rate == 0 and recipe.train.scale == 0:
         raise RecipeError(f"{where}: one of train.learning_rate and train.scale must be above 0.")
+    search = recipe.search
+    for name, longest in (("search.max_length", search.max_length), ("model.max_positions", model.reach)):
+        if longest and search.min_length >= longest:
+            raise RecipeError(
+                f"{where}: search.min_length must be less than {longest}, the longest translation that {name} allows, "
+                f"EOS included, but is {search.min_length}; lower it or raise {name}."
+            )
     return recipe
 
 

@@ -547,10 +547,11 @@ class _Training:
     # Checkpoints.
 
     def _checkpoint(self) -> bool:
-        """Validates and saves, on rank 0; the others wait. False if a signal came before the validation's end: then
-        it is left to whoever goes on, as little time may be left to save."""
+        """Saves and validates on rank 0, while the other ranks wait. Returns False if a signal came before the end of
+        the validation: the run that resumes validates then, as little time may be left."""
         progress, config, record = self.progress, self.recipe.train, None
         if self.ranks.rank == 0:
+            self._save()  # first, so that no failure of the validation can lose updates
             with self._averaged():
                 record = self.validation.measure(progress.step, self._signalled)
             if record is not None:
@@ -558,7 +559,7 @@ class _Training:
                 progress.rank(record, config)
                 if progress.stopped_early:
                     self.console.info(f"no better {config.best_metric} in {config.patience} validations: training ends")
-            self._save()
+                self._save_state()
         values = self.ranks.summed([record is not None, progress.stopped_early, self.signal.number], self.device)
         validated, progress.stopped_early, self.stopping = (value > 0 for value in values)
         self.clock = time.monotonic()  # validation is no training time
@@ -571,10 +572,15 @@ class _Training:
         """The model and the state of this step; at every moment an older pair or this one is whole."""
         progress = self.progress
         training = {"step": progress.step, "epoch": progress.epoch, "data": self.data.digest}
-        raw = None if self.average is None else {n: p.detach() for n, p in self.model.named_parameters()}
         loaded = LoadedModel(self.model, self.data.src_vocab, self.data.tgt_vocab, self.recipe.search, training)
         with self._averaged():
             save_model(self.run.step_file(progress.step), loaded)
+        self._save_state()
+
+    def _save_state(self) -> None:
+        """The state of this step, whose model is saved; what follows from it comes after."""
+        progress = self.progress
+        raw = None if self.average is None else {n: p.detach() for n, p in self.model.named_parameters()}
         save_state(self.run.state_file(progress.step), self.optimizer, self.model, dataclasses.asdict(progress), raw)
         progress.settle(self.run)
 
