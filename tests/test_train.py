@@ -34,7 +34,7 @@ import vtrans.checkpoint
 import vtrans.segmentation
 from vtrans.batching import Batch, Mixture, collate, plan_epoch
 from vtrans.checkpoint import RunFolder, RunLock, load_model, read_progress, write_tensors
-from vtrans.config import PrepareOptions, load_recipe
+from vtrans.config import PrepareOptions, SearchConfig, TrainConfig, load_recipe
 from vtrans.console import Console
 from vtrans.corpus import prepare
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
@@ -44,7 +44,7 @@ from vtrans.ranks import Ranks
 from vtrans.resolve import resolve
 from vtrans.store import DataFolder
 from vtrans.train import NON_FINITE_LIMIT, _Training, train
-from vtrans.validation import Validation
+from vtrans.validation import Validation, manner
 
 CPU = torch.device("cpu")
 
@@ -565,21 +565,68 @@ def test_another_metric_without_its_record_starts_from_nothing(run_copy: RunFold
     assert [step for _, step in read_progress(run_copy.state_file(40))["best"]] == [40]
 
 
-def test_scores_of_other_translations_do_not_rank_beside_new_ones(run_copy: RunFolder, tiny_data: DataFolder) -> None:
-    said = heard(tiny_data, run_copy.path, "train.valid_sentences=2", "train.max_steps=40", "train.keep_last=9")
+@pytest.mark.parametrize(
+    ("change", "back"),
+    [
+        ("train.valid_sentences=2", "train.valid_sentences=4"),
+        ("train.valid_beam=2", "train.valid_beam=1"),
+        ("search.max_length=6", "search.max_length=20"),
+    ],
+)
+def test_scores_of_other_translations_do_not_rank_beside_new_ones(
+    run_copy: RunFolder, tiny_data: DataFolder, change: str, back: str
+) -> None:
+    said = heard(tiny_data, run_copy.path, change, "train.max_steps=40", "train.keep_last=9")
     assert "no validation so far was measured in this way" in said
     bleu = {line["step"]: line["bleu"] for line in lines(run_copy) if line["kind"] == "valid"}
     new = [(bleu[step], step) for step in bleu if step > 30]
     best = [tuple(entry) for entry in read_progress(run_copy.state_file(40))["best"]]
     assert best == sorted(new, key=lambda entry: (-entry[0], entry[1]))[: len(best)]
     assert best
-    # Back to four sentences: those of before count again, those of two do not.
-    tiny_train(tiny_data, run_copy.path, "train.valid_sentences=4", "train.max_steps=50", "train.keep_last=9")
+    # With the first setting again, the first scores count and those in between do not.
+    tiny_train(tiny_data, run_copy.path, back, "train.max_steps=50", "train.keep_last=9")
     bleu = {line["step"]: line["bleu"] for line in lines(run_copy) if line["kind"] == "valid"}
     old = [(bleu[step], step) for step in (20, 30, 50) if step in run_copy.steps()]
     best = [tuple(entry) for entry in read_progress(run_copy.state_file(50))["best"]]
     assert best == sorted(old, key=lambda entry: (-entry[0], entry[1]))[: len(best)]
     assert len(best) == 2
+
+
+def test_a_search_setting_is_in_the_signature_exactly_if_translations_depend_on_it() -> None:
+    train, search = TrainConfig(), SearchConfig()
+    other = {
+        "alpha": 1.0,
+        "length_penalty": "length",
+        "stop": "exhaustive",
+        "max_length": 6,
+        "min_length": 2,
+        "no_repeat_ngram": 3,
+        "repetition_penalty": 1.5,
+        "max_source": 9,
+        "beam": 7,  # validation has its own
+        "batch_tokens": 9,
+    }
+    inert = {"beam", "batch_tokens"}
+    assert set(other) >= {field.name for field in dataclasses.fields(SearchConfig)}
+    for beam, unused in ((1, inert | {"alpha", "length_penalty"}), (2, inert)):
+        train = dataclasses.replace(train, valid_beam=beam)
+        for name, value in other.items():
+            changed = dataclasses.replace(search, **{name: value})
+            assert (manner(train, changed, 20) == manner(train, search, 20)) == (name in unused), name
+    assert manner(TrainConfig(valid_sentences=20), search, 20) == manner(TrainConfig(), search, 20)
+    assert manner(TrainConfig(valid_sentences=19), search, 20) != manner(TrainConfig(), search, 20)
+
+
+@pytest.mark.parametrize("change", ["search.alpha=2.0", "search.batch_tokens=999", "train.valid_sentences=12"])
+def test_what_no_translation_depends_on_ranks_nothing_again(tmp_path: Path, tiny_data: DataFolder, change: str) -> None:
+    assert len(tiny_data.valid) == 12
+    settings = ("train.valid_sentences=0", "train.max_steps=10")
+    run = tiny_train(tiny_data, tmp_path / "run", *settings)
+    before = read_progress(run.state_file(10))["best"]
+    tiny_train(tiny_data, run.path, *settings, "train.max_steps=20", change)
+    best = read_progress(run.state_file(20))["best"]
+    assert {step for _, step in best} == {10, 20}
+    assert before[0] in best
 
 
 def test_the_beam_of_validations_does_not_matter_to_likelihood(run_copy: RunFolder, tiny_data: DataFolder) -> None:
@@ -983,7 +1030,9 @@ def test_metrics_are_as_documented(tiny_run: RunFolder, tiny_data: DataFolder) -
     assert valid[-1]["nll"] < valid[0]["nll"]
     for r in valid:
         assert r["ppl"] == pytest.approx(math.exp(r["nll"]))
-        assert "beam:1|sentences:4" in r["signature"]
+        assert "|beam:1|" in r["signature"]
+        assert "|max_length:20|" in r["signature"]
+        assert r["signature"].endswith("|sentences:4")
         assert "version:" in r["signature"]
 
 

@@ -38,7 +38,7 @@ from vtrans.checkpoint import (
     save_model,
     save_state,
 )
-from vtrans.config import ModelConfig, recipe_toml
+from vtrans.config import ModelConfig, SearchConfig, TrainConfig, recipe_toml, section_from
 from vtrans.console import Console, Display, duration
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.events import Events
@@ -54,7 +54,7 @@ from vtrans.signals import PutOff
 from vtrans.store import DataFolder
 from vtrans.text import write_atomically
 from vtrans.translate import pick_device
-from vtrans.validation import Validation
+from vtrans.validation import Validation, manner
 from vtrans.vocab import EOS_ID, PAD_ID
 from vtrans.warmstart import refuse_another, warm_start
 
@@ -299,8 +299,10 @@ class _Training:
         if self.average is not None:
             self.average.restart()  # and the weights come from the state
         load_state(self.run.state_file(progress.step), self.optimizer, self.model)
-        before = progress.recipe["train"]
-        if any(before[key] != getattr(config, key) for key in ("best_metric", "valid_beam", "valid_sentences")):
+        before = section_from(TrainConfig, "train", progress.recipe["train"], str(self.run.path))
+        search = section_from(SearchConfig, "search", progress.recipe["search"], str(self.run.path))
+        manners = manner(before, search, len(self.data.valid)), self.validation.manner
+        if config.best_metric != before.best_metric or (config.best_metric != "nll" and manners[0] != manners[1]):
             progress.rank_anew(self.metrics.records(), self.run.steps(), config, self.validation.manner)
             if not progress.best:
                 self.console.info("no validation so far was measured in this way: `best` begins with the next")

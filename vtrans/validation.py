@@ -12,7 +12,7 @@ import torch
 
 from vtrans.batching import collate, plan_epoch
 from vtrans.checkpoint import LoadedModel
-from vtrans.config import Recipe
+from vtrans.config import Recipe, SearchConfig, TrainConfig
 from vtrans.console import Console, duration
 from vtrans.loss import Objective, products
 from vtrans.score import corpus_scores
@@ -24,6 +24,27 @@ class _Cancelled(Exception):
     """The validation is not wanted any more."""
 
 
+def translated(train: TrainConfig, pairs: int) -> int:
+    """The number of sentences translated, of `pairs` validation pairs."""
+    return min(train.valid_sentences or pairs, pairs)
+
+
+def search_of(train: TrainConfig, search: SearchConfig) -> SearchConfig:
+    """The search of a validation's translations."""
+    return dataclasses.replace(search, beam=train.valid_beam)
+
+
+def manner(train: TrainConfig, search: SearchConfig, pairs: int) -> str:
+    """The end of the signature of BLEU and chrF: every setting that the translations depend on. Scores whose
+    signatures end differently are not comparable."""
+    settings = dataclasses.asdict(search_of(train, search))
+    del settings["batch_tokens"]  # a translation never depends on its batch
+    if search.stop == "count" and train.valid_beam == 1:  # greedy search compares no scores
+        del settings["alpha"], settings["length_penalty"]
+    settings["sentences"] = translated(train, pairs)
+    return "".join(f"|{name}:{value}" for name, value in settings.items())
+
+
 class Validation:
     """Validates the model of an objective, as it is at that moment, on the validation pairs of a data folder."""
 
@@ -32,9 +53,8 @@ class Validation:
     ) -> None:
         self.data, self.recipe, self.objective, self.device, self.console = data, recipe, objective, device, console
         self.told_signature = False
-        self.count = min(recipe.train.valid_sentences or len(data.valid), len(data.valid))  # sentences translated
-        # How the signatures of its scores end. Scores of another ending can't be compared with them.
-        self.manner = f"|beam:{recipe.train.valid_beam}|sentences:{self.count}"
+        self.count = translated(recipe.train, len(data.valid))
+        self.manner = manner(recipe.train, recipe.search, len(data.valid))
 
     def measure(self, step: int, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
         """The record of metrics.jsonl: negative log-likelihood a token, and BLEU and chrF of translations. Says it,
@@ -57,7 +77,7 @@ class Validation:
         began = time.monotonic()
         nll = self._nll(heed)
         store, config, count = self.data.valid, self.recipe.train, self.count
-        search = dataclasses.replace(self.recipe.search, beam=config.valid_beam)
+        search = search_of(config, self.recipe.search)
         data, model = self.data, self.objective.model
         loaded = LoadedModel(model, data.src_vocab, data.tgt_vocab, self.recipe.search, {"step": step})
         translator = Translator([loaded], search)
