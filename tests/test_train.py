@@ -594,7 +594,7 @@ def test_scores_of_other_translations_do_not_rank_beside_new_ones(
 
 def test_a_search_setting_is_in_the_signature_exactly_if_translations_depend_on_it() -> None:
     train, search = TrainConfig(), SearchConfig()
-    other = {
+    other: dict[str, Any] = {
         "alpha": 1.0,
         "length_penalty": "length",
         "stop": "exhaustive",
@@ -607,7 +607,7 @@ def test_a_search_setting_is_in_the_signature_exactly_if_translations_depend_on_
         "batch_tokens": 9,
     }
     inert = {"beam", "batch_tokens"}
-    assert set(other) >= {field.name for field in dataclasses.fields(SearchConfig)}
+    assert set(other) == {field.name for field in dataclasses.fields(SearchConfig)}
     for beam, unused in ((1, inert | {"alpha", "length_penalty"}), (2, inert)):
         train = dataclasses.replace(train, valid_beam=beam)
         for name, value in other.items():
@@ -661,6 +661,87 @@ def test_a_finished_run_says_that_it_is_done(run_copy: RunFolder, tiny_data: Dat
     assert f"the run in {run_copy.path} is done at step 30 (train.max_steps = 30)" in said
     assert "--set train.max_steps=N with a larger N goes on, --fresh starts over" in said
     assert story(run_copy) == before
+
+
+def test_a_finished_run_keeps_its_settings(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    before = {path: path.read_bytes() for path in run_copy.path.rglob("*") if path.is_file()}
+    said = heard(tiny_data, run_copy.path, "search.alpha=3", "train.best_metric=nll", "train.keep_best=1")
+    for change in ("search.alpha 0.6 -> 3.0", "train.best_metric bleu -> nll", "train.keep_best 2 -> 1"):
+        assert change in said
+    assert {path: path.read_bytes() for path in run_copy.path.rglob("*") if path.is_file()} == before
+    assert "search.alpha" not in heard(tiny_data, run_copy.path)
+    # With updates to make, the models that follow have the setting.
+    tiny_train(tiny_data, run_copy.path, "search.alpha=3", "train.max_steps=40")
+    assert load_model(run_copy.last).search.alpha == load_recipe(str(run_copy.recipe)).search.alpha == 3
+
+
+def test_a_run_that_is_ended_by_its_settings_stays_ended(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    tiny_train(tiny_data, run_copy.path, "train.max_steps=33")
+    said = heard(tiny_data, run_copy.path, "train.max_steps=20", "search.alpha=3")
+    assert "max_steps 33 -> 20" not in said
+    recipe = load_recipe(str(run_copy.recipe))
+    assert (recipe.train.max_steps, recipe.search.alpha) == (20, 0.6)
+    assert "is done at step 33" in heard(tiny_data, run_copy.path)
+
+
+# Whose recipe.toml it is.
+
+OWN = "# my notes\n" + "".join(
+    f"[{section}]\n" + "".join(f"{name.partition('.')[2]}\n" for name in TINY if name.startswith(f"{section}."))
+    for section in ("model", "train", "search")
+)
+
+
+@pytest.mark.parametrize("text", [OWN, OWN.partition("\n")[2], "[model\n"])
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_recipe_of_the_users_own_is_never_overwritten(
+    tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder, text: str, fresh: bool
+) -> None:
+    for folder in (tmp_path / "new", Path(shutil.copytree(tiny_run.path, tmp_path / "run"))):
+        run = RunFolder(folder)
+        folder.mkdir(exist_ok=True)
+        run.recipe.write_text(text)
+        before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        for name in (str(run.recipe), None, "small"):
+            for dry_run in (False, True):
+                with pytest.raises(InputError, match=re.escape(str(run.recipe))):
+                    heard(tiny_data, folder, *TINY, recipe_name=name, fresh=fresh, dry_run=dry_run)
+        assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_recipe_elsewhere_is_left_alone(tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder) -> None:
+    (tmp_path / "mine.toml").write_text(OWN)
+    run = RunFolder(tmp_path / "run")
+    for _ in range(2):
+        train(tiny_data, run, Console(quiet=True), recipe_name=str(tmp_path / "mine.toml"), device="cpu")
+    same(run, tiny_run)
+    assert (tmp_path / "mine.toml").read_text() == OWN
+
+
+def test_the_recipe_that_training_wrote_starts_it_again(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    own, wanted = str(run_copy.recipe), story(run_copy)
+    for fresh in (False, True):
+        train(tiny_data, run_copy, Console(quiet=True), recipe_name=own, fresh=fresh, device="cpu")
+        assert story(run_copy) == wanted
+    train(tiny_data, run_copy, Console(quiet=True), recipe_name=own, overrides=["train.max_steps=40"], device="cpu")
+    assert load_recipe(own).train.max_steps == 40
+    # Without any state: it is what a crash before the first one leaves.
+    shutil.rmtree(run_copy.states)
+    for file in run_copy.path.glob("*.safetensors"):
+        file.unlink()
+    tiny_train(tiny_data, run_copy.path)
+    assert story(run_copy) == wanted
+
+
+def test_comments_in_the_recipe_of_a_run_stay(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    text = "# the good one\n" + run_copy.recipe.read_text().replace("max_steps = 30", "max_steps = 40")
+    run_copy.recipe.write_text(text)
+    train(tiny_data, run_copy, Console(quiet=True), device="cpu")
+    assert load_model(run_copy.last).training["step"] == 40
+    assert run_copy.recipe.read_text() == text
+    with pytest.raises(InputError, match=re.escape(str(run_copy.recipe))):
+        train(tiny_data, run_copy, Console(quiet=True), overrides=["train.max_steps=50"], device="cpu")
+    assert run_copy.recipe.read_text() == text
 
 
 def test_another_thread_count_is_put_back_or_warned_of(run_copy: RunFolder, tiny_data: DataFolder) -> None:

@@ -573,13 +573,18 @@ MAY_CHANGE = {
 }
 
 
-def forbidden_changes(own: Mapping[str, Mapping[str, Any]], asked: Recipe) -> list[str]:
-    """What a run with the values `own`, by section and key, can't take over from another recipe. A key that is
-    younger than the run has had its default."""
+def changes(own: Mapping[str, Mapping[str, Any]], asked: Recipe) -> list[tuple[str, str, str]]:
+    """Each section and key in which `asked` differs from the values `own` of a run, with a phrase that says how. A key
+    that is younger than the run has had its default."""
     wanted, defaults = dataclasses.asdict(asked), dataclasses.asdict(Recipe())
     return [
-        f"{section}.{key} {value} -> {wanted[section][key]}"
+        (section, key, f"{section}.{key} {value} -> {wanted[section][key]}")
         for section in own
         for key, value in (defaults[section] | dict(own[section])).items()
-        if value != wanted[section][key] and key not in MAY_CHANGE.get(section, set())
+        if value != wanted[section][key]
     ]
+
+
+def forbidden_changes(own: Mapping[str, Mapping[str, Any]], asked: Recipe) -> list[str]:
+    """What a run with the values `own`, by section and key, can't take over from another recipe."""
+    return [text for section, key, text in changes(own, asked) if key not in MAY_CHANGE.get(section, set())]

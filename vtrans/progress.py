@@ -99,9 +99,10 @@ def newest_progress(run: RunFolder) -> Progress | None:
 
 
 def clear(run: RunFolder) -> None:
-    """Removes a run's own files, and nothing else; the states first, so that no half of it is resumed."""
+    """Removes a run's own files but recipe.toml, which the new run replaces, and nothing else; the states first, so
+    that no half of it is resumed."""
     run.prune((), -1)
-    for path in (run.metrics, run.last, run.best, run.averaged, run.recipe):
+    for path in (run.metrics, run.last, run.best, run.averaged):
         path.unlink(missing_ok=True)
     remove(run.events)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,18 @@ import torch
 
 from vtrans.batching import Mixture
 from vtrans.checkpoint import RunFolder
-from vtrans.config import DEFAULT_RECIPE, Recipe, forbidden_changes, load_recipe, weights_of
+from vtrans.config import (
+    DEFAULT_RECIPE,
+    ModelConfig,
+    Recipe,
+    SearchConfig,
+    TrainConfig,
+    forbidden_changes,
+    load_recipe,
+    recipe_toml,
+    section_from,
+    weights_of,
+)
 from vtrans.errors import InputError, RecipeError
 from vtrans.model import resolve_tie
 from vtrans.store import DataFolder
@@ -51,6 +63,56 @@ def resolve(
             "give another --out, or --fresh to start over."
         )
     return recipe
+
+
+def recorded_recipe(own: Mapping[str, Mapping[str, Any]], where: str) -> Recipe:
+    """The recipe that a state records. A key that is younger than the state has its default."""
+    return Recipe(
+        section_from(ModelConfig, "model", own["model"], where),
+        section_from(TrainConfig, "train", own["train"], where),
+        section_from(SearchConfig, "search", own["search"], where),
+    )
+
+
+def finished_recipe(recorded: Recipe, asked: Recipe) -> Recipe:
+    """The recipe of a run that has nothing left to train: what its models were made with, and of `asked` only what
+    says that it is finished, and whether TensorBoard shows it."""
+    taken = {key: getattr(asked.train, key) for key in ("max_steps", "patience", "tensorboard")}
+    return dataclasses.replace(recorded, train=dataclasses.replace(recorded.train, **taken))
+
+
+def recipe_to_write(run: RunFolder, own: Mapping[str, Mapping[str, Any]], recipe: Recipe) -> bytes | None:
+    """The new content of recipe.toml, or None where the file says the same. InputError where the file is not one that
+    training wrote: training names every key and writes no line that is a comment only."""
+    try:
+        raw = run.recipe.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return recipe_toml(recipe).encode()
+    except OSError as error:
+        raise InputError(f"{run.recipe} can't be read: {error.strerror}.") from None
+    try:
+        table = tomllib.loads(raw.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        table = {}
+    keys = own or dataclasses.asdict(recipe)
+    complete = all(
+        isinstance(table.get(section), dict) and keys[section].keys() <= table[section].keys() for section in keys
+    )
+    if complete and _says(run, recipe):
+        return None
+    if not complete or any(line.lstrip().startswith(b"#") for line in raw.split(b"\n")):
+        raise InputError(
+            f"{run.recipe} is a recipe of your own, which training would overwrite with every resolved value; move it "
+            "out of the run folder and name it with --recipe, or give another --out."
+        )
+    return recipe_toml(recipe).encode()
+
+
+def _says(run: RunFolder, recipe: Recipe) -> bool:
+    try:
+        return load_recipe(str(run.recipe)) == recipe
+    except InputError:
+        return False
 
 
 def check_data(data: DataFolder, recipe: Recipe) -> None:

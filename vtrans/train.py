@@ -38,7 +38,7 @@ from vtrans.checkpoint import (
     save_model,
     save_state,
 )
-from vtrans.config import ModelConfig, SearchConfig, TrainConfig, recipe_toml, section_from
+from vtrans.config import ModelConfig, changes, recipe_toml
 from vtrans.console import Console, Display, duration
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.events import Events
@@ -49,7 +49,7 @@ from vtrans.model import Transformer, count_parameters, make_model
 from vtrans.optim import MovingAverage, begin, learning_rate, make_optimizer
 from vtrans.progress import Metrics, Progress, clear, newest_progress
 from vtrans.ranks import Ranks
-from vtrans.resolve import check_data, resolve
+from vtrans.resolve import check_data, finished_recipe, recipe_to_write, recorded_recipe, resolve
 from vtrans.signals import PutOff
 from vtrans.store import DataFolder
 from vtrans.text import write_atomically
@@ -147,12 +147,13 @@ class _Training:
             )
         own = saved.recipe if saved is not None else {}
         self.recipe = resolve(run, own, fresh, data.joint, device, recipe_name, overrides)
+        self.recipe_file = recipe_to_write(run, own, self.recipe)
         check_data(data, self.recipe)
         torch.manual_seed(derived_seed("init", self.recipe.train.seed))
         sizes = len(data.src_vocab), len(data.tgt_vocab)
         model = make_model(self.recipe.model, *sizes, joint=data.joint, pad_id=PAD_ID)
-        self.progress = saved or Progress(data.digest, {})
-        self.resumed = saved is not None
+        self.saved, self.resumed = saved, saved is not None
+        self.progress = dataclasses.replace(saved) if saved is not None else Progress(data.digest, {})
         if init_from is not None:
             self._warm_start(model, init_from)
         self.model = model.to(device)
@@ -185,17 +186,18 @@ class _Training:
     def run_to_end(self) -> Progress:
         """Updates until max_steps, patience or a signal."""
         config = self.recipe.train
-        self._introduce()
+        self._introduce(written=not self._done)
         if self.ranks.rank == 0:
             self._begin_files()
         self.ranks.wait()
-        if self._complete and not self._owes_validation:
+        if self._done:
             key = "patience" if self.progress.stopped_early else "max_steps"
             self.console.info(
                 f"the run in {self.run.path} is done at step {self.progress.step:,} "
                 f"(train.{key} = {getattr(config, key)}); --set train.{key}=N with a larger N goes on, "
                 "--fresh starts over"
             )
+            self._refuse_changes()
             return self.progress
 
         def tell(name: str) -> None:
@@ -209,6 +211,19 @@ class _Training:
             shown = f"; best {config.best_metric} {abs(best[0][0]):.2f} at step {best[0][1]:,}" if best else ""
             self.console.info(f"done at step {self.progress.step:,}{shown}; next: vtrans average {self.run.path}")
         return self.progress
+
+    def _refuse_changes(self) -> None:
+        """Says which settings a finished run does not take over, as its models were made without them."""
+        assert self.saved is not None
+        recorded = recorded_recipe(self.saved.recipe, str(self.run.path))
+        kept = finished_recipe(recorded, self.recipe)
+        if self.ranks.rank == 0 and kept != recorded:
+            write_atomically(self.run.recipe, recipe_toml(kept).encode())
+        if unused := [text for _, _, text in changes(dataclasses.asdict(kept), self.recipe)]:
+            self.console.warn(
+                f"nothing is left to train, so these changes are ignored: {', '.join(unused)}; the options of "
+                "`vtrans translate` override the search settings of a model"
+            )
 
     def rehearse(self) -> Progress:
         """A dry run: says what training will take, and writes nothing."""
@@ -299,9 +314,9 @@ class _Training:
         if self.average is not None:
             self.average.restart()  # and the weights come from the state
         load_state(self.run.state_file(progress.step), self.optimizer, self.model)
-        before = section_from(TrainConfig, "train", progress.recipe["train"], str(self.run.path))
-        search = section_from(SearchConfig, "search", progress.recipe["search"], str(self.run.path))
-        manners = manner(before, search, len(self.data.valid)), self.validation.manner
+        recorded = recorded_recipe(progress.recipe, str(self.run.path))
+        before = recorded.train
+        manners = manner(before, recorded.search, len(self.data.valid)), self.validation.manner
         if config.best_metric != before.best_metric or (config.best_metric != "nll" and manners[0] != manners[1]):
             progress.rank_anew(self.metrics.records(), self.run.steps(), config, self.validation.manner)
             if not progress.best:
@@ -321,9 +336,10 @@ class _Training:
             raise InputError(
                 f"another `vtrans train` was at work in {self.run.path} meanwhile; the same command goes on from there."
             )
-        write_atomically(self.run.recipe, recipe_toml(self.recipe).encode())
-        if self.resumed:
-            self.progress.settle(self.run)  # where a crash came in the middle of it
+        if self.recipe_file is not None and not self._done:
+            write_atomically(self.run.recipe, self.recipe_file)
+        if self.saved is not None:
+            self.saved.settle(self.run)  # where a crash came in the middle of it
             self.metrics.go_on(self.console)
         else:
             self.metrics.begin()
@@ -403,6 +419,11 @@ class _Training:
     def _complete(self) -> bool:
         """Whether there is no update to make any more."""
         return self.progress.step >= self.recipe.train.max_steps or self.progress.stopped_early
+
+    @property
+    def _done(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self._complete and not self._owes_validation
 
     @property
     def _owes_validation(self) -> bool:
