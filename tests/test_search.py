@@ -464,6 +464,15 @@ def test_samples_are_as_frequent_as_they_should_be(top_k: int, top_p: float, tem
     assert chi_square <= freedom + 3.5 * math.sqrt(2 * freedom)
 
 
+@pytest.mark.parametrize("temperature", [1e-6, 1e-310, 5e-324])
+def test_a_tiny_temperature_draws_among_the_likeliest_alone(temperature: float) -> None:
+    table = scripted(4, {(): {2: 0.2, 3: 0.3, 4: 0.3, 5: 0.2}})
+    [samples] = drawn(FakeDecoder(table), [SOURCE], [1], n=100, temperature=temperature)
+    counts = Counter(sample.tokens for sample in samples)
+    assert set(counts) == {(3,), (4,)}
+    assert min(counts.values()) > 30
+
+
 def test_the_most_probable_tokens_up_to_the_mass_are_kept() -> None:
     table = scripted(4, {(): {2: 0.125, 3: 0.5, 4: 0.25, 5: 0.125}})
     for top_k, top_p, support in [

@@ -302,7 +302,8 @@ def test_sampling_the_likeliest_only_is_greedy() -> None:
     lines = sentences(20)
     expected = list(translator(beam=1).translate(lines))
     assert list(translator().translate(lines, Sampling(top_k=1))) == expected
-    assert list(translator().translate(lines, Sampling(temperature=1e-4))) == expected
+    for temperature in (1e-4, 1e-40, 5e-324):
+        assert list(translator().translate(lines, Sampling(temperature=temperature))) == expected
     assert list(translator().translate(lines, Sampling(top_p=1e-9))) == expected
 
 
@@ -551,6 +552,26 @@ def test_pieces_are_within_the_limit_and_lose_nothing(line: str, limit: int) -> 
     assert all(0 < len(piece) <= limit for piece in pieces)
     if limit >= 8:  # no word of these is as long as half of it
         assert all(vocabulary().piece(piece[0]).startswith("\u2581") for piece in pieces)
+
+
+class CountedList(list[int]):
+    """A list that counts the items that its slices, and theirs, have copied."""
+
+    copied = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        if not isinstance(at, slice):
+            return found
+        CountedList.copied += len(found)
+        return CountedList(found)
+
+
+def test_cutting_a_line_copies_each_subword_once() -> None:
+    ids = CountedList([vocabulary().encode("dog")[0]] * 4321)
+    CountedList.copied = 0
+    assert list(map(len, cut_long(ids, 10, vocabulary()))) == [10] * 432 + [1]
+    assert CountedList.copied == 4321
 
 
 def test_learned_positions_are_never_overrun(monkeypatch: pytest.MonkeyPatch) -> None:

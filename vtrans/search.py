@@ -36,6 +36,9 @@ State = TypeVar("State")
 # batch (or the last of them would), as each admission costs an encoder call; when none waits, a quarter of
 # the batch has to be empty before the rest is moved together.
 ADMIT_SHARE, EMPTY_SHARE = 8, 4
+# Temperatures below this are raised to it. Only the likeliest tokens are drawn at either, and its reciprocal is
+# finite in float32, by which CUDA multiplies in place of dividing.
+SMALLEST_TEMPERATURE = 1e-30
 # Tokens in a block of the vocabulary whose largest log-probability is found first.
 BLOCK = 64
 
@@ -597,7 +600,8 @@ class _Sampler:
         eos_id: int,
     ) -> None:
         self.limits, self.seeds, self.width = limits, seeds, n
-        self.top_k, self.top_p, self.temperature = top_k, top_p, temperature
+        self.top_k, self.top_p = top_k, top_p
+        self.temperature = max(temperature, SMALLEST_TEMPERATURE)
         self.bos_id, self.eos_id = bos_id, eos_id
         self.draws: list[list[_Draw]] = []  # empty: an empty place
         self.tokens_BK = torch.empty(0, n, dtype=torch.int64)
@@ -649,7 +653,9 @@ class _Sampler:
 
     def _distribution(self, logprobs_nV: Tensor) -> Tensor:
         """Probabilities [n, V] after temperature and filters; what is left need not sum to 1."""
-        probs_nV = torch.softmax(logprobs_nV / self.temperature, 1)
+        # Subtract the largest before dividing: a small temperature then overflows to -inf for the others only.
+        gaps_nV = logprobs_nV - logprobs_nV.amax(1, keepdim=True)
+        probs_nV = torch.softmax(gaps_nV / self.temperature, 1)
         V = probs_nV.shape[1]
         if not 0 < self.top_k < V and self.top_p == 1:
             return probs_nV

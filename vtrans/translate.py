@@ -612,16 +612,16 @@ def shares(models: int, weights: Sequence[float] | None) -> tuple[float, ...]:
 
 def cut_long(ids: list[int], limit: int, vocab: Vocabulary) -> list[list[int]]:
     """Subwords in pieces of at most `limit`, each ending before a word if any begins in its second half."""
-    pieces = []
-    while len(ids) > limit:
-        at = limit
-        while at > limit // 2 and not vocab.piece(ids[at]).startswith("\u2581"):
-            at -= 1
-        if at <= limit // 2:
-            at = limit
-        pieces.append(ids[:at])
-        ids = ids[at:]
-    return [*pieces, ids] if ids else pieces
+    pieces, begin = [], 0
+    while len(ids) - begin > limit:
+        least, end = begin + limit // 2, begin + limit
+        while end > least and not vocab.piece(ids[end]).startswith("\u2581"):
+            end -= 1
+        if end == least:
+            end = begin + limit
+        pieces.append(ids[begin:end])
+        begin = end
+    return [*pieces, ids[begin:]] if ids else pieces
 
 
 def pick_device(name: str | None = None) -> torch.device:
