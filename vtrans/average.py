@@ -13,6 +13,7 @@ import torch
 from vtrans.checkpoint import RunFolder, open_tensors, read_progress, write_tensors
 from vtrans.config import ModelConfig, load_recipe, section_from
 from vtrans.errors import FileError, InputError
+from vtrans.text import check_path
 
 
 def average(files: Sequence[Path], out: Path, run_step: int | None = None) -> list[int]:
@@ -26,6 +27,7 @@ def average(files: Sequence[Path], out: Path, run_step: int | None = None) -> li
     """
     if not files:
         raise InputError("there is no checkpoint to average.")
+    check_path(out)
     if _is_checkpoint(out):
         raise InputError(f"{out} is a checkpoint of training, which may go on from it; give another --out.")
     with ExitStack() as stack:

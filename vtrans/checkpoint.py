@@ -28,7 +28,7 @@ from torch import Tensor
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer, make_model
-from vtrans.text import sync_folder
+from vtrans.text import check_path, sync_folder
 from vtrans.vocab import PAD_ID, Vocabulary
 
 if sys.platform != "win32":
@@ -208,6 +208,7 @@ def aside(path: Path) -> Iterator[Path]:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
     """One safetensors file, the header as JSON with sorted keys under the one metadata key `vtrans`."""
+    check_path(path)
     text = json.dumps(header, sort_keys=True, ensure_ascii=False)
     try:
         with aside(path) as temporary:
@@ -224,6 +225,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
 def open_tensors(path: str | Path, kind: str) -> Iterator[tuple[Any, dict[str, Any]]]:
     """A memory-mapped file of ours and its header; FileError when it is none."""
     path = Path(path)
+    check_path(path)
     if not path.is_file():
         raise FileError(f"{path} is not there or is no file.")
     try:
@@ -275,9 +277,10 @@ class ChosenModel(NamedTuple):
 class RunFolder:
     """What `vtrans train` writes: recipe.toml, metrics.jsonl, step-*.safetensors, best, last and
     averaged.safetensors, and state/ with all that resuming needs and translating does not; tensorboard/ where
-    the recipe asks for it."""
+    the recipe asks for it. FileError for a path that is not UTF-8."""
 
     def __init__(self, path: str | Path) -> None:
+        check_path(path)
         self.path = Path(path)
         self.recipe = self.path / "recipe.toml"
         self.metrics = self.path / "metrics.jsonl"

@@ -43,7 +43,7 @@ from vtrans.store import (
     read_report,
 )
 from vtrans.subwords import learn_sides
-from vtrans.text import sync_folder, write_atomically
+from vtrans.text import check_path, sync_folder, write_atomically
 from vtrans.vocab import (
     JOINT_FILE,
     OVERLAP_DEFINITION,
@@ -70,6 +70,7 @@ def prepare(options: PrepareOptions, console: Console, *, dry_run: bool = False)
     """
     options = options.checked()
     options = dataclasses.replace(options, threads=options.threads or os.cpu_count() or 1)
+    check_path(options.out)
     check_symbols(options.symbols)
     out = Path(options.out)
     began = time.monotonic()
@@ -170,6 +171,7 @@ def _staging(out: Path) -> Iterator[Path]:
 
 def _put_in_place(staging: Path, out: Path, report: dict[str, Any]) -> None:
     """Rename all files into `out`, the report last: without it a folder is not a data folder."""
+    text = json.dumps(report, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"
     (out / REPORT_FILE).unlink(missing_ok=True)
     for name in OUR_FILES[1:]:
         if name in report["files"]:
@@ -177,8 +179,7 @@ def _put_in_place(staging: Path, out: Path, report: dict[str, Any]) -> None:
         else:
             (out / name).unlink(missing_ok=True)
     sync_folder(out)
-    text = json.dumps(report, indent=2, sort_keys=True, ensure_ascii=False)
-    write_atomically(out / REPORT_FILE, text.encode() + b"\n")
+    write_atomically(out / REPORT_FILE, text)
 
 
 def _make(

@@ -34,6 +34,7 @@ import torch
 from vtrans.config import SearchConfig, section_from
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.search import Hypothesis, length_penalty
+from vtrans.text import check_path
 from vtrans.vocab import EOS_ID, JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary
 
 ENGINES = ("torch", "ctranslate2")
@@ -281,6 +282,7 @@ def load_exported(folder: str | Path, device: str | None = None) -> ExportedMode
     """The model of an exported folder, ready to run on `device`: cpu, cuda or cuda:N, by default CUDA where
     the engine has it. FileError for a folder that is none, or not whole; InputError without CTranslate2."""
     folder = Path(folder)
+    check_path(folder)
     description = _read_description(folder)
     for name, expected in description["files"].items():
         try:

@@ -43,7 +43,7 @@ from vtrans.errors import FileError, InputError, VtransError
 from vtrans.logprob import token_logprobs
 from vtrans.model import SinusoidalPositions, Transformer
 from vtrans.search import Hypothesis, beam_search, length_penalty
-from vtrans.text import sync_folder
+from vtrans.text import check_path, sync_folder
 from vtrans.translate import EXTRA_LENGTH, cut_long
 from vtrans.vocab import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, SPECIAL_PIECES, SRC_FILE, TGT_FILE, UNK_ID, Vocabulary
 
@@ -149,6 +149,7 @@ def export(
     Raises InputError for what can't be exported, or where `out` is something else; VtransError if the
     two differ by more than TOLERANCES: then nothing is left behind.
     """
+    check_path(out)
     check_exportable(loaded.model.config)
     if quantization not in QUANTIZATIONS:
         raise InputError(f"--quantization must be one of {', '.join(QUANTIZATIONS)}, but is {quantization!r}.")

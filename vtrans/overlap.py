@@ -23,7 +23,7 @@ from vtrans.console import Console
 from vtrans.errors import FileError, InputError
 from vtrans.scripts import SCRIPT_DEFINITION, SCRIPT_THRESHOLD, overlap_by_script, script_table
 from vtrans.store import DataFolder
-from vtrans.text import OnBadUtf8, open_bytes, read_lines
+from vtrans.text import OnBadUtf8, open_bytes, printable, read_lines
 from vtrans.vocab import (
     OVERLAP_DEFINITION,
     OVERLAP_THRESHOLDS,
@@ -177,7 +177,7 @@ def vocabularies_of(data: Path | None, vocab: Path | None) -> Given:
         return _of(DataFolder.open(data))
     with open_bytes(vocab) as stream:
         joint = Vocabulary(stream.read(), str(vocab))
-    return Given(joint, joint, f"{len(joint):,} pieces, joint, of {vocab}")
+    return Given(joint, joint, f"{len(joint):,} pieces, joint, of {printable(vocab)}")
 
 
 def _of(folder: DataFolder) -> Given:
@@ -201,7 +201,7 @@ def _counted(path: Path, vocabulary: Vocabulary, on_bad_utf8: OnBadUtf8, done: C
         done(len(batch))
     if not counts.any():
         raise InputError(f"{path} holds no text to count.")
-    return _side(str(path), number, characters, counts, vocabulary)
+    return _side(printable(path), number, characters, counts, vocabulary)
 
 
 def _side(name: str, lines: int, characters: int | None, counts: NDArray[np.int64], vocabulary: Vocabulary) -> Side:

@@ -17,7 +17,7 @@ from typing import Any
 from vtrans.console import Console
 from vtrans.encode import Encoded, Pair, hash_of
 from vtrans.errors import InputError
-from vtrans.text import LineReport, OnBadUtf8, open_bytes, read_lines
+from vtrans.text import LineReport, OnBadUtf8, open_bytes, printable, read_lines
 
 HELD_OUT_SOURCES = 1000
 """Source sentences held out for validation where the user gives none ..."""
@@ -98,7 +98,7 @@ class Corpus:
                     while block := file.read(_BLOCK):
                         digest.update(block)
                         progress.advance(len(block))
-                facts.append({"name": path.name, "bytes": path.stat().st_size, "sha256": digest.hexdigest()})
+                facts.append({"name": printable(path.name), "bytes": path.stat().st_size, "sha256": digest.hexdigest()})
         return [{"src": s, "tgt": t} for s, t in zip(facts[::2], facts[1::2], strict=True)]
 
     def survey(self, console: Console, what: str, candidates: HeldOut | None) -> Survey:

@@ -24,6 +24,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from vtrans.errors import FileError
+from vtrans.text import check_path
 from vtrans.vocab import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary
 
 FORMAT, REVISION = "vtrans data", 1
@@ -167,6 +168,7 @@ class DataFolder:
     def open(cls, path: str | Path) -> DataFolder:
         """The data folder at that path; FileError if it is missing, foreign or damaged."""
         path = Path(path)
+        check_path(path)
         if not path.is_dir():
             raise FileError(
                 f"there is no data folder {path}; make one with `vtrans prepare-bpe --src FILE --tgt FILE`."

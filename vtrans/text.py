@@ -206,6 +206,22 @@ def one_line(text: str) -> str:
     return _LINE_END.sub(" ", text)
 
 
+def printable(name: str | Path) -> str:
+    """A file's name with `\\xff` for each byte that is not UTF-8, as JSON and a terminal can hold it."""
+    return os.fsencode(name).decode("utf-8", errors="backslashreplace")
+
+
+def check_path(path: str | Path) -> None:
+    """FileError for a path that is not UTF-8, by which safetensors and CTranslate2 can't open a file."""
+    try:
+        os.fsencode(path).decode("utf-8")
+    except UnicodeDecodeError:
+        raise FileError(
+            f"the path {printable(path)} is not UTF-8, but that of a model, a run or a data folder must be; rename it, "
+            "or give another."
+        ) from None
+
+
 def write_line(stream: BinaryIO, text: str) -> None:
     """Exactly one line out, whatever `text` holds: line ends inside it become spaces."""
     # A lone surrogate, which no UTF-8 input can give, is written as "?" rather than lost with its line.

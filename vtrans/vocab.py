@@ -76,7 +76,14 @@ class Vocabulary:
         return self._size
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a line, without special ids; [] for a line that normalises to nothing."""
+        """The ids of a line, without special ids; [] for a line that normalises to nothing.
+
+        Raises InputError for text that is not UTF-8, such as an argument with other bytes.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{text!r} is not UTF-8; give text in UTF-8.") from None
         ids: list[int] = self._model.encode(text)
         return ids
 

@@ -11,6 +11,7 @@ from vtrans.commands.options import Quiet
 from vtrans.config import DEFAULT_FREQUENT, DEFAULT_RUN, DEFAULT_TRANSLATIONS, PrepareOptions
 from vtrans.console import Console
 from vtrans.errors import InputError
+from vtrans.text import check_path
 
 
 def shortlist(
@@ -39,6 +40,8 @@ def shortlist(
     from vtrans.store import DataFolder
 
     console = Console(quiet=quiet)
+    if out:
+        check_path(out)
     chosen = choose_model(model)
     file = chosen.file
     console.info(chosen.words)
