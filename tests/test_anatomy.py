@@ -20,7 +20,7 @@ from vtrans.checkpoint import LoadedModel, RunFolder, load_model, save_model
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
-from vtrans.model import Transformer, count_parameters, split_heads
+from vtrans.model import Transformer, count_parameters, make_model, split_heads
 from vtrans.store import DataFolder
 
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=4, decoder_layers=4, tie="src-tgt-softmax")
@@ -130,6 +130,17 @@ def test_ties_are_named(tie: str, groups: list[tuple[str, ...]]) -> None:
     again = {leaf.path: leaf.same_as for leaf in leaves(tree(model)) if leaf.same_as}
     expected = {place: group[0] for group in [*groups, ("src_positions", "tgt_positions")] for place in group[1:]}
     assert again == expected
+
+
+def test_the_one_position_table_of_a_decoder_only_model_is_no_sharing(tmp_path: Path, tiny_data: DataFolder) -> None:
+    config = dataclasses.replace(
+        SMALL, architecture="decoder-only", encoder_layers=0, positions="learned", tie="tgt-softmax"
+    )
+    vocab = tiny_data.src_vocab
+    model = make_model(config, len(vocab), len(vocab), joint=True, pad_id=0)
+    anatomy = Anatomy(tmp_path, "", LoadedModel(model, vocab, vocab, SearchConfig(), {}))
+    assert [group.places for group in shared(model)] == [("tgt_embedding", "projection")]
+    assert anatomy.parameters_unshared == anatomy.parameters + len(vocab) * config.d_model
 
 
 def test_a_weight_beside_parts_is_a_part_of_its_own() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import dataclasses
 import gzip
 import hashlib
 import itertools
@@ -165,6 +166,16 @@ def test_help_shows_the_true_defaults(run_cli: Callable[..., Done]) -> None:
     assert f"[default: {Sampling.temperature}]" in shown
     assert f"[default: {DEFAULT_RECIPE}; when" in flat("train")
     assert f"[default: {' and '.join(DEFAULT_METRICS)}]" in flat("score")
+
+
+def test_each_search_option_says_that_the_model_has_its_default() -> None:
+    commands: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    names = {field.name for field in dataclasses.fields(SearchConfig)}
+    for command in ("translate", "logprob"):
+        options = [parameter for parameter in commands[command].params if parameter.name in names]
+        assert {"alpha", "batch_tokens"} <= {option.name for option in options}
+        for option in options:
+            assert "[default: the model's" in option.help, option.name
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], *([name, "--help"] for name in FLAGS if name)])

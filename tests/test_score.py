@@ -75,6 +75,14 @@ def test_goldens_of_sacrebleu(
     assert result.text.startswith(f"{name}|{result.signature} = {value:.2f}")
 
 
+def test_chrf_alone_ignores_a_line_whose_references_are_blank() -> None:
+    metrics = ["bleu", "chrf", "chrf++", "ter"]
+    before = score(HYP, [REF_1, REF_2], metrics)
+    after = score([*HYP, "Ein Satz zu viel."], [[*REF_1, ""], [*REF_2, " "]], metrics)
+    alike = {a.name: a.value == b.value for a, b in zip(before, after, strict=True)}
+    assert alike == {"BLEU": False, "chrF2": True, "chrF2++": True, "TER": False}
+
+
 def test_metrics_come_in_the_order_asked_for_and_once() -> None:
     names = [s.name for s in score(HYP, [REF_1], ["ter", "chrf++", "bleu", "ter", "chrf"])]
     assert names == ["TER", "chrF2++", "BLEU", "chrF2"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -155,6 +156,13 @@ def test_what_must_be_light_imports_no_torch(name: str) -> None:
     program = f"import sys, {module}; print(sorted({{m.partition('.')[0] for m in sys.modules}} & {{'torch', 'rich'}}))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
+
+
+def test_what_the_readme_calls_is_there_after_import_vtrans() -> None:
+    text = (PACKAGE.parent / "README.md").read_text(encoding="utf-8")
+    called = sorted(set(re.findall(r"\bvtrans(?:\.[a-z_]+)+(?=\()", text)))
+    assert "vtrans.load" in called
+    subprocess.run([sys.executable, "-c", "; ".join(("import vtrans", *called))], check=True, timeout=60)
 
 
 def test_the_version_is_that_of_the_package() -> None:

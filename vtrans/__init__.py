@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vtrans.config import Sampling
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
+from vtrans.memory import manage_memory
 
 if TYPE_CHECKING:
     from vtrans.translate import Translation, Translator, load
@@ -26,6 +27,7 @@ __all__ = [
     "VtransError",
     "__version__",
     "load",
+    "manage_memory",
 ]
 
 

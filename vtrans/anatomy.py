@@ -157,6 +157,8 @@ def shared(model: nn.Module) -> list[Shared]:
     """What is shared, by the largest parts of which it is all that they have."""
     places: dict[str, set[str]] = {}
     for alias, first in aliases(model).items():
+        if _is_one_by_nature(model, alias):
+            continue
         places.setdefault(first, {first}).add(alias)
     found: list[Shared] = []
     modules = dict(model.named_modules(remove_duplicate=False))
@@ -184,6 +186,11 @@ def shared(model: nn.Module) -> list[Shared]:
 
     visit(model, "")
     return found
+
+
+def _is_one_by_nature(model: nn.Module, name: str) -> bool:
+    """Whether a parameter is of such a part as Transformer.one_by_nature."""
+    return name.partition(".")[0] in getattr(model, "one_by_nature", ())
 
 
 def _join(path: str, key: str) -> str:
@@ -215,8 +222,10 @@ class Anatomy:
 
     @property
     def parameters_unshared(self) -> int:
-        """What they would be if every place had its own."""
-        return sum(p.numel() for _, p in self.loaded.model.named_parameters(remove_duplicate=False))
+        """What they would be if every place had its own, but for parts that are one in every such model."""
+        model = self.loaded.model
+        places = model.named_parameters(remove_duplicate=False)
+        return sum(p.numel() for name, p in places if not _is_one_by_nature(model, name))
 
     def bytes(self) -> dict[str, int]:
         tensors, total = tensor_bytes(self.file), self.file.stat().st_size

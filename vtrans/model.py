@@ -35,6 +35,9 @@ class Transformer(nn.Module):
     Raises InputError for a `tie` that the vocabularies do not allow, and for values that make no model together.
     """
 
+    one_by_nature: frozenset[str] = frozenset()
+    """Parts that are another part in every model of this architecture, which is no sharing that saves weights."""
+
     def __init__(self, config: ModelConfig, src_vocab: int, tgt_vocab: int, *, joint: bool, pad_id: int) -> None:
         super().__init__()
         check_tie(config.tie, joint)
@@ -227,8 +230,9 @@ class Projection(nn.Module):
         return linear(h_D, self.weight)
 
     def freeze(self, int8: bool) -> None:
-        """See Transformer.freeze. With the few rows of a sentence a CPU spends its time on reading E, which it does
-        in half the time if E^T is what lies in memory, and in a quarter if it is of 8 bits."""
+        """See Transformer.freeze. With the few rows of a sentence a CPU spends its time on reading E. A copy that is
+        E^T, beside E, is read in half the time: with a beam of 4 a search of single sentences is 8% faster in all, of
+        batches 2 to 4% (V 8,000, D 128 and 256). A copy in 8 bits is read in a quarter."""
         weight_VD = self.weight.detach()
         if int8:
             self._frozen = Int8Weight(weight_VD).product
@@ -609,6 +613,8 @@ class DecoderOnly(Transformer):
     memory and target as one sequence. Positions go on from the sentence's OWN length: the padding between the two
     counts for nothing. In decoding, the source's keys and values are made once, like those of cross-attention.
     """
+
+    one_by_nature = frozenset({"tgt_positions"})
 
     def embedded(self, tgt_BT: Tensor, keep_BS: Tensor) -> Tensor:
         T, S = tgt_BT.shape[1], keep_BS.shape[1]

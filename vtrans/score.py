@@ -99,8 +99,9 @@ def score(
     hyp_name: str = "the hypothesis",
     ref_names: Sequence[str] = (),
 ) -> list[Score]:
-    """The scores of a corpus, in the order of `metrics`; every line counts, blank ones too.
+    """The scores of a corpus, in the order of `metrics`.
 
+    Blank lines count, except that chrF and chrF++ ignore a line whose references are blank, whatever the hypothesis.
     Unset options are sacrebleu's: BLEU tokenises by 13a and chrF not at all; TER ignores case
     whatever `lowercase` says, and its signature tells. `tokenize` concerns BLEU alone.
     Raises InputError for unequal line counts, subword marks, an unknown metric or tokenizer, no lines.

@@ -166,7 +166,11 @@ class DataFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> DataFolder:
-        """The data folder at that path; FileError if it is missing, foreign or damaged."""
+        """The data folder at that path.
+
+        Raises FileError if it is missing or foreign, lacks a file, or if a vocabulary or the size of a file is not
+        what it was made with. The ids are not compared with what was written.
+        """
         path = Path(path)
         check_path(path)
         if not path.is_dir():

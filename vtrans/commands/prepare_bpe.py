@@ -49,10 +49,10 @@ def prepare_bpe(
         int, typer.Option(help="Pairs, at random, that the vocabulary is learnt from.", metavar="N")
     ] = PrepareOptions.sample,
     max_tokens: Annotated[
-        int, typer.Option(help="Pairs with more subwords on a side are dropped.", metavar="N")
+        int, typer.Option(help="Training pairs with more subwords on a side are dropped.", metavar="N")
     ] = PrepareOptions.max_tokens,
     max_ratio: Annotated[
-        float, typer.Option(help="Long pairs of odder lengths are dropped.", metavar="RATIO")
+        float, typer.Option(help="Long training pairs of odder lengths are dropped.", metavar="RATIO")
     ] = PrepareOptions.max_ratio,
     on_bad_utf8: BadUtf8 = PrepareOptions.on_bad_utf8,
     seed: Annotated[int, typer.Option(help="Of the pairs held out and sampled.", metavar="N")] = PrepareOptions.seed,

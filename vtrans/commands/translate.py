@@ -60,7 +60,12 @@ def translate(
         ),
     ] = None,
     max_length: Annotated[
-        int | None, typer.Option(help="Cap on the subwords of a translation.  [default: source + 50]", metavar="N")
+        int | None,
+        typer.Option(
+            help="Most subwords of a translation, EOS counted. It never has over 50 more than the longest of its "
+            "source, its prefix and --min-length.  [default: the model's, else no further limit]",
+            metavar="N",
+        ),
     ] = None,
     min_length: Annotated[
         int | None,
