@@ -275,7 +275,7 @@ class ChosenModel(NamedTuple):
 
 
 class RunFolder:
-    """What `vtrans train` writes: recipe.toml, metrics.jsonl, step-*.safetensors, best, last and
+    """What `vtrans train` and `vtrans average` write: recipe.toml, metrics.jsonl, step-*.safetensors, best, last and
     averaged.safetensors, and state/ with all that resuming needs and translating does not; tensorboard/ where
     the recipe asks for it. FileError for a path that is not UTF-8."""
 

@@ -179,7 +179,7 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """How translations are searched; a flag of `vtrans translate` beats these."""
+    """How translations are searched; `vtrans translate` has a flag for each but `max_source`, which beats it."""
 
     beam: int = _number(4, 1, 1000, "live hypotheses of a sentence")
     alpha: float = _number(0.6, -10.0, 10.0, "exponent of the length penalty")

@@ -107,8 +107,8 @@ class Translator:
     """One model, or an ensemble whose probabilities are averaged, with its search settings.
 
     `search` overrides what the (first) model file stores; `weights`, one a model, are those of the
-    average (they need not sum to 1), which are equal without them. The models must be on one device
-    and of equal vocabularies; InputError otherwise. With `shortlist` the search is among the subwords that
+    average (they need not sum to 1), which are equal without them. The models must be on one device;
+    InputError if their vocabularies differ. With `shortlist` the search is among the subwords that
     the (first) model's shortlist has for a sentence; InputError if it has none. An exported model runs on
     its own engine, by itself. `counts` says what has been met so far.
     """
