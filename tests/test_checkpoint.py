@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +271,36 @@ BAD: dict[str, tuple[Callable[[dict[str, Tensor]], Any], Callable[[dict[str, Any
         nothing,
         "floating-point",
     ),
+    "floating-point numbers of eight bits": (
+        lambda t: t.update({"src_embedding.weight": t["src_embedding.weight"].to(torch.float8_e4m3fn)}),
+        nothing,
+        "F8_E4M3",
+    ),
+    "a weight that is not a number": (
+        lambda t: t["src_embedding.weight"].index_fill_(0, torch.tensor([3]), torch.nan),
+        nothing,
+        "src_embedding.weight",
+    ),
+    "an infinite weight": (
+        lambda t: t["decoder.layers.0.feed_forward.outer.bias"].index_fill_(0, torch.tensor([3]), -torch.inf),
+        nothing,
+        "decoder.layers.0.feed_forward.outer.bias",
+    ),
+    "a weight beyond float32": (
+        lambda t: t.update({"src_embedding.weight": t["src_embedding.weight"].double() * 1e300}),
+        nothing,
+        "src_embedding.weight",
+    ),
+    "a vocabulary of numbers": (
+        lambda t: t.update({"vocabulary.joint": t["vocabulary.joint"].to(torch.float8_e4m3fn)}),
+        nothing,
+        "vocabulary.joint",
+    ),
+    "a vocabulary with rows": (
+        lambda t: t.update({"vocabulary.joint": t["vocabulary.joint"][None].clone()}),
+        nothing,
+        "vocabulary.joint",
+    ),
     "no vocabulary": (lambda t: t.pop("vocabulary.joint"), nothing, "holds no vocabulary"),
     "two kinds of vocabulary": (
         lambda t: t.update({"vocabulary.source": t["vocabulary.joint"].clone()}),
@@ -294,6 +327,31 @@ BAD: dict[str, tuple[Callable[[dict[str, Tensor]], Any], Callable[[dict[str, Any
     "heads that do not divide": (nothing, lambda h: h["model"].update(heads=3), "no model that this version knows"),
     "no configuration": (nothing, lambda h: h.pop("model"), "no model that this version knows"),
     "a list for a configuration": (nothing, lambda h: h.update(model=[1]), "no model that this version knows"),
+    "an empty list for a configuration": (nothing, lambda h: h.update(model=[]), "model"),
+    "a word for a configuration": (nothing, lambda h: h.update(model="small"), "model"),
+    "no search": (nothing, lambda h: h.pop("search"), "search"),
+    "a list for a search": (nothing, lambda h: h.update(search=[]), "search"),
+    "a list for a tie": (nothing, lambda h: h["model"].update(tie=["none"]), "model.tie"),
+    "a width below zero": (nothing, lambda h: h["model"].update(d_model=-16), "model.d_model"),
+    "half a width": (nothing, lambda h: h["model"].update(d_model=16.5), "model.d_model"),
+    "a width beyond all numbers": (nothing, lambda h: h["model"].update(d_model=10**400), "model.d_model"),
+    "a dropout that is not a number": (nothing, lambda h: h["model"].update(dropout=float("nan")), "model.dropout"),
+    "a width that no memory holds": (
+        nothing,
+        lambda h: h["model"].update(d_model=65536, d_ff=1 << 20),
+        "must be of shape",
+    ),
+    "more layers than there are": (nothing, lambda h: h["model"].update(decoder_layers=100), "lacks decoder"),
+    "positions that no memory holds": (
+        nothing,
+        lambda h: h["model"].update(positions="learned", max_positions=1 << 20, d_model=65536),
+        "lacks src_positions.weight",
+    ),
+    "aliases in a list": (nothing, lambda h: h.update(aliases=[]), "lists the aliases"),
+    "a list for a training": (nothing, lambda h: h.update(training=[1]), "training"),
+    "a word for a step": (nothing, lambda h: h.update(training={"step": "7"}), "training.step"),
+    "an average of nothing": (nothing, lambda h: h.update(training={"average_of": []}), "training.average_of"),
+    "an average of words": (nothing, lambda h: h.update(training={"average_of": ["a"]}), "training.average_of"),
     "the next format": (nothing, lambda h: h.update(format=FORMAT + 1), f"format {FORMAT + 1}, but this version reads"),
     "no format": (nothing, lambda h: h.pop("format"), "format None"),
     "another kind": (nothing, lambda h: h.update(kind="state"), "no model of vtrans"),
@@ -313,6 +371,101 @@ def test_a_file_that_is_not_exactly_its_architecture_is_refused(
     assert message in str(caught.value)
     assert str(bad) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_model_without_a_training_section_is_read(tmp_path: Path, tiny_data: DataFolder) -> None:
+    save_model(tmp_path / "good", make(tiny_data, "src-tgt-softmax"))
+    run = RunFolder(tmp_path)
+    changed(tmp_path / "good", run.averaged, nothing, lambda h: h.pop("training"))
+    assert load_model(run.averaged).training == {}
+    assert run.choose_model().file == run.averaged
+
+
+NESTED = 100_000
+
+
+@pytest.mark.parametrize("text", ["[" * NESTED, '{"kind": "model", "format": 1, "model": ' + "[" * NESTED, "1" * 5000])
+def test_a_header_that_json_cannot_read_is_refused(tmp_path: Path, text: str) -> None:
+    save_file({"a": torch.zeros(3)}, tmp_path / "bad.safetensors", metadata={"vtrans": text})
+    with pytest.raises(FileError, match=r"bad\.safetensors"):
+        load_model(tmp_path / "bad.safetensors")
+
+
+# Damage.
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_a_flipped_bit_anywhere_is_noticed(
+    tmp_path: Path, tiny_data: DataFolder, tiny_data_separate: DataFolder, separate: bool
+) -> None:
+    data, tie = (tiny_data_separate, "none") if separate else (tiny_data, "src-tgt-softmax")
+    save_model(tmp_path / "good", make(data, tie))
+    whole = (tmp_path / "good").read_bytes()
+    bad, numbers = tmp_path / "bad", random.Random(3)
+    header = int.from_bytes(whole[:8], "little") + 8
+    places = [numbers.randrange(8, header) for _ in range(150)] + [
+        numbers.randrange(header, len(whole)) for _ in range(60)
+    ]
+    unnoticed = 0
+    for place in [*places, header, len(whole) - 1]:
+        raw = bytearray(whole)
+        raw[place] ^= 1 << numbers.randrange(8)
+        bad.write_bytes(raw)
+        with suppress(FileError):
+            found = load_model(bad)
+            # Of the header only what says the same may differ, such as one blank for another.
+            assert place < header
+            save_model(bad, found)
+            assert bad.read_bytes() == whole
+            unnoticed += 1
+    assert unnoticed < 5
+
+
+@pytest.mark.parametrize("name", ["decoder.layers.1.feed_forward.inner.weight", "vocabulary.joint"])
+def test_damage_is_told_with_the_tensor_that_it_hit(tmp_path: Path, tiny_data: DataFolder, name: str) -> None:
+    good = tmp_path / "good.safetensors"
+    save_model(good, make(tiny_data, "src-tgt-softmax"))
+    damage(good, name)
+    with pytest.raises(FileError, match=rf"good\.safetensors is damaged: {re.escape(name)} "):
+        load_model(good)
+
+
+def damage(path: Path, name: str) -> None:
+    """Flips the lowest bit of the first byte of a tensor."""
+    raw = bytearray(path.read_bytes())
+    length = int.from_bytes(raw[:8], "little")
+    at = 8 + length + json.loads(raw[8 : 8 + length])[name]["data_offsets"][0]
+    raw[at] ^= 1
+    path.write_bytes(raw)
+
+
+def test_a_damaged_search_setting_is_noticed(tmp_path: Path, tiny_data: DataFolder) -> None:
+    good = tmp_path / "good.safetensors"
+    save_model(good, make(tiny_data, "src-tgt-softmax"))
+    raw = good.read_bytes()
+    assert raw.count(rb"\"beam\": 3") == 1
+    good.write_bytes(raw.replace(rb"\"beam\": 3", rb"\"beam\": 7"))
+    with pytest.raises(FileError, match=r"good\.safetensors is damaged: its header"):
+        load_model(good)
+
+
+def test_a_file_without_checksums_is_read(tmp_path: Path, tiny_data: DataFolder) -> None:
+    loaded = make(tiny_data, "src-tgt-softmax")
+    save_model(tmp_path / "new", loaded)
+    with safe_open(tmp_path / "new", "pt") as file:
+        header = json.loads(file.metadata()["vtrans"])
+    del header["crc32"]
+    save_file(load_file(tmp_path / "new"), tmp_path / "old", metadata={"vtrans": json.dumps(header)})
+    for name, parameter in load_model(tmp_path / "old").model.named_parameters():
+        assert torch.equal(parameter, loaded.model.get_parameter(name))
+
+
+def test_a_damaged_state_is_refused(run_copy: RunFolder) -> None:
+    state = run_copy.state_file(30)
+    damage(state, "src_embedding.weight:exp_avg")
+    model = load_model(run_copy.last).model
+    with pytest.raises(FileError, match=r"src_embedding\.weight:exp_avg"):
+        load_state(state, make_optimizer(model.parameters(), TrainConfig()), model)
 
 
 def test_foreign_and_missing_files_are_refused(tmp_path: Path) -> None:

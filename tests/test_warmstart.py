@@ -15,7 +15,7 @@ import torch
 from conftest import TINY, make_data, tiny_pairs, tiny_train
 from safetensors.torch import load_file
 
-from vtrans.checkpoint import RunFolder, load_model, read_progress
+from vtrans.checkpoint import RunFolder, load_model, open_tensors, read_progress, write_tensors
 from vtrans.config import load_recipe
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
@@ -193,3 +193,14 @@ def test_a_run_that_began_otherwise_refuses(run_copy: RunFolder, tiny_data: Data
     with pytest.raises(InputError, match=rf"began with the weights of {first}, not of {second}"):
         begin(tiny_data, run, second, "train.max_steps=3")
     assert "every layer" in begin(tiny_data, run, second, "train.max_steps=3", fresh=True)
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder) -> None:
+    name = "decoder.layers.0.feed_forward.outer.weight"
+    tensors = load_file(tiny_run.last)
+    tensors[name][0, 0] = torch.nan
+    with open_tensors(tiny_run.last, "model") as (_, header):
+        write_tensors(tmp_path / "bad.safetensors", tensors, header)
+    with pytest.raises(FileError, match=rf"bad\.safetensors: {name} "):
+        begin(tiny_data, tmp_path / "run", tmp_path / "bad.safetensors")
+    assert not (tmp_path / "run").exists()

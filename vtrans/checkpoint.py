@@ -2,7 +2,7 @@
 
 A model is ONE safetensors file: each unique weight once under the name of its first owner, the
 SentencePiece model(s) as U8 tensors, and under the metadata key `vtrans` a JSON object with the
-configuration and the aliases. Everything is written aside, flushed to disk and renamed.
+configuration, the aliases and checksums. Everything is written aside, flushed to disk and renamed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import re
 import shutil
 import stat
 import sys
+import zlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -26,7 +27,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig, section_from
-from vtrans.errors import FileError, InputError
+from vtrans.errors import FileError, InputError, RecipeError
 from vtrans.model import Transformer, make_model
 from vtrans.text import check_path, sync_folder
 from vtrans.vocab import PAD_ID, Vocabulary
@@ -38,6 +39,8 @@ FORMAT = 1
 JOINT, SOURCE, TARGET = "vocabulary.joint", "vocabulary.source", "vocabulary.target"
 VOCABULARIES = (JOINT, SOURCE, TARGET)
 TRANSLATIONS, FREQUENT = "shortlist.translations", "shortlist.frequent"
+CHECKSUMS = "crc32"  # the key of the header, see `checksums`
+FLOATS = ("F64", "F32", "F16", "BF16")  # what weights are stored in, as safetensors names it
 OPTIMIZER_PARTS = {"step", "exp_avg", "exp_avg_sq"}  # of Adam, for each parameter
 RAW = "weight"  # a part of a state beside them, see save_state
 # What training writes aside; see `aside` and `RunFolder.link`.
@@ -45,6 +48,8 @@ _TRAINING_FILE = re.compile(
     r"\.(step-\d+\.safetensors|best\.safetensors|last\.safetensors|recipe\.toml|metrics\.jsonl)\.\d+\.tmp"
 )
 _STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
+
+Section = TypeVar("Section", ModelConfig, SearchConfig)
 
 
 @dataclass(frozen=True)
@@ -108,45 +113,74 @@ def save_model(path: Path, loaded: LoadedModel) -> None:
 
 
 def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedModel:
-    """The model of a file, its ties made anew by the constructor; strict in both directions.
+    """The model of a file, with its ties made by the constructor; strict in both directions.
 
-    Raises FileError for a missing, truncated or foreign file, or one whose tensors are not
-    exactly those of its architecture.
+    Names, shapes and types are compared with a model on the meta device first: a file takes no more memory than
+    its own weights. Raises FileError for a missing, truncated, damaged or foreign file, one whose tensors are not
+    exactly those of its architecture, and one whose weights are not all finite.
     """
     with open_tensors(path, "model") as (file, header):
         names = set(file.keys())
-        protos = {n: file.get_tensor(n).numpy().tobytes() for n in (JOINT, SOURCE, TARGET) if n in names}
-        joint = JOINT in protos
-        if set(protos) not in ({JOINT}, {SOURCE, TARGET}):
+        found = names & set(VOCABULARIES)
+        if found not in ({JOINT}, {SOURCE, TARGET}):
             raise FileError(f"{path} holds no vocabulary; it is no complete vtrans model.")
-        src_vocab = Vocabulary(protos[JOINT if joint else SOURCE], str(path))
-        tgt_vocab = src_vocab if joint else Vocabulary(protos[TARGET], str(path))
+        joint = JOINT in found
+        src_vocab = _read_vocabulary(path, file, JOINT if joint else SOURCE)
+        tgt_vocab = src_vocab if joint else _read_vocabulary(path, file, TARGET)
         try:
-            config = section_from(ModelConfig, "model", header["model"], str(path))
-            search = section_from(SearchConfig, "search", header["search"], str(path))
-            with torch.random.fork_rng(devices=[]):  # the weights drawn here are overwritten below
-                model = make_model(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
-        except (InputError, KeyError, TypeError, ValueError, AssertionError) as error:
+            config = section_of(ModelConfig, header, "model", path)
+            search = section_of(SearchConfig, header, "search", path)
+            with torch.device("meta"):
+                blueprint = make_model(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
+        except (InputError, ValueError, AssertionError) as error:
             reason = str(error).rstrip(".")
             raise FileError(f"{path} describes no model that this version knows: {reason}.") from None
-        parameters = dict(model.named_parameters())
+        wanted = dict(blueprint.named_parameters())
         shortlist = _read_shortlist(path, file, names, len(src_vocab), len(tgt_vocab))
-        others = {*protos, *((TRANSLATIONS, FREQUENT) if shortlist else ())}
-        _check_names(path, set(parameters), names - others, aliases(model), header.get("aliases", {}))
-        for name, parameter in parameters.items():
-            tensor = file.get_tensor(name)
-            if tensor.shape != parameter.shape:
+        others = {*found, *((TRANSLATIONS, FREQUENT) if shortlist else ())}
+        _check_names(path, set(wanted), names - others, aliases(blueprint), header.get("aliases", {}))
+        for name, parameter in wanted.items():
+            dtype, shape = file.facts(name)
+            if shape != list(parameter.shape):
+                raise FileError(f"{path}: {name} must be of shape {list(parameter.shape)}, but is {shape}.")
+            if dtype not in FLOATS:
                 raise FileError(
-                    f"{path}: {name} must be of shape {list(parameter.shape)}, but is {list(tensor.shape)}."
+                    f"{path}: {name} must hold floating-point numbers ({', '.join(FLOATS)}), but holds {dtype}."
                 )
-            if not tensor.is_floating_point():
-                raise FileError(f"{path}: {name} must hold floating-point numbers, but holds {tensor.dtype}.")
-            parameter.data.copy_(tensor)
+        with torch.random.fork_rng(devices=[]):  # the weights drawn here are overwritten below
+            model = make_model(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
+        for name, parameter in model.named_parameters():
+            parameter.data.copy_(file.get_tensor(name))
+            check_finite(path, name, parameter.data)
     model.to(device).eval()
-    return LoadedModel(model, src_vocab, tgt_vocab, search, header.get("training", {}), shortlist)
+    return LoadedModel(model, src_vocab, tgt_vocab, search, header["training"], shortlist)
 
 
-def _read_shortlist(path: str | Path, file: Any, names: set[str], src_size: int, tgt_size: int) -> Shortlist | None:
+def section_of(kind: type[Section], header: Mapping[str, Any], name: str, path: str | Path) -> Section:
+    """A section of a model's header. A key that is younger than the file has its default. RecipeError for what is
+    no such section."""
+    values = header.get(name)
+    if not isinstance(values, dict):
+        raise RecipeError(f"{path}: it has no section {name}.")
+    return section_from(kind, name, values, str(path))
+
+
+def check_finite(path: str | Path, name: str, tensor: Tensor) -> None:
+    """FileError unless all numbers of a weight are finite."""
+    if tensor.numel() and not all(bool(bound.isfinite()) for bound in tensor.aminmax()):  # both are NaN if one is
+        raise FileError(f"{path}: {name} holds numbers that are not finite (NaN or infinity); use another model file.")
+
+
+def _read_vocabulary(path: str | Path, file: TensorFile, name: str) -> Vocabulary:
+    dtype, shape = file.facts(name)
+    if dtype != "U8" or len(shape) != 1:
+        raise FileError(f"{path}: {name} must hold the bytes of a SentencePiece model, but holds {dtype} {shape}.")
+    return Vocabulary(file.get_tensor(name).numpy().tobytes(), str(path))
+
+
+def _read_shortlist(
+    path: str | Path, file: TensorFile, names: set[str], src_size: int, tgt_size: int
+) -> Shortlist | None:
     if not names & {TRANSLATIONS, FREQUENT}:
         return None
     parts = {name: file.get_tensor(name) for name in (TRANSLATIONS, FREQUENT) if name in names}
@@ -206,10 +240,34 @@ def aside(path: Path) -> Iterator[Path]:
     sync_folder(path.parent)
 
 
+def checksums(tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> dict[str, Any]:
+    """The CRC-32 of each tensor and of the header without its checksums, in hexadecimal."""
+    rest = {key: value for key, value in header.items() if key != CHECKSUMS}
+    return {
+        "header": _hex(zlib.crc32(_header_text(rest).encode("utf-8", "surrogatepass"))),
+        "tensors": {name: _checksum(tensor) for name, tensor in tensors.items()},
+    }
+
+
+def _checksum(tensor: Tensor) -> str:
+    """Of the values, their type and the shape."""
+    kind = zlib.crc32(f"{tensor.dtype} {list(tensor.shape)}".encode())
+    return _hex(zlib.crc32(tensor.detach().reshape(-1).view(torch.uint8).numpy().data, kind))
+
+
+def _hex(number: int) -> str:
+    return f"{number:08x}"
+
+
+def _header_text(header: Mapping[str, Any]) -> str:
+    return json.dumps(header, sort_keys=True, ensure_ascii=False)
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    """One safetensors file, the header as JSON with sorted keys under the one metadata key `vtrans`."""
+    """One safetensors file, the header as JSON with sorted keys under the one metadata key `vtrans`, with the
+    checksums of all that is in it."""
     check_path(path)
-    text = json.dumps(header, sort_keys=True, ensure_ascii=False)
+    text = _header_text({**header, CHECKSUMS: checksums(tensors, header)})
     try:
         with aside(path) as temporary:
             temporary.touch()
@@ -221,9 +279,38 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
         raise FileError(f"{path} can't be written: {reason}.") from None
 
 
+class TensorFile:
+    """The tensors of an open file, each compared with its checksum whenever it is read; FileError for a damaged one.
+    Files of earlier versions have no checksums."""
+
+    def __init__(self, path: Path, file: Any, checksums: Mapping[str, str] | None) -> None:
+        self.path, self._file, self._checksums = path, file, checksums
+
+    def keys(self) -> list[str]:
+        return list(self._file.keys())
+
+    def facts(self, name: str) -> tuple[str, list[int]]:
+        """The type, as safetensors names it, and the shape of a tensor, without reading it."""
+        part = self._file.get_slice(name)
+        return str(part.get_dtype()), list(part.get_shape())
+
+    def get_tensor(self, name: str) -> Tensor:
+        try:
+            tensor: Tensor = self._file.get_tensor(name)
+        except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
+            raise FileError(f"{self.path}: {name} can't be read: {str(error).rstrip('.')}.") from None
+        if self._checksums is not None and self._checksums.get(name) != _checksum(tensor):
+            raise FileError(f"{self.path} is damaged: {name} does not have its checksum; {_COPY_AGAIN}.")
+        return tensor
+
+
+_COPY_AGAIN = "copy the file again, or make it again"
+
+
 @contextmanager
-def open_tensors(path: str | Path, kind: str) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """A memory-mapped file of ours and its header; FileError when it is none."""
+def open_tensors(path: str | Path, kind: str) -> Iterator[tuple[TensorFile, dict[str, Any]]]:
+    """A memory-mapped file of ours and its header, without the checksums; FileError when it is none, or its header
+    is damaged. `kind` is "model", whose header has a valid `training`, or "state", whose header has a `progress`."""
     path = Path(path)
     check_path(path)
     if not path.is_file():
@@ -234,11 +321,14 @@ def open_tensors(path: str | Path, kind: str) -> Iterator[tuple[Any, dict[str, A
         raise FileError(f"{path} is truncated or no safetensors file: {error}.") from None
     with file:
         metadata: dict[str, str] | None = file.metadata()  # type: ignore[no-untyped-call]  # safetensors
-        raw = (metadata or {}).get("vtrans")
-        try:
-            header = json.loads(raw) if raw is not None else None
-        except json.JSONDecodeError:
-            header = None
+        header, sums = _header(path, (metadata or {}).get("vtrans"), kind)
+        yield TensorFile(path, file, sums), header
+
+
+def _header(path: Path, raw: str | None, kind: str) -> tuple[dict[str, Any], dict[str, str] | None]:
+    """The header of a file, and the checksums of its tensors, where it has them."""
+    try:
+        header = json.loads(raw) if raw is not None else None
         if not isinstance(header, dict) or header.get("kind") != kind:
             raise FileError(f"{path} is a safetensors file, but no {kind} of vtrans.")
         if header.get("format") != FORMAT:
@@ -246,7 +336,38 @@ def open_tensors(path: str | Path, kind: str) -> Iterator[tuple[Any, dict[str, A
                 f"{path} is of format {header.get('format')}, but this version reads {FORMAT}; "
                 "use the version of vtrans that wrote it."
             )
-        yield file, header
+        sums = header.pop(CHECKSUMS, None)
+        if sums is not None:
+            tensors = sums.get("tensors") if isinstance(sums, dict) else None
+            if not isinstance(tensors, dict) or sums != {**checksums({}, header), "tensors": tensors}:
+                raise FileError(f"{path} is damaged: its header does not have its checksum; {_COPY_AGAIN}.")
+            sums = tensors
+    except (ValueError, RecursionError):  # no JSON, or lists in lists without end
+        raise FileError(f"{path} is a safetensors file, but no {kind} of vtrans.") from None
+    if kind == "model":
+        header["training"] = _training(path, header.get("training", {}))
+    elif not isinstance(header.get("progress"), dict):
+        raise FileError(f"{path} is no complete {kind} of vtrans: it has no progress.")
+    return header, sums
+
+
+def _training(path: Path, training: Any) -> dict[str, Any]:
+    """What a header says of where its model comes from; FileError for what training and averaging never write."""
+
+    def counts(value: Any) -> bool:
+        return type(value) is int and value >= 0
+
+    def sound(key: str, value: Any) -> bool:
+        if key == "average_of":
+            return isinstance(value, list) and bool(value) and all(map(counts, value))
+        return counts(value) if key in ("step", "run_step", "epoch") else isinstance(value, str)
+
+    if not isinstance(training, dict):
+        raise FileError(f"{path} is no complete model of vtrans: its training must be a JSON object.")
+    for key, value in training.items():
+        if not sound(key, value):
+            raise FileError(f"{path} is no complete model of vtrans: training.{key} has a value that makes no sense.")
+    return training
 
 
 def tensor_bytes(path: Path) -> dict[str, int]:
@@ -340,7 +461,7 @@ class RunFolder:
         last_step = max(self.steps(), default=0)
         if self.averaged.exists():
             with open_tensors(self.averaged, "model") as (_, header):
-                steps = header["training"].get("average_of") or [0]
+                steps = header["training"].get("average_of", [0])
                 made_at = header["training"].get("run_step", max(steps))
             if made_at >= last_step or not self.last.exists():
                 return ChosenModel(self.averaged, f"the average of {len(steps)} checkpoints up to step {max(steps)}")
