@@ -289,3 +289,51 @@ def test_the_vocabulary_and_the_search_go_along(tmp_path: Path, tiny_data: DataF
     assert loaded.src_vocab.proto == tiny_data.src_vocab.proto
     assert loaded.search == first.search
     assert dataclasses.asdict(loaded.model.config) == dataclasses.asdict(first.model.config)
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2), (2, 3, 1)])
+def test_the_search_is_that_of_the_newest_checkpoint(
+    tmp_path: Path, tiny_data: DataFolder, order: tuple[int, ...]
+) -> None:
+    for step in (1, 2, 3):
+        loaded = load_model(make(tiny_data, tmp_path / str(step), seed=step))
+        search = SearchConfig(beam=step, max_length=10 * step)
+        save_model(tmp_path / str(step), dataclasses.replace(loaded, search=search))
+    average([tmp_path / str(step) for step in order], tmp_path / "out")
+    assert load_model(tmp_path / "out").search == SearchConfig(beam=3, max_length=30)
+    average([tmp_path / "out", tmp_path / "2"], tmp_path / "again")  # an average is as new as its newest
+    assert load_model(tmp_path / "again").search.beam == 3
+
+
+# Damage.
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("place", [0, 1])
+def test_weights_that_are_not_finite_are_refused(
+    tmp_path: Path, tiny_data: DataFolder, value: float, place: int
+) -> None:
+    files = [make(tiny_data, tmp_path / str(seed), seed=seed) for seed in (1, 2)]
+    name = "encoder.layers.0.feed_forward.inner.weight"
+    files[place] = changed(files[place], tmp_path / "bad", name, lambda t: t.index_fill(0, torch.tensor([2]), value))
+    with pytest.raises(FileError, match=name) as caught:
+        average(files, tmp_path / "out")
+    assert str(files[place]) in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, tiny_data: DataFolder) -> None:
+    files = [make(tiny_data, tmp_path / str(seed), seed=seed) for seed in (1, 2)]
+    raw = bytearray(files[1].read_bytes())
+    raw[-5] ^= 1
+    files[1].write_bytes(raw)
+    with pytest.raises(FileError, match="is damaged") as caught:
+        average(files, tmp_path / "out")
+    assert str(files[1]) in str(caught.value)
+
+
+def test_a_model_without_a_training_section_is_averaged(tmp_path: Path, tiny_data: DataFolder) -> None:
+    with open_tensors(make(tiny_data, tmp_path / "a", seed=4), "model") as (_, header):
+        del header["training"]
+    write_tensors(tmp_path / "b", load_file(tmp_path / "a"), header)
+    assert average([tmp_path / "a", tmp_path / "b"], tmp_path / "out") == [0, 4]

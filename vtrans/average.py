@@ -6,12 +6,20 @@ import dataclasses
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
-from vtrans.checkpoint import RunFolder, open_tensors, read_progress, write_tensors
-from vtrans.config import ModelConfig, load_recipe, section_from
+from vtrans.checkpoint import (
+    RunFolder,
+    TensorFile,
+    check_finite,
+    open_tensors,
+    read_progress,
+    section_of,
+    write_tensors,
+)
+from vtrans.config import ModelConfig, load_recipe
 from vtrans.errors import FileError, InputError
 from vtrans.text import check_path
 
@@ -22,8 +30,9 @@ def average(files: Sequence[Path], out: Path, run_step: int | None = None) -> li
     `run_step` is how far their run has come, which the best checkpoints alone do not tell.
 
     A shared weight stands once in a file, and so is counted once. Each mean is taken in float64
-    and stored in the type of the first file. Peak memory is one model. Raises InputError when two
-    files are not of the same architecture and vocabulary, naming what differs, and where `out` is a checkpoint.
+    and stored in the type of the first file. Peak memory is one model. The header, and with it the search settings,
+    is that of the newest file. Raises InputError when two files are not of the same architecture and vocabulary,
+    naming what differs, and where `out` is a checkpoint, FileError for weights that are not finite.
     """
     if not files:
         raise InputError("there is no checkpoint to average.")
@@ -47,6 +56,7 @@ def average(files: Sequence[Path], out: Path, run_step: int | None = None) -> li
             if name.startswith("vocabulary."):
                 continue
             total = tensors[name].double()
+            check_finite(files[0], name, total)
             for path, (file, _) in zip(files[1:], opened[1:], strict=True):
                 part = file.get_tensor(name)
                 if part.shape != total.shape:
@@ -54,11 +64,13 @@ def average(files: Sequence[Path], out: Path, run_step: int | None = None) -> li
                         f"{name} is of shape {list(total.shape)} in {files[0]}, but {list(part.shape)} in {path}; "
                         "only checkpoints of one run can be averaged."
                     )
+                check_finite(path, name, part)
                 total += part
             tensors[name] = (total / len(files)).to(tensors[name].dtype)
+        newest = max((other for _, other in opened), key=lambda other: max(_steps(other)))
         steps = [step for _, other in opened for step in _steps(other)]
         training = {"average_of": sorted(steps), "run_step": max(steps) if run_step is None else run_step}
-        write_tensors(out, tensors, {**header, "training": training})
+        write_tensors(out, tensors, {**newest, "training": training})
     return sorted(steps)
 
 
@@ -66,47 +78,42 @@ def _is_checkpoint(path: Path) -> bool:
     """Whether training made the file; an average may be replaced, and what is no model of ours."""
     try:
         with open_tensors(path, "model") as (_, header):
-            return "average_of" not in cast(dict[str, object], header.get("training", {}))
+            return "average_of" not in header["training"]
     except FileError:
         return False
 
 
-def _weights(file: Any) -> list[str]:
+def _weights(file: TensorFile) -> list[str]:
     """The tensors of a file but its shortlist, which the average does not get: `vtrans shortlist` makes one."""
     return [name for name in file.keys() if not name.startswith("shortlist.")]  # noqa: SIM118 - not a dict
 
 
-def _steps(header: dict[str, object]) -> list[int]:
-    training = header.get("training")
-    assert isinstance(training, dict)
+def _steps(header: dict[str, Any]) -> list[int]:
+    training = header["training"]
     return list(training.get("average_of", [training.get("step", 0)]))
 
 
 def _check_same(
     a: Path,
     names: list[str],
-    header: dict[str, object],
+    header: dict[str, Any],
     b: Path,
     other: list[str],
-    other_header: dict[str, object],
+    other_header: dict[str, Any],
 ) -> None:
     if set(names) != set(other):
         odd = sorted(set(names) ^ set(other))[0]
         raise InputError(f"{odd} is in only one of {a} and {b}; only checkpoints of one run can be averaged.")
-    mine, theirs = (dataclasses.asdict(_config(path, head)) for path, head in ((a, header), (b, other_header)))
+    mine, theirs = (
+        dataclasses.asdict(section_of(ModelConfig, head, "model", path))
+        for path, head in ((a, header), (b, other_header))
+    )
     for key in mine:
         if not key.endswith("dropout") and mine[key] != theirs[key]:
             raise InputError(
                 f"model.{key} is {mine[key]} in {a}, but {theirs[key]} in {b}; "
                 "only checkpoints of one run can be averaged."
             )
-
-
-def _config(path: Path, header: dict[str, object]) -> ModelConfig:
-    """What a file does not say, being older than the key, is the default."""
-    values = header["model"]
-    assert isinstance(values, dict)
-    return section_from(ModelConfig, "model", values, str(path))
 
 
 def checkpoints_of(run: RunFolder, count: int, by: str) -> list[Path]:
