@@ -18,7 +18,7 @@ import vtrans.logprob
 from vtrans.checkpoint import LoadedModel, RunFolder
 from vtrans.config import Sampling
 from vtrans.console import Console
-from vtrans.errors import InputError
+from vtrans.errors import InputError, VtransError
 from vtrans.logprob import forced_batches, token_logprobs
 from vtrans.model import Transformer
 from vtrans.search import length_penalty
@@ -224,6 +224,29 @@ def test_a_pair_that_is_too_long_is_warned_of_and_has_no_number(capsys: pytest.C
     assert "line 2 has" in told
     assert "line 3 has" in told
     assert "over the limit of 5 and 55; it gets no log-probability" in told
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_length_limit_of_the_search_changes_no_number(name: str) -> None:
+    whole = list(translator(VARIANTS[name], max_length=0).logprob(LINES, reversed(LINES)))
+    capped = list(translator(VARIANTS[name], max_length=3).logprob(LINES, reversed(LINES)))
+    assert any(len(t.tokens) > 3 for t in whole)
+    assert capped == whole
+    assert all(math.isfinite(t.logprob) for t in whole)
+
+
+@pytest.mark.parametrize("form", ["NaN", "infinity"])
+def test_a_model_that_gives_no_numbers_is_refused(form: str) -> None:
+    vocab, model = vocabulary(), network(SMALL, len(vocabulary()))
+    broken = model.decoder.get_parameter("layers.0.feed_forward.outer.bias")
+    broken.data[3] = math.nan if form == "NaN" else math.inf
+    made = Translator([LoadedModel(model, vocab, vocab, SEARCH, {})])
+    with pytest.raises(VtransError) as caught:
+        list(made.logprob(["dog"], ["Hund"]))
+    assert caught.value.exit_code == 1
+    # An ensemble has no numbers either.
+    with pytest.raises(VtransError):
+        list(Translator([loaded(), *made.models]).logprob(["dog"], ["Hund"]))
 
 
 @pytest.mark.parametrize("name", ["learned positions, untied", "decoder-only, causal, learned positions"])

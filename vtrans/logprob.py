@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vtrans.errors import VtransError
 from vtrans.model import Transformer
 from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID
 
@@ -70,14 +71,20 @@ def token_logprobs(
 
     Of several models the probabilities are averaged by `weights`, which sum to 1. Padded positions are
     never projected, and of the logits no more than BLOCK numbers exist at a time. `done` is called for
-    each pair that has a target.
+    each pair that has a target. Raises VtransError where a model gives NaN.
     """
     found: list[tuple[float, ...]] = [()] * len(pairs)
     shares_M1 = torch.tensor(weights, dtype=torch.float64).log()[:, None]
     for batch in forced_batches(pairs, batch_tokens, models[0].device):
         logprobs_MN = torch.stack([_of_model(model, batch) for model in models])
         # Clamped: rounding may leave a sure subword above 0, as in the search.
-        numbers = iter((logprobs_MN + shares_M1).logsumexp(0).clamp(max=0.0).tolist())
+        logprobs_N = (logprobs_MN + shares_M1).logsumexp(0).clamp(max=0.0)
+        if bool(logprobs_N.isnan().any()):
+            raise VtransError(
+                "the model's log-probabilities are not numbers; its weights are damaged or too large for its "
+                "precision: try another checkpoint."
+            )
+        numbers = iter(logprobs_N.tolist())
         for row, target in zip(batch.rows, batch.targets, strict=True):
             found[row] = tuple(next(numbers) for _ in target)
             done()

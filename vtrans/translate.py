@@ -341,9 +341,10 @@ class Translator:
         A target is a text, encoded as subwords and closed by EOS, or subword ids as `Translation.tokens`
         holds them, of which exactly those count: so a translation gets back the score that its search
         gave it, where its text might be encoded in other subwords than the search produced. A blank
-        source has a blank target for certain, and any other with a log-probability of -inf. A pair longer
-        than the longest line that is translated in one piece gets NaN, and a warning. `done` is called
-        for each pair that meets the models. Raises InputError for unequal numbers of sources and targets.
+        source has a blank target for certain, and any other with a log-probability of -inf. `max_length` is a
+        limit of the search and does not apply here. A pair longer than the longest line that is translated in
+        one piece gets NaN, and a warning. `done` is called for each pair that meets the models. Raises InputError
+        for unequal numbers of sources and targets, and VtransError where a model gives NaN.
         """
         for name, given in (("sources", sources), ("targets", targets)):
             if isinstance(given, str):
@@ -381,16 +382,17 @@ class Translator:
             [*text, EOS_ID] if isinstance(target, str) else self._checked(target, number)
             for number, (text, target) in enumerate(zip(texts, given, strict=True), first)
         ]
+        longest = self._room(self.max_source)
         known: dict[int, float] = {}  # the log-probabilities of the pairs that never meet the model
         for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
             if not source or not lines[i].strip():
                 known[i] = -math.inf if any(token > EOS_ID for token in target) else 0.0
                 self.counts.blank += 1
-            elif len(source) > self.max_source or len(target) > self._limit(self.max_source):
+            elif len(source) > self.max_source or len(target) > longest:
                 known[i] = math.nan
                 self._warn(
                     f"line {first + i} has {len(source):,} and {len(target):,} subwords, over the limit of "
-                    f"{self.max_source:,} and {self._limit(self.max_source):,}; it gets no log-probability"
+                    f"{self.max_source:,} and {longest:,}; it gets no log-probability"
                 )
         with torch.inference_mode():
             found = token_logprobs(
@@ -507,10 +509,13 @@ class Translator:
 
     def _limit(self, length: int, prefix: int = 0) -> int:
         """Most target subwords, EOS counted, for a source of `length` subwords and a prefix of so many."""
-        limit = max(length, prefix, self.search.min_length) + EXTRA_LENGTH
-        if self.search.max_length:
-            limit = min(limit, self.search.max_length)
-        return limit if self._reach is None else min(limit, self._reach)
+        room = self._room(max(length, prefix))
+        return min(room, self.search.max_length) if self.search.max_length else room
+
+    def _room(self, length: int) -> int:
+        """Most target subwords, EOS counted, for so many source subwords whatever the search's `max_length`."""
+        room = max(length, self.search.min_length) + EXTRA_LENGTH
+        return room if self._reach is None else min(room, self._reach)
 
     def _prefix(self, text: str) -> Prefix:
         tokens = tuple(self.tgt_vocab.encode(text)) if text.strip() else ()
