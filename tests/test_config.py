@@ -138,6 +138,15 @@ REFUSED = [
     ("[search]\nbeam = 0", ["search.beam must be a whole number from 1 to 1000, but is 0."]),
     ("[model\n", ["is not TOML"]),
     ("[model]\nd_model = 8\nd_model = 8\n", ["is not TOML"]),
+    # What Python can't read, or can't write out.
+    ("[model]\nd_model = " + "[" * 2_000, ["nested too deeply"]),
+    ("[model]\nd_model = " + "{a=" * 2_000, ["nested too deeply"]),
+    (f"[model]\nd_model.{'a.' * 2000}a = 1", ["model.d_model must be a whole number"]),
+    (f"[model]\nnorm.{'a.' * 2000}a = 1", ["model.norm must be one of"]),
+    ("[model]\nd_model = " + "1" * 5000, ["is not TOML"]),
+    ("[model]\nd_model = 0x" + "f" * 5000, ["model.d_model must be a whole number"]),
+    ("[model]\ndropout = 0x" + "f" * 5000, ["model.dropout must be a number"]),
+    ("[train]\ncorpus_weights = [0x" + "f" * 5000 + "]", ["train.corpus_weights must be numbers"]),
 ]
 
 
@@ -235,6 +244,9 @@ def test_the_last_override_wins_and_beats_the_recipe() -> None:
         ("model.norm=middle", ["--set model.norm=middle", "one of post, pre"]),
         ("model.heads=7", ["model.heads must divide model.d_model, but 7 does not divide 256"]),
         ("model.d_model=8\nheads=2", ["--set"]),
+        ("model.d_model=" + "[" * 2_000, ["model.d_model must be a whole number"]),
+        ("model.d_model=" + "1" * 5000, ["model.d_model must be a whole number"]),
+        ("model.d_model=0x" + "f" * 5000, ["model.d_model must be a whole number"]),
         (
             "train.corpus_weights=2,x",
             ["train.corpus_weights must be numbers from 0 to 1000 with", "but is '2,x'"],

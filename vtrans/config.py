@@ -38,6 +38,7 @@ DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 DEFAULT_TRANSLATIONS, DEFAULT_FREQUENT = 8, 1500
 # Rows of the embeddings that `vtrans inspect` shows for a subword, and for a step of a translation.
 NEAREST, NEAREST_OF_STEP = 10, 3
+LONGEST_SHOWN = 80  # characters of a wrong value in an error
 TIE_FORMS = ("src-tgt-softmax", "tgt-softmax", "src-tgt", "none")
 
 
@@ -330,6 +331,15 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
 
 
+def _shown(value: Any) -> str:
+    """A value of a recipe as an error shows it; some are too large to be written out."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, or tables in tables
+        return f"a value of type {type(value).__name__} that is too large to show"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+
+
 def _checked(section: str, key: str, value: Any, where: str) -> Any:
     """The value of one key, of the right type and in its range, or a RecipeError."""
     spec = SECTIONS[section].__dataclass_fields__[key]
@@ -337,18 +347,20 @@ def _checked(section: str, key: str, value: Any, where: str) -> Any:
     name = f"{section}.{key}"
     if isinstance(default, bool):
         if not isinstance(value, bool):
-            raise RecipeError(f"{where}: {name} must be true or false, but is {value!r}.")
+            raise RecipeError(f"{where}: {name} must be true or false, but is {_shown(value)}.")
     elif isinstance(default, str) and "values" not in rule:
         value = _weights_checked(name, value, rule["low"], rule["high"], where)
     elif isinstance(default, str):
         if value not in rule["values"]:
-            raise RecipeError(f"{where}: {name} must be one of {', '.join(rule['values'])}, but is {value!r}.")
+            raise RecipeError(f"{where}: {name} must be one of {', '.join(rule['values'])}, but is {_shown(value)}.")
     else:
         whole = isinstance(default, int)
         kind = "a whole number" if whole else "a number"
         right = isinstance(value, int) if whole else isinstance(value, (int, float))
         if not right or isinstance(value, bool) or not rule["low"] <= value <= rule["high"]:
-            raise RecipeError(f"{where}: {name} must be {kind} from {rule['low']} to {rule['high']}, but is {value!r}.")
+            raise RecipeError(
+                f"{where}: {name} must be {kind} from {rule['low']} to {rule['high']}, but is {_shown(value)}."
+            )
         value = value if whole else float(value)
     return value
 
@@ -358,15 +370,15 @@ def _weights_checked(name: str, value: Any, low: float, high: float, where: str)
     numbers = value if isinstance(value, list) else value.split(",") if isinstance(value, str) and value else [value]
     try:
         weights = [] if value in ("", []) else [float(n) for n in numbers if not isinstance(n, bool)]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         weights = []
     if value not in ("", []) and (len(weights) != len(numbers) or not all(low <= w <= high for w in weights)):
         raise RecipeError(
             f'{where}: {name} must be numbers from {low:g} to {high:g} with commas between them, such as "2,0.5", '
-            f"but is {value!r}."
+            f"but is {_shown(value)}."
         )
     if weights and not any(weights):
-        raise RecipeError(f"{where}: {name} must have a number above 0, but is {value!r}.")
+        raise RecipeError(f"{where}: {name} must have a number above 0, but is {_shown(value)}.")
     return ",".join(repr(w).removesuffix(".0") for w in weights)
 
 
@@ -513,8 +525,10 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Iterable[str] = ()) -> Re
         raw = (_shipped() / f"{name}.toml").read_bytes()
     try:
         table = tomllib.loads(raw.decode("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{where} is not TOML: {error}.") from None
+    except RecursionError:
+        raise RecipeError(f"{where} has values nested too deeply; a recipe has sections of plain values.") from None
+    except ValueError as error:  # no UTF-8, no TOML, or a number of thousands of digits
+        raise RecipeError(f"{where} is not TOML: {str(error).rstrip('.')}.") from None
     recipe = _merged(Recipe(), table, where)
     for override in overrides:
         recipe = _merged(recipe, _parse_override(override), f"--set {override}")
@@ -529,7 +543,7 @@ def _parse_override(text: str) -> dict[str, dict[str, Any]]:
         raise RecipeError(f"--set must be section.key=value, but is {text!r}.")
     try:
         parsed = tomllib.loads(f"value = {raw}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         parsed = {}
     # A line end in it would begin a second key, and lose it.
     value = parsed["value"] if len(parsed) == 1 else raw.strip()
