@@ -9,9 +9,11 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import tracemalloc
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -880,7 +882,7 @@ def test_what_is_no_data_folder_is_refused(tmp_path: Path) -> None:
         (folder / name).unlink()
         fails(f"lacks {name}")
         (folder / name).write_bytes(bytes(len(whole[name])))
-        fails("no SentencePiece model" if name == "vocab.model" else "truncated or no token store")
+        fails(f"{name} has been changed")
         (folder / name).write_bytes(whole[name])
     other = {"format": "x", "revision": 99, "files": {}, "options": []}
     for change in [{key: value} for key, value in other.items()]:
@@ -891,6 +893,41 @@ def test_what_is_no_data_folder_is_refused(tmp_path: Path) -> None:
         fails("no data folder of this version")
     (folder / "data.json").write_bytes(whole["data.json"])
     assert DataFolder.open(folder).report == report
+
+
+def test_damage_that_leaves_the_size_of_a_file_is_noticed(tmp_path: Path) -> None:
+    made(options(tmp_path))
+    folder, numbers = tmp_path / "data", random.Random(1)
+    for name in ("train.safetensors", "valid.safetensors", "vocab.model"):
+        whole = (folder / name).read_bytes()
+        for place in (0, len(whole) - 1, *(numbers.randrange(len(whole)) for _ in range(30))):
+            raw = bytearray(whole)
+            raw[place] ^= 1 << numbers.randrange(8)
+            (folder / name).write_bytes(raw)
+            with pytest.raises(FileError, match=re.escape(name)) as caught:
+                DataFolder.open(folder)
+            assert caught.value.exit_code == 2
+        (folder / name).write_bytes(whole)
+    DataFolder.open(folder)
+
+
+def test_a_damaged_report_is_refused_or_says_the_same(tmp_path: Path) -> None:
+    opts = options(tmp_path)
+    made(opts)
+    folder, numbers = tmp_path / "data", random.Random(1)
+    whole = (folder / "data.json").read_bytes()
+    opened = []
+    for _ in range(300):
+        raw = bytearray(whole)
+        raw[numbers.randrange(len(raw))] ^= 1 << numbers.randrange(8)
+        (folder / "data.json").write_bytes(raw)
+        with suppress(FileError):
+            opened.append(DataFolder.open(folder))
+    assert {data.digest for data in opened} == {opened[0].digest}
+    assert {len(data.train) for data in opened} == {len(TRAIN)}
+    (folder / "data.json").write_bytes(b"[" * 100_000)
+    with pytest.raises(FileError, match=r"data\.json"):
+        DataFolder.open(folder)
 
 
 def test_another_vocabulary_of_the_same_size_is_noticed(tmp_path: Path) -> None:
@@ -924,7 +961,9 @@ def test_a_store_that_does_not_fit_together_is_refused(tmp_path: Path) -> None:
         {"src_ids": tensors["src_ids"][:-1]}, {"tgt_offsets": tensors["tgt_offsets"][:-1]},
         {"src_offsets": backwards}, {"src_offsets": tensors["src_offsets"] + 1},
         {"src_offsets": torch.zeros(0, dtype=torch.int64)}, {"src_offsets": torch.tensor(3)},
-        {"tgt_text": tensors["tgt_text"][1:]},
+        {"tgt_text": tensors["tgt_text"][1:]}, {"src_offsets": tensors["src_offsets"].int()},
+        {"src_ids": tensors["src_ids"].to(torch.uint8).view(torch.float8_e4m3fn)},
+        {"tgt_ids": tensors["tgt_ids"][None]},
     ]  # fmt: skip
     for change in changes:
         save_file({n: t.clone() for n, t in (tensors | change).items()}, copy, metadata)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -306,6 +307,24 @@ def test_the_command_and_the_flag(
     run_cli("shortlist", file, "--data", tiny_data.path, "--frequent", "100000", "--out", out)
     plain = run_cli("translate", "--model", out, "--scores", stdin=SENTENCE * 3)
     assert run_cli("translate", "--model", out, "--shortlist", "--scores", stdin=SENTENCE * 3).out == plain.out
+
+
+@pytest.mark.parametrize("command", ["shortlist", "train"])
+def test_a_damaged_data_folder_is_refused(
+    tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done], command: str
+) -> None:
+    data = shutil.copytree(tiny_data.path, tmp_path / "data")
+    raw = bytearray((data / "train.safetensors").read_bytes())
+    raw[-1] = 0xFF  # beyond the vocabulary
+    (data / "train.safetensors").write_bytes(raw)
+    model = run_copy.choose_model().file
+    before = model.read_bytes()
+    out = (run_copy.path,) if command == "shortlist" else ("--out", tmp_path / "new")
+    done = run_cli(command, *out, "--data", data)
+    assert done.code == 2
+    assert str(data / "train.safetensors") in done.err
+    assert model.read_bytes() == before
+    assert not (tmp_path / "new").exists()
 
 
 def test_what_does_not_fit_is_refused(

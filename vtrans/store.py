@@ -71,7 +71,7 @@ class TokenStore:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
         except FileNotFoundError:
             raise FileError(f"there is no file {path}; {_MAKE_ANEW}.") from None
-        except (SafetensorError, OSError, ValueError, AttributeError) as error:
+        except (SafetensorError, OSError, ValueError, AttributeError, RecursionError) as error:
             reason = str(error).rstrip(".")
             raise FileError(f"{path} is truncated or no token store ({reason}); {_MAKE_ANEW}.") from None
         sides = [("src_ids", "src_offsets"), ("tgt_ids", "tgt_offsets")]
@@ -120,21 +120,29 @@ def _lengths(offsets: Tensor) -> Tensor:
 
 
 def _fits(tensors: dict[str, Tensor], values: str, offsets: str) -> bool:
-    """Whether the offsets are there, as many as the pairs ask for, rising from 0 to the last value."""
-    if not {values, offsets, "src_offsets"} <= tensors.keys() or tensors[offsets].dim() != 1:
+    """Whether both have their type, and the offsets are as many as the pairs ask for, rising from 0 to the last
+    value."""
+    if not {values, offsets, "src_offsets"} <= tensors.keys() or tensors[values].dtype not in _STORED:
         return False
     bounds = tensors[offsets]
+    if bounds.dtype != torch.int64 or [tensors[values].dim(), bounds.dim()] != [1, 1]:
+        return False
     if len(bounds) != len(tensors["src_offsets"]) or not len(bounds):
         return False
     ends_match = int(bounds[0]) == 0 and int(bounds[-1]) == tensors[values].numel()
     return ends_match and not bool((bounds[1:] < bounds[:-1]).any())
 
 
+_STORED = (torch.uint8, torch.uint16, torch.int32)  # text, and subwords
 _MAKE_ANEW = "make the data folder anew with `vtrans prepare-bpe --force`"
 
 
 class DataFolder:
     """What `vtrans prepare-bpe` made: two stores, the vocabulary or vocabularies, the report.
+
+    Every file is compared with the hash in the report: an id beyond the vocabulary would otherwise end training
+    at some later step, and any other damage would go unnoticed. That reads the stores once, 1 GB in a second where
+    the processor has instructions for SHA-256, and asks for no memory.
 
     The training pairs stand corpus by corpus; `corpora` says how many there are of each.
     """
@@ -150,6 +158,11 @@ class DataFolder:
                 raise FileError(
                     f"{file} has {file.stat().st_size:,} bytes instead of {facts['bytes']:,}; {_MAKE_ANEW}."
                 )
+            digest = file_sha256(file)
+            if digest is None:
+                raise FileError(f"{file} can't be read; let this user read it, or {_MAKE_ANEW}.")
+            if digest != facts["sha256"]:
+                raise FileError(f"{file} has been changed since the data was prepared; {_MAKE_ANEW}.")
         self.joint = JOINT_FILE in files
         if self.joint:
             self.src_vocab = self.tgt_vocab = self._vocabulary(JOINT_FILE)
@@ -187,27 +200,39 @@ class DataFolder:
 
     def _vocabulary(self, name: str) -> Vocabulary:
         file = self.path / name
-        vocabulary = Vocabulary(file.read_bytes(), str(file))
-        if vocabulary.digest != self.report["files"][name]["sha256"]:
-            raise FileError(f"{file} has been changed since the data was prepared; {_MAKE_ANEW}.")
-        return vocabulary
+        return Vocabulary(file.read_bytes(), str(file))
 
 
 def read_report(folder: Path) -> dict[str, Any] | None:
     """data.json, or None if it is missing or not ours."""
     try:
         report = json.loads((folder / REPORT_FILE).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(report, dict) or (report.get("format"), report.get("revision")) != (FORMAT, REVISION):
         return None
-    files = report.get("files")
-    if not isinstance(files, dict) or not isinstance(report.get("options"), dict) or "inputs" not in report:
+    try:
+        return report if _sound(report) else None
+    except (KeyError, TypeError, AttributeError):
         return None
-    named = {TRAIN_FILE, VALID_FILE} <= files.keys() <= set(OUR_FILES)
-    vocabularies = JOINT_FILE in files or {SRC_FILE, TGT_FILE} <= files.keys()
-    facts = all(isinstance(f, dict) and {"bytes", "sha256"} <= f.keys() for f in files.values())
-    return report if named and vocabularies and facts else None
+
+
+def _sound(report: dict[str, Any]) -> bool:
+    """Whether a report has all that is read of it later. Raises KeyError, TypeError or AttributeError where it is
+    of another shape altogether."""
+    files, inputs, rows = report["files"], report["inputs"], report["overlap"]["rows"]
+    corpora = report["train"].get("corpora", [0])  # younger than the format
+    pairs = [pair[side] for pair in [*inputs["train"], *(inputs["valid"] or ())] for side in ("src", "tgt")]
+    return (
+        {TRAIN_FILE, VALID_FILE} <= files.keys() <= set(OUR_FILES)
+        and (JOINT_FILE in files or {SRC_FILE, TGT_FILE} <= files.keys())
+        and all(type(facts["bytes"]) is int and isinstance(facts["sha256"], str) for facts in files.values())
+        and all(isinstance(file["name"], str) and isinstance(file["sha256"], str) for file in pairs)
+        and all(isinstance(row["share"], float) and isinstance(row["threshold"], int) for row in rows)
+        and isinstance(report["options"], dict)
+        and isinstance(corpora, list)
+        and all(type(count) is int and count >= 0 for count in corpora)
+    )
 
 
 # ------------------------------------------------------------------------------------------ writing
