@@ -55,7 +55,7 @@ FLAGS = {
     "inspect": "--word --sentence --nearest --data --full --json --help",
     "export": "--to --out --quantization --sample-file --on-bad-utf8 --json --quiet -q --help",
     "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --min-length "
-    "--no-repeat-ngram --repetition-penalty --prefix --batch-tokens "
+    "--no-repeat-ngram --repetition-penalty --no-retry --prefix --batch-tokens "
     "--nbest --scores --tsv --alignments --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered "
     "--engine --shortlist --precision "
     "--device --json --quiet -q --help",
@@ -329,6 +329,22 @@ def test_given_pairs_are_scored(
         assert float(line.split("\t")[1]) == pytest.approx(t["logprob"] / len(t["tokens"]), abs=1e-5)
     twice = run_cli(*words, "--model", tiny_run.best, "--weight", "3", "--weight", "1")
     assert (twice.code, twice.out.count(b"\n")) == (0, 12)
+
+
+def test_a_line_is_searched_again_unless_told_not_to(tiny_run: RunFolder, run_cli: Callable[..., Done]) -> None:
+    lines = ["the big dog sees me", "", "the big dog sees me today and a cat sleeps", "a cat"]
+    text = "".join(f"{line}\n" for line in lines).encode()
+    outputs = []
+    for words in ([], ["--no-retry"]):
+        made = vtrans.load(tiny_run.path, device="cpu", retry=not words)
+        done = run_cli("translate", "--model", tiny_run.path, "--device", "cpu", *words, stdin=text)
+        assert done.code == 0, done.err
+        assert done.out.decode().split("\n")[:-1] == list(made.translate(lines))
+        assert (made.counts.retried > 0) == ("searched again" in done.err) == (not words)
+        outputs.append(done.out)
+    assert outputs[0] != outputs[1]
+    refused = run_cli("translate", "--model", tiny_run.path, "--sample", "--no-retry", stdin=text)
+    assert (refused.code, "--no-retry" in refused.err) == (2, True)
 
 
 def test_constraints_reach_the_search(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:

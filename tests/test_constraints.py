@@ -211,9 +211,10 @@ def test_the_limit_leaves_room_for_prefix_and_least_length() -> None:
 
 def test_without_constraints_the_decoder_is_the_model_itself() -> None:
     made = translator()
-    assert made._decoder(None) is made.decoder
-    assert made._decoder([NONE]) is not made.decoder
-    assert translator(min_length=1)._decoder(None) is not made.decoder
+    assert made._decoder(None, made.search) is made.decoder
+    assert made._decoder([NONE], made.search) is not made.decoder
+    short = translator(min_length=1)
+    assert short._decoder(None, short.search) is not short.decoder
 
 
 def test_a_line_in_pieces_begins_with_its_prefix_once() -> None:

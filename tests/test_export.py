@@ -233,7 +233,7 @@ def test_a_long_line_is_cut_as_natively(changes: dict[str, Any], tiny_data: Data
     loaded = random_model(tiny_data, search, **changes)
     exported = written(loaded, tmp_path / "out")
     assert exported.engine.max_length == changes.get("max_positions", 30 + EXTRA_LENGTH)
-    ours, theirs = Translator([loaded]), Translator(exported)
+    ours, theirs = Translator([loaded], retry=False), Translator(exported, retry=False)
     lines = [" ".join(LINES[:8]), "", " ", LINES[0], "\u200b"]
     assert list(ours.translate(lines)) == list(theirs.translate(lines))
     assert ours.counts.cut == theirs.counts.cut == 1
@@ -470,14 +470,14 @@ def test_export_and_translate(run_cli: Run, run_copy: RunFolder, tmp_path: Path)
     assert "6 of 6 sample sentences translated as by the original" in done.err
     folder = run_copy.path / "ctranslate2"
     assert is_exported(folder)
-    native = run_cli("translate", "--model", run_copy.path, stdin=text)
+    native = run_cli("translate", "--model", run_copy.path, "--no-retry", stdin=text)
     for words in (["--model", folder], ["--model", run_copy.path, "--engine", "ctranslate2"]):
-        engine = run_cli("translate", *words, stdin=text)
+        engine = run_cli("translate", *words, "--no-retry", stdin=text)
         assert engine.code == 0
         assert engine.out == native.out
         assert f"model: {folder} (float32), on cpu" in engine.err
         assert "is not of the model" not in engine.err
-    words = ["--nbest", "2", "--json", "--quiet"]
+    words = ["--nbest", "2", "--json", "--quiet", "--no-retry"]
     for ours, theirs in zip(
         run_cli("translate", "--model", run_copy.path, *words, stdin=text).out.split(b"\n")[:-1],
         run_cli("translate", "--model", folder, *words, stdin=text).out.split(b"\n")[:-1],
@@ -487,8 +487,10 @@ def test_export_and_translate(run_cli: Run, run_copy: RunFolder, tmp_path: Path)
             assert (a["text"], a["tokens"], a["finished"]) == (b["text"], b["tokens"], b["finished"])
             assert a["token_logprobs"] == pytest.approx(b["token_logprobs"], abs=1e-3)
             assert (a["logprob"], a["score"]) == pytest.approx((b["logprob"], b["score"]), abs=1e-3)
-    buffered = run_cli("translate", "--model", folder, "--line-buffered", "--max-length", "3", "--quiet", stdin=text)
-    short = run_cli("translate", "--model", run_copy.path, "--max-length", "3", "--quiet", stdin=text)
+    buffered = run_cli(
+        "translate", "--model", folder, "--line-buffered", "--max-length", "3", "--quiet", "--no-retry", stdin=text
+    )
+    short = run_cli("translate", "--model", run_copy.path, "--max-length", "3", "--quiet", "--no-retry", stdin=text)
     assert buffered.out == short.out
 
 

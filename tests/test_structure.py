@@ -32,6 +32,7 @@ FLOORS = {
     "signals": 1,
     "team": 1,
     "text": 1,
+    "retry": 1,
     "ranks": 2,
     "vocab": 2,
     "model": 2,
@@ -78,7 +79,7 @@ FLOORS = {
     "__main__": 11,
 }
 # No torch at import.
-LIGHT = ("errors", "config", "console", "memory", "team", "text", "vocab", "encode", "score", "cli")
+LIGHT = ("errors", "config", "console", "memory", "retry", "team", "text", "vocab", "encode", "score", "cli")
 
 
 def file_of(name: str) -> Path:

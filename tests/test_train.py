@@ -42,6 +42,7 @@ from vtrans.optim import learning_rate, make_optimizer
 from vtrans.progress import Metrics, Progress
 from vtrans.ranks import Ranks
 from vtrans.resolve import resolve
+from vtrans.score import corpus_scores
 from vtrans.store import DataFolder
 from vtrans.train import NON_FINITE_LIMIT, _Training, train
 from vtrans.validation import Validation, manner
@@ -548,6 +549,19 @@ def test_a_run_goes_on_without_its_options_and_without_recipe_toml(
     assert "resuming" in said
     same(run_copy, whole)
     assert run_copy.recipe.read_bytes() == whole.recipe.read_bytes()
+
+
+def test_a_validation_searches_each_line_once(tiny_run: RunFolder) -> None:
+    recorded = {line["step"]: line["chrf"] for line in lines(tiny_run) if line["kind"] == "valid"}
+    sources, references = zip(*VALID_PAIRS[:4], strict=True)
+
+    def chrf(step: int, *, retry: bool) -> float:
+        made = vtrans.load(tiny_run.step_file(step), device="cpu", beam=1, retry=retry)
+        return float(corpus_scores([best[0].text for best in made.translate_window(sources)], references)["chrf"])
+
+    once = {step: chrf(step, retry=False) for step in tiny_run.steps()}
+    assert once == {step: recorded[step] for step in once}
+    assert any(chrf(step, retry=True) != once[step] for step in once), "else the test shows nothing"
 
 
 def test_another_metric_ranks_the_checkpoints_anew(run_copy: RunFolder, tiny_data: DataFolder) -> None:

@@ -29,6 +29,7 @@ from vtrans.constraints import Constrained, Prefix, Rules
 from vtrans.engine import ExportedModel, exported_folder, load_exported
 from vtrans.errors import InputError
 from vtrans.logprob import Pair, token_logprobs
+from vtrans.retry import RETRY_NGRAM, loops
 from vtrans.search import Decoder, Ensemble, Hypothesis, beam_search, length_penalty, sample
 from vtrans.shortlist import Candidates, Shortlisted
 from vtrans.text import one_line
@@ -98,6 +99,8 @@ class Counts:
     cut: int = 0  # lines longer than max_source, translated in pieces
     empty: int = 0  # lines with text of which the best translation, or that of a piece, has none
     unfinished: int = 0  # lines whose best hypothesis did not end within its limit
+    looping: int = 0  # lines whose best translation, or that of a piece, ended but loops
+    retried: int = 0  # lines searched again, or a piece of them, whatever was kept
     missing: int = 0  # n-best places for which the search found no hypothesis
     tgt_tokens: int = 0
     seconds: float = 0.0  # spent translating; waiting for input is not counted
@@ -111,6 +114,12 @@ class Translator:
     InputError if their vocabularies differ. With `shortlist` the search is among the subwords that
     the (first) model's shortlist has for a sentence; InputError if it has none. An exported model runs on
     its own engine, by itself. `counts` says what has been met so far.
+
+    With `retry` a line whose best translation loops or reaches its limit is searched again with the no-repeat
+    rule, as `vtrans.retry` defines it; all other lines are searched once, and no line depends on its neighbours.
+    The best translation decides, and the n-best list is that of the search that is kept. Prefixes and the other
+    settings hold for both searches. Lines are searched once if `search` has a no-repeat rule of its own, if the
+    engine has none, and where translations are sampled.
     """
 
     def __init__(
@@ -120,6 +129,7 @@ class Translator:
         console: Console | None = None,
         weights: Sequence[float] | None = None,
         shortlist: bool = False,
+        retry: bool = True,
     ) -> None:
         exported = models if isinstance(models, ExportedModel) else None
         self.models = [] if isinstance(models, ExportedModel) else list(models)
@@ -146,6 +156,7 @@ class Translator:
         self.engine = exported.engine if exported else None
         if self.engine:
             self.engine.check(self.search)
+        self._second = self._second_search() if retry else None
         reaches = [t.max_length for t in (*transformers, *([self.engine] if self.engine else ())) if t.max_length]
         self._reach = min(reaches, default=None)
         self.max_source = self.search.max_source
@@ -269,7 +280,10 @@ class Translator:
             # A line that is cut into pieces has its prefix at the first of them.
             opened = {owner.start: begun[i] for i, owner in enumerate(owners) if owner}
             beginnings = [opened.get(p, Prefix()) for p in range(len(pieces))]
-        found = self._search(pieces, names, n, sampling, done, beginnings)
+        found = self._search(pieces, names, n, sampling, done, beginnings, self.search)
+        looping, again = self._retry(pieces, names, n, sampling, beginnings, found)
+        self.counts.looping += sum(not looping.isdisjoint(owner) for owner in owners)
+        self.counts.retried += sum(not again.isdisjoint(owner) for owner in owners)
         self.counts.lines += len(lines)
         translations = [self._join([found[p] for p in owner], n) for owner in owners]
         if alignments:
@@ -462,6 +476,7 @@ class Translator:
         sampling: Sampling | None,
         done: Callable[[], None],
         prefixes: Sequence[Prefix] | None,
+        search: SearchConfig,
     ) -> dict[int, list[Hypothesis]]:
         """Hypotheses for each source (subwords without EOS), batched from the longest down."""
         order = sorted(range(len(pieces)), key=lambda i: -len(pieces[i]))
@@ -477,20 +492,20 @@ class Translator:
         found: dict[int, list[Hypothesis]] = {}
         with torch.inference_mode():
             if self.engine:
-                results = self.engine.beam_search(sources, limits, config=self.search, nbest=n)
+                results = self.engine.beam_search(sources, limits, config=search, nbest=n)
             elif sampling is None:
                 results = beam_search(
-                    self._decoder(begun),
+                    self._decoder(begun, search),
                     sources,
                     limits,
-                    config=self.search,
+                    config=search,
                     nbest=n,
                     bos_id=BOS_ID,
                     eos_id=EOS_ID,
                 )
             else:
                 results = sample(
-                    self._decoder(begun),
+                    self._decoder(begun, search),
                     sources,
                     limits,
                     seeds=[derived_seed("sample", sampling.seed, names[i]) for i in order],
@@ -506,6 +521,48 @@ class Translator:
                 found[order[i]] = hypotheses
                 done()
         return found
+
+    def _second_search(self) -> SearchConfig | None:
+        """The settings with which a line is searched again; None if it never is."""
+        if self.search.no_repeat_ngram:
+            return None
+        second = replace(self.search, no_repeat_ngram=RETRY_NGRAM)
+        if self.engine:
+            try:
+                self.engine.check(second)
+            except InputError:
+                return None
+        return second
+
+    def _retry(
+        self,
+        pieces: Sequence[list[int]],
+        names: Sequence[str],
+        n: int,
+        sampling: Sampling | None,
+        prefixes: Sequence[Prefix] | None,
+        found: dict[int, list[Hypothesis]],
+    ) -> tuple[set[int], set[int]]:
+        """Searches again what `vtrans.retry` says, and puts what is better into `found`.
+
+        Returns the sources whose best hypothesis ended but loops, and those that were searched again.
+        """
+
+        def quality(p: int, best: Hypothesis) -> tuple[bool, bool]:
+            own = best.tokens[len(prefixes[p].tokens) :] if prefixes else best.tokens
+            return best.finished, not loops(own, self.src_vocab.decode(pieces[p]))
+
+        kept = {p: quality(p, hypotheses[0]) for p, hypotheses in found.items()}
+        again = sorted(p for p in kept if not all(kept[p])) if self._second and sampling is None else []
+        if again and self._second:
+            begun = None if prefixes is None else [prefixes[p] for p in again]
+            second = self._search(
+                [pieces[p] for p in again], [names[p] for p in again], n, None, lambda: None, begun, self._second
+            )
+            for i, p in enumerate(again):
+                if (better := quality(p, second[i][0])) > kept[p]:
+                    found[p], kept[p] = second[i], better
+        return {p for p, (ended, sound) in kept.items() if ended and not sound}, set(again)
 
     def _limit(self, length: int, prefix: int = 0) -> int:
         """Most target subwords, EOS counted, for a source of `length` subwords and a prefix of so many."""
@@ -529,14 +586,13 @@ class Translator:
             )
         return Candidates(first.shortlist, len(self.tgt_vocab), first.joint)
 
-    def _decoder(self, prefixes: Sequence[Prefix] | None) -> Decoder[Any]:
-        """What searches under these settings: the models, in their shortlists, under constraints."""
+    def _decoder(self, prefixes: Sequence[Prefix] | None, search: SearchConfig) -> Decoder[Any]:
+        """What searches under the settings of `search`: the models, in their shortlists, under constraints."""
         decoder = self.decoder
         if self.shortlist:
             forced = [p.tokens for p in prefixes] if prefixes is not None else None
             listed = [Shortlisted(m.model, self.shortlist, forced) for m in self.models]
             decoder = Ensemble(listed, self.weights) if len(listed) > 1 else listed[0]
-        search = self.search
         if prefixes is None and not (search.min_length or search.no_repeat_ngram or search.repetition_penalty != 1):
             return decoder
         starts_V = None
@@ -658,6 +714,7 @@ def load(
     engine: str | None = None,
     shortlist: bool = False,
     precision: str | None = None,
+    retry: bool = True,
     **search: Any,
 ) -> Translator:
     """A Translator for a run folder, a model file, several (an ensemble, its average by `weights`), or a
@@ -668,8 +725,8 @@ def load(
     `engine` is torch or ctranslate2, by default what the model is made for; with "ctranslate2" a run
     folder stands for the export in it. `shortlist` searches in the shortlist that `vtrans shortlist` has put
     into the (first) file. `precision` is float32 (the default), bfloat16, float16, or, on a CPU, int8, which
-    has the projection alone in 8 bits. Warnings go to `console`, and so does the choice among a run's
-    checkpoints. Raises FileError for what is no model, InputError for a bad setting.
+    has the projection alone in 8 bits. `retry` is that of `Translator`. Warnings go to `console`, and so does the
+    choice among a run's checkpoints. Raises FileError for what is no model, InputError for a bad setting.
     """
     section_from(SearchConfig, "search", search, "load")  # before the models take their time
     if precision not in (None, *DECODING_PRECISIONS):
@@ -697,7 +754,7 @@ def load(
                 "--precision is not for the engine ctranslate2, whose weights are as `vtrans export --quantization` "
                 "has written them; leave it out."
             )
-        return _load_exported(Path(paths[0]), exported[0], device, console, search)
+        return _load_exported(Path(paths[0]), exported[0], device, console, search, retry)
     where = pick_device(device)
     models = []
     for p in paths:
@@ -707,11 +764,11 @@ def load(
         models.append(load_model(chosen.file, where))
         models[-1].model.freeze(precision or DECODING_PRECISIONS[0])
     settings = section_from(SearchConfig, "search", search, "load", models[0].search) if models else None
-    return Translator(models, settings, console, weights, shortlist)
+    return Translator(models, settings, console, weights, shortlist, retry)
 
 
 def _load_exported(
-    path: Path, folder: Path, device: str | None, console: Console | None, search: dict[str, Any]
+    path: Path, folder: Path, device: str | None, console: Console | None, search: dict[str, Any], retry: bool
 ) -> Translator:
     """A Translator for the exported `folder`, which stands for the run folder `path` if that is another one."""
     exported = load_exported(folder, device)
@@ -719,7 +776,8 @@ def _load_exported(
         console.info(f"model: {folder} ({exported.quantization}), {exported.engine.place}")
         if path != folder and not comes_from(exported, path):
             console.warn(f"{folder} is not of the model that {path} stands for now; run `vtrans export {path}` again")
-    return Translator(exported, section_from(SearchConfig, "search", search, "load", exported.search), console)
+    settings = section_from(SearchConfig, "search", search, "load", exported.search)
+    return Translator(exported, settings, console, retry=retry)
 
 
 def comes_from(exported: ExportedModel, run: Path) -> bool:

@@ -80,7 +80,8 @@ class Validation:
         search = search_of(config, self.recipe.search)
         data, model = self.data, self.objective.model
         loaded = LoadedModel(model, data.src_vocab, data.tgt_vocab, self.recipe.search, {"step": step})
-        translator = Translator([loaded], search)
+        # Searched once: a model that has just begun to learn loops on most lines, and scores stay comparable.
+        translator = Translator([loaded], search, retry=False)
         sources = [store.src_text(i) for i in range(count)]
         references = [store.tgt_text(i) for i in range(count)]
         hypotheses = [best[0].text for best in translator.translate_window(sources, done=heed)]

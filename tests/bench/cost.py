@@ -73,7 +73,7 @@ def main() -> None:
         lines = [line for line in read_lines(stream, str(options.input)) if line.strip()][: options.lines]
 
     def made(beam: int = 4, batch_tokens: int = SearchConfig.batch_tokens) -> Translator:
-        return load(options.model, device="cpu", beam=beam, batch_tokens=batch_tokens)
+        return load(options.model, device="cpu", beam=beam, batch_tokens=batch_tokens, retry=False)
 
     print(f"{len(lines)} lines, {torch.get_num_threads()} threads, torch {torch.__version__}")
     turns("beam", [(str(k), made(beam=k), lines) for k in (1, 2, 4, 8, 16)])

@@ -37,7 +37,7 @@ Run = Callable[[Sequence[str]], object]
 
 
 def vtrans_run(model: str, **search: Any) -> Run:
-    translator = load(model, device="cpu", **{**SEARCH, **search})
+    translator = load(model, device="cpu", retry=False, **{**SEARCH, **search})
     return lambda lines: list(translator.translate(lines))
 
 

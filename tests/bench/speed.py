@@ -144,7 +144,7 @@ def decode_speed(model: str, text: Path, beam: int, batch_tokens: int, profiled:
     from vtrans.text import open_bytes, read_lines
     from vtrans.translate import load
 
-    translator = load(model, device="cpu", beam=beam, batch_tokens=batch_tokens)
+    translator = load(model, device="cpu", beam=beam, batch_tokens=batch_tokens, retry=False)
     with open_bytes(text) as stream:
         lines = list(read_lines(stream, str(text)))
     list(translator.translate(lines[:50]))

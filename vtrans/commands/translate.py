@@ -29,6 +29,7 @@ from vtrans.config import DECODING_PRECISIONS, DEFAULT_RUN, Sampling, SearchConf
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.memory import manage_memory
+from vtrans.retry import RETRY_NGRAM
 from vtrans.signals import ended_by_signals
 
 if TYPE_CHECKING:
@@ -92,6 +93,14 @@ def translate(
             metavar="X",
         ),
     ] = None,
+    no_retry: Annotated[
+        bool,
+        typer.Option(
+            "--no-retry",
+            help="Keep translations that loop or reach their limit. Without this option, their lines are searched "
+            f"again with --no-repeat-ngram {RETRY_NGRAM}, unless that option is set already.",
+        ),
+    ] = False,
     prefix: Annotated[
         Path | None,
         typer.Option(
@@ -190,6 +199,8 @@ def translate(
         raise InputError(f"{flag(given(drawing))} only matters with --sample; add --sample or leave it out.")
     if sample and given(searching):
         raise InputError(f"--sample draws instead of searching; leave out {flag(given(searching))}, or --sample.")
+    if sample and no_retry:
+        raise InputError("--sample draws once and never searches again; leave out --no-retry.")
     if (scores or tsv) and as_json:
         raise InputError(f"--json holds the scores already; leave out {'--scores' if scores else '--tsv'}.")
     if scores and tsv:
@@ -216,7 +227,9 @@ def translate(
     def loaded(console: Console) -> Translator:
         where, paths = ranks.device_name(device), list(model or [Path(DEFAULT_RUN)])
         how_fast: dict[str, Any] = {"engine": engine, "shortlist": shortlist, "precision": precision}
-        translator = load(paths, device=where, console=console, weights=weight, **how_fast, **search)
+        translator = load(
+            paths, device=where, console=console, weights=weight, retry=not no_retry, **how_fast, **search
+        )
         if translator.engine:
             translator.engine.token_logprobs = as_json
         return translator
@@ -254,6 +267,11 @@ def _say_how_it_went(counts: Counts, console: Console) -> None:
         f"{many(counts.lines, 'line', 'in')} {seconds:.1f} s of translating "
         f"({counts.lines / seconds:,.1f} lines/s, {counts.tgt_tokens / seconds:,.0f} target subwords/s)"
     )
+    if counts.retried:
+        how = f"searched again without repeated {RETRY_NGRAM}-grams, as the translation looped or reached its limit"
+        console.info(many(counts.retried, "line", how))
+    if counts.looping:
+        console.warn(many(counts.looping, "line", "whose translation repeats the same words many times"))
     if counts.unfinished:
         console.warn(many(counts.unfinished, "line", "whose translation did not end within its limit"))
     if counts.missing:
