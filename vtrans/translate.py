@@ -119,7 +119,7 @@ class Translator:
     rule, as `vtrans.retry` defines it; all other lines are searched once, and no line depends on its neighbours.
     The best translation decides, and the n-best list is that of the search that is kept. Prefixes and the other
     settings hold for both searches. Lines are searched once if `search` has a no-repeat rule of its own, if the
-    engine has none, and where translations are sampled.
+    engine does not support the rule, and where translations are sampled.
     """
 
     def __init__(
@@ -530,7 +530,7 @@ class Translator:
         if self.engine:
             try:
                 self.engine.check(second)
-            except InputError:
+            except InputError:  # it has no such rule, and its first result is all there is
                 return None
         return second
 

@@ -98,7 +98,8 @@ def translate(
         typer.Option(
             "--no-retry",
             help="Keep translations that loop or reach their limit. Without this option, their lines are searched "
-            f"again with --no-repeat-ngram {RETRY_NGRAM}, unless that option is set already.",
+            f"again with --no-repeat-ngram {RETRY_NGRAM}, unless that option is set already or the engine does not "
+            "support it.",
         ),
     ] = False,
     prefix: Annotated[
