@@ -20,6 +20,7 @@ from vtrans import export as exporting
 from vtrans.checkpoint import LoadedModel, RunFolder, choose_model, load_model, save_model
 from vtrans.config import ModelConfig, Sampling, SearchConfig
 from vtrans.console import Console
+from vtrans.constraints import Constrained, Rules
 from vtrans.engine import ExportedModel, exported_folder, is_exported, load_exported
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.export import closest_decision, compare, export, made_up
@@ -73,10 +74,9 @@ def searched(
 ) -> list[tuple[list[Hypothesis], list[Hypothesis]]]:
     """What the two searches find of each source, with limits short and long."""
     limits = [(3, 7, len(source) + EXTRA_LENGTH)[i % 3] for i, source in enumerate(sources)]
+    decoder = Constrained(loaded.model, Rules(EOS_ID, None, config.min_length, config.no_repeat_ngram))
     with torch.inference_mode():
-        ours = dict(
-            beam_search(loaded.model, sources, limits, config=config, nbest=nbest, bos_id=BOS_ID, eos_id=EOS_ID)
-        )
+        ours = dict(beam_search(decoder, sources, limits, config=config, nbest=nbest, bos_id=BOS_ID, eos_id=EOS_ID))
     theirs = dict(exported.engine.beam_search(sources, limits, config=config, nbest=nbest))
     assert set(ours) == set(theirs) == set(range(len(sources)))
     return [(ours[i], theirs[i]) for i in range(len(sources))]
@@ -125,8 +125,44 @@ def test_a_translation_that_reaches_the_end_of_a_position_table(tiny_data: DataF
         loaded.model.projection.weight[EOS_ID] -= 1.0
     found = export(loaded, tmp_path / "out", QUIET, samples=LINES)
     assert found.sentences == len(LINES)
-    (best,) = next(Translator([loaded]).nbest(LINES[:1]))
-    assert (best.finished, len(best.tokens)) == (False, 30)
+    exported = load_exported(tmp_path / "out", "cpu")
+    exported.engine.token_logprobs = True
+    for search in (SearchConfig(max_source=40), SearchConfig(max_source=40, beam=1, no_repeat_ngram=3)):
+        (best,) = next(Translator([loaded], search).nbest(LINES[:1]))
+        (theirs,) = next(Translator(exported, search).nbest(LINES[:1]))
+        assert (best.finished, len(best.tokens)) == (False, 30)
+        assert (theirs.finished, theirs.tokens) == (False, best.tokens)
+        assert theirs.token_logprobs == pytest.approx(best.token_logprobs, abs=1e-3)
+        assert theirs.logprob == pytest.approx(best.logprob, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("search", "named"),
+    [
+        (SearchConfig(min_length=1), []),
+        (SearchConfig(beam=1, min_length=4, no_repeat_ngram=3), []),
+        (SearchConfig(min_length=4, no_repeat_ngram=3), ["min_length = 4", "no_repeat_ngram = 3"]),
+        (SearchConfig(stop="exhaustive", repetition_penalty=1.5), ["stop = exhaustive", "repetition_penalty = 1.5"]),
+        (SearchConfig(beam=300), ["beam = 300"]),
+    ],
+    ids=lambda value: "" if isinstance(value, SearchConfig) else ", ".join(value) or "none",
+)
+def test_exporting_names_the_stored_settings_that_the_engine_does_not_support(
+    search: SearchConfig, named: list[str], tiny_data: DataFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Translating with them is refused, and with what the warnings propose it is not."""
+    loaded = random_model(tiny_data, dataclasses.replace(search, max_source=40))
+    found = export(loaded, tmp_path / "out", Console(quiet=True), samples=LINES[:3])
+    assert found.equal + sum(tie.margin < 1e-4 for tie in found.near_ties) == 3
+    said = capsys.readouterr().err
+    assert re.findall(r"search\.(\w+ = \S+),", said) == named
+    if named:
+        with pytest.raises(InputError, match=named[0].replace("_", "-").replace(" = ", " ")):
+            load(tmp_path / "out", device="cpu")
+    proposed = {name.replace("-", "_"): value for name, value in re.findall(r"with --(\S+) ([\w.]+)", said)}
+    kinds = {name: type(value) for name, value in dataclasses.asdict(search).items()}
+    translator = load(tmp_path / "out", device="cpu", **{name: kinds[name](v) for name, v in proposed.items()})
+    assert len(list(translator.translate(LINES[:3]))) == 3
 
 
 @pytest.mark.parametrize("tie", ["tgt-softmax", "none"])
@@ -198,6 +234,53 @@ def test_the_search_on_the_engine_is_the_search(
         assert different <= len(sources) // 50  # near-ties
         ends |= {ours[0].finished for ours, _ in pairs}
     assert ends == {True, False}
+
+
+RULED = [
+    SearchConfig(beam=4, min_length=1),
+    SearchConfig(beam=3, min_length=1, alpha=1.0, length_penalty="length", batch_tokens=60),
+    SearchConfig(beam=5, min_length=1, alpha=2.0),
+    SearchConfig(beam=1, min_length=1),
+    SearchConfig(beam=1, min_length=5, batch_tokens=60),
+    SearchConfig(beam=1, no_repeat_ngram=1),
+    SearchConfig(beam=1, no_repeat_ngram=2),
+    SearchConfig(beam=1, min_length=9, no_repeat_ngram=3),
+]
+
+
+@pytest.mark.parametrize("config", RULED, ids=lambda c: f"{c.beam} {c.alpha} {c.min_length} {c.no_repeat_ngram}")
+def test_the_rules_on_the_engine_are_the_rules(
+    config: SearchConfig, tiny_run: RunFolder, tiny_data: DataFolder, tmp_path: Path
+) -> None:
+    """Equal translations and scores, though the engine normalises over what a rule leaves. One model ends at
+    once, the other hardly ends and repeats itself; without the rule both find something else."""
+    eager, endless = random_model(tiny_data, tie="none"), random_model(tiny_data, tie="none")
+    with torch.no_grad():
+        src = torch.tensor(encoded(eager, LINES[:1]))
+        memory = eager.model.encode(src, src != PAD_ID)
+        first = eager.model.decode(torch.tensor([[BOS_ID]]), memory, src != PAD_ID)[0, 0]
+        # EOS is the likeliest first subword of this sentence, and about as likely in others.
+        eager.model.projection.weight[EOS_ID] = first * (eager.model.logits(first).max() + 0.2) / first.square().sum()
+        endless.model.projection.weight[EOS_ID] -= 1.0
+    changed = 0
+    for number, loaded in enumerate([load_model(tiny_run.last), eager, endless]):
+        exported = written(loaded, tmp_path / str(number))
+        sources = encoded(loaded, [pair[0] for pair in TRAIN_PAIRS[::6]] + made_up(loaded.src_vocab)[:40:2])
+        free = dataclasses.replace(config, min_length=0, no_repeat_ngram=0)
+        unruled = searched(loaded, exported, free, config.beam, sources)
+        different = 0
+        for (ours, theirs), (without, _) in zip(
+            searched(loaded, exported, config, config.beam, sources), unruled, strict=True
+        ):
+            changed += ours[0].tokens != without[0].tokens
+            if [h.tokens for h in ours] != [h.tokens for h in theirs]:
+                different += 1
+                continue
+            assert [h.finished for h in ours] == [h.finished for h in theirs]
+            assert [h.logprob for h in ours] == pytest.approx([h.logprob for h in theirs], rel=1e-5, abs=2e-4)
+            assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], rel=1e-5, abs=2e-4)
+        assert different <= len(sources) // 50  # near-ties
+    assert changed > 10
 
 
 def test_what_the_engine_left_out_is_searched_again(
@@ -273,7 +356,7 @@ def _activation(spec: Any) -> None:
 
 
 def _positions(spec: Any) -> None:
-    spec.decoder.position_encodings.encodings[-1] *= -1
+    spec.decoder.position_encodings.encodings[-2] *= -1  # the last one that the model has
 
 
 def _pad(spec: Any) -> None:
@@ -387,10 +470,12 @@ def test_what_the_engine_does_not_do_is_refused(
     folder = tmp_path / "out"
     written(load_model(tiny_run.last), folder)
     for changes, sentence in (
-        ({"stop": "exhaustive"}, "stops by count alone"),
-        ({"min_length": 2}, "--min-length 2 is not for the engine ctranslate2"),
-        ({"repetition_penalty": 1.5}, "--repetition-penalty 1.5 is not for"),
-        ({"beam": 200}, "--beam must be at most 159 on the engine"),
+        ({"stop": "exhaustive"}, "--stop exhaustive"),
+        ({"min_length": 2}, "--min-length 2"),
+        ({"no_repeat_ngram": 3}, "--no-repeat-ngram 3"),
+        ({"repetition_penalty": 1.5}, "--repetition-penalty 1.5"),
+        ({"repetition_penalty": 1.5, "beam": 1}, "--repetition-penalty 1.5"),
+        ({"beam": 200}, "use --beam 159"),
         ({"device": "mps"}, "--device must be cpu, cuda or cuda:N"),
         ({"engine": "torch"}, "which the engine torch can't run"),
         ({"engine": "onnx"}, "--engine must be one of torch, ctranslate2, but is 'onnx'"),
@@ -492,6 +577,18 @@ def test_export_and_translate(run_cli: Run, run_copy: RunFolder, tmp_path: Path)
     )
     short = run_cli("translate", "--model", run_copy.path, "--max-length", "3", "--quiet", "--no-retry", stdin=text)
     assert buffered.out == short.out
+
+
+def test_a_stored_minimum_length_is_exported_and_translated_with(run_cli: Run, run_copy: RunFolder) -> None:
+    loaded = load_model(run_copy.best)
+    save_model(run_copy.best, dataclasses.replace(loaded, search=SearchConfig(min_length=1)))
+    done = run_cli("export", run_copy.path)
+    assert (done.code, "does not support" in done.err) == (0, False), done.err
+    text = ("\n".join(LINES) + "\n").encode()
+    words = ["translate", "--model", run_copy.path]
+    native, engine = run_cli(*words, stdin=text), run_cli(*words, "--engine", "ctranslate2", stdin=text)
+    assert engine.code == 0, engine.err
+    assert engine.out == native.out
 
 
 def test_the_commands_say_what_is_wrong(run_cli: Run, run_copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """The CTranslate2 engine: a folder that `vtrans export` wrote, and beam search on it.
 
 CTranslate2 (https://github.com/OpenNMT/CTranslate2) is an optional extra, imported at its first use.
-Its search ranks, finishes and refills the beam as `vtrans.search` does, and stops by count; four things
-are done here so that the results are the same (read in its `decoding.cc`, version 4.8, and tested):
+Its search ranks, finishes and refills the beam as `vtrans.search` does, and stops by count; five things
+are done here so that the results are the same (read in its `decoding.cc`, versions 4.6 to 4.8, and tested):
 
 - It divides by |Y| ** alpha only, and with alpha = 0 ends as soon as the best live hypothesis has. So it is
   asked for an alpha so small that the power is 1 in its arithmetic, and ranks by bare sums; the length
@@ -13,6 +13,14 @@ are done here so that the results are the same (read in its `decoding.cc`, versi
 - A call has one limit on the length, ours is each sentence's own. A batch goes with the largest; who has
   been longer than his own limit is searched again with that.
 - At the limit it counts what has not ended as finished. The end token is asked for, and tells them apart.
+- A rule (`min_length`, `no_repeat_ngram`) removes subwords before the softmax, so the others gain their
+  probability; ours removes them afterwards. Greedy search chooses the same subwords either way. With a wider
+  beam and a minimum length of 1, all sums of a sentence are too large by one constant, since the first step
+  extends a single row. One hypothesis is scored by forced decoding, and the difference is added to all.
+
+Other settings give other results, so `unsupported` names them. Under the other rules, rows of a wider beam
+gain unequal amounts. The repetition penalty scales logits, not log-probabilities. After a prefix, EOS counts
+only if it is the best subword, and a prefix can't end a word. Samples come from one generator for the batch.
 """
 
 from __future__ import annotations
@@ -85,24 +93,12 @@ class Engine:
         self._in_flight = _QUEUED * workers
 
     def check(self, config: SearchConfig) -> None:
-        """InputError for what the engine does not do."""
-        if config.stop != "count":
+        """InputError for a setting that the engine does not support."""
+        for setting in unsupported(config, len(self._tgt_pieces)):
+            option = f"--{setting.name.replace('_', '-')}"
             raise InputError(
-                f"the engine ctranslate2 stops by count alone, but --stop is {config.stop}; "
-                "use --stop count, or the engine torch."
-            )
-        for name, none in (("min_length", 0), ("no_repeat_ngram", 0), ("repetition_penalty", 1.0)):
-            if getattr(config, name) != none:
-                option = f"--{name.replace('_', '-')}"
-                raise InputError(
-                    f"{option} {getattr(config, name)} is not for the engine ctranslate2; leave it out (or give "
-                    f"{option} {none} where the model asks for it), or use the engine torch."
-                )
-        most = (len(self._tgt_pieces) - 1) // 2  # a step ranks 2 * beam subwords of the first row, never padding
-        if config.beam > most:
-            raise InputError(
-                f"--beam must be at most {most} on the engine ctranslate2, half of the vocabulary, "
-                f"but is {config.beam}."
+                f"the engine ctranslate2 does not support {option} {setting.value}: {setting.reason}; "
+                f"use {option} {setting.nearest}, or the engine torch."
             )
 
     def beam_search(
@@ -126,13 +122,16 @@ class Engine:
             if len(under_way) == self._in_flight:
                 yield from self._results(*under_way.popleft(), sources, limits, config, nbest)
             longest = max(limits[i] for i in batch)
-            under_way.append((batch, self._ask([sources[i] for i in batch], longest, config.beam)))
+            under_way.append((batch, self._ask([sources[i] for i in batch], longest, config)))
         while under_way:
             yield from self._results(*under_way.popleft(), sources, limits, config, nbest)
 
-    def _ask(self, sources: Sequence[Sequence[int]], limit: int, beam: int, *, all_of_them: bool = False) -> list[Any]:
+    def _ask(
+        self, sources: Sequence[Sequence[int]], limit: int, config: SearchConfig, *, all_of_them: bool = False
+    ) -> list[Any]:
         """Starts a search; with `all_of_them` every hypothesis is returned that has finished up to `limit`,
-        if fewer than `beam` have before."""
+        if fewer than the beam is wide have before."""
+        beam = config.beam
         room = 2 if all_of_them and beam > 1 else 1
         futures: list[Any] = self.translator.translate_batch(
             [[self._src_pieces[i] for i in source[:-1]] for source in sources],  # the model adds EOS
@@ -143,7 +142,8 @@ class Engine:
             length_penalty=_NO_PENALTY,
             max_input_length=0,  # else it would cut the source without a word
             max_decoding_length=limit,
-            min_decoding_length=0,  # an empty translation may be the best
+            min_decoding_length=min(config.min_length, limit),
+            no_repeat_ngram_size=config.no_repeat_ngram,
             return_scores=True,
             return_end_token=True,
         )
@@ -159,17 +159,16 @@ class Engine:
         nbest: int,
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         again: dict[int, list[int]] = defaultdict(list)
-        for i, future in zip(batch, futures, strict=True):
-            found = self._hypotheses(future.result(), config)
+        for i, found in zip(batch, self._found([sources[i] for i in batch], futures, config), strict=True):
             limit = self._search_again(found, limits[i], config, nbest)
             if limit is None:
                 yield i, self._with_logprobs(sources[i], _ranked(found)[:nbest])
             else:
                 again[limit].append(i)
         for limit, members in again.items():
-            futures = self._ask([sources[i] for i in members], limit, config.beam, all_of_them=True)
-            for i, future in zip(members, futures, strict=True):
-                found = self._hypotheses(future.result(), config)
+            asked = [sources[i] for i in members]
+            futures = self._ask(asked, limit, config, all_of_them=True)
+            for i, found in zip(members, self._found(asked, futures, config), strict=True):
                 yield i, self._with_logprobs(sources[i], _ranked(found)[:nbest])
 
     def _with_logprobs(self, source: Sequence[int], found: list[Hypothesis]) -> list[Hypothesis]:
@@ -181,18 +180,33 @@ class Engine:
             for hyp, logprobs in zip(found, scored, strict=True)
         ]
 
-    def _hypotheses(self, result: Any, config: SearchConfig) -> list[Hypothesis]:
-        found = []
-        for pieces, logprob in zip(result.hypotheses, result.scores, strict=True):
+    def _found(
+        self, sources: Sequence[Sequence[int]], futures: Sequence[Any], config: SearchConfig
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of each source, with the log-probabilities of the whole vocabulary."""
+        results = [future.result() for future in futures]
+        tokens = [[[self._tgt_ids[piece] for piece in pieces] for pieces in result.hypotheses] for result in results]
+        sums = [list(result.scores) for result in results]
+        if config.min_length or config.no_repeat_ngram:
+            scored = self.score(sources, [_without_eos(of_one[0]) for of_one in tokens])
+            for of_one, sums_of_one, logprobs in zip(tokens, sums, scored, strict=True):
+                gained = sums_of_one[0] - math.fsum(logprobs[: len(of_one[0])])
+                sums_of_one[:] = [logprob - gained for logprob in sums_of_one]
+        return [self._hypotheses(*pair, config) for pair in zip(tokens, sums, strict=True)]
+
+    def _hypotheses(
+        self, found: Sequence[list[int]], logprobs: Sequence[float], config: SearchConfig
+    ) -> list[Hypothesis]:
+        hypotheses = []
+        for tokens, logprob in zip(found, logprobs, strict=True):
             if math.isnan(logprob):
                 raise VtransError(
                     "the engine's log-probabilities are not numbers; the exported weights are damaged: export again."
                 )
-            tokens = [self._tgt_ids[piece] for piece in pieces]
             score = logprob / length_penalty(max(len(tokens), 1), config.alpha, config.length_penalty)
-            finished = bool(tokens) and tokens[-1] == EOS_ID
-            found.append(Hypothesis(tuple(tokens[:-1] if finished else tokens), logprob, score, finished, ()))
-        return found
+            bare = _without_eos(tokens)
+            hypotheses.append(Hypothesis(tuple(bare), logprob, score, len(bare) < len(tokens), ()))
+        return hypotheses
 
     def _search_again(self, found: Sequence[Hypothesis], limit: int, config: SearchConfig, nbest: int) -> int | None:
         """The limit with which a sentence must be searched again, or None if all that counts was found."""
@@ -220,6 +234,38 @@ class Engine:
             max_input_length=0,
         )
         return [list(result.log_probs) for result in results]
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """A search setting that the engine does not support."""
+
+    name: str  # as in SearchConfig
+    value: Any
+    nearest: Any  # the nearest value that it supports
+    reason: str
+
+
+def unsupported(config: SearchConfig, tgt_size: int) -> list[Unsupported]:
+    """The settings under which the engine would not find what `vtrans.search` does; see the top of this file."""
+    most = (tgt_size - 1) // 2  # a step ranks 2 * beam subwords of the first row, never padding
+    greedy = "it supports a larger value with --beam 1 only"
+    checks = (
+        ("stop", "count", config.stop == "count", "it stops by count only"),
+        ("beam", most, config.beam <= most, "its beam is at most half of the vocabulary"),
+        ("min_length", 1, config.beam == 1 or config.min_length <= 1, greedy),
+        ("no_repeat_ngram", 0, config.beam == 1 or config.no_repeat_ngram == 0, greedy),
+        ("repetition_penalty", 1.0, config.repetition_penalty == 1, "it scales logits, not log-probabilities"),
+    )
+    return [
+        Unsupported(name, getattr(config, name), nearest, reason)
+        for name, nearest, supported, reason in checks
+        if not supported
+    ]
+
+
+def _without_eos(tokens: list[int]) -> list[int]:
+    return tokens[:-1] if tokens[-1:] == [EOS_ID] else tokens
 
 
 def _ranked(found: Sequence[Hypothesis]) -> list[Hypothesis]:

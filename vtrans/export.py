@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
+from vtrans.constraints import Constrained, Prefix, Rules, constrain
 from vtrans.engine import (
     DESCRIPTION,
     FOLDER,
@@ -38,6 +39,7 @@ from vtrans.engine import (
     digest,
     is_exported,
     load_exported,
+    unsupported,
 )
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.logprob import token_logprobs
@@ -147,7 +149,8 @@ def export(
 
     Without `samples` sentences are made up of the vocabulary's words. An export that is there is replaced.
     Raises InputError for what can't be exported, or where `out` is something else; VtransError if the
-    two differ by more than TOLERANCES: then nothing is left behind.
+    two differ by more than TOLERANCES: then nothing is left behind. Warns of the stored search settings that
+    the engine does not support.
     """
     check_path(out)
     check_exportable(loaded.model.config)
@@ -162,6 +165,12 @@ def export(
         comparison = compare(loaded, load_exported(folder, "cpu"), lines)
         check(comparison, out)
     say(comparison, out, console)
+    for setting in unsupported(loaded.search, len(loaded.tgt_vocab)):
+        option = f"--{setting.name.replace('_', '-')} {setting.nearest}"
+        console.warn(
+            f"the model stores search.{setting.name} = {setting.value}, which the engine ctranslate2 does not support: "
+            f"{setting.reason}; translate with {option}, or with the engine torch"
+        )
     return comparison
 
 
@@ -272,9 +281,12 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
         embeddings.weight = _array(embedding.weight)
         side.scale_embeddings = config.scale_embedding  # E[x] * sqrt(D) + P, as Embedding has it
         if isinstance(table, SinusoidalPositions):
-            side.position_encodings.encodings = _array(table.rows(positions, config.d_model))
+            encodings = _array(table.rows(positions, config.d_model))
         else:
-            side.position_encodings.encodings = _array(table.weight)
+            encodings = _array(table.weight)
+        # The copied row lets the engine score an unfinished translation that fills the table, which it does with
+        # EOS appended; what it predicts there is not read.
+        side.position_encodings.encodings = np.concatenate((encodings, encodings[-1:]))
         if config.norm == "pre":
             _norm(side.layer_norm, stack.final_norm)
         for target, layer in zip(side.layer, stack.layers, strict=True):
@@ -346,11 +358,11 @@ def compare(loaded: LoadedModel, exported: ExportedModel, lines: Sequence[str]) 
     sources = sorted(([*piece, EOS_ID] for piece in pieces), key=len, reverse=True)
     # One short of the table: what has not ended by then is scored with EOS after it, which wants a position too.
     limits = [min(len(source) - 1 + EXTRA_LENGTH, reach - 1) for source in sources]
-    search = dataclasses.replace(  # what the engine can do of it
-        loaded.search, stop="count", min_length=0, no_repeat_ngram=0, repetition_penalty=1.0
-    )
+    nearest = {s.name: s.nearest for s in unsupported(loaded.search, len(loaded.tgt_vocab))}
+    search = dataclasses.replace(loaded.search, **nearest)
+    decoder = Constrained(model, _rules(search))
     with torch.inference_mode():
-        ours = dict(beam_search(model, sources, limits, config=search, nbest=1, bos_id=BOS_ID, eos_id=EOS_ID))
+        ours = dict(beam_search(decoder, sources, limits, config=search, nbest=1, bos_id=BOS_ID, eos_id=EOS_ID))
         theirs = dict(exported.engine.beam_search(sources, limits, config=search, nbest=1))
         pairs = [(source, list(ours[i][0].tokens)) for i, source in enumerate(sources)]
         pairs.append(longest_pair(loaded, longest, reach))
@@ -393,6 +405,10 @@ def _normalised(model: Transformer, source: Sequence[int], found: Hypothesis, se
     return logprob / length_penalty(max(length, 1), search.alpha, search.length_penalty)
 
 
+def _rules(search: SearchConfig) -> Rules:
+    return Rules(EOS_ID, None, search.min_length, search.no_repeat_ngram, search.repetition_penalty)
+
+
 def closest_decision(model: Transformer, source: Sequence[int], limit: int, search: SearchConfig) -> float:
     """The smallest difference, in log-probability, on which a beam search of this source has to decide.
 
@@ -408,7 +424,9 @@ def closest_decision(model: Transformer, source: Sequence[int], limit: int, sear
     for age in range(1, limit + 1):
         k = len(rows_KT)
         h_KTD = model.decode(rows_KT, memory_BSD.expand(k, -1, -1), keep_BS.expand(k, -1))
-        sums_KV = sums_K[:, None] + model.logits(h_KTD[:, -1]).double().log_softmax(-1)
+        logprobs_KV = model.logits(h_KTD[:, -1]).double().log_softmax(-1)
+        constrain(logprobs_KV, rows_KT[:, 1:], [age - 1] * k, [Prefix()] * k, _rules(search))
+        sums_KV = sums_K[:, None] + logprobs_KV
         V = sums_KV.shape[1]
         sums_n, places_n = sums_KV.flatten().sort(descending=True, stable=True)
         tokens_n = places_n[: 2 * K + 1] % V

@@ -5,14 +5,15 @@
 
 Sentences a second with the model loaded and the text tokenised alike for all: the median over the rounds, in each of
 which every system has its turn, and the ratio to CTranslate2 in float32 (its faster arrangement of threads). All of
-them search by the count rule of beam 4 with |Y| ** 1 as the length penalty. Transformers runs pre-norm models
-only (its M2M100 has that architecture). The share of the limit is that of vtrans: 2 FLOPs a weight a row that its
+them search by the count rule of beam 4 with |Y| ** 1 as the length penalty, whatever the model stores. Transformers
+runs pre-norm models only (its M2M100 has that architecture). The share of the limit is that of vtrans: 2 FLOPs a weight a row that its
 search must take, at the faster of the machine's two matrix-product rates, measured before and after.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
 import multiprocessing
 import statistics
@@ -25,6 +26,7 @@ from typing import Any
 import torch
 from speed import matrix_rate
 
+from vtrans.config import SearchConfig
 from vtrans.memory import manage_memory
 from vtrans.model import Transformer
 from vtrans.text import open_bytes, read_lines
@@ -32,7 +34,7 @@ from vtrans.translate import Translator, load
 from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID
 
 BEAM, EXTRA = 4, 50
-SEARCH: dict[str, Any] = {"beam": BEAM, "alpha": 1.0, "length_penalty": "length"}
+SEARCH: dict[str, Any] = dataclasses.asdict(SearchConfig(beam=BEAM, alpha=1.0, length_penalty="length"))
 Run = Callable[[Sequence[str]], object]
 
 
@@ -58,6 +60,7 @@ def ctranslate2_run(exported: str, model: str, compute: str, intra: int, inter: 
             beam_size=BEAM,
             length_penalty=1.0,
             max_decoding_length=max(map(len, tokens)) + EXTRA,
+            min_decoding_length=0,
             max_input_length=0,
         )
 
