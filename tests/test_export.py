@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -561,7 +562,6 @@ def test_export_and_translate(run_cli: Run, run_copy: RunFolder, tmp_path: Path)
         assert engine.code == 0
         assert engine.out == native.out
         assert f"model: {folder} (float32), on cpu" in engine.err
-        assert "is not of the model" not in engine.err
     words = ["--nbest", "2", "--json", "--quiet", "--no-retry"]
     for ours, theirs in zip(
         run_cli("translate", "--model", run_copy.path, *words, stdin=text).out.split(b"\n")[:-1],
@@ -605,12 +605,28 @@ def test_the_commands_say_what_is_wrong(run_cli: Run, run_copy: RunFolder, monke
     assert not (run_copy.path / "ctranslate2").exists()
 
 
-def test_an_export_of_another_model_than_the_run_stands_for_is_warned_of(run_cli: Run, run_copy: RunFolder) -> None:
+def test_a_stale_export_is_refused(run_cli: Run, run_copy: RunFolder) -> None:
+    """Also one whose model was trained again for as many steps, and so has the same facts about its training."""
     assert run_cli("export", run_copy.path, "--quiet").code == 0
-    loaded = load_model(choose_model(run_copy.path)[0])
-    training = {"average_of": [20, 30], "run_step": 30}
-    save_model(run_copy.averaged, dataclasses.replace(loaded, training=training))
-    words = ["translate", "--model", run_copy.path, "--engine", "ctranslate2"]
-    assert "is not of the model that" in run_cli(*words, stdin=b"a\n").err
-    assert run_cli("export", run_copy.path, "--quiet").code == 0  # replaces its own
-    assert "is not of the model that" not in run_cli(*words, stdin=b"a\n").err
+    folder, model = run_copy.path / "ctranslate2", choose_model(run_copy.path).file
+    assert run_cli("translate", "--model", run_copy.path, "--engine", "ctranslate2", stdin=b"a\n").code == 0
+    original = load_model(model)
+    other = load_model(model)
+    with torch.no_grad():
+        other.model.projection.weight[EOS_ID, 0] += 1e-3
+    searched = dataclasses.replace(original, search=SearchConfig(alpha=2.0))
+    averaged = dataclasses.replace(original, training={"average_of": [20, 30], "run_step": 30})
+    for file, changed in ((model, other), (model, searched), (run_copy.averaged, averaged)):
+        save_model(file, changed)
+        done = run_cli("translate", "--model", run_copy.path, "--engine", "ctranslate2", stdin=b"a\n")
+        assert (done.code, done.out) == (2, b"")
+        assert str(file) in done.err
+        assert f"vtrans export {run_copy.path}" in done.err
+        with pytest.raises(InputError):
+            load(run_copy.path, engine="ctranslate2")
+        assert run_cli("translate", "--model", folder, stdin=b"a\n").code == 0
+        assert run_cli("export", run_copy.path, "--quiet").code == 0  # replaces its own
+        assert run_cli("translate", "--model", run_copy.path, "--engine", "ctranslate2", stdin=b"a\n").code == 0
+    shutil.copy(run_copy.averaged, run_copy.path / "again")  # equal bytes in another file
+    (run_copy.path / "again").replace(run_copy.averaged)
+    assert run_cli("translate", "--model", run_copy.path, "--engine", "ctranslate2", stdin=b"a\n").code == 0

@@ -76,6 +76,7 @@ class ExportedModel:
     search: SearchConfig
     training: Mapping[str, Any]
     quantization: str
+    source: str | None = None  # SHA-256 of the model file that it was made from, if it was made from one
 
 
 class Engine:
@@ -343,7 +344,8 @@ def load_exported(folder: str | Path, device: str | None = None) -> ExportedMode
     search = section_from(SearchConfig, "search", description["search"], str(folder / DESCRIPTION))
     translator = _translator(folder, device, description["quantization"])
     engine = Engine(translator, src_vocab, tgt_vocab, description["positions"])
-    return ExportedModel(engine, src_vocab, tgt_vocab, search, description["training"], description["quantization"])
+    training, quantization = description["training"], description["quantization"]
+    return ExportedModel(engine, src_vocab, tgt_vocab, search, training, quantization, source=description.get("source"))
 
 
 def digest(file: Path) -> str:

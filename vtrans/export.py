@@ -144,9 +144,11 @@ def export(
     *,
     quantization: str = "float32",
     samples: Sequence[str] | None = None,
+    source: Path | None = None,
 ) -> Comparison:
     """Writes `loaded` as a folder of CTranslate2, once it has been seen to translate `samples` as the original.
 
+    `source` is the model file of `loaded`, by whose SHA-256 an export that has become stale is recognised.
     Without `samples` sentences are made up of the vocabulary's words. An export that is there is replaced.
     Raises InputError for what can't be exported, or where `out` is something else; VtransError if the
     two differ by more than TOLERANCES: then nothing is left behind. Warns of the stored search settings that
@@ -161,7 +163,7 @@ def export(
         raise InputError("there is no sentence to compare the export with its original on; give some text.")
     ctranslate2()
     with folder_aside(out) as folder:
-        write(loaded, folder, quantization)
+        write(loaded, folder, quantization, source)
         comparison = compare(loaded, load_exported(folder, "cpu"), lines)
         check(comparison, out)
     say(comparison, out, console)
@@ -222,7 +224,7 @@ def folder_aside(path: Path) -> Iterator[Path]:
 # The conversion.
 
 
-def write(loaded: LoadedModel, folder: Path, quantization: str) -> None:
+def write(loaded: LoadedModel, folder: Path, quantization: str, source: Path | None = None) -> None:
     """The files of an export into an empty folder."""
     positions = table_length(loaded)
     spec = specification(loaded, positions)
@@ -242,6 +244,8 @@ def write(loaded: LoadedModel, folder: Path, quantization: str) -> None:
         "quantization": quantization,
         "vocabularies": sorted(vocabularies),
     }
+    if source is not None:
+        description["source"] = digest(source)
     try:
         spec.save(str(folder))
         for name, vocabulary in vocabularies.items():

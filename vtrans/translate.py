@@ -22,11 +22,11 @@ import torch
 
 from vtrans.alignments import Links, align, pharaoh, source_words, target_words
 from vtrans.batching import derived_seed
-from vtrans.checkpoint import LoadedModel, choose_model, load_model, open_tensors
+from vtrans.checkpoint import LoadedModel, choose_model, load_model
 from vtrans.config import DECODING_PRECISIONS, Sampling, SearchConfig, section_from
 from vtrans.console import Console
 from vtrans.constraints import Constrained, Prefix, Rules
-from vtrans.engine import ExportedModel, exported_folder, load_exported
+from vtrans.engine import ExportedModel, digest, exported_folder, load_exported
 from vtrans.errors import InputError
 from vtrans.logprob import Pair, token_logprobs
 from vtrans.retry import RETRY_NGRAM, loops
@@ -770,19 +770,17 @@ def load(
 def _load_exported(
     path: Path, folder: Path, device: str | None, console: Console | None, search: dict[str, Any], retry: bool
 ) -> Translator:
-    """A Translator for the exported `folder`, which stands for the run folder `path` if that is another one."""
+    """A Translator for the exported `folder`, which stands for the run folder `path` if that is another one.
+    InputError if it was exported from another model than the run folder stands for now."""
     exported = load_exported(folder, device)
+    if path != folder:
+        file = choose_model(path).file
+        if digest(file) != exported.source:
+            raise InputError(
+                f"{folder} was not exported from {file} as it is now; run `vtrans export {path}` again, or give "
+                f"--model {folder} to translate with the export as it is."
+            )
     if console:
         console.info(f"model: {folder} ({exported.quantization}), {exported.engine.place}")
-        if path != folder and not comes_from(exported, path):
-            console.warn(f"{folder} is not of the model that {path} stands for now; run `vtrans export {path}` again")
     settings = section_from(SearchConfig, "search", search, "load", exported.search)
     return Translator(exported, settings, console, retry=retry)
-
-
-def comes_from(exported: ExportedModel, run: Path) -> bool:
-    """Whether an export is of the model that a run folder stands for now."""
-    file, _ = choose_model(run)
-    with open_tensors(file, "model") as (_, header):
-        training: dict[str, Any] = header["training"]
-    return training == exported.training

@@ -6,8 +6,8 @@
 Sentences a second with the model loaded and the text tokenised alike for all: the median over the rounds, in each of
 which every system has its turn, and the ratio to CTranslate2 in float32 (its faster arrangement of threads). All of
 them search by the count rule of beam 4 with |Y| ** 1 as the length penalty, whatever the model stores. Transformers
-runs pre-norm models only (its M2M100 has that architecture). The share of the limit is that of vtrans: 2 FLOPs a weight a row that its
-search must take, at the faster of the machine's two matrix-product rates, measured before and after.
+runs pre-norm models only (its M2M100 has that architecture). The share of the limit is that of vtrans: 2 FLOPs a weight
+a row that its search must take, at the faster of the machine's two matrix-product rates, measured before and after.
 """
 
 from __future__ import annotations

@@ -54,6 +54,8 @@ def export(
             raise InputError("exporting a named file needs --out FOLDER for the result.")
         out = model / FOLDER
     console.info(chosen.words)
-    comparison = run_export(load_model(chosen.file), out, console, quantization=quantization, samples=samples)
+    comparison = run_export(
+        load_model(chosen.file), out, console, quantization=quantization, samples=samples, source=chosen.file
+    )
     if as_json:
         print_line(json.dumps(comparison.as_dict(), ensure_ascii=False, indent=2))
