@@ -450,6 +450,7 @@ def place(
     (place / "not.toml").write_bytes(b"[model\n")
     (place / "folder").mkdir()
     (place / "folder" / "note").write_bytes(b"mine")
+    (place / "folder" / "linked").symlink_to(place / "run" / "best.safetensors")
     return place
 
 
@@ -558,6 +559,13 @@ FAULTS = [
     (f"{TRANSLATE} --input train.en --output folder", r"folder can't be written"),
     (f"{TRANSLATE} --input train.en --output ./train.en", r"--output train\.en is the file of --input"),
     ("translate --model model.safetensors --output model.safetensors", r"is the file of --model"),
+    ("translate --output run/averaged.safetensors", r"--output run/averaged\.safetensors is the name of a file"),
+    (f"{TRANSLATE} --output run/last.safetensors", r"--output run/last\.safetensors"),
+    ("translate --model model.safetensors --output run/recipe.toml", r"--output run/recipe\.toml"),
+    (f"{TRANSLATE} --output {'x' * 300}", r"x+ can't be written"),
+    (f"{TRANSLATE} --output folder/linked", r"--output folder/linked"),
+    (f"{TRANSLATE} --output run/state/step-00000030.safetensors", r"--output run/state/step-00000030\.safetensors"),
+    ("logprob train.en train.de --output run/step-00000020.safetensors", r"--output run/step-00000020\.safetensors"),
     (f"{TRANSLATE} train.en", r"unexpected extra argument.*train\.en"),
     ("train --resume", r"there is no option --resume; `vtrans train --help`"),
     (f"{TRANSLATE} --bem 4", r"there is no option --bem; did you mean --beam\?"),

@@ -295,6 +295,7 @@ def test_the_command_and_the_flag(
     assert (lacking.code, lacking.out) == (2, b"")
     assert "--shortlist needs a model with a shortlist" in lacking.err
     assert "`vtrans shortlist`" in lacking.err
+    average([run_copy.step_file(step) for step in run_copy.steps()], run_copy.averaged, max(run_copy.steps()))
     done = run_cli("shortlist", run_copy.path, "--data", tiny_data.path, "--translations", "2", "--frequent", "20")
     assert (done.code, done.out) == (0, b""), done.err
     file = run_copy.choose_model()[0]
@@ -319,18 +320,44 @@ def test_a_damaged_data_folder_is_refused(
     (data / "train.safetensors").write_bytes(raw)
     model = run_copy.choose_model().file
     before = model.read_bytes()
-    out = (run_copy.path,) if command == "shortlist" else ("--out", tmp_path / "new")
-    done = run_cli(command, *out, "--data", data)
+    model_words = (run_copy.path,) if command == "shortlist" else ()
+    done = run_cli(command, *model_words, "--data", data, "--out", tmp_path / "new")
     assert done.code == 2
     assert str(data / "train.safetensors") in done.err
     assert model.read_bytes() == before
     assert not (tmp_path / "new").exists()
 
 
+def test_a_checkpoint_gets_no_shortlist(
+    tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done]
+) -> None:
+    """Training links `best` and `last` again, and so would drop it."""
+    before = {file: file.read_bytes() for file in run_copy.path.glob("*.safetensors")}
+    for model, out in (
+        (run_copy.path, None),  # which stands for its best checkpoint
+        (run_copy.best, None),
+        (run_copy.step_file(30), None),
+        (run_copy.path, run_copy.last),
+        (run_copy.path, run_copy.step_file(7)),
+    ):
+        done = run_cli("shortlist", model, "--data", tiny_data.path, *(["--out", out] if out else []))
+        assert done.code == 2
+        named = out or (run_copy.best if model == run_copy.path else model)
+        assert all(word in done.err for word in (str(named), "vtrans average", "--out")), done.err
+    assert {file: file.read_bytes() for file in run_copy.path.glob("*.safetensors")} == before
+    copied, new = tmp_path / "copy" / "best.safetensors", tmp_path / "new.safetensors"
+    copied.parent.mkdir()
+    copied.write_bytes(run_copy.best.read_bytes())
+    assert run_cli("shortlist", copied, "--data", tiny_data.path).code == 0
+    assert run_cli("shortlist", run_copy.path, "--data", tiny_data.path, "--out", new).code == 0
+    assert load_model(copied).shortlist is not None
+    assert load_model(new).shortlist is not None
+
+
 def test_what_does_not_fit_is_refused(
     run_copy: RunFolder, tiny_data_separate: DataFolder, run_cli: Callable[..., Done]
 ) -> None:
-    done = run_cli("shortlist", run_copy.path, "--data", tiny_data_separate.path)
+    done = run_cli("shortlist", run_copy.best, "--data", tiny_data_separate.path, "--out", run_copy.path / "new")
     assert done.code == 2
     assert "has another vocabulary than" in done.err
     assert run_cli("shortlist", run_copy.path / "nowhere").code == 2

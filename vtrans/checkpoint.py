@@ -477,6 +477,18 @@ class RunFolder:
         raise FileError(f"{self.path} holds no model; run `vtrans train --out {self.path}` first.")
 
 
+def run_of(file: Path) -> RunFolder | None:
+    """The run folder in which `file` has the name of a file that `vtrans train` or `vtrans average` writes, whether
+    it exists or not; None for any other file."""
+    file = Path(os.path.realpath(file))
+    for entry in (file, file.parent):
+        run = RunFolder(entry.parent)
+        names = (run.recipe, run.metrics, run.last, run.best, run.averaged, run.states, run.events)
+        if (entry in names or _STEP_FILE.fullmatch(entry.name)) and run.recipe.exists():
+            return run
+    return None
+
+
 class RunLock:
     """Keeps a second `vtrans train` out of a run folder.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
@@ -69,11 +70,25 @@ def check_search(options: dict[str, Any]) -> None:
 
 
 def check_output(output: Path | None, inputs: list[tuple[str, Path | None]], name: str = "--output") -> None:
-    """Refuses to write over what is read; `inputs` are (the option as the user writes it, its file), `name` is that
-    of the output."""
-    for option, file in inputs:
-        if output and file and output.is_file() and file.exists() and output.samefile(file):
-            raise InputError(f"{name} {output} is the file of {option}, which would be lost; name another.")
+    """Refuses to write over what is read, or over a file of a run or an export; `inputs` are (the option as the user
+    writes it, its file), `name` is that of the output."""
+    if output is None:
+        return
+    from vtrans.checkpoint import run_of
+    from vtrans.engine import is_exported
+
+    try:
+        for option, file in inputs:
+            if file and output.is_file() and file.exists() and output.samefile(file):
+                raise InputError(f"{name} {output} is the file of {option}, which would be lost; name another.")
+        if run_of(output):
+            raise InputError(f"{name} {output} is the name of a file of `vtrans train` or `average`; name another.")
+        if is_exported(Path(os.path.realpath(output)).parent):
+            raise InputError(
+                f"{name} {output} is in a folder of `vtrans export`, which holds nothing else; name another."
+            )
+    except OSError:  # opening the file says what is wrong with it
+        return
 
 
 def check_line_counts(src: Path, other: Path, what: str) -> None:
