@@ -104,6 +104,10 @@ class _Watched:
     def keys(self) -> list[str]:
         return list(self.file.keys())
 
+    def facts(self, name: str) -> tuple[str, list[int]]:
+        facts: tuple[str, list[int]] = self.file.facts(name)
+        return facts
+
     def get_tensor(self, name: str) -> Tensor:
         tensor: Tensor = self.file.get_tensor(name).clone()
         if not name.startswith("vocabulary."):
@@ -330,6 +334,13 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, tiny_data: DataFolder) 
     with pytest.raises(FileError, match="is damaged") as caught:
         average(files, tmp_path / "out")
     assert str(files[1]) in str(caught.value)
+
+
+def test_one_file_that_is_no_model_is_refused(tmp_path: Path, tiny_data: DataFolder) -> None:
+    with open_tensors(make(tiny_data, tmp_path / "a", seed=4), "model") as (_, header):
+        header["model"]["d_ff"] = 1 << 20
+    write_tensors(tmp_path / "b", load_file(tmp_path / "a"), header)
+    refused([tmp_path / "b"], tmp_path / "out", str(tmp_path / "b"), "feed_forward.inner.weight")
 
 
 def test_a_model_without_a_training_section_is_averaged(tmp_path: Path, tiny_data: DataFolder) -> None:

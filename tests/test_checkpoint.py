@@ -384,7 +384,15 @@ def test_a_model_without_a_training_section_is_read(tmp_path: Path, tiny_data: D
 NESTED = 100_000
 
 
-@pytest.mark.parametrize("text", ["[" * NESTED, '{"kind": "model", "format": 1, "model": ' + "[" * NESTED, "1" * 5000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * NESTED,
+        '{"kind": "model", "format": 1, "model": ' + "[" * NESTED,
+        "1" * 5000,
+        '{"kind": "model", "format": 1, "\\ud800": 1}',
+    ],
+)
 def test_a_header_that_json_cannot_read_is_refused(tmp_path: Path, text: str) -> None:
     save_file({"a": torch.zeros(3)}, tmp_path / "bad.safetensors", metadata={"vtrans": text})
     with pytest.raises(FileError, match=r"bad\.safetensors"):

@@ -14,6 +14,7 @@ from vtrans.checkpoint import (
     RunFolder,
     TensorFile,
     check_finite,
+    check_model,
     open_tensors,
     read_progress,
     section_of,
@@ -42,6 +43,7 @@ def average(files: Sequence[Path], out: Path, run_step: int | None = None) -> li
     with ExitStack() as stack:
         opened = [stack.enter_context(open_tensors(f, "model")) for f in files]
         first, header = opened[0]
+        check_model(files[0], first, header)
         names = _weights(first)
         for path, (file, other) in zip(files[1:], opened[1:], strict=True):
             _check_same(files[0], names, header, path, _weights(file), other)

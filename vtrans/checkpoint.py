@@ -120,33 +120,8 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedMo
     exactly those of its architecture, and one whose weights are not all finite.
     """
     with open_tensors(path, "model") as (file, header):
-        names = set(file.keys())
-        found = names & set(VOCABULARIES)
-        if found not in ({JOINT}, {SOURCE, TARGET}):
-            raise FileError(f"{path} holds no vocabulary; it is no complete vtrans model.")
-        joint = JOINT in found
-        src_vocab = _read_vocabulary(path, file, JOINT if joint else SOURCE)
-        tgt_vocab = src_vocab if joint else _read_vocabulary(path, file, TARGET)
-        try:
-            config = section_of(ModelConfig, header, "model", path)
-            search = section_of(SearchConfig, header, "search", path)
-            with torch.device("meta"):
-                blueprint = make_model(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
-        except (InputError, ValueError, AssertionError) as error:
-            reason = str(error).rstrip(".")
-            raise FileError(f"{path} describes no model that this version knows: {reason}.") from None
-        wanted = dict(blueprint.named_parameters())
-        shortlist = _read_shortlist(path, file, names, len(src_vocab), len(tgt_vocab))
-        others = {*found, *((TRANSLATIONS, FREQUENT) if shortlist else ())}
-        _check_names(path, set(wanted), names - others, aliases(blueprint), header.get("aliases", {}))
-        for name, parameter in wanted.items():
-            dtype, shape = file.facts(name)
-            if shape != list(parameter.shape):
-                raise FileError(f"{path}: {name} must be of shape {list(parameter.shape)}, but is {shape}.")
-            if dtype not in FLOATS:
-                raise FileError(
-                    f"{path}: {name} must hold floating-point numbers ({', '.join(FLOATS)}), but holds {dtype}."
-                )
+        config, search, src_vocab, tgt_vocab, shortlist = check_model(path, file, header)
+        joint = src_vocab is tgt_vocab
         with torch.random.fork_rng(devices=[]):  # the weights drawn here are overwritten below
             model = make_model(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
         for name, parameter in model.named_parameters():
@@ -154,6 +129,41 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedMo
             check_finite(path, name, parameter.data)
     model.to(device).eval()
     return LoadedModel(model, src_vocab, tgt_vocab, search, header["training"], shortlist)
+
+
+def check_model(
+    path: str | Path, file: TensorFile, header: Mapping[str, Any]
+) -> tuple[ModelConfig, SearchConfig, Vocabulary, Vocabulary, Shortlist | None]:
+    """All that is in a model file but its weights, whose names, shapes and types are compared with the architecture;
+    errors as of load_model."""
+    names = set(file.keys())
+    found = names & set(VOCABULARIES)
+    if found not in ({JOINT}, {SOURCE, TARGET}):
+        raise FileError(f"{path} holds no vocabulary; it is no complete vtrans model.")
+    joint = JOINT in found
+    src_vocab = _read_vocabulary(path, file, JOINT if joint else SOURCE)
+    tgt_vocab = src_vocab if joint else _read_vocabulary(path, file, TARGET)
+    try:
+        config = section_of(ModelConfig, header, "model", path)
+        search = section_of(SearchConfig, header, "search", path)
+        with torch.device("meta"):
+            blueprint = make_model(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
+    except (InputError, ValueError, AssertionError) as error:
+        reason = str(error).rstrip(".")
+        raise FileError(f"{path} describes no model that this version knows: {reason}.") from None
+    wanted = dict(blueprint.named_parameters())
+    shortlist = _read_shortlist(path, file, names, len(src_vocab), len(tgt_vocab))
+    others = {*found, *((TRANSLATIONS, FREQUENT) if shortlist else ())}
+    _check_names(path, set(wanted), names - others, aliases(blueprint), header.get("aliases", {}))
+    for name, parameter in wanted.items():
+        dtype, shape = file.facts(name)
+        if shape != list(parameter.shape):
+            raise FileError(f"{path}: {name} must be of shape {list(parameter.shape)}, but is {shape}.")
+        if dtype not in FLOATS:
+            raise FileError(
+                f"{path}: {name} must hold floating-point numbers ({', '.join(FLOATS)}), but holds {dtype}."
+            )
+    return config, search, src_vocab, tgt_vocab, shortlist
 
 
 def section_of(kind: type[Section], header: Mapping[str, Any], name: str, path: str | Path) -> Section:
@@ -336,13 +346,14 @@ def _header(path: Path, raw: str | None, kind: str) -> tuple[dict[str, Any], dic
                 f"{path} is of format {header.get('format')}, but this version reads {FORMAT}; "
                 "use the version of vtrans that wrote it."
             )
+        _header_text(header).encode()  # half of a surrogate pair could be neither shown nor written
         sums = header.pop(CHECKSUMS, None)
         if sums is not None:
             tensors = sums.get("tensors") if isinstance(sums, dict) else None
             if not isinstance(tensors, dict) or sums != {**checksums({}, header), "tensors": tensors}:
                 raise FileError(f"{path} is damaged: its header does not have its checksum; {_COPY_AGAIN}.")
             sums = tensors
-    except (ValueError, RecursionError):  # no JSON, or lists in lists without end
+    except (ValueError, RecursionError):  # no JSON, no Unicode, or lists in lists without end
         raise FileError(f"{path} is a safetensors file, but no {kind} of vtrans.") from None
     if kind == "model":
         header["training"] = _training(path, header.get("training", {}))
