@@ -33,8 +33,8 @@ if not __package__:  # run as a plain file: find the package that this file is p
 from vtrans.checkpoint import RunFolder
 from vtrans.config import load_recipe
 from vtrans.console import Console
+from vtrans.data.store import file_sha256
 from vtrans.errors import InputError, VtransError
-from vtrans.store import file_sha256
 from vtrans.text import open_bytes, read_lines, replacing, write_atomically
 
 from .experiment import files_of, pairs_of, run

@@ -21,9 +21,9 @@ import torch
 from vtrans.checkpoint import RunFolder
 from vtrans.config import PrepareOptions, Subword
 from vtrans.console import Console
-from vtrans.corpus import prepare
-from vtrans.store import DataFolder
-from vtrans.train import train
+from vtrans.data.prepare import prepare
+from vtrans.data.store import DataFolder
+from vtrans.training.trainer import train
 
 SIZES = (("big", "große"), ("old", "alte"), ("little", "kleine"))
 NOUNS = (("dog", "Hund"), ("cat", "Kater"), ("horse", "Esel"), ("bird", "Vogel"), ("man", "Mann"))

@@ -29,11 +29,11 @@ from vtrans.checkpoint import (
 )
 from vtrans.commands.average import average as command
 from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig, TrainConfig
+from vtrans.data.store import DataFolder
+from vtrans.data.vocabulary import PAD_ID, Vocabulary
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
-from vtrans.optim import make_optimizer
-from vtrans.store import DataFolder
-from vtrans.vocab import PAD_ID, Vocabulary
+from vtrans.training.optimizer import make_optimizer
 
 
 def make(data: DataFolder, path: Path, seed: int, *, step: int | None = None, **config: Any) -> Path:

@@ -18,7 +18,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import vtrans.checkpoint
-from vtrans.batching import Batch, collate
 from vtrans.checkpoint import (
     FORMAT,
     LoadedModel,
@@ -35,13 +34,14 @@ from vtrans.checkpoint import (
     write_tensors,
 )
 from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig, TrainConfig
+from vtrans.data.batches import Batch, collate
+from vtrans.data.store import DataFolder
+from vtrans.data.vocabulary import PAD_ID
+from vtrans.decoding.translator import Translator
 from vtrans.errors import FileError
-from vtrans.loss import Objective
 from vtrans.model import Transformer
-from vtrans.optim import make_optimizer
-from vtrans.store import DataFolder
-from vtrans.translate import Translator
-from vtrans.vocab import PAD_ID
+from vtrans.training.loss import Objective
+from vtrans.training.optimizer import make_optimizer
 
 SHAPE: dict[str, Any] = {"d_model": 16, "d_ff": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 2}
 

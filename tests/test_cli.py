@@ -34,12 +34,12 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 import vtrans
-import vtrans.train
+import vtrans.training.trainer
 from vtrans import cli
 from vtrans.checkpoint import RunFolder
 from vtrans.config import DEFAULT_RECIPE, DEFAULT_VOCAB_SIZE, PrepareOptions, Sampling, SearchConfig
+from vtrans.data.store import DataFolder
 from vtrans.score import DEFAULT_METRICS
-from vtrans.store import DataFolder
 from vtrans.text import one_line
 
 FLAGS = {
@@ -661,7 +661,7 @@ def test_what_fails_while_running_has_exit_code_1(
     def broken(*args: object) -> None:
         raise RuntimeError("out of memory:\n  tried to allocate")
 
-    monkeypatch.setattr("vtrans.stream.translate_stream", lambda *args, **options: broken())
+    monkeypatch.setattr("vtrans.decoding.stream.translate_stream", lambda *args, **options: broken())
     done = run_cli("translate", "--model", tiny_run.path, "--quiet", stdin=SENTENCE)
     assert (done.code, done.out) == (1, b"")
     assert done.err == "error: RuntimeError: out of memory: tried to allocate (--debug shows where)\n"

@@ -305,7 +305,7 @@ def test_stderr_is_the_default_and_stdout_stays_clean(capsys: pytest.CaptureFixt
 
 
 def test_only_the_console_imports_rich() -> None:
-    for path in sorted(Path(module.__file__).parent.glob("*.py")):
+    for path in sorted(Path(module.__file__).parent.rglob("*.py")):
         if path.name != "console.py":
             source = path.read_text(encoding="utf-8")
             assert "import rich" not in source, path.name

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vtrans.config import DECODING_PRECISIONS, TIE_FORMS, ModelConfig, load_recipe
+from vtrans.decoding.state import DecodingState
 from vtrans.errors import InputError
 from vtrans.model import (
     CrossAttention,
@@ -24,7 +25,6 @@ from vtrans.model import (
     merge_heads,
     resolve_tie,
 )
-from vtrans.state import DecodingState
 
 V, PAD, BOS, EOS = 40, 0, 2, 3
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=4, encoder_layers=2, decoder_layers=3, tie="src-tgt-softmax")

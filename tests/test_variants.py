@@ -16,16 +16,16 @@ from conftest import VALID_PAIRS, tiny_train
 from safetensors import safe_open
 from safetensors.torch import load_file
 from test_model import V, make, padded, sequences, step_by_step
-from test_train import interrupted, same
+from test_trainer import interrupted, same
 from torch import Tensor, nn
 
 from vtrans.average import average
 from vtrans.checkpoint import aliases, load_model, open_tensors, write_tensors
 from vtrans.config import ModelConfig, load_recipe
+from vtrans.data.store import DataFolder
+from vtrans.decoding.translator import load
 from vtrans.errors import InputError, RecipeError
 from vtrans.model import Transformer, count_parameters, make_model
-from vtrans.store import DataFolder
-from vtrans.translate import load
 
 PLAIN = ModelConfig(d_model=16, d_ff=24, heads=4, encoder_layers=4, decoder_layers=4, tie="src-tgt-softmax")
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from vtrans.config import Sampling
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
-from vtrans.memory import manage_memory
+from vtrans.runtime.memory import manage_memory
 
 if TYPE_CHECKING:
-    from vtrans.translate import Translation, Translator, load
+    from vtrans.decoding.translator import Translation, Translator, load
 
 __version__ = "0.1.0"
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """What needs torch is imported at its first use, so that `import vtrans` and --help stay quick."""
     if name in ("Translation", "Translator", "load"):
-        from vtrans import translate
+        from vtrans.decoding import translator as translate
 
         return getattr(translate, name)
     raise AttributeError(f"module 'vtrans' has no attribute {name!r}")

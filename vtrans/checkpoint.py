@@ -27,10 +27,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig, section_from
+from vtrans.data.vocabulary import PAD_ID, Vocabulary
 from vtrans.errors import FileError, InputError, RecipeError
 from vtrans.model import Transformer, make_model
 from vtrans.text import check_path, sync_folder
-from vtrans.vocab import PAD_ID, Vocabulary
 
 if sys.platform != "win32":
     import fcntl

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vtrans.config import TIE_FORMS, ModelConfig, contradiction
+from vtrans.decoding.state import DecodingState, Past, Seen
 from vtrans.errors import InputError
-from vtrans.linear import Int8Weight, Linear, linear
-from vtrans.state import DecodingState, Past, Seen
+from vtrans.runtime.products import Int8Weight, Linear, linear
 
 
 class Transformer(nn.Module):

@@ -23,11 +23,11 @@ from torch import Tensor
 
 from vtrans.checkpoint import LoadedModel, choose_model, load_model
 from vtrans.console import Console
+from vtrans.data.vocabulary import EOS_ID
+from vtrans.decoding.forced import Pair, forced_batches, hidden
 from vtrans.errors import InputError, VtransError
-from vtrans.logprob import Pair, forced_batches, hidden
 from vtrans.model import Transformer, make_model
 from vtrans.text import open_bytes, read_lines
-from vtrans.vocab import EOS_ID
 
 
 def pairs_of(loaded: LoadedModel, src: Path, tgt: Path, count: int) -> list[Pair]:

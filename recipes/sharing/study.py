@@ -226,11 +226,11 @@ class Study:
         vtrans("train", "--data", str(data), "--out", str(run), "--recipe", self.recipe, *words, *device)
 
     def measure(self, row: Row, data: Path, run: Path) -> dict[str, Any]:
-        from vtrans.anatomy import Anatomy
+        from vtrans.analysis.inspection import Anatomy
         from vtrans.checkpoint import choose_model, load_model
+        from vtrans.data.store import DataFolder
+        from vtrans.decoding.translator import load
         from vtrans.score import score
-        from vtrans.store import DataFolder
-        from vtrans.translate import load
 
         source, target = self.sides(row.text)
         file, _ = choose_model(run)

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vtrans.alignments import align, links, source_words
 from vtrans.checkpoint import choose_model, load_model
-from vtrans.logprob import Pair, forced_batches
-from vtrans.vocab import EOS_ID
+from vtrans.data.vocabulary import EOS_ID
+from vtrans.decoding.alignments import align, links, source_words
+from vtrans.decoding.forced import Pair, forced_batches
 
 Words = tuple[list[int], list[int]]
 Found = set[tuple[int, int]]

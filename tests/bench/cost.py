@@ -17,12 +17,12 @@ from pathlib import Path
 import torch
 
 from vtrans.config import SearchConfig
-from vtrans.memory import manage_memory
+from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from vtrans.decoding.search import beam_search
+from vtrans.decoding.translator import Translator, load
 from vtrans.model import Transformer
-from vtrans.search import beam_search
+from vtrans.runtime.memory import manage_memory
 from vtrans.text import open_bytes, read_lines
-from vtrans.translate import Translator, load
-from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID
 
 
 def turns(group: str, cases: Sequence[tuple[str, Translator, list[str]]]) -> None:

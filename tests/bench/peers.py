@@ -27,11 +27,11 @@ import torch
 from speed import matrix_rate
 
 from vtrans.config import SearchConfig
-from vtrans.memory import manage_memory
+from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from vtrans.decoding.translator import Translator, load
 from vtrans.model import Transformer
+from vtrans.runtime.memory import manage_memory
 from vtrans.text import open_bytes, read_lines
-from vtrans.translate import Translator, load
-from vtrans.vocab import BOS_ID, EOS_ID, PAD_ID
 
 BEAM, EXTRA = 4, 50
 SEARCH: dict[str, Any] = dataclasses.asdict(SearchConfig(beam=BEAM, alpha=1.0, length_penalty="length"))

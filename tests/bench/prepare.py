@@ -17,12 +17,12 @@ import time
 import tracemalloc
 from pathlib import Path
 
-from vtrans.batching import plan_epoch
-from vtrans.corpus import Part, batches_of
-from vtrans.encode import Task, encode
-from vtrans.parallel import Corpus
-from vtrans.store import TokenStore
-from vtrans.vocab import learn
+from vtrans.data.batches import plan_epoch
+from vtrans.data.encode import Task, encode
+from vtrans.data.parallel_text import Corpus
+from vtrans.data.prepare import Part, batches_of
+from vtrans.data.store import TokenStore
+from vtrans.data.vocabulary import learn
 
 
 def main() -> None:

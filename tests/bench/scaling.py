@@ -32,12 +32,12 @@ import torch
 from speed import PAD, SHAPES
 from train_peers import CLIP, SMOOTHING
 
-from vtrans.batching import Batch, collate, plan_epoch
 from vtrans.config import ModelConfig, TrainConfig
-from vtrans.loss import Objective
-from vtrans.memory import manage_memory, peak_memory
+from vtrans.data.batches import Batch, collate, plan_epoch
 from vtrans.model import make_model
-from vtrans.optim import make_optimizer
+from vtrans.runtime.memory import manage_memory, peak_memory
+from vtrans.training.loss import Objective
+from vtrans.training.optimizer import make_optimizer
 
 BASE = SHAPES["base"]
 LAYERS = {f"{n}+{n}": dataclasses.replace(BASE, encoder_layers=n, decoder_layers=n) for n in (1, 3, 6)}

@@ -20,10 +20,10 @@ from scaling import Subject
 
 from recipes.sharing.study import Row, rows, toml
 from vtrans.config import SearchConfig, load_recipe
-from vtrans.memory import manage_memory
+from vtrans.data.vocabulary import BOS_ID, EOS_ID
+from vtrans.decoding.search import beam_search
 from vtrans.model import resolve_tie
-from vtrans.search import beam_search
-from vtrans.vocab import BOS_ID, EOS_ID
+from vtrans.runtime.memory import manage_memory
 
 VOCAB, STEPS = 8000, 15
 

@@ -29,8 +29,8 @@ def tiny_model(path: Path) -> None:
 
     from vtrans.checkpoint import LoadedModel, save_model
     from vtrans.config import ModelConfig, SearchConfig
+    from vtrans.data.vocabulary import PAD_ID, learn
     from vtrans.model import Transformer
-    from vtrans.vocab import PAD_ID, learn
 
     vocab = learn(SHORT, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
     config = ModelConfig(

@@ -5,7 +5,7 @@
 
 Training is of random ids with the length distribution of captions, three-way tying, 8,000 subwords: real
 target tokens a second, and their share of the limit, 6 FLOPs a weight a token at the matrix-product rate:
-that of torch's `@` or of vtrans.linear, whichever is the faster on this machine.
+that of torch's `@` or of vtrans.runtime.products, whichever is the faster on this machine.
 Decoding is of a real model and text, model loading excluded: the median of three passes. Quote medians and
 shares, never one absolute time: machines are noisy. With --profile, on one thread: where the time of a pass goes.
 """
@@ -21,13 +21,13 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from vtrans.batching import collate, plan_epoch
 from vtrans.config import ModelConfig, TrainConfig
-from vtrans.linear import linear
-from vtrans.loss import Objective
-from vtrans.memory import manage_memory
+from vtrans.data.batches import collate, plan_epoch
 from vtrans.model import Transformer
-from vtrans.optim import make_optimizer
+from vtrans.runtime.memory import manage_memory
+from vtrans.runtime.products import linear
+from vtrans.training.loss import Objective
+from vtrans.training.optimizer import make_optimizer
 
 VOCAB, PAD = 8000, 0
 SHAPES = {
@@ -44,8 +44,8 @@ def matrix_rate(seconds: float = 2.0) -> float:
 
 
 def matrix_rates(seconds: float = 2.0) -> tuple[float, float]:
-    """FLOPs a second of [4096, 256] x [256, 1024] in float32, by torch's `@` and by vtrans.linear: the medians over
-    about `seconds`."""
+    """FLOPs per second of [4096, 256] x [256, 1024] in float32, by torch's `@` and by vtrans.runtime.products: the
+    medians over about `seconds`."""
     a, b = torch.randn(4096, 256), torch.randn(1024, 256)
     return _rate(lambda: a @ b.t(), seconds / 2), _rate(lambda: linear(a, b), seconds / 2)
 
@@ -141,8 +141,8 @@ def train_speed(shape: str, batch_tokens: int, updates: int, profiled: bool) -> 
 
 
 def decode_speed(model: str, text: Path, beam: int, batch_tokens: int, profiled: bool) -> None:
+    from vtrans.decoding.translator import load
     from vtrans.text import open_bytes, read_lines
-    from vtrans.translate import load
 
     translator = load(model, device="cpu", beam=beam, batch_tokens=batch_tokens, retry=False)
     with open_bytes(text) as stream:

@@ -6,8 +6,8 @@ Real target tokens a second, the median over the rounds, in each of which every 
 own; the ratio to Transformers as its users run it (MarianMT, which is the paper's post-norm model; a plain loop
 over batches sorted by length, label smoothing by `F.cross_entropy`, AdamW, clipping), and to the limit, 6 FLOPs
 a weight a token at the matrix-product rate that each process measures before and after its turns: by the faster of
-torch's `@` and vtrans.linear, and by `@` alone. "Keeps its memory" is the same with glibc told not to return freed
-memory, as the `vtrans` commands tell it. The peak is the resident memory of each process in the end.
+torch's `@` and vtrans.runtime.products, and by `@` alone. "Keeps its memory" is the same with glibc told not to
+return freed memory, as the `vtrans` commands tell it. The peak is the resident memory of each process in the end.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import torch
 from speed import PAD, SHAPES, VOCAB, matrix_rates
 from torch.nn import functional as F
 
-from vtrans.batching import Batch, collate, plan_epoch
 from vtrans.config import TrainConfig
-from vtrans.loss import Objective
-from vtrans.memory import manage_memory, peak_memory
+from vtrans.data.batches import Batch, collate, plan_epoch
 from vtrans.model import Transformer
-from vtrans.optim import make_optimizer
+from vtrans.runtime.memory import manage_memory, peak_memory
+from vtrans.training.loss import Objective
+from vtrans.training.optimizer import make_optimizer
 
 SMOOTHING, CLIP = 0.1, 1.0
 

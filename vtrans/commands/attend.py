@@ -41,9 +41,9 @@ def attend(
     if out and out.suffix.lower() != ".svg":
         raise InputError(f"--out must be an SVG file, such as attend.svg, but is {out}.")
     check_output(out, [("MODEL", model)], "--out")
-    from vtrans.attend import as_svg, as_text, attention
+    from vtrans.analysis.attention_map import as_svg, as_text, attention
     from vtrans.checkpoint import choose_model, load_model
-    from vtrans.translate import Translator
+    from vtrans.decoding.translator import Translator
 
     console = Console(quiet=quiet)
     chosen = choose_model(model)

@@ -13,7 +13,7 @@ from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.config import DEFAULT_RUN
 from vtrans.console import Console
 from vtrans.errors import InputError
-from vtrans.memory import manage_memory
+from vtrans.runtime.memory import manage_memory
 
 
 def export(
@@ -45,8 +45,8 @@ def export(
     samples = read_all(sample_file, how, console) if sample_file else None
     manage_memory()
     from vtrans.checkpoint import choose_model, load_model
-    from vtrans.engine import FOLDER
-    from vtrans.export import export as run_export
+    from vtrans.decoding.ctranslate2_engine import FOLDER
+    from vtrans.interop.ctranslate2_export import export as run_export
 
     chosen = choose_model(model)
     if out is None:

@@ -54,10 +54,10 @@ def inspect(
         raise InputError("--nearest is of --word and --sentence; give one of them, or leave it out.")
     if full and not (word is None and sentence is None):
         raise InputError("--full is of the tree, which --word and --sentence take the place of; leave it out.")
-    from vtrans.anatomy import Anatomy, overlap_of
+    from vtrans.analysis.inspection import Anatomy, overlap_of
+    from vtrans.analysis.neighbours import neighbours, show_neighbours, show_steps, steps
     from vtrans.checkpoint import choose_model, load_model
-    from vtrans.similarity import neighbours, show_neighbours, show_steps, steps
-    from vtrans.translate import Translator
+    from vtrans.decoding.translator import Translator
 
     file, chosen = choose_model(model)
     loaded = load_model(file)

@@ -26,7 +26,7 @@ from vtrans.commands.options import (
 )
 from vtrans.config import DEFAULT_RUN, SearchConfig
 from vtrans.console import Console
-from vtrans.memory import manage_memory
+from vtrans.runtime.memory import manage_memory
 
 
 def logprob(
@@ -65,8 +65,8 @@ def logprob(
     how, console = bad_utf8(on_bad_utf8), Console(quiet=quiet)
     check_line_counts(src, tgt, "translation")
     manage_memory()
-    from vtrans.stream import logprob_stream
-    from vtrans.translate import load
+    from vtrans.decoding.stream import logprob_stream
+    from vtrans.decoding.translator import load
 
     with lines_of(src, how, console) as sources, lines_of(tgt, how, console) as targets:
         translator = load(list(model or [Path(DEFAULT_RUN)]), device=device, console=console, weights=weight, **search)

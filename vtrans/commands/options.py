@@ -75,7 +75,7 @@ def check_output(output: Path | None, inputs: list[tuple[str, Path | None]], nam
     if output is None:
         return
     from vtrans.checkpoint import run_of
-    from vtrans.engine import is_exported
+    from vtrans.decoding.ctranslate2_engine import is_exported
 
     try:
         for option, file in inputs:

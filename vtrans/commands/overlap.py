@@ -55,8 +55,8 @@ def overlap(
             f"--vocab-size is of a vocabulary to learn; leave it out with --{'data' if data else 'vocab'}."
         )
     how, console = bad_utf8(on_bad_utf8), Console(quiet=quiet)
-    from vtrans.overlap import overlap_of_data, overlap_of_files, vocabularies_of
-    from vtrans.store import DataFolder
+    from vtrans.analysis.overlap import overlap_of_data, overlap_of_files, vocabularies_of
+    from vtrans.data.store import DataFolder
 
     if src is None or tgt is None:
         found = overlap_of_data(DataFolder.open(cast(Path, data)))

@@ -72,7 +72,7 @@ def prepare_bpe(
     """
     if dry_run and quiet and not as_json:
         raise InputError("--dry-run is there to say what preparing will take; leave out --quiet, or add --json.")
-    from vtrans.corpus import prepare
+    from vtrans.data.prepare import prepare
 
     options = PrepareOptions(
         src=tuple(src),

@@ -38,8 +38,8 @@ def shortlist(
     as they are. Checkpoints are not written to, since training replaces them.
     """
     from vtrans.checkpoint import add_shortlist, choose_model, load_model, run_of
-    from vtrans.shortlist import learn_shortlist
-    from vtrans.store import DataFolder
+    from vtrans.data.store import DataFolder
+    from vtrans.decoding.shortlist import learn_shortlist
 
     console = Console(quiet=quiet)
     if out:

@@ -11,7 +11,7 @@ from vtrans.commands.options import Device, Quiet
 from vtrans.config import DEFAULT_RECIPE, DEFAULT_RUN, PrepareOptions
 from vtrans.console import Console
 from vtrans.errors import InputError
-from vtrans.memory import manage_memory
+from vtrans.runtime.memory import manage_memory
 
 
 def train(
@@ -62,8 +62,8 @@ def train(
         raise InputError("--dry-run is there to say what training will take; leave out --quiet.")
     manage_memory()
     from vtrans.checkpoint import RunFolder
-    from vtrans.store import DataFolder
-    from vtrans.train import train as run_training
+    from vtrans.data.store import DataFolder
+    from vtrans.training.trainer import train as run_training
 
     run_training(
         DataFolder.open(data),

@@ -27,13 +27,13 @@ from vtrans.commands.options import (
 )
 from vtrans.config import DECODING_PRECISIONS, DEFAULT_RUN, Sampling, SearchConfig
 from vtrans.console import Console
+from vtrans.decoding.retry import RETRY_NGRAM
 from vtrans.errors import InputError
-from vtrans.memory import manage_memory
-from vtrans.retry import RETRY_NGRAM
-from vtrans.signals import ended_by_signals
+from vtrans.runtime.memory import manage_memory
+from vtrans.runtime.signals import ended_by_signals
 
 if TYPE_CHECKING:
-    from vtrans.translate import Counts, Translator
+    from vtrans.decoding.translator import Counts, Translator
 
 
 def translate(
@@ -213,9 +213,9 @@ def translate(
     sampling = Sampling(**given(drawing)) if sample else None
     how = bad_utf8(on_bad_utf8)
     manage_memory()
-    from vtrans.ranks import CPU, Ranks
-    from vtrans.stream import serve, translate_stream
-    from vtrans.translate import load
+    from vtrans.decoding.stream import serve, translate_stream
+    from vtrans.decoding.translator import load
+    from vtrans.runtime.ranks import CPU, Ranks
 
     console, ranks = Console(quiet=quiet), Ranks()
     settings: dict[str, Any] = {

@@ -1,0 +1,336 @@
+"""Cross-attention shown: the shares by definition, pictures that hold every label, and blocks of characters."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_cli import Done, run_cli, terminal  # noqa: F401 - a fixture
+from test_translator import SMALL, loaded, sentences, translator
+
+from vtrans.analysis.attention_map import CELL, EOS, FONT, LETTER, SLOPE, Attention, as_svg, as_text, attention
+from vtrans.checkpoint import RunFolder, load_model
+from vtrans.console import text_width
+from vtrans.data.vocabulary import EOS_ID
+from vtrans.decoding.alignments import links, mean_attention
+from vtrans.decoding.forced import forced_batches
+from vtrans.decoding.translator import Translator
+from vtrans.errors import InputError
+
+DEEP = dataclasses.replace(SMALL, decoder_layers=3)
+LINES = [line for line in sentences(12, seed=5) if line]
+
+
+@pytest.mark.parametrize("subwords", [False, True])
+@pytest.mark.parametrize(("layer", "head"), [(None, None), (0, None), (2, None), (1, 0), (1, 1)])
+def test_every_row_adds_up_to_one(layer: int | None, head: int | None, subwords: bool) -> None:
+    made = translator(DEEP)
+    for line in LINES:
+        found = attention(made, line, layer=layer, head=head, subwords=subwords)
+        assert found.shares.shape == (len(found.target), len(found.source))
+        np.testing.assert_allclose(found.shares.sum(1), 1, atol=1e-9)
+        assert found.source[-1] == EOS
+        ((best,),) = made.translate_window([line])
+        if not subwords:
+            assert [*found.source[:-1]] == line.split()
+            assert [word for word in found.target if word != EOS] == best.text.split()
+        else:
+            assert found.target == best.subwords
+
+
+@pytest.mark.parametrize(("layer", "head"), [(0, None), (1, None), (2, 0), (2, 1)])
+def test_the_shares_are_those_of_the_layer_and_head(layer: int, head: int | None) -> None:
+    made, model = translator(DEEP), loaded(DEEP).model
+    source, target = "a dog runs", "ein Hund Łódź läuft"
+    ids, tokens = made.src_vocab.encode(source), [*made.tgt_vocab.encode(target), EOS_ID]
+    with torch.no_grad():
+        (batch,) = forced_batches([(ids, tokens)], 1, model.device)
+        every = torch.stack(model.attentions(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, 0))[:, 0].numpy()
+    expected = every[layer].mean(0) if head is None else every[layer, head]
+    found = attention(made, source, target, layer=layer, head=head, subwords=True)
+    np.testing.assert_allclose(found.shares, expected, atol=1e-12)
+    assert found.which == "cross-attention, " + (
+        f"mean of 2 heads of layer {layer}" if head is None else f"head {head} of layer {layer}"
+    )
+
+
+def test_without_a_layer_it_is_what_alignments_are_read_off() -> None:
+    made, model = translator(DEEP), loaded(DEEP).model
+    for line in LINES:
+        ((best,),) = made.translate_window([line], alignments=True)
+        found = attention(made, line)
+        assert found.which == "cross-attention, mean of 2 heads of layer 2"
+        words = [word for word in found.target if word != EOS]
+        real = found.shares[: len(words)]
+        assert links(real, range(len(found.source) - 1), range(len(words))) == best.alignment
+        (batch,) = forced_batches([(made.src_vocab.encode(line), best.tokens)], 1, model.device)
+        with torch.no_grad():
+            np.testing.assert_allclose(
+                attention(made, line, subwords=True).shares, mean_attention(model, batch)[0], atol=1e-12
+            )
+
+
+def test_words_take_the_sum_over_source_subwords_and_the_mean_over_their_own() -> None:
+    made = translator(DEEP)
+    source, target = "dogcat 5€ parkruns", "Hunden läuft"
+    fine, coarse = (attention(made, source, target, layer=1, subwords=s) for s in (True, False))
+
+    def spans(labels: tuple[str, ...]) -> list[list[int]]:
+        starts = [i for i, label in enumerate(labels) if label.startswith("▁") or label == EOS]
+        return [list(range(a, b)) for a, b in zip(starts, [*starts[1:], len(labels)], strict=True)]
+
+    assert all(max(map(len, spans(side))) > 1 for side in (fine.source, fine.target)), "a word of several subwords"
+    assert coarse.source == ("dogcat", "5€", "parkruns", EOS)
+    assert coarse.target == ("Hunden", "läuft", EOS)
+    expected = [[fine.shares[np.ix_(t, s)].sum(1).mean() for s in spans(fine.source)] for t in spans(fine.target)]
+    np.testing.assert_allclose(coarse.shares, expected, atol=1e-12)
+
+
+def test_its_own_translation_is_shown_as_it_would_be_given(
+    tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Translator([load_model(tiny_run.last)])
+    line, target = "The big dog sees me today.", "Der große Hund sieht mich heute."
+    own = next(made.logprob([line], [target]))  # as if the search had found it
+    monkeypatch.setattr(made, "translate_window", lambda lines: [[own] for _ in lines])
+    found = attention(made, line)
+    assert found.target == (*target.split(), EOS)
+    np.testing.assert_array_equal(found.shares, attention(made, line, target).shares)
+
+
+def test_one_stack_shows_what_it_gives_to_the_source() -> None:
+    made = translator(dataclasses.replace(DEEP, architecture="decoder-only", encoder_layers=0))
+    found = attention(made, "a dog runs", "ein Hund läuft", layer=1)
+    assert found.which == "attention to the source, mean of 2 heads of layer 1"
+    assert (found.shares.sum(1) < 1).all()
+    assert found.shares.min() > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layer": 3}, "--layer must be from 0 to 2, as the model has 3 layers of the decoder, but is 3"),
+        ({"layer": -1}, "--layer must be from 0 to 2"),
+        ({"layer": 0, "head": 2}, "--head must be from 0 to 1, as the model has 2 heads, but is 2"),
+        ({"head": 1}, "--head 1 is a head of one layer; name the layer"),
+        ({"target": " "}, "--target is blank"),
+        ({"target": "dog " * 5000}, "--target has 5,001 subwords with EOS, over 1,074"),
+    ],
+)
+def test_what_is_not_there_is_refused(options: dict[str, int | str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        attention(translator(DEEP), "a dog", **options)  # type: ignore[arg-type]  # of the right types
+
+
+@pytest.mark.parametrize(("line", "message"), [("\u3000", "the sentence is blank"), ("dog " * 2000, "over the 1,024")])
+def test_a_sentence_without_words_or_in_pieces_is_refused(line: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        attention(translator(), line)
+
+
+def picture(source: list[str], target: list[str]) -> Attention:
+    shares = np.linspace(0, 1, len(source) * len(target)).reshape(len(target), len(source))
+    return Attention(tuple(source), tuple(target), shares, "cross-attention, mean of 4 heads of layers 2-3")
+
+
+LONG = "Donaudampfschifffahrtsgesellschaftskapitänsmütze"
+# As str.split gives them.
+WORDS = st.lists(st.text(min_size=1, max_size=20).filter(lambda word: word.split() == [word]), min_size=1, max_size=6)
+NOT_XML = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@settings(deadline=None)
+@given(WORDS, WORDS)
+def test_the_picture_is_xml_whatever_the_words(source: list[str], target: list[str]) -> None:
+    root = ElementTree.fromstring(as_svg(picture(source, target)))
+    labels = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")][: len(source) + len(target)]
+    assert labels == [NOT_XML.sub("\ufffd", word) for word in (*source, *target)]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (["A", "dog", "runs", EOS], ["Ein", "Hund", "läuft", EOS]),
+        ([LONG, "b", LONG], ["a", LONG]),
+        (["a", LONG], ["a"]),
+        (["a"], ["犬" * 30, "e\u0301" * 30]),
+        (["犬が走る" * 5, "a"], ["b"]),
+    ],
+)
+def test_every_label_is_inside_the_picture(source: list[str], target: list[str]) -> None:
+    """A letter takes at most LETTER of the font size, a wide one twice that."""
+    root = ElementTree.fromstring(as_svg(picture(source, target)))
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    texts = list(root.iter("{http://www.w3.org/2000/svg}text"))
+    cells = [cell for cell in root.iter("{http://www.w3.org/2000/svg}rect") if cell.get("class") == "cell"]
+    assert len(cells) == len(source) * len(target)
+    assert [float(cell.attrib["fill-opacity"]) for cell in cells] == pytest.approx(
+        np.linspace(0, 1, len(cells)).tolist(), abs=1e-3
+    )
+    tops = min(float(cell.attrib["y"]) for cell in cells)
+    lefts = min(float(cell.attrib["x"]) for cell in cells)
+    for text, word in zip(texts, (*source, *target), strict=False):
+        room = text_width(word) * FONT * LETTER
+        if "transform" in text.attrib:
+            x, y = map(float, re.findall(r"[\d.]+", text.attrib["transform"])[:2])
+            angle = math.radians(SLOPE)
+            # The four corners of the turned word, its letters FONT high.
+            corners = [
+                (x + along * math.cos(angle) - up * math.sin(angle), y - along * math.sin(angle) - up * math.cos(angle))
+                for along in (0, room)
+                for up in (0, FONT)
+            ]
+            assert max(v for _, v in corners) <= tops
+        else:
+            x, y = float(text.attrib["x"]), float(text.attrib["y"])
+            corners = [(x - room, y - FONT), (x, y)]
+            assert x < lefts
+        assert 0 <= min(u for u, _ in corners) <= max(u for u, _ in corners) <= width
+        assert 0 <= min(v for _, v in corners) <= max(v for _, v in corners) <= height
+    notes = texts[len(source) + len(target) :]
+    assert [note.text for note in notes] == [
+        "Cross-attention, mean of 4 heads of layers 2-3",
+        "Down: the translation, across: the source",
+    ]
+    assert max(float(note.attrib["y"]) for note in notes) < height
+    assert max(float(cell.attrib["y"]) for cell in cells) + CELL < min(float(n.attrib["y"]) for n in notes)
+
+
+def test_the_picture_has_colours_for_light_and_dark_pages() -> None:
+    svg = as_svg(picture(["a"], ["b"]))
+    light, dark = svg.split("@media (prefers-color-scheme: dark)")
+    for kind in ("text", ".page", ".cell", ".grid", ".note"):
+        assert re.search(rf"{re.escape(kind)} {{[^}}]*#\w{{6}}", light), kind
+        assert re.search(rf"{re.escape(kind)} {{[^}}]*#\w{{6}}", dark), kind
+
+
+def test_the_characters() -> None:
+    shares = np.array([[0.0, 0.05, 0.95], [0.2, 0.4, 0.7], [0.049, 0.399, 0.199]])
+    found = Attention(("do\u0302g", "犬", EOS), ("Hund", "犬", "x"), shares, "cross-attention, head 1 of layer 0")
+    assert as_text(found).split("\n") == [
+        "         <",
+        "     d   /",
+        "     o\u0302   s",
+        "     g 犬>",
+        "Hund   ░░██",
+        "  犬 ▒▒▓▓██",
+        "   x   ▒▒░░",
+        "",
+        "Cross-attention, head 1 of layer 0.",
+        "Down: the translation, across: the source; from ░░ 5%  ▒▒ 20%  ▓▓ 40%  ██ 70%",
+    ]
+
+
+def test_marks_stay_with_their_letter_and_what_steers_the_terminal_is_not_sent() -> None:
+    """Vowel signs of India and Thailand are no letters of their own; a cell has two columns whatever is in it."""
+    found = Attention(("हिन्दी", "ที่", "a\u202e\x1b", EOS), ("नमस्ते", "\u2066b"), np.ones((2, 4)), "cross-attention")
+    assert as_text(found).split("\n")[:6] == [
+        "           <",
+        "     हि  a /",
+        "     न्   \ufffd s",
+        "     दीที่ \ufffd >",
+        "नमस्ते ████████",
+        "  \ufffdb ████████",
+    ]
+
+
+def test_what_is_wider_than_the_terminal_goes_on_below() -> None:
+    found = picture(["one", "two", "three", "four", "five", EOS], ["a", "dog"])
+    whole, narrow = as_text(found), as_text(found, width=11)
+    body, notes = narrow.split("\n\n")[:-1], narrow.split("\n\n")[-1]
+    assert whole.endswith("\n\n" + notes)
+    assert len(body) == 2
+    assert max(text_width(line) for part in body for line in part.split("\n")) <= 11
+    tails = [part.split("\n")[-2:] for part in body]
+    rows = [line[4:].ljust(12) for line in whole.split("\n")[-5:-3]]
+    assert [[line[4:].ljust(6) for line in part] for part in tails] == [
+        [row[:6] for row in rows],
+        [row[6:] for row in rows],
+    ]
+    assert as_text(found, width=80) == whole
+    assert len(as_text(found, width=1).split("\n\n")) == 7, "a column at a time, at the least"
+
+
+def test_the_command(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:  # noqa: F811
+    done = run_cli("attend", tiny_run.path, "The big dog sees me today.")
+    assert done.code == 0
+    assert "Cross-attention, mean of 2 heads of layer 0." in done.out.decode()
+    assert "the best checkpoint" in done.err
+    done = run_cli(
+        "attend",
+        tiny_run.last,
+        "The big dog.",
+        "--target",
+        "Der <große> Hund.",
+        "--json",
+        "-q",
+        "--out",
+        tmp_path / "a.svg",
+    )
+    assert (done.code, done.err) == (0, "")
+    found = json.loads(done.out)
+    assert found["source"] == ["The", "big", "dog.", EOS]
+    assert found["target"] == ["Der", "<große>", "Hund.", EOS]
+    assert [sum(row) for row in found["attention"]] == pytest.approx([1] * 4, abs=1e-5)
+    assert "&lt;große&gt;" in (tmp_path / "a.svg").read_text("utf-8")
+    done = run_cli(
+        "attend",
+        tiny_run.last,
+        "The big dog.",
+        "--head",
+        "1",
+        "--layer",
+        "0",
+        "--subwords",
+        "--out",
+        tmp_path / "b.svg",
+    )
+    assert (done.code, done.out) == (0, b"")
+    assert re.search(r"b\.svg: cross-attention, head 1 of layer 0, \d+ rows and \d+ columns\n$", done.err)
+
+
+def test_on_a_terminal_the_picture_is_as_wide_as_that(tiny_run: RunFolder) -> None:
+    words = [sys.executable, "-m", "vtrans", "attend", str(tiny_run.last), "The big dog sees me today.", "--quiet"]
+    words += ["--target", "Der große Hund sieht mich heute."]
+    shown = []
+    for columns in ("80", "16"):
+        with terminal() as (ours, theirs):
+            code = subprocess.run(words, stdout=theirs, env={**os.environ, "COLUMNS": columns}, check=False).returncode
+            shown.append(os.read(ours, 65536).decode().replace("\r\n", "\n"))
+        assert code == 0
+    assert [text.count("große") for text in shown] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["A dog.", "--layer", "1"], "--layer must be from 0 to 0"),
+        (["A dog.", "--layer", "0", "--head", "2"], "--head must be from 0 to 1"),
+        (["A dog.", "--out", "a.png"], "--out must be an SVG file"),
+        (["A dog.", "--out", "missing/a.svg"], "missing"),
+        ([""], "the sentence is blank"),
+        ([], "'SENTENCE'"),
+    ],
+)
+def test_what_cant_be_shown_is_refused(
+    words: list[str],
+    message: str,
+    tiny_run: RunFolder,
+    run_cli: Callable[..., Done],  # noqa: F811 - the fixture
+) -> None:
+    done = run_cli("attend", tiny_run.path, *words)
+    assert (done.code, done.out) == (2, b"")
+    assert message in done.err

@@ -1,0 +1,319 @@
+"""Batches: complete, within the budget, in an order that is a function of (seed, epoch)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import vtrans.data.batches
+from vtrans.data.batches import Mixture, ahead, collate, plan_epoch
+from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from vtrans.errors import RecipeError
+from vtrans.runtime.seeds import derived_seed
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=80)
+
+
+def lengths(pairs: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+    return torch.tensor([s for s, _ in pairs]), torch.tensor([t for _, t in pairs])
+
+
+def like_a_corpus(n: int) -> tuple[Tensor, Tensor]:
+    """Lengths with the spread and the correlation of real pairs."""
+    generator = torch.Generator().manual_seed(5)
+    src = (torch.randn(n, generator=generator) * 4 + 14).clamp(3, 45).long()
+    tgt = (src + torch.randn(n, generator=generator) * 3).clamp(3, 50).long()
+    return src, tgt
+
+
+@given(LENGTHS, st.integers(41, 300), st.integers(1, 5))
+def test_an_epoch_holds_every_pair_once_within_the_budget(
+    pairs: list[tuple[int, int]], budget: int, epoch: int
+) -> None:
+    src, tgt = lengths(pairs)
+    plan = plan_epoch(src, tgt, budget, 1, epoch)
+    assert sorted(torch.cat(plan).tolist()) == list(range(len(pairs)))
+    for numbers in plan:
+        assert len(numbers) * (int(torch.maximum(src[numbers], tgt[numbers]).max()) + 1) <= budget
+
+
+def plainly(
+    src_lengths: Tensor, tgt_lengths: Tensor, budget: int, seed: int, epoch: int, numbers: Tensor | None
+) -> list[list[int]]:
+    """plan_epoch without a thought for memory or time."""
+    generator = torch.Generator().manual_seed(derived_seed("epoch", seed, epoch))
+    numbers = torch.arange(len(src_lengths)) if numbers is None else numbers
+    order = numbers[torch.randperm(len(numbers), generator=generator)]
+    src, tgt = src_lengths[order].long() + 1, tgt_lengths[order].long() + 1
+    longer = torch.maximum(src, tgt)
+    strip_tokens = max(1, round(0.75 * math.sqrt(int(longer.sum()) * budget)))
+    by_target = tgt.argsort(stable=True)
+    strip = torch.empty_like(tgt)
+    strip[by_target] = longer[by_target].cumsum(0) // strip_tokens
+    reach = int(src.max()) + 1
+    by_length = (strip * reach + torch.where(strip % 2 == 0, src, reach - src)).argsort(stable=True)
+    known = dict(zip(order.tolist(), longer.tolist(), strict=True))
+    batches: list[list[int]] = [[]]
+    for number in order[by_length].tolist():
+        while max(known[n] for n in (*batches[-1], number)) * (len(batches[-1]) + 1) > budget:
+            n = len(batches[-1])
+            quarters = [q for q in (64, 32, 16, 8, 4, 2, 1) if q <= n / 4] or [1]
+            whole = n // quarters[0] * quarters[0]
+            batches.append(batches[-1][whole:])
+            del batches[-2][whole:]
+        batches[-1].append(number)
+    plan = [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
+    if epoch == 1:
+        areas = [len(p) * (int(src_lengths[p].max()) + int(tgt_lengths[p].max()) + 2) for p in plan]
+        largest = areas.index(max(areas))
+        plan[0], plan[largest] = plan[largest], plan[0]
+    return plan
+
+
+@pytest.mark.parametrize("part", [7, 1 << 16])
+@given(LENGTHS, st.integers(41, 300), st.integers(1, 3), st.booleans())
+def test_a_plan_is_what_it_would_be_made_plainly(
+    part: int, pairs: list[tuple[int, int]], budget: int, epoch: int, weighed: bool
+) -> None:
+    """A run that is resumed, or repeated, relies on it."""
+    src, tgt = lengths(pairs)
+    numbers = torch.tensor([i // 2 for i in range(len(pairs) + 1)]) if weighed else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vtrans.data.batches, "_PART", part)
+        plan = plan_epoch(src.to(torch.int32), tgt.to(torch.int32), budget, 5, epoch, numbers)
+    assert [p.tolist() for p in plan] == plainly(src, tgt, budget, 5, epoch, numbers)
+
+
+def test_the_plan_of_a_large_corpus_is_what_it_would_be_made_plainly() -> None:
+    src, tgt = like_a_corpus(100_000)
+    plan = plan_epoch(src, tgt, 4096, 1, 2)
+    assert [p.tolist() for p in plan] == plainly(src, tgt, 4096, 1, 2, None)
+
+
+def test_planning_takes_little_memory() -> None:
+    """numpy's share, in bytes a pair; torch's is the permutation, 4, and what comes out of it."""
+    src, tgt = (side.to(torch.int32) for side in like_a_corpus(500_000))
+    plan_epoch(src[:100], tgt[:100], 4096, 1, 2)
+    tracemalloc.start()
+    plan_epoch(src, tgt, 4096, 1, 2)
+    peak = tracemalloc.get_traced_memory()[1] / 500_000
+    tracemalloc.stop()
+    assert peak < 32
+
+
+@pytest.mark.parametrize("short", range(1, 40))
+def test_a_long_pair_among_short_ones_keeps_to_the_budget(short: int) -> None:
+    """What a round number leaves over is short; beside a long pair it would be padded to its length."""
+    src = tgt = torch.tensor([9] * short + [149])
+    plan = plan_epoch(src, tgt, 160, 1, 2)
+    assert all(len(numbers) * (int(src[numbers].max()) + 1) <= 160 for numbers in plan)
+
+
+def test_batches_are_of_round_numbers_of_pairs() -> None:
+    src, tgt = like_a_corpus(20_000)
+    sizes = [len(numbers) for numbers in plan_epoch(src, tgt, 4096, 1, 2)]
+    odd = [n for n in sizes if n % (64 if n >= 256 else 32 if n >= 128 else 16)]
+    assert len(sizes) > 50
+    assert len(odd) <= 1 + sum(n < 64 for n in sizes)  # what is left at the end of the epoch
+    shapes = {n * (int(src[p].max()) + 1) for p in plan_epoch(src, tgt, 4096, 1, 2) for n in [len(p)]}
+    assert len(shapes) < len(sizes) / 2
+
+
+def test_the_order_is_a_function_of_seed_and_epoch() -> None:
+    src, tgt = like_a_corpus(2000)
+
+    def order(seed: int, epoch: int) -> list[int]:
+        return torch.cat(plan_epoch(src, tgt, 1000, seed, epoch)).tolist()
+
+    state = torch.get_rng_state()
+    first = order(1, 2)
+    torch.manual_seed(99)
+    assert order(1, 2) == first
+    assert order(1, 3) != first
+    assert order(2, 2) != first
+    torch.manual_seed(98)
+    before = torch.get_rng_state()
+    order(1, 2)
+    assert torch.equal(torch.get_rng_state(), before), "the global generator is not touched"
+    torch.set_rng_state(state)
+
+
+def test_padding_is_under_five_percent_of_a_hundred_thousand_pairs() -> None:
+    src, tgt = like_a_corpus(100_000)
+    padded = real = 0
+    for numbers in plan_epoch(src, tgt, 4096, 1, 2):
+        real += int(src[numbers].sum() + tgt[numbers].sum()) + 2 * len(numbers)
+        padded += len(numbers) * int(src[numbers].max() + tgt[numbers].max() + 2)
+    assert 1 - real / padded < 0.05
+
+
+def test_batches_of_an_epoch_are_not_sorted_by_length() -> None:
+    src, tgt = like_a_corpus(29_000)
+    means = torch.tensor([float(tgt[n].float().mean()) for n in plan_epoch(src, tgt, 2048, 1, 2)])
+    half = len(means) // 2
+    assert abs(means[:half].mean() - means[half:].mean()) < 2
+
+
+def test_the_first_epoch_begins_with_its_largest_batch() -> None:
+    src, tgt = like_a_corpus(3000)
+
+    def area(numbers: Tensor) -> int:
+        return len(numbers) * int(src[numbers].max() + tgt[numbers].max() + 2)
+
+    plan = plan_epoch(src, tgt, 2000, 1, 1)
+    assert area(plan[0]) == max(map(area, plan))
+
+
+def test_a_pair_over_the_budget_is_refused_with_the_budget_that_works() -> None:
+    src, tgt = lengths([(5, 6), (30, 49)])
+    with pytest.raises(RecipeError, match="batch_tokens must be at least 50"):
+        plan_epoch(src, tgt, 49, 1, 1)
+    assert len(plan_epoch(src, tgt, 50, 1, 1)) == 2
+
+
+# Corpora with weights.
+
+
+def test_a_mixture_has_each_pair_as_often_as_its_corpus_weighs() -> None:
+    mixture = Mixture((40, 100, 7, 5), (2, 0.25, 0, 1.4), seed=3)
+    epochs = []
+    for epoch in (1, 2):
+        numbers = mixture.pairs(epoch)
+        assert numbers is not None
+        assert len(numbers) == len(mixture) == 2 * 40 + 25 + 5 + 2
+        counts = torch.bincount(numbers, minlength=152)
+        assert counts[:40].tolist() == [2] * 40
+        assert sorted(counts[40:140].tolist()) == [0] * 75 + [1] * 25
+        assert counts[140:147].tolist() == [0] * 7
+        assert sorted(counts[147:].tolist()) == [1, 1, 1, 2, 2]
+        again = Mixture((40, 100, 7, 5), (2, 0.25, 0, 1.4), seed=3).pairs(epoch)
+        assert again is not None
+        assert torch.equal(numbers, again)
+        epochs.append(counts)
+    other = Mixture((40, 100, 7, 5), (2, 0.25, 0, 1.4), seed=4).pairs(1)
+    assert other is not None
+    assert not torch.equal(epochs[0], epochs[1])
+    assert not torch.equal(epochs[0], torch.bincount(other, minlength=152))
+
+
+def test_in_many_epochs_a_fraction_reaches_every_pair() -> None:
+    mixture, seen = Mixture((20, 200), (1, 0.1)), torch.zeros(220)
+    for epoch in range(1, 201):
+        numbers = mixture.pairs(epoch)
+        assert numbers is not None
+        seen += torch.bincount(numbers, minlength=220)
+    assert seen[:20].tolist() == [200] * 20
+    assert 3 < seen[20:].min() < 20 < seen[20:].max() < 40  # 20 on average, binomial
+
+
+def test_without_weights_a_mixture_is_every_pair() -> None:
+    mixture = Mixture((40, 100))
+    assert mixture.pairs(1) is None
+    assert len(mixture) == 140
+
+
+def test_an_epoch_of_some_pairs_holds_these() -> None:
+    src, tgt = like_a_corpus(500)
+    numbers = Mixture((100, 400), (3, 0.5)).pairs(2)
+    assert numbers is not None
+    plan = plan_epoch(src, tgt, 600, 1, 2, numbers)
+    assert sorted(torch.cat(plan).tolist()) == sorted(numbers.tolist())
+    for batch in plan:
+        assert len(batch) * (int(torch.maximum(src[batch], tgt[batch]).max()) + 1) <= 600
+    as_all = plan_epoch(src, tgt, 600, 1, 2, torch.arange(500))
+    assert all(torch.equal(a, b) for a, b in zip(as_all, plan_epoch(src, tgt, 600, 1, 2), strict=True))
+
+
+def test_collate_pads_and_marks() -> None:
+    batch = collate([torch.tensor([5, 6]), torch.tensor([7])], [torch.tensor([8]), torch.tensor([9, 10, 11])])
+    assert batch.src_BS.tolist() == [[5, 6, EOS_ID], [7, EOS_ID, PAD_ID]]
+    assert batch.keep_BS.tolist() == [[True, True, True], [True, True, False]]
+    assert batch.tgt_in_BT.tolist() == [[BOS_ID, 8, PAD_ID, PAD_ID], [BOS_ID, 9, 10, 11]]
+    assert batch.targets_N.tolist() == [8, EOS_ID, 9, 10, 11, EOS_ID]
+    assert batch.real_N.tolist() == [0, 1, 4, 5, 6, 7]
+    assert (batch.src_tokens, batch.tgt_tokens, batch.real, batch.padded) == (3, 6, 11, 14)
+
+
+def test_each_target_follows_its_own_prefix() -> None:
+    batch = collate([torch.tensor([5]), torch.tensor([6])], [torch.tensor([8, 9]), torch.tensor([10])])
+    fed = batch.tgt_in_BT.flatten()[batch.real_N].tolist()
+    assert list(zip(fed, batch.targets_N.tolist(), strict=True)) == [
+        (BOS_ID, 8),
+        (8, 9),
+        (9, EOS_ID),
+        (BOS_ID, 10),
+        (10, EOS_ID),
+    ]
+
+
+def test_derived_seeds_are_fixed_for_ever() -> None:
+    """A change here would change every run that is resumed."""
+    assert derived_seed("epoch", 1, 1) == 7122790889077348357
+    assert derived_seed("epoch", 1, 1) != derived_seed("epoch", 11, "")
+    assert 0 <= derived_seed("x") < 2**63
+
+
+# Batches made ahead.
+
+
+def test_what_is_made_ahead_comes_in_order_and_no_further_ahead_than_asked() -> None:
+    made: list[int] = []
+
+    def count() -> Iterator[int]:
+        for i in range(50):
+            made.append(i)
+            yield i
+
+    stream = ahead(count(), 3)
+    assert next(stream) == 0
+    time.sleep(0.2)
+    assert made == [0, 1, 2, 3, 4]  # one given out, three waiting, one in the maker's hand
+    assert list(stream) == list(range(1, 50))
+
+
+def test_an_error_comes_where_its_batch_would_have() -> None:
+    def broken() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise OSError("the disk went away")
+
+    stream = ahead(broken(), 8)
+    assert (next(stream), next(stream)) == (1, 2)
+    with pytest.raises(OSError, match="the disk went away"):
+        next(stream)
+
+
+def test_closing_ends_the_thread() -> None:
+    before = threading.active_count()
+    stream = ahead(itertools.count(), 2)
+    assert next(stream) == 0
+    assert threading.active_count() == before + 1
+    stream.close()
+    assert threading.active_count() == before
+
+
+def test_closing_what_is_made_ahead_closes_the_generator_it_is_made_by() -> None:
+    closed = []
+
+    def numbers() -> Iterator[int]:
+        try:
+            yield from itertools.count()
+        finally:
+            closed.append(threading.current_thread().name)
+
+    items = numbers()  # held here, so that it is not just collected
+    with closing(ahead(items, 2)) as stream:
+        assert next(stream) == 0
+    assert closed == ["batches"]
+    assert list(items) == []

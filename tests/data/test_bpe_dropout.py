@@ -1,0 +1,273 @@
+"""Drawn segmentations: the same pairs and texts, in other subwords, and the same again from any point on."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+import torch
+
+import vtrans.data.bpe_dropout
+from vtrans.data.batches import Mixture
+from vtrans.data.bpe_dropout import Dropout, Segmentations
+from vtrans.data.store import DataFolder, TokenStore
+from vtrans.data.vocabulary import Vocabulary, learn
+from vtrans.errors import VtransError
+from vtrans.training.feed import _drawers
+
+Window = tuple[int, int, TokenStore]
+
+
+@pytest.fixture(autouse=True)
+def _small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vtrans.data.bpe_dropout, "SHARD", 16)
+    monkeypatch.setattr(vtrans.data.bpe_dropout, "WINDOW", 3)
+
+
+def segmentations(data: DataFolder, rate: float = 0.2, seed: int = 1, longest: int = 1000) -> Segmentations:
+    return Segmentations(data.train, data.src_vocab, data.tgt_vocab, rate, seed, longest)
+
+
+def windows(drawing: Segmentations, count: int, epoch: int = 1, window: int = 0) -> list[Window]:
+    with closing(drawing.windows(epoch, window)) as stream:
+        return list(islice(stream, count))
+
+
+def equal(a: Window, b: Window) -> bool:
+    tensors = ("src_ids", "src_offsets", "tgt_ids", "tgt_offsets")
+    return a[:2] == b[:2] and all(torch.equal(getattr(a[2], name), getattr(b[2], name)) for name in tensors)
+
+
+def pairs(data: DataFolder, stores: list[TokenStore]) -> list[tuple[str, str]]:
+    def text(ids: torch.Tensor) -> str:
+        return data.src_vocab.decode(ids.tolist())
+
+    return [(text(store.src(i)), text(store.tgt(i))) for store in stores for i in range(len(store))]
+
+
+def test_each_epoch_has_every_pair_once_in_other_subwords(tiny_data: DataFolder) -> None:
+    count = -(-len(tiny_data.train) // 48)
+    assert len(tiny_data.train) % 48 > 16  # the last window is a short one
+    drawn = windows(segmentations(tiny_data), 2 * count)
+    assert [(epoch, window) for epoch, window, _ in drawn] == [(e, w) for e in (1, 2) for w in range(count)]
+    epochs = [[store for _, _, store in drawn[start : start + count]] for start in (0, count)]
+    expected = sorted(pairs(tiny_data, [tiny_data.train]))
+    first, second = (pairs(tiny_data, epoch) for epoch in epochs)
+    assert first != second
+    assert sorted(first) == sorted(second) == expected
+    stored = int(tiny_data.train.src_lengths.sum())
+    lengths = [sum(int(store.src_lengths.sum()) for store in epoch) for epoch in epochs]
+    assert min(lengths) > 1.1 * stored
+    assert lengths[0] != lengths[1]
+
+
+def test_an_epoch_has_the_pairs_of_its_mixture(tiny_data: DataFolder) -> None:
+    half = len(tiny_data.train) // 2
+    mixture = Mixture((half, len(tiny_data.train) - half), (2, 0.5))
+    drawing = Segmentations(tiny_data.train, tiny_data.src_vocab, tiny_data.tgt_vocab, 0.2, 1, 1000, mixture)
+    count = -(-len(mixture) // 48)
+    drawn = windows(drawing, 2 * count)
+    assert [(epoch, window) for epoch, window, _ in drawn] == [(e, w) for e in (1, 2) for w in range(count)]
+    everything = pairs(tiny_data, [tiny_data.train])
+    for epoch in (1, 2):
+        numbers = mixture.pairs(epoch)
+        assert numbers is not None
+        found = pairs(tiny_data, [store for e, _, store in drawn if e == epoch])
+        assert sorted(found) == sorted(everything[i] for i in numbers.tolist())
+    assert equal(windows(drawing, 1, 2, 1)[0], drawn[count + 1])
+
+
+def test_any_window_is_drawn_alike_from_any_point_on(tiny_data: DataFolder) -> None:
+    drawn = windows(segmentations(tiny_data), 9)
+    for start in (1, 3, 5, 8):
+        epoch, window, _ = drawn[start]
+        again = windows(segmentations(tiny_data), len(drawn) - start, epoch, window)
+        assert all(map(equal, again, drawn[start:]))
+    assert not equal(windows(segmentations(tiny_data, seed=2), 1)[0], drawn[0])
+    # Nor are equal pairs cut alike in another epoch or shard.
+    drawing = segmentations(tiny_data)
+    _, text = next(drawing._stored(1, 0))
+    seeds = [next(drawing._stored(epoch, shard))[0] for epoch, shard in ((1, 0), (2, 0), (1, 1))]
+    alike = [drawing.drawer()((seed, text))[0][0] for seed in seeds]
+    assert len({tuple(ids.tolist()) for ids in alike}) == 3
+    # The two sides are not cut alike: a copy would be seen cut as its original is.
+    store = drawn[0][2]
+    copies = Segmentations(_copied(store), tiny_data.src_vocab, tiny_data.src_vocab, 0.2, 1, 1000)
+    ((_, _, both),) = windows(copies, 1)
+    assert not torch.equal(both.src_ids, both.tgt_ids)
+
+
+def test_processes_draw_what_this_one_does_and_end_with_it(tiny_data: DataFolder) -> None:
+    store, vocabulary = tiny_data.train, tiny_data.src_vocab
+    longest = int(torch.maximum(store.src_lengths, store.tgt_lengths).max())  # so that some keep what they have
+    alone = windows(segmentations(tiny_data, longest=longest), 5, 2, 1)
+    drawing = Segmentations(store, vocabulary, vocabulary, 0.2, 1, longest, processes=2)
+    with closing(drawing.windows(2, 1)) as stream:
+        together = list(islice(stream, 5))
+        assert len(multiprocessing.active_children()) == 2
+    assert all(map(equal, together, alone))
+    assert not multiprocessing.active_children()
+
+
+def test_a_process_that_dies_ends_the_drawing_with_a_sentence(tiny_data: DataFolder) -> None:
+    vocabulary = tiny_data.src_vocab
+    drawing = Segmentations(tiny_data.train, vocabulary, vocabulary, 0.2, 1, 1000, processes=2)
+    with closing(drawing.windows(1, 0)) as stream:
+        next(stream)
+        for victim in multiprocessing.active_children():
+            victim.kill()
+        with pytest.raises(VtransError, match=r"^a process that draws .* by signal 9, .*; the same command goes on"):
+            list(islice(stream, 1000))
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize(("cores", "ranks", "expected"), [(16, 1, 8), (16, 4, 3), (4, 4, 1), (2, 1, 1)])
+def test_a_gpu_has_the_cores_of_its_rank_to_draw(
+    monkeypatch: pytest.MonkeyPatch, cores: int, ranks: int, expected: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+    assert _drawers(torch.device("cuda")) == expected
+    assert _drawers(torch.device("cpu")) == 1
+
+
+def _copied(store: TokenStore) -> TokenStore:
+    ids, offsets = store.src_ids, store.src_offsets
+    return TokenStore(
+        store.path, {"src_ids": ids, "tgt_ids": ids.clone(), "src_offsets": offsets, "tgt_offsets": offsets}
+    )
+
+
+def test_what_would_be_too_long_keeps_its_segmentation(tiny_data: DataFolder) -> None:
+    store = tiny_data.train
+    longest = int(torch.maximum(store.src_lengths, store.tgt_lengths).max())
+    free, bounded = (
+        [store for _, _, store in windows(segmentations(tiny_data, 0.3, longest=n), 4)] for n in (1000, longest)
+    )
+    assert max(int(store.tgt_lengths.max()) for store in free) > longest
+    assert max(int(torch.maximum(s.src_lengths, s.tgt_lengths).max()) for s in bounded) <= longest
+    kept = 0
+    stored = {(tuple(store.src(i).tolist()), tuple(store.tgt(i).tolist())) for i in range(len(store))}
+    for one, other in zip(free, bounded, strict=True):
+        for i in range(len(one)):
+            fits = max(len(one.src(i)), len(one.tgt(i))) <= longest
+            ids = (tuple(other.src(i).tolist()), tuple(other.tgt(i).tolist()))
+            assert ids == (tuple(one.src(i).tolist()), tuple(one.tgt(i).tolist())) if fits else ids in stored
+            kept += not fits
+    assert 0 < kept < len(store)
+
+
+# One side.
+
+LINES = (
+    "The big dog sees me again today.",
+    "Der große Hund sieht mich heute wieder.",
+    "nie wiedersehen 😀😀 nothing世nothing",
+    "e",
+    "",
+    "often now never often",
+)
+
+
+def cut(dropout: Dropout, lines: list[list[int]], seed: int = 1) -> list[list[int]]:
+    ids = np.array([i for line in lines for i in line], np.int32)
+    lengths = np.array([len(line) for line in lines], np.int64)
+    new, grown = dropout.cut(ids, lengths, torch.Generator().manual_seed(seed))
+    assert grown.sum() == len(new)
+    return [part.tolist() for part in np.split(new, grown.cumsum()[:-1])]
+
+
+def test_without_dropout_the_subwords_are_those_of_sentencepiece(tiny_data: DataFolder) -> None:
+    vocabulary, store = tiny_data.src_vocab, tiny_data.train
+    lines = [*vocabulary.encode_batch(LINES), *(store.tgt(i).tolist() for i in range(len(store)))]
+    assert any(not vocabulary.is_subword(i) for line in lines for i in line)  # the emoji is spelt in bytes
+    assert cut(Dropout(vocabulary, 0.0, 1), lines) == lines
+    broken = [line[1:] for line in lines if line]  # such as begin in the middle of a word
+    assert cut(Dropout(vocabulary, 0.0, 1), broken) == broken
+    other = cut(Dropout(vocabulary, 0.5, 1), lines)
+    assert other != lines
+    assert [vocabulary.decode(line) for line in other] == [vocabulary.decode(line) for line in lines]
+    characters = [i for line in cut(Dropout(vocabulary, 1.0, 1), lines) for i in line]
+    assert max(len(vocabulary.piece(i)) for i in characters if vocabulary.is_subword(i)) == 1
+
+
+def test_a_symbol_of_the_users_stays_whole() -> None:
+    text = [f"<BT> the dog{i} sees a cat{i}" for i in range(50)]
+    vocabulary = learn(text, size=300, kind="bpe", coverage=1.0, normalization="nmt_nfkc", symbols=["<BT>"])
+    lines = vocabulary.encode_batch(text)
+    symbol = next(i for i in range(len(vocabulary)) if vocabulary.piece(i) == "<BT>")
+    other = cut(Dropout(vocabulary, 0.5, 1), lines)
+    assert other != lines
+    assert all(line.count(symbol) == 1 for line in other)
+    assert [vocabulary.decode(line) for line in other] == [vocabulary.decode(line) for line in lines]
+
+
+def distribution(vocabulary: Vocabulary, symbols: tuple[str, ...], rate: float) -> dict[tuple[str, ...], float]:
+    """How probable each segmentation is, by Algorithm 1 of the paper."""
+    merges = vocabulary.merges()
+    pairs = enumerate(pairwise(symbols))
+    ordered = sorted((merges[a + b][1], i) for i, (a, b) in pairs if a + b in merges)
+    found = {symbols: rate ** len(ordered)}
+    for worse, (_, i) in enumerate(ordered):
+        merged = (*symbols[:i], symbols[i] + symbols[i + 1], *symbols[i + 2 :])
+        for result, probability in distribution(vocabulary, merged, rate).items():
+            found[result] = found.get(result, 0) + rate**worse * (1 - rate) * probability
+    return found
+
+
+def test_segmentations_are_as_frequent_as_the_paper_has_them(tiny_data: DataFolder) -> None:
+    vocabulary, rate = tiny_data.src_vocab, 0.3
+    word = [max(range(len(vocabulary)), key=lambda i: len(vocabulary.piece(i)) if vocabulary.is_subword(i) else 0)]
+    expected = distribution(vocabulary, tuple(vocabulary.piece(word[0])), rate)
+    assert sum(expected.values()) == pytest.approx(1)
+    assert len(expected) > 4
+    seen: Counter[tuple[str, ...]] = Counter()
+    for seed in range(40):
+        for line in cut(Dropout(vocabulary, rate, seed), [word] * 200, seed):
+            seen[tuple(map(vocabulary.piece, line))] += 1
+    for segmentation, probability in expected.items():
+        # 64 variants of each of 40 seeds
+        assert seen[segmentation] / seen.total() == pytest.approx(probability, abs=5 * (probability / 40 / 64) ** 0.5)
+    assert set(seen) <= set(expected)
+
+
+PROGRAM = """
+import hashlib, sys, numpy, torch
+from vtrans.data.bpe_dropout import Dropout
+from vtrans.data.store import DataFolder
+data = DataFolder.open(sys.argv[1])
+ids, lengths = data.train.tgt_ids.numpy().astype(numpy.int32), data.train.tgt_lengths.long().numpy()
+new, _ = Dropout(data.tgt_vocab, 0.3, 5).cut(ids, lengths, torch.Generator().manual_seed(1))
+print(hashlib.sha256(new.tobytes()).hexdigest(), end="")
+"""
+
+
+def test_another_process_draws_the_same(tiny_data: DataFolder) -> None:
+    # SentencePiece's own sampler does not: its seeds hold within a process.
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tiny_data.path)], capture_output=True, text=True, check=True, timeout=60
+    )
+    store = tiny_data.train
+    dropout = Dropout(tiny_data.tgt_vocab, 0.3, 5)
+    for _ in range(2):  # the second time from what is kept
+        ids, lengths = store.tgt_ids.numpy().astype(np.int32), store.tgt_lengths.long().numpy()
+        new, _ = dropout.cut(ids, lengths, torch.Generator().manual_seed(1))
+        assert hashlib.sha256(new.tobytes()).hexdigest() == done.stdout
+
+
+def test_what_is_not_kept_is_drawn_again_alike(tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tiny_data.train
+    lines = [store.src(i).tolist() for i in range(100)]
+    kept = cut(Dropout(tiny_data.src_vocab, 0.3, 5), lines)
+    monkeypatch.setattr(vtrans.data.bpe_dropout, "KEPT", 10)
+    dropout = Dropout(tiny_data.src_vocab, 0.3, 5)
+    assert cut(dropout, lines) == kept
+    assert sum(len(variants) - variants.count(None) for variants in dropout.variants.values()) <= 10

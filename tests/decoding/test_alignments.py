@@ -1,0 +1,221 @@
+"""Alignments of words from the cross-attention: what is read of it, and how subwords become words."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_translator import SEARCH, SMALL, VARIANTS, loaded, network, sentences, translator, vocabulary
+from torch import Tensor
+
+from vtrans.checkpoint import LoadedModel
+from vtrans.config import ModelConfig, Sampling
+from vtrans.data.vocabulary import EOS_ID, UNK_ID, Vocabulary, learn
+from vtrans.decoding.alignments import ENOUGH, align, links, mean_attention, pharaoh, source_words, target_words
+from vtrans.decoding.forced import forced_batches
+from vtrans.decoding.stream import translate_stream
+from vtrans.decoding.translator import Translator
+from vtrans.model import Transformer
+
+LINES = [line for line in sentences(30, seed=3) if line]
+
+
+# Attention to links.
+
+
+@pytest.mark.parametrize(
+    ("attention", "src", "tgt", "expected"),
+    [
+        # Each word of either side has its best one: source 2 is linked though no target word chose it.
+        ([[0.8, 0.1, 0.1], [0.1, 0.6, 0.3]], [0, 1, 2], [0, 1], "0-0 1-1 2-1"),
+        # Not for less than ENOUGH.
+        ([[0.8, 0.1, 0.05], [0.1, 0.6, 0.09]], [0, 1, 2], [0, 1], "0-0 1-1"),
+        # Subwords of a source word add up: 0.3 + 0.3 are more than 0.4.
+        ([[0.3, 0.3, 0.4]], [0, 0, 1], [0], "0-0 1-0"),
+        ([[0.3, 0.3, 0.4], [0.05, 0.05, 0.9]], [0, 0, 1], [0, 1], "0-0 1-1"),
+        # Those of a target word are averaged: the second word of one subword outweighs none of the first.
+        ([[0.9, 0.1], [0.3, 0.7], [0.45, 0.55]], [0, 1], [0, 0, 1], "0-0 1-1"),
+        # What goes to EOS, the last column here, goes to no word.
+        ([[0.1, 0.2, 0.7]], [0, 1], [0], "0-0 1-0"),
+        ([[0.05, 0.2, 0.75]], [0, 1], [0], "1-0"),
+        # Words without a subword keep their numbers free.
+        ([[0.9, 0.1], [0.1, 0.9]], [1, 4], [0, 2], "1-0 4-2"),
+        ([[0.9, 0.1]], [], [0], ""),
+        ([[0.9, 0.1]], [0], [], ""),
+    ],
+)
+def test_links_of_an_attention(attention: Any, src: list[int], tgt: list[int], expected: str) -> None:
+    assert ENOUGH == 0.1
+    assert pharaoh(links(np.array(attention), src, tgt)) == expected
+
+
+@pytest.mark.parametrize(("layers", "read"), [(1, [0]), (2, [1]), (3, [2]), (4, [2, 3]), (6, [3, 4, 5])])
+def test_the_upper_half_of_the_layers_is_read_where_a_subword_is_predicted(layers: int, read: list[int]) -> None:
+    config = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=1, decoder_layers=layers, tie="src-tgt-softmax")
+    torch.manual_seed(layers)
+    model = Transformer(config, 40, 40, joint=True, pad_id=0).double().eval()
+    (batch,) = forced_batches([([5, 6, 7], [8, 9, 10, 11])], 100, model.device)
+    with torch.no_grad():
+        every = model.attentions(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, 0)
+        found = mean_attention(model, batch)
+    assert batch.tgt_in_BT.tolist() == [[2, 8, 9, 10]], "row t is fed what stands before the subword t"
+    expected: Tensor = sum(every[i].mean(1) for i in read) / len(read)  # type: ignore[assignment]  # of tensors
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-12)
+
+
+def test_several_models_are_averaged_by_weight_and_no_batch_matters() -> None:
+    models = [loaded(VARIANTS[name]).model for name in ("post-norm, one matrix", "pre-norm, tgt-softmax")]
+    pairs = [([5 + i % 7] * (1 + i % 5), [6 + i % 11] * (1 + i % 4)) for i in range(40)]
+    words = [(list(range(len(s))), list(range(len(t)))) for s, t in pairs]
+    with torch.no_grad():
+        together = align(models, [0.75, 0.25], pairs, words, 1000)
+        assert together == [align(models, [0.75, 0.25], [p], [w], 1)[0] for p, w in zip(pairs, words, strict=True)]
+        assert align(models, [1.0, 0.0], pairs, words, 50) == align(models[:1], [1.0], pairs, words, 50)
+        (batch,) = forced_batches(pairs[3:4], 50, models[0].device)
+        mixed = 0.75 * mean_attention(models[0], batch) + 0.25 * mean_attention(models[1], batch)
+    assert links(mixed[0], *words[3]) == together[3]
+
+
+# Subwords to words.
+
+
+def test_words_of_a_line_are_those_between_its_spaces() -> None:
+    vocab = vocabulary()
+    for line in [
+        "a dog",
+        " the  dog ",
+        "Łódź läuft\tpark",
+        "x y",
+        "park\u00a0dog",
+        "it´s a dog",
+        "a \u200b dog",
+        "½ park",
+    ]:
+        ids = vocab.encode(line)
+        numbers = source_words(line, ids, vocab)
+        assert len(numbers) == len(ids)
+        assert numbers == sorted(numbers)
+        assert set(numbers) <= set(range(len(line.split())))
+        for i, word in enumerate(line.split()):
+            own = [id for id, number in zip(ids, numbers, strict=True) if number == i]
+            if "´" not in line and word not in ("\u200b", "½"):
+                assert vocab.decode(own) == word
+
+
+def test_a_line_that_is_encoded_otherwise_than_word_by_word_has_numbers_within_it() -> None:
+    vocab = learn(["a dog", "cat\u00a0runs"] * 5, size=None, kind="bpe", coverage=1.0, normalization="identity")
+    line = "a cat\u00a0runs"
+    numbers = source_words(line, vocab.encode(line), vocab)
+    assert vocab.encode(line) != [id for word in line.split() for id in vocab.encode(word)]
+    assert numbers[0] == 0
+    assert max(numbers) <= 2
+
+
+def ids_of(pieces: str, vocab: Vocabulary) -> list[int]:
+    known = {vocab.piece(i): i for i in range(len(vocab))}
+    return [known[piece] for piece in pieces.split()]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text", "expected"),
+    [
+        ("▁a ▁dog", "a dog", [0, 1]),
+        ("a ▁dog", "a dog", [0, 1]),  # the first subword need not begin with a space
+        ("▁ a ▁dog", "a dog", [0, 0, 1]),  # a lone space belongs to the word that it opens
+        ("▁a ▁ ▁ ▁dog", "a dog", [0, 1, 1, 1]),
+        ("▁a ▁", "a", [0, 0]),
+        ("▁a <0x20> a", "a a", [0, 1, 1]),
+        ("▁a <0x0A> a", "a a", [0, 1, 1]),
+        ("▁a <0xC3> <0xA4> ▁dog", "aä dog", [0, 0, 0, 1]),
+        ("<s> ▁a <unk> ▁dog", "a dog", [0, 0, 0, 1]),
+        ("▁ <unk>", "", [0, 0]),
+        ("", "", []),
+    ],
+)
+def test_words_of_found_subwords_are_those_of_their_text(pieces: str, text: str, expected: list[int]) -> None:
+    vocab = vocabulary()
+    ids = ids_of(pieces, vocab)
+    assert vocab.decode(ids).split() == text.split()
+    assert target_words(ids, vocab) == expected
+
+
+# Through the translator.
+
+
+def test_translations_carry_links_of_their_own_words() -> None:
+    made = translator()
+    plain = list(made.nbest([*LINES, "", " "], 3))
+    found = list(made.nbest([*LINES, "", " "], 3, alignments=True))
+    vocab, model = vocabulary(), loaded().model
+    met = 0
+    for line, a, b in zip([*LINES, "", " "], plain, found, strict=True):
+        for s, t in zip(a, b, strict=True):
+            assert (s.text, s.tokens, s.alignment) == (t.text, t.tokens, None)
+            assert t.alignment is not None
+            assert all(i < len(line.split()) and j < len(t.text.split()) for i, j in t.alignment)
+            if t.text.strip():
+                assert {j for _, j in t.alignment} == set(range(len(t.text.split()))), "each target word is linked"
+                tokens = [token for token in t.tokens if token != EOS_ID]
+                words = (source_words(line, vocab.encode(line), vocab), target_words(tokens, vocab))
+                with torch.no_grad():
+                    assert align([model], [1.0], [(vocab.encode(line), tokens)], [words], 1) == [t.alignment]
+                met += 1
+            else:
+                assert t.alignment == ()
+    assert met > 20
+
+
+def test_a_cut_line_has_links_within_its_pieces() -> None:
+    line = " ".join(["dog", "cat", "runs", "in"] * 4)
+    whole = vocabulary().encode(line)
+    cut = Translator([loaded()], translator(max_source=len(whole) // 2, max_length=6).search)
+    (t,) = next(iter(cut.nbest([line], alignments=True)))
+    texts = [
+        part.text for half in (line.split()[:8], line.split()[8:]) for part in next(iter(cut.nbest([" ".join(half)])))
+    ]
+    assert t.text == " ".join(texts)
+    border = len(texts[0].split())
+    assert border > 0
+    assert t.alignment
+    assert len({i < 8 for i, _ in t.alignment}) == 2
+    assert all((i < 8) == (j < border) for i, j in t.alignment)
+
+
+@pytest.mark.parametrize("second", ["pre-norm, tgt-softmax", "decoder-only, prefix"])
+def test_samples_and_ensembles_are_aligned_too(second: str) -> None:
+    models = [loaded(SMALL, 1), loaded(VARIANTS[second], 2)]
+    made = Translator(models, SEARCH, weights=[1, 2])
+    for sampling in (None, Sampling(seed=1)):
+        for (t,) in made.nbest(LINES[:8], 1, sampling, alignments=True):
+            assert t.alignment or not t.text
+    (first, *_, last) = next(iter(made.nbest(["dog runs"], 7, Sampling(seed=1), alignments=True)))
+    assert first.alignment is not None
+    assert last.alignment is not None
+
+
+@pytest.mark.parametrize("name", ["learned positions, untied", "decoder-only, causal, learned positions"])
+def test_learned_positions_suffice_at_their_end(name: str) -> None:
+    config, vocab = VARIANTS[name], vocabulary()
+    model = LoadedModel(network(config, len(vocab), eos=-50.0), vocab, vocab, SEARCH, {})
+    made = Translator([model], translator(max_length=0).search)
+    (t,) = next(iter(made.nbest([" ".join(["dog"] * 20)], alignments=True)))
+    assert len(t.tokens) == config.reach
+    assert t.alignment
+
+
+@pytest.mark.parametrize(("form", "before"), [("text", 0), ("scores", 1), ("tsv", 2)])
+def test_links_stand_before_the_text(form: Any, before: int) -> None:
+    made, out = translator(), io.BytesIO()
+    translate_stream(made, ["a dog", "", "cat"], out, form=form, alignments=True)
+    found = [best[0] for best in made.nbest(["a dog", "", "cat"], alignments=True)]
+    for line, t in zip(out.getvalue().decode().split("\n")[:-1], found, strict=True):
+        assert line.split("\t")[before:] == [pharaoh(t.alignment or ()), t.text]
+    out = io.BytesIO()
+    translate_stream(made, ["a dog", "", "cat"], out, form="json", alignments=True)
+    objects = [json.loads(line) for line in out.getvalue().decode().split("\n")[:-1]]
+    assert [entry["translations"][0]["alignment"] for entry in objects] == [pharaoh(t.alignment or ()) for t in found]
+    assert UNK_ID not in found[0].tokens

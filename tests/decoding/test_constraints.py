@@ -1,0 +1,266 @@
+"""Constraints against enumeration: prefixes, least length, no n-gram twice, the penalty on repetition."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from fakes import BOS, EOS, FakeDecoder, hashed
+from test_translator import SEARCH, SMALL, VARIANTS, forward, loaded, network, same, sentences, translator, vocabulary
+
+from vtrans.checkpoint import LoadedModel
+from vtrans.config import Sampling, SearchConfig
+from vtrans.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
+from vtrans.decoding.constraints import Constrained, Prefix, Rules, constrain
+from vtrans.decoding.search import beam_search, length_penalty
+from vtrans.decoding.stream import translate_stream
+from vtrans.decoding.translator import Translator
+from vtrans.errors import InputError
+
+NONE = Prefix()
+
+
+def allowed(said: Sequence[int], token: int, prefix: Prefix, rules: Rules) -> bool:
+    """The definition, a token at a time."""
+    if len(said) < len(prefix.tokens):
+        return token == prefix.tokens[len(said)]
+    if token == EOS_ID and len(said) < rules.min_length:
+        return False
+    n = rules.no_repeat_ngram
+    grams = {tuple(said[i : i + n]) for i in range(len(said) - n + 1)}
+    if n and token != EOS_ID and (*said[len(said) - n + 1 :], token) in grams and len(said) >= n:
+        return False
+    closed = prefix.closed and len(said) == len(prefix.tokens)
+    assert rules.starts_V is not None
+    return not closed or bool(rules.starts_V[token])
+
+
+def adjusted(logprob: float, said: Sequence[int], token: int, prefix: Prefix, rules: Rules) -> float:
+    penalised = token in said and len(said) >= len(prefix.tokens)
+    return logprob * (rules.repetition_penalty if penalised else 1.0)
+
+
+def rules_of(V: int, **values: Any) -> Rules:
+    return Rules(EOS_ID, torch.tensor([t == EOS_ID or t % 2 == 0 for t in range(V)]), **values)
+
+
+CASES: dict[str, tuple[Prefix, dict[str, Any]]] = {
+    "nothing": (NONE, {}),
+    "prefix": (Prefix((5, 4)), {}),
+    "closed prefix": (Prefix((5, 4), closed=True), {}),
+    "least length": (NONE, {"min_length": 2}),
+    "least length, all there is": (NONE, {"min_length": 3}),
+    "no token twice": (NONE, {"no_repeat_ngram": 1}),
+    "no bigram twice": (NONE, {"no_repeat_ngram": 2}),
+    "penalty": (NONE, {"repetition_penalty": 1.7}),
+    "all at once": (Prefix((5,)), {"min_length": 2, "no_repeat_ngram": 2, "repetition_penalty": 1.3}),
+    "a prefix that breaks the other rules": (Prefix((4, 4)), {"no_repeat_ngram": 1, "repetition_penalty": 1.3}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("alpha", [0.0, 0.6, -0.5])
+def test_an_exhaustive_beam_as_wide_as_the_space_is_enumeration(name: str, alpha: float) -> None:
+    V, limit, nbest = 6, 4, 8
+    prefix, values = CASES[name]
+    model, rules = network(VARIANTS["pre-norm, tgt-softmax"], V, eos=1.0), rules_of(V, **values)
+    words, source = [UNK_ID, BOS_ID, 4, 5], [4, 5, 5]
+    scored = []
+    for length in range(limit):
+        for tokens in itertools.product(words, repeat=length):
+            path = (*tokens, EOS_ID)
+            if all(allowed(path[:i], token, prefix, rules) for i, token in enumerate(path)):
+                steps = [float(forward([model], source, path[:i])[token]) for i, token in enumerate(path)]
+                steps = [adjusted(s, path[:i], path[i], prefix, rules) for i, s in enumerate(steps)]
+                scored.append((math.fsum(steps) / length_penalty(length + 1, alpha, "gnmt"), tokens))
+    assert len(scored) >= (1 if prefix.tokens else nbest)
+    expected = sorted(scored, reverse=True)[:nbest]
+    config = SearchConfig(beam=5 * len(words) ** (limit - 1), alpha=alpha, stop="exhaustive")
+    decoder = Constrained(model, rules, [prefix])
+    with torch.inference_mode():
+        ((_, found),) = beam_search(
+            decoder, [[*source, EOS_ID]], [limit], config=config, nbest=nbest, bos_id=BOS_ID, eos_id=EOS_ID
+        )
+    assert [h.tokens for h in found] == [tokens for _, tokens in expected]
+    assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-9)
+    assert all(h.logprob == pytest.approx(math.fsum(h.token_logprobs), abs=1e-9) for h in found)
+
+
+def test_every_row_has_its_own_age_past_and_prefix() -> None:
+    V = 9
+    for seed in range(60):
+        numbers = random.Random(seed)
+        rows = [[numbers.randrange(4, V) for _ in range(numbers.randrange(8))] for _ in range(7)]
+        prefixes = [
+            Prefix(tuple(numbers.choices(range(4, V), k=numbers.randrange(5))), numbers.random() < 0.5) for _ in rows
+        ]
+        rules = rules_of(
+            V,
+            min_length=numbers.randrange(4),
+            no_repeat_ngram=numbers.randrange(4),
+            repetition_penalty=numbers.choice([1.0, 1.5]),
+        )
+        longest = max(map(len, rows))
+        said = torch.tensor([row + [-1] * (longest - len(row)) for row in rows], dtype=torch.int64)
+        before = torch.randn(len(rows), V, generator=torch.Generator().manual_seed(seed)).log_softmax(1)
+        after = before.clone()
+        constrain(after, said, [len(row) for row in rows], prefixes, rules)
+        for r, (row, prefix) in enumerate(zip(rows, prefixes, strict=True)):
+            for token in range(V):
+                expected = adjusted(before[r, token].item(), row, token, prefix, rules)
+                expected = expected if allowed(row, token, prefix, rules) else -math.inf
+                assert after[r, token].item() == pytest.approx(expected, abs=1e-6), (seed, r, token)
+
+
+# Through the translator.
+
+LINES = sentences(40, seed=8)
+SETTINGS: dict[str, Any] = {"min_length": 3, "no_repeat_ngram": 2, "repetition_penalty": 1.2}
+
+
+def prefixes_of(lines: Sequence[str], seed: int = 1) -> list[str]:
+    numbers = random.Random(seed)
+    choices = ["", "ein", "ein ", "Łódź läuft", "the p", " "]
+    return [numbers.choice(choices) for _ in lines]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_no_constrained_translation_depends_on_its_batch(name: str) -> None:
+    begun = prefixes_of(LINES)
+    made = translator(VARIANTS[name], **SETTINGS)
+    alone = [made.translate_window([a], 2, prefixes=[b])[0] for a, b in zip(LINES, begun, strict=True)]
+    for batch_tokens in (1, 50, 5000):
+        batched = translator(VARIANTS[name], **SETTINGS, batch_tokens=batch_tokens)
+        assert same(list(batched.nbest(LINES, 2, prefixes=begun)), alone)
+    order = random.Random(2).sample(range(len(LINES)), len(LINES))
+    shuffled = made.nbest([LINES[i] for i in order], 2, prefixes=[begun[i] for i in order])
+    assert same(list(shuffled), [alone[i] for i in order])
+
+
+@pytest.mark.parametrize("sampling", [None, Sampling(seed=5)])
+def test_translations_keep_to_the_rules(sampling: Sampling | None) -> None:
+    vocab, begun = vocabulary(), prefixes_of(LINES)
+    made = translator(**SETTINGS)
+    met = 0
+    for line, prefix, (t,) in zip(LINES, begun, made.nbest(LINES, 1, sampling, prefixes=begun), strict=True):
+        if not line:
+            assert t.text == ""
+            continue
+        tokens = [token for token in t.tokens if token != EOS_ID]
+        forced = vocab.encode(prefix)
+        assert tokens[: len(forced)] == forced
+        assert t.text.startswith(prefix.strip())
+        assert len(tokens) >= 3 or not t.finished
+        grams = list(itertools.pairwise(tokens[max(0, len(forced) - 1) :]))
+        assert len(set(grams)) == len(grams)
+        if prefix == "ein " and len(tokens) > len(forced):
+            assert t.text.startswith("ein ") or t.text == "ein", "a space behind the prefix closes its last word"
+            met += 1
+    assert met
+    if sampling is None:
+        unbound = [best[0] for best in translator().nbest(LINES)]
+        assert any(len(set(itertools.pairwise(t.tokens))) < len(t.tokens) - 1 for t in unbound), "the rule was idle"
+
+
+def test_a_forced_token_counts_as_the_model_gives_it() -> None:
+    begun = ["Łódź läuft"] * len(LINES)
+    made = translator(max_length=0)
+    found = [best[0] for best in made.nbest(LINES, prefixes=begun)]
+    for line, t, rescored in zip(LINES, found, made.logprob(LINES, [t.tokens for t in found]), strict=True):
+        if line:
+            assert t.text.startswith("Łódź läuft")
+            assert rescored.token_logprobs == pytest.approx(t.token_logprobs, abs=1e-9)
+
+
+def test_a_model_that_ends_at_once_can_be_told_not_to() -> None:
+    vocab = vocabulary()
+    model = LoadedModel(network(SMALL, len(vocab), eos=9.0), vocab, vocab, SEARCH, {})
+    lines = [line for line in LINES if line]
+    made = Translator([model], SEARCH)
+    assert set(made.translate(lines)) == {""}
+    assert made.counts.empty == len(lines)
+    made = Translator([model], translator(min_length=1).search)
+    for (t,) in made.nbest(lines):
+        assert (len(t.tokens), t.finished) == (2, True)
+
+
+def test_the_limit_leaves_room_for_prefix_and_least_length() -> None:
+    made = translator(max_length=0, min_length=70)
+    (t,) = next(iter(made.nbest(["dog"])))
+    assert len(t.token_logprobs) > 70
+    made = translator(max_length=0)
+    (t,) = next(iter(made.nbest(["dog"], prefixes=[" ".join(["park"] * 80)])))
+    assert t.text.split()[:79] == ["park"] * 79
+    with pytest.raises(InputError, match=r"the prefix of line 2 has \d+ subwords, .* within 14; shorten it"):
+        list(translator().translate(["dog", "cat"], prefixes=["", "park " * 30]))
+    with pytest.raises(InputError, match=r"--min-length 14 leaves no room for EOS within 14 subwords, .* --max-length"):
+        translator(min_length=14)
+    config, vocab = VARIANTS["learned positions, untied"], vocabulary()
+    with pytest.raises(InputError, match=r"--min-length 60 .* within 60 subwords, the most that the model allows"):
+        Translator(
+            [LoadedModel(network(config, len(vocab)), vocab, vocab, SEARCH, {})],
+            translator(max_length=0, min_length=60).search,
+        )
+
+
+def test_without_constraints_the_decoder_is_the_model_itself() -> None:
+    made = translator()
+    assert made._decoder(None, made.search) is made.decoder
+    assert made._decoder([NONE], made.search) is not made.decoder
+    short = translator(min_length=1)
+    assert short._decoder(None, short.search) is not short.decoder
+
+
+def test_a_line_in_pieces_begins_with_its_prefix_once() -> None:
+    line = " ".join(["dog", "cat", "runs", "in"] * 4)
+    made = translator(max_source=len(vocabulary().encode(line)) // 2, max_length=6)
+    (text,) = made.translate([line], prefixes=["ein Hund"])
+    (plain,) = made.translate([line])
+    assert text.startswith("ein Hund")
+    assert made.counts.cut == 2
+    assert not plain.startswith("ein Hund")
+
+
+@pytest.mark.parametrize(("lines", "prefixes"), [(5, 4), (4, 5), (6, 3), (3, 6), (0, 1)])
+def test_unequal_numbers_of_prefixes_are_refused(lines: int, prefixes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vtrans.decoding.translator.WINDOW", 3)
+    with pytest.raises(InputError, match=f"there are {prefixes} prefixes, but (more|{lines}) lines"):
+        list(translator().translate(["dog"] * lines, prefixes=["ein"] * prefixes))
+    with pytest.raises(InputError, match="prefixes must be a list"):
+        translator().translate(["dog"], prefixes="ein")
+
+
+def test_the_stream_takes_prefixes_line_by_line() -> None:
+    lines = [line or "dog" for line in LINES[:7]]
+    begun = prefixes_of(lines)
+    expected = "".join(text + "\n" for text in translator().translate(lines, prefixes=begun))
+    for line_buffered in (False, True):
+        out = io.BytesIO()
+        translate_stream(translator(), lines, out, prefixes=iter(begun), line_buffered=line_buffered)
+        assert out.getvalue().decode() == expected
+    assert expected != "".join(text + "\n" for text in translator().translate(lines))
+
+
+def test_ensembles_are_constrained_too() -> None:
+    models = [loaded(SMALL, 1), loaded(VARIANTS["pre-norm, tgt-softmax"], 2)]
+    made = Translator(models, translator(**SETTINGS).search)
+    for line, text in zip(LINES, made.translate(LINES, prefixes=["ein Hund"] * len(LINES)), strict=True):
+        assert text.startswith("ein Hund") or not line
+
+
+def test_an_empty_place_does_not_age() -> None:
+    """Else it would lengthen the table of what was said, which is as long as the oldest."""
+    decoder = Constrained(FakeDecoder(hashed(1, words=9)), Rules(EOS, no_repeat_ngram=2))
+    state = decoder.start([(2, EOS), (3, EOS)], 1)
+    for age in range(10):
+        live_r = torch.arange(2) if age < 9 else torch.tensor([1])
+        list(decoder.step(state, torch.full((2, 1), 2 if age else BOS), live_r))
+        if age == 8:
+            decoder.drop(state, [0])
+    assert state.ages == [1, 9]

@@ -1,0 +1,316 @@
+"""Forced decoding: what the model makes of translations that are given to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_translator import SEARCH, SMALL, VARIANTS, forward, loaded, network, sentences, translator, vocabulary
+from torch import Tensor
+
+import vtrans.decoding.forced
+from vtrans.checkpoint import LoadedModel, RunFolder
+from vtrans.config import Sampling
+from vtrans.console import Console
+from vtrans.data.vocabulary import EOS_ID, PAD_ID
+from vtrans.decoding.forced import forced_batches, token_logprobs
+from vtrans.decoding.search import length_penalty
+from vtrans.decoding.stream import logprob_stream
+from vtrans.decoding.translator import Translator, load
+from vtrans.errors import InputError, VtransError
+from vtrans.model import Transformer
+
+LINES = [line for line in sentences(40, seed=5) if line]
+
+
+# The law: a translation gets back the score that its search gave it.
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("max_length", [0, 14, 3])
+def test_rescoring_a_translation_gives_back_its_score(name: str, max_length: int) -> None:
+    made = translator(VARIANTS[name], max_length=max_length, batch_tokens=100)
+    met = []
+    for rank in range(3):
+        found = [best[rank] for best in made.nbest(LINES, 3)]
+        again = list(made.logprob(LINES, [t.tokens for t in found]))
+        for t, rescored in zip(found, again, strict=True):
+            if t.tokens:  # a place for which the search found nothing has no subwords to score
+                assert (rescored.text, rescored.finished, rescored.subwords) == (t.text, t.finished, t.subwords)
+                assert rescored.token_logprobs == pytest.approx(t.token_logprobs, abs=1e-9)
+                assert rescored.logprob == pytest.approx(t.logprob, abs=1e-9)
+                assert rescored.score == pytest.approx(t.score, abs=1e-9)
+                met.append(t)
+    assert len(met) >= len(LINES)
+    assert any(not t.finished for t in met) or max_length != 3
+    assert any(t.finished for t in met) or max_length != 0
+
+
+def test_in_float32_a_trained_model_gives_back_a_score_to_1e_5(tiny_run: RunFolder, tiny_data: Any) -> None:
+    lines = (tiny_data.path.parent / "train.en").read_text(encoding="utf-8").split("\n")
+    made = load(tiny_run.path, device="cpu", beam=4)
+    assert {p.dtype for p in made.models[0].model.parameters()} == {torch.float32}
+    found = [best[0] for best in made.nbest(lines)]
+    again = list(made.logprob(lines, [t.tokens for t in found]))
+    pairs = [(t, rescored) for t, rescored in zip(found, again, strict=True) if t.tokens]
+    assert len(pairs) > 100
+    for t, rescored in pairs:
+        assert rescored.score == pytest.approx(t.score, abs=1e-5)
+        assert rescored.logprob == pytest.approx(t.logprob, abs=1e-4)
+
+
+@pytest.mark.parametrize("second", ["pre-norm, tgt-softmax", "decoder-only, prefix"])
+def test_an_ensemble_gives_back_its_scores_too(second: str) -> None:
+    models = [loaded(SMALL, 1), loaded(VARIANTS[second], 2)]
+    for weights in (None, [1.0, 3.0]):
+        made = Translator(models, SEARCH, weights=weights)
+        found = [best[0] for best in made.nbest(LINES)]
+        for t, rescored in zip(found, made.logprob(LINES, [t.tokens for t in found]), strict=True):
+            assert rescored.token_logprobs == pytest.approx(t.token_logprobs, abs=1e-9)
+            assert rescored.score == pytest.approx(t.score, abs=1e-9)
+
+
+def test_a_sample_gets_the_models_own_logprob() -> None:
+    made = translator()
+    found = [best[0] for best in made.nbest(LINES, 1, Sampling(seed=3, temperature=2.0, top_k=5))]
+    for t, rescored in zip(found, made.logprob(LINES, [t.tokens for t in found]), strict=True):
+        assert rescored.logprob == pytest.approx(t.logprob, abs=1e-9)
+
+
+# What a number is, by a full forward pass a prefix.
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_subword_is_given_those_before_it(name: str) -> None:
+    vocab, model = vocabulary(), loaded(VARIANTS[name]).model
+    targets = list(reversed(LINES))
+    for source, target, t in zip(LINES, targets, translator(VARIANTS[name]).logprob(LINES, targets), strict=True):
+        tokens = [*vocab.encode(target), EOS_ID]
+        steps = [forward([model], vocab.encode(source), tokens[:i])[token].item() for i, token in enumerate(tokens)]
+        assert t.tokens == tuple(tokens)
+        assert t.subwords == tuple(vocab.piece(token) for token in tokens)
+        assert t.token_logprobs == pytest.approx(steps, abs=1e-9)
+        assert t.logprob == pytest.approx(math.fsum(steps), abs=1e-9)
+        assert t.score == pytest.approx(math.fsum(steps) / length_penalty(len(tokens), 0.6, "gnmt"), abs=1e-9)
+        assert (t.text, t.finished) == (target, True)
+
+
+def test_an_ensemble_averages_by_its_weights() -> None:
+    vocab = vocabulary()
+    models = [loaded(SMALL, 1), loaded(VARIANTS["pre-norm, tgt-softmax"], 2)]
+    made = Translator(models, SEARCH, weights=[6.0, 2.0])
+    for source, t in zip(LINES[:6], made.logprob(LINES[:6], LINES[6:12]), strict=True):
+        for i, token in enumerate(t.tokens):
+            chances = [forward([m.model], vocab.encode(source), t.tokens[:i])[token].exp().item() for m in models]
+            assert math.exp(t.token_logprobs[i]) == pytest.approx(0.75 * chances[0] + 0.25 * chances[1], abs=1e-12)
+
+
+def test_a_damaged_subword_is_refused_and_says_which() -> None:
+    for ids in ([5, PAD_ID], [-1], [len(vocabulary())], ["5"], [5.0]):
+        with pytest.raises(InputError, match="target 2 must be a text or hold ids of subwords, from 1 to"):
+            list(translator().logprob(["dog", "cat"], ["Hund", ids]))  # type: ignore[list-item]  # on purpose
+    with pytest.raises(InputError, match="target 1 goes on after EOS, 3"):
+        list(translator().logprob(["dog"], [[5, EOS_ID, 5, EOS_ID]]))
+
+
+# Batches, order, memory.
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 50, 5000])
+def test_no_number_depends_on_the_batch_or_the_block(batch_tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = list(reversed(LINES))
+    alone = [next(iter(translator().logprob([a], [b]))) for a, b in zip(LINES, targets, strict=True)]
+    for block in (1, 1 << 23):
+        monkeypatch.setattr(vtrans.decoding.forced, "BLOCK", block)
+        together = list(translator(batch_tokens=batch_tokens).logprob(LINES, targets))
+        for a, b in zip(alone, together, strict=True):
+            assert a.tokens == b.tokens
+            assert a.token_logprobs == pytest.approx(b.token_logprobs, abs=1e-9)
+
+
+def test_batches_are_of_like_length_and_within_the_budget() -> None:
+    pairs = [([5] * (i % 13), [6] * (i * 7 % 17)) for i in range(100)]
+    seen = []
+    for batch in forced_batches(pairs, 60, torch.device("cpu")):
+        B, S = batch.src_BS.shape
+        assert B * max(S, batch.tgt_in_BT.shape[1]) <= 60
+        assert batch.keep_BS.sum(1).tolist() == [len(pairs[i][0]) + 1 for i in batch.rows]
+        assert batch.targets == [pairs[i][1] for i in batch.rows]
+        seen += batch.rows
+    assert sorted(seen) == [i for i, (_, target) in enumerate(pairs) if target]
+    sizes = [max(len(pairs[i][0]) + 1, len(pairs[i][1])) for i in seen]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_only_real_positions_are_projected_a_block_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    vocab = vocabulary()
+    model = network(SMALL, len(vocab))
+    shapes: list[tuple[int, ...]] = []
+
+    def spied(h_D: Tensor) -> Tensor:
+        shapes.append(tuple(h_D.shape))
+        return Transformer.logits(model, h_D)
+
+    monkeypatch.setattr(model, "logits", spied)
+    monkeypatch.setattr(vtrans.decoding.forced, "BLOCK", 4 * len(vocab))
+    pairs = [([5] * n, [6] * n) for n in (9, 2, 1)]
+    with torch.no_grad():
+        assert [len(part) for part in token_logprobs([model], [1.0], pairs, 1000)] == [9, 2, 1]
+    assert shapes == [(4, SMALL.d_model)] * 3
+
+
+def test_windows_keep_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = list(reversed(LINES))
+    whole = list(translator().logprob(LINES, targets))
+    monkeypatch.setattr("vtrans.decoding.translator.WINDOW", 3)
+    read: list[int] = []
+
+    def lines() -> Any:
+        for i, line in enumerate(LINES):
+            read.append(i)
+            yield line
+
+    results = translator().logprob(lines(), targets)
+    assert next(results).tokens == whole[0].tokens
+    assert len(read) == 3, "more than a window is read ahead"
+    rest = list(results)
+    assert [t.tokens for t in rest] == [t.tokens for t in whole[1:]]
+    assert [t.logprob for t in rest] == pytest.approx([t.logprob for t in whole[1:]], abs=1e-9)
+
+
+@pytest.mark.parametrize(("n", "m"), [(5, 4), (4, 5), (3, 2), (0, 1), (6, 12)])
+def test_unequal_numbers_are_refused_with_both(n: int, m: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vtrans.decoding.translator.WINDOW", 3)
+    with pytest.raises(InputError, match=f"there are {n} sources, but {m} targets"):
+        list(translator().logprob(["dog"] * n, ["Hund"] * m))
+
+
+def test_one_string_is_not_a_list_of_lines() -> None:
+    with pytest.raises(InputError, match=r"sources must be a list .* write \[source\]"):
+        translator().logprob("A dog runs.", ["Ein Hund."])
+    with pytest.raises(InputError, match=r"targets must be a list .* write \[target\]"):
+        translator().logprob(["A dog runs."], "Ein Hund.")
+
+
+# Blank and long lines.
+
+
+def test_a_blank_source_has_a_blank_target_for_certain() -> None:
+    made = translator()
+    found = list(made.logprob(["", " ", "\u200b", "", "dog"], ["", "\t", "", "Hund", ""]))
+    blank = next(iter(made.nbest([""])))[0]
+    assert found[:3] == [blank] * 3
+    assert (found[3].text, found[3].logprob, found[3].score) == ("Hund", -math.inf, -math.inf)
+    fields = found[3].as_dict()
+    assert (fields["logprob"], fields["score"]) == (None, None)
+    empty = forward([loaded().model], vocabulary().encode("dog"), [])[EOS_ID].item()
+    assert found[4].logprob == pytest.approx(empty, abs=1e-9)
+    assert (found[4].text, found[4].tokens, found[4].finished) == ("", (EOS_ID,), True)
+
+
+def test_a_pair_that_is_too_long_is_warned_of_and_has_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+    search = dataclasses.replace(SEARCH, max_source=5, max_length=0)
+    made = Translator([loaded()], search, Console())
+    found = list(made.logprob(["dog", "dog " * 9, "cat"], ["Hund", "Hund", "cat " * 60]))
+    assert [math.isnan(t.logprob) and math.isnan(t.score) for t in found] == [False, True, True]
+    assert [t.as_dict()["logprob"] is None for t in found] == [False, True, True]
+    told = " ".join(capsys.readouterr().err.split())
+    assert "line 2 has" in told
+    assert "line 3 has" in told
+    assert "over the limit of 5 and 55; it gets no log-probability" in told
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_length_limit_of_the_search_changes_no_number(name: str) -> None:
+    whole = list(translator(VARIANTS[name], max_length=0).logprob(LINES, reversed(LINES)))
+    capped = list(translator(VARIANTS[name], max_length=3).logprob(LINES, reversed(LINES)))
+    assert any(len(t.tokens) > 3 for t in whole)
+    assert capped == whole
+    assert all(math.isfinite(t.logprob) for t in whole)
+
+
+@pytest.mark.parametrize("form", ["NaN", "infinity"])
+def test_a_model_that_gives_no_numbers_is_refused(form: str) -> None:
+    vocab, model = vocabulary(), network(SMALL, len(vocabulary()))
+    broken = model.decoder.get_parameter("layers.0.feed_forward.outer.bias")
+    broken.data[3] = math.nan if form == "NaN" else math.inf
+    made = Translator([LoadedModel(model, vocab, vocab, SEARCH, {})])
+    with pytest.raises(VtransError) as caught:
+        list(made.logprob(["dog"], ["Hund"]))
+    assert caught.value.exit_code == 1
+    # An ensemble has no numbers either.
+    with pytest.raises(VtransError):
+        list(Translator([loaded(), *made.models]).logprob(["dog"], ["Hund"]))
+
+
+@pytest.mark.parametrize("name", ["learned positions, untied", "decoder-only, causal, learned positions"])
+def test_learned_positions_are_filled_to_their_end_and_not_beyond(name: str) -> None:
+    config = VARIANTS[name]
+    vocab = vocabulary()
+    made = Translator(
+        [LoadedModel(network(config, len(vocab)), vocab, vocab, SEARCH, {})], translator(max_length=0).search
+    )
+    reach = config.reach
+    assert reach is not None
+    word = vocab.encode("dog")[0]
+    within, beyond = made.logprob(["dog", "dog"], [[word] * reach, [word] * (reach + 1)])
+    assert len(within.token_logprobs) == reach
+    assert math.isnan(beyond.logprob)
+
+
+# The stream.
+
+
+def test_lines_out_are_those_of_the_pairs() -> None:
+    made, out = translator(), io.BytesIO()
+    total = logprob_stream(made, ["dog", "", "cat"], ["Hund", "", "Łódź"], out)
+    expected = list(made.logprob(["dog", "", "cat"], ["Hund", "", "Łódź"]))
+    assert out.getvalue().decode() == "".join(f"{t.logprob:.6f}\t{t.score:.6f}\n" for t in expected)
+    assert total == pytest.approx(sum(t.logprob for t in expected))
+    out = io.BytesIO()
+    logprob_stream(made, ["dog", "", "cat"], ["Hund", "", "Łódź"], out, as_json=True)
+    objects = [json.loads(line) for line in out.getvalue().decode().split("\n")[:-1]]
+    assert [entry["source"] for entry in objects] == ["dog", "", "cat"]
+    assert [entry["translations"][0]["subwords"] for entry in objects] == [list(t.subwords) for t in expected]
+    assert [entry["translations"][0]["logprob"] for entry in objects] == [t.logprob for t in expected]
+
+
+# Weights of an ensemble, in the search as well.
+
+
+def test_weights_weigh_the_probabilities_of_the_search() -> None:
+    models = [loaded(SMALL, 1), loaded(VARIANTS["pre-norm, tgt-softmax"], 2)]
+    equal = [best[0] for best in Translator(models, SEARCH).nbest(LINES)]
+    for weights in ([0.5, 0.5], [7, 7]):
+        again = [best[0] for best in Translator(models, SEARCH, weights=weights).nbest(LINES)]
+        assert [t.tokens for t in again] == [t.tokens for t in equal]
+        assert [t.logprob for t in again] == pytest.approx([t.logprob for t in equal], abs=1e-9)
+    nearly = [best[0] for best in Translator(models, SEARCH, weights=[1e-13, 1.0]).nbest(LINES)]
+    second = [best[0] for best in Translator(models[1:], SEARCH).nbest(LINES)]
+    assert [t.tokens for t in nearly] == [t.tokens for t in second]
+    assert [t.tokens for t in nearly] != [t.tokens for t in equal]
+
+
+@pytest.mark.parametrize(
+    ("models", "weights", "what"),
+    [
+        (2, [1.0], "1 of --weight and 2 of --model"),
+        (1, [1.0, 2.0], "2 of --weight and 1 of --model"),
+        (1, [1.0], "there is one model; leave it out"),
+        (2, [1.0, 0.0], "--weight must be a number above 0, but is 0.0"),
+        (2, [1.0, -1.0], "but is -1.0"),
+        (2, [math.inf, 1.0], "but is inf"),
+        (2, [1.0, math.nan], "but is nan"),
+    ],
+)
+def test_weights_that_make_no_sense_are_refused(models: int, weights: list[float], what: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=what):
+        Translator([loaded()] * models, SEARCH, weights=weights)
+    with pytest.raises(InputError, match=what):
+        load([tmp_path] * models, weights=weights)

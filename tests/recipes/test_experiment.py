@@ -1,0 +1,150 @@
+"""recipes/experiment.py: fetching from archives made here, finding the files of a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from recipes import experiment
+from recipes.experiment import download, fetched, files_of, pairs_of
+from vtrans.console import Console
+from vtrans.errors import InputError, VtransError
+
+QUIET = Console(quiet=True, stream=io.StringIO())
+
+
+def tgz(path: Path, files: dict[str, str]) -> str:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, text in files.items():
+            info = tarfile.TarInfo(name)
+            data = text.encode()
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path.as_uri()
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def test_a_download_is_checked_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    source = tmp_path / "home" / "text.gz"
+    source.write_bytes(b"abc")
+    good = hashlib.sha256(b"abc").hexdigest()
+    assert download(source.as_uri(), good, tmp_path / "here", QUIET).read_bytes() == b"abc"
+    source.unlink()
+    assert download(source.as_uri(), good, tmp_path / "here", QUIET).read_bytes() == b"abc"
+    with pytest.raises(VtransError, match=f"should have the sha256 {'0' * 64}, but has {good}"):
+        download(source.as_uri(), "0" * 64, tmp_path / "here", QUIET)
+
+
+def test_a_download_without_a_known_checksum_says_what_it_saw(tmp_path: Path) -> None:
+    source = tmp_path / "text.gz"
+    source.write_bytes(b"abc")
+    out = io.StringIO()
+    download(source.as_uri(), None, tmp_path / "here", Console(quiet=True, stream=out))
+    assert "no checksum" in out.getvalue()
+    assert hashlib.sha256(b"abc").hexdigest() in out.getvalue()
+
+
+def test_a_failed_download_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(VtransError, match=r"can't be fetched.*DATA=folder"):
+        download((tmp_path / "nowhere.gz").as_uri(), None, tmp_path / "here", QUIET)
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_tatoeba_holds_out_source_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [(f"sentence {n // 2}", f"Satz {n}") for n in range(40)] + [("sentence 3", "Satz 6")]
+    with zipfile.ZipFile(tmp_path / "de-en.txt.zip", "w") as zipped:
+        zipped.writestr("README", "")
+        zipped.writestr("Tatoeba.de-en.en", "".join(f"{e}\n" for e, _ in pairs))
+        zipped.writestr("Tatoeba.de-en.de", "".join(f"{d}\n" for _, d in pairs))
+    monkeypatch.setattr(experiment, "TATOEBA", tmp_path.as_uri() + "/{pair}.txt.zip")
+    monkeypatch.setattr(experiment, "HELD_OUT", 3)
+    folder = fetched(experiment.EXPERIMENTS["tatoeba"], tmp_path / "text", "en", "de", QUIET)
+    sides = {name: (lines(folder / f"{name}.en"), lines(folder / f"{name}.de")) for name in ("train", "valid", "test")}
+    assert [len(sides[name][0]) for name in ("train", "valid", "test")] == [28, 3, 3]
+    seen: set[str] = set()
+    for sources, targets in sides.values():
+        assert set(zip(sources, targets, strict=True)) <= set(pairs)
+        assert not seen & set(sources)
+        seen |= set(sources)
+    assert len(seen) == 20
+
+
+def test_iwslt14_is_split_as_fairseq_splits_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {}
+    for language in ("de", "en"):
+        body = "".join(f" {language} {n} \n" for n in range(1, 47))
+        tags = f"<url>http://x</url>\n<keywords>a, b</keywords>\n<talkid>1</talkid>\n<title>{language} title</title>\n"
+        files[f"de-en/train.tags.de-en.{language}"] = tags + body
+        for name in experiment.IWSLT14_TESTS:
+            files[f"de-en/IWSLT14.{name}.de-en.{language}.xml"] = (
+                f'<?xml version="1.0"?>\n<doc>\n<seg id="1"> {name} {language} </seg>\n<seg id="2">b</seg>\n</doc>\n'
+            )
+    monkeypatch.setattr(experiment, "IWSLT14", tgz(tmp_path / "de-en.tgz", files))
+    folder = fetched(experiment.EXPERIMENTS["iwslt14"], tmp_path / "text", "de", "en", QUIET)
+    assert lines(folder / "valid.de") == ["de 22", "de 45"]
+    assert len(lines(folder / "train.en")) == 45
+    assert lines(folder / "train.en")[:2] == ["en title", "en 1"]
+    assert lines(folder / "test.en")[:3] == ["TED.dev2010 en", "b", "TEDX.dev2012 en"]
+    assert len(lines(folder / "test.de")) == 10
+
+
+def test_wmt14_takes_its_languages_out_of_the_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archives = []
+    for name, url, _, stem in experiment.WMT14:
+        path = tmp_path / url.rpartition("/")[2]
+        files = {f"training/{stem}.{language}": f"{name} {language}\n" for language in ("de", "en")}
+        uri = tgz(path, {**files, "training/other.cs-en.cs": "x\n"})
+        archives.append((name, uri, hashlib.sha256(path.read_bytes()).hexdigest(), stem))
+    monkeypatch.setattr(experiment, "WMT14", archives)
+    echoed = []
+
+    def fake(command: list[str], stdout: io.BufferedWriter) -> None:
+        echoed.append(command[2:])
+        stdout.write(b"x\n")
+
+    monkeypatch.setattr(experiment, "run", fake)
+    folder = fetched(experiment.EXPERIMENTS["wmt14-base"], tmp_path / "text", "en", "de", QUIET)
+    train = ["train-commoncrawl", "train-europarl", "train-news"]
+    assert pairs_of(folder, "en", "de") == (train, "valid", ["test"])
+    assert lines(folder / "train-news.de") == ["news de"]
+    assert echoed[0] == ["wmt13", "--language-pair", "en-de", "--echo", "src"]
+    assert [words[0] for words in echoed] == ["wmt13", "wmt13", "wmt14/full", "wmt14/full"]
+
+
+@pytest.mark.parametrize(("name", "src"), [("iwslt14", "fr"), ("wmt14-base", "fr"), ("multi30k", "xx")])
+def test_a_language_that_is_not_there(name: str, src: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=src):
+        fetched(experiment.EXPERIMENTS[name], tmp_path / "text", src, "de", QUIET)
+    assert not (tmp_path / "text").exists()
+
+
+def test_files_of_a_folder(tmp_path: Path) -> None:
+    for name in ("train.en.gz", "train.de.xz", "train.lc.tok.en", "val.en", "val.de", "test_a.en", "test_a.de", "x"):
+        (tmp_path / name).touch()
+    assert sorted(files_of(tmp_path, "en")) == ["test_a", "train", "val"]
+    assert pairs_of(tmp_path, "en", "de") == (["train"], "val", ["test_a"])
+    with pytest.raises(InputError, match=r"no train files in both languages.*train\.en and train\.fr"):
+        pairs_of(tmp_path, "en", "fr")
+    with pytest.raises(InputError, match="there is no folder"):
+        pairs_of(tmp_path / "nowhere", "en", "de")
+
+
+def test_every_experiment_has_its_recipe_and_target() -> None:
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text(encoding="utf-8")
+    for name, chosen in experiment.EXPERIMENTS.items():
+        assert (Path(__file__).parents[2] / "recipes" / f"{chosen.recipe}.toml").is_file()
+        assert f" {name}" in makefile
+
+
+def test_a_command_that_is_not_installed_is_told_by_name() -> None:
+    with pytest.raises(VtransError, match=r"there is no command vtrans-nowhere; activate the environment"):
+        experiment.run(["vtrans-nowhere", "train"])

@@ -1,0 +1,65 @@
+"""What is told to the C library and to oneDNN about memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from vtrans.runtime.memory import manage_memory
+
+
+def test_keeping_freed_memory_leaves_a_variable_of_the_user_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, int]] = []
+
+    class Library:
+        def mallopt(self, parameter: int, value: int) -> int:
+            calls.append((parameter, value))
+            return 1
+
+    monkeypatch.setattr("vtrans.runtime.memory.ctypes.CDLL", lambda name: Library())
+    monkeypatch.setattr("vtrans.runtime.memory.platform.libc_ver", lambda: ("glibc", "2.36"))
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "1000")
+    monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "")
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+    manage_memory()
+    assert calls == [(-1, 1 << 30)]
+    assert os.environ["LRU_CACHE_CAPACITY"] == "7"
+    assert 64 <= int(os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) < 1024
+    monkeypatch.setattr("vtrans.runtime.memory.platform.libc_ver", lambda: ("", ""))
+    manage_memory()
+    assert len(calls) == 1
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")
+def test_products_of_many_shapes_take_bounded_memory() -> None:
+    """A kernel for each shape, half a megabyte each, would stay in memory."""
+    code = """
+import os, sys
+import vtrans.runtime.memory
+if sys.argv[1] == "managed":
+    vtrans.runtime.memory.manage_memory()
+import torch
+from vtrans.runtime.products import linear
+torch.set_num_threads(1)
+x, w = torch.randn(2000, 128), torch.randn(256, 128)
+linear(x, w)
+with open("/proc/self/statm") as file:
+    before = int(file.read().split()[1])
+for n in range(2000, 900, -1):  # downwards, so that what is let go is large enough for the next
+    linear(x[:n], w)
+with open("/proc/self/statm") as file:
+    print((int(file.read().split()[1]) - before) * os.sysconf("SC_PAGE_SIZE"))
+"""
+    environment = {k: v for k, v in os.environ.items() if "CACHE_CAPACITY" not in k and not k.startswith("MALLOC")}
+    grown = [
+        int(subprocess.run([sys.executable, "-c", code, how], capture_output=True, check=True, env=environment).stdout)
+        for how in ("managed", "as it comes")
+    ]
+    if grown[1] < 100e6:
+        pytest.skip("this torch keeps no kernels")
+    assert grown[0] < 0.7 * grown[1]

@@ -1,0 +1,120 @@
+"""The product through oneDNN is torch's own product, gradients included."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from vtrans.runtime import products as room
+from vtrans.runtime.products import SMALL, Int8Weight, Linear, linear
+
+needs_onednn = pytest.mark.skipif(not room._HAS_ONEDNN, reason="this torch has no oneDNN")
+
+
+def operands(*shape: int, outputs: int, requires_grad: bool = False) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(7)
+
+    def draw(*size: int) -> torch.Tensor:
+        return torch.randn(*size, generator=generator).requires_grad_(requires_grad)
+
+    return draw(*shape), draw(outputs, shape[-1]), draw(outputs)
+
+
+@needs_onednn
+@pytest.mark.parametrize("shape", [(4096, 32), (8, 512, 32), (2, 2, 1024, 32)])
+@pytest.mark.parametrize("outputs", [48, 20])
+@pytest.mark.parametrize("biased", [True, False])
+def test_it_agrees_with_torch_forward_and_backward(shape: tuple[int, ...], biased: bool, outputs: int) -> None:
+    x, weight, bias = operands(*shape, outputs=outputs, requires_grad=True)
+    inputs = [x, weight, bias] if biased else [x, weight]
+    assert x.numel() * outputs >= SMALL
+    ours, theirs = linear(*inputs), F.linear(*inputs)
+    assert "_Linear" in type(ours.grad_fn).__name__
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    upstream = torch.randn(ours.shape, generator=torch.Generator().manual_seed(8))
+    for mine, reference in zip(
+        torch.autograd.grad(ours, inputs, upstream), torch.autograd.grad(theirs, inputs, upstream), strict=True
+    ):
+        assert mine.shape == reference.shape
+        torch.testing.assert_close(mine, reference, rtol=1e-4, atol=1e-3)
+
+
+@needs_onednn
+@pytest.mark.parametrize("wanted", ["x", "weight", "bias"])
+def test_an_operand_that_alone_requires_a_gradient_gets_it(wanted: str) -> None:
+    x, weight, bias = operands(4096, 32, outputs=48)
+    named = {"x": x, "weight": weight, "bias": bias}
+    named[wanted].requires_grad_()
+    linear(x, weight, bias).sum().backward()  # type: ignore[no-untyped-call]  # torch's own
+    expected = {"x": weight.sum(0).expand(4096, 32), "weight": x.sum(0).expand(48, 32), "bias": torch.full((48,), 4096)}
+    for name, operand in named.items():
+        if name != wanted:
+            assert operand.grad is None
+            continue
+        assert operand.grad is not None
+        torch.testing.assert_close(operand.grad, expected[name], rtol=1e-4, atol=1e-3, check_dtype=False)
+
+
+def test_a_view_that_is_not_contiguous_is_read_as_it_is() -> None:
+    x, weight, bias = operands(64, 4096, outputs=48)
+    turned = x.t()  # [4096, 64]
+    weight = weight[:, :64]
+    torch.testing.assert_close(linear(turned, weight, bias), F.linear(turned, weight, bias), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_types_are_left_to_torch(dtype: torch.dtype) -> None:
+    x, weight, bias = (t.to(dtype) for t in operands(4096, 32, outputs=48))
+    assert torch.equal(linear(x, weight, bias), F.linear(x, weight, bias))
+
+
+def test_small_products_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_product", None)
+    x, weight, bias = operands(4, 32, outputs=48)
+    assert torch.equal(linear(x, weight, bias), F.linear(x, weight, bias))
+
+
+def test_autocast_keeps_its_meaning() -> None:
+    x, weight, bias = operands(4096, 32, outputs=48)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert linear(x, weight, bias).dtype is torch.bfloat16
+
+
+def test_the_layer_is_torchs_layer_in_files_and_in_memory() -> None:
+    layer = Linear(32, 48)
+    assert list(layer.state_dict()) == list(torch.nn.Linear(32, 48).state_dict())
+    x = torch.randn(4096, 32)
+    torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias), rtol=1e-5, atol=1e-5)
+
+
+@needs_onednn
+def test_eight_bits_are_off_by_half_a_step_of_their_rows_at_most() -> None:
+    x, weight, _ = operands(9, 64, outputs=30)
+    x = x * torch.logspace(-3, 3, 9)[:, None]  # each row has a scale of its own
+    weight = weight * torch.logspace(-2, 2, 30)[:, None]
+    int8 = Int8Weight(weight)
+    x_step, weight_step = x.abs().amax(1, keepdim=True) / int8.steps, weight.abs().amax(1) / 127
+    bound = x_step / 2 * weight.abs().sum(1) + weight_step / 2 * x.abs().sum(1, keepdim=True) * 1.01
+    off = (int8.product(x) - x @ weight.t()).abs()
+    assert (off <= bound).all()
+    assert off.max() > 0
+    rounded = (x / x_step).round() * x_step
+    exact = rounded.double() @ ((weight / weight_step[:, None]).round() * weight_step[:, None]).double().t()
+    torch.testing.assert_close(int8.product(x).double(), exact, rtol=1e-5, atol=float(exact.abs().max()) * 1e-9)
+
+
+@needs_onednn
+def test_eight_bits_do_not_depend_on_what_else_is_multiplied() -> None:
+    x, weight, _ = operands(9, 64, outputs=30)
+    int8 = Int8Weight(weight)
+    together = int8.product(x)
+    for n, row in enumerate(x):
+        assert torch.equal(int8.product(row[None])[0], together[n])
+
+
+@needs_onednn
+def test_eight_bits_of_nothing_are_nothing() -> None:
+    int8 = Int8Weight(torch.zeros(3, 8))
+    assert (int8.product(torch.tensor([[0.0] * 8, [1e20] * 8])) == 0).all()
+    assert (Int8Weight(torch.ones(3, 8)).product(torch.zeros(2, 8)) == 0).all()

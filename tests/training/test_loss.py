@@ -1,0 +1,112 @@
+"""The fused projection and label-smoothed loss against the plain formula."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vtrans.training.loss import projected_loss
+
+PAD = 2
+N, D, V = 7, 5, 11
+
+
+def plain(h_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """The definition, word for word: cross entropy against a distribution without padding."""
+    logits_NV = (h_ND @ weight_VD.t()).index_fill(1, torch.tensor(PAD), -torch.inf)
+    logprobs = logits_NV.log_softmax(1)
+    target = torch.full_like(logits_NV, smoothing / (logits_NV.shape[1] - 1))
+    target[:, PAD] = 0
+    for n, t in enumerate(targets_N.tolist()):
+        target[n, t] += 1 - smoothing
+    nll = -logprobs[torch.arange(len(targets_N)), targets_N].sum()
+    return -(target * logprobs.masked_fill(target == 0, 0)).sum(), nll
+
+
+def example(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(0)
+    h, weight = torch.randn(N, D, dtype=dtype), torch.randn(V, D, dtype=dtype)
+    return h.requires_grad_(), weight.requires_grad_(), torch.tensor([1, 3, 10, 0, 3, 7, 4])
+
+
+@pytest.mark.parametrize("chunk", [0, 1, 3 * V, N * V])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_value_and_gradient_equal_the_plain_formula(smoothing: float, chunk: int) -> None:
+    h, weight, targets = example()
+    loss, nll = projected_loss(h, weight, targets, smoothing, PAD, chunk)
+    expected, expected_nll = plain(h, weight, targets, smoothing)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(nll, expected_nll)
+    grads = torch.autograd.grad(0.3 * loss, (h, weight))
+    for grad, expected_grad in zip(grads, torch.autograd.grad(0.3 * expected, (h, weight)), strict=True):
+        torch.testing.assert_close(grad, expected_grad)
+    assert not grads[1][PAD].any()
+
+
+def test_gradient_equals_finite_differences() -> None:
+    h, weight, targets = example()
+
+    def loss_of(h: Tensor, weight: Tensor) -> Tensor:
+        return 0.3 * projected_loss(h, weight, targets, 0.1, PAD, 3 * V)[0]
+
+    assert torch.autograd.gradcheck(loss_of, (h, weight))
+
+
+def test_it_equals_torch_cross_entropy_without_the_padding_column() -> None:
+    h, weight, targets = example(torch.float32)
+    loss, _ = projected_loss(h, weight, targets, 0.1, PAD)
+    kept = [v for v in range(V) if v != PAD]
+    logits, moved = h @ weight[kept].t(), torch.tensor([kept.index(t) for t in targets.tolist()])
+    expected = torch.nn.functional.cross_entropy(logits, moved, label_smoothing=0.1, reduction="sum")
+    torch.testing.assert_close(loss, expected)
+
+
+def test_the_log_likelihood_carries_no_gradient_and_needs_none() -> None:
+    h, weight, targets = example()
+    loss, nll = projected_loss(h, weight, targets, 0.1, PAD)
+    assert not nll.requires_grad
+    with torch.inference_mode():
+        again, again_nll = projected_loss(h, weight, targets, 0.1, PAD)
+    assert torch.equal(again, loss)
+    assert torch.equal(again_nll, nll)
+
+
+class Largest(TorchDispatchMode):
+    """The most elements of any result."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's own
+        self.elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, Tensor):
+            self.elements = max(self.elements, out.numel())
+        return out
+
+
+def test_the_logits_never_exist_all_at_once() -> None:
+    h, weight, targets = torch.randn(300, 4, requires_grad=True), torch.randn(50, 4), torch.randint(3, 50, (300,))
+    with Largest() as largest:
+        projected_loss(h, weight, targets, 0.1, PAD, 30 * 50)[0].backward()  # type: ignore[no-untyped-call]  # torch
+    assert largest.elements == 30 * 50
+
+
+def test_half_precision_is_of_the_products_alone() -> None:
+    h, weight, targets = example(torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, nll = projected_loss(h.bfloat16(), weight, targets, 0.1, PAD)
+        in_float, _ = projected_loss(h, weight, targets, 0.1, PAD)
+    assert loss.dtype == nll.dtype == torch.float32
+    assert torch.equal(loss, in_float)
+    exact, _ = projected_loss(h, weight, targets, 0.1, PAD)
+    assert loss != exact
+    torch.testing.assert_close(loss, exact, rtol=0.02, atol=0)
+    grads, expected = torch.autograd.grad(in_float, (h, weight)), torch.autograd.grad(exact, (h, weight))
+    for grad, other in zip(grads, expected, strict=True):
+        assert grad.dtype == torch.float32
+        torch.testing.assert_close(grad, other, rtol=0.05, atol=0.05)

@@ -1,0 +1,206 @@
+"""A new run that begins with the weights of a model: which rows it takes over, by which form of tying, and that
+nothing of it is needed to go on."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import TINY, make_data, tiny_pairs, tiny_train
+from safetensors.torch import load_file
+
+from vtrans.checkpoint import RunFolder, load_model, open_tensors, read_progress, write_tensors
+from vtrans.config import load_recipe
+from vtrans.console import Console
+from vtrans.data.store import DataFolder
+from vtrans.data.vocabulary import PAD_ID
+from vtrans.errors import FileError, InputError
+from vtrans.model import Transformer
+from vtrans.training.trainer import train
+from vtrans.training.warm_start import warm_start
+
+
+@pytest.fixture(scope="module")
+def other_data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
+    """Another corpus, with a vocabulary of its own that shares a part of its subwords."""
+    pairs = [(f"{en} Colourless green ideas sleep.", f"{de} Farblose Ideen schlafen.") for en, de in tiny_pairs()]
+    return make_data(tmp_path_factory.mktemp("other"), train=pairs[:100])
+
+
+def begin(data: DataFolder, run: Path, model: Path, *overrides: str, fresh: bool = False) -> str:
+    """Trains with --init-from; what was said."""
+    said = io.StringIO()
+    console = Console(stream=said)
+    train(data, RunFolder(run), console, overrides=(*TINY, *overrides), device="cpu", init_from=model, fresh=fresh)
+    return said.getvalue()
+
+
+def made(data: DataFolder, tie: str, **other: Any) -> Transformer:
+    config = dataclasses.replace(load_recipe(overrides=TINY).model, tie=tie, **other)
+    torch.manual_seed(5)
+    return Transformer(config, len(data.src_vocab), len(data.tgt_vocab), joint=data.joint, pad_id=PAD_ID)
+
+
+def test_with_the_same_vocabulary_every_weight_is_taken_over(
+    tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder
+) -> None:
+    said = begin(tiny_data, tmp_path / "run", tiny_run.path, "train.max_steps=1")
+    size = len(tiny_data.src_vocab)
+    best = tiny_run.best
+    assert f"weights of {best}: every layer, {size} of {size} rows of src_embedding (the best checkpoint" in said
+    run = RunFolder(tmp_path / "run")
+    assert load_file(run.step_file(1)).keys() == load_file(best).keys()
+    # The optimizer is fresh, and step 0 is the model.
+    begin(tiny_data, tmp_path / "zero", best, "train.max_steps=1", "train.learning_rate=1e-10")
+    for name, weight in load_file(tmp_path / "zero" / "last.safetensors").items():
+        torch.testing.assert_close(weight, load_file(best)[name], rtol=0, atol=1e-8)
+
+
+def test_rows_of_shared_subwords_are_kept_and_new_ones_stay(
+    tiny_run: RunFolder, tiny_data: DataFolder, other_data: DataFolder
+) -> None:
+    theirs = load_model(tiny_run.best)
+    model = made(other_data, "src-tgt-softmax")
+    before = model.src_embedding.weight.detach().clone()
+    taken = warm_start(model, other_data.src_vocab, other_data.tgt_vocab, tiny_run.best)
+    old = {theirs.src_vocab.piece(i): row for i, row in enumerate(theirs.model.src_embedding.weight)}
+    shared = 0
+    for i, row in enumerate(model.src_embedding.weight):
+        piece = other_data.src_vocab.piece(i)
+        assert torch.equal(row, old.get(piece, before[i]))
+        shared += piece in old
+    assert 260 < shared < len(other_data.src_vocab)
+    assert taken.rows == {"src_embedding": (shared, len(other_data.src_vocab))}
+    assert f"{shared} of {len(other_data.src_vocab)} rows of src_embedding" in str(taken)
+    own, there = dict(model.named_parameters()), dict(theirs.model.named_parameters())
+    assert all(torch.equal(own[n], there[n]) for n in own if not n.startswith("src_embedding"))
+
+
+def test_each_form_of_tying_takes_from_each_other(
+    tmp_path: Path, tiny_data: DataFolder, tiny_data_separate: DataFolder
+) -> None:
+    files = {}
+    for data, tie in ((tiny_data, "src-tgt-softmax"), (tiny_data, "src-tgt"), (tiny_data_separate, "none")):
+        settings = ("train.max_steps=2", "train.checkpoint_every=2", f"model.tie={tie}")
+        files[tie] = tiny_train(data, tmp_path / tie, *settings).last
+
+    def row(model: Transformer, role: str, data: DataFolder, piece: str) -> torch.Tensor:
+        vocabulary = data.src_vocab if role == "src_embedding" else data.tgt_vocab
+        place = next(i for i in range(len(vocabulary)) if vocabulary.piece(i) == piece)
+        weight: torch.Tensor = getattr(model, role).weight
+        return weight[place]
+
+    # Two vocabularies and three matrices from one: each has the row of its subword.
+    one = load_model(files["src-tgt-softmax"]).model
+    three = made(tiny_data_separate, "none")
+    taken = warm_start(three, tiny_data_separate.src_vocab, tiny_data_separate.tgt_vocab, files["src-tgt-softmax"])
+    assert set(taken.rows) == {"src_embedding", "tgt_embedding", "projection"}
+    assert taken.rows["tgt_embedding"] == taken.rows["projection"]
+    for role in taken.rows:
+        expected = row(one, "src_embedding", tiny_data, "e")
+        assert torch.equal(row(three, role, tiny_data_separate, "e"), expected)
+    # One matrix from three: the projection's row, and the source's where the target has no such subword.
+    apart = load_model(files["none"]).model
+    for tie, first in (("src-tgt-softmax", "projection"), ("src-tgt", "tgt_embedding")):
+        joint = made(tiny_data, tie)
+        warm_start(joint, tiny_data.src_vocab, tiny_data.tgt_vocab, files["none"])
+        assert torch.equal(row(joint, "src_embedding", tiny_data, "e"), row(apart, first, tiny_data_separate, "e"))
+        only_source = next(
+            piece
+            for piece in map(tiny_data.src_vocab.piece, range(len(tiny_data.src_vocab)))
+            if piece in _pieces(tiny_data_separate, 0) - _pieces(tiny_data_separate, 1)
+        )
+        assert torch.equal(
+            row(joint, "src_embedding", tiny_data, only_source),
+            row(apart, "src_embedding", tiny_data_separate, only_source),
+        )
+    # And what is not tied any more begins as it was.
+    loose = made(tiny_data, "none")
+    warm_start(loose, tiny_data.src_vocab, tiny_data.tgt_vocab, files["src-tgt"])
+    tied = load_model(files["src-tgt"]).model
+    assert torch.equal(loose.projection.weight, tied.projection.weight)
+    assert torch.equal(loose.src_embedding.weight, loose.tgt_embedding.weight)
+    assert not torch.equal(loose.projection.weight, loose.tgt_embedding.weight)
+
+
+def _pieces(data: DataFolder, side: int) -> set[str]:
+    vocabulary = (data.src_vocab, data.tgt_vocab)[side]
+    return {vocabulary.piece(i) for i in range(len(vocabulary))}
+
+
+def test_a_longer_table_of_positions_begins_with_the_shorter(tmp_path: Path, tiny_data: DataFolder) -> None:
+    learned = ("model.positions=learned", "train.max_steps=1")
+    file = tiny_train(tiny_data, tmp_path / "run", *learned, "model.max_positions=60").last
+    model = made(tiny_data, "src-tgt-softmax", positions="learned", max_positions=80)
+    before = model.src_positions.state_dict()["weight"].clone()
+    warm_start(model, tiny_data.src_vocab, tiny_data.tgt_vocab, file)
+    after, there = model.src_positions.state_dict()["weight"], load_file(file)["src_positions.weight"]
+    assert torch.equal(after[:60], there)
+    assert torch.equal(after[60:], before[60:])
+
+
+def test_another_architecture_is_refused_by_name(tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder) -> None:
+    settings = ("model.d_ff=64", "model.norm=pre", "model.share_stacks=true", "model.dropout=0.3")
+    with pytest.raises(InputError) as caught:
+        begin(tiny_data, tmp_path / "run", tiny_run.last, *settings)
+    assert str(caught.value).endswith(
+        "it goes with --set model.d_ff=48 --set model.norm=post --set model.share_stacks=false."
+    )
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(FileError, match="there is no model"):
+        begin(tiny_data, tmp_path / "run", tmp_path / "nothing")
+    for setting in ("d_model=64", "heads=4", "activation=gelu", "scale_embedding=false", "decoder_layers=2"):
+        name = setting.partition("=")[0]
+        with pytest.raises(InputError, match=rf"it goes with --set model\.{name}=\w+\.$"):
+            begin(tiny_data, tmp_path / "run", tiny_run.last, f"model.{setting}")
+
+
+def test_a_run_goes_on_exactly_without_the_file(
+    tmp_path: Path, tiny_run: RunFolder, tiny_data: DataFolder, other_data: DataFolder
+) -> None:
+    file = tmp_path / "model.safetensors"
+    shutil.copyfile(tiny_run.best, file)
+    settings = ("train.checkpoint_every=4", "train.ema=0.9")
+    begin(other_data, tmp_path / "whole", file, *settings, "train.max_steps=8")
+    begin(other_data, tmp_path / "run", file, *settings, "train.max_steps=4")
+    plain = tiny_train(other_data, tmp_path / "plain", *settings, "train.max_steps=8")
+    state = RunFolder(tmp_path / "run").state_file(4)
+    assert read_progress(state)["init_from"].keys() == {"given", "file", "sha256"}
+    file.unlink()
+    said = begin(other_data, tmp_path / "run", file, *settings, "train.max_steps=6")
+    assert f"--init-from {file} was for the run's first step; it goes on with its own weights" in said
+    assert "rows of" not in said
+    run = tiny_train(other_data, tmp_path / "run", *settings, "train.max_steps=8")
+    assert run.last.read_bytes() == RunFolder(tmp_path / "whole").last.read_bytes() != plain.last.read_bytes()
+    assert str(tmp_path) not in json.dumps(load_model(run.last).training)
+
+
+def test_a_run_that_began_otherwise_refuses(run_copy: RunFolder, tiny_data: DataFolder, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"did not begin with others; leave out --init-from"):
+        begin(tiny_data, run_copy.path, run_copy.last, "train.max_steps=40")
+    first, second = run_copy.step_file(20), run_copy.step_file(30)
+    run = tmp_path / "new"
+    begin(tiny_data, run, first, "train.max_steps=1")
+    copy = tmp_path / "copy.safetensors"
+    shutil.copyfile(first, copy)
+    begin(tiny_data, run, copy, "train.max_steps=2")
+    with pytest.raises(InputError, match=rf"began with the weights of {first}, not of {second}"):
+        begin(tiny_data, run, second, "train.max_steps=3")
+    assert "every layer" in begin(tiny_data, run, second, "train.max_steps=3", fresh=True)
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder) -> None:
+    name = "decoder.layers.0.feed_forward.outer.weight"
+    tensors = load_file(tiny_run.last)
+    tensors[name][0, 0] = torch.nan
+    with open_tensors(tiny_run.last, "model") as (_, header):
+        write_tensors(tmp_path / "bad.safetensors", tensors, header)
+    with pytest.raises(FileError, match=rf"bad\.safetensors: {name} "):
+        begin(tiny_data, tmp_path / "run", tmp_path / "bad.safetensors")
+    assert not (tmp_path / "run").exists()

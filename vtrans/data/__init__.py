@@ -1,0 +1,1 @@
+"""Parallel text, vocabularies, data folders and batches."""

@@ -1,0 +1,259 @@
+"""Token store to batches, by a budget of padded tokens. The order is a pure function of
+(seed, epoch), so that a position in it is all that resuming needs.
+
+Legend: B sentences, S source length with EOS, T target length with BOS or EOS, N real target
+positions among the B * T.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from vtrans.errors import RecipeError
+from vtrans.runtime.seeds import derived_seed
+
+_PART = 1 << 16  # pairs of a corpus that planning sees to at a time
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pairs, padded on the right with PAD_ID.
+
+    `src_BS` [B, S] ends each source with EOS, `keep_BS` [B, S] is True where it is not padding,
+    `tgt_in_BT` [B, T] begins with BOS, `targets_N` [N] are the subwords to predict, EOS included,
+    and `real_N` [N] their places in the flattened B * T.
+    """
+
+    src_BS: Tensor
+    keep_BS: Tensor
+    tgt_in_BT: Tensor
+    real_N: Tensor
+    targets_N: Tensor
+    src_tokens: int  # real source subwords, EOS not counted
+
+    @property
+    def tgt_tokens(self) -> int:
+        """Real target subwords, EOS counted."""
+        return len(self.targets_N)
+
+    @property
+    def padded(self) -> int:
+        """Positions of both sides, padding included."""
+        return self.src_BS.numel() + self.tgt_in_BT.numel()
+
+    @property
+    def real(self) -> int:
+        """Positions of both sides that are not padding; EOS counted on both."""
+        return self.src_tokens + len(self.src_BS) + self.tgt_tokens
+
+    def pinned(self) -> Batch:
+        """The batch in memory from which CUDA copies without waiting."""
+        return self._mapped(Tensor.pin_memory)
+
+    def to(self, device: torch.device) -> Batch:
+        """The batch on another device."""
+        if device.type == "cpu":
+            return self
+        return self._mapped(lambda x: x.to(device, non_blocking=device.type == "cuda"))
+
+    def _mapped(self, move: Callable[[Tensor], Tensor]) -> Batch:
+        tensors = (self.src_BS, self.keep_BS, self.tgt_in_BT, self.real_N, self.targets_N)
+        src_BS, keep_BS, tgt_in_BT, real_N, targets_N = map(move, tensors)
+        return Batch(src_BS, keep_BS, tgt_in_BT, real_N, targets_N, self.src_tokens)
+
+
+class Mixture:
+    """Which pairs an epoch has of a store with so many pairs of each corpus: every pair `weight` times, of a
+    fraction of a time a random part of the corpus, another in each epoch. Without weights, every pair once.
+    """
+
+    def __init__(self, corpora: Sequence[int], weights: Sequence[float] = (), seed: int = 1) -> None:
+        assert not weights or len(weights) == len(corpora)
+        self.corpora, self.weights, self.seed = tuple(corpora), tuple(weights), seed
+
+    def __len__(self) -> int:
+        """Pairs of an epoch, each as often as it comes."""
+        if not self.weights:
+            return sum(self.corpora)
+        return sum(whole * n + part for n, whole, part in self._shares())
+
+    def _shares(self) -> list[tuple[int, int, int]]:
+        """Of each corpus: its pairs, how often it comes whole, how many pairs come once more."""
+        return [(n, int(w), round((w - int(w)) * n)) for n, w in zip(self.corpora, self.weights, strict=True)]
+
+    def pairs(self, epoch: int) -> Tensor | None:
+        """The numbers of the pairs of an epoch, in no order that matters; None for every pair once."""
+        if not self.weights:
+            return None
+        generator = torch.Generator().manual_seed(derived_seed("mixture", self.seed, epoch))
+        numbers, start = [], 0
+        for n, whole, part in self._shares():
+            chosen = torch.randperm(n, generator=generator)[:part]
+            numbers.append(start + torch.cat([torch.arange(n).repeat(whole), chosen]))
+            start += n
+        return torch.cat(numbers)
+
+
+def plan_epoch(
+    src_lengths: Tensor, tgt_lengths: Tensor, budget: int, seed: int, epoch: int, numbers: Tensor | None = None
+) -> list[Tensor]:
+    """The batches of an epoch, each a tensor of pair numbers.
+
+    Lengths [pairs] are without EOS. The epoch has the pairs `numbers`, else every pair once. `budget` bounds
+    B * max(S, T). Pairs are shuffled, sorted by length, cut where B is a round number, so that few shapes occur
+    (a new one costs a CPU's matrix library, or a compiler, some time), and the batches shuffled. The first epoch begins
+    with its largest batch, so that memory runs out in the first minute or never. Raises RecipeError when one
+    pair alone is over the budget.
+    """
+    # Of a large corpus this is what takes memory, 41 bytes a pair at the peak with the lengths. So whole numbers
+    # of 4 bytes, steps over a part at a time where they would need more, and sorting in place.
+    generator = torch.Generator().manual_seed(derived_seed("epoch", seed, epoch))
+    pairs = len(src_lengths if numbers is None else numbers)
+    assert pairs < 1 << 31
+    order = torch.randperm(pairs, generator=generator, dtype=torch.int32).numpy()
+    if numbers is not None:
+        order = numbers.numpy()[order].astype(np.int32)
+    src, tgt = (lengths.numpy()[order].astype(np.int32) + np.int32(1) for lengths in (src_lengths, tgt_lengths))
+    # Both lengths of a batch are to be close together: strips of like target length are sorted by source
+    # length, up and down in turn, so that no batch spans the longest and the shortest of two strips. Padding
+    # is least with about 0.75 sqrt(batches) batches a strip (measured on Multi30k, 1,024 to 16,384 tokens).
+    longer = np.maximum(src, tgt)
+    strip_tokens = max(1, round(0.75 * math.sqrt(int(longer.sum(dtype=np.int64)) * budget)))
+    by_target = tgt.astype(np.int64)
+    del tgt
+    _sort(by_target)
+    strip, sum_before = np.empty(pairs, np.int32), 0
+    for part in _parts(pairs):
+        sums = longer[by_target[part]].cumsum(dtype=np.int64) + sum_before
+        strip[by_target[part]] = sums // strip_tokens
+        sum_before = int(sums[-1])
+    reach, by_length = int(src.max()) + 1, by_target  # the same memory
+    for part in _parts(pairs):
+        s, number = src[part], strip[part].astype(np.int64)
+        by_length[part] = number * reach + np.where(number % 2 == 0, s, reach - s)
+    del src, strip, by_target
+    _sort(by_length)
+    lengths = longer[by_length]
+    del longer
+    sorted_pairs = torch.from_numpy(order[by_length].astype(np.int64))
+    del by_length, order
+    cuts, start, widest = [0], 0, 0
+    for i, length in enumerate(chain.from_iterable(lengths[part].tolist() for part in _parts(pairs))):
+        if length > budget:
+            raise RecipeError(
+                f"train.batch_tokens must be at least {lengths.max()}, the longest pair with EOS, but is {budget}."
+            )
+        widest = max(widest, length)
+        while widest * (i + 1 - start) > budget:
+            start += _whole(i - start)
+            cuts.append(start)
+            widest = int(lengths[start : i + 1].max())
+    cuts.append(pairs)
+    plan = [sorted_pairs[a:b] for a, b in pairwise(cuts)]
+    plan = [plan[i] for i in torch.randperm(len(plan), generator=generator).tolist()]
+    if epoch == 1:
+        areas = [len(p) * (int(src_lengths[p].max()) + int(tgt_lengths[p].max()) + 2) for p in plan]
+        largest = areas.index(max(areas))
+        plan[0], plan[largest] = plan[largest], plan[0]
+    return plan
+
+
+def _parts(pairs: int) -> Iterator[slice]:
+    return (slice(start, min(start + _PART, pairs)) for start in range(0, pairs, _PART))
+
+
+def _sort(keys: NDArray[np.int64]) -> None:
+    """Puts the places of `keys`, from 0 to 2 ** 31, in their stead: those of the smallest key first, of equal ones
+    in order. As argsort does, but in their own memory."""
+    for part in _parts(len(keys)):
+        keys[part] = keys[part] << 32 | np.arange(part.start, part.stop)
+    keys.sort()
+    keys &= (1 << 32) - 1
+
+
+def _whole(pairs: int) -> int:
+    """As many of these pairs as make a round number: a multiple of a power of two, at most 64, that is a quarter of
+    them or less. On Multi30k, batches of 4,096 tokens then have 46 numbers of positions for 113, and are 90% full."""
+    return pairs - pairs % min(64, 1 << max(0, (pairs // 4).bit_length() - 1))
+
+
+T = TypeVar("T")
+
+
+def ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
+    """The same items in the same order, up to `depth` of them made before they are asked for, in a thread.
+
+    What the making raises is raised where the item would have come. Closing it, or leaving it to be
+    collected, ends the thread, and closes `items` if they are a generator.
+    """
+    made: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
+    wanted = threading.Event()
+    wanted.set()
+
+    def put(entry: tuple[bool, Any]) -> None:
+        while wanted.is_set():
+            with suppress(queue.Full):
+                made.put(entry, timeout=0.1)
+                return
+
+    def work() -> None:
+        try:
+            for item in items:
+                put((True, item))
+                if not wanted.is_set():
+                    return
+            put((False, None))
+        except BaseException as error:  # also what is no Exception must not be lost with the thread
+            put((False, error))
+        finally:
+            if isinstance(items, Generator):
+                items.close()
+
+    thread = threading.Thread(target=work, name="batches", daemon=True)
+    thread.start()
+    try:
+        while True:
+            more, item = made.get()
+            if more:
+                yield item
+            elif item is None:
+                return
+            else:
+                raise item
+    finally:
+        wanted.clear()
+        thread.join()
+
+
+def collate(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> Batch:
+    """A batch of pairs of subword ids without special ids."""
+    B = len(sources)
+    src_lengths = torch.tensor([len(s) + 1 for s in sources])
+    tgt_lengths = torch.tensor([len(t) + 1 for t in targets])
+    S, T = int(src_lengths.max()), int(tgt_lengths.max())
+    keep_BS = torch.arange(S) < src_lengths[:, None]
+    keep_BT = torch.arange(T) < tgt_lengths[:, None]
+    src_BS = torch.full((B, S), PAD_ID)
+    src_BS[torch.arange(S) < src_lengths[:, None] - 1] = torch.cat(list(sources)).long()
+    src_BS[torch.arange(B), src_lengths - 1] = EOS_ID
+    tgt_BT = torch.full((B, T + 1), PAD_ID)
+    tgt_BT[:, 0] = BOS_ID
+    tgt_BT[:, 1:][torch.arange(T) < tgt_lengths[:, None] - 1] = torch.cat(list(targets)).long()
+    tgt_BT[torch.arange(B), tgt_lengths] = EOS_ID
+    real_N = keep_BT.flatten().nonzero()[:, 0]
+    tgt_in_BT = tgt_BT[:, :-1].masked_fill(~keep_BT, PAD_ID)
+    targets_N = tgt_BT[:, 1:].flatten()[real_N]
+    return Batch(src_BS, keep_BS, tgt_in_BT, real_N, targets_N, int(src_lengths.sum()) - B)

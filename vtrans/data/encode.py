@@ -1,0 +1,157 @@
+"""Batches of parallel text to subword ids, here or in processes beside this one: what a pair becomes does not depend
+on where it is encoded, nor the order of the results.
+
+Nothing here needs torch, so that a process starts in a moment and stays small.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from vtrans.data.vocabulary import Vocabulary
+from vtrans.runtime.workers import answers
+
+Pair = tuple[str, str]
+
+RATIO_FREE_TOKENS = 12
+"""`max_ratio` applies only if the longer side has more tokens than this: short pairs vary freely."""
+
+PAIRS_A_WORKER = 50_000
+"""A process is started for so many pairs: for fewer its start would take longer than it saves."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What encoding goes by."""
+
+    src_proto: bytes
+    tgt_proto: bytes
+    pieces: int
+    """Of the larger vocabulary."""
+    max_tokens: int | None = None
+    max_ratio: float | None = None
+    sources: frozenset[int] = frozenset()
+    """Hashes of sentences to look out for, on the source side ..."""
+    pairs: frozenset[int] = frozenset()
+    """... and of whole pairs."""
+
+    @property
+    def wide(self) -> bool:
+        """Whether ids need more than two bytes."""
+        return self.pieces > 1 << 16
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of the pairs of a batch that were kept."""
+
+    ids: np.ndarray[Any, Any]
+    """All of them, one sentence behind the other."""
+    lengths: np.ndarray[Any, Any]
+    """Of each sentence, int64."""
+    characters: int
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What a batch of pairs became."""
+
+    read: int
+    kept: list[int]
+    """The places in the batch of the pairs that were not dropped."""
+    dropped: dict[str, int]
+    src: Side
+    tgt: Side
+    sources: set[int] = field(default_factory=set)
+    """Of the hashes to look out for, those found in the pairs that were kept."""
+    pairs: set[int] = field(default_factory=set)
+
+
+def hash_of(*lines: str, seed: int = 0) -> int:
+    """8 bytes for a sentence or pair, blanks around it aside: no two sentences of a corpus collide."""
+    digest = hashlib.blake2b(digest_size=8, key=seed.to_bytes(8, "little"))
+    digest.update("\n".join(line.strip() for line in lines).encode())
+    return int.from_bytes(digest.digest(), "little")
+
+
+def reason_to_drop(src: int, tgt: int, max_tokens: int | None, max_ratio: float | None) -> str | None:
+    """Why a pair with so many tokens a side is left out of the training text, if it is."""
+    shorter, longer = (src, tgt) if src < tgt else (tgt, src)
+    if not shorter:
+        return "empty"
+    if max_tokens is not None and longer > max_tokens:
+        return "too_long"
+    if max_ratio is not None and longer > max(RATIO_FREE_TOKENS, max_ratio * shorter):
+        return "odd_ratio"
+    return None
+
+
+class Encoder:
+    """Encodes, filters and looks out, batch by batch."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.src_vocab = self.tgt_vocab = Vocabulary(task.src_proto)
+        if task.tgt_proto != task.src_proto:
+            self.tgt_vocab = Vocabulary(task.tgt_proto)
+
+    def __call__(self, batch: Sequence[Pair], threads: int = 1) -> Encoded:
+        task = self.task
+        src_ids = self.src_vocab.encode_batch([src for src, _ in batch], threads)
+        tgt_ids = self.tgt_vocab.encode_batch([tgt for _, tgt in batch], threads)
+        kept: list[int] = []
+        dropped = {"empty": 0, "too_long": 0, "odd_ratio": 0}
+        for i, (src, tgt) in enumerate(zip(src_ids, tgt_ids, strict=True)):
+            reason = reason_to_drop(len(src), len(tgt), task.max_tokens, task.max_ratio)
+            if reason:
+                dropped[reason] += 1
+            else:
+                kept.append(i)
+        sources, pairs = self._found(batch[i] for i in kept) if task.sources else (set(), set())
+        sides = [self._side(ids, batch, kept, side) for side, ids in enumerate((src_ids, tgt_ids))]
+        return Encoded(len(batch), kept, dropped, sides[0], sides[1], sources, pairs)
+
+    def _side(self, ids: Sequence[list[int]], batch: Sequence[Pair], kept: Sequence[int], side: int) -> Side:
+        rows = [ids[i] for i in kept]
+        flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32 if self.task.wide else np.uint16)
+        return Side(flat, np.array([len(row) for row in rows], np.int64), sum(len(batch[i][side]) for i in kept))
+
+    def _found(self, batch: Iterable[Pair]) -> tuple[set[int], set[int]]:
+        sources, pairs = set(), set()
+        for src, tgt in batch:
+            key = hash_of(src)
+            if key in self.task.sources:
+                sources.add(key)
+                both = hash_of(src, tgt)
+                if both in self.task.pairs:
+                    pairs.add(both)
+        return sources, pairs
+
+
+def encoders(total: int, threads: int) -> int:
+    """How many processors encode a text of so many pairs."""
+    return max(1, min(threads, total // PAIRS_A_WORKER))
+
+
+def encode(batches: Iterable[Sequence[Pair]], task: Task, total: int, threads: int) -> Generator[Encoded, None, None]:
+    """What each batch of a text of `total` pairs becomes, in order, by up to `threads` processors.
+
+    A long text goes to processes: each has one batch at a time, so what is under way is bounded by their number.
+    SentencePiece's own threads would leave filtering, counting and searching to one processor. Closing the
+    generator ends the processes. VtransError if one dies.
+    """
+    workers = encoders(total, threads)
+    if workers == 1:
+        encoder = Encoder(task)
+        for batch in batches:
+            yield encoder(batch, threads)
+        return
+    advice = "run the command again, with a lower --threads if it happens again"
+    yield from answers(partial(Encoder, task), batches, workers, "encodes text", advice)

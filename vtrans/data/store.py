@@ -1,0 +1,316 @@
+"""A data folder and the memory-mapped token stores in it: what `vtrans prepare-bpe` writes and training reads.
+
+A data folder holds the SentencePiece model(s), `train.safetensors`, `valid.safetensors` and
+`data.json`.
+
+A store is a safetensors file: `src_ids`, `tgt_ids` (U16, or I32 for a vocabulary above 65,536) hold
+the subwords of all sentences one after the other, without special ids; sentence i is
+`ids[offsets[i]:offsets[i + 1]]`, `src_offsets`, `tgt_offsets` I64 [N + 1]. `valid.safetensors`
+holds the raw lines too (UTF-8 in U8, with offsets): they are the references of BLEU. The pairs of several
+corpora stand corpus by corpus; `data.json` says how many there are of each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary
+from vtrans.errors import FileError
+from vtrans.text import check_path
+
+FORMAT, REVISION = "vtrans data", 1
+STORE_FORMAT = "vtrans tokens"
+
+TRAIN_FILE, VALID_FILE, REPORT_FILE = "train.safetensors", "valid.safetensors", "data.json"
+OUR_FILES = (REPORT_FILE, TRAIN_FILE, VALID_FILE, JOINT_FILE, SRC_FILE, TGT_FILE)
+
+_BLOCK = 1 << 20  # bytes copied at a time
+
+
+# ------------------------------------------------------------------------------------------ reading
+
+
+class TokenStore:
+    """Sentence pairs as subword ids, memory-mapped; N pairs.
+
+    Only the lengths are in memory, 8 bytes a pair. Of a file that is larger than memory the pairs of a batch
+    are read from all over it: 30 microseconds a pair more than from memory (2 million pairs, a virtual disk),
+    which the thread that makes batches ahead sees to. So epochs are shuffled as a whole, whatever their size.
+
+    `src_lengths` and `tgt_lengths` are int32 [N], in subwords without special ids.
+    """
+
+    def __init__(self, path: Path, tensors: dict[str, Tensor]) -> None:
+        self.path = path
+        self.src_ids, self.tgt_ids = tensors["src_ids"], tensors["tgt_ids"]
+        self.src_offsets, self.tgt_offsets = tensors["src_offsets"], tensors["tgt_offsets"]
+        # The same memory as numpy sees it: a slice of a tensor takes ten times as long.
+        self._src = self.src_ids.numpy(), self.src_offsets.numpy()
+        self._tgt = self.tgt_ids.numpy(), self.tgt_offsets.numpy()
+        self._text = tensors if "src_text" in tensors else None
+        self.src_lengths, self.tgt_lengths = _lengths(self.src_offsets), _lengths(self.tgt_offsets)
+
+    @classmethod
+    def open(cls, path: str | Path) -> TokenStore:
+        """The store of that file; FileError if it is missing, truncated or foreign."""
+        path = Path(path)
+        try:
+            with safe_open(path, framework="pt") as file:
+                header = json.loads((file.metadata() or {}).get("vtrans", "{}"))
+                if header.get("format") != STORE_FORMAT or header.get("revision") != REVISION:
+                    raise FileError(f"{path} is no token store of this version of vtrans; {_MAKE_ANEW}.")
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+        except FileNotFoundError:
+            raise FileError(f"there is no file {path}; {_MAKE_ANEW}.") from None
+        except (SafetensorError, OSError, ValueError, AttributeError, RecursionError) as error:
+            reason = str(error).rstrip(".")
+            raise FileError(f"{path} is truncated or no token store ({reason}); {_MAKE_ANEW}.") from None
+        sides = [("src_ids", "src_offsets"), ("tgt_ids", "tgt_offsets")]
+        if "src_text" in tensors:
+            sides += [("src_text", "src_text_offsets"), ("tgt_text", "tgt_text_offsets")]
+        if not all(_fits(tensors, *names) for names in sides):
+            raise FileError(f"{path} does not fit together; {_MAKE_ANEW}.")
+        return cls(path, tensors)
+
+    def __len__(self) -> int:
+        return len(self.src_offsets) - 1
+
+    def src(self, i: int) -> Tensor:
+        """The source ids of pair i, int32 [S]."""
+        return self._ids(*self._src, i)
+
+    def tgt(self, i: int) -> Tensor:
+        """The target ids of pair i, int32 [T]."""
+        return self._ids(*self._tgt, i)
+
+    def src_text(self, i: int) -> str:
+        """The source line of pair i as it was read."""
+        return self._line("src", i)
+
+    def tgt_text(self, i: int) -> str:
+        """The target line of pair i as it was read."""
+        return self._line("tgt", i)
+
+    def _ids(self, ids: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], i: int) -> Tensor:
+        i = range(len(offsets) - 1)[i]
+        return torch.from_numpy(ids[offsets[i] : offsets[i + 1]].astype(np.int32))
+
+    def _line(self, side: str, i: int) -> str:
+        assert self._text is not None, "a store without text"
+        i = range(len(self))[i]
+        offsets = self._text[f"{side}_text_offsets"]
+        raw = self._text[f"{side}_text"][int(offsets[i]) : int(offsets[i + 1])]
+        return raw.numpy().tobytes().decode("utf-8")
+
+
+def _lengths(offsets: Tensor) -> Tensor:
+    """From the places where sentences begin, int64 [N + 1], to their lengths, int32 [N]; no more memory than that."""
+    places, lengths = offsets.numpy(), np.empty(len(offsets) - 1, np.int32)
+    np.subtract(places[1:], places[:-1], out=lengths, casting="unsafe")
+    return torch.from_numpy(lengths)
+
+
+def _fits(tensors: dict[str, Tensor], values: str, offsets: str) -> bool:
+    """Whether both have their type, and the offsets are as many as the pairs ask for, rising from 0 to the last
+    value."""
+    if not {values, offsets, "src_offsets"} <= tensors.keys() or tensors[values].dtype not in _STORED:
+        return False
+    bounds = tensors[offsets]
+    if bounds.dtype != torch.int64 or [tensors[values].dim(), bounds.dim()] != [1, 1]:
+        return False
+    if len(bounds) != len(tensors["src_offsets"]) or not len(bounds):
+        return False
+    ends_match = int(bounds[0]) == 0 and int(bounds[-1]) == tensors[values].numel()
+    return ends_match and not bool((bounds[1:] < bounds[:-1]).any())
+
+
+_STORED = (torch.uint8, torch.uint16, torch.int32)  # text, and subwords
+_MAKE_ANEW = "make the data folder anew with `vtrans prepare-bpe --force`"
+
+
+class DataFolder:
+    """What `vtrans prepare-bpe` made: two stores, the vocabulary or vocabularies, the report.
+
+    Every file is compared with the hash in the report: an id beyond the vocabulary would otherwise end training
+    at some later step, and any other damage would go unnoticed. That reads the stores once, 1 GB in a second where
+    the processor has instructions for SHA-256, and asks for no memory.
+
+    The training pairs stand corpus by corpus; `corpora` says how many there are of each.
+    """
+
+    def __init__(self, path: Path, report: dict[str, Any]) -> None:
+        self.path, self.report = path, report
+        files = report["files"]
+        for name, facts in files.items():
+            file = path / name
+            if not file.is_file():
+                raise FileError(f"{path} lacks {name}; {_MAKE_ANEW}.")
+            if file.stat().st_size != facts["bytes"]:
+                raise FileError(
+                    f"{file} has {file.stat().st_size:,} bytes instead of {facts['bytes']:,}; {_MAKE_ANEW}."
+                )
+            digest = file_sha256(file)
+            if digest is None:
+                raise FileError(f"{file} can't be read; let this user read it, or {_MAKE_ANEW}.")
+            if digest != facts["sha256"]:
+                raise FileError(f"{file} has been changed since the data was prepared; {_MAKE_ANEW}.")
+        self.joint = JOINT_FILE in files
+        if self.joint:
+            self.src_vocab = self.tgt_vocab = self._vocabulary(JOINT_FILE)
+        else:
+            self.src_vocab, self.tgt_vocab = self._vocabulary(SRC_FILE), self._vocabulary(TGT_FILE)
+        self.train = TokenStore.open(path / TRAIN_FILE)
+        self.valid = TokenStore.open(path / VALID_FILE)
+        # A version before this one did not record them. They are not in the store itself, so that the digest, by
+        # which a run knows its data, is that of the pairs.
+        self.corpora = tuple(report["train"].get("corpora", [len(self.train)]))
+        if sum(self.corpora) != len(self.train):
+            raise FileError(f"{path / REPORT_FILE} does not fit {TRAIN_FILE}; {_MAKE_ANEW}.")
+        self.digest = _sha256(json.dumps({n: f["sha256"] for n, f in sorted(files.items())}).encode())
+
+    @classmethod
+    def open(cls, path: str | Path) -> DataFolder:
+        """The data folder at that path.
+
+        Raises FileError if it is missing or foreign, lacks a file, or if a vocabulary or the size of a file is not
+        what it was made with. The ids are not compared with what was written.
+        """
+        path = Path(path)
+        check_path(path)
+        if not path.is_dir():
+            raise FileError(
+                f"there is no data folder {path}; make one with `vtrans prepare-bpe --src FILE --tgt FILE`."
+            )
+        report = read_report(path)
+        if report is None:
+            raise FileError(
+                f"{path} is no data folder of this version of vtrans (no sound {REPORT_FILE} in it); "
+                "make one with `vtrans prepare-bpe`."
+            )
+        return cls(path, report)
+
+    def _vocabulary(self, name: str) -> Vocabulary:
+        file = self.path / name
+        return Vocabulary(file.read_bytes(), str(file))
+
+
+def read_report(folder: Path) -> dict[str, Any] | None:
+    """data.json, or None if it is missing or not ours."""
+    try:
+        report = json.loads((folder / REPORT_FILE).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(report, dict) or (report.get("format"), report.get("revision")) != (FORMAT, REVISION):
+        return None
+    try:
+        return report if _sound(report) else None
+    except (KeyError, TypeError, AttributeError):
+        return None
+
+
+def _sound(report: dict[str, Any]) -> bool:
+    """Whether a report has all that is read of it later. Raises KeyError, TypeError or AttributeError where it is
+    of another shape altogether."""
+    files, inputs, rows = report["files"], report["inputs"], report["overlap"]["rows"]
+    corpora = report["train"].get("corpora", [0])  # younger than the format
+    pairs = [pair[side] for pair in [*inputs["train"], *(inputs["valid"] or ())] for side in ("src", "tgt")]
+    return (
+        {TRAIN_FILE, VALID_FILE} <= files.keys() <= set(OUR_FILES)
+        and (JOINT_FILE in files or {SRC_FILE, TGT_FILE} <= files.keys())
+        and all(type(facts["bytes"]) is int and isinstance(facts["sha256"], str) for facts in files.values())
+        and all(isinstance(file["name"], str) and isinstance(file["sha256"], str) for file in pairs)
+        and all(isinstance(row["share"], float) and isinstance(row["threshold"], int) for row in rows)
+        and isinstance(report["options"], dict)
+        and isinstance(corpora, list)
+        and all(type(count) is int and count >= 0 for count in corpora)
+    )
+
+
+# ------------------------------------------------------------------------------------------ writing
+
+
+_NUMPY = {"U8": np.uint8, "U16": np.uint16, "I32": np.int32, "I64": np.int64}
+
+
+class Ragged:
+    """Rows of unequal length on disk: all their values, and where each row begins."""
+
+    def __init__(self, store: Path, values: str, offsets: str, dtype: str) -> None:
+        self._dtype = dtype
+        self._values, self._offsets = store.with_suffix(f".{values}"), store.with_suffix(f".{offsets}")
+        self.size = self._rows = 0
+        self._values.write_bytes(b"")
+        self._offsets.write_bytes(np.zeros(1, np.int64).tobytes())
+
+    def add(self, values: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> None:
+        ends = self.size + np.cumsum(lengths.astype(np.int64))
+        with self._values.open("ab") as file:
+            file.write(values.astype(_NUMPY[self._dtype]).tobytes())
+        with self._offsets.open("ab") as file:
+            file.write(ends.tobytes())
+        self.size += len(values)
+        self._rows += len(lengths)
+
+    def parts(self) -> list[tuple[str, str, int, Path]]:
+        """Name, dtype, number of elements and file of both tensors."""
+        return [
+            (self._offsets.suffix[1:], "I64", self._rows + 1, self._offsets),
+            (self._values.suffix[1:], self._dtype, self.size, self._values),
+        ]
+
+
+def assemble(path: Path, parts: list[tuple[str, str, int, Path]], metadata: dict[str, Any]) -> dict[str, Any]:
+    """A safetensors file out of one file a tensor, which are deleted; its size and hash.
+
+    The format (https://github.com/huggingface/safetensors#format) is 8 bytes of header length, a JSON
+    header padded with spaces, the data. safetensors itself writes only what is in memory.
+    """
+    # Wide types first, so that every tensor begins at a multiple of its element size.
+    parts = sorted(parts, key=lambda p: (-np.dtype(_NUMPY[p[1]]).itemsize, p[0]))
+    header: dict[str, Any] = {"__metadata__": {"vtrans": json.dumps(metadata, sort_keys=True)}}
+    at = 0
+    for name, dtype, elements, _ in parts:
+        end = at + elements * np.dtype(_NUMPY[dtype]).itemsize
+        header[name] = {"dtype": dtype, "shape": [elements], "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    digest = hashlib.sha256()
+    with path.open("wb") as out:
+
+        def write(block: bytes, out: BinaryIO = out) -> None:
+            digest.update(block)
+            out.write(block)
+
+        write(len(text).to_bytes(8, "little"))
+        write(text)
+        for _, _, _, file in parts:
+            with file.open("rb") as stream:
+                while block := stream.read(_BLOCK):
+                    write(block)
+            file.unlink()
+        out.flush()
+        os.fsync(out.fileno())
+    return {"bytes": 8 + len(text) + at, "sha256": digest.hexdigest()}
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def file_sha256(path: Path) -> str | None:
+    """The hash of a file, or None if it can't be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None

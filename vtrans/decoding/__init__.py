@@ -1,0 +1,1 @@
+"""Search, incremental decoding, and translating streams of lines."""

@@ -1,0 +1,190 @@
+"""What a translation must begin with, how short it may be, and what it may not say again.
+
+A decoder with constraints is a decoder again: it passes each step on, and changes the log-probabilities of
+what comes back. The search knows nothing of it, and without constraints nothing is paid.
+
+Legend: B sentences in the batch, K rows of a sentence, n rows of a block, T tokens so far, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vtrans.decoding.search import Block, Decoder, Listed, logprobs_of
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """How a translation begins. If `closed`, the token after it begins a word, or is EOS; else it may go on
+    with the prefix's last word."""
+
+    tokens: tuple[int, ...] = ()
+    closed: bool = False
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What holds for every sentence; 0 and 1.0 ask for nothing."""
+
+    eos_id: int
+    starts_V: Tensor | None = None  # whether a token may follow a closed prefix; wanted if there are any
+    min_length: int = 0  # tokens before EOS
+    no_repeat_ngram: int = 0
+    repetition_penalty: float = 1.0
+
+
+def constrain(
+    logprobs_nV: Tensor, said_nT: Tensor, ages: Sequence[int], prefixes: Sequence[Prefix], rules: Rules
+) -> None:
+    """Changes a block of log-probabilities in place.
+
+    `said_nT` holds each row's tokens so far, as many as its age, and -1 behind them. A row within its
+    prefix keeps the next token of that alone, at its own log-probability, whatever else holds. Else the
+    log-probability of a token that the row has said is multiplied by `repetition_penalty` (Keskar et al.
+    2019 divide a logit, if it is positive, and multiply it if not; a log-probability is never positive),
+    and a token that would repeat an n-gram of the row, or an EOS before `min_length`, becomes impossible.
+    """
+    V = logprobs_nV.shape[1]
+    forced = [
+        (row, p.tokens[age]) for row, (age, p) in enumerate(zip(ages, prefixes, strict=True)) if age < len(p.tokens)
+    ]
+    at = torch.tensor(forced, device=logprobs_nV.device).T if forced else None
+    kept = logprobs_nV[at[0], at[1]] if at is not None else None
+    if rules.repetition_penalty != 1.0:
+        logprobs_nV.copy_(
+            torch.where(_marked(said_nT, said_nT >= 0, V), logprobs_nV * rules.repetition_penalty, logprobs_nV)
+        )
+    if rules.no_repeat_ngram:
+        logprobs_nV.masked_fill_(_repeating(said_nT, ages, rules.no_repeat_ngram, V), -math.inf)
+    young = [row for row, age in enumerate(ages) if age < rules.min_length]
+    if young:
+        logprobs_nV[young, rules.eos_id] = -math.inf
+    opening = [
+        row for row, (age, p) in enumerate(zip(ages, prefixes, strict=True)) if p.closed and age == len(p.tokens)
+    ]
+    if opening:
+        assert rules.starts_V is not None
+        logprobs_nV[opening] = logprobs_nV[opening].masked_fill(~rules.starts_V.to(logprobs_nV.device), -math.inf)
+    if at is not None and kept is not None:
+        logprobs_nV[at[0]] = -math.inf
+        logprobs_nV[at[0], at[1]] = kept
+
+
+def constrain_listed(
+    block: Listed, said_nT: Tensor, ages: Sequence[int], prefixes: Sequence[Prefix], rules: Rules
+) -> None:
+    """As `constrain`, in a vocabulary of the block's columns; what a row has said and has to say is listed."""
+    column = {id_: c for c, id_ in enumerate(block.ids.tolist())}
+    said_nT = torch.searchsorted(block.ids, said_nT.contiguous()).where(said_nT >= 0, -1)
+    starts_v = None if rules.starts_V is None else rules.starts_V[block.ids.to(rules.starts_V.device)]
+    own = {p: Prefix(tuple(column[token] for token in p.tokens), p.closed) for p in set(prefixes)}
+    here = replace(rules, eos_id=column[rules.eos_id], starts_V=starts_v)
+    constrain(block.logprobs, said_nT, ages, [own[p] for p in prefixes], here)
+
+
+def _marked(tokens_nX: Tensor, which_nX: Tensor, V: int) -> Tensor:
+    """True [n, V] at each row's tokens where `which_nX` is True."""
+    marks = torch.zeros(len(tokens_nX), V + 1, dtype=torch.bool, device=tokens_nX.device)
+    return marks.scatter_(1, tokens_nX.where(which_nX, V), True)[:, :V]
+
+
+def _repeating(said_nT: Tensor, ages: Sequence[int], n_gram: int, V: int) -> Tensor:
+    """True [n, V] at the tokens that would end an n-gram which the row holds already."""
+    n, T = said_nT.shape
+    if n_gram > T:  # no row holds one
+        return torch.zeros(n, V, dtype=torch.bool, device=said_nT.device)
+    ages_n1 = torch.tensor(ages, device=said_nT.device)[:, None]
+    newest_nG = ages_n1 + torch.arange(1 - n_gram, 0, device=said_nT.device)  # where its newest n - 1 tokens are
+    newest_nG = said_nT.gather(1, newest_nG.clamp(min=0))
+    grams_nXG = said_nT.unfold(1, n_gram, 1)
+    alike_nX = (grams_nXG[:, :, :-1] == newest_nG[:, None]).all(2) & (grams_nXG[:, :, -1] >= 0)
+    return _marked(grams_nXG[:, :, -1], alike_nX, V)
+
+
+@dataclass
+class ConstrainedState:
+    inner: Any
+    said_BKT: Tensor  # the tokens of each row, -1 behind them
+    prefixes: list[Prefix]  # of the sentences
+    ages: list[int]  # tokens said; -1 before BOS has been fed
+
+
+class Constrained:
+    """A decoder under constraints. `prefixes` are those of the sentences in the order in which they enter,
+    which is that of the sources that the search was given; none stands for no prefix at all."""
+
+    def __init__(self, decoder: Decoder[Any], rules: Rules, prefixes: Sequence[Prefix] | None = None) -> None:
+        self.decoder, self.rules = decoder, rules
+        self._waiting = iter(prefixes) if prefixes is not None else None
+
+    def _next(self, count: int) -> list[Prefix]:
+        return [Prefix() if self._waiting is None else next(self._waiting) for _ in range(count)]
+
+    def start(self, sources: Sequence[Sequence[int]], width: int) -> ConstrainedState:
+        said_BKT = torch.full((len(sources), width, 16), -1)
+        return ConstrainedState(
+            self.decoder.start(sources, width), said_BKT, self._next(len(sources)), [-1] * len(sources)
+        )
+
+    def step(self, state: ConstrainedState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Block]:
+        state.ages = [age + 1 for age in state.ages]
+        B, K, T = state.said_BKT.shape
+        said_BKT = state.said_BKT.to(tokens_BK.device)
+        if max(state.ages) > T:
+            said_BKT = torch.cat((said_BKT, torch.full_like(said_BKT, -1)), 2)
+        ages_B = torch.tensor(state.ages, device=tokens_BK.device)
+        # BOS, which every row is fed first, is not said; it is written to where nothing is read.
+        here_BK1 = (ages_B - 1).clamp(min=0)[:, None, None].expand(B, K, 1)
+        newest_BK1 = tokens_BK[:, :, None].where(ages_B[:, None, None] > 0, -1)
+        state.said_BKT = said_BKT.scatter(2, here_BK1, newest_BK1)
+        return self._constrained(state, self.decoder.step(state.inner, tokens_BK, live_r), live_r)
+
+    def _constrained(self, state: ConstrainedState, blocks: Iterable[Block], live_r: Tensor) -> Iterator[Block]:
+        K = state.said_BKT.shape[1]
+        longest = max(state.ages)
+        done = 0
+        for block in blocks:
+            logprobs = logprobs_of(block)
+            at_n = live_r[done : done + len(logprobs)]
+            rows: list[int] = at_n.tolist()
+            said_nT = state.said_BKT.flatten(0, 1)[at_n.to(state.said_BKT.device), :longest].to(logprobs.device)
+            ages, prefixes = [state.ages[r // K] for r in rows], [state.prefixes[r // K] for r in rows]
+            if isinstance(block, Listed):
+                constrain_listed(block, said_nT, ages, prefixes, self.rules)
+            else:
+                constrain(block, said_nT, ages, prefixes, self.rules)
+            yield block
+            done += len(rows)
+
+    def reorder(self, state: ConstrainedState, parents_BK: Tensor) -> None:
+        self.decoder.reorder(state.inner, parents_BK)
+        at_BKT = parents_BK.to(state.said_BKT.device)[:, :, None].expand_as(state.said_BKT)
+        state.said_BKT = state.said_BKT.gather(1, at_BKT)
+
+    def drop(self, state: ConstrainedState, sentences: Sequence[int]) -> None:
+        self.decoder.drop(state.inner, sentences)
+        for b in sentences:
+            state.ages[b] = 0  # nobody reads on: an empty place must not make the table longer
+
+    def admit(self, state: ConstrainedState, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
+        self.decoder.admit(state.inner, sources, places)
+        added = len(sources) - len(places)
+        B = len(state.ages)
+        state.said_BKT = torch.cat((state.said_BKT, state.said_BKT.new_empty(added, *state.said_BKT.shape[1:])))
+        state.ages += [-1] * added
+        state.prefixes += [Prefix()] * added
+        for b, prefix in zip([*places, *range(B, B + added)], self._next(len(sources)), strict=True):
+            state.said_BKT[b] = -1
+            state.ages[b], state.prefixes[b] = -1, prefix
+
+    def select(self, state: ConstrainedState, sentences: Sequence[int]) -> None:
+        self.decoder.select(state.inner, sentences)
+        state.said_BKT = state.said_BKT[list(sentences)]
+        state.ages = [state.ages[b] for b in sentences]
+        state.prefixes = [state.prefixes[b] for b in sentences]

@@ -1,0 +1,126 @@
+"""The batches that training is fed with, epoch after epoch, and each rank's share of them.
+
+They are a pure function of the recipe, the data and the place at which they begin, so that a run that was
+interrupted goes on in the middle of an epoch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vtrans.config import Recipe, weights_of
+from vtrans.data.batches import Batch, Mixture, collate, plan_epoch
+from vtrans.data.bpe_dropout import Segmentations
+from vtrans.data.store import DataFolder, TokenStore
+from vtrans.runtime.ranks import Ranks
+from vtrans.runtime.seeds import derived_seed
+
+MOST_DRAWERS = 8  # processes beside one rank
+
+# A rank's part of a batch, the target tokens of all ranks' parts, and whether it counts: a rank that a small batch
+# leaves without a pair computes one that does not.
+Share = tuple[Batch, int, bool]
+
+
+class Place(NamedTuple):
+    """Between two batches; the first is the beginning of the first epoch."""
+
+    epoch: int = 1
+    drawn: int = 0  # windows of the epoch before it, where segmentations are drawn; see segmentation.py
+    position: int = 0  # batches of the epoch before it, or of the window after those
+
+
+@dataclass(frozen=True)
+class EpochSize:
+    """What an epoch comes to; reckoned from `planned` of its pairs, which are fewer where segmentations are drawn."""
+
+    pairs: int
+    planned: int
+    src_tokens: float
+    tgt_tokens: float  # EOS counted
+    batches: float
+    padded: int  # positions of both sides, padding included
+    padding: float  # its part of them
+
+
+class Feed:
+    """The batches of a data folder by a recipe, for one rank of several. They are in main memory, ready to be copied
+    to its device: by the thread that works there, since not every device stands two."""
+
+    def __init__(self, data: DataFolder, recipe: Recipe, ranks: Ranks, device: torch.device) -> None:
+        self.store, self.config, self.ranks, self.device = data.train, recipe.train, ranks, device
+        self.mixture = Mixture(data.corpora, weights_of(self.config.corpus_weights), self.config.seed)
+        self.segmentations = _segmentations(data, recipe, self.mixture, _drawers(device))
+
+    def shares(self, place: Place) -> Generator[tuple[Place, Share], None, None]:
+        """Without end: this rank's share of each batch from there on, with the place that follows it."""
+        epoch, drawn, position = place
+        with closing(self._plans(epoch, drawn)) as plans:
+            for epoch, drawn, store, plan in plans:
+                for following, numbers in enumerate(plan[position:], position + 1):
+                    own = numbers[self.ranks.rank :: self.ranks.world].tolist()
+                    pairs = own or numbers[:1].tolist()
+                    batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs])
+                    batch = batch.pinned() if self.device.type == "cuda" else batch
+                    tokens = int(store.tgt_lengths[numbers].sum()) + len(numbers)
+                    yield Place(epoch, drawn, following), (batch, tokens, bool(own))
+                position = 0
+
+    def epoch_size(self) -> EpochSize:
+        """What the first epoch comes to, for all ranks together."""
+        with closing(self._plans(1, 0)) as plans:
+            _, _, store, plan = next(plans)
+        pairs, planned = len(self.mixture), sum(map(len, plan))
+        share = planned / pairs  # of an epoch; below 1 for a window of drawn segmentations
+        padded = sum(len(p) * (int(store.src_lengths[p].max()) + int(store.tgt_lengths[p].max()) + 2) for p in plan)
+        sources = sum(int(store.src_lengths[p].sum()) for p in plan)
+        targets = sum(int(store.tgt_lengths[p].sum()) for p in plan) + planned
+        padding = 1 - (sources + planned + targets) / padded
+        return EpochSize(
+            pairs, planned, sources / share, targets / share, len(plan) / share, round(padded / share), padding
+        )
+
+    def _plans(self, epoch: int, drawn: int) -> Generator[tuple[int, int, TokenStore, list[Tensor]], None, None]:
+        """Without end, from there on: epoch, windows of it done, and the batches of a store: of the whole epoch,
+        or of a window of drawn segmentations."""
+        config, store = self.config, self.store
+        if self.segmentations is None:
+            for number in count(epoch):
+                pairs = self.mixture.pairs(number)
+                sides = store.src_lengths, store.tgt_lengths
+                yield number, 0, store, plan_epoch(*sides, config.batch_tokens, config.seed, number, pairs)
+        else:
+            with closing(self.segmentations.windows(epoch, drawn)) as windows:
+                for number, window, store in windows:
+                    seed = derived_seed("window", config.seed, window)
+                    plan = plan_epoch(store.src_lengths, store.tgt_lengths, config.batch_tokens, seed, number)
+                    yield number, window, store, plan
+
+
+def _drawers(device: torch.device) -> int:
+    """How many processes draw segmentations. On a CPU, which has all its cores at work, it is this one; beside a GPU
+    as many as the machine has cores for each of its ranks."""
+    if device.type == "cpu":
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(MOST_DRAWERS, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
+
+
+def _segmentations(data: DataFolder, recipe: Recipe, mixture: Mixture, drawers: int) -> Segmentations | None:
+    """Segmentations drawn anew each time, if the recipe asks for BPE-dropout."""
+    config, model = recipe.train, recipe.model
+    if config.bpe_dropout == 0:
+        return None
+    longest = config.batch_tokens - 1  # EOS goes in as well
+    if model.reach is not None:
+        longest = min(longest, model.reach - 1)
+    vocabularies = data.src_vocab, data.tgt_vocab
+    return Segmentations(data.train, *vocabularies, config.bpe_dropout, config.seed, longest, mixture, drawers)

@@ -1,0 +1,122 @@
+"""How good a model in training is: the likelihood of the validation pairs, and the scores of real translations."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from vtrans.checkpoint import LoadedModel
+from vtrans.config import Recipe, SearchConfig, TrainConfig
+from vtrans.console import Console, duration
+from vtrans.data.batches import collate, plan_epoch
+from vtrans.data.store import DataFolder
+from vtrans.decoding.translator import Translator
+from vtrans.score import corpus_scores
+from vtrans.training.loss import Objective, products
+
+
+class _Cancelled(Exception):
+    """The validation is not wanted any more."""
+
+
+def translated(train: TrainConfig, pairs: int) -> int:
+    """The number of sentences translated, of `pairs` validation pairs."""
+    return min(train.valid_sentences or pairs, pairs)
+
+
+def search_of(train: TrainConfig, search: SearchConfig) -> SearchConfig:
+    """The search of a validation's translations."""
+    return dataclasses.replace(search, beam=train.valid_beam)
+
+
+def manner(train: TrainConfig, search: SearchConfig, pairs: int) -> str:
+    """The end of the signature of BLEU and chrF: every setting that the translations depend on. Scores whose
+    signatures end differently are not comparable."""
+    settings = dataclasses.asdict(search_of(train, search))
+    del settings["batch_tokens"]  # a translation never depends on its batch
+    if search.stop == "count" and train.valid_beam == 1:  # greedy search compares no scores
+        del settings["alpha"], settings["length_penalty"]
+    settings["sentences"] = translated(train, pairs)
+    return "".join(f"|{name}:{value}" for name, value in settings.items())
+
+
+class Validation:
+    """Validates the model of an objective, as it is at that moment, on the validation pairs of a data folder."""
+
+    def __init__(
+        self, data: DataFolder, recipe: Recipe, objective: Objective, device: torch.device, console: Console
+    ) -> None:
+        self.data, self.recipe, self.objective, self.device, self.console = data, recipe, objective, device, console
+        self.told_signature = False
+        self.count = translated(recipe.train, len(data.valid))
+        self.manner = manner(recipe.train, recipe.search, len(data.valid))
+
+    def measure(self, step: int, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
+        """The record of metrics.jsonl: negative log-likelihood a token, and BLEU and chrF of translations. Says it,
+        too. None as soon as it is `cancelled`, which is asked now and then. Afterwards the model is in training
+        mode."""
+
+        def heed() -> None:
+            if cancelled():
+                raise _Cancelled
+
+        self.objective.model.eval()
+        try:
+            return self._measured(step, heed)
+        except _Cancelled:
+            return None
+        finally:
+            self.objective.model.train()
+
+    def _measured(self, step: int, heed: Callable[[], None]) -> dict[str, Any]:
+        began = time.monotonic()
+        nll = self._nll(heed)
+        store, config, count = self.data.valid, self.recipe.train, self.count
+        search = search_of(config, self.recipe.search)
+        data, model = self.data, self.objective.model
+        loaded = LoadedModel(model, data.src_vocab, data.tgt_vocab, self.recipe.search, {"step": step})
+        # Searched once: a model that has just begun to learn loops on most lines, and scores stay comparable.
+        translator = Translator([loaded], search, retry=False)
+        sources = [store.src_text(i) for i in range(count)]
+        references = [store.tgt_text(i) for i in range(count)]
+        hypotheses = [best[0].text for best in translator.translate_window(sources, done=heed)]
+        scores = corpus_scores(hypotheses, references)
+        finite = math.isfinite(nll)
+        record = {
+            "kind": "valid",
+            "step": step,
+            "nll": nll if finite else None,  # JSON knows no other word for it
+            "ppl": math.exp(min(nll, 50)) if finite else None,
+            "bleu": scores["bleu"],
+            "chrf": scores["chrf"],
+            "signature": f"{scores['signature']}{self.manner}",
+        }
+        self.console.info(
+            f"valid at step {step:,}: ppl {math.exp(min(nll, 50)):.2f}  bleu {scores['bleu']:.2f}  "
+            f"chrf {scores['chrf']:.2f}  ({duration(time.monotonic() - began)}"
+            + (")" if self.told_signature else f", {record['signature']})")
+        )
+        self.told_signature = True
+        for i in range(min(config.samples, count)):
+            self.console.info(f"  src {sources[i]}\n  ref {references[i]}\n  hyp {hypotheses[i]}")
+        return record
+
+    def _nll(self, heed: Callable[[], None]) -> float:
+        """The mean negative log-likelihood a target token, EOS counted, over every pair."""
+        store, config = self.data.valid, self.recipe.train
+        loss, tokens = 0.0, 0
+        with torch.inference_mode():
+            budget = max(config.batch_tokens, int(torch.maximum(store.src_lengths, store.tgt_lengths).max()) + 1)
+            for numbers in plan_epoch(store.src_lengths, store.tgt_lengths, budget, 0, 1):
+                heed()
+                pairs = numbers.tolist()
+                batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs]).to(self.device)
+                with products(self.device, config.precision):
+                    loss += self.objective(batch)[1].item()
+                tokens += batch.tgt_tokens
+        return loss / tokens
