@@ -34,11 +34,13 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 import vtrans
+import vtrans.data.prepare
 import vtrans.training.trainer
 from vtrans import cli
 from vtrans.checkpoint import RunFolder
 from vtrans.config import DEFAULT_RECIPE, DEFAULT_VOCAB_SIZE, PrepareOptions, Sampling, SearchConfig
 from vtrans.data.store import DataFolder
+from vtrans.errors import InputError
 from vtrans.score import DEFAULT_METRICS
 from vtrans.text import one_line
 
@@ -903,3 +905,15 @@ def test_an_argument_that_is_not_utf8_is_refused(
     done = run_cli(words[0], tiny_run.path, *words[1:])
     assert (done.code, done.out) == (2, b"")
     assert "error: " in done.err.splitlines()[-1]
+
+
+def test_a_parameter_named_by_a_library_error_is_printed_as_its_flag(
+    monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Done], tmp_path: Path
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise InputError("`tgt` and `out` and `max_length` must agree.")
+
+    monkeypatch.setattr(vtrans.data.prepare, "prepare", refuse)
+    done = run_cli("prepare-bpe", "--src", tmp_path / "a", "--tgt", tmp_path / "b")
+    assert done.code == 2
+    assert done.err == "error: --tgt and --out and `max_length` must agree.\n"

@@ -79,7 +79,7 @@ def main() -> None:
     except typer.Exit as error:
         code = error.exit_code if words else _failed("a command is missing.", 2, debug)
     except VtransError as error:
-        code = _failed(str(error), error.exit_code, debug)
+        code = _failed(_with_flags(str(error), words), error.exit_code, debug)
     except (typer.Abort, KeyboardInterrupt) as error:
         # The signals that do not come from the keyboard give their name.
         by = str(error)
@@ -107,6 +107,15 @@ def main() -> None:
 def _rank() -> int:
     """The number of this process among those that torchrun has started, 0 for the only one."""
     return int(os.environ.get("RANK", "0"))
+
+
+def _with_flags(message: str, words: list[str]) -> str:
+    """The message of a library error, with the running command's flags for the parameters named in backticks."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # the app is a group
+    running = next((commands[word] for word in words if word in commands), None)
+    options = [p for p in getattr(running, "params", ()) if p.opts[0].startswith("-")]
+    flags = {p.name.rstrip("_"): max(p.opts, key=len) for p in options}
+    return re.sub(r"`(\w+)`", lambda name: flags.get(name[1], name[0]), message)
 
 
 def _usage_message(error: Any) -> str:
