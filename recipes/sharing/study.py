@@ -226,7 +226,7 @@ class Study:
         vtrans("train", "--data", str(data), "--out", str(run), "--recipe", self.recipe, *words, *device)
 
     def measure(self, row: Row, data: Path, run: Path) -> dict[str, Any]:
-        from vtrans.analysis.inspection import Anatomy
+        from vtrans.analysis.inspection import Inspection
         from vtrans.checkpoint import choose_model, load_model
         from vtrans.data.store import DataFolder
         from vtrans.decoding.translator import load
@@ -234,7 +234,7 @@ class Study:
 
         source, target = self.sides(row.text)
         file, _ = choose_model(run)
-        anatomy, folder = Anatomy(file, "", load_model(file)), DataFolder.open(data)
+        inspection, folder = Inspection(file, "", load_model(file)), DataFolder.open(data)
         lines = train_lines(run)
         scores, sentences, seconds = {}, 0, 0.0
         for test in self.tests:
@@ -246,9 +246,9 @@ class Study:
                 result.as_dict() for result in score(hypotheses, [lines_of(target[test])], ["bleu", "chrf"])
             ]
         return {
-            "parameters": anatomy.parameters,
-            "parameters_without_sharing": anatomy.parameters_unshared,
-            "bytes": anatomy.bytes()["file"],
+            "parameters": inspection.parameters,
+            "parameters_without_sharing": inspection.parameters_without_sharing,
+            "bytes": inspection.bytes()["file"],
             "train_seconds": sum(line["seconds"] for line in lines),
             "train_tokens_a_second": sum(line["tgt_tokens"] for line in lines) / sum(line["seconds"] for line in lines),
             "sentences_a_second": sentences / seconds,

@@ -1,11 +1,14 @@
-"""The anatomy of a model: numbers that add up, sharing found wherever it is, slices that are the heads'."""
+"""The parts of a model and the report on a model file.
+
+Counts add up however weights are shared, every kind of sharing is found, and the matrices of the heads are those that
+the attention uses.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import io
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +18,8 @@ import torch
 from test_cli import Done, run_cli  # noqa: F401 - a fixture
 from torch import nn
 
-from vtrans.analysis.inspection import Anatomy, Part, overlap_of, shared, tree
+from vtrans.analysis.inspection import Inspection, part_rows, shared_rows, training_overlap
+from vtrans.analysis.parts import Part, part_tree, shared_groups
 from vtrans.checkpoint import LoadedModel, RunFolder, load_model, save_model
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
@@ -62,7 +66,7 @@ def everywhere(model: Transformer) -> None:
 
 
 def one_weight_of_a_layer(model: Transformer) -> None:
-    """Less than any part."""
+    """Shares less than a whole part."""
     first: Any = model.decoder.layers[0]
     for layer in model.decoder.layers:
         cast(Any, layer).feed_forward.inner.weight = first.feed_forward.inner.weight
@@ -89,27 +93,27 @@ def leaves(part: Part) -> list[Part]:
 
 @pytest.mark.parametrize("share", [*SHARINGS, everywhere])
 @pytest.mark.parametrize("tie", ["src-tgt-softmax", "tgt-softmax", "src-tgt", "none"])
-def test_the_numbers_add_up_however_weights_are_shared(share: Callable[[Transformer], None], tie: str) -> None:
+def test_counts_add_up_however_weights_are_shared(share: Callable[[Transformer], None], tie: str) -> None:
     model = build(tie=tie)
     share(model)
-    whole = tree(model)
-    assert whole.parameters == sum(leaf.parameters for leaf in leaves(whole)) == count_parameters(model)
-    every = sum(p.numel() for _, p in model.named_parameters(remove_duplicate=False))
-    assert every - count_parameters(model) == sum(group.saved for group in shared(model))
-    assert (every > count_parameters(model)) == (tie != "none" or share is not plain)
+    tree = part_tree(model)
+    assert tree.parameters == sum(leaf.parameters for leaf in leaves(tree)) == count_parameters(model)
+    without_sharing = sum(p.numel() for _, p in model.named_parameters(remove_duplicate=False))
+    assert without_sharing - count_parameters(model) == sum(group.saved for group in shared_groups(model))
+    assert (without_sharing > count_parameters(model)) == (tie != "none" or share is not plain)
 
 
 @pytest.mark.parametrize("share", SHARINGS)
-def test_what_is_shared_is_named_by_the_largest_parts(share: Callable[[Transformer], None]) -> None:
+def test_shared_weights_are_named_by_the_largest_parts(share: Callable[[Transformer], None]) -> None:
     model = build(tie="none")
     share(model)
-    assert [group.places for group in shared(model)] == SHARINGS[share]
+    assert [group.places for group in shared_groups(model)] == SHARINGS[share]
 
 
-def test_all_places_of_what_is_shared_between_layers_and_stacks() -> None:
+def test_sharing_across_layers_and_stacks_names_every_place() -> None:
     model = build(tie="none")
     everywhere(model)
-    places = {group.places for group in shared(model)}
+    places = {group.places for group in shared_groups(model)}
     both = tuple(f"{stack}.layers.{i}.feed_forward" for stack in ("encoder", "decoder") for i in range(4))
     assert both in places
     assert tuple(f"decoder.layers.{i}.cross_attention" for i in range(4)) in places
@@ -124,26 +128,26 @@ def test_all_places_of_what_is_shared_between_layers_and_stacks() -> None:
         ("none", []),
     ],
 )
-def test_ties_are_named(tie: str, groups: list[tuple[str, ...]]) -> None:
+def test_tied_embeddings_are_named(tie: str, groups: list[tuple[str, ...]]) -> None:
     model = build(tie=tie, positions="learned", share_positions=True)
-    assert [group.places for group in shared(model)] == [*groups, ("src_positions", "tgt_positions")]
-    again = {leaf.path: leaf.same_as for leaf in leaves(tree(model)) if leaf.same_as}
+    assert [group.places for group in shared_groups(model)] == [*groups, ("src_positions", "tgt_positions")]
+    again = {leaf.path: leaf.same_as for leaf in leaves(part_tree(model)) if leaf.same_as}
     expected = {place: group[0] for group in [*groups, ("src_positions", "tgt_positions")] for place in group[1:]}
     assert again == expected
 
 
-def test_the_one_position_table_of_a_decoder_only_model_is_no_sharing(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_the_one_position_table_of_a_decoder_only_model_saves_nothing(tmp_path: Path, tiny_data: DataFolder) -> None:
     config = dataclasses.replace(
         SMALL, architecture="decoder-only", encoder_layers=0, positions="learned", tie="tgt-softmax"
     )
     vocab = tiny_data.src_vocab
     model = make_model(config, len(vocab), len(vocab), joint=True, pad_id=0)
-    anatomy = Anatomy(tmp_path, "", LoadedModel(model, vocab, vocab, SearchConfig(), {}))
-    assert [group.places for group in shared(model)] == [("tgt_embedding", "projection")]
-    assert anatomy.parameters_unshared == anatomy.parameters + len(vocab) * config.d_model
+    found = Inspection(tmp_path, "", LoadedModel(model, vocab, vocab, SearchConfig(), {}))
+    assert [group.places for group in shared_groups(model)] == [("tgt_embedding", "projection")]
+    assert found.parameters_without_sharing == found.parameters + len(vocab) * config.d_model
 
 
-def test_a_weight_beside_parts_is_a_part_of_its_own() -> None:
+def test_a_weight_of_a_module_with_submodules_is_a_part() -> None:
     class Both(nn.Module):
         def __init__(self, weight: nn.Parameter) -> None:
             super().__init__()
@@ -151,21 +155,21 @@ def test_a_weight_beside_parts_is_a_part_of_its_own() -> None:
 
     weight = nn.Parameter(torch.zeros(7))
     model = nn.ModuleList([Both(weight), Both(weight)])
-    found = leaves(tree(model))
+    found = leaves(part_tree(model))
     assert [(leaf.path, leaf.parameters, leaf.same_as) for leaf in found] == [
         ("0.weight", 7, None),
         ("0.inner", 20, None),
         ("1.weight", 0, "0.weight"),
         ("1.inner", 20, None),
     ]
-    assert [group.places for group in shared(model)] == [("0.weight", "1.weight")]
+    assert [group.places for group in shared_groups(model)] == [("0.weight", "1.weight")]
 
 
-def test_the_slices_are_the_matrices_of_the_heads() -> None:
-    """x W_i by the rows that are named is what the attention computes for head i."""
+def test_head_matrices_compute_what_the_attention_computes() -> None:
+    """x W_i, with W_i taken from the reported rows, is the projection of head i."""
     model = build().double()
     x_BTD = torch.randn(2, 5, 16, dtype=torch.float64)
-    found = {leaf.path: leaf for leaf in leaves(tree(model))}
+    found = {leaf.path: leaf for leaf in leaves(part_tree(model))}
     for path in (
         "encoder.layers.1.self_attention.qkv",
         "decoder.layers.0.cross_attention.kv",
@@ -173,32 +177,152 @@ def test_the_slices_are_the_matrices_of_the_heads() -> None:
     ):
         leaf, fused = found[path], cast(nn.Linear, model.get_submodule(path))
         parts = dict(zip(leaf.matrices, fused(x_BTD).chunk(len(leaf.matrices), -1), strict=True))
-        assert len(leaf.slices) == 2 * len(leaf.matrices)
-        for s in leaf.slices:
-            rows = slice(s.first, s.last + 1)
+        assert len(leaf.head_matrices) == 2 * len(leaf.matrices)
+        for head_matrix in leaf.head_matrices:
+            rows = slice(head_matrix.first, head_matrix.last + 1)
             W_Dd = fused.weight[rows].T
-            assert tuple(W_Dd.shape) == s.shape == (16, 8)
-            torch.testing.assert_close(x_BTD @ W_Dd + fused.bias[rows], split_heads(parts[s.matrix], 2)[:, s.head])
+            assert tuple(W_Dd.shape) == head_matrix.shape == (16, 8)
+            torch.testing.assert_close(
+                x_BTD @ W_Dd + fused.bias[rows], split_heads(parts[head_matrix.matrix], 2)[:, head_matrix.head]
+            )
     assert found["decoder.layers.0.feed_forward.outer"].matrices == ("W_2",)
-    assert found["decoder.layers.0.cross_attention.out"].slices == ()
+    assert found["decoder.layers.0.cross_attention.out"].head_matrices == ()
 
 
-def anatomy(tmp_path: Path, data: DataFolder, model: Transformer) -> Anatomy:
-    """Of a model that is loaded again only where the constructor would share as it does."""
+def notes(model: Transformer, *, full: bool = False) -> list[tuple[str, str, str]]:
+    """The name, the count and the note of each row of the table of parts."""
+    return [(name.strip(), count, note) for name, count, _, note in part_rows(part_tree(model), full=full)]
+
+
+def test_equal_layers_are_one_row() -> None:
+    rows = notes(build())
+    parameters = 4 * 16 * 16 + 4 * 16 + 2 * 16 * 24 + 24 + 16 + 4 * 16
+    assert ("layers 0-3", f"4 x {parameters:,}", "not shared") in rows
+    assert [note for _, _, note in rows].count("W_Q, W_K, W_V of 2 heads: [16, 8] each") == 2
+    assert ("src_embedding", "640", "shared with tgt_embedding, projection") in rows
+
+
+SHARED_LAYERS: dict[Callable[[Transformer], None], set[tuple[str, str]]] = {
+    whole_layers: {("layer 0", "shared with encoder.layers.1-3"), ("layers 1-3", "same as encoder.layers.0")},
+    groups_of_two: {
+        ("layers 0, 2", "shared with encoder.layers.1, 3"),
+        ("layers 1, 3", "same as encoder.layers.0, 2"),
+    },
+    between_stacks: {
+        ("self_attention", "shared with decoder.layers.0-3.self_attention"),
+        ("feed_forward", "same as encoder.layers.0-3.feed_forward"),
+    },
+    attention_only: {
+        ("self_attention", "shared with encoder.layers.1-3.self_attention"),
+        ("self_attention", "same as encoder.layers.0.self_attention"),
+    },
+}
+
+
+@pytest.mark.parametrize("share", SHARED_LAYERS)
+def test_rows_of_several_layers_name_everything_they_share(share: Callable[[Transformer], None]) -> None:
+    model = build()
+    share(model)
+    rows = notes(model)
+    assert {(name, note) for name, _, note in rows} >= SHARED_LAYERS[share]
+    stacks_without_sharing = 0 if share is between_stacks else 1
+    assert [note for _, _, note in rows].count("not shared") == stacks_without_sharing
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (  # a norm that shares a row with its residual
+            {"share_layers": "attention"},
+            {
+                ("self_attention_residual.norm", "shared with encoder.layers.1-3.self_attention_residual"),
+                ("cross_attention_residual.norm", "shared with decoder.layers.1-3.cross_attention_residual"),
+            },
+        ),
+        (  # groups of more than two layers
+            {"share_layers": "all", "share_group": 3, "encoder_layers": 6},
+            {
+                ("layers 0, 3", "shared with encoder.layers.1-2, 4-5"),
+                ("layers 1-2, 4-5", "same as encoder.layers.0, 3"),
+            },
+        ),
+        (  # the last group has one layer, which shares nothing
+            {"share_layers": "all", "share_group": 2, "encoder_layers": 5},
+            {
+                ("layers 0, 2", "shared with encoder.layers.1, 3"),
+                ("layers 1, 3", "same as encoder.layers.0, 2"),
+                ("layer 4", ""),
+            },
+        ),
+        (  # places in both stacks
+            {"share_layers": "all", "share_group": 2, "share_stacks": True},
+            {
+                (
+                    "self_attention",
+                    "shared with encoder.layers.1, 3.self_attention, decoder.layers.0-3.self_attention",
+                ),
+            },
+        ),
+    ],
+)
+def test_each_shared_part_names_all_the_places_that_use_it(
+    config: dict[str, object], expected: set[tuple[str, str]]
+) -> None:
+    model = build(**config)
+    assert {(name, note) for name, _, note in notes(model)} >= expected
+    full = notes(model, full=True)
+    assert sum("shared with" in note for _, _, note in full) == len(shared_groups(model))
+
+
+@pytest.mark.parametrize(
+    ("config", "places"),
+    [
+        (
+            {"share_layers": "all", "share_group": 2},
+            [
+                "encoder.layers.0, 2 = encoder.layers.1, 3, layer by layer",
+                "decoder.layers.0, 2 = decoder.layers.1, 3, layer by layer",
+            ],
+        ),
+        ({"share_layers": "all"}, ["encoder.layers.0-3", "decoder.layers.0-3"]),
+        (
+            {"share_stacks": True},
+            [
+                f"encoder.layers.0-3.{part} = decoder.layers.0-3.{part}, layer by layer"
+                for part in ("self_attention", "self_attention_residual", "feed_forward", "feed_forward_residual")
+            ],
+        ),
+    ],
+)
+def test_groups_that_repeat_in_each_layer_are_one_row(config: dict[str, object], places: list[str]) -> None:
+    groups = shared_groups(build(tie="none", **config))
+    assert [row[2] for row in shared_rows(groups, full=False)] == places
+    assert len(list(shared_rows(groups, full=True))) == len(groups)
+
+
+def test_full_names_each_layer_and_each_head() -> None:
+    rows = list(part_rows(part_tree(build()), full=True))
+    names = [name.strip() for name, *_ in rows]
+    assert names.count("W_V of head 1") == 12  # 4 encoder layers, 4 decoder layers twice
+    assert [names.count(f"layer {i}") for i in range(5)] == [2, 2, 2, 2, 0]
+    assert any(note.startswith("rows 40-47") for *_, note in rows)
+
+
+def inspection(tmp_path: Path, data: DataFolder, model: Transformer) -> Inspection:
     file = tmp_path / "model.safetensors"
     loaded = LoadedModel(model, data.src_vocab, data.tgt_vocab, SearchConfig(beam=7), {"step": 12, "data": "abc"})
     save_model(file, loaded)
-    return Anatomy(file, "", loaded)
+    return Inspection(file, "", loaded)
 
 
-def shown(found: Anatomy, *, full: bool = False) -> list[str]:
+def shown(found: Inspection, *, width: int | None = None) -> list[str]:
     stream = io.StringIO()
-    found.show(Console(stream=stream), full=full)
+    found.show(Console(stream=stream), width=width)
     return stream.getvalue().split("\n")
 
 
-def test_the_bytes_are_those_of_the_file(tmp_path: Path, tiny_data: DataFolder) -> None:
-    found = anatomy(tmp_path, tiny_data, build())
+def test_the_bytes_add_up_to_the_file(tmp_path: Path, tiny_data: DataFolder) -> None:
+    found = inspection(tmp_path, tiny_data, build())
     sizes = found.bytes()
     assert sizes["file"] == found.file.stat().st_size
     assert sizes["weights"] == 4 * found.parameters
@@ -206,140 +330,37 @@ def test_the_bytes_are_those_of_the_file(tmp_path: Path, tiny_data: DataFolder) 
     assert sizes["file"] == sizes["weights"] + sizes["vocabulary"] + sizes["header"]
 
 
-def test_layers_that_are_alike_are_one_line(tmp_path: Path, tiny_data: DataFolder) -> None:
-    lines = shown(anatomy(tmp_path, tiny_data, build()))
-    layer = 4 * 16 * 16 + 4 * 16 + 2 * 16 * 24 + 24 + 16 + 4 * 16
-    (line,) = (line for line in lines if f"4 x {layer:,}" in line)
-    assert line.split() == ["layers", "0-3", "4", "x", f"{layer:,}", "each", "its", "own"]
-    assert sum("W_Q, W_K, W_V of 2 heads: [16, 8] each" in line for line in lines) == 2
-    assert any(line.startswith("search      beam 7") for line in lines)
-    assert any(line.startswith("training    step 12, data abc") for line in lines)
-    assert any("also tgt_embedding, projection" in line for line in lines)
+def test_the_facts_are_shown_and_fit_the_terminal(tmp_path: Path, tiny_data: DataFolder) -> None:
+    found = inspection(tmp_path, tiny_data, build())
+    lines = shown(found, width=50)
+    assert "training    step 12, data abc" in lines
+    assert "search      beam 7" in lines
+    facts = lines[: lines.index("parts")]
+    assert all(len(line) <= 50 or len(line.split()) == 2 for line in facts), "only a long word stands out"
+    assert len(facts) > len(shown(found)[: shown(found).index("parts")])
 
 
-@pytest.mark.parametrize(
-    ("share", "expected"),
-    [
-        (whole_layers, ["0 also encoder.layers.1-3", "layers 1-3 = encoder.layers.0"]),
-        (groups_of_two, ["layers 0, 2 2 x", "also encoder.layers.1, 3", "layers 1, 3 = encoder.layers.0, 2"]),
-        (between_stacks, ["self_attention also decoder.layers.0-3.self_attention",
-                          "feed_forward = encoder.layers.0-3.feed_forward"]),
-        (attention_only, ["also encoder.layers.1-3.self_attention", "layers 1-3 3 x",
-                          "self_attention = encoder.layers.0.self_attention"]),
-    ],
-)  # fmt: skip
-def test_folded_layers_say_what_they_share(
-    share: Callable[[Transformer], None], expected: list[str], tmp_path: Path, tiny_data: DataFolder
-) -> None:
-    model = build()
-    share(model)
-    lines = shown(anatomy(tmp_path, tiny_data, model))
-    words = [{*line.split()} for line in lines[lines.index("parts") : lines.index("shared")]]
-    for line in expected:
-        assert any(set(line.split()) <= found for found in words), (line, lines)
-    whole_stack = "decoder" if share is not between_stacks else ""
-    own = [line for line in lines if "each its own" in line]
-    assert len(own) == bool(whole_stack), "said of the layers of a stack that share nothing, and of no others"
-
-
-@pytest.mark.parametrize(
-    ("config", "layers", "groups"),
-    [
-        (
-            {"share_layers": "all", "share_group": 2},
-            ["layers 1, 3 = encoder.layers.0, 2", "layers 1, 3 = decoder.layers.0, 2"],
-            [
-                "encoder.layers.0, 2 = encoder.layers.1, 3, one by one",
-                "decoder.layers.0, 2 = decoder.layers.1, 3, one by one",
-            ],
-        ),
-        (
-            {"share_layers": "all"},
-            ["layers 1-3 = encoder.layers.0", "layers 1-3 = decoder.layers.0"],
-            ["encoder.layers.0-3", "decoder.layers.0-3"],
-        ),
-        (
-            {"share_stacks": True},
-            [],
-            [
-                f"encoder.layers.0-3.{part} = decoder.layers.0-3.{part}, one by one"
-                for part in ("self_attention", "self_attention_residual", "feed_forward", "feed_forward_residual")
-            ],
-        ),
-    ],
-)
-def test_the_variants_of_a_recipe_are_named(
-    config: dict[str, object], layers: list[str], groups: list[str], tmp_path: Path, tiny_data: DataFolder
-) -> None:
-    lines = shown(anatomy(tmp_path, tiny_data, build(tie="none", **config)))
-    texts = [re.sub(r" {2,}", " ", line).strip() for line in lines]
-    at = texts.index("shared")
-    assert [line for line in texts[:at] if line.startswith("layers 1")] == layers
-    assert [re.sub(r"^((\d x )?[\d,]+ ){2}", "", line) for line in texts[at + 2 : -1]] == groups
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        (  # a norm on the line of its residual is marked as well
-            {"share_layers": "attention"},
-            ["self_attention_residual.norm also encoder.layers.1-3.self_attention_residual",
-             "cross_attention_residual.norm also decoder.layers.1-3.cross_attention_residual"],
-        ),
-        (  # several groups of more than two
-            {"share_layers": "all", "share_group": 3, "encoder_layers": 6},
-            ["layers 0, 3 also encoder.layers.1-2, 4-5", "layers 1-2, 4-5 = encoder.layers.0, 3"],
-        ),
-        (  # a last group of one layer shares nothing
-            {"share_layers": "all", "share_group": 2, "encoder_layers": 5},
-            ["layers 0, 2 also encoder.layers.1, 3", "layers 1, 3 = encoder.layers.0, 2", "4 1,960"],
-        ),
-        (  # places that differ in more than one number
-            {"share_layers": "all", "share_group": 2, "share_stacks": True},
-            ["self_attention also encoder.layers.1, 3.self_attention, decoder.layers.0-3.self_attention"],
-        ),
-    ],
-)  # fmt: skip
-def test_each_shared_part_is_marked_with_all_the_places_that_use_it(
-    config: dict[str, object], expected: list[str], tmp_path: Path, tiny_data: DataFolder
-) -> None:
-    model = build(**config)
-    lines = shown(anatomy(tmp_path, tiny_data, model))
-    words = [{*line.split()} for line in lines[lines.index("parts") : lines.index("shared")]]
-    for line in expected:
-        assert any(set(line.split()) <= found for found in words), (line, lines)
-    full = shown(anatomy(tmp_path, tiny_data, model), full=True)
-    assert sum(" also " in line for line in full) == len(shared(model))
-
-
-def test_full_names_each_layer_and_each_head(tmp_path: Path, tiny_data: DataFolder) -> None:
-    found = anatomy(tmp_path, tiny_data, build())
-    lines = shown(found, full=True)
-    assert sum("W_V of head 1" in line for line in lines) == 12  # 4 encoder layers, 4 decoder layers twice
-    assert not any("4 x" in line for line in lines)
-    assert any("rows 40-47" in line for line in lines)
-
-
-def test_the_overlap_is_that_of_the_data_folder(tiny_run: RunFolder, tiny_data: DataFolder) -> None:
+def test_the_overlap_comes_from_the_data_folder(tiny_run: RunFolder, tiny_data: DataFolder) -> None:
     loaded = load_model(tiny_run.last)
-    found = overlap_of(tiny_data.path, loaded)
+    found = training_overlap(tiny_data.path, loaded)
     assert found == tiny_data.report["overlap"]
-    with_it = shown(Anatomy(tiny_run.last, "", loaded, found))
-    assert any(line.startswith("overlap     ") and "% of types seen 1+ times" in line for line in with_it)
-    assert any("not in the model file" in line for line in shown(Anatomy(tiny_run.last, "", loaded)))
+    with_it, without = (shown(Inspection(tiny_run.last, "", loaded, each)) for each in (found, None))
+    (line,) = (line for line in with_it if line.startswith("overlap  "))
+    assert f"{found['rows'][0]['share']:.0%}" in line
+    assert line not in without
 
 
-def test_another_data_folder_is_refused(
+def test_a_folder_of_other_data_is_refused(
     tiny_run: RunFolder, tiny_data: DataFolder, tiny_data_separate: DataFolder
 ) -> None:
-    with pytest.raises(InputError, match="another vocabulary than the model"):
-        overlap_of(tiny_data_separate.path, load_model(tiny_run.last))
     loaded = load_model(tiny_run.last)
-    with pytest.raises(InputError, match="holds other pairs than the model was trained on"):
-        overlap_of(tiny_data.path, dataclasses.replace(loaded, training={"step": 3, "data": "0" * 64}))
+    with pytest.raises(InputError, match=r"`data`.*vocabulary"):
+        training_overlap(tiny_data_separate.path, loaded)
+    with pytest.raises(InputError, match=r"`data`.*pairs"):
+        training_overlap(tiny_data.path, dataclasses.replace(loaded, training={"step": 3, "data": "0" * 64}))
 
 
-def test_the_command_shows_it_plainly_or_as_json(
+def test_the_command_prints_tables_or_json(
     tiny_run: RunFolder,
     tiny_data: DataFolder,
     run_cli: Callable[..., Done],  # noqa: F811 - the fixture
@@ -348,7 +369,7 @@ def test_the_command_shows_it_plainly_or_as_json(
     assert done.code == 0
     text = done.out.decode()
     assert "\x1b" not in text
-    assert "the best checkpoint" in text
+    assert str(tiny_run.best) in text
     assert "src_embedding = tgt_embedding = projection" in text
     done = run_cli(
         "inspect", tiny_run.last, "--data", tiny_data.path, "--word", "Hund", "--sentence", "The dog.", "--json"
@@ -364,22 +385,24 @@ def test_the_command_shows_it_plainly_or_as_json(
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "named"),
     [
-        (["--nearest", "3"], "--nearest is of --word and --sentence"),
-        (["--word", "a", "--full"], "--full is of the tree"),
-        (["--word", " "], "--word must be a word"),
-        (["--sentence", ""], "the sentence is blank"),
-        (["--sentence", "dog " * 2000], "over the 1,024"),
+        (["--nearest", "3"], "--nearest"),
+        (["--word", "a", "--full"], "--full"),
+        (["--word", " "], "--word"),
+        (["--sentence", ""], "sentence"),
+        (["--sentence", "dog " * 2000], "1,024"),
         (["--nearest", "0", "--word", "a"], "--nearest"),
+        (["--data", "{other}"], "--data"),
     ],
 )
-def test_what_cant_be_shown_is_refused(
+def test_an_invalid_option_is_refused_by_name(
     words: list[str],
-    message: str,
+    named: str,
     tiny_run: RunFolder,
+    tiny_data_separate: DataFolder,
     run_cli: Callable[..., Done],  # noqa: F811 - the fixture
 ) -> None:
-    done = run_cli("inspect", tiny_run.path, *words)
+    done = run_cli("inspect", tiny_run.path, *(word.format(other=tiny_data_separate.path) for word in words))
     assert (done.code, done.out) == (2, b"")
-    assert message in done.err
+    assert named in done.err

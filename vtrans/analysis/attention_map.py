@@ -1,8 +1,8 @@
-"""Cross-attention as a picture: where a translation looks in its source, as SVG or in characters.
+"""The cross-attention of one sentence and its translation, as a table of shares, in characters or as SVG.
 
-One row for each word of the translation, one column for each of the source. As in alignments.py a source word
-takes the sum over its subwords and a translated word the mean over its own; what goes to the source's EOS has a
-column, so that every row adds up to one.
+A map has a row for each word of the translation and a column for each word of the source. As in alignments.py, the
+shares of a source word's subwords are added up, and those of a translated word's subwords are averaged. EOS has a
+column too, so every row of an encoder-decoder model adds up to 1.
 
 Legend: S source length with EOS, T target length, H heads, I columns, J rows.
 """
@@ -30,28 +30,34 @@ from vtrans.model import Transformer
 from vtrans.text import one_line
 
 EOS = SPECIAL_PIECES[EOS_ID]
-AXES = "Down: the translation, across: the source"
+AXES = "Rows: the translation. Columns: the source."
 SHADES = ((0.7, "██"), (0.4, "▓▓"), (0.2, "▒▒"), (0.05, "░░"))
-"""Of a cell of characters: the first whose number its share reaches."""
+"""The least share for each shade, the darkest first."""
 
 
 @dataclass(frozen=True)
-class Attention:
-    """What each word of `target` takes from each of `source`, [J, I]; a word may be a subword, and EOS is the last
-    of `source`. A row adds up to 1, of a decoder-only model to less: the rest goes to the translation itself.
-    `which` says of what attention, layers and heads it is."""
+class AttentionMap:
+    """The share of its attention [J, I] that each word of `target` gives to each word of `source`.
+
+    The words may be subwords; the last of `source` is EOS. A row adds up to 1, or to less in a decoder-only model,
+    where the rest goes to the translation itself. `which` names the layers and heads.
+    """
 
     source: tuple[str, ...]
     target: tuple[str, ...]
     shares: NDArray[np.float64]
     which: str
 
+    @property
+    def title(self) -> str:
+        return f"{self.which[0].upper()}{self.which[1:]}."
+
     def as_dict(self) -> dict[str, Any]:
         rows = self.shares.tolist()
         return {"which": self.which, "source": list(self.source), "target": list(self.target), "attention": rows}
 
 
-def attention(
+def attention_map(
     translator: Translator,
     sentence: str,
     target: str | None = None,
@@ -59,67 +65,61 @@ def attention(
     layer: int | None = None,
     head: int | None = None,
     subwords: bool = False,
-) -> Attention:
-    """The cross-attention of the (first) model, of a decoder-only one what its target positions give to the source,
-    as it translates the sentence, or is made to say `target`.
+) -> AttentionMap:
+    """Returns the attention of the (first) model to the source while it translates `sentence`, or produces `target`.
 
-    Of a layer, 0 the lowest, and of one of its heads, or their mean; without a layer what alignments are read
-    off, the mean of the upper half of the layers. InputError for a layer or head that is not there, a sentence or
-    target without words, or one too long to be taken in one piece.
+    Without `layer` it is the mean over the upper half of the decoder's layers, as for alignments; layer 0 is the
+    lowest. Without `head` it is the mean over the heads. InputError for a layer or head that does not exist, a blank
+    sentence or target, or one that is too long to translate in one piece.
     """
     loaded = translator.models[0]
-    _check("--layer", layer, loaded.model.config.decoder_layers, "layers of the decoder")
-    _check("--head", head, loaded.model.config.heads, "heads")
+    config = loaded.model.config
+    for name, number, count in (("layer", layer, config.decoder_layers), ("head", head, config.heads)):
+        if number is not None and not 0 <= number < count:
+            raise InputError(f"`{name}` must be from 0 to {count - 1} for this model, got {number}.")
     if head is not None and layer is None:
-        raise InputError(f"--head {head} is a head of one layer; name the layer with --layer.")
+        raise InputError("`head` needs `layer`, because each layer has its own heads.")
     sentence = one_line(sentence)
     source = translator.one_piece(sentence)
-    tokens = _target(translator, sentence, target)
+    tokens = _target_tokens(translator, sentence, target)
     with torch.inference_mode():
         (batch,) = forced_batches([(source, tokens)], 1, loaded.model.device)
         shares_TS, of = _shares(loaded.model, batch, layer, head)
-    one_stack = loaded.model.config.architecture == "decoder-only"
-    which = f"{'attention to the source' if one_stack else 'cross-attention'}, {of}"
+    kind = "attention to the source" if config.architecture == "decoder-only" else "cross-attention"
     real = [token for token in tokens if token != EOS_ID]
     if subwords:
+        src_names = [loaded.src_vocab.piece(i) for i in source]
+        tgt_names = [loaded.tgt_vocab.piece(i) for i in real]
         columns, rows = list(range(len(source))), list(range(len(real)))
-        names = [loaded.src_vocab.piece(i) for i in source], [loaded.tgt_vocab.piece(i) for i in real]
     else:
+        src_names, tgt_names = sentence.split(), loaded.tgt_vocab.decode(real).split()
         columns, rows = source_words(sentence, source, loaded.src_vocab), target_words(real, loaded.tgt_vocab)
-        names = sentence.split(), loaded.tgt_vocab.decode(real).split()
-    columns.append(len(names[0]))
-    rows += [len(names[1])] * (len(tokens) - len(real))
-    sums_TI = shares_TS @ np.eye(len(names[0]) + 1)[columns]
-    labels = (*names[1], EOS)
-    said = sorted(set(rows))  # a translation may hold a word that no subword is of, such as a byte's
-    means_JI = np.stack([sums_TI[np.array(rows) == row].mean(0) for row in said])
-    return Attention((*names[0], EOS), tuple(labels[row] for row in said), means_JI, which)
+    columns.append(len(src_names))
+    rows += [len(tgt_names)] * (len(tokens) - len(real))
+    sums_TI = shares_TS @ np.eye(len(src_names) + 1)[columns]
+    used = sorted(set(rows))  # some words of a translation have no subword, such as one made of single bytes
+    means_JI = np.stack([sums_TI[np.array(rows) == row].mean(0) for row in used])
+    labels = (*tgt_names, EOS)
+    return AttentionMap((*src_names, EOS), tuple(labels[row] for row in used), means_JI, f"{kind}, {of}")
 
 
-def _check(option: str, number: int | None, count: int, what: str) -> None:
-    if number is not None and not 0 <= number < count:
-        raise InputError(f"{option} must be from 0 to {count - 1}, as the model has {count} {what}, but is {number}.")
-
-
-def _target(translator: Translator, sentence: str, target: str | None) -> Sequence[int]:
-    """The subwords of the translation that is looked at, EOS with them if it ends so."""
+def _target_tokens(translator: Translator, sentence: str, target: str | None) -> Sequence[int]:
+    """Returns the subwords of the translation, with EOS if it ends with EOS."""
     if target is None:
         ((best,),) = translator.translate_window([sentence])
         return best.tokens
-    tokens = [*translator.tgt_vocab.encode(one_line(target)), EOS_ID]
+    tokens, most = [*translator.tgt_vocab.encode(one_line(target)), EOS_ID], translator.max_source + EXTRA_LENGTH
     if len(tokens) == 1:
-        raise InputError("--target is blank; give a translation, or leave it out for the model's own.")
-    if len(tokens) > translator.max_source + EXTRA_LENGTH:
-        raise InputError(
-            f"--target has {len(tokens):,} subwords with EOS, over {translator.max_source + EXTRA_LENGTH:,}."
-        )
+        raise InputError("`target` must not be blank; leave it out for the model's own translation.")
+    if len(tokens) > most:
+        raise InputError(f"`target` must have at most {most:,} subwords with EOS, got {len(tokens):,}.")
     return tokens
 
 
 def _shares(
     model: Transformer, batch: ForcedBatch, layer: int | None, head: int | None
 ) -> tuple[NDArray[np.float64], str]:
-    """[T, S] of the batch's one pair, and what it is of."""
+    """Returns the attention [T, S] in a batch of one pair, and the heads and layers that it comes from."""
     heads, layers = model.config.heads, model.config.decoder_layers
     of = f"mean of {heads} heads" if heads > 1 else "the one head"
     if layer is None:
@@ -134,22 +134,24 @@ def _shares(
     return shares_HTS[head], f"head {head} of layer {layer}"
 
 
-def as_text(found: Attention, width: int | None = None) -> str:
-    """For a terminal: a block of characters a cell, the words of the source written downwards above them. What
-    `width` columns have no room for goes on below; None: all in one."""
-    names = [_safe(word) for word in found.target]
+def as_text(found: AttentionMap, width: int | None = None) -> str:
+    """Returns the map in characters for a terminal: two columns per word of the source, which is written downwards.
+
+    Words that do not fit into `width` columns are continued below; None puts all of them side by side.
+    """
+    names = [_printable(word) for word in found.target]
     left = max(map(text_width, names))
-    letters = [_letters(_safe(word)) for word in found.source]
+    letters = [_letters(_printable(word)) for word in found.source]
     count = len(letters) if width is None else max(1, (width - left - 1) // 2)
     lines = []
     for first in range(0, len(letters), count):
         lines += _band(names, left, letters[first : first + count], found.shares[:, first : first + count])
     legend = "  ".join(f"{shade} {least:.0%}" for least, shade in reversed(SHADES))
-    return "\n".join([*lines, f"{_title(found)}.", f"{AXES}; from {legend}"])
+    return "\n".join([*lines, found.title, AXES, f"Shares of at least {legend}"])
 
 
 def _band(names: Sequence[str], left: int, letters: Sequence[list[str]], shares: NDArray[np.float64]) -> list[str]:
-    """The lines of some of the columns, and a blank one; `left` is the room for the names of the rows."""
+    """Returns the lines for some columns and a blank line; the names of the rows are `left` wide."""
     height = max(map(len, letters))
     lines = []
     for i in range(height):
@@ -161,12 +163,8 @@ def _band(names: Sequence[str], left: int, letters: Sequence[list[str]], shares:
     return [*(line.rstrip() for line in lines), ""]
 
 
-def _title(found: Attention) -> str:
-    return found.which[0].upper() + found.which[1:]
-
-
 def _letters(word: str) -> list[str]:
-    """A word's characters, accents and vowel signs of their own with the letter that they stand on."""
+    """Returns the word's characters, each with the accents and vowel signs that combine with it."""
     letters: list[str] = []
     for character in word:
         if letters and (joins(character) or unicodedata.category(character) == "Mc"):
@@ -176,16 +174,16 @@ def _letters(word: str) -> list[str]:
     return letters
 
 
-def _safe(word: str) -> str:
-    """With U+FFFD, which takes a column, for what would steer a terminal."""
-    return word.translate(_STANDS_IN)
+def _printable(word: str) -> str:
+    """Returns the word with U+FFFD, which is one column wide, for each character that would steer the terminal."""
+    return word.translate(_REPLACED)
 
 
-_STANDS_IN = dict.fromkeys((*STEERING, *b"\t\n"), "\ufffd")
+_REPLACED = dict.fromkeys((*STEERING, *b"\t\n"), "\ufffd")
 
 
-# The picture, in pixels. Letters are of a fixed width, so that it is known what room a word takes: 0.6 of the size
-# in most such fonts, never more than this.
+# The sizes of the SVG picture, in pixels. The font has a fixed width, so that the room for each word is known. In most
+# such fonts a letter is 0.6 times as wide as the font size, and never wider than LETTER.
 FONT, CELL, LETTER, GAP = 14, 26, 0.64, 8
 SLOPE = 60  # degrees by which the words of the source rise
 
@@ -204,20 +202,19 @@ STYLE = """\
   }"""
 
 
-def as_svg(found: Attention) -> str:
-    """The picture: a grid of cells, the darker (on a dark page the lighter) the larger the share; the pointer on a
-    cell shows its figure."""
+def as_svg(found: AttentionMap) -> str:
+    """Returns the map as SVG: a grid of cells with the share as opacity, which also appears as a tooltip."""
     sine, cosine = np.sin(np.radians(SLOPE)), np.cos(np.radians(SLOPE))
     rise = max(_room(word) * sine + FONT * cosine for word in found.source)
     left, top = GAP + max(map(_room, found.target)) + GAP, GAP + rise + GAP
     columns, rows = len(found.source), len(found.target)
     right, bottom = left + columns * CELL, top + rows * CELL
-    # The last words of the source lean out over the grid.
+    # The slanted words of the source reach beyond the last column.
     reach = max(left + (i + 0.5) * CELL + FONT / 2 + _room(word) * cosine for i, word in enumerate(found.source))
-    notes = [_title(found), AXES]
+    notes = [found.title, AXES]
     width = max(right, reach, *(GAP + len(note) * 12 * LETTER for note in notes)) + GAP
     height = bottom + GAP + 2 * 18 + GAP
-    title = _xml(f"{_title(found)}. {AXES}.")
+    title = _xml(f"{found.title} {AXES}")
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{title}">',
@@ -245,11 +242,11 @@ def as_svg(found: Attention) -> str:
 
 
 def _room(word: str) -> float:
-    """Pixels that a label takes at most."""
+    """Returns the pixels that a label needs at most."""
     return text_width(word) * FONT * LETTER
 
 
-# What XML can't hold, not even escaped.
+# Characters that XML cannot hold, not even escaped.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

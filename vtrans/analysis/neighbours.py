@@ -1,10 +1,9 @@
-"""Embeddings and the projection read as similarity: which rows of E are like a word's, and which are like what
-the decoder puts out at each step of a translation.
+"""Which rows of E are similar to a word's rows, and to the decoder's output at each step of a translation.
 
-The logits h E^T are dot products of the decoder's output with the rows of E (Inan et al. 2017, section 3; Press
-and Wolf 2017, section 2): a tied projection chooses the subword whose embedding is most like h.
+The logits h E^T are dot products of the decoder's output h with the rows of E (Inan et al. 2017, section 3; Press and
+Wolf 2017, section 2): a tied projection prefers the subword whose embedding is most similar to h.
 
-Legend: V vocabulary, D model width, N steps of a translation, EOS counted, n words' subwords.
+Legend: V vocabulary, D model width, N steps of a translation including EOS.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,9 +26,17 @@ from vtrans.decoding.translator import Translator
 from vtrans.errors import InputError
 
 
+class Matrix(NamedTuple):
+    """A matrix with a row for each subword, and the places in the model that use it."""
+
+    places: tuple[str, ...]
+    weight_VD: Tensor
+    vocab: Vocabulary
+
+
 @dataclass(frozen=True)
 class Row:
-    """A row of a matrix and how like it is to the vector in question."""
+    """A row of a matrix and its similarity to a vector."""
 
     id: int
     piece: str
@@ -37,8 +45,8 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Near:
-    """The rows of one matrix that are most like that of a subword, by cosine, itself left out."""
+class Neighbours:
+    """The rows of one matrix with the largest cosine to the row of a subword, which is not among them."""
 
     places: tuple[str, ...]  # where the model uses the matrix
     id: int
@@ -48,8 +56,10 @@ class Near:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a translation: what was chosen, the rank of its row among all by likeness to the decoder's
-    output, 1 the most like one, and the most like ones by dot product, which are the logits, and by cosine."""
+    """One step of a translation: the subword that was chosen, and the rows most similar to the decoder's output.
+
+    The dot products are the logits. A rank is that of the chosen row among all rows; 1 is the most similar.
+    """
 
     chosen: Row
     logprob: float
@@ -59,69 +69,73 @@ class Step:
     by_cosine: tuple[Row, ...]
 
 
-def embeddings(loaded: LoadedModel) -> list[tuple[tuple[str, ...], Tensor, Vocabulary]]:
-    """The matrices [V, D] with a row for each subword, each one once, with all the places that use it."""
-    model = loaded.model
-    places: dict[int, list[str]] = {}
-    weights: dict[int, tuple[Tensor, Vocabulary]] = {}
-    for name, weight, vocab in (
+def matrices(loaded: LoadedModel) -> list[Matrix]:
+    """The embeddings and the projection. A matrix that several of them share is listed once."""
+    model, found = loaded.model, dict[int, Matrix]()
+    for name, weight_VD, vocab in (
         ("src_embedding", model.src_embedding.weight, loaded.src_vocab),
         ("tgt_embedding", model.tgt_embedding.weight, loaded.tgt_vocab),
         ("projection", model.projection.weight, loaded.tgt_vocab),
     ):
-        places.setdefault(id(weight), []).append(name)
-        weights.setdefault(id(weight), (weight.detach(), vocab))
-    return [(tuple(names), *weights[key]) for key, names in places.items()]
+        same = found.get(id(weight_VD), Matrix((), weight_VD.detach(), vocab))
+        found[id(weight_VD)] = same._replace(places=(*same.places, name))
+    return list(found.values())
 
 
-def neighbours(loaded: LoadedModel, word: str, count: int = NEAREST) -> list[Near]:
-    """For each matrix and each subword of the word, the `count` nearest rows. InputError for a blank word."""
+def neighbours(loaded: LoadedModel, word: str, count: int = NEAREST) -> list[Neighbours]:
+    """The `count` nearest rows by cosine, for each matrix and each subword of the word; InputError for a blank word."""
     if not word.strip():
-        raise InputError("--word must be a word, but is blank.")
+        raise InputError("`word` must not be blank.")
     found = []
-    for places, weight_VD, vocab in embeddings(loaded):
+    for places, weight_VD, vocab in matrices(loaded):
         unit_VD = F.normalize(weight_VD, dim=-1)
         for token in vocab.encode(word):
             dots_V, cosines_V = weight_VD @ weight_VD[token], unit_VD @ unit_VD[token]
-            order = [i for i in cosines_V.topk(min(count + 1, len(vocab))).indices.tolist() if i != token][:count]
-            found.append(Near(places, token, vocab.piece(token), _rows(order, dots_V, cosines_V, vocab)))
+            nearest = [i for i in _largest(cosines_V, count + 1) if i != token][:count]
+            found.append(Neighbours(places, token, vocab.piece(token), _rows(nearest, dots_V, cosines_V, vocab)))
     return found
 
 
 def steps(translator: Translator, sentence: str, count: int = NEAREST_OF_STEP) -> tuple[str, list[Step]]:
-    """The translation of the sentence, and its steps. InputError for a sentence that is blank, or so long that
-    it would be translated in pieces."""
+    """The translation of a sentence and its steps, each with the `count` nearest rows; InputError for a sentence that
+    is blank or would be translated in several pieces."""
     source = translator.one_piece(sentence)
     ((best,),) = translator.translate_window([sentence])
     model, vocab = translator.models[0].model, translator.tgt_vocab
-    found = []
     with torch.inference_mode():
         (batch,) = forced_batches([(source, best.tokens)], 1, model.device)
         h_ND = hidden(model, batch)
         logits_NV = model.logits(h_ND).float().cpu()
         cosines_NV = (F.normalize(h_ND, dim=-1) @ F.normalize(model.projection.weight, dim=-1).T).float().cpu()
-        cosines_NV[:, model.pad_id] = -torch.inf  # as its logit, which no training has seen
+        cosines_NV[:, model.pad_id] = -torch.inf  # like its logit: padding is never predicted
         logprobs_NV = logits_NV.log_softmax(-1)
+    found = []
     for token, dots_V, cosines_V, logprobs_V in zip(best.tokens, logits_NV, cosines_NV, logprobs_NV, strict=True):
         ranks = [int((values_V > values_V[token]).sum()) + 1 for values_V in (dots_V, cosines_V)]
-        nearest = [
-            _rows(values_V.topk(min(count, len(vocab) - 1)).indices.tolist(), dots_V, cosines_V, vocab)
-            for values_V in (dots_V, cosines_V)
-        ]
+        without_padding = min(count, len(vocab) - 1)
+        by_dot, by_cosine = (
+            _rows(_largest(values_V, without_padding), dots_V, cosines_V, vocab) for values_V in (dots_V, cosines_V)
+        )
         (chosen,) = _rows([token], dots_V, cosines_V, vocab)
-        found.append(Step(chosen, float(logprobs_V[token]), ranks[0], ranks[1], nearest[0], nearest[1]))
+        found.append(Step(chosen, float(logprobs_V[token]), ranks[0], ranks[1], by_dot, by_cosine))
     return best.text, found
+
+
+def _largest(values_V: Tensor, count: int) -> list[int]:
+    """The ids of the largest values, the largest first."""
+    ids: list[int] = values_V.topk(min(count, len(values_V))).indices.tolist()
+    return ids
 
 
 def _rows(ids: Sequence[int], dots_V: Tensor, cosines_V: Tensor, vocab: Vocabulary) -> tuple[Row, ...]:
     return tuple(Row(i, vocab.piece(i), float(dots_V[i]), float(cosines_V[i])) for i in ids)
 
 
-def show_neighbours(found: Sequence[Near], console: Console) -> None:
-    for near in found:
+def show_neighbours(found: Sequence[Neighbours], console: Console) -> None:
+    for subword in found:
         console.table(
-            f"{near.piece}  (row {near.id:,} of {' = '.join(near.places)})",
-            [(f"{row.cosine:.3f}", f"{row.dot:.3f}", row.piece) for row in near.rows],
+            f"{subword.piece}  (row {subword.id:,} of {' = '.join(subword.places)})",
+            [(f"{row.cosine:.3f}", f"{row.dot:.3f}", row.piece) for row in subword.rows],
             header=("cosine", "dot", "row"),
         )
 
@@ -129,8 +143,7 @@ def show_neighbours(found: Sequence[Near], console: Console) -> None:
 def show_steps(translation: str, found: Sequence[Step], console: Console) -> None:
     console.info(translation)
     console.table(
-        "each step: what was chosen, how like its row is to the decoder's output (and its rank), and the rows most "
-        "like it",
+        "steps: the chosen subword, its probability, its similarity to the decoder's output (and rank), nearest rows",
         [
             (
                 str(number),
@@ -143,5 +156,5 @@ def show_steps(translation: str, found: Sequence[Step], console: Console) -> Non
             )
             for number, step in enumerate(found, 1)
         ],
-        header=("step", "chosen", "p", "dot (rank)", "cosine (rank)", "most by dot product", "most by cosine"),
+        header=("step", "chosen", "p", "dot (rank)", "cosine (rank)", "nearest by dot", "nearest by cosine"),
     )

@@ -1,21 +1,20 @@
-"""How much of their subwords two sides have in common, before any training.
+"""The overlap of the subwords of two texts, before any training.
 
-The sides are two text files, which need not be parallel, under a joint vocabulary that is learnt from both or
-one that exists; or the training pairs of a data folder.
+The two sides are text files, which need not be parallel, or the training pairs of a data folder.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import random
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from vtrans.config import PrepareOptions
@@ -36,7 +35,32 @@ from vtrans.errors import FileError, InputError
 from vtrans.text import OnBadUtf8, open_bytes, printable, read_lines
 
 LINES = 10_000  # encoded at a time
-SHARED = 15  # of the shared types, how many are named
+MOST_SHARED = 15  # pieces that the report names
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """The vocabularies of the two sides, which are the same object if there is a joint one."""
+
+    src: Vocabulary
+    tgt: Vocabulary
+    description: str
+
+    @classmethod
+    def joint(cls, vocabulary: Vocabulary, origin: str) -> Vocabularies:
+        return cls(vocabulary, vocabulary, f"{len(vocabulary):,} pieces, joint, {origin}")
+
+    @classmethod
+    def of_file(cls, path: Path) -> Vocabularies:
+        with open_bytes(path) as stream:
+            return cls.joint(Vocabulary(stream.read(), str(path)), f"from {printable(path)}")
+
+    @classmethod
+    def of_data(cls, data: DataFolder) -> Vocabularies:
+        if data.joint:
+            return cls.joint(data.src_vocab, f"from {data.path}")
+        sizes = f"{len(data.src_vocab):,} and {len(data.tgt_vocab):,}"
+        return cls(data.src_vocab, data.tgt_vocab, f"{sizes} pieces, separate, from {data.path}")
 
 
 @dataclass(frozen=True)
@@ -45,14 +69,14 @@ class Side:
 
     name: str
     lines: int
-    characters: int | None  # None: of a data folder, which holds subwords
-    tokens: int  # single bytes counted, of which `counts` has none
+    characters: int | None  # None for a data folder, which holds only subwords
+    tokens: int  # includes single-byte pieces, which `counts` leaves out
     counts: Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Two sides under one vocabulary, or one each. `vocabulary` says which."""
+    """The report of `vtrans overlap`. `vocabulary` describes the vocabularies of the sides."""
 
     vocabulary: str
     src: Side
@@ -60,51 +84,36 @@ class Overlap:
 
     def as_dict(self) -> dict[str, Any]:
         src, tgt = self.src.counts, self.tgt.counts
-        rows = [dataclasses.asdict(row) for row in overlap(src, tgt)]
+        rows = [asdict(row) for row in overlap(src, tgt)]
+        sides = {}
+        for key, side in (("src", self.src), ("tgt", self.tgt)):
+            facts = {"name": side.name, "lines": side.lines, "characters": side.characters, "tokens": side.tokens}
+            sides[key] = facts | {"types": len(side.counts)}
         return {
             "vocabulary": self.vocabulary,
-            "sides": {
-                key: {
-                    "name": side.name,
-                    "lines": side.lines,
-                    "characters": side.characters,
-                    "tokens": side.tokens,
-                    "types": len(side.counts),
-                }
-                for key, side in (("src", self.src), ("tgt", self.tgt))
-            },
+            "sides": sides,
             "definition": OVERLAP_DEFINITION,
             "rows": rows,
             "advice": tying_advice(rows),
             "script_definition": SCRIPT_DEFINITION,
-            "scripts": [dataclasses.asdict(row) for row in overlap_by_script(src, tgt, OVERLAP_THRESHOLDS)],
-            "shared": [{"piece": piece, "src": src[piece], "tgt": tgt[piece]} for piece in self.most_shared(SHARED)],
+            "scripts": [asdict(row) for row in overlap_by_script(src, tgt, OVERLAP_THRESHOLDS)],
+            "shared": [{"piece": p, "src": src[p], "tgt": tgt[p]} for p in self.most_shared(MOST_SHARED)],
         }
 
     def most_shared(self, count: int) -> list[str]:
-        """The pieces that the side which has them less often has most often, as a share of its tokens."""
+        """Returns the pieces that are the most frequent on both sides, by the smaller of their two frequencies."""
         src, tgt = self.src.counts, self.tgt.counts
         n, m = max(1, sum(src.values())), max(1, sum(tgt.values()))
         return sorted(src.keys() & tgt.keys(), key=lambda p: (-min(src[p] / n, tgt[p] / m), p))[:count]
 
     def show(self, console: Console) -> None:
-        """For people."""
         report = self.as_dict()
         console.info(f"vocabulary: {self.vocabulary}")
-        console.table(
-            "text",
-            [
-                (
-                    side["name"],
-                    f"{side['lines']:,}",
-                    f"{side['tokens']:,}",
-                    f"{side['types']:,}",
-                    f"{side['characters'] / max(1, side['tokens']):.2f}" if side["characters"] is not None else "",
-                )
-                for side in report["sides"].values()
-            ],
-            header=("side", "lines", "tokens", "types", "characters a token"),
-        )
+        sides = []
+        for side in (self.src, self.tgt):
+            per_token = "" if side.characters is None else f"{side.characters / max(1, side.tokens):.2f}"
+            sides.append((side.name, f"{side.lines:,}", f"{side.tokens:,}", f"{len(side.counts):,}", per_token))
+        console.table("text", sides, header=("side", "lines", "tokens", "types", "characters per token"))
         rows, header = overlap_table(report["rows"])
         console.table("overlap", rows, header=header)
         console.info(f"({OVERLAP_DEFINITION}.)")
@@ -116,107 +125,66 @@ class Overlap:
             console.info(f"most shared: {'  '.join(each['piece'] for each in report['shared'])}")
 
 
-@dataclass(frozen=True)
-class Given:
-    """The vocabularies of the two sides, a joint one twice, and `words` for them."""
-
-    src: Vocabulary
-    tgt: Vocabulary
-    words: str
+def overlap_of_data(data: DataFolder) -> Overlap:
+    """Returns the overlap of the training pairs of a data folder."""
+    sides = []
+    for name, vocabulary, ids in (
+        ("source", data.src_vocab, data.train.src_ids),
+        ("target", data.tgt_vocab, data.train.tgt_ids),
+    ):
+        counts = np.zeros(len(vocabulary), np.int64)
+        for block in torch.split(ids, 1 << 24):  # bincount makes a copy of 8 bytes per id
+            counts += np.bincount(block.numpy(), minlength=len(vocabulary))
+        sides.append(_side(f"{name} of {data.path}", len(data.train), None, counts, vocabulary))
+    return Overlap(Vocabularies.of_data(data).description, *sides)
 
 
 def overlap_of_files(
-    src: Path,
-    tgt: Path,
-    console: Console,
-    *,
-    given: Given | None = None,
-    vocab_size: int | None = PrepareOptions.vocab_size,
-    on_bad_utf8: OnBadUtf8 = PrepareOptions.on_bad_utf8,
+    src: Path, tgt: Path, vocabularies: Vocabularies, console: Console, on_bad_utf8: OnBadUtf8 = "error"
 ) -> Overlap:
-    """Of two text files, plain or compressed, under vocabularies that are `given`, or a joint one of
-    `vocab_size` pieces that is learnt from both files as prepare-bpe learns it, and thrown away."""
-    if given is None:
-        options = PrepareOptions((src,), (tgt,), vocab_size=vocab_size).checked()
-        text = _Text((src, tgt), on_bad_utf8, console)
-        joint = learn(
-            text,
-            size=vocab_size,
-            kind=options.subword,
-            coverage=options.character_coverage,
-            normalization=options.normalization,
-            name=f"{src} and {tgt}",
-        )
-        given = Given(joint, joint, f"{len(joint):,} pieces, joint, learnt from these files for now")
+    """Returns the overlap of two text files, plain or compressed; InputError for a file without text."""
     sides = []
-    for path, vocabulary in ((src, given.src), (tgt, given.tgt)):
+    for path, vocabulary in ((src, vocabularies.src), (tgt, vocabularies.tgt)):
+        counts, number, characters = np.zeros(len(vocabulary), np.int64), 0, 0
+        lines = _lines(path, on_bad_utf8)
         with console.progress(f"encoding {path}", unit="lines") as progress:
-            sides.append(_counted(path, vocabulary, on_bad_utf8, progress.advance))
-    return Overlap(given.words, *sides)
+            while batch := list(islice(lines, LINES)):
+                for ids in vocabulary.encode_batch(batch, os.cpu_count() or 1):
+                    counts += np.bincount(ids, minlength=len(vocabulary)) if ids else 0
+                number, characters = number + len(batch), characters + sum(map(len, batch))
+                progress.advance(len(batch))
+        if not counts.any():
+            raise InputError(f"{path} holds no text.")
+        sides.append(_side(printable(path), number, characters, counts, vocabulary))
+    return Overlap(vocabularies.description, *sides)
 
 
-def overlap_of_data(folder: DataFolder) -> Overlap:
-    """Of the training pairs of a data folder."""
-    store = folder.train
-    sides = []
-    for name, vocabulary, ids in (
-        ("source", folder.src_vocab, store.src_ids),
-        ("target", folder.tgt_vocab, store.tgt_ids),
-    ):
-        counts = np.zeros(len(vocabulary), np.int64)
-        for at in range(0, len(ids), 1 << 24):
-            counts += np.bincount(ids[at : at + (1 << 24)].numpy(), minlength=len(vocabulary))
-        sides.append(_side(f"{name} of {folder.path}", len(store), None, counts, vocabulary))
-    return Overlap(_of(folder).words, *sides)
+def learn_joint(
+    src: Path, tgt: Path, console: Console, vocab_size: int | None = None, on_bad_utf8: OnBadUtf8 = "error"
+) -> Vocabularies:
+    """Returns a joint vocabulary, learnt from both files with the defaults of prepare-bpe. Without `vocab_size`, it has
+    as many of the default number of pieces as the text allows."""
+    options = PrepareOptions((src,), (tgt,), vocab_size=vocab_size).checked()
+    vocabulary = learn(
+        SampledText((src, tgt), on_bad_utf8, console),
+        size=vocab_size,
+        kind=options.subword,
+        coverage=options.character_coverage,
+        normalization=options.normalization,
+        name=f"{src} and {tgt}",
+    )
+    return Vocabularies.joint(vocabulary, "learnt from these files and not kept")
 
 
-def vocabularies_of(data: Path | None, vocab: Path | None) -> Given:
-    """Those of a data folder, or of the file of a joint one."""
-    if vocab is None:
-        assert data is not None
-        return _of(DataFolder.open(data))
-    with open_bytes(vocab) as stream:
-        joint = Vocabulary(stream.read(), str(vocab))
-    return Given(joint, joint, f"{len(joint):,} pieces, joint, of {printable(vocab)}")
-
-
-def _of(folder: DataFolder) -> Given:
-    sizes = " and ".join(f"{len(v):,}" for v in dict.fromkeys((folder.src_vocab, folder.tgt_vocab)))
-    words = f"{sizes} pieces, {'joint' if folder.joint else 'separate'}, of {folder.path}"
-    return Given(folder.src_vocab, folder.tgt_vocab, words)
-
-
-def _lines(path: Path, on_bad_utf8: OnBadUtf8) -> Iterator[str]:
-    with open_bytes(path) as stream:
-        yield from read_lines(stream, str(path), on_bad_utf8=on_bad_utf8)
-
-
-def _counted(path: Path, vocabulary: Vocabulary, on_bad_utf8: OnBadUtf8, done: Callable[[float], None]) -> Side:
-    counts, number, characters = np.zeros(len(vocabulary), np.int64), 0, 0
-    lines = _lines(path, on_bad_utf8)
-    while batch := list(islice(lines, LINES)):
-        for ids in vocabulary.encode_batch(batch, os.cpu_count() or 1):
-            counts += np.bincount(ids, minlength=len(vocabulary)) if ids else 0
-        number, characters = number + len(batch), characters + sum(map(len, batch))
-        done(len(batch))
-    if not counts.any():
-        raise InputError(f"{path} holds no text to count.")
-    return _side(printable(path), number, characters, counts, vocabulary)
-
-
-def _side(name: str, lines: int, characters: int | None, counts: NDArray[np.int64], vocabulary: Vocabulary) -> Side:
-    return Side(name, lines, characters, int(counts.sum()), subword_counts(vocabulary, counts.tolist()))
-
-
-class _Text:
-    """The lines of both files, or as many of each, drawn at random, as prepare-bpe draws pairs to learn from;
-    the same at every iteration (Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S)."""
+class SampledText:
+    """The lines of several files, the same in every iteration. A file with more than PrepareOptions.sample lines is
+    sampled (Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S)."""
 
     def __init__(self, paths: tuple[Path, ...], on_bad_utf8: OnBadUtf8, console: Console) -> None:
         self.paths, self.on_bad_utf8, self.console = paths, on_bad_utf8, console
         for path in paths:
             if path.exists() and not path.is_dir() and not path.is_file():
-                raise FileError(f"{path} can be read only once, but a vocabulary is learnt from it first; give a file.")
+                raise FileError(f"{path} must be a regular file, because learning a vocabulary reads it twice.")
         self.totals = [sum(1 for _ in _lines(path, on_bad_utf8)) for path in paths]
 
     def __iter__(self) -> Iterator[str]:
@@ -229,3 +197,12 @@ class _Text:
                     wanted -= 1
                     yield line
                 left -= 1
+
+
+def _lines(path: Path, on_bad_utf8: OnBadUtf8) -> Iterator[str]:
+    with open_bytes(path) as stream:
+        yield from read_lines(stream, str(path), on_bad_utf8=on_bad_utf8)
+
+
+def _side(name: str, lines: int, characters: int | None, counts: NDArray[np.int64], vocabulary: Vocabulary) -> Side:
+    return Side(name, lines, characters, int(counts.sum()), subword_counts(vocabulary, counts.tolist()))

@@ -1,4 +1,4 @@
-"""`vtrans attend`: a picture, or its numbers as JSON."""
+"""`vtrans attend`: the attention of one translation, drawn or as JSON."""
 
 from __future__ import annotations
 
@@ -16,39 +16,58 @@ from vtrans.text import write_atomically
 
 
 def attend(
-    model: Annotated[Path, typer.Argument(help="A run folder or a model file.", metavar="MODEL")],
-    sentence: Annotated[str, typer.Argument(help="A sentence to translate.", metavar="SENTENCE")],
+    model: Annotated[Path, typer.Argument(help="Run folder or model file.", metavar="MODEL")],
+    sentence: Annotated[str, typer.Argument(help="Sentence to translate.", metavar="SENTENCE")],
     target: Annotated[
         str | None,
-        typer.Option(help="A translation to take, in place of the model's own.", metavar="TEXT"),
+        typer.Option(
+            help="Use this translation instead of the model's own.", metavar="TEXT", rich_help_panel="Attention"
+        ),
     ] = None,
     layer: Annotated[
         int | None,
-        typer.Option(help="A layer of the decoder, 0 the lowest.  [default: mean of the upper half]", metavar="N"),
+        typer.Option(
+            help="Decoder layer, counted from 0 at the bottom.  [default: the mean of the upper half]",
+            metavar="N",
+            rich_help_panel="Attention",
+        ),
     ] = None,
-    head: Annotated[int | None, typer.Option(help="One of its heads.  [default: mean of all]", metavar="N")] = None,
-    subwords: Annotated[bool, typer.Option("--subwords", help="Subwords on both axes, not words.")] = False,
+    head: Annotated[
+        int | None,
+        typer.Option(
+            help="Attention head of that layer, counted from 0.  [default: the mean of all heads]",
+            metavar="N",
+            rich_help_panel="Attention",
+        ),
+    ] = None,
+    subwords: Annotated[
+        bool,
+        typer.Option("--subwords", help="Show subwords instead of words on both axes.", rich_help_panel="Attention"),
+    ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="SVG file to write.  [default: characters on stdout]", metavar="FILE")
+        Path | None,
+        typer.Option(
+            help="SVG file to write.  [default: print characters on stdout]", metavar="FILE", rich_help_panel="Output"
+        ),
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show where a translation looks in its source.
+    """Show which source words each word of a translation attends to.
 
-    The cross-attention of one sentence, as a picture in SVG or as blocks of characters.
+    The cross-attention of one sentence is drawn in the terminal, or as an SVG picture with --out.
     """
     if out and out.suffix.lower() != ".svg":
-        raise InputError(f"--out must be an SVG file, such as attend.svg, but is {out}.")
+        raise InputError(f"--out must be an SVG file, such as attend.svg, got {out}.")
     check_output(out, [("MODEL", model)], "--out")
-    from vtrans.analysis.attention_map import as_svg, as_text, attention
+    from vtrans.analysis.attention_map import as_svg, as_text, attention_map
     from vtrans.checkpoint import choose_model, load_model
     from vtrans.decoding.translator import Translator
 
     console = Console(quiet=quiet)
     chosen = choose_model(model)
     console.info(chosen.words)
-    found = attention(
+    found = attention_map(
         Translator([load_model(chosen.file)], console=console),
         sentence,
         target,

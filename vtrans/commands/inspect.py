@@ -1,4 +1,4 @@
-"""`vtrans inspect`: a model's tree, or the neighbours of a word or of a translation's steps."""
+"""`vtrans inspect`: the parts of a model, or the embeddings nearest to a word or to the steps of a translation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from vtrans.commands.lines import print_line, result_console
+from vtrans.commands.lines import print_line, result_console, terminal_width
 from vtrans.commands.options import Json
 from vtrans.config import DEFAULT_RUN, NEAREST, NEAREST_OF_STEP
 from vtrans.errors import InputError
@@ -17,66 +17,83 @@ from vtrans.text import one_line
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(help="A run folder or a model file.", metavar="MODEL")] = Path(DEFAULT_RUN),
+    model: Annotated[Path, typer.Argument(help="Run folder or model file.", metavar="MODEL")] = Path(DEFAULT_RUN),
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Data folder that the model was trained on; adds its vocabulary overlap to the report.",
+            metavar="FOLDER",
+            rich_help_panel="The report",
+        ),
+    ] = None,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full",
+            help="List every layer and the matrices of every head separately.",
+            rich_help_panel="The report",
+        ),
+    ] = False,
     word: Annotated[
         str | None,
-        typer.Option(help="Show instead which rows of the embeddings are nearest to its subwords.", metavar="WORD"),
+        typer.Option(
+            help="Show the embeddings nearest to each subword of a word.",
+            metavar="WORD",
+            rich_help_panel="Nearest embeddings, instead of the report",
+        ),
     ] = None,
     sentence: Annotated[
         str | None,
         typer.Option(
-            help="Show instead, for each step of its translation, which rows are most like the decoder's output.",
+            help="Translate a sentence and show the embeddings nearest to the decoder's output at each step.",
             metavar="TEXT",
+            rich_help_panel="Nearest embeddings, instead of the report",
         ),
     ] = None,
     nearest: Annotated[
         int | None,
         typer.Option(
-            help=f"Rows shown.  [default: {NEAREST} for each subword of --word, {NEAREST_OF_STEP} for a step of "
-            "--sentence]",
+            help=f"Number of nearest embeddings.  [default: {NEAREST} with --word, {NEAREST_OF_STEP} with --sentence]",
             min=1,
             metavar="N",
+            rich_help_panel="Nearest embeddings, instead of the report",
         ),
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Data folder that it was trained on, for the overlap of its sides.", metavar="FOLDER"),
-    ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Each layer, and each head's matrices, by itself.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what a model is made of.
+    """Show the parts of a model and which of them share weights.
 
-    The tree of its parts with their shapes and parameters, what is shared between which of them and what that
-    saves, its bytes, and what it knows of its training.
+    The report names the size of the file, the recipe and the training. It lists the parts of the model with their
+    shapes and numbers of parameters, the parts that share weights, and how many parameters this saves.
     """
     if nearest and word is None and sentence is None:
-        raise InputError("--nearest is of --word and --sentence; give one of them, or leave it out.")
+        raise InputError("--nearest needs --word or --sentence.")
     if full and not (word is None and sentence is None):
-        raise InputError("--full is of the tree, which --word and --sentence take the place of; leave it out.")
-    from vtrans.analysis.inspection import Anatomy, overlap_of
+        raise InputError("--full applies to the report, which --word and --sentence replace; leave it out.")
+    from vtrans.analysis.inspection import Inspection, training_overlap
     from vtrans.analysis.neighbours import neighbours, show_neighbours, show_steps, steps
     from vtrans.checkpoint import choose_model, load_model
     from vtrans.decoding.translator import Translator
 
     file, chosen = choose_model(model)
     loaded = load_model(file)
-    anatomy = Anatomy(file, chosen, loaded, overlap_of(data, loaded) if data else None)
+    inspection = Inspection(file, chosen, loaded, training_overlap(data, loaded) if data else None)
     near = neighbours(loaded, word, nearest or NEAREST) if word is not None else []
-    walk = None
+    translation = None
     if sentence is not None:
-        walk = steps(Translator([loaded]), one_line(sentence), nearest or NEAREST_OF_STEP)
+        translation = steps(Translator([loaded]), one_line(sentence), nearest or NEAREST_OF_STEP)
     if as_json:
-        result = anatomy.as_dict()
+        result = inspection.as_dict()
         if word is not None:
             result["nearest"] = [dataclasses.asdict(each) for each in near]
-        if walk:
-            result["translation"], result["steps"] = walk[0], [dataclasses.asdict(step) for step in walk[1]]
+        if translation:
+            text, walk = translation
+            result |= {"translation": text, "steps": [dataclasses.asdict(step) for step in walk]}
         print_line(json.dumps(result, ensure_ascii=False, indent=2))
         return
     console = result_console()
     if word is None and sentence is None:
-        anatomy.show(console, full=full)
+        inspection.show(console, full=full, width=terminal_width())
     show_neighbours(near, console)
-    if walk:
-        show_steps(*walk, console)
+    if translation:
+        show_steps(*translation, console)

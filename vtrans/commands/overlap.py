@@ -1,10 +1,10 @@
-"""`vtrans overlap`: of two texts, or of the training pairs of a data folder."""
+"""`vtrans overlap`: the subwords that two texts, or the sides of a data folder, have in common."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
@@ -16,25 +16,33 @@ from vtrans.errors import InputError
 
 
 def overlap(
-    src: Annotated[Path | None, typer.Argument(help="Text of the source language.", metavar="SRC")] = None,
+    src: Annotated[Path | None, typer.Argument(help="Text in the source language.", metavar="SRC")] = None,
     tgt: Annotated[
-        Path | None, typer.Argument(help="Text of the target language; it need not be parallel.", metavar="TGT")
+        Path | None, typer.Argument(help="Text in the target language; it need not be parallel.", metavar="TGT")
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Data folder whose vocabulary is taken; without SRC and TGT, whose training pairs are compared.",
+            help="Data folder whose vocabulary to use; without SRC and TGT, compare its training pairs.",
             metavar="FOLDER",
+            rich_help_panel="Vocabulary",
         ),
     ] = None,
     vocab: Annotated[
-        Path | None, typer.Option(help="SentencePiece model that prepare-bpe has made, for both.", metavar="FILE")
+        Path | None,
+        typer.Option(
+            help="Joint SentencePiece model to use, as made by prepare-bpe.",
+            metavar="FILE",
+            rich_help_panel="Vocabulary",
+        ),
     ] = None,
     vocab_size: Annotated[
         int | None,
         typer.Option(
-            help=f"Subwords of the one that is learnt.  [default: {DEFAULT_VOCAB_SIZE}, or what the text allows]",
+            help="Number of subwords to learn if no vocabulary is given.  "
+            f"[default: {DEFAULT_VOCAB_SIZE}, or what the text allows]",
             metavar="N",
+            rich_help_panel="Vocabulary",
         ),
     ] = PrepareOptions.vocab_size,
     on_bad_utf8: BadUtf8 = PrepareOptions.on_bad_utf8,
@@ -43,26 +51,33 @@ def overlap(
 ) -> None:
     """Count the subwords that two languages have in common.
 
-    Before any training, by script, with the definition of each figure: what a joint vocabulary and tied embeddings
-    would share. A joint BPE vocabulary is learnt for it, as prepare-bpe would, unless one is given.
+    The figures, per script, show what a joint vocabulary and tied embeddings would have in common; no model is needed.
+    Unless a vocabulary is given, a joint one is learnt from both texts with the defaults of prepare-bpe.
     """
     if (src is None) != (tgt is None) or (src is None and data is None):
-        raise InputError("overlap compares two texts; give SRC and TGT, or --data FOLDER for its training pairs.")
+        raise InputError("overlap compares two texts: give SRC and TGT, or --data FOLDER for its training pairs.")
     if data and vocab:
-        raise InputError("--data brings its own vocabulary; leave out --vocab.")
+        raise InputError("--data and --vocab both name a vocabulary; give one of them.")
     if vocab_size is not None and (data or vocab):
         raise InputError(
-            f"--vocab-size is of a vocabulary to learn; leave it out with --{'data' if data else 'vocab'}."
+            f"--vocab-size is for learning a vocabulary; leave it out with --{'data' if data else 'vocab'}."
         )
     how, console = bad_utf8(on_bad_utf8), Console(quiet=quiet)
-    from vtrans.analysis.overlap import overlap_of_data, overlap_of_files, vocabularies_of
+    from vtrans.analysis.overlap import Vocabularies, learn_joint, overlap_of_data, overlap_of_files
     from vtrans.data.store import DataFolder
 
-    if src is None or tgt is None:
-        found = overlap_of_data(DataFolder.open(cast(Path, data)))
+    folder = DataFolder.open(data) if data else None
+    if src and tgt:
+        if folder:
+            vocabularies = Vocabularies.of_data(folder)
+        elif vocab:
+            vocabularies = Vocabularies.of_file(vocab)
+        else:
+            vocabularies = learn_joint(src, tgt, console, vocab_size, how)
+        found = overlap_of_files(src, tgt, vocabularies, console, how)
     else:
-        given = vocabularies_of(data, vocab) if data or vocab else None
-        found = overlap_of_files(src, tgt, console, given=given, vocab_size=vocab_size, on_bad_utf8=how)
+        assert folder
+        found = overlap_of_data(folder)
     if as_json:
         print_line(json.dumps(found.as_dict(), ensure_ascii=False, indent=2))
     else:

@@ -1,7 +1,7 @@
-"""The writing systems of subwords, and the overlap of two sides in each of them.
+"""The writing system (script) of a subword, and the vocabulary overlap of two sides per script.
 
-A script is Unicode's Script property (Unicode Standard Annex 24). Python's unicodedata does not have it; the
-package `regex` does.
+Scripts are Unicode's Script property (Unicode Standard Annex 24), which the package `regex` knows and Python's
+unicodedata does not.
 """
 
 from __future__ import annotations
@@ -19,43 +19,40 @@ SCRIPTS = (
     "Bopomofo", "Hangul", "Yi", "Cherokee", "Canadian_Aboriginal",
 )
 # fmt: on
-"""Those that are told apart; letters of any other are of an "other script"."""
+"""The scripts that have names of their own; letters of any other one count as "other script"."""
 
 SCRIPT_THRESHOLD = 5
-"""Of the rows that are printed. Below it names and slips of the other language are most of what is shared."""
+"""The threshold of the rows that are printed. Below it, most of what two sides have in common is names, and words of
+the other language that slipped in."""
 
 SCRIPT_DEFINITION = (
-    "script: Unicode's Script property of a subword's characters, digits and those of Common and Inherited "
-    "(punctuation, symbols) left out; mixed: of several; word start: U+2581, the mark of one, by itself; "
-    "source, target: types seen at least N times on the side; "
-    "shared tokens: share of the running tokens of that script on the side whose type is in both"
+    "script: Unicode's Script property of a subword's characters, without digits and characters of the scripts Common "
+    "and Inherited (punctuation, symbols); mixed: several scripts; word start: U+2581, the word-start mark, alone; "
+    "source, target: types seen at least N times on that side; shared: share of that side's running tokens in the "
+    "script whose type is in both"
 )
 
 
 @dataclass(frozen=True)
 class ScriptRow:
-    """The overlap of two sides in one script, for types seen at least `threshold` times."""
+    """The overlap of two sides in one script. It counts types seen at least `threshold` times, and all tokens."""
 
     script: str
     threshold: int
-    src: int
-    """Types seen at least so often on the source side."""
+    src: int  # types on the source side
     tgt: int
     both: int
     either: int
-    share: float
-    """both / either; 0 if there is none."""
-    src_tokens: int
-    """Running tokens of the source side in this script, rare types counted."""
+    share: float  # both / either; 0 if there are none
+    src_tokens: int  # running tokens on the source side, rare types included
     tgt_tokens: int
-    src_shared: float
-    """Of these, the share whose type is in `both`; 0 if there are none."""
+    src_shared: float  # the share of src_tokens whose type is in `both`; 0 if there are none
     tgt_shared: float
 
 
 def script_of(piece: str) -> str:
-    """The script of a subword, U+2581 before a word left out; one without letters is of digits, of punctuation
-    and symbols, or the bare start of a word."""
+    """Returns the script of a subword, not counting U+2581 before a word. A subword without letters is "digits",
+    "punctuation and symbols" or "word start"."""
     text = piece.replace("\u2581", "")
     if not text:
         return "word start"
@@ -70,7 +67,7 @@ def script_of(piece: str) -> str:
 
 @cache
 def _characters() -> Any:
-    """Matches any character, its script the name of the group."""
+    """Returns a pattern that matches any character; the name of the group is its script."""
     import regex
 
     names = "|".join(rf"(?P<{script}>\p{{Script={script}}})" for script in SCRIPTS)
@@ -82,46 +79,40 @@ def _characters() -> Any:
 def overlap_by_script(
     src_counts: Mapping[str, int], tgt_counts: Mapping[str, int], thresholds: Collection[int]
 ) -> list[ScriptRow]:
-    """For each threshold the scripts of the two sides, that of the most running tokens first. The counts are by
-    surface piece (vocab.subword_counts)."""
+    """Returns the rows of each threshold, those of the script with the most running tokens first. The counts are per
+    surface piece, as from `subword_counts`."""
     pieces: dict[str, list[str]] = {}
     for piece in dict.fromkeys((*src_counts, *tgt_counts)):
         pieces.setdefault(script_of(piece), []).append(piece)
-    rows = [
-        _row(
-            script,
-            threshold,
-            {piece: src_counts[piece] for piece in members if piece in src_counts},
-            {piece: tgt_counts[piece] for piece in members if piece in tgt_counts},
-        )
-        for threshold in thresholds
-        for script, members in pieces.items()
-    ]
+    rows = []
+    for threshold in thresholds:
+        for script, members in pieces.items():
+            src, tgt = ({p: counts[p] for p in members if p in counts} for counts in (src_counts, tgt_counts))
+            rows.append(_row(script, threshold, src, tgt))
     return sorted(rows, key=lambda row: (row.threshold, -row.src_tokens - row.tgt_tokens, row.script))
 
 
 def _row(script: str, threshold: int, src: Mapping[str, int], tgt: Mapping[str, int]) -> ScriptRow:
-    src_types = {piece for piece, n in src.items() if n >= threshold}
-    tgt_types = {piece for piece, n in tgt.items() if n >= threshold}
+    src_types, tgt_types = ({piece for piece, n in side.items() if n >= threshold} for side in (src, tgt))
     both, either = src_types & tgt_types, src_types | tgt_types
     running, covered = [sum(side.values()) for side in (src, tgt)], [sum(side[p] for p in both) for side in (src, tgt)]
     return ScriptRow(
         script,
         threshold,
-        len(src_types),
-        len(tgt_types),
-        len(both),
-        len(either),
-        len(both) / len(either) if either else 0.0,
-        running[0],
-        running[1],
-        covered[0] / running[0] if running[0] else 0.0,
-        covered[1] / running[1] if running[1] else 0.0,
+        src=len(src_types),
+        tgt=len(tgt_types),
+        both=len(both),
+        either=len(either),
+        share=len(both) / len(either) if either else 0.0,
+        src_tokens=running[0],
+        tgt_tokens=running[1],
+        src_shared=covered[0] / running[0] if running[0] else 0.0,
+        tgt_shared=covered[1] / running[1] if running[1] else 0.0,
     )
 
 
 def script_table(rows: Collection[Mapping[str, Any]]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """The rows of SCRIPT_THRESHOLD as they are printed, with their header."""
+    """Returns the rows of SCRIPT_THRESHOLD as text, and their header."""
     header = ("script", "source", "target", "both", "overlap", "source tokens", "shared", "target tokens", "shared")
     return [
         (
