@@ -17,6 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+from cli_runner import run_cli  # noqa: F401 - a fixture for all tests
 
 from vtrans.checkpoint import RunFolder
 from vtrans.config import PrepareOptions, Subword

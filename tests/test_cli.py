@@ -11,7 +11,6 @@ import json
 import lzma
 import math
 import os
-import pty
 import re
 import select
 import shutil
@@ -19,15 +18,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import typer
+from cli_runner import SENTENCE, Done, read_line, start, terminal
 from conftest import TRAIN_PAIRS, write_pairs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -65,66 +63,6 @@ FLAGS = {
     "--quiet -q --help",
     "score": "--hyp --metric --tokenize --lowercase --baseline --on-bad-utf8 --json --quiet -q --help",
 }
-SENTENCE = b"The big dog sees me today.\n"
-
-
-@dataclass
-class Done:
-    """What a command left behind."""
-
-    code: int
-    out: bytes
-    err: str
-
-
-@pytest.fixture
-def run_cli(
-    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
-) -> Callable[..., Done]:
-    """Runs a command in this process, its stdin a file."""
-
-    def run(*words: str | Path, stdin: bytes = b"") -> Done:
-        monkeypatch.setattr(sys, "argv", ["vtrans", *map(str, words)])
-        given = tmp_path / ".stdin"
-        given.write_bytes(stdin)
-        kept = os.dup(0)
-        capfdbinary.readouterr()
-        try:
-            with given.open("rb") as file:
-                os.dup2(file.fileno(), 0)
-            with pytest.raises(SystemExit) as ended:
-                cli.main()
-        finally:
-            os.dup2(kept, 0)
-            os.close(kept)
-            given.unlink()
-        out, err = capfdbinary.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Done(ended.value.code, out, err.decode())
-
-    return run
-
-
-def start(*words: str | Path, **options: Any) -> subprocess.Popen[bytes]:
-    """A command in a process of its own."""
-    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "vtrans", *map(str, words)], env=environment, **{**streams, **options}
-    )
-
-
-def read_line(process: subprocess.Popen[bytes]) -> bytes:
-    """The next line of stdout, which must come without stdin being closed. The limit is far above what it takes."""
-    assert process.stdout is not None
-    line = b""
-    while not line.endswith(b"\n"):
-        ready, _, _ = select.select([process.stdout], [], [], 120)
-        assert ready, "no answer on an open pipe"
-        byte = os.read(process.stdout.fileno(), 1)
-        assert byte, "stdout ended"
-        line += byte
-    return line
 
 
 # What there is.
@@ -735,17 +673,6 @@ def test_interrupting_leaves_whole_lines(tiny_run: RunFolder, tmp_path: Path) ->
         assert (first + out).endswith(b"\n") or words
     assert target.read_bytes() == b"old"
     assert [file.name for file in tmp_path.iterdir()] == ["out"]
-
-
-@contextmanager
-def terminal() -> Iterator[tuple[int, int]]:
-    """The two ends of a terminal: ours and the command's."""
-    ours, theirs = pty.openpty()
-    try:
-        yield ours, theirs
-    finally:
-        os.close(ours)
-        os.close(theirs)
 
 
 def test_score_with_a_terminal_on_stdin_says_how_to_give_a_hypothesis(place: Path) -> None:

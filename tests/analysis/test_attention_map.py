@@ -16,9 +16,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+from cli_runner import Done, terminal
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_cli import Done, run_cli, terminal  # noqa: F401 - a fixture
 from test_translator import SMALL, loaded, sentences, translator
 
 from vtrans.analysis.attention_map import (
@@ -276,7 +276,7 @@ def test_columns_beyond_the_width_are_continued_below() -> None:
 def test_the_command_prints_characters_or_json_or_writes_svg(
     tiny_run: RunFolder,
     tmp_path: Path,
-    run_cli: Callable[..., Done],  # noqa: F811 - the fixture
+    run_cli: Callable[..., Done],
 ) -> None:
     done = run_cli("attend", tiny_run.path, "The big dog sees me today.")
     assert done.code == 0
@@ -343,7 +343,7 @@ def test_an_invalid_option_is_refused_by_name(
     words: list[str],
     named: str,
     tiny_run: RunFolder,
-    run_cli: Callable[..., Done],  # noqa: F811 - the fixture
+    run_cli: Callable[..., Done],
 ) -> None:
     done = run_cli("attend", tiny_run.path, *words)
     assert (done.code, done.out) == (2, b"")

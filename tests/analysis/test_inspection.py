@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from test_cli import Done, run_cli  # noqa: F401 - a fixture
+from cli_runner import Done
 from torch import nn
 
 from vtrans.analysis.inspection import Inspection, part_rows, shared_rows, training_overlap
@@ -363,7 +363,7 @@ def test_a_folder_of_other_data_is_refused(
 def test_the_command_prints_tables_or_json(
     tiny_run: RunFolder,
     tiny_data: DataFolder,
-    run_cli: Callable[..., Done],  # noqa: F811 - the fixture
+    run_cli: Callable[..., Done],
 ) -> None:
     done = run_cli("inspect", tiny_run.path)
     assert done.code == 0
@@ -401,7 +401,7 @@ def test_an_invalid_option_is_refused_by_name(
     named: str,
     tiny_run: RunFolder,
     tiny_data_separate: DataFolder,
-    run_cli: Callable[..., Done],  # noqa: F811 - the fixture
+    run_cli: Callable[..., Done],
 ) -> None:
     done = run_cli("inspect", tiny_run.path, *(word.format(other=tiny_data_separate.path) for word in words))
     assert (done.code, done.out) == (2, b"")

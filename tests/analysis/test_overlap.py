@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from cli_runner import Done
 from conftest import TRAIN_PAIRS, make_data, write_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_cli import Done, run_cli  # noqa: F401 - a fixture
 
 from recipes.sharing import transliterate
 from vtrans.analysis.overlap import (
@@ -196,7 +196,7 @@ def test_transliterate_filters_stdin_to_stdout(
         assert capfdbinary.readouterr().out.decode() == expected
 
 
-def test_the_command_prints_tables_or_json(tiny_data: DataFolder, run_cli: Callable[..., Done]) -> None:  # noqa: F811 - the fixture
+def test_the_command_prints_tables_or_json(tiny_data: DataFolder, run_cli: Callable[..., Done]) -> None:
     src, tgt = files(tiny_data.path.parent)
     done = run_cli("overlap", src, tgt, "--vocab-size", "320")
     assert done.code == 0
@@ -213,7 +213,7 @@ def test_the_command_prints_tables_or_json(tiny_data: DataFolder, run_cli: Calla
     assert "320" in report["vocabulary"]
 
 
-def test_prepare_bpe_reports_the_overlap_by_script(tmp_path: Path, run_cli: Callable[..., Done]) -> None:  # noqa: F811
+def test_prepare_bpe_reports_the_overlap_by_script(tmp_path: Path, run_cli: Callable[..., Done]) -> None:
     src, tgt = write_pairs(tmp_path, "train", TRAIN_PAIRS)
     done = run_cli(
         "prepare-bpe", "--src", src, "--tgt", tgt, "--out", tmp_path / "data", "--vocab-size", "320", "--json"
@@ -245,7 +245,7 @@ def test_an_invalid_option_is_refused_by_name(
     words: list[str],
     named: str,
     tiny_data: DataFolder,
-    run_cli: Callable[..., Done],  # noqa: F811 - the fixture
+    run_cli: Callable[..., Done],
 ) -> None:
     src, tgt = files(tiny_data.path.parent)
     done = run_cli("overlap", *(word.format(src=src, tgt=tgt, data=tiny_data.path) for word in words))

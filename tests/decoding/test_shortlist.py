@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
+from cli_runner import SENTENCE, Done
 from safetensors.torch import load_file
-from test_cli import SENTENCE, Done, run_cli
 from test_translator import SEARCH, VARIANTS, forward, same, sentences, vocabulary
 from torch import Tensor
 
@@ -30,8 +30,6 @@ from vtrans.decoding.shortlist import Candidates, learn_shortlist, model_1
 from vtrans.decoding.translator import Translator, load
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer, make_model
-
-assert run_cli, "the fixture of the command line"
 
 # Learning.
 

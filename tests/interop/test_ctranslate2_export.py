@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import test_cli
 import torch
+from cli_runner import Done
 from conftest import TRAIN_PAIRS, VALID_PAIRS, tiny_train
 
 from vtrans.checkpoint import LoadedModel, RunFolder, choose_model, load_model, save_model
@@ -33,8 +33,7 @@ from vtrans.model import Transformer
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2, an optional extra, is not installed")
 
-run_cli = test_cli.run_cli  # the fixture
-Run = Callable[..., test_cli.Done]
+Run = Callable[..., Done]
 QUIET = Console(quiet=True)
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=2, decoder_layers=1, tie="src-tgt-softmax")
 SHORT = SearchConfig(max_source=40)  # for a position table that is soon compared to its end

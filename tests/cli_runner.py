@@ -1,0 +1,90 @@
+"""Runs commands for tests: `run_cli` in this process, `start` in another one; `terminal` makes a pseudo-terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vtrans import cli
+
+SENTENCE = b"The big dog sees me today.\n"
+
+
+@dataclass
+class Done:
+    """The exit code and output of a command."""
+
+    code: int
+    out: bytes
+    err: str
+
+
+@pytest.fixture
+def run_cli(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> Callable[..., Done]:
+    """Returns a function that runs a command in this process, with `stdin` as a file on its standard input."""
+
+    def run(*words: str | Path, stdin: bytes = b"") -> Done:
+        monkeypatch.setattr(sys, "argv", ["vtrans", *map(str, words)])
+        given = tmp_path / ".stdin"
+        given.write_bytes(stdin)
+        kept = os.dup(0)
+        capfdbinary.readouterr()
+        try:
+            with given.open("rb") as file:
+                os.dup2(file.fileno(), 0)
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+        finally:
+            os.dup2(kept, 0)
+            os.close(kept)
+            given.unlink()
+        out, err = capfdbinary.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Done(ended.value.code, out, err.decode())
+
+    return run
+
+
+def start(*words: str | Path, **options: Any) -> subprocess.Popen[bytes]:
+    """Starts a command in a process of its own, with one thread and pipes for its streams."""
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "vtrans", *map(str, words)], env=environment, **{**streams, **options}
+    )
+
+
+def read_line(process: subprocess.Popen[bytes]) -> bytes:
+    """Returns the next line of stdout while stdin is still open. The limit of 120 s is far above what it takes."""
+    assert process.stdout is not None
+    line = b""
+    while not line.endswith(b"\n"):
+        ready, _, _ = select.select([process.stdout], [], [], 120)
+        assert ready, "no answer on an open pipe"
+        byte = os.read(process.stdout.fileno(), 1)
+        assert byte, "stdout ended"
+        line += byte
+    return line
+
+
+@contextmanager
+def terminal() -> Iterator[tuple[int, int]]:
+    """Yields the two ends of a pseudo-terminal: ours and the command's."""
+    ours, theirs = pty.openpty()
+    try:
+        yield ours, theirs
+    finally:
+        os.close(ours)
+        os.close(theirs)
