@@ -252,18 +252,20 @@ RULED = [
 def test_the_rules_on_the_engine_are_the_rules(
     config: SearchConfig, tiny_run: RunFolder, tiny_data: DataFolder, tmp_path: Path
 ) -> None:
-    """Equal translations and scores, though the engine normalises over what a rule leaves. One model ends at
-    once, the other hardly ends and repeats itself; without the rule both find something else."""
+    """Equal translations and scores, though the engine normalises over what a rule leaves. Two models end at
+    once, another hardly ends and repeats itself; without the rule they find something else."""
     eager, endless = random_model(tiny_data, tie="none"), random_model(tiny_data, tie="none")
+    sure = random_model(tiny_data, tie="none")  # of EOS, to more digits than float32 has for 1 - p
     with torch.no_grad():
         src = torch.tensor(encoded(eager, LINES[:1]))
         memory = eager.model.encode(src, src != PAD_ID)
         first = eager.model.decode(torch.tensor([[BOS_ID]]), memory, src != PAD_ID)[0, 0]
         # EOS is the likeliest first subword of this sentence, and about as likely in others.
         eager.model.projection.weight[EOS_ID] = first * (eager.model.logits(first).max() + 0.2) / first.square().sum()
+        sure.model.projection.weight[EOS_ID] = eager.model.projection.weight[EOS_ID] * 5
         endless.model.projection.weight[EOS_ID] -= 1.0
     changed = 0
-    for number, loaded in enumerate([load_model(tiny_run.last), eager, endless]):
+    for number, loaded in enumerate([load_model(tiny_run.last), eager, endless, sure]):
         exported = written(loaded, tmp_path / str(number))
         sources = encoded(loaded, [pair[0] for pair in TRAIN_PAIRS[::6]] + made_up(loaded.src_vocab)[:40:2])
         free = dataclasses.replace(config, min_length=0, no_repeat_ngram=0)

@@ -16,7 +16,7 @@ are done here so that the results are the same (read in its `decoding.cc`, versi
 - A rule (`min_length`, `no_repeat_ngram`) removes subwords before the softmax, so the others gain their
   probability; ours removes them afterwards. Greedy search chooses the same subwords either way. With a wider
   beam and a minimum length of 1, all sums of a sentence are too large by one constant, since the first step
-  extends a single row. One hypothesis is scored by forced decoding, and the difference is added to all.
+  extends a single row. Forced decoding gives the difference.
 
 Other settings give other results, so `unsupported` names them. Under the other rules, rows of a wider beam
 gain unequal amounts. The repetition penalty scales logits, not log-probabilities. After a prefix, EOS counts
@@ -51,6 +51,7 @@ DESCRIPTION = "vtrans.json"  # what CTranslate2 does not read: vocabularies, sea
 FORMAT = 1
 _NO_PENALTY = 1e-30  # an exponent that is not 0, of which every |Y| ** alpha is 1
 _SCORED = 2048  # padded subwords that are scored together: their logits lie in memory, [subwords, V]
+_SURE = 0.9  # above this probability of EOS, 1 - p has too few digits in float32
 _QUEUED = 4  # batches a worker has waiting: enough to keep it busy, few enough that results come early
 
 
@@ -189,11 +190,29 @@ class Engine:
         tokens = [[[self._tgt_ids[piece] for piece in pieces] for pieces in result.hypotheses] for result in results]
         sums = [list(result.scores) for result in results]
         if config.min_length or config.no_repeat_ngram:
-            scored = self.score(sources, [_without_eos(of_one[0]) for of_one in tokens])
-            for of_one, sums_of_one, logprobs in zip(tokens, sums, scored, strict=True):
-                gained = sums_of_one[0] - math.fsum(logprobs[: len(of_one[0])])
-                sums_of_one[:] = [logprob - gained for logprob in sums_of_one]
+            bests = [(of_one[0], sums_of_one[0]) for of_one, sums_of_one in zip(tokens, sums, strict=True)]
+            gains = self._gains(sources, bests, config)
+            sums = [[logprob - gain for logprob in of_one] for of_one, gain in zip(sums, gains, strict=True)]
         return [self._hypotheses(*pair, config) for pair in zip(tokens, sums, strict=True)]
+
+    def _gains(
+        self, sources: Sequence[Sequence[int]], found: Sequence[tuple[list[int], float]], config: SearchConfig
+    ) -> list[float]:
+        """By how much the engine's sums for each source exceed those under the whole vocabulary; `found` holds the
+        tokens and the sum of one hypothesis of each."""
+        gains: dict[int, float] = {}
+        if config.min_length == 1 and not config.no_repeat_ngram:
+            # EOS was removed in the first step. One step costs a sixth of scoring a hypothesis, but its float32 has
+            # too few digits for 1 - p where p is close to 1.
+            eos = (math.exp(logprob) for (logprob,) in self.score(sources, [[]] * len(sources)))
+            gains = {i: -math.log1p(-p) for i, p in enumerate(eos) if p < _SURE}
+        rest = [i for i in range(len(sources)) if i not in gains]
+        if rest:
+            scored = self.score([sources[i] for i in rest], [_without_eos(found[i][0]) for i in rest])
+            for i, logprobs in zip(rest, scored, strict=True):
+                tokens, logprob = found[i]
+                gains[i] = logprob - math.fsum(logprobs[: len(tokens)])
+        return [gains[i] for i in range(len(sources))]
 
     def _hypotheses(
         self, found: Sequence[list[int]], logprobs: Sequence[float], config: SearchConfig
