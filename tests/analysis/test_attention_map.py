@@ -19,7 +19,7 @@ import torch
 from cli_runner import Done, terminal
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_translator import SMALL, loaded, sentences, translator
+from translators import SMALL, loaded, sentences, translator
 
 from vtrans.analysis.attention_map import (
     AXES,

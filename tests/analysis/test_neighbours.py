@@ -7,8 +7,8 @@ import math
 
 import pytest
 import torch
-from test_translator import translator, vocabulary
 from torch.nn import functional as F
+from translators import translator, vocabulary
 
 from vtrans.analysis.neighbours import matrices, neighbours, steps
 from vtrans.checkpoint import LoadedModel, RunFolder, load_model

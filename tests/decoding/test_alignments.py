@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_translator import SEARCH, SMALL, VARIANTS, loaded, network, sentences, translator, vocabulary
 from torch import Tensor
+from translators import SEARCH, SMALL, VARIANTS, loaded, network, sentences, translator, vocabulary
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, Sampling

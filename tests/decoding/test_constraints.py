@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from fakes import BOS, EOS, FakeDecoder, hashed
-from test_translator import SEARCH, SMALL, VARIANTS, forward, loaded, network, same, sentences, translator, vocabulary
+from translators import SEARCH, SMALL, VARIANTS, forward, loaded, network, same, sentences, translator, vocabulary
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import Sampling, SearchConfig

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from test_translator import SEARCH, SMALL, VARIANTS, forward, loaded, network, sentences, translator, vocabulary
 from torch import Tensor
+from translators import SEARCH, SMALL, VARIANTS, forward, loaded, network, sentences, translator, vocabulary
 
 import vtrans.decoding.forced
 from vtrans.checkpoint import LoadedModel, RunFolder

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_translator import SEARCH, SMALL, VARIANTS, same, sentences, translator, vocabulary
+from translators import SEARCH, SMALL, VARIANTS, same, sentences, translator, vocabulary
 
 from vtrans.config import ModelConfig, Sampling, SearchConfig
 from vtrans.data.vocabulary import EOS_ID

@@ -15,8 +15,8 @@ import pytest
 import torch
 from cli_runner import SENTENCE, Done
 from safetensors.torch import load_file
-from test_translator import SEARCH, VARIANTS, forward, same, sentences, vocabulary
 from torch import Tensor
+from translators import SEARCH, VARIANTS, forward, same, sentences, vocabulary
 
 import vtrans.decoding.shortlist
 from vtrans.average import average

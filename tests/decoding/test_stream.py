@@ -20,7 +20,7 @@ import pytest
 from conftest import TRAIN_PAIRS
 from hypothesis import given
 from hypothesis import strategies as st
-from test_translator import sentences, translator
+from translators import sentences, translator
 
 from vtrans.checkpoint import RunFolder
 from vtrans.decoding.stream import shared, translate_stream, windows

@@ -9,114 +9,39 @@ import json
 import math
 import random
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
+from translators import (
+    SEARCH,
+    SMALL,
+    VARIANTS,
+    WORDS,
+    forward,
+    loaded,
+    network,
+    same,
+    sentences,
+    translator,
+    vocabulary,
+)
 
 import vtrans
 from vtrans.checkpoint import LoadedModel, RunFolder
-from vtrans.config import ModelConfig, Sampling, SearchConfig
+from vtrans.config import Sampling, SearchConfig
 from vtrans.console import Console
-from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Vocabulary, learn
+from vtrans.data.vocabulary import BOS_ID, EOS_ID, UNK_ID, learn
 from vtrans.decoding.search import Hypothesis, beam_search, length_penalty
 from vtrans.decoding.stream import translate_stream
 from vtrans.decoding.translator import Translation, Translator, cut_long, load
 from vtrans.errors import FileError, InputError, RecipeError
-from vtrans.model import Transformer, make_model
+from vtrans.model import Transformer
 from vtrans.runtime.devices import pick_device
 from vtrans.text import one_line
-
-WORDS = ("a", "dog", "cat", "runs", "sleeps", "in", "the", "park", "ein", "Hund", "Łódź", "läuft", "5€")
-SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=2, decoder_layers=1, tie="src-tgt-softmax")
-VARIANTS = {
-    "post-norm, one matrix": SMALL,
-    "pre-norm, tgt-softmax": dataclasses.replace(SMALL, norm="pre", tie="tgt-softmax"),
-    "learned positions, untied": dataclasses.replace(SMALL, positions="learned", max_positions=60, tie="none"),
-    "shared learned positions, src-tgt": dataclasses.replace(
-        SMALL, norm="pre", positions="learned", share_positions=True, max_positions=60, tie="src-tgt"
-    ),
-    "all layers of both stacks one": dataclasses.replace(SMALL, share_stacks=True, share_layers="all"),
-    "decoder-only, prefix": dataclasses.replace(
-        SMALL, architecture="decoder-only", encoder_layers=0, decoder_layers=2, norm="pre"
-    ),
-    "decoder-only, causal, learned positions": dataclasses.replace(
-        SMALL,
-        architecture="decoder-only",
-        source_mask="causal",
-        encoder_layers=0,
-        decoder_layers=2,
-        positions="learned",
-        max_positions=60,
-        tie="none",
-    ),
-}
-SEARCH = SearchConfig(beam=3, max_length=14)
-
-
-class Livelier(nn.Module):
-    """A projection with a random one beside it: an untrained model with tied weights only says again
-    what it has said last, whatever the source. `eos` makes its translations end."""
-
-    def __init__(self, projection: nn.Module, vocab: int, D: int, eos: float) -> None:
-        super().__init__()
-        self.projection, self.eos = projection, eos
-        self.beside = nn.Parameter(torch.randn(vocab, D, dtype=torch.float64) / 2)
-
-    def forward(self, h_D: Tensor) -> Tensor:
-        logits_V: Tensor = 0.3 * self.projection(h_D) + h_D @ self.beside.T
-        logits_V[..., EOS_ID] += self.eos
-        return logits_V
-
-    def step(self, h_ND: Tensor) -> Tensor:
-        return self.forward(h_ND)
-
-
-@cache
-def vocabulary() -> Vocabulary:
-    text = [" ".join(order) for order in itertools.permutations(WORDS, 2)]
-    return learn(text, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
-
-
-def network(config: ModelConfig, vocab: int, seed: int = 1, eos: float = 4.0) -> Transformer:
-    """A small model in float64, none of whose weights is at its symmetrical start."""
-    torch.manual_seed(seed)
-    model = make_model(config, vocab, vocab, joint=True, pad_id=PAD_ID).double().eval()
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(torch.randn_like(p), alpha=0.2)
-    model.projection = Livelier(model.projection, vocab, config.d_model, eos)  # type: ignore[assignment]  # it is called alike
-    return model
-
-
-@cache
-def loaded(config: ModelConfig = SMALL, seed: int = 1) -> LoadedModel:
-    vocab = vocabulary()
-    return LoadedModel(network(config, len(vocab), seed), vocab, vocab, SEARCH, {"step": 1})
-
-
-def translator(config: ModelConfig = SMALL, *, retry: bool = True, **search: Any) -> Translator:
-    return Translator([loaded(config)], dataclasses.replace(SEARCH, **search), retry=retry)
-
-
-def sentences(count: int, seed: int = 0) -> list[str]:
-    """Lines of 0 to 9 words."""
-    numbers = random.Random(seed)
-    return [" ".join(numbers.choices(WORDS, k=numbers.randrange(10))) for _ in range(count)]
-
-
-def same(a: list[list[Translation]], b: list[list[Translation]]) -> bool:
-    """Equal texts, and log-probabilities equal but for the last bits of float64."""
-    flat_a, flat_b = list(itertools.chain(*a)), list(itertools.chain(*b))
-    assert [t.text for t in flat_a] == [t.text for t in flat_b]
-    assert [t.finished for t in flat_a] == [t.finished for t in flat_b]
-    assert [t.score for t in flat_a] == pytest.approx([t.score for t in flat_b], abs=1e-9)
-    return [t.logprob for t in flat_a] == pytest.approx([t.logprob for t in flat_b], abs=1e-9)
-
 
 # Laws, through the real network.
 
@@ -193,15 +118,6 @@ def test_in_float32_a_translation_depends_on_its_batch_in_the_last_bits_alone(na
             what = f"{how}: {line!r} gives {texts[1]}, alone {texts[0]}, by a margin of {margin:.1e}"
             (undecided if margin < FLOAT32 else wrong).append(what)
     assert not wrong, "\n".join([*wrong, "too close to be decided:", *undecided])
-
-
-def forward(models: Sequence[Transformer], source: Sequence[int], prefix: Sequence[int]) -> Tensor:
-    """Log-probabilities [V] of the next subword by full forward passes; the mean probability of several models."""
-    src = torch.tensor([[*source, EOS_ID]])
-    tgt = torch.tensor([[BOS_ID, *prefix]])
-    with torch.no_grad():
-        chances = [m(src, torch.ones_like(src, dtype=torch.bool), tgt)[0, -1].softmax(-1) for m in models]
-    return torch.stack(chances).mean(0).log()
 
 
 def greedy(models: Sequence[Transformer], source: Sequence[int], limit: int) -> tuple[list[int], float]:

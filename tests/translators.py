@@ -1,0 +1,115 @@
+"""Small random models, lines for them, and translators made of both, shared by the tests of several packages."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vtrans.checkpoint import LoadedModel
+from vtrans.config import ModelConfig, SearchConfig
+from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, Vocabulary, learn
+from vtrans.decoding.translator import Translation, Translator
+from vtrans.model import Transformer, make_model
+
+WORDS = ("a", "dog", "cat", "runs", "sleeps", "in", "the", "park", "ein", "Hund", "Łódź", "läuft", "5€")
+SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=2, decoder_layers=1, tie="src-tgt-softmax")
+VARIANTS = {
+    "post-norm, one matrix": SMALL,
+    "pre-norm, tgt-softmax": dataclasses.replace(SMALL, norm="pre", tie="tgt-softmax"),
+    "learned positions, untied": dataclasses.replace(SMALL, positions="learned", max_positions=60, tie="none"),
+    "shared learned positions, src-tgt": dataclasses.replace(
+        SMALL, norm="pre", positions="learned", share_positions=True, max_positions=60, tie="src-tgt"
+    ),
+    "all layers of both stacks one": dataclasses.replace(SMALL, share_stacks=True, share_layers="all"),
+    "decoder-only, prefix": dataclasses.replace(
+        SMALL, architecture="decoder-only", encoder_layers=0, decoder_layers=2, norm="pre"
+    ),
+    "decoder-only, causal, learned positions": dataclasses.replace(
+        SMALL,
+        architecture="decoder-only",
+        source_mask="causal",
+        encoder_layers=0,
+        decoder_layers=2,
+        positions="learned",
+        max_positions=60,
+        tie="none",
+    ),
+}
+SEARCH = SearchConfig(beam=3, max_length=14)
+
+
+class Livelier(nn.Module):
+    """A projection plus a random one: an untrained model with tied weights only repeats its last subword, whatever the
+    source. `eos` is added to the logit of EOS, so that translations end."""
+
+    def __init__(self, projection: nn.Module, vocab: int, D: int, eos: float) -> None:
+        super().__init__()
+        self.projection, self.eos = projection, eos
+        self.beside = nn.Parameter(torch.randn(vocab, D, dtype=torch.float64) / 2)
+
+    def forward(self, h_D: Tensor) -> Tensor:
+        logits_V: Tensor = 0.3 * self.projection(h_D) + h_D @ self.beside.T
+        logits_V[..., EOS_ID] += self.eos
+        return logits_V
+
+    def step(self, h_ND: Tensor) -> Tensor:
+        return self.forward(h_ND)
+
+
+@cache
+def vocabulary() -> Vocabulary:
+    text = [" ".join(order) for order in itertools.permutations(WORDS, 2)]
+    return learn(text, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
+
+
+def network(config: ModelConfig, vocab: int, seed: int = 1, eos: float = 4.0) -> Transformer:
+    """A small model in float64; all weights are moved away from their symmetric initial values."""
+    torch.manual_seed(seed)
+    model = make_model(config, vocab, vocab, joint=True, pad_id=PAD_ID).double().eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p), alpha=0.2)
+    model.projection = Livelier(model.projection, vocab, config.d_model, eos)  # type: ignore[assignment]  # called in the same way
+    return model
+
+
+@cache
+def loaded(config: ModelConfig = SMALL, seed: int = 1) -> LoadedModel:
+    vocab = vocabulary()
+    return LoadedModel(network(config, len(vocab), seed), vocab, vocab, SEARCH, {"step": 1})
+
+
+def translator(config: ModelConfig = SMALL, *, retry: bool = True, **search: Any) -> Translator:
+    return Translator([loaded(config)], dataclasses.replace(SEARCH, **search), retry=retry)
+
+
+def sentences(count: int, seed: int = 0) -> list[str]:
+    """Lines of 0 to 9 words."""
+    numbers = random.Random(seed)
+    return [" ".join(numbers.choices(WORDS, k=numbers.randrange(10))) for _ in range(count)]
+
+
+def forward(models: Sequence[Transformer], source: Sequence[int], prefix: Sequence[int]) -> Tensor:
+    """Log-probabilities [V] of the next subword by full forward passes; the mean probability of several models."""
+    src = torch.tensor([[*source, EOS_ID]])
+    tgt = torch.tensor([[BOS_ID, *prefix]])
+    with torch.no_grad():
+        chances = [m(src, torch.ones_like(src, dtype=torch.bool), tgt)[0, -1].softmax(-1) for m in models]
+    return torch.stack(chances).mean(0).log()
+
+
+def same(a: list[list[Translation]], b: list[list[Translation]]) -> bool:
+    """Asserts equal texts; returns whether the log-probabilities are equal up to rounding in float64."""
+    flat_a, flat_b = list(itertools.chain(*a)), list(itertools.chain(*b))
+    assert [t.text for t in flat_a] == [t.text for t in flat_b]
+    assert [t.finished for t in flat_a] == [t.finished for t in flat_b]
+    assert [t.score for t in flat_a] == pytest.approx([t.score for t in flat_b], abs=1e-9)
+    return [t.logprob for t in flat_a] == pytest.approx([t.logprob for t in flat_b], abs=1e-9)
