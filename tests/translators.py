@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
-from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, Vocabulary, learn
+from vtrans.data.learn_vocabulary import learn
+from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, Vocabulary
 from vtrans.decoding.translator import Translation, Translator
 from vtrans.model import Transformer, make_model
 

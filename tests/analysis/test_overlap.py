@@ -28,8 +28,8 @@ from vtrans.analysis.overlap import (
 )
 from vtrans.config import PrepareOptions
 from vtrans.console import Console
+from vtrans.data.overlap import OVERLAP_DEFINITION, OVERLAP_THRESHOLDS, overlap
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import OVERLAP_DEFINITION, OVERLAP_THRESHOLDS, overlap
 from vtrans.data.writing_systems import SCRIPT_DEFINITION, SCRIPTS, ScriptRow, overlap_by_script, script_of
 from vtrans.errors import FileError, InputError
 

@@ -19,10 +19,11 @@ from pathlib import Path
 
 from vtrans.data.batches import plan_epoch
 from vtrans.data.encode import Task, encode
+from vtrans.data.learn_vocabulary import learn
 from vtrans.data.parallel_text import Corpus
-from vtrans.data.prepare import Part, batches_of
+from vtrans.data.prepare import batches_of
 from vtrans.data.store import TokenStore
-from vtrans.data.vocabulary import learn
+from vtrans.data.store_writer import StoreWriter
 
 
 def main() -> None:
@@ -39,7 +40,7 @@ def main() -> None:
     digests, first = set(), 0.0
     with tempfile.TemporaryDirectory() as folder:
         for threads in arguments.threads:
-            part = Part(Path(folder) / "train.safetensors", task, len(vocabulary), len(vocabulary))
+            part = StoreWriter(Path(folder) / "train.safetensors", task, len(vocabulary), len(vocabulary))
             wall, own = time.perf_counter(), time.process_time()
             before = os.times()
             for encoded in encode(batches_of(corpus.pairs()), task, total, threads):

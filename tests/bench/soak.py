@@ -29,7 +29,8 @@ def tiny_model(path: Path) -> None:
 
     from vtrans.checkpoint import LoadedModel, save_model
     from vtrans.config import ModelConfig, SearchConfig
-    from vtrans.data.vocabulary import PAD_ID, learn
+    from vtrans.data.learn_vocabulary import learn
+    from vtrans.data.vocabulary import PAD_ID
     from vtrans.model import Transformer
 
     vocab = learn(SHORT, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")

@@ -24,8 +24,8 @@ import vtrans.runtime.workers
 from vtrans.config import PrepareOptions
 from vtrans.console import Console
 from vtrans.data.encode import Encoded, Encoder, Pair, Task, encode, hash_of
+from vtrans.data.learn_vocabulary import learn
 from vtrans.data.prepare import prepare
-from vtrans.data.vocabulary import learn
 from vtrans.errors import InputError, VtransError
 
 PAIRS: list[Pair] = [(f"a dog sees {i} cats", f"ein Hund sieht {i} Katzen" if i % 9 else " ") for i in range(200)]
@@ -164,7 +164,7 @@ def test_ctrl_c_ends_all_of_it_in_silence(tmp_path: Path) -> None:
         textwrap.dedent("""
             import sys
             import vtrans.data.encode
-            from tests.test_encode import BATCHES, TASK
+            from tests.data.test_encode import BATCHES, TASK
             from vtrans.data.encode import encode
 
             def forever():

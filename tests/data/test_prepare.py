@@ -27,13 +27,17 @@ from safetensors.torch import load_file, save_file
 import vtrans.data.parallel_text
 import vtrans.data.prepare
 import vtrans.data.store
+import vtrans.data.store_writer
 from vtrans.config import PrepareOptions
 from vtrans.console import Console
 from vtrans.data.encode import RATIO_FREE_TOKENS, Encoder, Task, hash_of, reason_to_drop
+from vtrans.data.learn_vocabulary import learn
+from vtrans.data.overlap import OVERLAP_DEFINITION
 from vtrans.data.parallel_text import HELD_OUT_SHARE, Corpus, HeldOut, Sample, TrainingText
 from vtrans.data.prepare import prepare
 from vtrans.data.store import DataFolder, TokenStore
-from vtrans.data.vocabulary import EOS_ID, OVERLAP_DEFINITION, learn
+from vtrans.data.store_writer import Ragged, StoreWriter, assemble
+from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import FileError, InputError, VtransError
 
 ENGLISH = {"n": ("dog", "cat", "horse", "bird"), "v": ("sees", "hears"), "a": ("red", "big", "old")}
@@ -159,7 +163,6 @@ def test_raw_validation_lines_are_kept_as_they_were_read(tmp_path: Path) -> None
 
 
 def test_a_large_vocabulary_gets_wider_ids(tmp_path: Path) -> None:
-    part = vtrans.data.prepare.Part
     opened = []
     for largest, dtype in ((65_536, torch.uint16), (65_537, torch.int32)):
         folder = tmp_path / str(largest)
@@ -167,7 +170,7 @@ def test_a_large_vocabulary_gets_wider_ids(tmp_path: Path) -> None:
         made(options(folder))
         vocabulary = DataFolder.open(folder / "data").src_vocab
         task = Task(vocabulary.proto, vocabulary.proto, largest)
-        made_part = part(folder / "x.safetensors", task, len(vocabulary), len(vocabulary))
+        made_part = StoreWriter(folder / "x.safetensors", task, len(vocabulary), len(vocabulary))
         made_part.add(Encoder(task)(VALID))
         made_part.finish()
         assert load_file(folder / "x.safetensors")["src_ids"].dtype == dtype
@@ -514,7 +517,7 @@ def test_the_vocabulary_is_learnt_from_a_sample(tmp_path: Path) -> None:
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python and numpy memory; what SentencePiece holds is bounded by --sample."""
     monkeypatch.setattr(vtrans.data.prepare, "_BATCH_PAIRS", 64)
-    for module in (vtrans.data.parallel_text, vtrans.data.store):
+    for module in (vtrans.data.parallel_text, vtrans.data.store_writer):
         monkeypatch.setattr(module, "_BLOCK", 1 << 12)
     monkeypatch.setattr("vtrans.text._CHUNK", 1 << 12)
     peaks = []
@@ -534,11 +537,12 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
 def test_the_store_is_mapped_not_loaded(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     ids = np.arange(1 << 20, dtype=np.uint16)
-    ragged = {side: vtrans.data.store.Ragged(path, f"{side}_ids", f"{side}_offsets", "U16") for side in ("src", "tgt")}
+    sides = ("src", "tgt")
+    ragged = {side: Ragged(path, f"{side}_ids", f"{side}_offsets", "U16") for side in sides}
     for column in ragged.values():
         column.add(ids, np.array([len(ids)]))
     metadata = {"format": vtrans.data.store.STORE_FORMAT, "revision": vtrans.data.store.REVISION}
-    vtrans.data.store.assemble(path, [p for c in ragged.values() for p in c.parts()], metadata)
+    assemble(path, [p for c in ragged.values() for p in c.parts()], metadata)
     store = TokenStore.open(path)
     assert store.src(0)[-3:].tolist() == [65533, 65534, 65535]
     # A byte changed in the file is changed in the store: nothing was copied.
@@ -693,7 +697,7 @@ class Interrupted(BaseException):
 STEPS = [
     "vtrans.data.learn_vocabulary.learn",
     "vtrans.data.prepare.batches_of",
-    "vtrans.data.prepare.assemble",
+    "vtrans.data.store_writer.assemble",
     "vtrans.data.prepare._put_in_place",
     "vtrans.data.prepare.sync_folder",
     "vtrans.data.prepare.write_atomically",
@@ -747,7 +751,7 @@ def test_a_disk_that_fails_is_no_fault_of_the_user(tmp_path: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     opts = options(tmp_path)
-    monkeypatch.setattr(vtrans.data.store.Ragged, "add", full)
+    monkeypatch.setattr(vtrans.data.store_writer.Ragged, "add", full)
     with pytest.raises(VtransError, match="data can't be written: No space left on device") as caught:
         made(opts)
     assert caught.value.exit_code == 1

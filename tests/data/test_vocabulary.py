@@ -12,20 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vtrans.config import DEFAULT_VOCAB_SIZE, Subword
-from vtrans.data.vocabulary import (
-    BOS_ID,
-    EOS_ID,
+from vtrans.data.learn_vocabulary import learn
+from vtrans.data.overlap import (
     OVERLAP_DEFINITION,
     OVERLAP_THRESHOLDS,
-    PAD_ID,
-    UNK_ID,
     OverlapRow,
-    Vocabulary,
-    learn,
     overlap,
     subword_counts,
     tying_advice,
 )
+from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Vocabulary
 from vtrans.errors import FileError, InputError
 
 NOUNS = ("dog", "cat", "horse", "bird", "Hund", "Katze", "Pferd", "Vogel", "garden", "Garten")

@@ -14,7 +14,8 @@ from translators import SEARCH, SMALL, VARIANTS, loaded, network, sentences, tra
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, Sampling
-from vtrans.data.vocabulary import EOS_ID, UNK_ID, Vocabulary, learn
+from vtrans.data.learn_vocabulary import learn
+from vtrans.data.vocabulary import EOS_ID, UNK_ID, Vocabulary
 from vtrans.decoding.alignments import ENOUGH, align, links, mean_attention, pharaoh, source_words, target_words
 from vtrans.decoding.forced import forced_batches
 from vtrans.decoding.stream import translate_stream

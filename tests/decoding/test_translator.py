@@ -34,7 +34,8 @@ import vtrans
 from vtrans.checkpoint import LoadedModel, RunFolder
 from vtrans.config import Sampling, SearchConfig
 from vtrans.console import Console
-from vtrans.data.vocabulary import BOS_ID, EOS_ID, UNK_ID, learn
+from vtrans.data.learn_vocabulary import learn
+from vtrans.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from vtrans.decoding.search import Hypothesis, beam_search, length_penalty
 from vtrans.decoding.stream import translate_stream
 from vtrans.decoding.translator import Translation, Translator, cut_long, load

@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 
 from vtrans.config import PrepareOptions
 from vtrans.console import Console
-from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import (
+from vtrans.data.learn_vocabulary import learn
+from vtrans.data.overlap import (
     OVERLAP_DEFINITION,
     OVERLAP_THRESHOLDS,
-    Vocabulary,
-    learn,
     overlap,
     overlap_table,
     subword_counts,
     tying_advice,
 )
+from vtrans.data.store import DataFolder
+from vtrans.data.vocabulary import Vocabulary
 from vtrans.data.writing_systems import SCRIPT_DEFINITION, SCRIPT_THRESHOLD, overlap_by_script, script_table
 from vtrans.errors import FileError, InputError
 from vtrans.text import OnBadUtf8, open_bytes, printable, read_lines

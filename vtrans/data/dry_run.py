@@ -11,10 +11,10 @@ from typing import Any
 from vtrans.config import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.console import Console, duration
 from vtrans.data.encode import Encoder, Pair, Task, encoders
-from vtrans.data.learn_vocabulary import learn_from, learn_sides
+from vtrans.data.learn_vocabulary import SizeError, learn_from, learn_sides
 from vtrans.data.parallel_text import Corpus, Sample, TrainingText, survey
 from vtrans.data.report import flag, said
-from vtrans.data.vocabulary import SizeError, Vocabulary
+from vtrans.data.vocabulary import Vocabulary
 
 REHEARSED = 20_000
 """Random training pairs that a dry run learns from and encodes."""

@@ -4,13 +4,19 @@ that the text allows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
-from vtrans.config import PrepareOptions
+import sentencepiece
+
+from vtrans.config import DEFAULT_VOCAB_SIZE, PrepareOptions, Subword
 from vtrans.console import Console
 from vtrans.data.parallel_text import Sample, TrainingText
-from vtrans.data.vocabulary import SizeError, Vocabulary, learn
+from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from vtrans.errors import InputError
+
+_BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
 
 def learn_sides(source: TrainingText, pairs: int, options: PrepareOptions, console: Console) -> list[Vocabulary]:
@@ -62,3 +68,116 @@ def learn_from(lines: Iterable[str], size: int | None, options: PrepareOptions, 
         symbols=options.symbols,
         name=name,
     )
+
+
+def check_symbols(symbols: Sequence[str]) -> None:
+    """InputError for the first symbol of the user that can't be one."""
+    for place, symbol in enumerate(symbols):
+        if not symbol or " " in symbol or not symbol.isprintable() or set(symbol) & set("\u2581\u2585"):
+            raise InputError(f"--symbol must be printable characters without a space, such as <BT>, but is {symbol!r}.")
+        if symbol in SPECIAL_PIECES or _BYTE_PIECE.fullmatch(symbol):
+            raise InputError(f"--symbol {symbol} is a piece of every vocabulary already; choose another name.")
+        if symbol in symbols[:place]:
+            raise InputError(f"--symbol {symbol} is given twice; give it once.")
+
+
+class SizeError(InputError):
+    """A size that a text does not allow; `works` is the nearest one that it does."""
+
+    def __init__(self, size: int, works: int, name: str) -> None:
+        kindly, wrong = ("at most", "large") if works < size else ("at least", "small")
+        super().__init__(
+            f"--vocab-size {size} is too {wrong} for {name}, which allows {kindly} {works}; "
+            f"use --vocab-size {works}, or leave it unset."
+        )
+        self.works = works
+
+
+def learn(
+    sentences: Iterable[str],
+    *,
+    size: int | None,
+    kind: Subword,
+    coverage: float,
+    normalization: str,
+    symbols: Sequence[str] = (),
+    name: str = "the training text",
+) -> Vocabulary:
+    """A vocabulary learnt from all of `sentences`, which may be iterated several times.
+
+    `size` None: DEFAULT_VOCAB_SIZE, or the nearest size that the text allows. Raises SizeError, naming
+    the size that works, if an explicit size is above or below what the text allows. `symbols` get a piece
+    each, whether or not the text has them. Equal input gives equal bytes.
+    """
+    assert not isinstance(sentences, Iterator), "learning may read the sentences twice"
+    wanted = DEFAULT_VOCAB_SIZE if size is None else size
+    trial, seen = wanted, set[int]()
+    while trial not in seen:  # SentencePiece names the size that works; it is believed once it has worked
+        seen.add(trial)
+        outcome = _train(sentences, trial, kind, coverage, normalization, symbols, name)
+        if isinstance(outcome, bytes):
+            if size is not None and trial != size:
+                raise SizeError(size, trial, name)
+            return Vocabulary(outcome)
+        trial = outcome
+    raise InputError(f"no vocabulary of about {wanted} pieces can be learnt from {name}; give more text.")
+
+
+def _train(
+    sentences: Iterable[str],
+    size: int,
+    kind: Subword,
+    coverage: float,
+    normalization: str,
+    symbols: Sequence[str],
+    name: str,
+) -> bytes | int:
+    """The model's bytes, or the size that SentencePiece names instead of this one."""
+    failure: list[BaseException] = []
+
+    def guarded() -> Iterator[str]:
+        # SentencePiece skips a sentence with U+2585, its mark for an unknown character; and it would
+        # turn an exception of ours into a RuntimeError without its type.
+        try:
+            for sentence in sentences:
+                yield sentence.replace("\u2585", " ")
+        except BaseException as error:
+            failure.append(error)
+            raise
+
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=guarded(),
+            model_writer=model,
+            model_type=kind,
+            vocab_size=size,
+            character_coverage=coverage,
+            byte_fallback=True,
+            normalization_rule_name=normalization,
+            pad_id=PAD_ID,
+            unk_id=UNK_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            pad_piece=SPECIAL_PIECES[PAD_ID],
+            user_defined_symbols=list(symbols),
+            input_sentence_size=0,
+            shuffle_input_sentence=False,
+            max_sentence_length=1 << 30,  # bytes; the default would skip longer lines without a word
+            # Unigram's sums depend on the number of threads, and the number is written into the model:
+            # a constant, so that equal text gives equal bytes on every machine.
+            num_threads=8,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        if failure:
+            raise failure[0] from None
+        message = str(error)
+        if found := re.search(r"set it to a value <= (\d+)", message):
+            return int(found[1])
+        if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+            return int(found[1])
+        if "sentences_.empty()" in message or "all_chars_count" in message:
+            raise InputError(f"{name} holds no text to learn a vocabulary from.") from None
+        raise InputError(f"SentencePiece can't learn a vocabulary from {name}: {message}") from None
+    return model.getvalue()

@@ -14,18 +14,17 @@ import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from vtrans.config import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.console import Console
 from vtrans.data.dry_run import rehearse
-from vtrans.data.encode import RATIO_FREE_TOKENS, Encoded, Encoder, Pair, Task, encode
-from vtrans.data.learn_vocabulary import learn_sides
+from vtrans.data.encode import RATIO_FREE_TOKENS, Encoder, Pair, Task, encode
+from vtrans.data.learn_vocabulary import check_symbols, learn_sides
+from vtrans.data.overlap import OVERLAP_DEFINITION, OVERLAP_THRESHOLDS, overlap, subword_counts
 from vtrans.data.parallel_text import Corpus, Repeats, TrainingText, survey
 from vtrans.data.report import dropped_words, flag, said, show
 from vtrans.data.store import (
@@ -33,25 +32,13 @@ from vtrans.data.store import (
     OUR_FILES,
     REPORT_FILE,
     REVISION,
-    STORE_FORMAT,
     TRAIN_FILE,
     VALID_FILE,
-    Ragged,
-    assemble,
     file_sha256,
     read_report,
 )
-from vtrans.data.vocabulary import (
-    JOINT_FILE,
-    OVERLAP_DEFINITION,
-    OVERLAP_THRESHOLDS,
-    SPECIAL_PIECES,
-    SRC_FILE,
-    TGT_FILE,
-    check_symbols,
-    overlap,
-    subword_counts,
-)
+from vtrans.data.store_writer import StoreWriter
+from vtrans.data.vocabulary import JOINT_FILE, SPECIAL_PIECES, SRC_FILE, TGT_FILE
 from vtrans.data.writing_systems import SCRIPT_DEFINITION, overlap_by_script
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.text import check_path, sync_folder, write_atomically
@@ -203,7 +190,7 @@ def _make(
     seen = Repeats()
 
     everything = Task(src_vocab.proto, tgt_vocab.proto, largest)
-    valid_part = Part(staging / VALID_FILE, everything, len(src_vocab), len(tgt_vocab), with_text=True)
+    valid_part = StoreWriter(staging / VALID_FILE, everything, len(src_vocab), len(tgt_vocab), with_text=True)
     pairs = valid.pairs() if valid else source.held_out_pairs()
     total = valid_found.pairs if valid_found else found.pairs
     with console.progress("encoding the validation text", total, "pairs") as progress:
@@ -221,7 +208,7 @@ def _make(
         sources=frozenset(seen.sources),
         pairs=frozenset(seen.pairs),
     )
-    train_part = Part(staging / TRAIN_FILE, task, len(src_vocab), len(tgt_vocab), len(options.src))
+    train_part = StoreWriter(staging / TRAIN_FILE, task, len(src_vocab), len(tgt_vocab), len(options.src))
     corpus_of = deque[int]()  # of each batch under way
 
     def batches() -> Iterator[list[Pair]]:
@@ -309,67 +296,3 @@ def batches_of(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
             batch, characters = [], 0
     if batch:
         yield batch
-
-
-class Part:
-    """The pairs of one store on their way to disk, counted."""
-
-    def __init__(
-        self, path: Path, task: Task, src_pieces: int, tgt_pieces: int, corpora: int = 1, *, with_text: bool = False
-    ) -> None:
-        self.path, self.task, self.with_text = path, task, with_text
-        self.corpora = [0] * corpora  # pairs kept of each
-        self.dropped = {"empty": 0, "too_long": 0, "odd_ratio": 0}
-        self.longest = 0
-        self.characters = {"src": 0, "tgt": 0}
-        self.src_counts = np.zeros(src_pieces, np.int64)
-        self.tgt_counts = np.zeros(tgt_pieces, np.int64)
-        dtype = "I32" if task.wide else "U16"
-        self._ids = {side: Ragged(path, f"{side}_ids", f"{side}_offsets", dtype) for side in ("src", "tgt")}
-        self._texts = (
-            {side: Ragged(path, f"{side}_text", f"{side}_text_offsets", "U8") for side in ("src", "tgt")}
-            if with_text
-            else {}
-        )
-
-    @property
-    def kept(self) -> int:
-        return sum(self.corpora)
-
-    def add(self, encoded: Encoded, batch: Sequence[Pair] = (), corpus: int = 0) -> list[Pair]:
-        """Writes what a batch became; of one with text, the pairs that were kept are returned."""
-        for reason, n in encoded.dropped.items():
-            self.dropped[reason] += n
-        pairs = [batch[i] for i in encoded.kept] if self.with_text else []
-        for side, ours, counts, text in (
-            ("src", encoded.src, self.src_counts, [p[0] for p in pairs]),
-            ("tgt", encoded.tgt, self.tgt_counts, [p[1] for p in pairs]),
-        ):
-            counts += np.bincount(ours.ids, minlength=len(counts))
-            self._ids[side].add(ours.ids, ours.lengths)
-            self.longest = max(self.longest, int(ours.lengths.max(initial=0)))
-            self.characters[side] += ours.characters
-            if self.with_text:
-                raw = [line.encode() for line in text]
-                lengths = np.array([len(r) for r in raw], np.int64)
-                self._texts[side].add(np.frombuffer(b"".join(raw), np.uint8), lengths)
-        self.corpora[corpus] += len(encoded.kept)
-        return pairs
-
-    def finish(self) -> dict[str, Any]:
-        """Assemble the store; its size and hash."""
-        columns = [*self._ids.values(), *self._texts.values()]
-        parts = [part for column in columns for part in column.parts()]
-        metadata = {"format": STORE_FORMAT, "revision": REVISION, "pairs": self.kept}
-        return assemble(self.path, parts, metadata)
-
-    def report(self) -> dict[str, Any]:
-        tokens = {side: int(self._ids[side].size) for side in ("src", "tgt")}
-        return {
-            "kept": self.kept,
-            "dropped": {r: n for r, n in self.dropped.items() if r == "empty" or self.task.max_tokens is not None},
-            "tokens": tokens,
-            "characters": self.characters,
-            "characters_a_token": {s: round(self.characters[s] / tokens[s], 3) for s in tokens},
-            "longest": self.longest,
-        }

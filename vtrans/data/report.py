@@ -8,7 +8,7 @@ from typing import Any
 
 from vtrans.console import Console
 from vtrans.data.encode import RATIO_FREE_TOKENS
-from vtrans.data.vocabulary import overlap_table, tying_advice
+from vtrans.data.overlap import overlap_table, tying_advice
 from vtrans.data.writing_systems import SCRIPT_THRESHOLD, script_table
 
 

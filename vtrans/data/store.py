@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -233,74 +232,6 @@ def _sound(report: dict[str, Any]) -> bool:
         and isinstance(corpora, list)
         and all(type(count) is int and count >= 0 for count in corpora)
     )
-
-
-# ------------------------------------------------------------------------------------------ writing
-
-
-_NUMPY = {"U8": np.uint8, "U16": np.uint16, "I32": np.int32, "I64": np.int64}
-
-
-class Ragged:
-    """Rows of unequal length on disk: all their values, and where each row begins."""
-
-    def __init__(self, store: Path, values: str, offsets: str, dtype: str) -> None:
-        self._dtype = dtype
-        self._values, self._offsets = store.with_suffix(f".{values}"), store.with_suffix(f".{offsets}")
-        self.size = self._rows = 0
-        self._values.write_bytes(b"")
-        self._offsets.write_bytes(np.zeros(1, np.int64).tobytes())
-
-    def add(self, values: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> None:
-        ends = self.size + np.cumsum(lengths.astype(np.int64))
-        with self._values.open("ab") as file:
-            file.write(values.astype(_NUMPY[self._dtype]).tobytes())
-        with self._offsets.open("ab") as file:
-            file.write(ends.tobytes())
-        self.size += len(values)
-        self._rows += len(lengths)
-
-    def parts(self) -> list[tuple[str, str, int, Path]]:
-        """Name, dtype, number of elements and file of both tensors."""
-        return [
-            (self._offsets.suffix[1:], "I64", self._rows + 1, self._offsets),
-            (self._values.suffix[1:], self._dtype, self.size, self._values),
-        ]
-
-
-def assemble(path: Path, parts: list[tuple[str, str, int, Path]], metadata: dict[str, Any]) -> dict[str, Any]:
-    """A safetensors file out of one file a tensor, which are deleted; its size and hash.
-
-    The format (https://github.com/huggingface/safetensors#format) is 8 bytes of header length, a JSON
-    header padded with spaces, the data. safetensors itself writes only what is in memory.
-    """
-    # Wide types first, so that every tensor begins at a multiple of its element size.
-    parts = sorted(parts, key=lambda p: (-np.dtype(_NUMPY[p[1]]).itemsize, p[0]))
-    header: dict[str, Any] = {"__metadata__": {"vtrans": json.dumps(metadata, sort_keys=True)}}
-    at = 0
-    for name, dtype, elements, _ in parts:
-        end = at + elements * np.dtype(_NUMPY[dtype]).itemsize
-        header[name] = {"dtype": dtype, "shape": [elements], "data_offsets": [at, end]}
-        at = end
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    digest = hashlib.sha256()
-    with path.open("wb") as out:
-
-        def write(block: bytes, out: BinaryIO = out) -> None:
-            digest.update(block)
-            out.write(block)
-
-        write(len(text).to_bytes(8, "little"))
-        write(text)
-        for _, _, _, file in parts:
-            with file.open("rb") as stream:
-                while block := stream.read(_BLOCK):
-                    write(block)
-            file.unlink()
-        out.flush()
-        os.fsync(out.fileno())
-    return {"bytes": 8 + len(text) + at, "sha256": digest.hexdigest()}
 
 
 def _sha256(data: bytes) -> str:

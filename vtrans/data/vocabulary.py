@@ -8,38 +8,19 @@ one, and U+2581, with which SentencePiece marks a word's start, becomes a space.
 from __future__ import annotations
 
 import hashlib
-import io
 import itertools
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import sentencepiece
 
-from vtrans.config import DEFAULT_VOCAB_SIZE, Subword
+from vtrans.config import Subword
 from vtrans.errors import FileError, InputError
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 # What SentencePiece models are called in a folder.
 JOINT_FILE, SRC_FILE, TGT_FILE = "vocab.model", "src.model", "tgt.model"
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
-_BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 _USER_DEFINED = 4  # a piece's type in SentencePiece's sentencepiece_model.proto
-
-OVERLAP_THRESHOLDS = (1, 5, 20)
-# What recipes/sharing/study.py measured, two seeds, 700 updates of multi30k-10min: at this share of shared running
-# subwords (seen ADVICE_THRESHOLD times on both sides), the BLEU of one joint vocabulary with one matrix less that of
-# separate vocabularies with as many weights, target embedding and projection tied. English-German, and the same with
-# the German in Cyrillic letters.
-ADVICE_THRESHOLD = 5
-MEASURED = ((0.35, 1.0), (0.09, -0.2))
-OVERLAP_DEFINITION = (
-    "both: subword types seen at least N times on the source side and at least N times on the target side "
-    "of the text; either: types seen at least N times on one side or the other; overlap: both over "
-    "either; tokens: share of the running tokens of the two sides whose type is in both; special symbols "
-    "and single-byte pieces are left out of all four"
-)
 
 
 class Vocabulary:
@@ -114,119 +95,6 @@ class Vocabulary:
         return id > EOS_ID and not self._model.is_byte(id)
 
 
-def check_symbols(symbols: Sequence[str]) -> None:
-    """InputError for the first symbol of the user that can't be one."""
-    for place, symbol in enumerate(symbols):
-        if not symbol or " " in symbol or not symbol.isprintable() or set(symbol) & set("\u2581\u2585"):
-            raise InputError(f"--symbol must be printable characters without a space, such as <BT>, but is {symbol!r}.")
-        if symbol in SPECIAL_PIECES or _BYTE_PIECE.fullmatch(symbol):
-            raise InputError(f"--symbol {symbol} is a piece of every vocabulary already; choose another name.")
-        if symbol in symbols[:place]:
-            raise InputError(f"--symbol {symbol} is given twice; give it once.")
-
-
-class SizeError(InputError):
-    """A size that a text does not allow; `works` is the nearest one that it does."""
-
-    def __init__(self, size: int, works: int, name: str) -> None:
-        kindly, wrong = ("at most", "large") if works < size else ("at least", "small")
-        super().__init__(
-            f"--vocab-size {size} is too {wrong} for {name}, which allows {kindly} {works}; "
-            f"use --vocab-size {works}, or leave it unset."
-        )
-        self.works = works
-
-
-def learn(
-    sentences: Iterable[str],
-    *,
-    size: int | None,
-    kind: Subword,
-    coverage: float,
-    normalization: str,
-    symbols: Sequence[str] = (),
-    name: str = "the training text",
-) -> Vocabulary:
-    """A vocabulary learnt from all of `sentences`, which may be iterated several times.
-
-    `size` None: DEFAULT_VOCAB_SIZE, or the nearest size that the text allows. Raises SizeError, naming
-    the size that works, if an explicit size is above or below what the text allows. `symbols` get a piece
-    each, whether or not the text has them. Equal input gives equal bytes.
-    """
-    assert not isinstance(sentences, Iterator), "learning may read the sentences twice"
-    wanted = DEFAULT_VOCAB_SIZE if size is None else size
-    trial, seen = wanted, set[int]()
-    while trial not in seen:  # SentencePiece names the size that works; it is believed once it has worked
-        seen.add(trial)
-        outcome = _train(sentences, trial, kind, coverage, normalization, symbols, name)
-        if isinstance(outcome, bytes):
-            if size is not None and trial != size:
-                raise SizeError(size, trial, name)
-            return Vocabulary(outcome)
-        trial = outcome
-    raise InputError(f"no vocabulary of about {wanted} pieces can be learnt from {name}; give more text.")
-
-
-def _train(
-    sentences: Iterable[str],
-    size: int,
-    kind: Subword,
-    coverage: float,
-    normalization: str,
-    symbols: Sequence[str],
-    name: str,
-) -> bytes | int:
-    """The model's bytes, or the size that SentencePiece names instead of this one."""
-    failure: list[BaseException] = []
-
-    def guarded() -> Iterator[str]:
-        # SentencePiece skips a sentence with U+2585, its mark for an unknown character; and it would
-        # turn an exception of ours into a RuntimeError without its type.
-        try:
-            for sentence in sentences:
-                yield sentence.replace("\u2585", " ")
-        except BaseException as error:
-            failure.append(error)
-            raise
-
-    model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=guarded(),
-            model_writer=model,
-            model_type=kind,
-            vocab_size=size,
-            character_coverage=coverage,
-            byte_fallback=True,
-            normalization_rule_name=normalization,
-            pad_id=PAD_ID,
-            unk_id=UNK_ID,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            pad_piece=SPECIAL_PIECES[PAD_ID],
-            user_defined_symbols=list(symbols),
-            input_sentence_size=0,
-            shuffle_input_sentence=False,
-            max_sentence_length=1 << 30,  # bytes; the default would skip longer lines without a word
-            # Unigram's sums depend on the number of threads, and the number is written into the model:
-            # a constant, so that equal text gives equal bytes on every machine.
-            num_threads=8,
-            minloglevel=2,
-        )
-    except RuntimeError as error:
-        if failure:
-            raise failure[0] from None
-        message = str(error)
-        if found := re.search(r"set it to a value <= (\d+)", message):
-            return int(found[1])
-        if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-            return int(found[1])
-        if "sentences_.empty()" in message or "all_chars_count" in message:
-            raise InputError(f"{name} holds no text to learn a vocabulary from.") from None
-        raise InputError(f"SentencePiece can't learn a vocabulary from {name}: {message}") from None
-    return model.getvalue()
-
-
 def _in_spec(proto: bytes, message: int, field: int, default: int | str) -> int | str:
     """A field of a message in a serialised ModelProto: of trainer_spec (2) the model_type (3), 1 for unigram
     and 2 for BPE; of normalizer_spec (3) the name (1) of the rule.
@@ -284,77 +152,3 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
             raise ValueError("truncated")
         yield number, message[at : at + length]
         at += length
-
-
-@dataclass(frozen=True)
-class OverlapRow:
-    """The overlap of two sides for types seen at least `threshold` times."""
-
-    threshold: int
-    both: int
-    """Types seen at least so often on each side."""
-    either: int
-    """Types seen at least so often on one side or the other."""
-    share: float
-    """both / either; 0 if there is none."""
-    token_share: float
-    """Of the running tokens of both sides, those whose type is in `both`."""
-
-
-def subword_counts(vocabulary: Vocabulary, counts: Sequence[int]) -> dict[str, int]:
-    """Counts by surface piece from counts by id, without special and single-byte pieces, and symbols of the user."""
-    first = len(SPECIAL_PIECES) + len(vocabulary.symbols)
-    return {vocabulary.piece(i): n for i, n in enumerate(counts) if n and i >= first and vocabulary.is_subword(i)}
-
-
-def overlap(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> list[OverlapRow]:
-    """The overlap of the two sides at each of OVERLAP_THRESHOLDS, as OVERLAP_DEFINITION says.
-
-    The counts are by surface piece (`subword_counts`), so two separate vocabularies compare too.
-    """
-    running = sum(src_counts.values()) + sum(tgt_counts.values())
-    rows = []
-    for threshold in OVERLAP_THRESHOLDS:
-        src = {piece for piece, n in src_counts.items() if n >= threshold}
-        tgt = {piece for piece, n in tgt_counts.items() if n >= threshold}
-        both, either = src & tgt, src | tgt
-        covered = sum(src_counts[p] + tgt_counts[p] for p in both)
-        rows.append(
-            OverlapRow(
-                threshold,
-                len(both),
-                len(either),
-                len(both) / len(either) if either else 0.0,
-                covered / running if running else 0.0,
-            )
-        )
-    return rows
-
-
-def overlap_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """The rows, each an OverlapRow as a dict, as they are printed, with their header."""
-    header = ("N", "both", "either", "overlap", "tokens")
-    return [
-        (str(row["threshold"]), f"{row['both']:,}", f"{row['either']:,}", f"{row['share']:.0%}",
-         f"{row['token_share']:.0%}")
-        for row in rows
-    ], header  # fmt: skip
-
-
-def tying_advice(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Whether one matrix for both sides is likely to pay, from the share of running subwords that both sides have
-    (the row of ADVICE_THRESHOLD): by the nearer of what was MEASURED, and how far it goes."""
-    token_share: float = next(row["token_share"] for row in rows if row["threshold"] == ADVICE_THRESHOLD)
-    (_, gained), (_, lost) = sorted(MEASURED, reverse=True)
-    nearer = min(MEASURED, key=lambda point: abs(point[0] - token_share))
-    so = (
-        "a joint vocabulary and one matrix, the default, suit these texts"
-        if nearer[1] > 0
-        else "separate vocabularies may do as well or better: prepare-bpe --separate, whose tie is tgt-softmax"
-    )
-    where = " and ".join(f"{share:.0%}" for share, _ in MEASURED)
-    return (
-        f"{token_share:.0%} of the running subwords are of both sides (N = {ADVICE_THRESHOLD}): {so}. With as many "
-        f"weights, one matrix was {gained:g} BLEU better and {-lost:g} worse in short trainings at {where}; "
-        "differences so small may be chance."
-    )
