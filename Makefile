@@ -1,11 +1,11 @@
-# make demo: the whole of it in a few minutes, on the built-in corpus.  make help: the other targets.
+# `make help` lists the targets. `make demo` is the quickest way to see vtrans work.
 
 PYTHON ?= python3
-# Where a target keeps what it makes; these folders are not under version control.
+# The folder that `make demo` writes to. git ignores it.
 DEMO ?= demo
-# For the targets of real text: DATA=folder gives the files (train.en, train.de, valid.en, ...; .gz is read
-# alike), else they are fetched. SRC and TGT are the languages, WORK and RUN the folders for what is made,
-# RECIPE another recipe, SET="train.max_steps=500 ..." changes to it.
+# Options of the experiments. DATA=folder names a folder with train.en, train.de, valid.en, ... (.gz, .xz and .bz2
+# files too); without it the text is downloaded, or is the built-in corpus. SRC and TGT are the languages. WORK and
+# RUN are the folders to write to. RECIPE is another recipe, and SET="train.max_steps=500 ..." changes single values.
 DATA ?=
 SRC ?=
 TGT ?=
@@ -13,13 +13,14 @@ WORK ?=
 RUN ?=
 RECIPE ?=
 SET ?=
-# For sharing-study: STEPS or MINUTES of training a row, SEEDS="1 2", ONLY="three-way untied" of its rows.
+# Options of sharing-study: STEPS or MINUTES of training per row, SEEDS="1 2", and ONLY="three-way untied" to train
+# only those rows.
 STEPS ?=
 MINUTES ?=
 SEEDS ?=
 ONLY ?=
-# For back-translation: PAIRS to train on, of the rest the target side is translated back; or MONO, a file of it. For
-# distillation: STUDENT="model.decoder_layers=1 ...".
+# Options of back-translation: the number of PAIRS to train on (the target side of the others is translated back), or
+# MONO, a file of target sentences. Option of distillation: STUDENT="model.decoder_layers=1 ...".
 PAIRS ?=
 MONO ?=
 STUDENT ?=
@@ -28,38 +29,43 @@ TESTS ?=
 
 BIN := .venv/bin
 STAMP := .venv/.installed
-# The commands are printed and run as a user types them, once .venv is active.
+# Put .venv first on the path, so that the commands run exactly as they are printed.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help install test check demo multi30k tatoeba iwslt14 wmt14-base wmt14-big sharing-study back-translation distillation clean
 
 help:
-	@echo 'make install      .venv with vtrans and the versions known to work together'
-	@echo 'make demo         train a translator on the built-in synthetic corpus and use it'
-	@echo 'make test         the tests'
-	@echo 'make check        linter, formatter and types, as they must pass'
-	@echo 'make multi30k     real text: captions, English to German; an hour of two CPU cores'
-	@echo 'make tatoeba      everyday sentences, English to German'
-	@echo 'make iwslt14      talks, German to English; wants a GPU'
-	@echo 'make wmt14-base   the base model of "Attention Is All You Need"; wants a GPU for a day or more'
-	@echo 'make wmt14-big    its big model; wants many GPU-days'
-	@echo 'make sharing-study  every variant of weight sharing, trained alike, in a table; takes hours'
-	@echo 'make back-translation, make distillation  training on translations of a model, with and without'
-	@echo 'make clean        remove $(DEMO)/'
+	@echo 'make install           create .venv with vtrans and the tested versions of its dependencies'
+	@echo 'make demo              train a translator on the built-in synthetic corpus, use it and score it (minutes)'
+	@echo 'make test              run the tests'
+	@echo 'make check             run the linter, the formatter and the type checker'
+	@echo 'make clean             delete $(DEMO)/'
 	@echo
-	@echo 'Real text: make multi30k DATA=folder uses train.en, train.de, valid.en, ... there; without DATA it is'
-	@echo 'fetched. Also: SRC=en TGT=fr WORK=folder RUN=folder RECIPE=name SET="train.max_steps=500".'
+	@echo 'Experiments, from text to scores:'
+	@echo 'make multi30k          image captions, English to German; an hour on two CPU cores'
+	@echo 'make tatoeba           everyday sentences, English to German'
+	@echo 'make iwslt14           TED talks, German to English; needs a GPU'
+	@echo 'make wmt14-base        the base model of "Attention Is All You Need"; needs a GPU for a day or more'
+	@echo 'make wmt14-big         the big model of that paper; needs many GPU-days'
+	@echo 'make sharing-study     train every variant of weight sharing alike and print a table; takes hours'
+	@echo 'make back-translation  train with and without back-translated sentences, and compare'
+	@echo 'make distillation      train a small model on the translations of a large one, and compare'
+	@echo
+	@echo 'DATA=folder names a folder with train.en, train.de, valid.en, ... to use. Without it the text is downloaded;'
+	@echo 'back-translation and distillation use the built-in corpus. Other options: SRC=en TGT=fr WORK=folder'
+	@echo 'RUN=folder RECIPE=name SET="train.max_steps=500". The top of the Makefile describes them all, and'
+	@echo 'recipes/README.md describes the recipes.'
 
 install: $(STAMP)
 
 $(STAMP): pyproject.toml .ci/constraints.txt
 	@command -v $(PYTHON) >/dev/null || { \
-	  echo 'There is no $(PYTHON): install Python 3.11 or later, or name one, as in `make install PYTHON=python3.12`.' >&2; \
+	  echo '$(PYTHON) was not found. Install Python 3.11 or later, or name yours: make install PYTHON=python3.12' >&2; \
 	  exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "vtrans needs Python 3.11 or later, but $(PYTHON) is $$($(PYTHON) -V 2>&1);" \
-	    'name another, as in `make install PYTHON=python3.12`.' >&2; \
+	  echo "vtrans needs Python 3.11 or later, but $(PYTHON) is $$($(PYTHON) -V 2>&1)." \
+	    'Name another: make install PYTHON=python3.12' >&2; \
 	  exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --disable-pip-version-check -c .ci/constraints.txt -e '.[dev]'
@@ -73,11 +79,11 @@ check: $(STAMP)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# $(call show,COMMAND): print a command as one would type it, then run it. No comma and no ' in it.
+# $(call show,COMMAND) prints a command as a user would type it, then runs it. COMMAND may contain no comma and no '.
 show = @printf '\n$$ %s\n' '$(1)'; $(1)
 
 demo: $(STAMP)
-	@echo 'The built-in corpus is synthetic: sentences of a small grammar, English and German.'
+	@echo 'The built-in corpus is synthetic: English and German sentences generated by a small grammar.'
 	$(call show,python recipes/phrasebook/generate.py --out $(DEMO)/text --train 40000 --valid 500 --test 1000 --seed 1)
 	$(call show,vtrans prepare-bpe --src $(DEMO)/text/train.en --tgt $(DEMO)/text/train.de --valid-src $(DEMO)/text/valid.en --valid-tgt $(DEMO)/text/valid.de --vocab-size 4000 --out $(DEMO)/data)
 	$(call show,vtrans train --data $(DEMO)/data --out $(DEMO)/run --recipe phrasebook)
@@ -85,14 +91,14 @@ demo: $(STAMP)
 	$(call show,vtrans translate --model $(DEMO)/run --input $(DEMO)/text/test.en --output $(DEMO)/test.hyp.de)
 	$(call show,vtrans score $(DEMO)/text/test.de --hyp $(DEMO)/test.hyp.de)
 	@echo
-	@echo 'Synthetic text is easy; beside BLEU stand the exact matches and a translation memory:'
+	@echo 'Synthetic text is easy to translate, so compare with exact matches and with a translation memory:'
 	$(call show,python recipes/phrasebook/compare.py --data $(DEMO)/text $(DEMO)/test.hyp.de)
 	@echo
-	@echo 'Five of the unseen sentences, and what the model makes of them:'
+	@echo 'Five sentences of the test set, and their translations:'
 	$(call show,head -n 5 $(DEMO)/text/test.en)
 	$(call show,head -n 5 $(DEMO)/text/test.en | vtrans translate --model $(DEMO)/run --quiet)
 	@echo
-	@echo 'The same with two files of your own, a sentence a line, mine.en and its translation mine.de:'
+	@echo 'To do the same with two files of your own, mine.en and its translation mine.de, one sentence per line:'
 	@echo
 	@echo '  . .venv/bin/activate'
 	@echo '  vtrans prepare-bpe --src mine.en --tgt mine.de && vtrans train && vtrans average'

@@ -6,7 +6,6 @@ import ast
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -127,8 +126,3 @@ def test_what_the_readme_calls_is_there_after_import_vtrans() -> None:
     called = sorted(set(re.findall(r"\bvtrans(?:\.[a-z_]+)+(?=\()", text)))
     assert "vtrans.load" in called
     subprocess.run([sys.executable, "-c", "; ".join(("import vtrans", *called))], check=True, timeout=60)
-
-
-def test_the_version_is_that_of_the_package() -> None:
-    project = PACKAGE.parent / "pyproject.toml"
-    assert tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"] == vtrans.__version__
