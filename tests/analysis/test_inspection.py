@@ -177,16 +177,16 @@ def test_head_matrices_compute_what_the_attention_computes() -> None:
     ):
         leaf, fused = found[path], cast(nn.Linear, model.get_submodule(path))
         parts = dict(zip(leaf.matrices, fused(x_BTD).chunk(len(leaf.matrices), -1), strict=True))
-        assert len(leaf.head_matrices) == 2 * len(leaf.matrices)
-        for head_matrix in leaf.head_matrices:
-            rows = slice(head_matrix.first, head_matrix.last + 1)
+        assert len(leaf.slices) == 2 * len(leaf.matrices)
+        for head_matrix in leaf.slices:
+            rows = slice(head_matrix.rows[0], head_matrix.rows[1] + 1)
             W_Dd = fused.weight[rows].T
             assert tuple(W_Dd.shape) == head_matrix.shape == (16, 8)
             torch.testing.assert_close(
                 x_BTD @ W_Dd + fused.bias[rows], split_heads(parts[head_matrix.matrix], 2)[:, head_matrix.head]
             )
     assert found["decoder.layers.0.feed_forward.outer"].matrices == ("W_2",)
-    assert found["decoder.layers.0.cross_attention.out"].head_matrices == ()
+    assert found["decoder.layers.0.cross_attention.out"].slices == ()
 
 
 def notes(model: Transformer, *, full: bool = False) -> list[tuple[str, str, str]]:

@@ -173,9 +173,9 @@ def _rows(
         notes = notes or ([] if _shares(part) else ["not shared"])
     yield "  " * depth + name, count, " + ".join(str(list(shape)) for shape in part.shapes), "; ".join(notes)
     if full:
-        for h in part.head_matrices:
-            rows = f"rows {h.first}-{h.last}, transposed"
-            yield "  " * (depth + 1) + f"{h.matrix} of head {h.head}", "", str(list(h.shape)), rows
+        for h in part.slices:
+            note = f"rows {h.rows[0]}-{h.rows[1]}, transposed"
+            yield "  " * (depth + 1) + f"{h.matrix} of head {h.head}", "", str(list(h.shape)), note
     children = list(zip(*(each.parts for each in alike), strict=True))  # the same child of all that are alike
     if part.kind != "ModuleList":
         for child in children:
@@ -195,9 +195,9 @@ def _notes(alike: Sequence[Part], full: bool) -> Iterator[str]:
         yield f"same as {', '.join(same_as)}"
     if shared_with := _folded(place for each in alike for place in each.shared_with):
         yield f"shared with {', '.join(shared_with)}"
-    if part.head_matrices and not full:
-        heads = part.head_matrices[-1].head + 1
-        each = f" of {heads} head{'s' if heads > 1 else ''}: {list(part.head_matrices[0].shape)} each"
+    if part.slices and not full:
+        heads = part.slices[-1].head + 1
+        each = f" of {heads} head{'s' if heads > 1 else ''}: {list(part.slices[0].shape)} each"
         yield ", ".join(part.matrices) + each
     elif part.matrices:
         yield ", ".join(part.matrices)

@@ -6,7 +6,7 @@ and what is shared is then named by the largest parts that have all their weight
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -29,13 +29,12 @@ SPLIT_BY_HEAD = {"W_Q", "W_K", "W_V"}
 
 @dataclass(frozen=True)
 class HeadMatrix:
-    """The matrix W_i of one head in the paper's form, [D, d]: the rows `first` to `last`, both included, of a fused
+    """The matrix W_i of one head in the paper's form, [D, d]: the rows from the first to the last of `rows` of a fused
     weight [n * D, D], transposed."""
 
     matrix: str
     head: int
-    first: int
-    last: int
+    rows: tuple[int, int]
     shape: tuple[int, int]
 
 
@@ -52,23 +51,14 @@ class Part:
     same_as: str | None = None  # the earlier part that has all the weights of this one
     shared_with: tuple[str, ...] = ()  # the later parts that have the weights of this one
     matrices: tuple[str, ...] = ()  # the paper's names
-    head_matrices: tuple[HeadMatrix, ...] = ()
+    slices: tuple[HeadMatrix, ...] = ()
     parts: tuple[Part, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {"name": self.name, "path": self.path, "kind": self.kind}
-        fields["parameters"] = self.parameters
-        optional = {
-            "shapes": [list(shape) for shape in self.shapes],
-            "same_as": self.same_as,
-            "matrices": list(self.matrices),
-            "slices": [
-                {"matrix": h.matrix, "head": h.head, "rows": [h.first, h.last], "shape": list(h.shape)}
-                for h in self.head_matrices
-            ],
-            "parts": [part.as_dict() for part in self.parts],
-        }
-        return fields | {key: value for key, value in optional.items() if value}
+        """Returns the fields that have a value, without `shared_with`, which can be found from `same_as`."""
+        return asdict(
+            self, dict_factory=lambda items: {k: v for k, v in items if v not in (None, ()) and k != "shared_with"}
+        )
 
 
 @dataclass(frozen=True)
@@ -100,7 +90,7 @@ def part_tree(model: nn.Module) -> Part:
         if not children:
             new = sum(weight.numel() for key, weight in own.items() if _join(path, key) not in first_names)
             by_head = _head_matrices(module, matrices, heads) if SPLIT_BY_HEAD.issuperset(matrices) else ()
-            return replace(part, parameters=new, matrices=matrices, head_matrices=by_head)
+            return replace(part, parameters=new, matrices=matrices, slices=by_head)
         parts = []
         for key, weight in own.items():
             place = _join(path, key)
@@ -126,7 +116,7 @@ def _head_matrices(module: nn.Module, matrices: tuple[str, ...], heads: int) -> 
     rows, D = module.weight.shape
     d = rows // (len(matrices) * heads)
     starts = [(matrix, head, (i * heads + head) * d) for i, matrix in enumerate(matrices) for head in range(heads)]
-    return tuple(HeadMatrix(matrix, head, first, first + d - 1, (D, d)) for matrix, head, first in starts)
+    return tuple(HeadMatrix(matrix, head, (first, first + d - 1), (D, d)) for matrix, head, first in starts)
 
 
 def shared_groups(model: nn.Module) -> list[SharedGroup]:
