@@ -6,8 +6,8 @@ The German order, after the finite verb (or the conjunction):
     definite or dative, schon, nicht,
     manner, companion, place, indefinite object, prepositional object, predicate, direction, verbs at the end
 
-In a clause with nicht, definite objects come before the time. Orders that German allows beside this one are left
-out on purpose: one English sentence has one translation.
+In a clause with nicht, definite objects precede the time. German allows other orders, but they are left out on
+purpose: one English sentence has one translation.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from . import morphology as m
 from .lexicon import Verb
 from .phrases import NEGATION, NP, PP, Draft, Reject, Word, Words, join_preposition
 
-MODALS = {  # key: English present third person, other persons, past, German; "+" asks for do-support
+MODALS = {  # English third person present, other persons, past, German
     "can": ("can", "can", "was able to", "können"),
     "must": ("must", "must", "had to", "müssen"),
     "have to": ("has to", "have to", "had to", "müssen"),
@@ -32,7 +32,7 @@ class Object:
     np: NP
     case: str
     english: str = ""
-    german: str = ""  # a preposition makes it a prepositional object
+    german: str = ""  # the preposition of a prepositional object
 
     def german_words(self, unit: int) -> Words:
         words = self.np.german(self.case)
@@ -56,7 +56,7 @@ class Clause:
     direction: PP | None = None
     predicate: tuple[Words, Words] | None = None
     predicate_noun: NP | None = None
-    bare_object: bool = False  # plays the guitar: spielt Gitarre, and nicht, not kein
+    bare_object: bool = False  # plays the guitar: spielt Gitarre, negated with nicht, not kein
     v: int = -2  # unit of the verb
     a: int = -3  # unit of the auxiliary or modal
     p: dict[int, int] = field(default_factory=dict)  # units of the prepositions of objects
@@ -69,7 +69,7 @@ class Clause:
         return self
 
     def kein(self) -> Object | None:
-        """The object that takes kein in a negated clause."""
+        """Returns the object that takes kein in a negated clause."""
         if not self.negated or self.bare_object:
             return None
         for thing in self.objects:
@@ -80,7 +80,7 @@ class Clause:
     def _check_negation(self) -> None:
         for thing in self.objects:
             if thing.np.kind == "counted" or (thing.np.kind == "indefinite" and (thing.case == "d" or thing.german)):
-                raise Reject  # "nicht drei Bücher" and "nicht einem Kind" want a stress that text does not show
+                raise Reject  # "nicht drei Bücher" and "nicht einem Kind" need a stress that text does not show
         if self.frequency or self.tense == "likes" or self.subject.kind in ("indefinite", "counted"):
             raise Reject
 
@@ -93,7 +93,7 @@ class Clause:
         return {"1s": "am", "3s": "is"}.get(person, "are")
 
     def _english_verbs(self, question: bool) -> tuple[Words, Words]:
-        """The auxiliary that a question puts first, and the rest."""
+        """Returns the auxiliary that comes first in a question, and the rest."""
         person, base = self.subject.english_person, self.verb.english
         third = person == "3s"
         v, a = self.v, self.a
@@ -141,7 +141,7 @@ class Clause:
             if support:
                 return say("does" if third else "do", *units), say(head, *units) + tail
             if self.verb.english_past == base and not third and not likes:
-                raise Reject  # "they put" is a past here, never a present
+                raise Reject  # "they put" would also be a present; the present is left out
             return [], say(m.third_person(head) if third else head, *units) + tail
         said: tuple[int, ...] = (v,) if self.tense == "preterite" or "have" in self.verb.notes else (v, a)
         if support:
@@ -149,7 +149,7 @@ class Clause:
         return [], say(self.verb.english_past, *said)
 
     def english(self, *, question: bool = False, subject: bool = True, to: bool = False) -> Words:
-        """A statement, a question from its auxiliary on, or what follows "to"."""
+        """Returns a statement, a question without its question word, or what follows "to"."""
         if to:
             first: Words = []
             rest = [Word(word, (self.v,)) for word in self.verb.english.split()]
@@ -163,7 +163,7 @@ class Clause:
             middle = []
         particle, objects = self._english_objects(rest)
         after = objects + particle
-        # A passive's adverb, and that of "be", stand after the auxiliary as any other's do.
+        # The adverb of a passive or of "be" follows the auxiliary, like any other adverb.
         head = [*first, *named, *no, *middle] if question else [*named, *first, *no, *middle]
         tail: Words = []
         simple = any(not thing.english for thing in self.objects) or not self.objects
@@ -181,7 +181,7 @@ class Clause:
         return [] if part is None else (part.english, part.german)[side]
 
     def _english_objects(self, rest: Words) -> tuple[Words, Words]:
-        """Direct objects, and the particle that a pronoun drives behind it (picks up Anna, picks her up)."""
+        """Returns the objects and the particle, which follows a pronoun: picks up Anna, picks her up."""
         direct: list[Object] = []
         indirect: list[Object] = []
         for thing in self.objects:
@@ -200,7 +200,7 @@ class Clause:
     # German
 
     def _finite(self, final: bool) -> tuple[Word, Words]:
-        """The finite verb, and what stands at the end of the clause before it or without it."""
+        """Returns the finite verb and the verbs at the end of the clause."""
         person, verb = self.subject.person, self.verb
         lemma = (verb.lemma,)
         v, a = (self.v,), (self.a,)
@@ -241,7 +241,8 @@ class Clause:
     def german_middle(self, *, subject: bool, inverted: bool = False, skip_time: bool = False) -> Words:
         out: Words = list(self.subject.german("n")) if subject else []
         if "refl" in self.verb.notes:
-            # Freut er sich? but: Freut sich Anna? In a subordinate clause behind either.
+            # In a question, sich follows a pronoun (Freut er sich?) but precedes a noun (Freut sich Anna?). In a
+            # subordinate clause it follows both.
             first = inverted and self.subject.kind != "pronoun"
             out.insert(0 if first else len(out), Word(self.subject.reflexive, (self.v,)))
         kein = self.kein()
@@ -285,10 +286,11 @@ class Clause:
     def german(
         self, draft: Draft, order: str, *, front: str = "", prefix: Words | None = None, question: bool = False
     ) -> Words:
-        """`order` is that of the finite verb: second, first, final, or zu (an infinitive with zu, no subject).
+        """Returns the German words. `order` is the position of the finite verb: second, first, final, or zu (an
+        infinitive with zu and without a subject).
 
-        `front` puts the time before the verb; `prefix` is what stands there already (a question
-        word, a whole clause)."""
+        `front` names the adjunct to put before the verb; `prefix` is what already stands there (a question word, a
+        clause)."""
         kind = {"second": "main", "first": "question", "final": "subordinate", "zu": "zu"}[order]
         self._separable_kind(draft, "question" if question else kind)
         if order == "zu":

@@ -1,12 +1,12 @@
 """Score a hypothesis on the phrasebook test set: python recipes/phrasebook/compare.py --data FOLDER HYPOTHESIS
 
-Beside its exact matches and BLEU stands a translation memory, which answers with the translation of the nearest
-training sentence: what a system reaches that has learnt nothing but its training text by heart. Both sets of
-figures are given for each kind of test line. They are synthetic: a grammar is not a language.
+The table shows exact matches and BLEU for each kind of test line, for the hypothesis and for a translation memory.
+The memory answers with the translation of the nearest training sentence, so it scores what a system would reach by
+memorising the training text. The figures are synthetic: a grammar is not a language.
 
-Nearest means fewest word insertions, deletions and substitutions, among the training sentences that share most
-words with the source, each word counting for its rarity. Ties go to the larger sum of rarities, then to the
-earlier training line.
+The candidates are the training sentences with the most words of the source, where rare words count more. The nearest
+of them needs the fewest word insertions, deletions and substitutions. Ties go to the larger sum of rarities, then to
+the earlier training line.
 """
 
 import argparse
@@ -18,16 +18,16 @@ from pathlib import Path
 
 import sacrebleu
 
-CANDIDATES = 40  # training sentences whose edit distance is measured, of those that share the most
-COMMON = 0.05  # words in more than this share of the training lines find no candidates, they only rank them
+CANDIDATES = 40  # training sentences whose edit distance is measured
+COMMON = 0.05  # words in a larger share of the training lines only rank candidates; they do not find any
 
 
 class CompareError(Exception):
-    """The files do not fit together; the message says which and how."""
+    """The files do not belong together. The message says which ones and why."""
 
 
 def edit_distance(one: Sequence[str], other: Sequence[str]) -> int:
-    """Levenshtein's, over words."""
+    """Returns the Levenshtein distance over words."""
     row = list(range(len(other) + 1))
     for i, word in enumerate(one, start=1):
         corner, row[0] = row[0], i
@@ -41,7 +41,7 @@ class Memory:
 
     def __init__(self, src: Sequence[str], tgt: Sequence[str]) -> None:
         if not src:
-            raise CompareError("the training text is empty, so there is no nearest sentence; generate one")
+            raise CompareError("the training text is empty, so there is no nearest sentence; generate training pairs")
         self.src = [line.split() for line in src]
         self.tgt = tgt
         seen = Counter(word for line in self.src for word in set(line))
@@ -53,14 +53,14 @@ class Memory:
                     self.lines[word].append(number)
 
     def nearest(self, source: str) -> int:
-        """The number of the training line."""
+        """Returns the number of the nearest training line."""
         words = source.split()
         shared: dict[int, float] = defaultdict(float)
         for word in dict.fromkeys(words):
             for number in self.lines.get(word, ()):
                 shared[number] += self.rarity[word]
         first = sorted(shared, key=lambda number: (-round(shared[number], 9), number))[:CANDIDATES] or [0]
-        # min keeps the first of equals, and they stand in the order that breaks ties.
+        # min() returns the first of equals, and the candidates are in the order that breaks ties.
         return min(first, key=lambda number: edit_distance(words, self.src[number]))
 
     def translate(self, source: str) -> str:
@@ -68,7 +68,7 @@ class Memory:
 
 
 def exact(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Percent of the lines that are the reference, to the letter."""
+    """Returns the percentage of lines that equal the reference."""
     same = sum(hyp == ref for hyp, ref in zip(hypotheses, references, strict=True))
     return 100 * same / len(references)
 
@@ -80,7 +80,7 @@ def table(
     memory: Memory,
     hypotheses: Sequence[str] | None,
 ) -> str:
-    """The figures as text: a row for each kind and one for all lines."""
+    """Returns the figures as text: a row for each kind and one for all lines."""
     bleu = sacrebleu.BLEU()
     recalled = [memory.translate(source) for source in sources]
     systems = [("memory", recalled)] if hypotheses is None else [("hypothesis", hypotheses), ("memory", recalled)]
@@ -107,12 +107,12 @@ def table(
 
 
 def read(path: Path) -> list[str]:
-    """The lines of a file that generate.py or vtrans translate wrote."""
+    """Returns the lines of a file written by generate.py or vtrans translate."""
     try:
         text = path.read_bytes().decode()
     except OSError as error:
         raise CompareError(
-            f"{path} cannot be read: {error.strerror}; run generate.py first, or name another"
+            f"{path} cannot be read: {error.strerror}; run generate.py first, or name another file"
         ) from error
     except UnicodeDecodeError as error:
         raise CompareError(
@@ -125,7 +125,9 @@ def read(path: Path) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="compare.py", description="Score on the synthetic phrasebook test set.")
     parser.add_argument("--data", type=Path, required=True, help="the folder that generate.py wrote")
-    parser.add_argument("hypothesis", type=Path, nargs="?", help="translations of test.en; without: the memory alone")
+    parser.add_argument(
+        "hypothesis", type=Path, nargs="?", help="translations of test.en (default: score the memory alone)"
+    )
     options = parser.parse_args(arguments)
     folder: Path = options.data
     try:
@@ -134,12 +136,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for one, other in (("train.en", "train.de"), ("test.en", "test.de"), ("test.en", "test.kinds")):
             if len(sides[one]) != len(sides[other]):
                 raise CompareError(
-                    f"{folder / one} has {len(sides[one])} lines but {other} has {len(sides[other])}; generate anew"
+                    f"{folder / one} has {len(sides[one])} lines but {other} has {len(sides[other])}; "
+                    "generate the corpus again"
                 )
         if hypotheses is not None and len(hypotheses) != len(sides["test.en"]):
             raise CompareError(
                 f"{options.hypothesis} has {len(hypotheses)} lines but test.en has {len(sides['test.en'])}; "
-                "translate the whole of test.en"
+                "translate all of test.en"
             )
         if not sides["test.en"]:
             raise CompareError(f"{folder / 'test.en'} is empty; generate a test set with --test")

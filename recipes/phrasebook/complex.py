@@ -21,7 +21,7 @@ from .simple import (
 
 
 def short_clause(s: Sampler, tense: str, subject: NP | None = None, adjectives: float = 0.3) -> Clause:
-    """A short clause that may be a subordinate one."""
+    """Returns a short clause that may be subordinate."""
     draft = s.draft
     kept, s.adjectives = s.adjectives, 0.14
     be = {"progressive": "present", "present": "present", "past": "past", "preterite": "past"}.get(tense)
@@ -34,7 +34,7 @@ def short_clause(s: Sampler, tense: str, subject: NP | None = None, adjectives: 
 
 
 def joined(s: Sampler, main: Clause, conjunction: tuple[str, str], sub: Clause, front: bool) -> Sides:
-    """The two orders of a main and a subordinate clause; German has its comma in both, English in one."""
+    """Returns a main and a subordinate clause in either order. German has a comma in both orders, English in one."""
     draft = s.draft
     word = both(draft, *conjunction)
     english_sub = word[0] + sub.english()
@@ -46,7 +46,7 @@ def joined(s: Sampler, main: Clause, conjunction: tuple[str, str], sub: Clause, 
 
 
 def taken_up(s: Sampler, main: Clause) -> NP | None:
-    """A pronoun for the subject of the main clause, where it is clear which."""
+    """Returns a pronoun for the subject of the main clause, where its person is clear."""
     owner = main.subject.owner
     if not owner or not main.subject.human or main.subject.kind in ("indefinite", "counted"):
         return None
@@ -98,7 +98,7 @@ def before(s: Sampler) -> Sides:
 
 
 def when(s: Sampler) -> Sides:
-    """When with a past: als, and there, only there, the preterite of every verb."""
+    """Returns a clause with "when" and a past: als, the only construction with the preterite of every verb."""
     draft = s.draft
     sub = short_clause(s, "preterite", adjectives=0.25)
     main = s.clause(draft.pick(("past", "past", "modal-past")), length=0.4, time=False)
@@ -108,7 +108,7 @@ def when(s: Sampler) -> Sides:
 
 
 def that(s: Sampler) -> Sides:
-    """Knows that: weiß, dass. Asks whether: fragt, ob."""
+    """Returns a clause after "that" or "whether": weiß, dass; fragt, ob."""
     draft = s.draft
     note = "that" if draft.chance(0.75) else "whether"
     verb = s.verb(note)
@@ -129,7 +129,7 @@ def that(s: Sampler) -> Sides:
 
 
 def indirect(s: Sampler) -> Sides:
-    """I know where Anna works: Ich weiß, wo Anna arbeitet."""
+    """Returns an indirect question: I know where Anna works; Ich weiß, wo Anna arbeitet."""
     draft = s.draft
     main = s.clause("present", subject=s.person(subject=True), verb=s.lexicon.verbs["know (that)"], time=False)
     sub = s.clause(draft.pick(("present", "past", "progressive")), verb=maybe_separable(s), negated=False, length=0.6)
@@ -150,7 +150,7 @@ def indirect(s: Sampler) -> Sides:
 
 
 def infinitive(s: Sampler) -> Sides:
-    """Tries to open the door: versucht, die Tür zu öffnen."""
+    """Returns an infinitive: tries to open the door; versucht, die Tür zu öffnen."""
     draft = s.draft
     verb = s.verb("to")
     subject = s.person(subject=True)
@@ -205,7 +205,7 @@ SEEN = ("see", "know", "meet", "help", "look for", "visit", "thank", "invite", "
 
 
 def relative(s: Sampler) -> Sides:
-    """The man who works here: der Mann, der hier arbeitet. The book that Anna is reading: das Buch, das Anna liest."""
+    """Returns a relative clause: the man who works here; der Mann, der hier arbeitet."""
     draft = s.draft
     human = draft.chance(0.5)
     head = s.person(subject=True) if human else s.fill(draft.pick(("rea", "obj", "veh", "clo", "dev")), subject=True)
@@ -268,7 +268,7 @@ def relative(s: Sampler) -> Sides:
         main = Clause(subject, verb, tense, "want" if tense == "modal" else "", False, [Object(head, case)]).bind(draft)
         ending = main.german(draft, "second")
         english = main.english() + relative[0]
-        # Behind the verb that closes the clause, if one does.
+        # After the verb at the end of the clause, if there is one.
         return english, with_comma(ending) + relative[1]
     main = adjective_clause(s, head, draft.pick(("present", "past")), short=True)
     tail = main.english(subject=False)
@@ -277,12 +277,12 @@ def relative(s: Sampler) -> Sides:
 
 
 def nameless(s: Sampler) -> NP:
-    """A stand-in that a real subject replaces: it only says that a person acts."""
+    """Returns a placeholder that says that a person acts; the real subject replaces it."""
     return NP([], lambda _: [], "3s", "3s", "m", "definite", human=True)
 
 
 def passive(s: Sampler) -> Sides:
-    """The house was built in 1998: Das Haus wurde im Jahr 1998 gebaut."""
+    """Returns a passive: The house was built in 1998; Das Haus wurde im Jahr 1998 gebaut."""
     draft = s.draft
     verb = separable(s) if draft.chance(0.25) else draft.draw(s.lexicon.passives())
     if verb not in s.lexicon.passives().items:
@@ -307,7 +307,7 @@ def passive(s: Sampler) -> Sides:
 
 
 def coordination(s: Sampler) -> Sides:
-    """Two statements: und without a comma, aber with one."""
+    """Returns two statements, joined by und without a comma or by aber with one."""
     draft = s.draft
     times = NOW if draft.chance(0.5) else ("past", "past", "modal-past")
     first = s.clause(draft.pick(times), length=0.25)

@@ -1,6 +1,6 @@
 """Write the phrasebook corpus: python recipes/phrasebook/generate.py --out FOLDER
 
-The folder appears whole or not at all. Equal options give equal bytes on every machine.
+The folder appears complete or not at all. Equal options give equal bytes on every machine.
 """
 
 import argparse
@@ -23,13 +23,13 @@ from .holdout import KINDS, held_out
 
 FILES = tuple(f"{split}.{side}" for split in ("train", "valid", "test") for side in ("en", "de", "align"))
 FILES = (*FILES, "test.kinds")
-# The share of each kind in the test set; what is left is plain unseen sentences.
+# The share of each kind in the test set; the rest is unseen sentences without a held-out composition.
 SHARES = {"adjective-noun": 0.2, "separable": 0.2, "form": 0.2}
-PATIENCE = 400  # pairs drawn for each one wanted, before a test set counts as impossible
+PATIENCE = 400  # draws per requested pair before giving up on the test set
 
 
 class CorpusError(Exception):
-    """The options cannot be met; the message says what to change."""
+    """The options cannot be satisfied. The message says what to change."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,19 @@ class Corpus:
 
 
 def pairs(n: int, seed: int = 1) -> list[Pair]:
-    """The first n distinct pairs of a seed, nothing held out."""
+    """Returns the first n distinct pairs of a seed, without holding anything out."""
     source = stream(seed)
     return [next(source) for _ in range(n)]
 
 
 def corpus(train: int, valid: int, test: int, seed: int) -> Corpus:
-    """Training first, then validation from the same law, then the test kinds, line about line."""
+    """Returns training pairs, validation pairs of the same distribution, and test pairs with their kinds in turn."""
     hold, source = held_out(), stream(seed)
     wanted = {kind: round(test * SHARES.get(kind, 0)) for kind in KINDS}
     wanted["unseen"] = test - sum(wanted.values())
     kept: dict[str, list[Pair]] = {kind: [] for kind in KINDS}
     training: list[Pair] = []
-    waiting: list[tuple[Pair, str]] = []  # held-out pairs met before the training text is complete
+    waiting: list[tuple[Pair, str]] = []  # held-out pairs drawn before the training text is complete
     while len(training) < train:
         pair = next(source)
         kinds = hold.kinds(pair)
@@ -87,7 +87,7 @@ def corpus(train: int, valid: int, test: int, seed: int) -> Corpus:
             take(pair, kinds.pop())
     else:
         raise CorpusError(
-            f"--train {train} is too little for --test {test}: every word of the test must occur in training; "
+            f"--train {train} is too small for --test {test}, because every test word must occur in training; "
             "ask for more training pairs or fewer test pairs"
         )
     lines: list[tuple[Pair, str]] = []
@@ -97,15 +97,15 @@ def corpus(train: int, valid: int, test: int, seed: int) -> Corpus:
 
 
 def write(out: Path, made: Corpus) -> None:
-    """Write beside the folder and rename; replaces a phrasebook folder, refuses any other."""
+    """Writes to a temporary folder and renames it. An earlier phrasebook is replaced, any other folder is refused."""
     out = out.absolute()
     if out.exists() and (not out.is_dir() or {path.name for path in out.iterdir()} - set(FILES)):
-        raise CorpusError(f"--out {out} exists and holds other things than a phrasebook; name a new folder")
+        raise CorpusError(f"--out {out} exists and is not a phrasebook; name a new folder")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     except OSError as error:
-        raise CorpusError(f"--out {out} cannot be made: {error.strerror}; name a folder that can") from error
+        raise CorpusError(f"--out {out} cannot be created: {error.strerror}; name another folder") from error
     try:
         for split, found in (("train", made.train), ("valid", made.valid), ("test", made.test)):
             _write_lines(fresh / f"{split}.en", [pair.english for pair in found])
@@ -144,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--train", type=_count, default=40_000, help="training pairs (default 40000)")
     parser.add_argument("--valid", type=_count, default=500, help="validation pairs (default 500)")
     parser.add_argument("--test", type=_count, default=1_000, help="test pairs (default 1000)")
-    parser.add_argument("--seed", type=int, default=1, help="another seed, another corpus (default 1)")
+    parser.add_argument("--seed", type=int, default=1, help="random seed of the corpus (default 1)")
     options = parser.parse_args(arguments)
     try:
         made = corpus(options.train, options.valid, options.test, options.seed)
@@ -153,8 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"generate.py: {error}\n")
         return 2
     sys.stderr.write(
-        f"synthetic: {len(made.train)} training, {len(made.valid)} validation and {len(made.test)} test pairs "
-        f"in {options.out}\n"
+        f"wrote {len(made.train)} training, {len(made.valid)} validation and {len(made.test)} test pairs "
+        f"(synthetic) to {options.out}\n"
     )
     return 0
 

@@ -1,4 +1,4 @@
-"""The sentences: statements, questions, subordinate clauses and the rest, each drawn in both languages at once."""
+"""Draws sentence pairs (statements, questions, subordinate clauses and others) in both languages at once."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -12,16 +12,16 @@ from .phrases import Draft, Reject, Words
 from .sampler import Sampler
 from .simple import Sides
 
-MOST_WORDS = 15  # of either side
+MOST_WORDS = 15  # on either side
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One sentence pair, and what its making knows of it."""
+    """One sentence pair with its alignment and its grammatical facts."""
 
     english: str
     german: str
-    alignment: str  # Pharaoh: i-j, both from 0, over the words between spaces
+    alignment: str  # Pharaoh format: i-j, words counted from 0
     construction: str
     lemmas: frozenset[str]  # of the German content words: "n:dog", "v:get up", "a:old", ...
     forms: frozenset[tuple[str, str]]  # (lemma, surface form) of the German nouns, verbs and adjectives
@@ -71,7 +71,7 @@ def _finish(draft: Draft, construction: str, sides: Sides, mark: str) -> Pair:
     if not (3 <= len(english) <= MOST_WORDS and 2 <= len(german) <= MOST_WORDS):
         raise Reject
     content = [lemma for word in german for lemma in word.lemmas]
-    # A separable verb names its lemma twice, once a part; else no content word comes twice in one sentence.
+    # A separable verb names its lemma twice, once per part; any other content word occurs once in a sentence.
     once = {lemma for word in german for lemma in word.lemmas if not lemma.startswith("v:")}
     if sum(not lemma.startswith(("v:", "num:")) for lemma in content) != sum(not x.startswith("num:") for x in once):
         raise Reject
@@ -109,12 +109,12 @@ def _align(english: Words, german: Words) -> str:
 
 
 def draw(dice: random.Random, lexicon: Lexicon | None = None, construction: str = "") -> Pair:
-    """One pair; a draft that breaks a rule is thrown away and another drawn."""
+    """Returns one pair. A draft that breaks a rule is discarded and another one is drawn."""
     lexicon = lexicon or load()
     while True:
         draft = Draft(dice, lexicon)
         chosen = construction or draft.draw(_SHARES)
-        # Tries within one construction, so that a hard one keeps its share.
+        # Retry within the construction, so that a difficult one keeps its share.
         make, _, mark = CONSTRUCTIONS[chosen]
         for _ in range(60):
             draft = Draft(dice, lexicon)
@@ -125,7 +125,7 @@ def draw(dice: random.Random, lexicon: Lexicon | None = None, construction: str 
 
 
 def stream(seed: int) -> Iterator[Pair]:
-    """Distinct pairs without end: no English sentence comes twice."""
+    """Yields pairs without end; no English sentence occurs twice."""
     dice, lexicon, seen = random.Random(seed), load(), set[str]()
     while True:
         pair = draw(dice, lexicon)

@@ -1,8 +1,8 @@
-"""Which compositions the training text never shows. A function of the lexicon alone, not of the seed.
+"""The compositions that the training text never contains. They depend on the lexicon alone, not on the seed.
 
-- adjective-noun: a held-out adjective and noun never stand in one training sentence, next to each other or not.
-- separable: each separable verb lacks one clause type (grammar.py names it) in training.
-- form: one inflected form of some words is never a word of the training text, whatever word it comes from.
+- adjective-noun: a held-out adjective and noun never occur in the same training sentence, adjacent or not.
+- separable: each separable verb lacks one type of clause in training (see CLAUSE_TYPES).
+- form: for some words, one inflected form never occurs in the training text, not even as a form of another word.
 """
 
 import functools
@@ -29,7 +29,7 @@ class HoldOut:
     forms: dict[str, str]  # surface form, case folded -> lemma
 
     def kinds(self, pair: Pair) -> set[str]:
-        """Which hold-outs the pair would give away; empty for one that may be trained on."""
+        """Returns the kinds of held-out compositions in the pair; an empty set means it may be used for training."""
         found = set[str]()
         adjectives = [lemma for lemma in pair.lemmas if lemma.startswith("a:")]
         nouns = [lemma for lemma in pair.lemmas if lemma.startswith("n:")]
@@ -42,7 +42,7 @@ class HoldOut:
         return found
 
     def tests(self, pair: Pair, kind: str) -> bool:
-        """Whether the pair is a fair example of the kind, not a mere neighbourhood."""
+        """Returns whether the pair tests the kind: the held-out words belong together, they do not merely co-occur."""
         if kind == "adjective-noun":
             return bool(pair.adjective_nouns & self.adjective_nouns)
         if kind == "form":
@@ -55,7 +55,7 @@ def words(line: str) -> list[str]:
 
 
 def _noun_forms(noun: Noun) -> list[str]:
-    """Forms that the others foretell, where the English word is regular too."""
+    """Returns the regular forms, which follow from the other forms; the English word must be regular too."""
     if noun.german_plural is None or noun.english_plural is None or noun.gender == "p":
         return []
     if noun.english_plural != m.plural_regular(noun.english):
@@ -81,7 +81,7 @@ def _verb_forms(verb: Verb) -> list[str]:
 
 
 def _all_forms(lexicon: Lexicon) -> dict[str, set[str]]:
-    """Every surface form of a lemma, case folded -> the lemmas that have it."""
+    """Returns the lemmas of each surface form, case folded."""
     table: dict[str, set[str]] = {}
 
     def add(lemma: str, form: str) -> None:

@@ -1,6 +1,6 @@
-"""The lexicon: tab-separated files beside this one, read once, checked, and given their forms.
+"""The lexicon: tab-separated files in the folder lexicon/, which are read once and checked.
 
-In every file a line that starts with # opens a block; a word's rank in its block gives its Zipf-like weight.
+A line that starts with # opens a block. The rank of a word in its block gives its Zipf-like weight.
 """
 
 import functools
@@ -23,8 +23,8 @@ class Weighted(Protocol):
 
 W = TypeVar("W", bound=Weighted)
 
-# Weight of rank r is proportional to (r + SHIFT) ** -EXPONENT, flattened by SHIFT so that the rarest word of a
-# small corpus is still seen several times. Whole numbers, so that no machine rounds differently.
+# The weight of rank r is proportional to (r + SHIFT) ** -EXPONENT. SHIFT flattens it, so that a small corpus has its
+# rarest word several times. Weights are whole numbers, so that no machine rounds differently.
 EXPONENT, SHIFT = 0.8, 6.0
 
 
@@ -34,7 +34,7 @@ def zipf_weight(rank: int) -> int:
 
 
 class Pool(Generic[T]):
-    """Things to draw from, with the running sums of their weights."""
+    """Items to draw from, with the running sums of their weights."""
 
     def __init__(self, weighted: Iterable[tuple[T, int]]) -> None:
         pairs = list(weighted)
@@ -50,7 +50,7 @@ class Noun:
     english: str
     english_plural: str | None
     german: str
-    gender: str  # m f n, or p: there is no singular
+    gender: str  # m f n, or p without a singular
     german_plural: str | None
     kind: str
     notes: Mapping[str, str]
@@ -88,7 +88,7 @@ class Adjective:
 
 @dataclass(frozen=True)
 class Slot:
-    """One argument: the English preposition ("" for none), the German one, the German case, what may fill it."""
+    """An argument of a verb: its English and German prepositions ("" for none), its German case, what may fill it."""
 
     english: str
     german: str
@@ -103,7 +103,7 @@ class Verb:
     english_past: str
     english_participle: str
     german: str  # the infinitive, prefix included
-    prefix: str  # of a separable verb, else ""
+    prefix: str  # of a separable verb, otherwise ""
     third: str | None
     past: str | None
     german_participle: str
@@ -142,7 +142,7 @@ class Verb:
         return m.preterite(self.base, m.IRREGULAR_PRETERITE.get(self.base, self.past), person)
 
     def zu_infinitive(self) -> str:
-        """aufzustehen is one word; the zu of other verbs is its own."""
+        """Returns the infinitive with zu: one word for a separable verb (aufzustehen), two for any other."""
         return f"{self.prefix}zu{self.base}" if self.prefix else self.german
 
 
@@ -187,18 +187,18 @@ class Lexicon:
         return {}
 
     def _pool(self, key: object, words: Callable[[], Iterable[W]]) -> Pool[W]:
-        """The pool of that key, made when it is first asked for; the weights are the words' own."""
+        """Returns the pool of a key, which is built at the first request. The weights are those of the words."""
         found: Pool[W] | None = self._pools.get(key)
         if found is None:
             found = self._pools[key] = Pool((word, word.weight) for word in words())
         return found
 
     def members(self, text: str) -> Pool[Noun]:
-        """The nouns of a comma list of classes, groups and nouns."""
+        """Returns the nouns in a comma-separated list of classes, groups and nouns."""
         return self._pool(("noun", text), lambda: members_of(text, self.groups, self.nouns))
 
     def named(self, kind: str) -> Pool[Name]:
-        """The names of a kind: first, last, city, country."""
+        """Returns the names of a kind: first, last, city, country."""
         return self._pool(("name", kind), lambda: [name for name in self.names if name.kind == kind])
 
     def adverbs_of(self, kind: str, *tags: str) -> Pool[Adverb]:
@@ -208,28 +208,28 @@ class Lexicon:
         )
 
     def verbs_for(self, purpose: str) -> Pool[Verb]:
-        """Verbs that carry the note; "plain": that may stand anywhere; "separable"; "transitive": a direct object."""
+        """Returns the verbs for a purpose: a note in the lexicon, "plain" (any clause), "separable" or "transitive"."""
         return self._pool(("verb", purpose), lambda: [v for v in self.verbs.values() if v.serves(purpose)])
 
     def describing(self, noun: Noun) -> Pool[Adjective]:
-        """The adjectives that may stand before the noun."""
+        """Returns the adjectives that may precede the noun."""
         return self._pool(("adjective", noun.english), lambda: self.fitting.get(noun.english, ()))
 
     def told_of(self, noun: Noun) -> Pool[Adjective]:
-        """Those that may follow "is"."""
+        """Returns the adjectives that may follow "is"."""
         return self._pool(
             ("predicate", noun.english),
             lambda: [word for word in self.fitting.get(noun.english, ()) if not word.attributive_only],
         )
 
     def told_of_anyone(self) -> Pool[Adjective]:
-        """Of a person of whom nothing is known but the name."""
+        """Returns the adjectives for a person of whom only the name is known."""
         child = self.fitting["child"]
         teacher = self.told_of(self.nouns["teacher"]).items
         return self._pool("anyone", lambda: [word for word in teacher if word in child])
 
     def verbs_of(self, noun: Noun) -> Pool[Verb]:
-        """Transitive verbs that may have the noun as their object."""
+        """Returns the transitive verbs that may have the noun as their object."""
         return self._pool(
             ("verbs of", noun.english),
             lambda: [
@@ -254,7 +254,7 @@ class Lexicon:
         )
 
     def count(self) -> dict[str, int]:
-        """Lemmas by class."""
+        """Returns the lemmas of each word class."""
         return {
             "nouns": len(self.nouns),
             "adjectives": len(self.adjectives),
@@ -265,7 +265,7 @@ class Lexicon:
 
 
 def _rows(name: str) -> Iterator[tuple[list[str], int]]:
-    """Fields of each line, and its rank in its block from 1."""
+    """Yields the fields of each line and its rank in its block, from 1."""
     path = Path(__file__).parent / "lexicon" / f"{name}.tsv"
     lines = path.read_text(encoding="utf-8").split("\n")
     width, rank = len(lines[0].split("\t")), 0
@@ -275,7 +275,7 @@ def _rows(name: str) -> Iterator[tuple[list[str], int]]:
         elif line:
             fields = line.split("\t")
             if len(fields) != width:
-                raise ValueError(f"{path}:{number}: {len(fields)} fields where {width} were expected")
+                raise ValueError(f"{path}:{number}: expected {width} fields, got {len(fields)}")
             rank += 1
             yield fields, rank
 
@@ -302,7 +302,7 @@ def _verb(fields: list[str], rank: int) -> Verb:
     if forms == "+":
         english_past = english_part = m.past_regular(english)
     else:
-        # A particle is written in the forms too: get up, got up/got up.
+        # The particle is part of the forms: get up, got up/got up.
         english_past, _, english_part = forms.partition("/")
     marks = _notes(notes)
     prefix = marks.get("split", "")
@@ -332,7 +332,7 @@ def load() -> Lexicon:
     nouns: dict[str, Noun] = {}
     for (english, plural, german, gender, german_plural, kind, notes), rank in _rows("nouns"):
         if english in nouns:
-            raise ValueError(f"the noun {english!r} stands twice in the lexicon")
+            raise ValueError(f"the noun {english!r} is listed twice in the lexicon")
         english_plural = m.plural_regular(english) if plural == "+" else _optional(plural)
         nouns[english] = Noun(
             english, english_plural, german, gender, _optional(german_plural), kind, _notes(notes), zipf_weight(rank)
@@ -345,7 +345,7 @@ def load() -> Lexicon:
         found: list[Noun] = []
         for member in members.split(","):
             if member not in kinds and member not in nouns:
-                raise ValueError(f"the group {group!r} names {member!r}, which is no noun and no class")
+                raise ValueError(f"the group {group!r} names {member!r}, which is neither a noun nor a class")
             found += kinds[member] if member in kinds else [nouns[member]]
         groups[group] = tuple(_unique(found))
     adjectives: dict[str, Adjective] = {}
@@ -363,7 +363,7 @@ def load() -> Lexicon:
         adjectives[english] = word
         for noun in members_of(wanted, groups, nouns):
             fitting.setdefault(noun.english, []).append(word)
-    # An adjective of few nouns would hardly be seen: it weighs more beside each of them.
+    # An adjective that fits few nouns weighs more beside each of them; otherwise it would hardly occur.
     uses = Counter(word.english for words in fitting.values() for word in words)
     for english, word in adjectives.items():
         adjectives[english] = replace(word, weight=word.weight * max(1, min(16, 120 // uses[english])))
@@ -372,7 +372,7 @@ def load() -> Lexicon:
     for fields, rank in _rows("verbs"):
         verb = _verb(fields, rank)
         if verb.key in verbs:
-            raise ValueError(f"the verb {verb.key!r} stands twice in the lexicon")
+            raise ValueError(f"the verb {verb.key!r} is listed twice in the lexicon")
         verbs[verb.key] = verb
         for text in [slot.group for slot in verb.slots] + [verb.subject]:
             if text != "es":
@@ -391,7 +391,7 @@ def _unique(nouns: list[Noun]) -> list[Noun]:
 
 
 def members_of(text: str, groups: Mapping[str, tuple[Noun, ...]], nouns: Mapping[str, Noun]) -> list[Noun]:
-    """The nouns of a comma list of classes, groups and nouns ("cit", the cities, are names and give none)."""
+    """Returns the nouns in a comma-separated list of classes, groups and nouns. "cit" gives none: cities are names."""
     found: list[Noun] = []
     for part in text.split(","):
         if part in groups:
@@ -399,5 +399,5 @@ def members_of(text: str, groups: Mapping[str, tuple[Noun, ...]], nouns: Mapping
         elif part in nouns:
             found.append(nouns[part])
         elif part not in ("cit", ""):
-            raise ValueError(f"the lexicon asks for {part!r}, which is no noun, class or group")
+            raise ValueError(f"the lexicon refers to {part!r}, which is not a noun, class or group")
     return _unique(found)

@@ -14,7 +14,7 @@ _WEAK = {"n": "e e e en", "a": "en e e en", "d": "en en en en", "g": "en en en e
 _MIXED = {"n": "er e es en", "a": "en e es en", "d": "en en en en", "g": "en en en en"}
 _STRONG = {"n": "er e es e", "a": "en e es e", "d": "em er em en", "g": "en er en er"}
 
-# How a determiner ends, and how an adjective ends after it.
+# The endings of determiners, and of the adjectives that follow them.
 PATTERNS = {
     "the": (_THE, _WEAK),
     "this": (_LIKE_DIESER, _WEAK),
@@ -40,7 +40,7 @@ POSSESSIVES = {
     "1p": ("our", "unser"),
     "3p": ("their", "ihr"),
 }
-REFLEXIVES = {"1s": "mich", "2s": "dich", "1p": "uns"}  # every other person: sich
+REFLEXIVES = {"1s": "mich", "2s": "dich", "1p": "uns"}  # sich for all other persons
 
 CONTRACTIONS = {
     ("in", "dem"): "im",
@@ -60,7 +60,7 @@ def _cell(table: dict[str, str], case: str, gender: str) -> str:
 
 
 def determiner(stem: str, pattern: str, case: str, gender: str) -> str:
-    """`determiner("dies", "this", "a", "m")` is "diesen"; the article itself has an empty stem."""
+    """Returns a determiner: `determiner("dies", "this", "a", "m")` is "diesen". The article has an empty stem."""
     if stem == "unser" and _cell(PATTERNS[pattern][0], case, gender) == "":
         return "unser"
     return stem + _cell(PATTERNS[pattern][0], case, gender)
@@ -75,7 +75,7 @@ def dative_plural(plural: str) -> str:
 
 
 def genitive(noun: str) -> str:
-    """Of a strong masculine or neuter noun. The exceptions stand in the lexicon."""
+    """Returns the genitive of a strong masculine or neuter noun. The lexicon lists the exceptions."""
     groups = sum(1 for i, c in enumerate(noun.lower()) if c in VOWELS and (i == 0 or noun[i - 1].lower() not in VOWELS))
     if noun[-1] in "sßxz" or noun.endswith("sch") or (groups == 1 and noun[-1].lower() not in VOWELS):
         return noun + "es"
@@ -89,14 +89,14 @@ def verb_stem(infinitive: str) -> str:
 
 
 def needs_e(stem: str) -> bool:
-    """arbeit-e-t, öffn-e-t, atm-e-t; but lern-t, film-t, wohn-t."""
+    """Returns whether an e precedes the ending: arbeit-e-t, öffn-e-t, atm-e-t; but lern-t, film-t, wohn-t."""
     if stem[-1] in "td":
         return True
     return len(stem) > 2 and stem[-1] in "mn" and stem[-2] not in VOWELS + "lrmnh"
 
 
 def present(infinitive: str, third: str | None, person: str) -> str:
-    """The present tense of a verb without its separable prefix; `third` where the vowel changes."""
+    """Returns the present tense of a verb without its separable prefix; `third` is given where the vowel changes."""
     stem = verb_stem(infinitive)
     if person in ("1p", "3p", "2f"):
         return infinitive
@@ -130,7 +130,7 @@ def preterite(infinitive: str, past: str | None, person: str) -> str:
 
 
 def participle(infinitive: str) -> str:
-    """Of a weak verb without a separable prefix."""
+    """Returns the participle of a weak verb without a separable prefix."""
     if infinitive.startswith(("be", "er", "ver", "zer", "ent", "emp")) or infinitive.endswith("ieren"):
         stem = verb_stem(infinitive)
         return stem + ("et" if needs_e(stem) else "t")
@@ -218,7 +218,7 @@ _SOUNDS_LIKE_CONSONANT = ("uni", "use", "euro", "one", "u")
 
 
 def article(following: str) -> str:
-    """a or an, by the sound of the next word."""
+    """Returns "a" or "an", depending on the sound of the next word."""
     word = following.lower()
     if word.startswith(("hour", "honest")):
         return "an"
@@ -283,7 +283,7 @@ def english_number(n: int) -> str:
 
 
 def german_number(n: int) -> str:
-    """dreiundzwanzig; einundzwanzig, not einsundzwanzig."""
+    """Returns the number as a word: dreiundzwanzig; einundzwanzig, not einsundzwanzig."""
     if n < 20:
         return _DE_ONES[n]
     ten, one = _DE_TENS[n // 10 - 2], n % 10
@@ -291,7 +291,7 @@ def german_number(n: int) -> str:
 
 
 def number_stems(n: int) -> tuple[str, ...]:
-    """The words that the number is made of, as lemma names."""
+    """Returns the words that the number is composed of, as lemma names."""
     if n < 20 or n % 10 == 0:
         return (f"num:{n}",)
     return (f"num:{n % 10}", f"num:{n - n % 10}")

@@ -1,4 +1,4 @@
-"""The pieces of a sentence pair: words that remember what they say, noun phrases, prepositional phrases.
+"""The pieces of a sentence pair: aligned words, noun phrases, prepositional phrases.
 
 A unit is a number for one piece of meaning in one sentence pair. Words of the two sides that share a unit are
 aligned. A separable verb has one unit, so that both of its parts are aligned to the English verb.
@@ -18,28 +18,28 @@ T = TypeVar("T")
 
 
 class Reject(Exception):
-    """The draft breaks a rule of the grammar; the caller draws another one."""
+    """The draft breaks a rule of the grammar. The caller draws another one."""
 
 
 class Word(NamedTuple):
     text: str
     units: tuple[int, ...] = ()
-    lemmas: tuple[str, ...] = ()  # of German content words: what the hold-outs and the tests go by
-    article: bool = False  # the definite article, which prepositions swallow
+    lemmas: tuple[str, ...] = ()  # of German content words; the hold-outs and the tests use them
+    article: bool = False  # the definite article, which contracts with prepositions
 
 
 Words = list[Word]
 
 
 class Draft:
-    """What is true of the one sentence pair that is being made."""
+    """The state of the one sentence pair that is being built."""
 
     def __init__(self, dice: random.Random, lexicon: Lexicon) -> None:
         self.dice = dice
         self.lexicon = lexicon
         self._units = itertools.count()
         self.negations = 0
-        self.informal = False  # du, after a first name; else Sie
+        self.informal = False  # du, after a first name; otherwise Sie
         self.adjective_nouns: list[tuple[str, str]] = []
         self.separable: list[tuple[str, str]] = []  # (verb, clause type)
 
@@ -50,7 +50,7 @@ class Draft:
         return self.dice.random() < share
 
     def pick(self, choices: Sequence[T]) -> T:
-        # Only random() is used of the generator: the other methods may change from one Python to the next.
+        # Only random() is used, because the other methods of the generator may change between Python versions.
         return choices[int(self.dice.random() * len(choices))]
 
     def draw(self, pool: Pool[T]) -> T:
@@ -64,17 +64,17 @@ class Draft:
 
 @dataclass
 class NP:
-    """A noun phrase in both languages; German is made when its case is known."""
+    """A noun phrase in both languages. The German side is built once its case is known."""
 
     english: Words
     german: Callable[[str], Words]
     person: str  # 1s 2s 2f 3s 1p 3p, for the German verb
     english_person: str
-    gender: str  # m f n p: of the relative pronoun
+    gender: str  # m f n p, for the relative pronoun
     kind: str  # pronoun, name, definite, indefinite, counted, bare, predicate
     english_object: Words | None = None
     negated: Callable[[str], Words] | None = None  # with kein
-    owner: str = ""  # the possessive that points back to it: 3m, 3f, 3p, or a pronoun's own; "" where unclear
+    owner: str = ""  # the person of a possessive that refers to it: 3m, 3f, 3p, or a pronoun's own; "" if unclear
     human: bool = False
     reflexive: str = "sich"
 
@@ -94,13 +94,14 @@ class PP:
 
 
 def plain(text: str, *units: int, lemma: str = "") -> Words:
-    """Words of a fixed phrase, all with the same units; the last one carries the lemma."""
+    """Returns the words of a fixed phrase, all with the same units; the last one carries the lemma."""
     words = [Word(word, units) for word in text.split()]
     return [*words[:-1], words[-1]._replace(lemmas=(lemma,))] if lemma else words
 
 
 def join_preposition(preposition: str, unit: int, phrase: Words) -> Words:
-    """in + dem is im; only the article itself contracts, and never a pronoun of the same form."""
+    """Returns preposition and noun phrase, contracted where German does: in + dem is im. Only the article contracts,
+    never a pronoun of the same form."""
     head = phrase[0]
     short = m.CONTRACTIONS.get((preposition, head.text)) if head.article else None
     if short:
@@ -145,7 +146,7 @@ def name(draft: Draft, word: Name) -> NP:
 
 
 def titled(draft: Draft, surname: Name, gender: str) -> NP:
-    """Mrs Weber, Frau Weber; Herr is a weak noun."""
+    """Returns a title and surname: Mrs Weber, Frau Weber. Herr is a weak noun."""
     title, unit = draft.unit(), draft.unit()
 
     def german(case: str) -> Words:
@@ -158,7 +159,7 @@ def titled(draft: Draft, surname: Name, gender: str) -> NP:
 
 @dataclass
 class Description:
-    """The adjectives before a noun, with "very" before the first if so."""
+    """The adjectives before a noun, with "very" before the first one if `very` is set."""
 
     adjectives: list[tuple[Adjective, int]] = field(default_factory=list)
     very: int | None = None
@@ -187,7 +188,7 @@ def describe(draft: Draft, noun: Noun, share: float) -> Description:
     return Description([(first, draft.unit())], very)
 
 
-QUANTIFIERS = {  # English, German stem, pattern, endings of the word itself?
+QUANTIFIERS = {  # English, German stem, declension pattern, whether the word itself has endings
     "many": ("viel", "none", True),
     "few": ("wenig", "none", True),
     "some": ("einig", "none", True),
@@ -269,7 +270,7 @@ def noun_phrase(
         after = possessor.german("g")
     elif determiner == "bare":
         before, pattern = [], "none"
-    elif determiner == "instrument":  # plays the guitar: spielt Gitarre
+    elif determiner == "instrument":  # plays the guitar is spielt Gitarre
         before, pattern = [Word("the", (det,))], "none"
     else:
         raise AssertionError(determiner)
@@ -326,7 +327,7 @@ def noun_phrase(
     )
 
 
-# The unit of the negation: one a clause, and no two negated clauses stand in one sentence pair.
+# The unit of the negation. A sentence pair has one negated clause at most.
 NEGATION = -1
 
 

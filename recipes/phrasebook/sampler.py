@@ -1,4 +1,4 @@
-"""Draws the parts of a sentence: noun phrases that fit their place, times, places, and whole clauses."""
+"""Draws the parts of a sentence: noun phrases that fit their context, times, places and clauses."""
 
 from .clauses import Clause, Object
 from .lexicon import Name, Noun, Slot, Verb
@@ -7,7 +7,7 @@ from .phrases import NP, PP, Draft, Reject, Word, Words, name, noun_phrase, plai
 
 PERSONS = (("3m", 5), ("3f", 5), ("1s", 5), ("1p", 4), ("3p", 3), ("2f", 2))
 OWNERS = (("1s", 5), ("3m", 3), ("3f", 3), ("1p", 2), ("3p", 1))
-UNITS = (("day", "Tagen"), ("week", "Wochen"), ("month", "Monaten"), ("year", "Jahren"))  # German: the dative plural
+UNITS = (("day", "Tagen"), ("week", "Wochen"), ("month", "Monaten"), ("year", "Jahren"))  # German in the dative plural
 PARTS_OF_DAY = (("morning", "morgen"), ("evening", "abend"), ("afternoon", "nachmittag"))
 SPATIAL = (("on", "auf"), ("under", "unter"), ("behind", "hinter"), ("next to", "neben"), ("in front of", "vor"))
 ONLY_ONE = ("mother", "father", "husband", "wife", "mother-in-law", "father-in-law")
@@ -98,7 +98,7 @@ class Sampler:
         )
 
     def thing(self, noun: Noun, *, subject: bool = False, owner: str = "", indefinite: bool = False) -> NP:
-        """A noun phrase for a thing or an animal."""
+        """Returns a noun phrase for a thing or an animal."""
         draft = self.draft
         if noun.kind in ("bod", "wrk"):
             if subject:
@@ -150,7 +150,8 @@ class Sampler:
         return self._phrase(noun, determiner, plural=plural, owner="" if determiner == "my" else owner)
 
     def fill(self, group: str, *, subject: bool = False, owner: str = "", indefinite: bool = False) -> NP:
-        """Something from a comma list of groups: each class of it weighs as the words in it do, people more."""
+        """Returns a noun phrase from a comma-separated list of groups. A class weighs as much as its words; people weigh
+        more."""
         draft = self.draft
         parts = group.split(",")
         weights: list[tuple[str, int]] = []
@@ -185,7 +186,7 @@ class Sampler:
         return noun, phrase
 
     def place(self) -> PP:
-        """Where: at the station, in Berlin, at home."""
+        """Returns a place: at the station, in Berlin, at home."""
         draft = self.draft
         roll = draft.dice.random()
         if roll < 0.18:
@@ -198,7 +199,7 @@ class Sampler:
         return prepositional(draft, english, german, "d", phrase)
 
     def spatial(self, case: str) -> PP:
-        """On, under, behind... a piece of furniture: rest with the dative, motion with the accusative."""
+        """Returns a position at furniture or a building: rest takes the dative, motion the accusative."""
         draft = self.draft
         english, german = draft.pick(SPATIAL)
         indoors = draft.chance(0.75)
@@ -226,7 +227,7 @@ class Sampler:
     # Times
 
     def time(self, tag: str) -> PP:
-        """A time that fits `tag`: prog past fut habit modal neg, and neg-past and so on for a negated clause."""
+        """Returns a time that fits `tag`: prog, past, fut, habit, modal or neg; neg-past etc. for a negated clause."""
         draft = self.draft
         wanted = set(tag.split("-"))
         roll = draft.dice.random()
@@ -298,7 +299,7 @@ class Sampler:
         return PP([*amount, Word("ago", (preposition,))] if past else [Word("in", (preposition,)), *amount], german)
 
     def hour(self) -> tuple[Words, Words]:
-        """seven o'clock, half past seven (halb acht), a quarter past seven, 7:30."""
+        """Returns a time of day: seven o'clock, half past seven (halb acht), a quarter past seven, 7:30."""
         draft = self.draft
         n = 1 + int(draft.dice.random() * 12)
         unit, part = draft.unit(), draft.unit()
@@ -333,7 +334,7 @@ class Sampler:
         return PP([Word("at", (at,)), *english], [Word("um", (at,)), *german])
 
     def amount(self, unit: tuple[str, str, str], low: int, high: int) -> tuple[Words, Words]:
-        """So many of something counted: two hours, zwei Stunden; 12 euros, 12 Euro."""
+        """Returns an amount: two hours, zwei Stunden; 12 euros, 12 Euro."""
         draft = self.draft
         n = low + int(draft.dice.random() ** 2 * (high - low))
         digits = draft.chance(0.3)
@@ -372,7 +373,7 @@ class Sampler:
 
     @staticmethod
     def _same(one: NP, other: NP) -> bool:
-        """I and me, we and us, I and us, he and him: not both in one clause."""
+        """Returns whether two noun phrases must not occur in one clause: I and me, I and us, he and him."""
         return one.person[0] == other.person[0] and (one.person[0] != "3" or other.kind == "pronoun")
 
     def clause(
@@ -385,7 +386,7 @@ class Sampler:
         length: float = 1.0,
         time: bool = True,
     ) -> Clause:
-        """A clause in a tense; `length` scales the chance of each adjunct."""
+        """Returns a clause in a tense; `length` scales the probability of each adjunct."""
         draft = self.draft
         verb = verb or self.verb()
         stative = "stative" in verb.notes
@@ -420,7 +421,7 @@ class Sampler:
         if negated and (draft.negations or tense in ("perfect", "likes") or "generic" in verb.notes):
             negated = False
         if negated and modal == "must" and tense == "modal":
-            modal = "have to"  # "must not" forbids, "muss nicht" allows
+            modal = "have to"  # "must not" forbids; "muss nicht" means "need not"
         clause = Clause(subject, verb, tense, modal, negated, objects)
         clause.bare_object = "bare" in verb.notes
         self._adjuncts(clause, length, time)

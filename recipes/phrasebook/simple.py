@@ -1,4 +1,4 @@
-"""Sentences of one clause: statements, questions, requests, and what is said with "to be"."""
+"""Sentences of one clause: statements, questions, requests, and clauses with "to be"."""
 
 from .clauses import Clause
 from .lexicon import Noun, Verb
@@ -9,7 +9,7 @@ Sides = tuple[Words, Words]
 
 
 def with_comma(words: Words) -> Words:
-    """The comma stands on the word before it, as in any text."""
+    """Returns the words with a comma attached to the last one."""
     return [*words[:-1], words[-1]._replace(text=words[-1].text + ",")]
 
 
@@ -49,7 +49,7 @@ def fronted(s: Sampler, clause: Clause) -> Sides:
 
 
 def separable_statement(s: Sampler) -> Sides:
-    """More of the separable verbs than their share of the lexicon."""
+    """Returns a statement with a separable verb; these verbs occur more often than their share of the lexicon."""
     verb = separable(s)
     return fronted(s, s.clause(s.draft.by_weight(TENSES), verb=verb))
 
@@ -76,7 +76,7 @@ def question(s: Sampler) -> Sides:
         subject = pronoun(draft, "2s" if draft.informal else "2f")
     clause = s.clause(tense, subject=subject, verb=maybe_separable(s), negated=False)
     if clause.subject.person == "1s" and not clause.modal:
-        raise Reject  # nobody asks whether he himself is working
+        raise Reject  # nobody asks whether they themselves are working
     return (
         lead[0] + clause.english(question=True),
         lead[1] + clause.german(draft, "first"),
@@ -84,7 +84,7 @@ def question(s: Sampler) -> Sides:
 
 
 def what(s: Sampler) -> Sides:
-    """What is Anna reading? Which book...? How many books...?"""
+    """Returns a question for the object: What is Anna reading? Which book...? How many books...?"""
     draft = s.draft
     tense = draft.by_weight((("progressive", 4), ("past", 5), ("modal", 3), ("present", 1)))
     verb = maybe_separable(s) or s.verb()
@@ -129,7 +129,7 @@ def who(s: Sampler) -> Sides:
 
 
 def where(s: Sampler) -> Sides:
-    """Where, where to (wohin), when, why, how."""
+    """Returns a question with where, where to (wohin), when, why or how."""
     draft = s.draft
     tense = draft.by_weight((("progressive", 4), ("past", 5), ("modal", 3), ("future", 2)))
     clause = s.clause(tense, verb=maybe_separable(s), negated=False, length=0.5)
@@ -151,7 +151,7 @@ def where(s: Sampler) -> Sides:
 
 
 def request(s: Sampler) -> Sides:
-    """Please open the door. Bitte öffnen Sie die Tür."""
+    """Returns a request: Please open the door. Bitte öffnen Sie die Tür."""
     draft = s.draft
     you = pronoun(draft, "2f")
     verb = maybe_separable(s, 0.5) or s.verb()
@@ -176,7 +176,7 @@ def be_clause(s: Sampler, subject: NP, tense: str, negated: bool = False) -> Cla
 
 
 def describe(s: Sampler, subject: NP, noun: Noun) -> Sides:
-    """A predicative adjective, with very or too, compared or not."""
+    """Returns a sentence with a predicative adjective, with "very", "too", a comparison or none of them."""
     draft = s.draft
     adjective = draft.draw(s.lexicon.told_of(noun))
     draft.adjective_nouns.append((adjective.lemma, noun.lemma))
@@ -250,13 +250,13 @@ def adjective_clause(s: Sampler, subject: NP | None = None, tense: str = "", sho
 
 
 def is_noun(s: Sampler) -> Sides:
-    """Anna is a good teacher: Anna ist eine gute Lehrerin. The subject's sex decides."""
+    """Returns a profession: Anna is a good teacher; Anna ist eine gute Lehrerin. Its gender follows the subject."""
     draft = s.draft
     subject = s.person_name() if draft.chance(0.5) else pronoun(draft, draft.pick(("3m", "3f")))
     noun = draft.draw(s.lexicon.members("pro"))
     tense = draft.by_weight((("present", 6), ("past", 2), ("modal", 2)))
     if noun.english in ("neighbour", "colleague", "customer", "patient", "boss"):
-        raise Reject  # these keep their article in German, the professions do not
+        raise Reject  # these keep their article in German, unlike professions
     np = noun_phrase(draft, noun, "a", adjectives=0.35)
     if subject.owner == "3f":
         np = female(np, noun)
@@ -273,7 +273,7 @@ def is_noun(s: Sampler) -> Sides:
 
 
 def female(np: NP, noun: Noun) -> NP:
-    """The same phrase in the feminine: its determiner and adjectives agree, its noun takes -in."""
+    """Returns the phrase in the feminine: its determiner and adjectives agree, its noun takes -in."""
     female = Noun(
         noun.english, noun.english_plural, noun.notes["fem"], "f", noun.notes["fem"] + "nen", "per", {}, noun.weight
     )
@@ -293,7 +293,7 @@ def female(np: NP, noun: Noun) -> NP:
 
 
 def feminine(word: Word) -> str:
-    """guter -> gute: the mixed declension's nominative, masculine to feminine."""
+    """Returns the feminine nominative of the mixed declension from the masculine: guter, gute."""
     return word.text[:-1]
 
 
@@ -354,7 +354,7 @@ def age(s: Sampler) -> Sides:
 
 
 def there_is(s: Sampler) -> Sides:
-    """There is a problem: es gibt ein Problem, with the accusative."""
+    """Returns a clause with "there is" (es gibt, with the accusative): there is a problem; es gibt ein Problem."""
     draft = s.draft
     np = s.fill(
         draft.by_weight((("foo", 2), ("obj,clo", 3), ("abs_h", 3), ("pla", 2), ("ani", 2), ("per", 2), ("evt", 2))),
