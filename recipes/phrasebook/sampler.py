@@ -150,8 +150,8 @@ class Sampler:
         return self._phrase(noun, determiner, plural=plural, owner="" if determiner == "my" else owner)
 
     def fill(self, group: str, *, subject: bool = False, owner: str = "", indefinite: bool = False) -> NP:
-        """Returns a noun phrase from a comma-separated list of groups. A class weighs as much as its words; people weigh
-        more."""
+        """Returns a noun phrase from a comma-separated list of groups. A class weighs as much as its words, and
+        people weigh more."""
         draft = self.draft
         parts = group.split(",")
         weights: list[tuple[str, int]] = []
