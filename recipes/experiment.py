@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from vtrans.config import load_recipe
 from vtrans.console import Console
 from vtrans.errors import InputError, VtransError
+from vtrans.training.recipe import load_recipe
 
 ENDINGS = ("", ".gz", ".xz", ".bz2")
 HELD_OUT = 2000

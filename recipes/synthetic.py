@@ -31,11 +31,11 @@ if not __package__:  # run as a plain file: find the package that this file is p
     importlib.import_module(__package__)
 
 from vtrans.checkpoint import RunFolder
-from vtrans.config import load_recipe
 from vtrans.console import Console
 from vtrans.data.store import file_sha256
 from vtrans.errors import InputError, VtransError
 from vtrans.text import open_bytes, read_lines, replacing, write_atomically
+from vtrans.training.recipe import load_recipe
 
 from .experiment import files_of, pairs_of, run
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import vtrans.average
-from vtrans.average import average, checkpoints_of
+from vtrans.average import average, best_checkpoints, newest_checkpoints
 from vtrans.checkpoint import (
     LoadedModel,
     RunFolder,
@@ -206,7 +206,7 @@ def test_what_is_no_model_is_refused(tmp_path: Path, tiny_data: DataFolder, tiny
 
 
 def test_a_checkpoint_is_not_replaced_by_an_average(run_copy: RunFolder) -> None:
-    files = checkpoints_of(run_copy, 2, "last")
+    files = newest_checkpoints(run_copy, 2)
     for out in (files[0], run_copy.best, run_copy.last):
         before = out.read_bytes()
         with pytest.raises(InputError, match=r"is a checkpoint of training, .*; give another --out\.$"):
@@ -236,11 +236,11 @@ def run_with(tmp_path: Path, data: DataFolder, best: list[tuple[float, int]], *s
 def test_last_and_best_choose_checkpoints(tmp_path: Path, tiny_data: DataFolder) -> None:
     run = run_with(tmp_path, tiny_data, [(9.0, 20), (7.0, 50), (5.0, 10), (4.0, 30)], 0, 20, 30, 40, 50)
     last = [run.step_file(s) for s in (20, 30, 40, 50)]
-    assert checkpoints_of(run, 2, "last") == last[-2:]
-    assert checkpoints_of(run, 9, "last") == last  # never the untrained model of step 0
-    assert checkpoints_of(run, 1, "best") == [run.step_file(20)]
-    assert checkpoints_of(run, 3, "best") == [run.step_file(s) for s in (20, 50, 30)]  # 10 is not there any more
-    average(checkpoints_of(run, 2, "best"), run.averaged)
+    assert newest_checkpoints(run, 2) == last[-2:]
+    assert newest_checkpoints(run, 9) == last  # never the untrained model of step 0
+    assert best_checkpoints(run, 1) == [run.step_file(20)]
+    assert best_checkpoints(run, 3) == [run.step_file(s) for s in (20, 50, 30)]  # 10 is not there any more
+    average(best_checkpoints(run, 2), run.averaged)
     a, b = (load_file(run.step_file(s)) for s in (20, 50))
     name = "src_embedding.weight"
     torch.testing.assert_close(load_file(run.averaged)[name], (a[name] + b[name]) / 2)
@@ -251,7 +251,7 @@ def test_an_average_of_the_best_stands_for_the_run_until_training_goes_on(
 ) -> None:
     run = run_with(tmp_path, tiny_data, [(9.0, 20), (7.0, 30)], 20, 30, 40)
     run.link(40, run.last)
-    average(checkpoints_of(run, 2, "best"), run.averaged, max(run.steps()))
+    average(best_checkpoints(run, 2), run.averaged, max(run.steps()))
     assert run.choose_model() == (run.averaged, "the average of 2 checkpoints up to step 30")
     make(tiny_data, run.step_file(50), seed=50)
     assert run.choose_model()[0] == run.last
@@ -261,24 +261,25 @@ def test_the_newest_are_neighbours(tmp_path: Path, tiny_data: DataFolder) -> Non
     """A checkpoint that is kept for being the best is none of the newest."""
     run = run_with(tmp_path, tiny_data, [(9.0, 10)], 10, 80, 90)
     run.recipe.write_text("[train]\nkeep_last = 2\n")
-    assert checkpoints_of(run, 5, "last") == [run.step_file(80), run.step_file(90)]
+    command([run.path])
+    assert load_model(run.averaged).training["average_of"] == [80, 90]
 
 
 def test_a_run_without_checkpoints_says_so(tmp_path: Path, tiny_data: DataFolder) -> None:
-    with pytest.raises(FileError, match="holds no trained checkpoint; run `vtrans train"):
-        checkpoints_of(RunFolder(tmp_path / "none"), 5, "last")
+    with pytest.raises(FileError, match="no trained checkpoint"):
+        newest_checkpoints(RunFolder(tmp_path / "none"), 5)
     run = run_with(tmp_path, tiny_data, [], 0, 10)
-    with pytest.raises(FileError, match="not been validated yet, so no checkpoint is best; use --last"):
-        checkpoints_of(run, 5, "best")
+    with pytest.raises(FileError, match="last"):
+        best_checkpoints(run, 5)
     untrained = run_with(tmp_path / "b", tiny_data, [], 0)
-    with pytest.raises(FileError, match="holds no trained checkpoint"):
-        checkpoints_of(untrained, 5, "last")
+    with pytest.raises(FileError, match="no trained checkpoint"):
+        newest_checkpoints(untrained, 5)
 
 
 def test_the_checkpoints_of_a_real_run(run_copy: RunFolder) -> None:
     best = [step for _, step in read_progress(run_copy.state_file(30))["best"]]
-    assert [run_copy.step_file(s) for s in best] == checkpoints_of(run_copy, 2, "best")
-    steps = average(checkpoints_of(run_copy, 2, "last"), run_copy.averaged)
+    assert [run_copy.step_file(s) for s in best] == best_checkpoints(run_copy, 2)
+    steps = average(newest_checkpoints(run_copy, 2), run_copy.averaged)
     assert steps == [20, 30]
     file, reason = run_copy.choose_model()
     assert file == run_copy.averaged

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vtrans.config import DECODING_PRECISIONS, TIE_FORMS, ModelConfig, load_recipe
+from vtrans.config import DECODING_PRECISIONS, TIE_FORMS, ModelConfig
 from vtrans.decoding.state import DecodingState
 from vtrans.errors import InputError
 from vtrans.model import (
@@ -25,6 +25,7 @@ from vtrans.model import (
     merge_heads,
     resolve_tie,
 )
+from vtrans.training.recipe import load_recipe
 
 V, PAD, BOS, EOS = 40, 0, 2, 3
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=4, encoder_layers=2, decoder_layers=3, tie="src-tgt-softmax")

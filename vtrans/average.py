@@ -20,7 +20,7 @@ from vtrans.checkpoint import (
     section_of,
     write_tensors,
 )
-from vtrans.config import ModelConfig, load_recipe
+from vtrans.config import ModelConfig
 from vtrans.errors import FileError, InputError
 from vtrans.text import check_path
 
@@ -118,21 +118,28 @@ def _check_same(
             )
 
 
-def checkpoints_of(run: RunFolder, count: int, by: str) -> list[Path]:
-    """The `count` newest (`by` "last") or best (`by` "best") checkpoints of a run, or as many as there are."""
+def newest_checkpoints(run: RunFolder, count: int) -> list[Path]:
+    """The `count` newest checkpoints of a run, oldest first, or all of them if it has fewer."""
+    return [run.step_file(step) for step in _trained_steps(run)[-count:]]
+
+
+def best_checkpoints(run: RunFolder, count: int) -> list[Path]:
+    """The `count` best checkpoints of a run, best first, or all that are ranked if those are fewer."""
+    steps, states = _trained_steps(run), run.state_steps()
+    ranked = [step for _, step in read_progress(run.state_file(states[-1]))["best"]] if states else []
+    chosen = [step for step in ranked if step in steps][:count]
+    if not chosen:
+        raise FileError(
+            f"{run.path} has not been validated yet, so it has no best checkpoint; use `last`."
+        )
+    return [run.step_file(step) for step in chosen]
+
+
+def _trained_steps(run: RunFolder) -> list[int]:
+    """The steps of a run's checkpoints but the untrained one of step 0; FileError if there are none."""
     steps = [step for step in run.steps() if step > 0]
     if not run.holds_run() and run.path.is_dir() and any(run.path.iterdir()):
-        raise FileError(f"{run.path} is no run folder; give one that `vtrans train` made, or model files.")
+        raise FileError(f"{run.path} is not a run folder; give one that `vtrans train` made, or model files.")
     if not steps:
-        raise FileError(f"{run.path} holds no trained checkpoint; run `vtrans train --out {run.path}` first.")
-    if by == "best":
-        states = run.state_steps()
-        ranked = [step for _, step in read_progress(run.state_file(states[-1]))["best"]] if states else []
-        chosen = [step for step in ranked if step in steps][:count]
-        if not chosen:
-            raise FileError(f"{run.path} has not been validated yet, so no checkpoint is best; use --last.")
-    else:
-        # Beyond keep_last there are older ones, kept for being the best: no neighbours of the newest.
-        kept = load_recipe(str(run.recipe)).train.keep_last if run.recipe.exists() else count
-        chosen = steps[-min(count, kept) :]
-    return [run.step_file(step) for step in chosen]
+        raise FileError(f"{run.path} has no trained checkpoint; run `vtrans train` first.")
+    return steps

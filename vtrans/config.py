@@ -10,11 +10,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -392,20 +389,6 @@ def section_from(kind: type[T], section: str, values: Mapping[str, Any], where: 
     return dataclasses.replace(base if base is not None else kind(), **checked)
 
 
-def _merged(recipe: Recipe, table: Mapping[str, Any], where: str) -> Recipe:
-    """`recipe` with the values of a TOML table laid over it."""
-    for section, values in table.items():
-        if section not in SECTIONS:
-            raise RecipeError(f"{where}: unknown section [{section}]; {nearest(section, SECTIONS)}")
-        if not isinstance(values, dict):
-            raise RecipeError(f"{where}: {section} must be a section, written [{section}].")
-    return Recipe(
-        section_from(ModelConfig, "model", table.get("model", {}), where, recipe.model),
-        section_from(TrainConfig, "train", table.get("train", {}), where, recipe.train),
-        section_from(SearchConfig, "search", table.get("search", {}), where, recipe.search),
-    )
-
-
 def contradiction(model: ModelConfig) -> str | None:
     """What no single key can say: why these values make no model, or None."""
     encoder, decoder = model.encoder_layers, model.decoder_layers
@@ -473,7 +456,7 @@ def contradiction(model: ModelConfig) -> str | None:
     return None
 
 
-def _check_together(recipe: Recipe, where: str) -> Recipe:
+def check_together(recipe: Recipe, where: str) -> Recipe:
     """The recipe, or a RecipeError for values that do not go together."""
     if reason := contradiction(recipe.model):
         raise RecipeError(f"{where}: {reason}")
@@ -495,78 +478,6 @@ def _check_together(recipe: Recipe, where: str) -> Recipe:
     return recipe
 
 
-def _shipped() -> Traversable:
-    """The folder of the recipes: inside the installed package, or beside it in a checkout."""
-    installed = resources.files("vtrans") / "recipes"
-    return installed if installed.is_dir() else Path(__file__).parent.parent / "recipes"
-
-
-def recipe_names() -> list[str]:
-    """The names that `--recipe` knows, sorted."""
-    return sorted(f.name.removesuffix(".toml") for f in _shipped().iterdir() if f.name.endswith(".toml"))
-
-
-def load_recipe(name: str = DEFAULT_RECIPE, overrides: Iterable[str] = ()) -> Recipe:
-    """The recipe of that name or file, with `section.key=value` overrides laid over it.
-
-    Raises RecipeError for an unknown name, key or value, InputError for an unreadable file.
-    """
-    if name.endswith(".toml") or "/" in name:
-        where = name
-        try:
-            raw = Path(name).read_bytes()
-        except OSError as error:
-            raise InputError(f"the recipe {name} can't be read: {error.strerror}.") from None
-    else:
-        names = recipe_names()
-        if name not in names:
-            raise RecipeError(f"there is no recipe {name!r}; a file ends in .toml; {nearest(name, names)}")
-        where = f"recipe {name}"
-        raw = (_shipped() / f"{name}.toml").read_bytes()
-    try:
-        table = tomllib.loads(raw.decode("utf-8-sig"))
-    except RecursionError:
-        raise RecipeError(f"{where} has values nested too deeply; a recipe has sections of plain values.") from None
-    except ValueError as error:  # no UTF-8, no TOML, or a number of thousands of digits
-        raise RecipeError(f"{where} is not TOML: {str(error).rstrip('.')}.") from None
-    recipe = _merged(Recipe(), table, where)
-    for override in overrides:
-        recipe = _merged(recipe, _parse_override(override), f"--set {override}")
-    return _check_together(recipe, where)
-
-
-def _parse_override(text: str) -> dict[str, dict[str, Any]]:
-    """`model.d_model=256` as a table. A word that is no TOML value is a string."""
-    path, equals, raw = text.partition("=")
-    section, dot, key = path.strip().partition(".")
-    if not equals or not dot:
-        raise RecipeError(f"--set must be section.key=value, but is {text!r}.")
-    try:
-        parsed = tomllib.loads(f"value = {raw}")
-    except (ValueError, RecursionError):
-        parsed = {}
-    # A line end in it would begin a second key, and lose it.
-    value = parsed["value"] if len(parsed) == 1 else raw.strip()
-    return {section: {key: value}}
-
-
-def recipe_toml(recipe: Recipe) -> str:
-    """The recipe as TOML, every value with what it means; `load_recipe` reads it back equal."""
-    lines: list[str] = []
-    for name in SECTIONS:
-        section = getattr(recipe, name)
-        lines.append(f"[{name}]")
-        for spec in dataclasses.fields(section):
-            value = getattr(section, spec.name)
-            if isinstance(value, bool):
-                text = str(value).lower()
-            else:
-                text = f'"{value}"' if isinstance(value, str) else repr(value)
-            lines.append(f"{spec.name} = {text}".ljust(36) + f"# {spec.metadata['doc']}")
-        lines.append("")
-    return "\n".join(lines)
-
-
 # What may differ between a run and its resumption; all else would make it another run.
 MAY_CHANGE = {
     "train": {
@@ -585,20 +496,3 @@ MAY_CHANGE = {
     },
     "search": {f.name for f in dataclasses.fields(SearchConfig)},
 }
-
-
-def changes(own: Mapping[str, Mapping[str, Any]], asked: Recipe) -> list[tuple[str, str, str]]:
-    """Each section and key in which `asked` differs from the values `own` of a run, with a phrase that says how. A key
-    that is younger than the run has had its default."""
-    wanted, defaults = dataclasses.asdict(asked), dataclasses.asdict(Recipe())
-    return [
-        (section, key, f"{section}.{key} {value} -> {wanted[section][key]}")
-        for section in own
-        for key, value in (defaults[section] | dict(own[section])).items()
-        if value != wanted[section][key]
-    ]
-
-
-def forbidden_changes(own: Mapping[str, Mapping[str, Any]], asked: Recipe) -> list[str]:
-    """What a run with the values `own`, by section and key, can't take over from another recipe."""
-    return [text for section, key, text in changes(own, asked) if key not in MAY_CHANGE.get(section, set())]

@@ -31,10 +31,11 @@ if not __package__:  # run as a plain file: find the package that this file is p
     __package__ = "recipes.sharing"
     importlib.import_module(__package__)
 
-from vtrans.config import DEFAULT_VOCAB_SIZE, Recipe, load_recipe
+from vtrans.config import DEFAULT_VOCAB_SIZE, Recipe
 from vtrans.console import Console, duration
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.text import open_bytes, read_lines, write_atomically
+from vtrans.training.recipe import load_recipe
 
 from ..experiment import EXPERIMENTS, fetched, files_of, pairs_of
 from .transliterate import transliterated

@@ -19,11 +19,12 @@ import torch
 from scaling import Subject
 
 from recipes.sharing.study import Row, rows, toml
-from vtrans.config import SearchConfig, load_recipe
+from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID
 from vtrans.decoding.search import beam_search
 from vtrans.model import resolve_tie
 from vtrans.runtime.memory import manage_memory
+from vtrans.training.recipe import load_recipe
 
 VOCAB, STEPS = 8000, 15
 

@@ -15,10 +15,10 @@ from conftest import TINY, TRAIN_PAIRS, VALID_PAIRS, write_pairs
 from recipes.sharing import study
 from recipes.sharing.study import Row, main, markdown, rows, table
 from vtrans import cli
-from vtrans.config import load_recipe
 from vtrans.data.writing_systems import script_of
 from vtrans.errors import InputError, VtransError
 from vtrans.model import count_parameters, make_model, resolve_tie
+from vtrans.training.recipe import load_recipe
 
 SIZES = [f"--set={value}" for value in TINY if "max_steps" not in value]
 

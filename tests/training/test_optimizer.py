@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vtrans.config import ModelConfig, TrainConfig, load_recipe
+from vtrans.config import ModelConfig, TrainConfig
 from vtrans.model import Transformer
 from vtrans.training.optimizer import MovingAverage, learning_rate, make_optimizer
+from vtrans.training.recipe import load_recipe
 
 
 def test_the_papers_formula() -> None:

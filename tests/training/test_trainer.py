@@ -35,7 +35,7 @@ import vtrans
 import vtrans.checkpoint
 import vtrans.data.bpe_dropout
 from vtrans.checkpoint import RunFolder, RunLock, load_model, read_progress, write_tensors
-from vtrans.config import PrepareOptions, SearchConfig, TrainConfig, load_recipe
+from vtrans.config import PrepareOptions, Recipe, SearchConfig, TrainConfig
 from vtrans.console import Console
 from vtrans.data.batches import Batch, Mixture, collate, plan_epoch
 from vtrans.data.prepare import prepare
@@ -45,7 +45,7 @@ from vtrans.runtime.ranks import Ranks
 from vtrans.score import corpus_scores
 from vtrans.training.optimizer import learning_rate, make_optimizer
 from vtrans.training.progress import Metrics, Progress
-from vtrans.training.recipe import resolve
+from vtrans.training.recipe import load_recipe, settled
 from vtrans.training.trainer import NON_FINITE_LIMIT, _Training, train
 from vtrans.training.validation import Validation, manner
 
@@ -1479,7 +1479,7 @@ def test_the_default_precision_is_that_of_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, has: bool, expected: str
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has)
-    recipe = resolve(RunFolder(tmp_path), {}, False, True, torch.device(device), None, ())
+    recipe = settled(Recipe(), torch.device(device), joint=True)
     assert recipe.train.precision == expected
 
 

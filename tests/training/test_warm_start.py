@@ -16,12 +16,12 @@ from conftest import TINY, make_data, tiny_pairs, tiny_train
 from safetensors.torch import load_file
 
 from vtrans.checkpoint import RunFolder, load_model, open_tensors, read_progress, write_tensors
-from vtrans.config import load_recipe
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import PAD_ID
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
+from vtrans.training.recipe import load_recipe
 from vtrans.training.trainer import train
 from vtrans.training.warm_start import warm_start
 

@@ -32,8 +32,9 @@ def average(
     Takes the newest or the best of a run, or files that you name.
     """
     from vtrans.average import average as run_average
-    from vtrans.average import checkpoints_of
+    from vtrans.average import best_checkpoints, newest_checkpoints
     from vtrans.checkpoint import RunFolder
+    from vtrans.training.recipe import load_recipe
 
     console = Console(quiet=quiet)
     if last is not None and best is not None:
@@ -42,7 +43,12 @@ def average(
     if len(paths) == 1 and not paths[0].is_file():
         run = RunFolder(paths[0])
         count = best or last or DEFAULT_AVERAGE
-        files = checkpoints_of(run, count, by="best" if best else "last")
+        if best:
+            files = best_checkpoints(run, count)
+        else:
+            # Checkpoints beyond keep_last are kept because they are among the best; they do not adjoin the newest.
+            kept = load_recipe(str(run.recipe)).train.keep_last if run.recipe.exists() else count
+            files = newest_checkpoints(run, min(count, kept))
         target, run_step = out or run.averaged, max(run.steps())
         if len(files) < count and (best or last):
             key = "train.keep_best" if best else "train.keep_last"

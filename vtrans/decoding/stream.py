@@ -11,12 +11,10 @@ import dataclasses
 import io
 import json
 import math
-import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, BinaryIO
 
@@ -25,6 +23,7 @@ from vtrans.console import Console
 from vtrans.decoding.translator import WINDOW, Form, Translator, rendered, with_prefixes
 from vtrans.errors import InputError, VtransError
 from vtrans.runtime.ranks import Ranks
+from vtrans.runtime.signals import uninterrupted
 from vtrans.text import write_line
 
 WINDOW_BYTES = 1 << 20  # of text, at which a window ends before it has all its lines
@@ -71,7 +70,7 @@ def translate_stream(
         else:
             counted.begin(window, wide)
             block = _dealt(translator, window, begun, first, counted.step, ranks, **settings)
-        with _uninterrupted():
+        with uninterrupted():
             stream.write(block)
             stream.flush()
         first += len(window)
@@ -281,37 +280,6 @@ def logprob_stream(
         total += math.fsum(t.token_logprobs)
     stream.flush()
     return total
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C and SIGTERM take effect when the block is over: what is written there are whole lines.
-
-    A second one does not wait, for the reader of a pipe may have stopped reading.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals come to the main thread alone
-        return
-    came: list[int] = []
-
-    def later(number: int, frame: object) -> None:
-        if came:
-            raise KeyboardInterrupt
-        came.append(number)
-
-    usual: dict[int, Callable[..., Any]] = {}
-    for number in (int(signal.SIGINT), int(signal.SIGTERM)):
-        handler = signal.getsignal(number)
-        if callable(handler):
-            usual[number] = handler
-            signal.signal(number, later)
-    try:
-        yield
-    finally:
-        for number, handler in usual.items():
-            signal.signal(number, handler)
-    if came:
-        usual[came[0]](came[0], None)
 
 
 # Windows.

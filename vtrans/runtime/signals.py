@@ -1,61 +1,79 @@
-"""The signals that end a command, at once or after what is under way."""
+"""What SIGINT (Ctrl-C), SIGTERM and SIGHUP (a terminal that closes) do to a command."""
 
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+
+ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+@contextmanager
+def handled_by(handler: Callable[[signal.Signals], None]) -> Iterator[None]:
+    """Calls `handler` for the ending signals that come inside the block, and restores the old handlers after it.
+
+    An ignored signal stays ignored: that is how nohup and a shell's background jobs ask for it. Python handles
+    signals in the main thread only, so in any other thread the block runs unchanged.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    taken = [number for number in ENDING if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    before = {number: signal.signal(number, lambda came, frame: handler(signal.Signals(came))) for number in taken}
+    try:
+        yield
+    finally:
+        for number, usual in before.items():
+            signal.signal(number, usual)
 
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """SIGTERM, and SIGHUP of a terminal that closes, end a command as Ctrl-C does: tidily. What compiled code makes
-    of a signal's exception, an error of its own, counts as that signal too."""
+    """Ends the block with KeyboardInterrupt on any ending signal; the exception carries the name of a signal other
+    than SIGINT. If compiled code turns the exception into one of its own, it is turned back."""
     came: list[str] = []
 
-    def end(number: int, frame: object) -> None:
-        came.append("" if number == signal.SIGINT else signal.Signals(number).name)
+    def end(number: signal.Signals) -> None:
+        came.append("" if number == signal.SIGINT else number.name)
         raise KeyboardInterrupt(came[-1])
 
-    names = ("SIGINT", "SIGTERM", "SIGHUP")
-    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    before = (signal.SIG_DFL, signal.default_int_handler)
-    usual = {n: signal.signal(n, end) for n in numbers if signal.getsignal(n) in before}
-    try:
-        yield
-    except Exception as error:
-        if came:
-            raise KeyboardInterrupt(came[-1]) from error
-        raise
-    finally:
-        for number, handler in usual.items():
-            signal.signal(number, handler)
+    with handled_by(end):
+        try:
+            yield
+        except Exception as error:
+            if came:
+                raise KeyboardInterrupt(came[-1]) from error
+            raise
 
 
-class PutOff:
-    """SIGTERM, Ctrl-C and SIGHUP let what is under way be finished and saved; a second one ends at once. SIGHUP, of a
-    terminal that closes, does nothing where nohup has it ignored."""
+class StopSignal:
+    """Remembers the first ending signal instead of acting on it; a second one raises KeyboardInterrupt at once."""
 
     def __init__(self) -> None:
-        self.number = 0  # of the signal that came, if any
+        self.number = 0  # of the signal that came; 0: none
 
     @contextmanager
-    def caught(self, tell: Callable[[str], None]) -> Iterator[None]:
-        """While it lasts; `tell` is called with the name of the one that comes."""
+    def caught(self, tell: Callable[[str], None] = lambda name: None) -> Iterator[None]:
+        """Catches signals inside the block, and calls `tell` with the name of the first one."""
 
-        def ask(number: int, frame: object) -> None:
+        def remember(number: signal.Signals) -> None:
             if self.number:
                 raise KeyboardInterrupt
             self.number = number
-            with suppress(RuntimeError):  # it may have come in the middle of writing to stderr
-                tell(signal.Signals(number).name)
+            with suppress(RuntimeError):  # the signal may interrupt a write to the stream that `tell` writes to
+                tell(number.name)
 
-        numbers = [signal.SIGTERM, signal.SIGINT]
-        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-            numbers.append(signal.SIGHUP)
-        before = {number: signal.signal(number, ask) for number in numbers}
-        try:
+        with handled_by(remember):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Delays the first ending signal until the end of the block, so that what the block writes is whole."""
+    stop = StopSignal()
+    with stop.caught():
+        yield
+    if stop.number:
+        signal.raise_signal(stop.number)

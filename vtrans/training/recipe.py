@@ -1,11 +1,18 @@
-"""The recipe of a run with nothing left open, and what refuses it: the run's own recipe so far, and the data."""
+"""Recipes: reading and writing them, and settling the recipe of a run.
+
+A recipe is a TOML file with the sections [model], [train] and [search]; config.py declares the keys. `load_recipe`
+reads one and applies overrides. A run begins with the recipe that `requested_recipe` returns, `settled` decides what
+the recipe leaves open, and `refuse_changes` compares the result with the recipe of the run so far.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,13 +20,14 @@ import torch
 from vtrans.checkpoint import RunFolder
 from vtrans.config import (
     DEFAULT_RECIPE,
+    MAY_CHANGE,
+    SECTIONS,
     ModelConfig,
     Recipe,
     SearchConfig,
     TrainConfig,
-    forbidden_changes,
-    load_recipe,
-    recipe_toml,
+    check_together,
+    nearest,
     section_from,
     weights_of,
 )
@@ -28,137 +36,246 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
 from vtrans.model import resolve_tie
 
+Values = Mapping[str, Mapping[str, Any]]
+"""The values of a recipe by section and key, as a training state records them; empty for a new run."""
 
-def resolve(
-    run: RunFolder,
-    own: Mapping[str, Mapping[str, Any]],
-    fresh: bool,
-    joint: bool,
-    device: torch.device,
-    name: str | None,
-    overrides: Sequence[str],
+
+# Reading and writing.
+
+
+def recipe_names() -> list[str]:
+    """The names of the shipped recipes, sorted."""
+    return sorted(f.name.removesuffix(".toml") for f in _shipped().iterdir() if f.name.endswith(".toml"))
+
+
+def load_recipe(name: str = DEFAULT_RECIPE, overrides: Iterable[str] = ()) -> Recipe:
+    """The recipe of that name, or of that file if it ends in .toml or has a slash, with `section.key=value` overrides.
+
+    Raises RecipeError for an unknown name, key or value, and InputError for a file that cannot be read.
+    """
+    if name.endswith(".toml") or "/" in name:
+        where = name
+        try:
+            raw = Path(name).read_bytes()
+        except OSError as error:
+            raise InputError(f"the recipe {name} cannot be read: {error.strerror}.") from None
+    else:
+        names = recipe_names()
+        if name not in names:
+            raise RecipeError(
+                f"there is no recipe {name!r}; {nearest(name, names)} (The name of a file ends in .toml.)"
+            )
+        where = f"recipe {name}"
+        raw = (_shipped() / f"{name}.toml").read_bytes()
+    try:
+        table = tomllib.loads(raw.decode("utf-8-sig"))
+    except RecursionError:
+        raise RecipeError(f"{where} has values nested too deeply; a recipe has sections of plain values.") from None
+    except ValueError as error:  # not UTF-8, not TOML, or a number of thousands of digits
+        raise RecipeError(f"{where} is not TOML: {str(error).rstrip('.')}.") from None
+    return _with_overrides(_merged(Recipe(), table, where), overrides, where)
+
+
+def recipe_toml(recipe: Recipe) -> str:
+    """The recipe as TOML, with a comment that explains each value; `load_recipe` reads it back equal."""
+    lines: list[str] = []
+    for name in SECTIONS:
+        section = getattr(recipe, name)
+        lines.append(f"[{name}]")
+        for spec in dataclasses.fields(section):
+            value = getattr(section, spec.name)
+            if isinstance(value, bool):
+                text = str(value).lower()
+            else:
+                text = f'"{value}"' if isinstance(value, str) else repr(value)
+            lines.append(f"{spec.name} = {text}".ljust(36) + f"# {spec.metadata['doc']}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _shipped() -> Traversable:
+    """The folder of the shipped recipes: in the installed package, or beside it in a checkout."""
+    installed = resources.files("vtrans") / "recipes"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "recipes"
+
+
+def _with_overrides(recipe: Recipe, overrides: Iterable[str], where: str) -> Recipe:
+    for override in overrides:
+        recipe = _merged(recipe, _parse_override(override), override)
+    return check_together(recipe, where)
+
+
+def _merged(recipe: Recipe, table: Mapping[str, Any], where: str) -> Recipe:
+    """The recipe, with the values of a TOML table in place of its own."""
+    for section, values in table.items():
+        if section not in SECTIONS:
+            raise RecipeError(f"{where}: unknown section [{section}]; {nearest(section, SECTIONS)}")
+        if not isinstance(values, dict):
+            raise RecipeError(f"{where}: {section} must be a section, written [{section}].")
+    return Recipe(
+        section_from(ModelConfig, "model", table.get("model", {}), where, recipe.model),
+        section_from(TrainConfig, "train", table.get("train", {}), where, recipe.train),
+        section_from(SearchConfig, "search", table.get("search", {}), where, recipe.search),
+    )
+
+
+def _parse_override(text: str) -> dict[str, dict[str, Any]]:
+    """`model.d_model=256` as a table. A value that is not TOML is taken as a string."""
+    path, equals, raw = text.partition("=")
+    section, dot, key = path.strip().partition(".")
+    if not equals or not dot:
+        raise RecipeError(f"an override of the recipe must be section.key=value, got {text!r}.")
+    try:
+        parsed = tomllib.loads(f"value = {raw}")
+    except (ValueError, RecursionError):
+        parsed = {}
+    # A line break in `raw` could start a second key, which would be lost.
+    value = parsed["value"] if len(parsed) == 1 else raw.strip()
+    return {section: {key: value}}
+
+
+# The recipe of a run.
+
+
+def recorded_recipe(own: Values, where: str) -> Recipe:
+    """The recipe that a training state records. Keys that the state's version did not know have their defaults."""
+    return _merged(Recipe(), own, where)
+
+
+def requested_recipe(
+    run: RunFolder, own: Values, name: str | None, overrides: Iterable[str], *, fresh: bool = False
 ) -> Recipe:
-    """The recipe with nothing left open. Without a `name` it starts from the run's own, if there is one; what
-    differs from `own`, of the state that it goes on from, must be among MAY_CHANGE. InputError lists what is not."""
-    if name is None and not fresh and run.recipe.exists():
+    """The recipe that the user asks for: the one named, else the run's recipe.toml, else the one in its state `own`."""
+    if name is None and run.recipe.exists() and not fresh:
         name = str(run.recipe)
-    elif name is None:  # of a run whose recipe.toml is lost, the state knows every value
-        values = [f"{s}.{key}={json.dumps(value)}" for s in own for key, value in own[s].items()]
-        overrides = [*values, *overrides]
-    recipe = load_recipe(name or DEFAULT_RECIPE, overrides)
-    tie = resolve_tie(recipe.model.tie, joint)
+    if name is None:
+        return _with_overrides(recorded_recipe(own, str(run.path)), overrides, str(run.path))
+    return load_recipe(name, overrides)
+
+
+def settled(recipe: Recipe, device: torch.device, *, joint: bool) -> Recipe:
+    """The recipe with `auto` resolved for this kind of vocabulary and this device."""
     precision = recipe.train.precision
     if precision == "auto":
         bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bfloat16" if bfloat16 else "float32"
-    recipe = dataclasses.replace(
+    return dataclasses.replace(
         recipe,
-        model=dataclasses.replace(recipe.model, tie=tie),
+        model=dataclasses.replace(recipe.model, tie=resolve_tie(recipe.model.tie, joint)),
         train=dataclasses.replace(recipe.train, precision=precision),
     )
-    differences = forbidden_changes(own, recipe)
-    if differences:
+
+
+def changes(own: Values, asked: Recipe) -> dict[tuple[str, str], str]:
+    """The sections and keys in which `asked` differs from the values `own` of a run, each with a text that shows both
+    values. Keys that the run does not record had their defaults."""
+    wanted, defaults = dataclasses.asdict(asked), dataclasses.asdict(Recipe())
+    return {
+        (section, key): f"{section}.{key} {value} -> {wanted[section][key]}"
+        for section in own
+        for key, value in (defaults[section] | dict(own[section])).items()
+        if value != wanted[section][key]
+    }
+
+
+def refuse_changes(run: RunFolder, own: Values, recipe: Recipe) -> None:
+    """Raises InputError if the recipe changes what must stay the same on resume; the error lists every such change."""
+    forbidden = [
+        text for (section, key), text in changes(own, recipe).items() if key not in MAY_CHANGE.get(section, ())
+    ]
+    if forbidden:
         raise InputError(
-            f"the run in {run.path} can't go on with another recipe: {', '.join(differences)}; "
-            "give another --out, or --fresh to start over."
+            f"the run in {run.path} cannot resume with another recipe: {', '.join(forbidden)}; "
+            "choose another run folder, or start over with `fresh`."
         )
-    return recipe
-
-
-def recorded_recipe(own: Mapping[str, Mapping[str, Any]], where: str) -> Recipe:
-    """The recipe that a state records. A key that is younger than the state has its default."""
-    return Recipe(
-        section_from(ModelConfig, "model", own["model"], where),
-        section_from(TrainConfig, "train", own["train"], where),
-        section_from(SearchConfig, "search", own["search"], where),
-    )
 
 
 def finished_recipe(recorded: Recipe, asked: Recipe) -> Recipe:
-    """The recipe of a run that has nothing left to train: what its models were made with, and of `asked` only what
-    says that it is finished, and whether TensorBoard shows it."""
+    """The recipe of a finished run: what its models were trained with, plus the settings of `asked` that say when it
+    is finished and whether TensorBoard shows it."""
     taken = {key: getattr(asked.train, key) for key in ("max_steps", "patience", "tensorboard")}
     return dataclasses.replace(recorded, train=dataclasses.replace(recorded.train, **taken))
 
 
-def recipe_to_write(run: RunFolder, own: Mapping[str, Mapping[str, Any]], recipe: Recipe) -> bytes | None:
-    """The new content of recipe.toml, or None where the file says the same. InputError where the file is not one that
-    training wrote: training names every key and writes no line that is a comment only."""
+def recipe_to_write(run: RunFolder, own: Values, recipe: Recipe) -> bytes | None:
+    """The new content of recipe.toml, or None if the file already has every key and says the same.
+
+    Training replaces only a recipe.toml that it wrote itself: one that has every key and no line that is only a
+    comment. Raises InputError for any other file.
+    """
+    text = recipe_toml(recipe).encode()
     try:
         raw = run.recipe.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        return recipe_toml(recipe).encode()
+        return text
     except OSError as error:
-        raise InputError(f"{run.recipe} can't be read: {error.strerror}.") from None
+        raise InputError(f"{run.recipe} cannot be read: {error.strerror}.") from None
     try:
         table = tomllib.loads(raw.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
-        table = {}
-    keys = own or dataclasses.asdict(recipe)
-    complete = all(
-        isinstance(table.get(section), dict) and keys[section].keys() <= table[section].keys() for section in keys
-    )
-    if complete and _says(run, recipe):
+        same = _merged(Recipe(), table, str(run.recipe)) == recipe
+    except (ValueError, RecursionError, InputError):
+        table, same = {}, False
+    wanted = own or dataclasses.asdict(recipe)
+    complete = all(isinstance(table.get(s), dict) and wanted[s].keys() <= table[s].keys() for s in wanted)
+    if complete and same:
         return None
     if not complete or any(line.lstrip().startswith(b"#") for line in raw.split(b"\n")):
         raise InputError(
-            f"{run.recipe} is a recipe of your own, which training would overwrite with every resolved value; move it "
-            "out of the run folder and name it with --recipe, or give another --out."
+            f"{run.recipe} is a recipe of your own, and training would replace it; move it out of the run folder and "
+            "name it with `recipe`, or choose another run folder."
         )
-    return recipe_toml(recipe).encode()
+    return text
 
 
-def _says(run: RunFolder, recipe: Recipe) -> bool:
-    try:
-        return load_recipe(str(run.recipe)) == recipe
-    except InputError:
-        return False
+# The recipe and the data.
 
 
 def check_data(data: DataFolder, recipe: Recipe) -> None:
-    """InputError, before anything is written, where the data can't be trained on by this recipe."""
+    """Raises InputError if the recipe cannot train on this data. It writes nothing."""
     for store, what in ((data.train, "training"), (data.valid, "validation")):
         if not len(store):
-            raise InputError(f"{data.path} holds no {what} pair; prepare it from text that has some.")
+            raise InputError(f"{data.path} has no {what} pairs; prepare it again from text that has some.")
     _check_weights(data, recipe.train.corpus_weights)
-    kinds = {data.src_vocab.kind, data.tgt_vocab.kind}
-    if recipe.train.bpe_dropout > 0 and kinds != {"bpe"}:
+    train, model = recipe.train, recipe.model
+    if train.bpe_dropout > 0 and {data.src_vocab.kind, data.tgt_vocab.kind} != {"bpe"}:
         raise RecipeError(
-            f"train.bpe_dropout = {recipe.train.bpe_dropout} leaves out merges, which a unigram vocabulary has none "
-            f"of, as {data.path} holds; prepare the text with --subword bpe, or set it to 0."
+            f"train.bpe_dropout = {train.bpe_dropout} needs a BPE vocabulary, but {data.path} has a unigram "
+            "vocabulary; prepare the text again with BPE, or set train.bpe_dropout to 0."
         )
-    longest = max(int(lengths.max()) for lengths in (data.train.src_lengths, data.train.tgt_lengths)) + 1
-    if longest > recipe.train.batch_tokens:
+    longest, valid = (
+        max(int(lengths.max()) for lengths in (store.src_lengths, store.tgt_lengths)) + 1  # EOS
+        for store in (data.train, data.valid)
+    )
+    if longest > train.batch_tokens:
         raise RecipeError(
-            f"train.batch_tokens must be at least {longest}, the longest side of a pair with EOS, "
-            f"but is {recipe.train.batch_tokens}."
+            f"train.batch_tokens must be at least {longest}, the longest training sentence with EOS, "
+            f"got {train.batch_tokens}."
         )
-    valid = max(int(lengths.max()) for lengths in (data.valid.src_lengths, data.valid.tgt_lengths)) + 1
-    reach, longest = recipe.model.reach, max(longest, valid)
-    if reach is not None and longest > reach:
-        needed = longest * (recipe.model.max_positions // reach)
+    longest = max(longest, valid)
+    if model.reach is not None and longest > model.reach:
+        needed = longest * (model.max_positions // model.reach)
         raise InputError(
-            f"model.max_positions = {recipe.model.max_positions} is too small for this data, whose longest side "
-            f"has {longest} subwords with EOS; --set model.max_positions={needed} works."
+            f"model.max_positions must be at least {needed} for this data, whose longest sentence has {longest} "
+            f"subwords with EOS, got {model.max_positions}."
         )
 
 
 def _check_weights(data: DataFolder, text: str) -> None:
-    """RecipeError where the weights of a recipe are not those of the corpora that the data was made of."""
+    """Raises RecipeError if train.corpus_weights does not fit the corpora of the data."""
     weights, sizes = weights_of(text), data.corpora
     names = [files["src"]["name"] for files in data.report["inputs"]["train"]]
     if not weights:
         return
     if len(sizes) != len(names):
         raise InputError(
-            f"train.corpus_weights is {text}, but {data.path} was made by a version of vtrans that did not record "
-            "which pairs are of which corpus; make it anew with `vtrans prepare-bpe --force`."
+            f"train.corpus_weights = {text} needs to know which pairs are of which corpus, but {data.path} was made by "
+            "a version of vtrans that did not record it; prepare the data again."
         )
     if len(weights) != len(sizes):
-        kept = ", ".join(f"{name} {n:,} pairs" for name, n in zip(names, sizes, strict=True))
+        corpora = ", ".join(f"{name} {n:,} pairs" for name, n in zip(names, sizes, strict=True))
         raise RecipeError(
-            f"train.corpus_weights must have a number for each corpus of {data.path} ({kept}), {len(sizes)} in all, "
-            f"but is {text}."
+            f"train.corpus_weights must have one number per corpus of {data.path} ({corpora}), {len(sizes)} in all, "
+            f"got {text}."
         )
     if not len(Mixture(sizes, weights)):
-        raise RecipeError(f"train.corpus_weights is {text}, which leaves no pair of {data.path}; give larger ones.")
+        raise RecipeError(f"train.corpus_weights = {text} leaves no pair of {data.path}; use larger weights.")

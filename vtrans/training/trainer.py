@@ -37,7 +37,7 @@ from vtrans.checkpoint import (
     save_model,
     save_state,
 )
-from vtrans.config import ModelConfig, changes, recipe_toml
+from vtrans.config import ModelConfig
 from vtrans.console import Console, Display, duration
 from vtrans.data.batches import Batch, ahead, collate
 from vtrans.data.store import DataFolder
@@ -47,14 +47,24 @@ from vtrans.model import Transformer, count_parameters, make_model
 from vtrans.runtime.devices import pick_device
 from vtrans.runtime.ranks import Ranks
 from vtrans.runtime.seeds import derived_seed
-from vtrans.runtime.signals import PutOff
+from vtrans.runtime.signals import StopSignal
 from vtrans.text import write_atomically
 from vtrans.training.dry_run import forecast
 from vtrans.training.feed import Feed, Place, Share
 from vtrans.training.loss import Objective, products
 from vtrans.training.optimizer import MovingAverage, begin, learning_rate, make_optimizer
 from vtrans.training.progress import Metrics, Progress, clear, newest_progress
-from vtrans.training.recipe import check_data, finished_recipe, recipe_to_write, recorded_recipe, resolve
+from vtrans.training.recipe import (
+    changes,
+    check_data,
+    finished_recipe,
+    recipe_to_write,
+    recipe_toml,
+    recorded_recipe,
+    refuse_changes,
+    requested_recipe,
+    settled,
+)
 from vtrans.training.tensorboard import Events
 from vtrans.training.validation import Validation, manner
 from vtrans.training.warm_start import refuse_another, warm_start
@@ -147,7 +157,9 @@ class _Training:
                 "give its own data folder, another --out, or --fresh to start over."
             )
         own = saved.recipe if saved is not None else {}
-        self.recipe = resolve(run, own, fresh, data.joint, device, recipe_name, overrides)
+        asked = requested_recipe(run, own, recipe_name, overrides, fresh=fresh)
+        self.recipe = settled(asked, device, joint=data.joint)
+        refuse_changes(run, own, self.recipe)
         self.recipe_file = recipe_to_write(run, own, self.recipe)
         check_data(data, self.recipe)
         torch.manual_seed(derived_seed("init", self.recipe.train.seed))
@@ -174,7 +186,7 @@ class _Training:
         self.unread: list[tuple[int, Tensor, dict[str, float]]] = []  # see _update
         self.progress.recipe = dataclasses.asdict(self.recipe)
         self.shown: dict[str, str] = {}  # the figures of the newest line of the log
-        self.signal = PutOff()
+        self.signal = StopSignal()
         self.stopping = False  # whether all ranks know of one
         self.clock = self.log_time = time.monotonic()
         self.log_step = self.progress.step
@@ -220,7 +232,7 @@ class _Training:
         kept = finished_recipe(recorded, self.recipe)
         if self.ranks.rank == 0 and kept != recorded:
             write_atomically(self.run.recipe, recipe_toml(kept).encode())
-        if unused := [text for _, _, text in changes(dataclasses.asdict(kept), self.recipe)]:
+        if unused := changes(dataclasses.asdict(kept), self.recipe).values():
             self.console.warn(
                 f"nothing is left to train, so these changes are ignored: {', '.join(unused)}; the options of "
                 "`vtrans translate` override the search settings of a model"
