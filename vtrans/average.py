@@ -129,9 +129,7 @@ def best_checkpoints(run: RunFolder, count: int) -> list[Path]:
     ranked = [step for _, step in read_progress(run.state_file(states[-1]))["best"]] if states else []
     chosen = [step for step in ranked if step in steps][:count]
     if not chosen:
-        raise FileError(
-            f"{run.path} has not been validated yet, so it has no best checkpoint; use `last`."
-        )
+        raise FileError(f"{run.path} has not been validated yet, so it has no best checkpoint; use `last`.")
     return [run.step_file(step) for step in chosen]
 
 

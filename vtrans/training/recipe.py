@@ -62,9 +62,7 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Iterable[str] = ()) -> Re
     else:
         names = recipe_names()
         if name not in names:
-            raise RecipeError(
-                f"there is no recipe {name!r}; {nearest(name, names)} (The name of a file ends in .toml.)"
-            )
+            raise RecipeError(f"there is no recipe {name!r} (a file ends in .toml); {nearest(name, names)}")
         where = f"recipe {name}"
         raw = (_shipped() / f"{name}.toml").read_bytes()
     try:
