@@ -125,7 +125,7 @@ def test_a_process_that_dies_ends_the_drawing_with_a_sentence(tiny_data: DataFol
         next(stream)
         for victim in multiprocessing.active_children():
             victim.kill()
-        with pytest.raises(VtransError, match=r"^a process that draws .* by signal 9, .*; the same command goes on"):
+        with pytest.raises(VtransError, match="drawing segmentations"):
             list(islice(stream, 1000))
     assert not multiprocessing.active_children()
 

@@ -71,7 +71,7 @@ def test_processes_give_what_one_gives_in_order(threads: int, in_processes: None
 
 
 def test_a_short_text_is_encoded_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vtrans.runtime.workers, "_Worker", None)
+    monkeypatch.setattr(vtrans.runtime.workers, "ProcessPoolExecutor", None)
     total = 2 * vtrans.data.encode.PAIRS_A_WORKER
     assert len(list(encode(BATCHES, TASK, total - 1, 4))) == len(BATCHES)
     assert len(list(encode(BATCHES, TASK, 10**9, 1))) == len(BATCHES)
@@ -118,16 +118,16 @@ def test_a_process_that_dies_gives_one_sentence(in_processes: None) -> None:
     victim = multiprocessing.active_children()[0]
     assert victim.pid is not None
     os.kill(victim.pid, signal.SIGKILL)
-    with pytest.raises(VtransError, match=r"^a process that encodes text was ended by signal 9, .*--threads.*\.$") as e:
+    with pytest.raises(VtransError, match="encoding text.*`threads`") as e:
         list(stream)
     assert e.value.exit_code == 1
     assert not multiprocessing.active_children()
 
 
 def test_a_process_that_dies_at_once_gives_one_sentence(in_processes: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vtrans.runtime.workers, "_work", time.sleep)  # given a pipe, it fails
+    monkeypatch.setattr(vtrans.runtime.workers, "_start_worker", os.abort)
     heavy = dataclasses.replace(TASK, src_proto=TASK.src_proto * 50)  # more than a pipe holds
-    with pytest.raises(VtransError, match="was ended with exit code 1"):
+    with pytest.raises(VtransError, match="encoding text"):
         list(encode(BATCHES, heavy, len(PAIRS), 2))
     assert not multiprocessing.active_children()
 

@@ -30,7 +30,7 @@ from vtrans.data.batches import Mixture, ahead
 from vtrans.data.store import TokenStore
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.runtime.seeds import derived_seed
-from vtrans.runtime.workers import answers
+from vtrans.runtime.workers import map_in_workers
 
 SHARD = 1024  # pairs drawn at a time
 WINDOW = 64  # shards that are planned together; as many are drawn ahead
@@ -190,8 +190,8 @@ class Segmentations:
         if self.processes < 2:
             yield from map(self.drawer(), stored)
             return
-        advice = "the same command goes on from the last checkpoint"
-        yield from answers(self.drawer, stored, self.processes, "draws segmentations", advice)
+        advice = "the same command resumes from the last checkpoint"
+        yield from map_in_workers(self.drawer, stored, self.processes, "drawing segmentations", advice)
 
     def _stored(self, epoch: int, shard: int) -> Iterator[tuple[int, Shard]]:
         """Without end, from there on: the pairs of each shard, which is a pure function of (seed, epoch, shard), as

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from vtrans.data.vocabulary import Vocabulary
-from vtrans.runtime.workers import answers
+from vtrans.runtime.workers import map_in_workers
 
 Pair = tuple[str, str]
 
@@ -153,5 +153,5 @@ def encode(batches: Iterable[Sequence[Pair]], task: Task, total: int, threads: i
         for batch in batches:
             yield encoder(batch, threads)
         return
-    advice = "run the command again, with a lower --threads if it happens again"
-    yield from answers(partial(Encoder, task), batches, workers, "encodes text", advice)
+    advice = "run the command again, with lower `threads` if it dies again"
+    yield from map_in_workers(partial(Encoder, task), batches, workers, "encoding text", advice)
