@@ -1,11 +1,11 @@
-"""One experiment from text to scores: fetch the data where none is given, then the five commands.
+"""Run one experiment from text to scores: fetch the data if none is given, then run the five commands.
 
     python recipes/experiment.py multi30k [--data FOLDER] [--work FOLDER] [--set train.max_steps=500]
 
 `--data` names a folder with train, valid (or val, dev) and test files, such as train.en and train.de, plain or
-compressed; several training corpora are named train-NAME.en. Without it the text comes from its public home,
-named beside each experiment below with the checksum of the file where one is known for certain. Each command
-is printed as one would type it.
+compressed; several training corpora are named train-NAME.en. Without it, the text is downloaded from its public
+source. The sources are listed below, with the checksums that are known. Each command is printed before it runs, in a
+form that can be pasted into a shell.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HELD_OUT = 2000
 
 @dataclass(frozen=True)
 class Experiment:
-    """What the commands need beyond a recipe."""
+    """The recipe of an experiment, and what the commands need besides."""
 
     recipe: str
     languages: tuple[str, str]
@@ -44,7 +44,7 @@ class Experiment:
 
 
 def download(url: str, sha256: str | None, folder: Path, console: Console) -> Path:
-    """The file at `url` in `folder`, fetched unless it is there; refused if its checksum is another one."""
+    """Downloads `url` to `folder` unless the file exists, and returns its path; VtransError for a wrong checksum."""
     path = folder / url.rpartition("/")[2]
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,17 +58,19 @@ def download(url: str, sha256: str | None, folder: Path, console: Console) -> Pa
                         counter.advance(len(block))
         except OSError as error:
             aside.unlink(missing_ok=True)
-            raise VtransError(f"{url} can't be fetched: {error}; fetch it by hand, or give DATA=folder.") from None
+            raise VtransError(
+                f"{url} cannot be downloaded: {error}; download it yourself and pass its folder."
+            ) from None
         if total and aside.stat().st_size != int(total):
             aside.unlink()
-            raise VtransError(f"{url} broke off before its {total} bytes were read; try again.")
+            raise VtransError(f"the download of {url} ended before its {total} bytes were read; try again.")
         aside.rename(path)
     with path.open("rb") as file:
         seen = hashlib.file_digest(file, "sha256").hexdigest()
     if sha256 is None:
-        console.warn(f"no checksum of {url} is known; this file's sha256 is {seen}")
+        console.warn(f"the SHA-256 of {url} is not known, so the file was not checked; it is {seen}")
     elif seen != sha256:
-        raise VtransError(f"{path} should have the sha256 {sha256}, but has {seen}; delete it and try again.")
+        raise VtransError(f"{path} must have the SHA-256 {sha256}, got {seen}; delete it and try again.")
     return path
 
 
@@ -78,11 +80,11 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def lines_of(stream: BinaryIO) -> list[str]:
-    """Its lines; a line ends at \\n alone."""
+    """Returns the lines of a stream; only \\n ends a line."""
     return stream.read().decode("utf-8").removesuffix("\n").split("\n")
 
 
-# The repository at one commit, so that a checksum can hold. Tried: the same files, from a copy of it.
+# The repository at a fixed commit, so that the checksums stay valid. Tested with a copy of these files.
 MULTI30K = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/"
 MULTI30K_SHA256 = {
     "train.en.gz": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
@@ -98,21 +100,21 @@ MULTI30K_SHA256 = {
 
 
 def fetch_multi30k(folder: Path, src: str, tgt: str, console: Console) -> None:
-    """29,000 captions (Elliott et al. 2016), task 1."""
+    """Downloads Multi30k, task 1: 29,000 captions (Elliott et al. 2016)."""
     for stem in ("train", "val", "test_2016_flickr"):
         for language in (src, tgt):
             name = f"{stem}.{language}.gz"
             if name not in MULTI30K_SHA256:
-                raise InputError(f"multi30k is fetched in en, de and fr, but {language} was asked for.")
+                raise InputError(f"the languages of multi30k must be among en, de and fr, got {language}.")
             download(MULTI30K + name, MULTI30K_SHA256[name], folder, console)
 
 
-# Not tried: written without a network. No checksum is known.
+# Not tested: there was no network. The checksum is not known.
 TATOEBA = "https://object.pouta.csc.fi/OPUS-Tatoeba/v2023-04-12/moses/{pair}.txt.zip"
 
 
 def fetch_tatoeba(folder: Path, src: str, tgt: str, console: Console) -> None:
-    """Tatoeba as OPUS has it (CC BY 2.0 FR). Split by source sentence: none of the test is in training."""
+    """Downloads Tatoeba from OPUS (CC BY 2.0 FR). The split is by source sentence: none of the test is in training."""
     pair = "-".join(sorted((src, tgt)))
     archive = download(TATOEBA.format(pair=pair), None, folder / "downloads", console)
     with zipfile.ZipFile(archive) as zipped:
@@ -122,7 +124,7 @@ def fetch_tatoeba(folder: Path, src: str, tgt: str, console: Console) -> None:
                 sides.append(lines_of(member))  # type: ignore[arg-type]  # an IO[bytes]
     pairs = list(dict.fromkeys(zip(*sides, strict=True)))
     first = dict(reversed(pairs))
-    # The order of their hashes is a draw that any language and machine repeats.
+    # Sorting by hash draws a random sample that is the same on every machine.
     drawn = sorted(first, key=lambda text: hashlib.sha256(text.encode()).digest())[: 2 * HELD_OUT]
     held_out = set(drawn)
     train = [item for item in pairs if item[0] not in held_out]
@@ -135,16 +137,16 @@ def fetch_tatoeba(folder: Path, src: str, tgt: str, console: Console) -> None:
         write_lines(folder / f"{name}.{tgt}", (target for _, target in chosen))
 
 
-# The address in fairseq's examples/translation/prepare-iwslt14.sh. Not tried: written without a network. No
-# checksum is known for certain.
+# The address in fairseq's examples/translation/prepare-iwslt14.sh. Not tested: there was no network. The checksum is
+# not known.
 IWSLT14 = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
 IWSLT14_TESTS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
 
 
 def fetch_iwslt14(folder: Path, src: str, tgt: str, console: Console) -> None:
-    """IWSLT 2014 German-English, split as fairseq splits it: every 23rd pair is for validation."""
+    """Downloads IWSLT 2014 German-English and splits it like fairseq: every 23rd pair is for validation."""
     if {src, tgt} != {"de", "en"}:
-        raise InputError(f"iwslt14 is fetched in de and en, but {src} and {tgt} were asked for.")
+        raise InputError(f"the languages of iwslt14 must be de and en, got {src} and {tgt}.")
     archive = download(IWSLT14, None, folder / "downloads", console)
     with tarfile.open(archive) as tar:
         files = {Path(member.name).name: member for member in tar.getmembers() if member.isfile()}
@@ -152,10 +154,12 @@ def fetch_iwslt14(folder: Path, src: str, tgt: str, console: Console) -> None:
         def read(name: str) -> list[str]:
             member = tar.extractfile(files[name]) if name in files else None
             if member is None:
-                raise VtransError(f"{archive} has no file {name}; it is not the archive that was expected.")
+                raise VtransError(
+                    f"{archive} does not contain {name}, so it is not the expected archive; delete it and try again."
+                )
             return lines_of(member)  # type: ignore[arg-type]  # an IO[bytes]
 
-        # Lines of talk numbers, addresses and keywords go; titles and descriptions lose their tags.
+        # Drop the lines with talk numbers, addresses and keywords; keep titles and descriptions without their tags.
         sides = []
         for language in (src, tgt):
             kept = [x for x in read(f"train.tags.de-en.{language}") if not re.search("<(url|talkid|keywords)>", x)]
@@ -175,8 +179,8 @@ def fetch_iwslt14(folder: Path, src: str, tgt: str, console: Console) -> None:
         write_lines(folder / f"test.{language}", tests[language])
 
 
-# The sha256 are those of TensorFlow Datasets (url_checksums/wmt14_translate.txt). Not tried: written without a
-# network. sacrebleu checks the development and test sets itself; it names 2014's whole test set wmt14/full.
+# The SHA-256 sums are from TensorFlow Datasets (url_checksums/wmt14_translate.txt). Not tested: there was no network.
+# sacrebleu checks the validation and test sets itself; its name for the complete test set of 2014 is wmt14/full.
 WMT14 = [
     (
         "europarl",
@@ -200,9 +204,9 @@ WMT14 = [
 
 
 def fetch_wmt14(folder: Path, src: str, tgt: str, console: Console) -> None:
-    """WMT 2014 English-German: 4.5 million pairs; newstest2013 for validation, newstest2014 as the test."""
+    """Downloads WMT 2014 English-German: 4.5 million pairs, newstest2013 for validation, newstest2014 for testing."""
     if {src, tgt} != {"de", "en"}:
-        raise InputError(f"wmt14 is fetched in en and de, but {src} and {tgt} were asked for.")
+        raise InputError(f"the languages of wmt14 must be en and de, got {src} and {tgt}.")
     for name, url, sha256, stem in WMT14:
         archive = download(url, sha256, folder / "downloads", console)
         wanted = {f"{stem}.{language}": folder / f"train-{name}.{language}" for language in (src, tgt)}
@@ -215,7 +219,7 @@ def fetch_wmt14(folder: Path, src: str, tgt: str, console: Console) -> None:
                         shutil.copyfileobj(source, target)
         for path in wanted.values():
             if not path.exists():
-                raise VtransError(f"{archive} has no {path.name}; it is not the archive that was expected.")
+                raise VtransError(f"{archive} does not contain the text for {path.name}; delete it and try again.")
     for name, test_set in (("valid", "wmt13"), ("test", "wmt14/full")):
         for side, language in (("src", src), ("ref", tgt)):
             command = ["sacrebleu", "--test-set", test_set, "--language-pair", f"{src}-{tgt}", "--echo", side]
@@ -233,21 +237,21 @@ EXPERIMENTS = {
 
 
 def run(command: Sequence[str], stdout: BinaryIO | None = None) -> None:
-    """Print a command as one would type it, and run it; a failure ends the experiment with its exit code."""
+    """Prints a command and runs it; if it fails, the experiment ends with its exit code."""
     sys.stdout.write(f"\n$ {shlex.join(command)}\n")
     sys.stdout.flush()
     try:
         code = subprocess.run(command, stdout=stdout, check=False).returncode
     except FileNotFoundError:
         raise VtransError(
-            f"there is no command {command[0]}; activate the environment that vtrans is installed in, or use `make`."
+            f"the command {command[0]} is not installed; activate the environment of vtrans, or use `make`."
         ) from None
     if code:
         raise SystemExit(code)
 
 
 def files_of(folder: Path, language: str) -> dict[str, Path]:
-    """The files of a language by their stems, such as `train`; `train.lc.norm.tok` is another kind of text."""
+    """Returns the files of a language by stem, such as `train`. It skips processed text such as train.lc.tok.en."""
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         for ending in ENDINGS:
@@ -258,28 +262,28 @@ def files_of(folder: Path, language: str) -> dict[str, Path]:
 
 
 def pairs_of(folder: Path, src: str, tgt: str) -> tuple[list[str], str, list[str]]:
-    """The stems of training, validation and test sets that `folder` has in both languages."""
+    """Returns the stems of the training, validation and test sets that `folder` has in both languages."""
     if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}; DATA names one with train, valid and test files.")
+        raise InputError(f"the folder {folder} does not exist; name one with train, valid and test files.")
     sides = [files_of(folder, language) for language in (src, tgt)]
     both = [stem for stem in sides[0] if stem in sides[1]]
     train = [s for s in both if s == "train"] or [s for s in both if s.startswith("train-")]
     valid = [s for s in ("valid", "val", "dev") if s in both]
     tests = [s for s in both if s.startswith("test")]
-    for what, stems in (("train", train), ("valid (or val, dev)", valid), ("test", tests)):
+    for names, stems in (("train", train), ("valid (or val, dev)", valid), ("test", tests)):
         if not stems:
             raise InputError(
-                f"{folder} has no {what} files in both languages; they are named such as "
-                f"{what.split()[0]}.{src} and {what.split()[0]}.{tgt}, plain or .gz, .xz, .bz2."
+                f"{folder} must hold {names} files in both languages, such as {names.split()[0]}.{src} and "
+                f"{names.split()[0]}.{tgt}, plain or .gz, .xz, .bz2."
             )
     return train, valid[0], tests
 
 
 def fetched(experiment: Experiment, folder: Path, src: str, tgt: str, console: Console) -> Path:
-    """The folder with the experiment's text, fetched the first time: whole, or not there."""
+    """Returns the folder with the experiment's text, which is downloaded the first time. It exists only if complete."""
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        aside = folder.with_name(folder.name + ".part")  # downloads in it outlive a failure
+        aside = folder.with_name(folder.name + ".part")  # keeps its downloads after a failure
         aside.mkdir(exist_ok=True)
         experiment.fetch(aside, src, tgt, console)
         aside.rename(folder)
@@ -287,16 +291,18 @@ def fetched(experiment: Experiment, folder: Path, src: str, tgt: str, console: C
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Run one experiment: the five commands, on fetched or given text.")
+    parser = argparse.ArgumentParser(description="Run one experiment: the five commands on downloaded or given text.")
     parser.add_argument("name", choices=sorted(EXPERIMENTS))
-    parser.add_argument("--data", help="folder with train, valid and test files (default: fetch them)")
-    parser.add_argument("--work", help="folder for all that is made (default: work/NAME)")
+    parser.add_argument("--data", help="folder with train, valid and test files (default: download them)")
+    parser.add_argument("--work", help="folder for all results (default: work/NAME)")
     parser.add_argument("--run", help="run folder (default: WORK/run)")
-    parser.add_argument("--src", help="source language, the ending of its files")
-    parser.add_argument("--tgt", help="target language")
-    parser.add_argument("--recipe", help="another recipe")
-    parser.add_argument("--vocab-size", type=int, help="subwords")
-    parser.add_argument("--set", action="append", default=[], help="section.key=value, for vtrans train; repeat")
+    parser.add_argument("--src", help="source language, which is the suffix of its files")
+    parser.add_argument("--tgt", help="target language, likewise")
+    parser.add_argument("--recipe", help="recipe to use instead of the experiment's")
+    parser.add_argument("--vocab-size", type=int, help="number of subwords")
+    parser.add_argument(
+        "--set", action="append", default=[], help="section.key=value for vtrans train; may be repeated"
+    )
     options = parser.parse_args()
 
     experiment = EXPERIMENTS[options.name]

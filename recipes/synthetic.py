@@ -1,18 +1,18 @@
-"""Training on translations that a model made: what they are worth, beside the same training without them.
+"""Train on translations made by a model, and compare with the same training without them.
 
     python recipes/synthetic.py back-translation [--data FOLDER] [--pairs 3000 | --mono FILE]
     python recipes/synthetic.py distillation [--data FOLDER] [--student model.decoder_layers=1]
 
-back-translation (Sennrich et al. 2016): text of the target language alone is translated by a model of the other
-direction. The two become pairs, whose sources begin with a tag (Caswell et al. 2019), so that the model can tell
-what people wrote from what a model did.
+back-translation (Sennrich et al. 2016): a model of the opposite direction translates monolingual text in the target
+language. The translations become the sources of additional training pairs. They begin with a tag (Caswell et al.
+2019), which lets the model tell them from sources written by people.
 
 distillation (Kim and Rush 2016): a teacher translates the training sources, and a smaller student learns from
-these translations instead of the true ones.
+these translations instead of the references.
 
-`--data` names a folder with train, valid and test files, as recipes/experiment.py takes it; without it the built-in
-corpus is written. `--pairs N` takes only the first N pairs of training for such; of the rest the target side is the
-text to translate back. Each command is printed as one would type it, and the same command goes on where it stopped.
+`--data` names a folder with train, valid and test files, as for recipes/experiment.py; without it, the built-in
+corpus is generated. `--pairs N` keeps only the first N training pairs; the target side of the other pairs is the text
+to translate back. Each command is printed before it runs. Run the script again to resume where it stopped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-if not __package__:  # run as a plain file: find the package that this file is part of
+if not __package__:  # run as a script: make the package importable
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     __package__ = "recipes"
     importlib.import_module(__package__)
@@ -40,7 +40,7 @@ from vtrans.training.recipe import load_recipe
 from .experiment import files_of, pairs_of, run
 
 TAG = "<BT>"
-PAIRS = 3000  # of the built-in corpus, for back-translation
+PAIRS = 3000  # default of --pairs
 STUDENT = ("model.decoder_layers=1",)
 GENERATED = ("--train", "24000", "--valid", "500", "--test", "1000", "--seed", "1")
 
@@ -49,7 +49,7 @@ Pair = tuple[Path, Path]
 
 @dataclass(frozen=True)
 class Study:
-    """Models of one text with one recipe, each in a folder of its own below `work`."""
+    """Models trained on one text with one recipe. Each model has a folder in `work`."""
 
     work: Path
     text: Path
@@ -68,7 +68,7 @@ class Study:
         return pairs_of(self.text, *self.languages)
 
     def train(self, name: str, corpora: Sequence[Pair], *, back: bool = False, more: Sequence[str] = ()) -> Path:
-        """The run folder of a model of these corpora, `back` to front, with `more` settings."""
+        """Trains a model on these corpora, in the opposite direction if `back`, and returns its run folder."""
 
         def sides(pair: Pair, kind: str = "") -> list[str]:
             src, tgt = reversed(pair) if back else pair
@@ -86,7 +86,7 @@ class Study:
         return model
 
     def translate(self, model: Path, source: Path, name: str) -> Path:
-        """The translations, in `work`: those that are there, if they are this model's of this text."""
+        """Translates `source` to a file in `work`, unless the file already holds this model's translations of it."""
         out = self.work / name
         made_of, now = out.with_name(f"{name}.of"), f"{file_sha256(RunFolder(model).last)} {file_sha256(source)}\n"
         if not (out.exists() and made_of.exists() and made_of.read_text() == now):
@@ -95,7 +95,7 @@ class Study:
         return out
 
     def compare(self, before: tuple[str, Path], after: tuple[str, Path]) -> None:
-        """Scores two models on every test set, the second against the first."""
+        """Scores two models on every test set; the first one is the baseline."""
         _, _, tests = self.stems
         for stem in tests:
             source, reference = self.files(stem)
@@ -111,7 +111,7 @@ def lines(path: Path) -> Iterator[str]:
 
 
 def write(path: Path, text: Iterator[str]) -> Path:
-    """A file of these lines: whole, or as it was."""
+    """Writes these lines to a file, which stays as it was if this fails."""
     with replacing(path) as out:
         for line in text:
             out.write(line.encode() + b"\n")
@@ -119,7 +119,7 @@ def write(path: Path, text: Iterator[str]) -> Path:
 
 
 def back_translation(study: Study, pairs: int | None, mono: Path | None) -> None:
-    """A model of the pairs alone, and one of the pairs and the target text translated back."""
+    """Compares a model trained on the pairs with one trained on the pairs and the back-translations."""
     train = [study.files(stem) for stem in study.stems[0]]
     src, tgt = study.languages
     if mono is None:
@@ -130,7 +130,7 @@ def back_translation(study: Study, pairs: int | None, mono: Path | None) -> None
         rest = islice((line for pair in train for line in lines(pair[1])), pairs, None)
         mono = write(study.work / f"mono.{tgt}", rest)
         if not mono.stat().st_size:
-            raise InputError(f"--pairs {pairs} leaves nothing of {study.text} to translate back; give a smaller N.")
+            raise InputError(f"--pairs must leave some of the pairs in {study.text} to translate back, got {pairs}.")
         train = [(sides[0], sides[1])]
     back = study.train("back", train, back=True)
     translated = study.translate(back, mono, f"mono.{src}")
@@ -141,7 +141,7 @@ def back_translation(study: Study, pairs: int | None, mono: Path | None) -> None
 
 
 def distillation(study: Study, student: Sequence[str]) -> None:
-    """A teacher, a student of the true translations, and one of the teacher's."""
+    """Compares a student of the teacher's translations with the teacher and with a student of the references."""
     train = [study.files(stem) for stem in study.stems[0]]
     teacher = study.train("teacher", train)
     taught = [
@@ -155,37 +155,43 @@ def distillation(study: Study, student: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Train on translations that a model made, and without, and compare.")
+    parser = argparse.ArgumentParser(description="Train with and without translations made by a model, and compare.")
     parser.add_argument("name", choices=("back-translation", "distillation"))
-    parser.add_argument("--data", type=Path, help="folder with train, valid and test files (default: built in)")
-    parser.add_argument("--src", default="en", help="source language, the ending of its files")
-    parser.add_argument("--tgt", default="de", help="target language")
-    parser.add_argument("--work", type=Path, help="folder for all that is made (default: work/NAME)")
-    parser.add_argument("--pairs", type=int, help=f"pairs to train on; the rest is translated back (default: {PAIRS})")
-    parser.add_argument("--mono", type=Path, help="text of the target language to translate back, instead")
-    parser.add_argument("--student", action="append", help="section.key=value, for the students; repeat")
+    parser.add_argument(
+        "--data", type=Path, help="folder with train, valid and test files (default: the built-in corpus)"
+    )
+    parser.add_argument("--src", default="en", help="source language, which is the suffix of its files")
+    parser.add_argument("--tgt", default="de", help="target language, likewise")
+    parser.add_argument("--work", type=Path, help="folder for all results (default: work/NAME)")
+    parser.add_argument(
+        "--pairs", type=int, help=f"number of pairs to train on; the others are translated back (default: {PAIRS})"
+    )
+    parser.add_argument("--mono", type=Path, help="text in the target language to translate back instead")
+    parser.add_argument("--student", action="append", help="section.key=value for the students; may be repeated")
     parser.add_argument("--recipe", default="phrasebook")
-    parser.add_argument("--vocab-size", type=int, help="subwords")
-    parser.add_argument("--set", action="append", default=[], help="section.key=value, for every training; repeat")
+    parser.add_argument("--vocab-size", type=int, help="number of subwords")
+    parser.add_argument(
+        "--set", action="append", default=[], help="section.key=value for every training; may be repeated"
+    )
     options = parser.parse_args(arguments)
 
     tagging = options.name == "back-translation"
     if options.mono and options.pairs:
         raise InputError("--pairs and --mono both say what to translate back; give one of them.")
     if options.pairs is not None and options.pairs < 1:
-        raise InputError(f"--pairs must be above 0, but is {options.pairs}.")
+        raise InputError(f"--pairs must be at least 1, got {options.pairs}.")
     if (options.pairs or options.mono) and not tagging:
-        raise InputError("--pairs and --mono are for back-translation.")
+        raise InputError("--pairs and --mono apply only to back-translation; leave them out.")
     if options.student and tagging:
-        raise InputError("--student is for distillation.")
+        raise InputError("--student applies only to distillation; leave it out.")
     student = options.student or STUDENT
-    load_recipe(options.recipe, [*options.set, *student])  # what can't be is refused before anything is trained
+    load_recipe(options.recipe, [*options.set, *student])  # refuse invalid settings before any training
     work = options.work or Path("work") / options.name
     work.mkdir(parents=True, exist_ok=True)
     text = options.data
     if text is None:
         if (options.src, options.tgt) != ("en", "de"):
-            raise InputError("the built-in corpus is of en and de; give other text by --data.")
+            raise InputError(f"without --data, the languages must be en and de, got {options.src} and {options.tgt}.")
         text = work / "text"
         generator = Path(__file__).parent / "phrasebook" / "generate.py"
         if not text.exists():

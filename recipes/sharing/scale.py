@@ -1,12 +1,12 @@
-"""What a model's sqrt(D) and residuals do, measured on sentence pairs: questions 3 and 6 of README.md.
+"""Measure the scale of embeddings, logits and residuals on sentence pairs, for two questions in README.md.
 
     python recipes/sharing/scale.py MODEL SRC TGT [--pairs 200]
 
-Of the weights as they are, and as they were drawn before training: the variance of a scaled embedding's elements
-and of the positions that are added to it, and of the logits. Of each decoder layer: how much of what leaves the
-cross-attention sublayer comes through its residual and how much from the attention. With y = x + f they are
-<x, y> / <y, y> and <f, y> / <y, y>, which sum to 1 (without that residual y = f); beside them the lengths |x| and
-|f|, means over target positions.
+The first table shows the variance of the elements of the scaled embeddings, of the positions that are added to them,
+and of the logits. The second table shows, for each decoder layer, how much of the output y = x + f of the
+cross-attention sublayer comes from its residual x and how much from the attention f: <x, y> / <y, y> and
+<f, y> / <y, y>, which sum to 1, and the lengths |x| and |f|. All are means over target positions. If the model has no
+such residual, y = f. Both tables compare the trained model with freshly initialised weights.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from vtrans.text import open_bytes, read_lines
 
 
 def pairs_of(loaded: LoadedModel, src: Path, tgt: Path, count: int) -> list[Pair]:
-    """The first pairs of the two files that have words on both sides; InputError if there are none."""
+    """Returns the pairs among the first `count` lines with words on both sides; InputError if there are none."""
     sides = []
     for path, vocab in ((src, loaded.src_vocab), (tgt, loaded.tgt_vocab)):
         with open_bytes(path) as stream:
@@ -39,18 +39,20 @@ def pairs_of(loaded: LoadedModel, src: Path, tgt: Path, count: int) -> list[Pair
     sources, targets = sides
     if len(sources) != len(targets):
         raise InputError(
-            f"{src} has {len(sources)} lines among its first {count}, but {tgt} has {len(targets)}; line n of one must "
-            "be the translation of line n of the other."
+            f"{src} and {tgt} must have equal numbers of lines, got {len(sources)} and {len(targets)} among the first "
+            f"{count}; line n of one must be the translation of line n of the other."
         )
     both = zip(sources, targets, strict=True)
     pairs: list[Pair] = [(source, (*target, EOS_ID)) for source, target in both if source and target]
     if not pairs:
-        raise InputError(f"{src} with {tgt} holds no pair with words on both sides among its first {count} lines.")
+        raise InputError(
+            f"{src} and {tgt} must have words on both sides in some of the first {count} lines; they have none."
+        )
     return pairs
 
 
 def variances(model: Transformer, pairs: Sequence[Pair]) -> dict[str, float]:
-    """Element variances over the real target positions."""
+    """Returns the element variances over the target positions without padding."""
     inputs, outputs = [], []
     for batch in forced_batches(pairs, 2048, model.device):
         inputs.append(model.tgt_embedding(batch.tgt_in_BT).flatten(0, 1)[batch.real_N])
@@ -65,10 +67,10 @@ def variances(model: Transformer, pairs: Sequence[Pair]) -> dict[str, float]:
 
 
 def residual_shares(model: Transformer, pairs: Sequence[Pair]) -> list[dict[str, float]]:
-    """For each decoder layer the shares of the residual and of cross-attention, and their mean lengths."""
+    """Returns, for each decoder layer, the shares of the residual and the cross-attention, and their mean lengths."""
     layers: list[Any] = list(model.decoder.layers)
     sums = [dict.fromkeys(("residual", "attention", "|x|", "|f|"), 0.0) for _ in layers]
-    # In the order of the layers: those that share a sublayer call the same one, one after the other.
+    # The hooks append in the order of the layers. Layers that share a sublayer call its hook once each.
     xs: list[Tensor] = []
     fs: list[Tensor] = []
     handles = [
@@ -121,7 +123,7 @@ def main() -> int:
 
 
 def measure(path: Path, src: Path, tgt: Path, count: int) -> None:
-    """Prints the two tables."""
+    """Prints both tables."""
     file, _ = choose_model(path)
     loaded = load_model(file)
     pairs = pairs_of(loaded, src, tgt, count)
@@ -131,12 +133,12 @@ def measure(path: Path, src: Path, tgt: Path, count: int) -> None:
     loaded.model.eval()
     with torch.inference_mode():
         say(f"{'variance of':12} {'embedding':>10} {'positions':>10} {'logits':>10}")
-        for name, model in (("at the start", fresh), ("trained", loaded.model)):
+        for name, model in (("initial", fresh), ("trained", loaded.model)):
             say(f"{name:12} " + " ".join(f"{value:10.2f}" for value in variances(model, pairs).values()))
         if loaded.model.config.architecture == "decoder-only":
             return
         say(f"\n{'layer':12} {'residual':>10} {'attention':>10} {'|x|':>10} {'|f|':>10}")
-        for name, model in (("start", fresh), ("trained", loaded.model)):
+        for name, model in (("initial", fresh), ("trained", loaded.model)):
             for number, found in enumerate(residual_shares(model, pairs)):
                 say(f"{name:8} {number:3} " + " ".join(f"{value:10.2f}" for value in found.values()))
 

@@ -1,12 +1,12 @@
-"""What sharing costs and saves: every variant trained on one text with equal budgets, and a table of them.
+"""Train every variant of weight sharing on the same text with the same budget, and tabulate cost and quality.
 
     python recipes/sharing/study.py [--data FOLDER] [--work FOLDER] [--steps N | --minutes N] [--seeds 1 2]
 
-`--data` names a folder with train, valid and test files, as recipes/experiment.py takes it; without it Multi30k is
-fetched. Rows of the table are finished one by one, all of one seed before the next, and each is kept in
-WORK/rows: the same command goes on where it stopped, an unfinished training too. WORK/table.md and table.json are
-written anew after each. The last rows are of the same text with its target side in other letters
-(transliterate.py), which share nothing with the source's.
+`--data` names a folder with train, valid and test files, as for recipes/experiment.py; without it, Multi30k is
+downloaded. Each row of the table is a training, and all rows of one seed precede those of the next. A finished row is
+stored in WORK/rows, and WORK/table.md and table.json are updated. Run the same command again to resume: it keeps the
+finished rows and resumes an interrupted training. The last rows use the same text with its target side in Cyrillic
+letters (transliterate.py), which the source does not use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # run as a plain file: find the package that this file is part of
+if not __package__:  # run as a script: make the package importable
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     __package__ = "recipes.sharing"
     importlib.import_module(__package__)
@@ -42,12 +42,12 @@ from .transliterate import transliterated
 
 RECIPE = "multi30k-10min"
 SEEDS = (1, 2)
-CALIBRATION = 50  # updates after which a budget in minutes is known in updates
+CALIBRATION = 50  # updates that measure the speed, to convert a budget from minutes to updates
 
 
 @dataclass(frozen=True)
 class Row:
-    """A model of the table: `text` is the one it is trained on, `settings` what it changes in the recipe."""
+    """A row of the table: a model trained on `text` with `settings` that override the recipe."""
 
     name: str
     words: str
@@ -56,7 +56,7 @@ class Row:
 
 
 def rows(recipe: Recipe) -> list[Row]:
-    """Every row, in the order in which they are trained."""
+    """Returns every row, in the order of training."""
     depth = recipe.model.encoder_layers + recipe.model.decoder_layers
     one_stack = {"model.architecture": "decoder-only", "model.encoder_layers": 0, "model.decoder_layers": depth}
     learned = {"model.positions": "learned"}
@@ -72,18 +72,22 @@ def rows(recipe: Recipe) -> list[Row]:
     ]
     return [
         *(Row(name, words, {"model.tie": tie}) for name, words, tie in ties),
-        Row("separate", "a vocabulary a side, target embedding = projection", {"model.tie": "tgt-softmax"}, "separate"),
-        Row("learned-positions", "learned positions, a table a side", learned),
+        Row(
+            "separate", "a vocabulary per side, target embedding = projection", {"model.tie": "tgt-softmax"}, "separate"
+        ),
+        Row("learned-positions", "learned positions, a table per side", learned),
         Row("shared-positions", "learned positions, one table", {**learned, "model.share_positions": True}),
         *(
             Row(f"layers-{part}", f"the layers of a stack share {words}", {"model.share_layers": part})
             for part, words in (("attention", "attention"), ("feed-forward", "feed-forward"), ("all", "everything"))
         ),
-        Row("stacks", "encoder layer i = decoder layer i but for cross-attention", {"model.share_stacks": True}),
-        Row("one-stack-prefix", f"decoder-only, {depth} layers, the source sees all of itself", one_stack),
+        Row("stacks", "encoder layer i = decoder layer i except cross-attention", {"model.share_stacks": True}),
+        Row(
+            "one-stack-prefix", f"decoder-only, {depth} layers, source positions attend to the whole source", one_stack
+        ),
         Row(
             "one-stack-causal",
-            f"decoder-only, {depth} layers, causal throughout",
+            f"decoder-only, {depth} layers, causal everywhere",
             {**one_stack, "model.source_mask": "causal"},
         ),
         *(
@@ -96,10 +100,10 @@ def rows(recipe: Recipe) -> list[Row]:
             "without the residual around cross-attention",
             {"model.cross_attention_residual": False},
         ),
-        *(Row(f"other-letters-{n}", f"target in other letters: {w}", {"model.tie": t}, "other") for n, w, t in ties),
+        *(Row(f"other-letters-{n}", f"target in Cyrillic letters: {w}", {"model.tie": t}, "other") for n, w, t in ties),
         Row(
             "other-letters-separate",
-            "target in other letters: a vocabulary a side, target embedding = projection",
+            "target in Cyrillic letters: a vocabulary per side, target embedding = projection",
             {"model.tie": "tgt-softmax"},
             "other-separate",
         ),
@@ -108,7 +112,7 @@ def rows(recipe: Recipe) -> list[Row]:
 
 @dataclass(frozen=True)
 class Budget:
-    """What each row is trained with: updates, or minutes of training time, in which validation is not counted."""
+    """The budget of each row: updates, or minutes of training time without validation."""
 
     steps: int
     minutes: float | None = None
@@ -119,7 +123,7 @@ class Budget:
 
 
 class Study:
-    """The folder of one study, and all that is done in it."""
+    """One study and its folder."""
 
     def __init__(
         self, work: Path, text: Path, languages: tuple[str, str], recipe: str, overrides: Sequence[str], budget: Budget,
@@ -133,7 +137,7 @@ class Study:
     # Text.
 
     def sides(self, text: str) -> tuple[dict[str, Path], dict[str, Path]]:
-        """The files of the two sides by stem; "other" letters are written the first time."""
+        """Returns the files of the two sides by stem. Transliterated files are written the first time."""
         source, target = files_of(self.text, self.src), files_of(self.text, self.tgt)
         if text.startswith("other"):
             folder = self.work / "other-letters"
@@ -148,7 +152,7 @@ class Study:
         return source, target
 
     def prepare(self, text: str) -> Path:
-        """The data folder of that text, which prepare-bpe finds up to date from the second time on."""
+        """Returns the data folder of the text. prepare-bpe leaves it as it is if it is up to date."""
         source, target = self.sides(text)
         out, separate = self.work / f"data-{text}", text.endswith("separate")
         corpora = [word for s in self.train for word in ("--src", str(source[s]), "--tgt", str(target[s]))]
@@ -162,7 +166,7 @@ class Study:
     # One row.
 
     def finished(self, row: Row, seed: int) -> dict[str, Any] | None:
-        """The figures of a row, if it has been finished; InputError if that was with another budget or recipe."""
+        """Returns the figures of a finished row, or None; InputError if it was made with another budget or recipe."""
         file = self.row_file(row, seed)
         if not file.exists():
             return None
@@ -170,14 +174,15 @@ class Study:
             found: dict[str, Any] = json.loads(file.read_bytes())
             made = found["made"]
         except (ValueError, KeyError, TypeError):
-            raise FileError(f"{file} is no row of this study; remove it, and the row is made again.") from None
+            raise FileError(f"{file} is damaged; delete it to train the row again.") from None
         wanted = self.made(row, seed)
         if made != wanted:
             different = ", ".join(
                 f"{key} {made.get(key)} -> {wanted[key]}" for key in wanted if made.get(key) != wanted[key]
             )
             raise InputError(
-                f"{file} was made otherwise ({different}); give another --work, or remove it to make the row again."
+                f"{file} was made with other settings ({different}); use another --work, or delete it to train the "
+                "row again."
             )
         return found
 
@@ -185,7 +190,7 @@ class Study:
         return self.work / "rows" / f"{row.name}-{seed}.json"
 
     def made(self, row: Row, seed: int) -> dict[str, Any]:
-        """All that decides what a row is."""
+        """Returns the settings that the figures of a row depend on."""
         return {
             "recipe": self.recipe,
             "set": [*self.overrides, *(f"{key}={toml(value)}" for key, value in row.settings.items())],
@@ -197,7 +202,7 @@ class Study:
         }
 
     def make(self, row: Row, seed: int) -> dict[str, Any]:
-        """Trains the row to its end, averages, translates the test set, and keeps the figures."""
+        """Trains a row, averages its checkpoints, translates the test sets, and stores the figures."""
         made, data, run = self.made(row, seed), self.prepare(row.text), self.work / "runs" / f"{row.name}-{seed}"
         steps = self.train_to_end(data, run, [*made["set"], f"train.seed={seed}"])
         vtrans("average", str(run), "--quiet")
@@ -209,10 +214,10 @@ class Study:
         return found
 
     def train_to_end(self, data: Path, run: Path, changes: Sequence[str]) -> int:
-        """The number of updates of the finished run."""
+        """Trains a run to its end and returns the number of updates."""
         steps = self.budget.steps
         if self.budget.minutes is not None:
-            known = run.with_suffix(".steps")  # a run that goes on keeps to what its first updates gave
+            known = run.with_suffix(".steps")  # a resumed run keeps the number from its calibration
             if not known.exists():
                 self.train_until(CALIBRATION, data, run, changes)
                 seconds, done = (sum(line[key] for line in train_lines(run)) for key in ("seconds", "updates"))
@@ -261,7 +266,7 @@ class Study:
 
 
 def vtrans(*words: str) -> None:
-    """Prints a command as one would type it and runs it; VtransError if it fails."""
+    """Prints a command and runs it; VtransError if it fails."""
     sys.stderr.write(f"\n$ {shlex.join(['vtrans', *words])}\n")
     sys.stderr.flush()
     code = subprocess.run([sys.executable, "-m", "vtrans", *words], check=False, stdout=sys.stderr).returncode
@@ -275,7 +280,7 @@ def lines_of(path: Path) -> list[str]:
 
 
 def train_lines(run: Path) -> list[dict[str, Any]]:
-    """What metrics.jsonl says of training, each line with the `updates` that it counts."""
+    """Returns the training records of metrics.jsonl, each with the number of `updates` that it covers."""
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_bytes().split(b"\n") if line]
     lines, before = [record for record in records if record["kind"] == "train"], 0
     for line in lines:
@@ -288,7 +293,7 @@ def toml(value: object) -> str:
 
 
 def host(device: Any) -> str:
-    """The machine in words."""
+    """Returns a description of the machine and the software."""
     import torch
 
     name = platform.processor() or platform.machine()
@@ -306,7 +311,7 @@ def host(device: Any) -> str:
 
 
 def table(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A line a row: figures that do not depend on the seed, and of the others the mean, the least and the most."""
+    """Returns a line per row: figures that do not depend on the seed, and the mean, minimum and maximum of others."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for each in found:
         groups.setdefault(each["name"], []).append(each)
@@ -333,7 +338,7 @@ def table(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def markdown(found: Sequence[Mapping[str, Any]]) -> str:
-    """The table, and beneath it what its figures are of."""
+    """Returns the table and the notes that explain its figures."""
     lines = table(found)
     tests = list(found[0]["scores"])
     scores = [f"{metric} {test}" for test in tests for metric in ("bleu", "chrf")]
@@ -355,11 +360,11 @@ def markdown(found: Sequence[Mapping[str, Any]]) -> str:
         out.append(f"| {' | '.join(cells)} |")
     made, search = found[0]["made"], found[0]["search"]
     notes = [
-        f"Recipe {made['recipe']}, {made['budget']} a row, {made['vocab_size']:,} subwords in all, "
-        f"{made['languages'][0]} to {made['languages'][1]}; the average of the last checkpoints translates with beam "
-        f"{search['beam']}, alpha {search['alpha']}. Of several seeds the mean stands, least and most beside it. "
-        "Speeds are those of the fastest seed, as other work can only slow a row down: training tokens are real target "
-        "tokens, sentences those of the test set, model loading excluded.",
+        f"Recipe {made['recipe']}, {made['budget']} per row, {made['vocab_size']:,} subwords in all, "
+        f"{made['languages'][0]} to {made['languages'][1]}. The average of the last checkpoints translates with beam "
+        f"{search['beam']}, alpha {search['alpha']}. Scores of several seeds are given as mean (minimum to maximum). "
+        "Speeds are those of the fastest seed, because other work on the machine can only slow a row down. Training "
+        "tokens are target tokens without padding; sentences are those of the test set, without loading the model.",
         *dict.fromkeys(
             f"{score['name']} {score['signature']}"
             for each in found
@@ -378,46 +383,60 @@ def _spread(numbers: Mapping[str, float]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Train every variant of sharing with equal budgets, and compare.")
-    parser.add_argument("--data", type=Path, help="folder with train, valid and test files (default: fetch Multi30k)")
-    parser.add_argument("--src", help="source language, the ending of its files")
-    parser.add_argument("--tgt", help="target language")
-    parser.add_argument("--work", type=Path, default=Path("work/sharing"), help="folder for all that is made")
+    parser = argparse.ArgumentParser(
+        description="Train every variant of weight sharing with the same budget, and compare."
+    )
+    parser.add_argument(
+        "--data", type=Path, help="folder with train, valid and test files (default: download Multi30k)"
+    )
+    parser.add_argument("--src", help="source language, which is the suffix of its files")
+    parser.add_argument("--tgt", help="target language, likewise")
+    parser.add_argument("--work", type=Path, default=Path("work/sharing"), help="folder for all results")
     parser.add_argument("--recipe", default=RECIPE)
-    parser.add_argument("--set", action="append", default=[], help="section.key=value, for every row; repeat")
-    parser.add_argument("--steps", type=int, help="updates of each row (default: the recipe's)")
-    parser.add_argument("--minutes", type=float, help="minutes of training of each row, instead")
+    parser.add_argument("--set", action="append", default=[], help="section.key=value for every row; may be repeated")
+    parser.add_argument("--steps", type=int, help="number of updates per row (default: the recipe's)")
+    parser.add_argument("--minutes", type=float, help="minutes of training per row, instead of --steps")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
-    parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help="these rows alone")
-    parser.add_argument("--vocab-size", type=int, default=DEFAULT_VOCAB_SIZE, help="subwords, of both sides together")
-    parser.add_argument("--device", help="as of vtrans train")
+    parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help="train only these rows")
+    parser.add_argument(
+        "--vocab-size", type=int, default=DEFAULT_VOCAB_SIZE, help="number of subwords of both sides together"
+    )
+    parser.add_argument("--device", help="device, as for vtrans train")
     options = parser.parse_args(arguments)
 
     experiment, console = EXPERIMENTS["multi30k"], Console()
     languages = (options.src or experiment.languages[0], options.tgt or experiment.languages[1])
     if options.steps is not None and options.minutes is not None:
-        raise InputError("--steps and --minutes are two budgets; give one of them.")
+        raise InputError("--steps and --minutes both set the budget; give one of them.")
     if any(given is not None and given <= 0 for given in (options.steps, options.minutes)):
-        raise InputError("--steps and --minutes must be above 0.")
+        raise InputError("--steps and --minutes must be greater than 0.")
     overrides, recipe = list(options.set), load_recipe(options.recipe, options.set)
     steps = options.steps or recipe.train.max_steps
-    if options.steps:  # a short run still warms up, and has checkpoints to average
+    if options.steps:  # a short run must also warm up and write several checkpoints
         short = {"warmup": max(1, steps // 4), "checkpoint_every": max(1, steps // 5), "log_every": max(1, steps // 5)}
         overrides += [f"train.{key}={most}" for key, most in short.items() if getattr(recipe.train, key) > most]
     every = rows(recipe)
     if unknown := set(options.only) - {row.name for row in every}:
-        raise InputError(f"there is no row {unknown.pop()}; known are {', '.join(row.name for row in every)}.")
+        raise InputError(
+            f"the rows of --only must be among {', '.join(row.name for row in every)}; got {unknown.pop()}."
+        )
     chosen = [row for row in every if not options.only or row.name in options.only]
-    for row in chosen:  # what can't be built is refused before anything is trained
+    for row in chosen:  # refuse invalid settings before any training
         load_recipe(options.recipe, [*overrides, *(f"{key}={toml(value)}" for key, value in row.settings.items())])
     text = options.data or fetched(experiment, options.work / f"text-{'-'.join(languages)}", *languages, console)
     options.work.mkdir(parents=True, exist_ok=True)
     budget = Budget(steps, options.minutes)
     study = Study(options.work, text, languages, options.recipe, overrides, budget, options.vocab_size, options.device)
 
+    return train_rows(study, chosen, options.seeds, console)
+
+
+def train_rows(study: Study, chosen: Sequence[Row], seeds: Sequence[int], console: Console) -> int:
+    """Trains the rows that are not finished and prints the table. A row that fails does not stop the others;
+    VtransError names the failed rows at the end."""
     failed = []
-    found = [done for seed in options.seeds for row in chosen if (done := study.finished(row, seed))]
-    for seed in options.seeds:
+    found = [done for seed in seeds for row in chosen if (done := study.finished(row, seed))]
+    for seed in seeds:
         for row in chosen:
             if study.finished(row, seed):
                 continue
@@ -429,12 +448,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 continue
             found.append(made)
             console.info(f"{row.name}, seed {seed}: trained for {duration(made['train_seconds'])}")
-            write_table(options.work, ordered(found, chosen))
+            write_table(study.work, ordered(found, chosen))
     if found:
-        write_table(options.work, ordered(found, chosen))
+        write_table(study.work, ordered(found, chosen))
         sys.stdout.write(markdown(ordered(found, chosen)))
     if failed:
-        raise VtransError(f"these rows failed: {', '.join(failed)}; the same command tries them again.")
+        raise VtransError(f"these rows failed: {', '.join(failed)}; run the same command again to retry them.")
     return 0
 
 

@@ -1,9 +1,10 @@
-"""A language pair with little overlap, made of one that has much: python recipes/sharing/transliterate.py < IN > OUT
+"""Replace Latin by Cyrillic letters, to make a language pair with little overlap from one with much overlap.
 
-Writes Latin letters as Cyrillic ones, each by one letter that stands for no other, so that nothing is lost:
-`--back` gives the text again. Words, grammar and everything that a score counts stay as they are; only what the
-two sides could share in letters goes. It is no romanisation of any language. Accents stay on their letters, and
-digits and punctuation as they are.
+    python recipes/sharing/transliterate.py < IN > OUT
+
+Each letter is replaced by a different one, so `--back` restores the text. The words, the grammar and all scores stay
+the same; only letters that both sides could have in common disappear. Accents, digits and punctuation stay. The
+mapping does not follow the transliteration of any real language.
 """
 
 from __future__ import annotations
@@ -14,24 +15,24 @@ import unicodedata
 from collections.abc import Sequence
 
 LATIN = "abcdefghijklmnopqrstuvwxyzßæœø"
-CYRILLIC = "абцдефгхижклмнопщрстувшчызьӕѡѳ"  # none with an accent of its own, as й and ё have
+CYRILLIC = "абцдефгхижклмнопщрстувшчызьӕѡѳ"  # without letters that include an accent, such as й and ё
 _ONTO = str.maketrans(LATIN + LATIN.upper().replace("SS", "ẞ"), CYRILLIC + CYRILLIC.upper())
 _BACK = {onto: letter for letter, onto in _ONTO.items() if isinstance(onto, int)}
 
 
 def transliterated(text: str) -> str:
-    """The text in Cyrillic letters, in normalisation form C."""
+    """Returns the text in Cyrillic letters, in normalisation form C."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).translate(_ONTO))
 
 
 def restored(text: str) -> str:
-    """The text that was transliterated, in normalisation form C; it must have had no Cyrillic letters."""
+    """Returns the text before transliteration, in normalisation form C. It must not have had Cyrillic letters."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).translate(_BACK))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--back", action="store_true", help="Cyrillic letters into Latin ones again")
+    parser.add_argument("--back", action="store_true", help="restore the Latin letters")
     options = parser.parse_args(arguments)
     turn = restored if options.back else transliterated
     for line in sys.stdin.buffer:

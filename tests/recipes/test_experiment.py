@@ -1,4 +1,4 @@
-"""recipes/experiment.py: fetching from archives made here, finding the files of a folder."""
+"""recipes/experiment.py: downloads from archives made by the tests, and the files of a data folder."""
 
 from __future__ import annotations
 
@@ -40,21 +40,20 @@ def test_a_download_is_checked_and_kept(tmp_path: Path) -> None:
     assert download(source.as_uri(), good, tmp_path / "here", QUIET).read_bytes() == b"abc"
     source.unlink()
     assert download(source.as_uri(), good, tmp_path / "here", QUIET).read_bytes() == b"abc"
-    with pytest.raises(VtransError, match=f"should have the sha256 {'0' * 64}, but has {good}"):
+    with pytest.raises(VtransError, match=f"{'0' * 64}.*{good}"):
         download(source.as_uri(), "0" * 64, tmp_path / "here", QUIET)
 
 
-def test_a_download_without_a_known_checksum_says_what_it_saw(tmp_path: Path) -> None:
+def test_a_download_without_a_known_checksum_prints_its_checksum(tmp_path: Path) -> None:
     source = tmp_path / "text.gz"
     source.write_bytes(b"abc")
     out = io.StringIO()
     download(source.as_uri(), None, tmp_path / "here", Console(quiet=True, stream=out))
-    assert "no checksum" in out.getvalue()
     assert hashlib.sha256(b"abc").hexdigest() in out.getvalue()
 
 
 def test_a_failed_download_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(VtransError, match=r"can't be fetched.*DATA=folder"):
+    with pytest.raises(VtransError, match=r"nowhere\.gz"):
         download((tmp_path / "nowhere.gz").as_uri(), None, tmp_path / "here", QUIET)
     assert list((tmp_path / "here").iterdir()) == []
 
@@ -78,7 +77,7 @@ def test_tatoeba_holds_out_source_sentences(tmp_path: Path, monkeypatch: pytest.
     assert len(seen) == 20
 
 
-def test_iwslt14_is_split_as_fairseq_splits_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_iwslt14_is_split_like_fairseq_splits_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {}
     for language in ("de", "en"):
         body = "".join(f" {language} {n} \n" for n in range(1, 47))
@@ -97,7 +96,7 @@ def test_iwslt14_is_split_as_fairseq_splits_it(tmp_path: Path, monkeypatch: pyte
     assert len(lines(folder / "test.de")) == 10
 
 
-def test_wmt14_takes_its_languages_out_of_the_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wmt14_extracts_only_its_languages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archives = []
     for name, url, _, stem in experiment.WMT14:
         path = tmp_path / url.rpartition("/")[2]
@@ -121,30 +120,30 @@ def test_wmt14_takes_its_languages_out_of_the_archives(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(("name", "src"), [("iwslt14", "fr"), ("wmt14-base", "fr"), ("multi30k", "xx")])
-def test_a_language_that_is_not_there(name: str, src: str, tmp_path: Path) -> None:
+def test_a_language_that_an_experiment_lacks_is_refused(name: str, src: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=src):
         fetched(experiment.EXPERIMENTS[name], tmp_path / "text", src, "de", QUIET)
     assert not (tmp_path / "text").exists()
 
 
-def test_files_of_a_folder(tmp_path: Path) -> None:
+def test_a_folder_needs_files_of_every_set_in_both_languages(tmp_path: Path) -> None:
     for name in ("train.en.gz", "train.de.xz", "train.lc.tok.en", "val.en", "val.de", "test_a.en", "test_a.de", "x"):
         (tmp_path / name).touch()
     assert sorted(files_of(tmp_path, "en")) == ["test_a", "train", "val"]
     assert pairs_of(tmp_path, "en", "de") == (["train"], "val", ["test_a"])
-    with pytest.raises(InputError, match=r"no train files in both languages.*train\.en and train\.fr"):
+    with pytest.raises(InputError, match=r"train\.en and train\.fr"):
         pairs_of(tmp_path, "en", "fr")
-    with pytest.raises(InputError, match="there is no folder"):
+    with pytest.raises(InputError, match="nowhere"):
         pairs_of(tmp_path / "nowhere", "en", "de")
 
 
-def test_every_experiment_has_its_recipe_and_target() -> None:
+def test_every_experiment_has_a_recipe_and_a_make_target() -> None:
     makefile = (Path(__file__).parents[2] / "Makefile").read_text(encoding="utf-8")
     for name, chosen in experiment.EXPERIMENTS.items():
         assert (Path(__file__).parents[2] / "recipes" / f"{chosen.recipe}.toml").is_file()
         assert f" {name}" in makefile
 
 
-def test_a_command_that_is_not_installed_is_told_by_name() -> None:
-    with pytest.raises(VtransError, match=r"there is no command vtrans-nowhere; activate the environment"):
+def test_a_command_that_is_not_installed_is_named() -> None:
+    with pytest.raises(VtransError, match="vtrans-nowhere"):
         experiment.run(["vtrans-nowhere", "train"])
