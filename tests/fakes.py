@@ -11,9 +11,14 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from vtrans.config import SearchConfig
+from vtrans.decoding.beam import beam_search
+from vtrans.decoding.search import Hypothesis
 
 BOS, EOS = 0, 1  # of the fakes; the words are 2 and up
 
@@ -115,6 +120,14 @@ class FakeDecoder:
         state.sentences = [state.sentences[b] for b in sentences]
 
 
+class BrokenDecoder(FakeDecoder):
+    """One whose second step answers NaN."""
+
+    def step(self, state: FakeState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Tensor]:
+        for answers in super().step(state, tokens_BK, live_r):
+            yield answers * math.nan if len(self.ages) == 2 else answers
+
+
 def hashed(seed: int, words: int, *, ties: bool = False, holes: float = 0.0, eos: float = 0.0) -> Table:
     """Log-probabilities drawn anew for each (source, prefix); BOS is impossible.
 
@@ -145,3 +158,22 @@ def scripted(words: int, rules: Mapping[Ids, Mapping[int, float]]) -> Table:
         return [math.log(chances[t]) if chances.get(t) else -math.inf for t in range(words + 2)]
 
     return table
+
+
+def searched(
+    decoder: Any, sources: Sequence[Sequence[int]], limits: Sequence[int], nbest: int = 1, **config: Any
+) -> list[list[Hypothesis]]:
+    """Returns the hypotheses of every source, in the order of the sources; each must come exactly once."""
+    found = list(
+        beam_search(decoder, sources, limits, config=SearchConfig(**config), nbest=nbest, bos_id=BOS, eos_id=EOS)
+    )
+    assert sorted(i for i, _ in found) == list(range(len(sources)))
+    return [hypotheses for _, hypotheses in sorted(found, key=lambda pair: pair[0])]
+
+
+def many_sentences(seed: int) -> tuple[list[Ids], list[int]]:
+    """Returns distinct sources of 1 to 12 words, longest first, and a length limit for each."""
+    numbers = random.Random(seed)
+    lengths = sorted((numbers.randint(1, 12) for _ in range(40)), reverse=True)
+    sources = [(*(numbers.randint(2, 9) for _ in range(length)), i + 10, EOS) for i, length in enumerate(lengths)]
+    return sources, [numbers.randint(1, 12) for _ in sources]

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 from conftest import VALID_PAIRS, tiny_train
+from networks import V, make, padded, sequences, step_by_step
 from safetensors import safe_open
 from safetensors.torch import load_file
-from test_model import V, make, padded, sequences, step_by_step
 from test_trainer import interrupted, same
 from torch import Tensor, nn
 
@@ -25,7 +25,7 @@ from vtrans.config import ModelConfig
 from vtrans.data.store import DataFolder
 from vtrans.decoding.translator import load
 from vtrans.errors import InputError, RecipeError
-from vtrans.model import Transformer, count_parameters, make_model
+from vtrans.model import Transformer, count_parameters
 from vtrans.training.recipe import load_recipe
 
 PLAIN = ModelConfig(d_model=16, d_ff=24, heads=4, encoder_layers=4, decoder_layers=4, tie="src-tgt-softmax")
@@ -154,7 +154,7 @@ def test_a_shared_sublayer_starts_as_one_that_is_not(variant: Variant) -> None:
     """Once, by Xavier: of several visitors none has the last word."""
     config = dataclasses.replace(variant.config, d_model=64, d_ff=64)
     torch.manual_seed(0)
-    model = make_model(config, V, V, joint=True, pad_id=0)
+    model = Transformer(config, V, V, joint=True, pad_id=0)
     bound = (6 / 128) ** 0.5
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2 and ("attention" in name or "feed_forward" in name):
@@ -185,7 +185,7 @@ def test_gradients_add_up_over_the_uses(variant: Variant) -> None:
     src, keep = padded(sequences(5, 9))
     tgt = torch.randint(4, V, (2, 6))
     for model in (shared, apart):
-        model(src, keep, tgt).log_softmax(-1)[..., 5].sum().backward()
+        model(src, keep, tgt).log_softmax(-1)[..., 5].sum().backward()  # type: ignore[no-untyped-call]  # torch's own
     sums: dict[str, Tensor] = {}
     for name, parameter in apart.named_parameters():
         assert parameter.grad is not None

@@ -18,7 +18,7 @@ from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.learn_vocabulary import learn
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, Vocabulary
 from vtrans.decoding.translator import Translation, Translator
-from vtrans.model import Transformer, make_model
+from vtrans.model import Transformer
 
 WORDS = ("a", "dog", "cat", "runs", "sleeps", "in", "the", "park", "ein", "Hund", "Łódź", "läuft", "5€")
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=2, decoder_layers=1, tie="src-tgt-softmax")
@@ -53,16 +53,13 @@ class Livelier(nn.Module):
 
     def __init__(self, projection: nn.Module, vocab: int, D: int, eos: float) -> None:
         super().__init__()
-        self.projection, self.eos = projection, eos
+        self.projection, self.weight, self.eos = projection, projection.weight, eos
         self.beside = nn.Parameter(torch.randn(vocab, D, dtype=torch.float64) / 2)
 
     def forward(self, h_D: Tensor) -> Tensor:
         logits_V: Tensor = 0.3 * self.projection(h_D) + h_D @ self.beside.T
         logits_V[..., EOS_ID] += self.eos
         return logits_V
-
-    def step(self, h_ND: Tensor) -> Tensor:
-        return self.forward(h_ND)
 
 
 @cache
@@ -74,7 +71,7 @@ def vocabulary() -> Vocabulary:
 def network(config: ModelConfig, vocab: int, seed: int = 1, eos: float = 4.0) -> Transformer:
     """A small model in float64; all weights are moved away from their symmetric initial values."""
     torch.manual_seed(seed)
-    model = make_model(config, vocab, vocab, joint=True, pad_id=PAD_ID).double().eval()
+    model = Transformer(config, vocab, vocab, joint=True, pad_id=PAD_ID).double().eval()
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn_like(p), alpha=0.2)

@@ -29,7 +29,7 @@ from torch import Tensor
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.data.vocabulary import PAD_ID, Vocabulary
 from vtrans.errors import FileError, InputError, RecipeError
-from vtrans.model import Transformer, make_model
+from vtrans.model import Transformer
 from vtrans.text import check_path, sync_folder
 
 if sys.platform != "win32":
@@ -123,7 +123,7 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedMo
         config, search, src_vocab, tgt_vocab, shortlist = check_model(path, file, header)
         joint = src_vocab is tgt_vocab
         with torch.random.fork_rng(devices=[]):  # the weights drawn here are overwritten below
-            model = make_model(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
+            model = Transformer(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
         for name, parameter in model.named_parameters():
             parameter.data.copy_(file.get_tensor(name))
             check_finite(path, name, parameter.data)
@@ -147,7 +147,7 @@ def check_model(
         config = section_of(ModelConfig, header, "model", path)
         search = section_of(SearchConfig, header, "search", path)
         with torch.device("meta"):
-            blueprint = make_model(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
+            blueprint = Transformer(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
     except (InputError, ValueError, AssertionError) as error:
         reason = str(error).rstrip(".")
         raise FileError(f"{path} describes no model that this version knows: {reason}.") from None

@@ -24,9 +24,9 @@ from torch import Tensor
 from vtrans.checkpoint import LoadedModel, choose_model, load_model
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID
-from vtrans.decoding.forced import Pair, forced_batches, hidden
+from vtrans.decoding.forced import Pair, forced_batches
 from vtrans.errors import InputError, VtransError
-from vtrans.model import Transformer, make_model
+from vtrans.model import Transformer
 from vtrans.text import open_bytes, read_lines
 
 
@@ -54,9 +54,9 @@ def pairs_of(loaded: LoadedModel, src: Path, tgt: Path, count: int) -> list[Pair
 def variances(model: Transformer, pairs: Sequence[Pair]) -> dict[str, float]:
     """Returns the element variances over the target positions without padding."""
     inputs, outputs = [], []
-    for batch in forced_batches(pairs, 2048, model.device):
+    for _, batch in forced_batches(pairs, 2048, model.device):
         inputs.append(model.tgt_embedding(batch.tgt_in_BT).flatten(0, 1)[batch.real_N])
-        logits = model.logits(hidden(model, batch))
+        logits = model.logits(model.hidden(*batch.inputs))
         outputs.append(logits[:, [i for i in range(logits.shape[1]) if i != model.pad_id]])
     longest = max(len(target) for _, target in pairs)
     return {
@@ -82,8 +82,8 @@ def residual_shares(model: Transformer, pairs: Sequence[Pair]) -> list[dict[str,
         for attention in dict.fromkeys(layer.cross_attention for layer in layers)
     ]
     positions = 0
-    for batch in forced_batches(pairs, 2048, model.device):
-        hidden(model, batch)
+    for _, batch in forced_batches(pairs, 2048, model.device):
+        model.hidden(*batch.inputs)
         positions += len(batch.real_N)
         for layer, *parts in zip(sums, xs, fs, strict=True):
             x, f = (part.flatten(0, 1)[batch.real_N].double() for part in parts)
@@ -129,7 +129,7 @@ def measure(path: Path, src: Path, tgt: Path, count: int) -> None:
     pairs = pairs_of(loaded, src, tgt, count)
     torch.manual_seed(1)
     sizes = len(loaded.src_vocab), len(loaded.tgt_vocab)
-    fresh = make_model(loaded.model.config, *sizes, joint=loaded.joint, pad_id=loaded.model.pad_id).eval()
+    fresh = Transformer(loaded.model.config, *sizes, joint=loaded.joint, pad_id=loaded.model.pad_id).eval()
     loaded.model.eval()
     with torch.inference_mode():
         say(f"{'variance of':12} {'embedding':>10} {'positions':>10} {'logits':>10}")

@@ -36,7 +36,7 @@ from vtrans.analysis.attention_map import (
 from vtrans.checkpoint import RunFolder, load_model
 from vtrans.console import text_width
 from vtrans.data.vocabulary import EOS_ID
-from vtrans.decoding.alignments import links, mean_attention
+from vtrans.decoding.alignments import cross_attention, links, mean_attention
 from vtrans.decoding.forced import forced_batches
 from vtrans.decoding.translator import Translator
 from vtrans.errors import InputError
@@ -68,8 +68,8 @@ def test_a_layer_and_a_head_select_their_shares(layer: int, head: int | None) ->
     source, target = "a dog runs", "ein Hund Łódź läuft"
     ids, tokens = made.src_vocab.encode(source), [*made.tgt_vocab.encode(target), EOS_ID]
     with torch.no_grad():
-        (batch,) = forced_batches([(ids, tokens)], 1, model.device)
-        every = torch.stack(model.attentions(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, 0))[:, 0].numpy()
+        ((_, batch),) = forced_batches([(ids, tokens)], 1, model.device)
+        every = torch.stack(cross_attention(model, batch))[:, 0].numpy()
     expected = every[layer].mean(0) if head is None else every[layer, head]
     found = attention_map(made, source, target, layer=layer, head=head, subwords=True)
     np.testing.assert_allclose(found.shares, expected, atol=1e-12)
@@ -87,7 +87,7 @@ def test_the_default_is_the_attention_that_alignments_use() -> None:
         words = [word for word in found.target if word != EOS]
         real = found.shares[: len(words)]
         assert links(real, range(len(found.source) - 1), range(len(words))) == best.alignment
-        (batch,) = forced_batches([(made.src_vocab.encode(line), best.tokens)], 1, model.device)
+        ((_, batch),) = forced_batches([(made.src_vocab.encode(line), best.tokens)], 1, model.device)
         with torch.no_grad():
             np.testing.assert_allclose(
                 attention_map(made, line, subwords=True).shares, mean_attention(model, batch)[0], atol=1e-12

@@ -25,7 +25,7 @@ from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
-from vtrans.model import Transformer, count_parameters, make_model, split_heads
+from vtrans.model import Transformer, count_parameters, module_list, split_heads
 
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=4, decoder_layers=4, tie="src-tgt-softmax")
 
@@ -40,12 +40,12 @@ def plain(model: Transformer) -> None:
 
 
 def whole_layers(model: Transformer) -> None:
-    model.encoder.layers = nn.ModuleList([model.encoder.layers[0]] * 4)
+    model.encoder.layers = module_list([model.encoder.layers[0]] * 4)
 
 
 def groups_of_two(model: Transformer) -> None:
     first, _, third, _ = model.encoder.layers
-    model.encoder.layers = nn.ModuleList([first, first, third, third])
+    model.encoder.layers = module_list([first, first, third, third])
 
 
 def attention_only(model: Transformer) -> None:
@@ -61,7 +61,7 @@ def between_stacks(model: Transformer) -> None:
 
 def everywhere(model: Transformer) -> None:
     whole_layers(model)
-    model.decoder.layers = nn.ModuleList([model.decoder.layers[0]] * 4)
+    model.decoder.layers = module_list([model.decoder.layers[0]] * 4)  # type: ignore[assignment]  # of one kind
     between_stacks(model)
 
 
@@ -141,7 +141,7 @@ def test_the_one_position_table_of_a_decoder_only_model_saves_nothing(tmp_path: 
         SMALL, architecture="decoder-only", encoder_layers=0, positions="learned", tie="tgt-softmax"
     )
     vocab = tiny_data.src_vocab
-    model = make_model(config, len(vocab), len(vocab), joint=True, pad_id=0)
+    model = Transformer(config, len(vocab), len(vocab), joint=True, pad_id=0)
     found = Inspection(tmp_path, "", LoadedModel(model, vocab, vocab, SearchConfig(), {}))
     assert [group.places for group in shared_groups(model)] == [("tgt_embedding", "projection")]
     assert found.parameters_without_sharing == found.parameters + len(vocab) * config.d_model

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from vtrans.checkpoint import choose_model, load_model
 from vtrans.data.vocabulary import EOS_ID
-from vtrans.decoding.alignments import align, links, source_words
+from vtrans.decoding.alignments import align, cross_attention, links, source_words
 from vtrans.decoding.forced import Pair, forced_batches
 
 Words = tuple[list[int], list[int]]
@@ -75,9 +75,9 @@ def main() -> None:
     layers, heads = model.config.decoder_layers, model.config.heads
     seen: list[NDArray[np.float64]] = [np.empty(0)] * len(pairs)  # of each pair [layers, H, T, S]
     with torch.inference_mode():
-        for batch in forced_batches(pairs, 4000, model.device):
-            every = torch.stack(model.attentions(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, 0))
-            for b, number in enumerate(batch.rows):
+        for rows, batch in forced_batches(pairs, 4000, model.device):
+            every = torch.stack(cross_attention(model, batch))
+            for b, number in enumerate(rows):
                 seen[number] = every[:, b, :, :, : len(pairs[number][0])].double().numpy()
         default = align([model], [1.0], pairs, words, 4000)
     print(f"{file} ({reason}): {layers} decoder layers of {heads} heads; {len(pairs)} pairs; AER in per cent")

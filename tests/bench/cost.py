@@ -18,7 +18,8 @@ import torch
 
 from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
-from vtrans.decoding.search import beam_search
+from vtrans.decoding.beam import beam_search
+from vtrans.decoding.incremental import IncrementalDecoder
 from vtrans.decoding.translator import Translator, load
 from vtrans.model import Transformer
 from vtrans.runtime.memory import manage_memory
@@ -56,7 +57,8 @@ def vocabularies(model: Transformer, lines: int) -> None:
             began = time.perf_counter()
             with torch.inference_mode():
                 limits = [15] * lines
-                list(beam_search(one, sources, limits, config=search, nbest=1, bos_id=BOS_ID, eos_id=EOS_ID))
+                decoder = IncrementalDecoder(one)
+                list(beam_search(decoder, sources, limits, config=search, nbest=1, bos_id=BOS_ID, eos_id=EOS_ID))
             if turn:
                 seconds.setdefault(f"{size:,} subwords", []).append((time.perf_counter() - began) / lines)
     show("vocabulary", seconds)

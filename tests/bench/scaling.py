@@ -34,7 +34,7 @@ from train_peers import CLIP, SMOOTHING
 
 from vtrans.config import ModelConfig, TrainConfig
 from vtrans.data.batches import Batch, collate, plan_epoch
-from vtrans.model import make_model
+from vtrans.model import Transformer
 from vtrans.runtime.memory import manage_memory, peak_memory
 from vtrans.training.loss import Objective
 from vtrans.training.optimizer import make_optimizer
@@ -54,7 +54,7 @@ class Subject:
     ) -> None:
         torch.manual_seed(0)
         self.name, self.times = name, list[float]()
-        self.model = make_model(config, vocab, vocab, joint=joint, pad_id=PAD).train()
+        self.model = Transformer(config, vocab, vocab, joint=joint, pad_id=PAD).train()
         self.objective = Objective(self.model, SMOOTHING)
         self.optimizer = make_optimizer(self.model.parameters(), TrainConfig())
         src = (torch.randn(20_000) * 4 + 14).clamp(3, 45).long()

@@ -21,7 +21,8 @@ from scaling import Subject
 from recipes.sharing.study import Row, rows, toml
 from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID
-from vtrans.decoding.search import beam_search
+from vtrans.decoding.beam import beam_search
+from vtrans.decoding.incremental import IncrementalDecoder
 from vtrans.model import resolve_tie
 from vtrans.runtime.memory import manage_memory
 from vtrans.training.recipe import load_recipe
@@ -40,8 +41,7 @@ class Contender:
         self.name, self.vocab, self.rates = row.name, vocab, list[float]()
         self.training = Subject(row.name, config, vocab, updates, changed.train.batch_tokens, joint=joint)
         self.weights = sum(p.numel() for p in self.training.model.parameters())
-        self.model = copy.deepcopy(self.training.model)
-        self.model.freeze()
+        self.decoder = IncrementalDecoder(copy.deepcopy(self.training.model).eval().requires_grad_(False))
 
     def decode(self, sentences: int) -> None:
         torch.manual_seed(1)
@@ -49,7 +49,7 @@ class Contender:
         limits, began = [STEPS] * sentences, time.perf_counter()
         with torch.inference_mode():
             search = SearchConfig(beam=4)
-            list(beam_search(self.model, sources, limits, config=search, nbest=1, bos_id=BOS_ID, eos_id=EOS_ID))
+            list(beam_search(self.decoder, sources, limits, config=search, nbest=1, bos_id=BOS_ID, eos_id=EOS_ID))
         self.rates.append(sentences / (time.perf_counter() - began))
 
 

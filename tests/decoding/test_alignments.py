@@ -1,4 +1,4 @@
-"""Alignments of words from the cross-attention: what is read of it, and how subwords become words."""
+"""Word alignments: the attention they are read from, and how subwords become words."""
 
 from __future__ import annotations
 
@@ -6,21 +6,33 @@ import io
 import json
 from typing import Any
 
+import networks
 import numpy as np
 import pytest
 import torch
+from networks import SEQUENCES, V, make, padded, sequences
 from torch import Tensor
 from translators import SEARCH, SMALL, VARIANTS, loaded, network, sentences, translator, vocabulary
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, Sampling
+from vtrans.data.batches import Batch
 from vtrans.data.learn_vocabulary import learn
 from vtrans.data.vocabulary import EOS_ID, UNK_ID, Vocabulary
-from vtrans.decoding.alignments import ENOUGH, align, links, mean_attention, pharaoh, source_words, target_words
+from vtrans.decoding.alignments import (
+    ENOUGH,
+    align,
+    cross_attention,
+    links,
+    mean_attention,
+    pharaoh,
+    source_words,
+    target_words,
+)
 from vtrans.decoding.forced import forced_batches
 from vtrans.decoding.stream import translate_stream
 from vtrans.decoding.translator import Translator
-from vtrans.model import Transformer
+from vtrans.model import CrossAttention, SelfAttention, Transformer, merge_heads
 
 LINES = [line for line in sentences(30, seed=3) if line]
 
@@ -31,19 +43,19 @@ LINES = [line for line in sentences(30, seed=3) if line]
 @pytest.mark.parametrize(
     ("attention", "src", "tgt", "expected"),
     [
-        # Each word of either side has its best one: source 2 is linked though no target word chose it.
+        # Each word of either side is linked to its best one: source 2, too, though no target word chose it.
         ([[0.8, 0.1, 0.1], [0.1, 0.6, 0.3]], [0, 1, 2], [0, 1], "0-0 1-1 2-1"),
-        # Not for less than ENOUGH.
+        # A source word with less than ENOUGH is not linked.
         ([[0.8, 0.1, 0.05], [0.1, 0.6, 0.09]], [0, 1, 2], [0, 1], "0-0 1-1"),
-        # Subwords of a source word add up: 0.3 + 0.3 are more than 0.4.
+        # Subwords of a source word add up: 0.3 + 0.3 is more than 0.4.
         ([[0.3, 0.3, 0.4]], [0, 0, 1], [0], "0-0 1-0"),
         ([[0.3, 0.3, 0.4], [0.05, 0.05, 0.9]], [0, 0, 1], [0, 1], "0-0 1-1"),
-        # Those of a target word are averaged: the second word of one subword outweighs none of the first.
+        # Subwords of a target word are averaged.
         ([[0.9, 0.1], [0.3, 0.7], [0.45, 0.55]], [0, 1], [0, 0, 1], "0-0 1-1"),
-        # What goes to EOS, the last column here, goes to no word.
+        # Attention to EOS, the last column here, counts for no word.
         ([[0.1, 0.2, 0.7]], [0, 1], [0], "0-0 1-0"),
         ([[0.05, 0.2, 0.75]], [0, 1], [0], "1-0"),
-        # Words without a subword keep their numbers free.
+        # The number of a word without a subword is not used.
         ([[0.9, 0.1], [0.1, 0.9]], [1, 4], [0, 2], "1-0 4-2"),
         ([[0.9, 0.1]], [], [0], ""),
         ([[0.9, 0.1]], [0], [], ""),
@@ -55,20 +67,20 @@ def test_links_of_an_attention(attention: Any, src: list[int], tgt: list[int], e
 
 
 @pytest.mark.parametrize(("layers", "read"), [(1, [0]), (2, [1]), (3, [2]), (4, [2, 3]), (6, [3, 4, 5])])
-def test_the_upper_half_of_the_layers_is_read_where_a_subword_is_predicted(layers: int, read: list[int]) -> None:
+def test_mean_attention_reads_the_upper_half_at_predicting_positions(layers: int, read: list[int]) -> None:
     config = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=1, decoder_layers=layers, tie="src-tgt-softmax")
     torch.manual_seed(layers)
     model = Transformer(config, 40, 40, joint=True, pad_id=0).double().eval()
-    (batch,) = forced_batches([([5, 6, 7], [8, 9, 10, 11])], 100, model.device)
+    ((_, batch),) = forced_batches([([5, 6, 7], [8, 9, 10, 11])], 100, model.device)
     with torch.no_grad():
-        every = model.attentions(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, 0)
+        every = cross_attention(model, batch)
         found = mean_attention(model, batch)
-    assert batch.tgt_in_BT.tolist() == [[2, 8, 9, 10]], "row t is fed what stands before the subword t"
+    assert batch.tgt_in_BT.tolist() == [[2, 8, 9, 10]], "position t is fed the subword before t"
     expected: Tensor = sum(every[i].mean(1) for i in read) / len(read)  # type: ignore[assignment]  # of tensors
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-12)
 
 
-def test_several_models_are_averaged_by_weight_and_no_batch_matters() -> None:
+def test_the_attention_of_several_models_is_averaged_whatever_the_batch() -> None:
     models = [loaded(VARIANTS[name]).model for name in ("post-norm, one matrix", "pre-norm, tgt-softmax")]
     pairs = [([5 + i % 7] * (1 + i % 5), [6 + i % 11] * (1 + i % 4)) for i in range(40)]
     words = [(list(range(len(s))), list(range(len(t)))) for s, t in pairs]
@@ -76,15 +88,86 @@ def test_several_models_are_averaged_by_weight_and_no_batch_matters() -> None:
         together = align(models, [0.75, 0.25], pairs, words, 1000)
         assert together == [align(models, [0.75, 0.25], [p], [w], 1)[0] for p, w in zip(pairs, words, strict=True)]
         assert align(models, [1.0, 0.0], pairs, words, 50) == align(models[:1], [1.0], pairs, words, 50)
-        (batch,) = forced_batches(pairs[3:4], 50, models[0].device)
+        ((_, batch),) = forced_batches(pairs[3:4], 50, models[0].device)
         mixed = 0.75 * mean_attention(models[0], batch) + 0.25 * mean_attention(models[1], batch)
     assert links(mixed[0], *words[3]) == together[3]
+
+
+# The attention.
+
+
+@pytest.mark.parametrize("config", networks.VARIANTS)
+def test_the_attention_returned_is_the_attention_that_mixes(
+    config: ModelConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make(config)
+    src, keep = padded(sequences(5, 9, 3))
+    tgt = torch.randint(4, V, (3, 7))
+    batch = Batch(src, keep, tgt, torch.arange(21), tgt.flatten(), 17)
+    mixed: list[Tensor] = []
+    whole = CrossAttention.forward
+
+    def spied(self: CrossAttention, *args: Any) -> Tensor:
+        mixed.append(whole(self, *args))
+        return mixed[-1]
+
+    with torch.no_grad():
+        memory = model.encode(src, keep)
+        monkeypatch.setattr(CrossAttention, "forward", spied)
+        model(src, keep, tgt)
+        monkeypatch.undo()
+        every = cross_attention(model, batch)
+        torch.testing.assert_close(cross_attention(model, batch, 2), every[2:])
+        for layer, p_BHTS in enumerate(every):
+            assert p_BHTS.shape == (3, config.heads, 7, src.shape[1])
+            torch.testing.assert_close(p_BHTS.sum(-1), torch.ones(3, config.heads, 7, dtype=torch.float64))
+            assert (p_BHTS.transpose(1, 3)[~keep] == 0).all()
+            cross: Any = model.decoder.get_submodule(f"layers.{layer}.cross_attention")
+            _, values_BHSd = cross.keys_values(memory)
+            torch.testing.assert_close(cross.out(merge_heads(p_BHTS @ values_BHSd)), mixed[layer])
+    assert len(mixed) == len(every) == config.decoder_layers
+
+
+@pytest.mark.parametrize("config", SEQUENCES)
+def test_the_attention_of_a_decoder_only_model_is_the_attention_that_mixes(
+    config: ModelConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`cross_attention` returns the part from target positions to the source."""
+    model = make(config)
+    src, keep = padded(sequences(5, 9, 3))
+    tgt = torch.randint(4, V, (3, 7))
+    batch = Batch(src, keep, tgt, torch.arange(21), tgt.flatten(), 17)
+    calls: list[tuple[Any, Tensor, Tensor, Tensor]] = []
+    whole = SelfAttention.forward
+
+    def spied(self: SelfAttention, x: Tensor, mask: Tensor) -> Tensor:
+        calls.append((self, x, mask, whole(self, x, mask)))
+        return calls[-1][-1]
+
+    with torch.no_grad():
+        monkeypatch.setattr(SelfAttention, "forward", spied)
+        model(src, keep, tgt)
+        monkeypatch.undo()
+        every = cross_attention(model, batch)
+        torch.testing.assert_close(cross_attention(model, batch, 2), every[2:])
+        S = src.shape[1]
+        for (attention, x, mask, mixed), shown in zip(calls, every, strict=True):
+            q, k, _ = attention.queries_keys_values(x)
+            scores_BHnn = (q @ k.transpose(2, 3) / 2).masked_fill(~mask[:, None], -torch.inf)
+            p_BHnn = scores_BHnn.softmax(-1)
+            torch.testing.assert_close(p_BHnn.sum(-1), torch.ones(3, config.heads, S + 7, dtype=torch.float64))
+            values = x @ attention.qkv.weight[32:].T + attention.qkv.bias[32:]
+            values_BHnd = values.view(3, -1, 4, 4).transpose(1, 2)
+            torch.testing.assert_close(attention.out(merge_heads(p_BHnn @ values_BHnd)), mixed)
+            torch.testing.assert_close(shown, p_BHnn[:, :, S:, :S])
+            assert (shown.transpose(1, 3)[~keep] == 0).all()
+            assert (shown[:, :, 1:].sum(-1) < 1).all()
 
 
 # Subwords to words.
 
 
-def test_words_of_a_line_are_those_between_its_spaces() -> None:
+def test_the_words_of_a_line_are_split_at_its_spaces() -> None:
     vocab = vocabulary()
     for line in [
         "a dog",
@@ -107,7 +190,7 @@ def test_words_of_a_line_are_those_between_its_spaces() -> None:
                 assert vocab.decode(own) == word
 
 
-def test_a_line_that_is_encoded_otherwise_than_word_by_word_has_numbers_within_it() -> None:
+def test_word_numbers_stay_in_range_when_normalisation_splits_words_elsewhere() -> None:
     vocab = learn(["a dog", "cat\u00a0runs"] * 5, size=None, kind="bpe", coverage=1.0, normalization="identity")
     line = "a cat\u00a0runs"
     numbers = source_words(line, vocab.encode(line), vocab)
@@ -126,7 +209,7 @@ def ids_of(pieces: str, vocab: Vocabulary) -> list[int]:
     [
         ("▁a ▁dog", "a dog", [0, 1]),
         ("a ▁dog", "a dog", [0, 1]),  # the first subword need not begin with a space
-        ("▁ a ▁dog", "a dog", [0, 0, 1]),  # a lone space belongs to the word that it opens
+        ("▁ a ▁dog", "a dog", [0, 0, 1]),  # a lone space belongs to the word after it
         ("▁a ▁ ▁ ▁dog", "a dog", [0, 1, 1, 1]),
         ("▁a ▁", "a", [0, 0]),
         ("▁a <0x20> a", "a a", [0, 1, 1]),
@@ -137,7 +220,7 @@ def ids_of(pieces: str, vocab: Vocabulary) -> list[int]:
         ("", "", []),
     ],
 )
-def test_words_of_found_subwords_are_those_of_their_text(pieces: str, text: str, expected: list[int]) -> None:
+def test_target_words_are_the_words_of_the_decoded_text(pieces: str, text: str, expected: list[int]) -> None:
     vocab = vocabulary()
     ids = ids_of(pieces, vocab)
     assert vocab.decode(ids).split() == text.split()
@@ -147,7 +230,7 @@ def test_words_of_found_subwords_are_those_of_their_text(pieces: str, text: str,
 # Through the translator.
 
 
-def test_translations_carry_links_of_their_own_words() -> None:
+def test_links_refer_to_words_of_the_line_and_its_translation() -> None:
     made = translator()
     plain = list(made.nbest([*LINES, "", " "], 3))
     found = list(made.nbest([*LINES, "", " "], 3, alignments=True))
@@ -170,7 +253,7 @@ def test_translations_carry_links_of_their_own_words() -> None:
     assert met > 20
 
 
-def test_a_cut_line_has_links_within_its_pieces() -> None:
+def test_links_of_a_cut_line_stay_within_its_pieces() -> None:
     line = " ".join(["dog", "cat", "runs", "in"] * 4)
     whole = vocabulary().encode(line)
     cut = Translator([loaded()], translator(max_source=len(whole) // 2, max_length=6).search)
@@ -187,7 +270,7 @@ def test_a_cut_line_has_links_within_its_pieces() -> None:
 
 
 @pytest.mark.parametrize("second", ["pre-norm, tgt-softmax", "decoder-only, prefix"])
-def test_samples_and_ensembles_are_aligned_too(second: str) -> None:
+def test_samples_and_ensembles_have_alignments(second: str) -> None:
     models = [loaded(SMALL, 1), loaded(VARIANTS[second], 2)]
     made = Translator(models, SEARCH, weights=[1, 2])
     for sampling in (None, Sampling(seed=1)):
@@ -199,7 +282,7 @@ def test_samples_and_ensembles_are_aligned_too(second: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["learned positions, untied", "decoder-only, causal, learned positions"])
-def test_learned_positions_suffice_at_their_end(name: str) -> None:
+def test_a_translation_as_long_as_the_position_table_has_an_alignment(name: str) -> None:
     config, vocab = VARIANTS[name], vocabulary()
     model = LoadedModel(network(config, len(vocab), eos=-50.0), vocab, vocab, SEARCH, {})
     made = Translator([model], translator(max_length=0).search)

@@ -17,8 +17,10 @@ from translators import SEARCH, SMALL, VARIANTS, forward, loaded, network, same,
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import Sampling, SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
+from vtrans.decoding.beam import beam_search
 from vtrans.decoding.constraints import Constrained, Prefix, Rules, constrain
-from vtrans.decoding.search import beam_search, length_penalty
+from vtrans.decoding.incremental import IncrementalDecoder
+from vtrans.decoding.search import length_penalty
 from vtrans.decoding.stream import translate_stream
 from vtrans.decoding.translator import Translator
 from vtrans.errors import InputError
@@ -82,7 +84,7 @@ def test_an_exhaustive_beam_as_wide_as_the_space_is_enumeration(name: str, alpha
     assert len(scored) >= (1 if prefix.tokens else nbest)
     expected = sorted(scored, reverse=True)[:nbest]
     config = SearchConfig(beam=5 * len(words) ** (limit - 1), alpha=alpha, stop="exhaustive")
-    decoder = Constrained(model, rules, [prefix])
+    decoder = Constrained(IncrementalDecoder(model), rules, [prefix])
     with torch.inference_mode():
         ((_, found),) = beam_search(
             decoder, [[*source, EOS_ID]], [limit], config=config, nbest=nbest, bos_id=BOS_ID, eos_id=EOS_ID

@@ -137,12 +137,12 @@ def test_no_number_depends_on_the_batch_or_the_block(batch_tokens: int, monkeypa
 def test_batches_are_of_like_length_and_within_the_budget() -> None:
     pairs = [([5] * (i % 13), [6] * (i * 7 % 17)) for i in range(100)]
     seen = []
-    for batch in forced_batches(pairs, 60, torch.device("cpu")):
+    for rows, batch in forced_batches(pairs, 60, torch.device("cpu")):
         B, S = batch.src_BS.shape
         assert B * max(S, batch.tgt_in_BT.shape[1]) <= 60
-        assert batch.keep_BS.sum(1).tolist() == [len(pairs[i][0]) + 1 for i in batch.rows]
-        assert batch.targets == [pairs[i][1] for i in batch.rows]
-        seen += batch.rows
+        assert batch.keep_BS.sum(1).tolist() == [len(pairs[i][0]) + 1 for i in rows]
+        assert batch.targets_N.tolist() == [token for i in rows for token in pairs[i][1]]
+        seen += rows
     assert sorted(seen) == [i for i, (_, target) in enumerate(pairs) if target]
     sizes = [max(len(pairs[i][0]) + 1, len(pairs[i][1])) for i in seen]
     assert sizes == sorted(sizes, reverse=True)

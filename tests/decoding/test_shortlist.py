@@ -29,7 +29,7 @@ from vtrans.decoding.search import Listed
 from vtrans.decoding.shortlist import Candidates, learn_shortlist, model_1
 from vtrans.decoding.translator import Translator, load
 from vtrans.errors import FileError, InputError
-from vtrans.model import Transformer, make_model
+from vtrans.model import Transformer
 
 # Learning.
 
@@ -119,7 +119,7 @@ UNTIED = {
 def network(config: ModelConfig, vocab: int, seed: int) -> Transformer:
     """A lively model in float64 whose translations end: its output leans towards the row of EOS."""
     torch.manual_seed(seed)
-    model = make_model(config, vocab, vocab, joint=True, pad_id=PAD_ID).double().eval()
+    model = Transformer(config, vocab, vocab, joint=True, pad_id=PAD_ID).double().eval()
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn_like(p), alpha=0.2)
@@ -158,7 +158,7 @@ PREFIXES = [("", "Łódź", "park 5€ ", "läuft ")[i % 4] for i in range(len(L
 @pytest.mark.parametrize("how", ["search", "sampling", "constraints", "ensemble", "narrow blocks"])
 def test_no_translation_depends_on_its_batch(monkeypatch: pytest.MonkeyPatch, name: str, how: str) -> None:
     if how == "narrow blocks":  # of several sentences each, so that the last one grows and is shared
-        monkeypatch.setattr("vtrans.model.ROWS_CPU", 8)
+        monkeypatch.setattr("vtrans.decoding.incremental.ROWS_CPU", 8)
     models = [loaded(name, seed, shortlist(seed)) for seed in ((1, 2) if how == "ensemble" else (1,))]
     sampling = Sampling(seed=3) if how == "sampling" else None
     rules: dict[str, Any] = {"no_repeat_ngram": 2, "repetition_penalty": 1.3, "min_length": 2}
@@ -223,7 +223,7 @@ def test_the_list_of_a_sentence() -> None:
     joint, apart = Candidates(table, 10, joint=True), Candidates(table, 10, joint=False)
 
     def lists(candidates: Candidates, *args: Any) -> list[list[int]]:
-        return [row.nonzero().flatten().tolist() for row in candidates.marked(*args)]
+        return [row.nonzero().flatten().tolist() for row in candidates.listed(*args)]
 
     sources = [[4, EOS_ID], [6, 5, EOS_ID]]
     assert lists(joint, sources, [(), ()]) == [[2, 3, 4, 6, 7, 8, 9], [2, 3, 5, 6, 7, 8, 9]]

@@ -1,27 +1,47 @@
-"""The decoder's memory against lists: whatever enters, leaves and changes its parents, each row sees its own past."""
+"""The decoding state against lists: whatever enters, leaves and changes parents, each row sees its own history."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import Tensor
 
-from vtrans.decoding.state import LEAST, SLOTS, DecodingState, Past, Seen
+from vtrans.decoding.state import LEAST, SLOTS, DecodingState, LayerState, Seen
 
 LAYERS, HEADS = 2, 2
 
 
+def test_the_example_of_the_docstring() -> None:
+    """One sentence, two rows, three steps."""
+    state = DecodingState(
+        torch.zeros(1, 2, 1, 1, 3, 1), torch.ones(1, 3, dtype=torch.bool), [3], width=2, reuse_slots=True
+    )
+
+    def ancestors() -> list[list[int]]:
+        return [row_n.nonzero().flatten().tolist() for row_n in state.ancestors_BKn[0]]
+
+    for slots, before, parents, after in [
+        ([0, 1], [[0], [1]], [0, 0], [[0], [0]]),
+        ([1, 2], [[0, 1], [0, 2]], [1, 0], [[0, 2], [0, 1]]),
+        ([3, 4], [[0, 2, 3], [0, 1, 4]], [0, 1], [[0, 2, 3], [0, 1, 4]]),
+    ]:
+        state.advance()
+        assert state.slots_BK.tolist() == [slots]
+        assert ancestors() == before
+        state.reorder(torch.tensor([parents]))
+        assert ancestors() == after
+
+
 @dataclass
 class Sentence:
-    """What is to be seen of it: each vector is of width 1 and holds a number of its own."""
+    """The numbers that its rows must see: each vector has width 1 and holds a number of its own."""
 
     source: list[int]
-    rows: list[list[int]]  # one number a step
+    rows: list[list[int]]  # one number per step
     live: bool = True
 
 
@@ -40,27 +60,27 @@ class Numbers:
         return [Sentence([self.new() for _ in range(length)], [[] for _ in range(width)]) for length in lengths]
 
     def parents(self, width: int, apart: bool) -> list[int]:
-        """Of a beam, which goes on from few of its rows; or of rows that stay apart."""
+        """Returns the parents of a beam that continues few of its rows, or of rows that stay apart."""
         few = self.random.choices(range(width), k=1 + width // 4)
         return list(range(width)) if apart else self.random.choices(few, k=width)
 
 
 def spread(x: Tensor) -> Tensor:
-    """Numbers [...] as keys and values [L, 2, H, ...] of which each layer, head and kind has its own."""
+    """Returns numbers [...] as keys and values [L, 2, H, ...], different for each layer, head and kind."""
     signs = torch.arange(1, 1 + LAYERS * 2 * HEADS, dtype=torch.float64).view(LAYERS, 2, HEADS)
     return x.double() + signs.view(LAYERS, 2, HEADS, *[1] * x.ndim) * 1e6
 
 
 def memory(sentences: list[Sentence]) -> tuple[Tensor, Tensor, list[int]]:
-    """As of Transformer._memory, and the lengths."""
+    """Returns the sources as `DecodingState` and its `admit` take them: keys and values, mask, lengths."""
     lengths = [len(sentence.source) for sentence in sentences]
     S = max(lengths)
     ids_BS = torch.tensor([sentence.source + [-1] * (S - len(sentence.source)) for sentence in sentences])
     return spread(ids_BS).transpose(2, 3)[..., None].contiguous(), ids_BS >= 0, lengths
 
 
-def numbers_of(part: Seen, layer: int, B: int) -> list[list[list[int]]]:
-    """What the rows of each sentence see [B, K, any number], keys and values and all heads checked to agree."""
+def numbers_in(part: Seen, layer: int, B: int) -> list[list[list[int]]]:
+    """Returns the numbers that each row of each sentence sees; keys, values and all heads must agree."""
     x, K, n = part.bias_xKn.shape
     assert x == B * HEADS
     may_xKn = part.bias_xKn == 0
@@ -79,69 +99,60 @@ def numbers_of(part: Seen, layer: int, B: int) -> list[list[list[int]]]:
     return found
 
 
-def looked(past: Past, layer: int, B: int, K: int) -> dict[int, tuple[list[list[int]], list[list[int]]]]:
-    """What the rows of each sentence see, of their own past and of the source."""
-    asked: dict[int, tuple[list[list[int]], list[list[int]]]] = {}
-
-    def mix(q_BHKd: Tensor, own: Seen, source: Callable[[], Seen]) -> Tensor:
-        members = q_BHKd[:, 0, 0, 0].tolist()
-        parts = zip(numbers_of(own, layer, len(members)), numbers_of(source(), layer, len(members)), strict=True)
-        # Of those that are far back the last answer counts.
-        asked.update(zip(map(int, members), parts, strict=True))
-        return torch.empty_like(q_BHKd).transpose(1, 2).flatten(2)
-
-    past.mixed(mix, torch.arange(B, dtype=torch.float64)[:, None, None, None].expand(B, HEADS, K, 1))
-    return asked
-
-
 def step(state: DecodingState, batch: list[Sentence], numbers: Numbers) -> None:
-    """A step, in which each row of each sentence keeps a number and all layers look."""
-    B, K = len(batch), state.width
-    age_B = state.next_slots()
+    """Takes a step in which each row stores a number, and checks what the rows see in each layer."""
+    age_B = state.advance()
     for sentence in batch:
         for row in sentence.rows:
             row.append(numbers.new())
     assert age_B.tolist() == [len(sentence.rows[0]) - 1 for sentence in batch]
     newest_BK = torch.tensor([[row[-1] for row in sentence.rows] for sentence in batch])
+    for layer, own in enumerate(state.layers()):
+        own.store(spread(newest_BK)[layer].permute(2, 3, 0, 1)[..., None])  # [B, K, 2, H, d]
+        check(own, layer, batch)
+
+
+def check(layer_state: LayerState, layer: int, batch: list[Sentence]) -> None:
     wanted = [[sorted(row) for row in sentence.rows] for sentence in batch]
-    sources = [[sorted(sentence.source)] * K for sentence in batch]
-    for layer, past in enumerate(state.pasts()):
-        past.add(spread(newest_BK)[layer].permute(2, 3, 0, 1)[..., None])  # [B, K, 2, H, d]
-        asked = looked(past, layer, B, K)
-        for b, sentence in enumerate(batch):
-            rows, source = asked[b]
-            assert rows == wanted[b], (layer, b)
-            assert not sentence.live or source == sources[b], (layer, b)
+    found = numbers_in(layer_state.own, layer, len(batch))
+    sources = numbers_in(layer_state.source, layer, len(batch))
+    for b, sentence in enumerate(batch):
+        assert not sentence.live or sources[b] == [sorted(sentence.source)] * len(sentence.rows), (layer, b)
+    if (far_f := layer_state.far_f) is not None:
+        members = far_f.tolist()
+        assert numbers_in(layer_state.source.select(far_f, HEADS), layer, len(members)) == [sources[b] for b in members]
+        for b, rows in zip(members, numbers_in(layer_state.own_of_far(), layer, len(members)), strict=True):
+            assert found[b] != rows, "own does not suffice"
+            found[b] = rows
+    assert found == wanted, layer
 
 
-@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("reuse_slots", [True, False])
 @pytest.mark.parametrize("width", [1, 4, 9])
-def test_each_row_sees_its_own_past_and_source(width: int, counted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`counted` False is as on a GPU."""
-    monkeypatch.setattr(DecodingState, "counted", counted)
+def test_each_row_sees_its_own_history_and_source(width: int, reuse_slots: bool) -> None:
     numbers, calls = Numbers(width), Counter[str]()
     batch = numbers.sentences(17, width)
-    state = DecodingState(*memory(batch), width)
+    state = DecodingState(*memory(batch), width, reuse_slots=reuse_slots)
     for t in range(70):
         step(state, batch, numbers)
         calls["far"] += state.far_f is not None
         calls["several far"] += state.far_f is not None and len(state.far_f) > 1
-        # No more is read than somebody needs.
-        if counted:
-            last = int(state.past_BKn.any(1).any(0).nonzero().max()) + 1
+        # No slot is read that no sentence needs.
+        if reuse_slots:
+            last = int(state.ancestors_BKn.any(1).any(0).nonzero().max()) + 1
         else:
             last = max(len(sentence.rows[0]) for sentence in batch) * width
         assert state.used == max(LEAST, -(-last // SLOTS) * SLOTS)
-        assert state.furthest == max(len(s.source) * s.live + len(s.rows[0]) for s in batch)
+        assert state.longest == max(len(s.source) * s.live + len(s.rows[0]) for s in batch)
         parents_BK = [numbers.parents(width, apart=b % 9 == 4) for b in range(len(batch))]
         state.reorder(torch.tensor(parents_BK))
         for sentence, parents in zip(batch, parents_BK, strict=True):
             sentence.rows = [list(sentence.rows[parent]) for parent in parents]
         live = [b for b, sentence in enumerate(batch) if sentence.live]
-        over = [b for b in live[1:] if numbers.random.random() < 0.03] if t % 30 < 25 else live[:-2]
-        if over:
-            state.drop(over)
-            for b in over:
+        finished = [b for b in live[1:] if numbers.random.random() < 0.03] if t % 30 < 25 else live[:-2]
+        if finished:
+            state.drop(finished)
+            for b in finished:
                 batch[b].live, batch[b].rows = False, [[] for _ in range(width)]
         empty = [b for b, sentence in enumerate(batch) if not sentence.live]
         chance = numbers.random.random()
@@ -162,4 +173,4 @@ def test_each_row_sees_its_own_past_and_source(width: int, counted: bool, monkey
             continue
         assert state.keep_BS.shape[1] == max(LEAST, *(len(sentence.source) for sentence in batch))
     assert min(calls["select"], calls["admit"], calls["append"]) >= 2, calls
-    assert not counted or width == 1 or min(calls["far"], calls["several far"]) >= 5, calls
+    assert not reuse_slots or width == 1 or min(calls["far"], calls["several far"]) >= 5, calls

@@ -36,7 +36,9 @@ from vtrans.config import Sampling, SearchConfig
 from vtrans.console import Console
 from vtrans.data.learn_vocabulary import learn
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
-from vtrans.decoding.search import Hypothesis, beam_search, length_penalty
+from vtrans.decoding.beam import beam_search
+from vtrans.decoding.incremental import IncrementalDecoder
+from vtrans.decoding.search import Hypothesis, length_penalty
 from vtrans.decoding.stream import translate_stream
 from vtrans.decoding.translator import Translation, Translator, cut_long, load
 from vtrans.errors import FileError, InputError, RecipeError
@@ -159,9 +161,10 @@ def test_an_exhaustive_beam_as_wide_as_the_space_is_enumeration(name: str, alpha
     expected = sorted(scored, reverse=True)[:nbest]
     width = 5 * len(words) ** (limit - 1)  # EOS counts only if it ranks within the beam: all extensions do
     config = SearchConfig(beam=width, alpha=alpha, length_penalty=kind, stop="exhaustive")
+    decoder = IncrementalDecoder(model)
     with torch.inference_mode():
         ((_, found),) = beam_search(
-            model, [[*source, EOS_ID]], [limit], config=config, nbest=nbest, bos_id=BOS_ID, eos_id=EOS_ID
+            decoder, [[*source, EOS_ID]], [limit], config=config, nbest=nbest, bos_id=BOS_ID, eos_id=EOS_ID
         )
     assert [h.tokens for h in found] == [tokens for _, tokens in expected]
     assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-9)
@@ -498,13 +501,14 @@ def test_learned_positions_are_never_overrun(monkeypatch: pytest.MonkeyPatch) ->
     model = LoadedModel(network(config, len(vocab), eos=-50.0), vocab, vocab, SearchConfig(beam=2), {})
     made = Translator([model])
     heard: list[int] = []
-    start = model.model.start
+    decoder = made.decoders[0]
+    start = decoder.start
 
     def spy(sources: Sequence[Sequence[int]], width: int) -> Any:
         heard.extend(map(len, sources))
         return start(sources, width)
 
-    monkeypatch.setattr(model.model, "start", spy)
+    monkeypatch.setattr(decoder, "start", spy)
     long = " ".join(WORDS * 2)
     assert all(made.translate([long, "a dog", long]))
     assert max(heard) == 9
@@ -585,9 +589,10 @@ def test_a_device_that_can_not_be_is_refused(name: str) -> None:
 def test_the_hypotheses_of_a_line_are_those_of_the_search() -> None:
     line = "a dog runs in the park"
     source = vocabulary().encode(line)
+    decoder = IncrementalDecoder(loaded().model)
     with torch.inference_mode():
         ((_, hypotheses),) = beam_search(
-            loaded().model, [[*source, EOS_ID]], [14], config=SEARCH, nbest=3, bos_id=BOS_ID, eos_id=EOS_ID
+            decoder, [[*source, EOS_ID]], [14], config=SEARCH, nbest=3, bos_id=BOS_ID, eos_id=EOS_ID
         )
     expected: list[Hypothesis] = hypotheses
     (found,) = translator(retry=False).nbest([line], 3)

@@ -22,9 +22,11 @@ from vtrans.config import ModelConfig, Sampling, SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from vtrans.decoding.beam import beam_search
 from vtrans.decoding.constraints import Constrained, Rules
 from vtrans.decoding.ctranslate2_engine import ExportedModel, exported_folder, is_exported, load_exported
-from vtrans.decoding.search import Hypothesis, beam_search
+from vtrans.decoding.incremental import IncrementalDecoder
+from vtrans.decoding.search import Hypothesis
 from vtrans.decoding.translator import EXTRA_LENGTH, Translator, load
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.interop import ctranslate2_export as exporting
@@ -74,7 +76,8 @@ def searched(
 ) -> list[tuple[list[Hypothesis], list[Hypothesis]]]:
     """What the two searches find of each source, with limits short and long."""
     limits = [(3, 7, len(source) + EXTRA_LENGTH)[i % 3] for i, source in enumerate(sources)]
-    decoder = Constrained(loaded.model, Rules(EOS_ID, None, config.min_length, config.no_repeat_ngram))
+    rules = Rules(EOS_ID, None, config.min_length, config.no_repeat_ngram)
+    decoder = Constrained(IncrementalDecoder(loaded.model), rules)
     with torch.inference_mode():
         ours = dict(beam_search(decoder, sources, limits, config=config, nbest=nbest, bos_id=BOS_ID, eos_id=EOS_ID))
     theirs = dict(exported.engine.beam_search(sources, limits, config=config, nbest=nbest))
@@ -413,8 +416,15 @@ def test_the_closest_decision_of_a_search(tiny_run: RunFolder) -> None:
 
     def found() -> list[tuple[int, ...]]:
         with torch.inference_mode():
+            decoder = IncrementalDecoder(nudged.model)
             results = beam_search(
-                nudged.model, sources, [12] * len(sources), config=config, nbest=1, bos_id=BOS_ID, eos_id=EOS_ID
+                decoder,
+                sources,
+                [12] * len(sources),
+                config=config,
+                nbest=1,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
             )
             return [hyps[0].tokens for _, hyps in sorted(results)]
 

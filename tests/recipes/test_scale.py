@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import write_pairs
-from test_model import SMALL, V, make, sequences
+from networks import SMALL, V, make, sequences
 
 from recipes.sharing.scale import main, residual_shares, variances
 from vtrans.checkpoint import RunFolder, aliases

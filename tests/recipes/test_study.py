@@ -17,7 +17,7 @@ from recipes.sharing.study import Row, main, markdown, rows, table
 from vtrans import cli
 from vtrans.data.writing_systems import script_of
 from vtrans.errors import InputError, VtransError
-from vtrans.model import count_parameters, make_model, resolve_tie
+from vtrans.model import Transformer, count_parameters, resolve_tie
 from vtrans.training.recipe import load_recipe
 
 SIZES = [f"--set={value}" for value in TINY if "max_steps" not in value]
@@ -28,7 +28,7 @@ def built(row: Row, recipe: str) -> int:
     config = load_recipe(recipe, ["model.d_model=16", "model.heads=2", *settings(row)]).model
     joint = not row.text.endswith("separate")
     tie = resolve_tie(config.tie, joint)
-    model = make_model(dataclasses.replace(config, tie=tie), 30, 30, joint=joint, pad_id=0)
+    model = Transformer(dataclasses.replace(config, tie=tie), 30, 30, joint=joint, pad_id=0)
     return count_parameters(model)
 
 

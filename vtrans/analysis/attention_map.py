@@ -21,9 +21,10 @@ import torch
 from numpy.typing import NDArray
 
 from vtrans.console import STEERING, joins, text_width
+from vtrans.data.batches import Batch
 from vtrans.data.vocabulary import EOS_ID, SPECIAL_PIECES
-from vtrans.decoding.alignments import mean_attention, source_words, target_words, upper_half
-from vtrans.decoding.forced import ForcedBatch, forced_batches
+from vtrans.decoding.alignments import cross_attention, mean_attention, source_words, target_words, upper_half
+from vtrans.decoding.forced import forced_batches
 from vtrans.decoding.translator import EXTRA_LENGTH, Translator
 from vtrans.errors import InputError
 from vtrans.model import Transformer
@@ -83,7 +84,7 @@ def attention_map(
     source = translator.one_piece(sentence)
     tokens = _target_tokens(translator, sentence, target)
     with torch.inference_mode():
-        (batch,) = forced_batches([(source, tokens)], 1, loaded.model.device)
+        ((_, batch),) = forced_batches([(source, tokens)], 1, loaded.model.device)
         shares_TS, of = _shares(loaded.model, batch, layer, head)
     kind = "attention to the source" if config.architecture == "decoder-only" else "cross-attention"
     real = [token for token in tokens if token != EOS_ID]
@@ -116,9 +117,7 @@ def _target_tokens(translator: Translator, sentence: str, target: str | None) ->
     return tokens
 
 
-def _shares(
-    model: Transformer, batch: ForcedBatch, layer: int | None, head: int | None
-) -> tuple[NDArray[np.float64], str]:
+def _shares(model: Transformer, batch: Batch, layer: int | None, head: int | None) -> tuple[NDArray[np.float64], str]:
     """Returns the attention [T, S] in a batch of one pair, and the heads and layers that it comes from."""
     heads, layers = model.config.heads, model.config.decoder_layers
     of = f"mean of {heads} heads" if heads > 1 else "the one head"
@@ -126,9 +125,7 @@ def _shares(
         first = upper_half(model)
         where = f"layers {first}-{layers - 1}" if first < layers - 1 else f"layer {first}"
         return mean_attention(model, batch)[0], f"{of} of {where}"
-    shares_HTS = (
-        model.attentions(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, layer)[0][0].float().cpu().double().numpy()
-    )
+    shares_HTS = cross_attention(model, batch, layer)[0][0].float().cpu().double().numpy()
     if head is None:
         return shares_HTS.mean(0), f"{of} of layer {layer}"
     return shares_HTS[head], f"head {head} of layer {layer}"

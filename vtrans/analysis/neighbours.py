@@ -21,7 +21,7 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.config import NEAREST, NEAREST_OF_STEP
 from vtrans.console import Console
 from vtrans.data.vocabulary import Vocabulary
-from vtrans.decoding.forced import forced_batches, hidden
+from vtrans.decoding.forced import forced_batches
 from vtrans.decoding.translator import Translator
 from vtrans.errors import InputError
 
@@ -103,8 +103,8 @@ def steps(translator: Translator, sentence: str, count: int = NEAREST_OF_STEP) -
     ((best,),) = translator.translate_window([sentence])
     model, vocab = translator.models[0].model, translator.tgt_vocab
     with torch.inference_mode():
-        (batch,) = forced_batches([(source, best.tokens)], 1, model.device)
-        h_ND = hidden(model, batch)
+        ((_, batch),) = forced_batches([(source, best.tokens)], 1, model.device)
+        h_ND = model.hidden(*batch.inputs)
         logits_NV = model.logits(h_ND).float().cpu()
         cosines_NV = (F.normalize(h_ND, dim=-1) @ F.normalize(model.projection.weight, dim=-1).T).float().cpu()
         cosines_NV[:, model.pad_id] = -torch.inf  # like its logit: padding is never predicted

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from vtrans.checkpoint import aliases
-from vtrans.model import CrossAttention, FeedForward, SelfAttention
+from vtrans.model import CrossAttention, DecoderOnly, FeedForward, SelfAttention
 
 # The paper's names for the weights of a sublayer, in the order in which a fused weight holds them.
 MATRICES: tuple[tuple[type[nn.Module], str, tuple[str, ...]], ...] = (
@@ -122,9 +122,10 @@ def _head_matrices(module: nn.Module, matrices: tuple[str, ...], heads: int) -> 
 def shared_groups(model: nn.Module) -> list[SharedGroup]:
     """The groups of parts that share weights, named by the largest parts that have all their weights in common."""
     places: dict[str, set[str]] = {}
+    one_table = isinstance(getattr(model, "decoder", None), DecoderOnly)
     for alias, first in aliases(model).items():
         # A decoder-only model has one table of positions in any case, so it saves nothing.
-        if alias.partition(".")[0] not in getattr(model, "one_by_nature", ()):
+        if not (one_table and alias.startswith("tgt_positions.")):
             places.setdefault(first, {first}).add(alias)
     modules = dict(model.named_modules(remove_duplicate=False))
     order = {name: i for i, name in enumerate(modules)}

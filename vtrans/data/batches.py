@@ -50,6 +50,11 @@ class Batch:
         return len(self.targets_N)
 
     @property
+    def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The arguments of `Transformer.hidden`."""
+        return self.src_BS, self.keep_BS, self.tgt_in_BT, self.real_N
+
+    @property
     def padded(self) -> int:
         """Positions of both sides, padding included."""
         return self.src_BS.numel() + self.tgt_in_BT.numel()

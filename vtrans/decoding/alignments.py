@@ -1,14 +1,14 @@
-"""Which source words a translation's words go back to, read off the cross-attention of a decoder layer.
+"""Word alignments of translations, read from the cross-attention of the decoder.
 
-After the search, one pass over the translation that it found, each subword given, shows where every
-position looks; nothing is captured while searching. A word is what stands between spaces, in the line
-that was read and in the one that is written.
+After the search, one forced pass over the translation shows where every position looks; nothing is recorded during
+the search. A word is what stands between spaces, in the line as read and as written.
 
-Legend: B pairs, S source length with EOS, T target length, H heads, I source words, J target words.
+Legend: B pairs, S source length with EOS, T target length, n = S + T, H heads, I source words, J target words.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import chain
 
@@ -17,17 +17,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vtrans.data.batches import Batch
 from vtrans.data.vocabulary import EOS_ID, Vocabulary
-from vtrans.decoding.forced import ForcedBatch, Pair, forced_batches
-from vtrans.model import Transformer
+from vtrans.decoding.forced import Pair, forced_batches
+from vtrans.model import DecoderOnly, Transformer
 
 Links = tuple[tuple[int, int], ...]
-"""A source word and a target word each, both counted from 0; in order."""
+"""Pairs of a source word and a target word, counted from 0, in order."""
 
-# What was chosen by alignment error rate on the gold alignments of the phrasebook (tests/bench/alignments.py):
-# the upper half of the decoder's layers, the mean of their heads, and the position that predicts a subword
-# rather than the one that is fed it. A word of either side is linked to the one that it shares most attention
-# with, a source word only if that is this much: a translation need not say every word.
+# Chosen by alignment error rate on the gold alignments of the phrasebook (tests/bench/alignments.py): the upper half
+# of the decoder's layers, the mean of their heads, and the position that predicts a subword, not the one that is fed
+# it. Each word of either side is linked to the word that shares most attention with it; a source word only if this
+# share is at least ENOUGH, because a translation need not render every word.
 ENOUGH = 0.1
 
 
@@ -38,39 +39,79 @@ def align(
     words: Sequence[tuple[Sequence[int], Sequence[int]]],
     batch_tokens: int,
 ) -> list[Links]:
-    """The links of each pair; `words` holds for each of its subwords, EOS left out, the word that it is of.
-
-    Of several models the attention is averaged by `weights`.
-    """
+    """Returns the links of each pair. `words` holds, for each pair and side, the number of each subword's word, without
+    EOS. The attention of several models is averaged by `weights`."""
     found: list[Links] = [()] * len(pairs)
-    for batch in forced_batches(pairs, batch_tokens, models[0].device):
+    for rows, batch in forced_batches(pairs, batch_tokens, models[0].device):
         attention_BTS = np.sum(
             [weight * mean_attention(model, batch) for model, weight in zip(models, weights, strict=True)], axis=0
         )
-        for row, attention_TS in zip(batch.rows, attention_BTS, strict=True):
+        for row, attention_TS in zip(rows, attention_BTS, strict=True):
             found[row] = links(attention_TS, *words[row])
     return found
 
 
-def mean_attention(model: Transformer, batch: ForcedBatch) -> NDArray[np.float64]:
-    """[B, T, S]: where the position that predicts each subword of the targets looks; the mean over the heads
-    of the upper half of the layers (of an odd number the middle one is not among them)."""
-    upper: list[Tensor] = model.attentions(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, upper_half(model))
+def mean_attention(model: Transformer, batch: Batch) -> NDArray[np.float64]:
+    """Returns where the position that predicts each target subword looks [B, T, S]: the mean over the heads of the
+    upper half of the layers. The middle one of an odd number of layers does not count."""
+    upper = cross_attention(model, batch, upper_half(model))
     mean: NDArray[np.float64] = torch.cat(upper, 1).mean(1).float().cpu().double().numpy()
     return mean
 
 
+def cross_attention(model: Transformer, batch: Batch, first: int = 0) -> list[Tensor]:
+    """Returns the attention of each target position to the source [B, H, T, S], for each decoder layer from `first`
+    on; 0 is the lowest layer.
+
+    In a decoder-only model, a position also attends to earlier target positions, so its row sums to less than 1: a
+    head that looks mostly there says little about the source, and gets little weight in a mean.
+    """
+    memory_BSD = model.encode(batch.src_BS, batch.keep_BS)
+    x_BTD = model.embed_tgt(batch.tgt_in_BT, batch.keep_BS)
+    if isinstance(model.decoder, DecoderOnly):
+        return _attention_to_prefix(model.decoder, x_BTD, memory_BSD, batch.keep_BS, first)
+    found = []
+    for number, layer in enumerate(model.decoder.layers):
+        if number >= first:
+            y_BTD = layer.self_attention_residual(x_BTD, layer.self_attention)
+            q_BHTd = layer.cross_attention.queries(layer.cross_attention_residual.before(y_BTD))
+            k_BHSd, _ = layer.cross_attention.keys_values(memory_BSD)
+            found.append(_probabilities(q_BHTd, k_BHSd, batch.keep_BS[:, None]))
+        x_BTD = layer(x_BTD, memory_BSD, batch.keep_BS)
+    return found
+
+
+def _attention_to_prefix(
+    decoder: DecoderOnly, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor, first: int
+) -> list[Tensor]:
+    """Returns `cross_attention` of a decoder-only model."""
+    found, S = [], keep_BS.shape[1]
+    x_BnD, keep_Bnn = torch.cat((memory_BSD, x_BTD), 1), decoder.keep(keep_BS, x_BTD.shape[1])
+    for number, layer in enumerate(decoder.layers):
+        if number >= first:
+            q, k, _ = layer.self_attention.queries_keys_values(layer.self_attention_residual.before(x_BnD))
+            found.append(_probabilities(q, k, keep_Bnn)[:, :, S:, :S])
+        x_BnD = layer(x_BnD, keep_Bnn)
+    return found
+
+
+def _probabilities(q_BHQd: Tensor, k_BHnd: Tensor, keep_BQn: Tensor) -> Tensor:
+    """Returns the attention weights [B, H, Q, n], which `scaled_dot_product_attention` does not return."""
+    scores_BHQn = q_BHQd @ k_BHnd.transpose(-1, -2) / math.sqrt(q_BHQd.shape[-1])
+    return scores_BHQn.masked_fill(~keep_BQn[:, None], -torch.inf).softmax(-1)
+
+
 def upper_half(model: Transformer) -> int:
-    """The lowest of the layers that are read."""
+    """Returns the lowest layer of the upper half."""
     layers = model.config.decoder_layers
     return layers - max(1, layers // 2)
 
 
 def links(attention_TS: NDArray[np.float64], src_words: Sequence[int], tgt_words: Sequence[int]) -> Links:
-    """The links between the words that subwords are of.
+    """Returns the links between words, from the attention between their subwords.
 
-    A source word takes the sum over its subwords, a target word the mean over its own. What goes to EOS
-    goes to no word.
+    A source word counts the sum over its subwords, a target word the mean over its subwords. Attention to EOS
+    counts for no word.
     """
     if not src_words or not tgt_words:
         return ()
@@ -84,22 +125,22 @@ def links(attention_TS: NDArray[np.float64], src_words: Sequence[int], tgt_words
 
 
 def pharaoh(links: Links) -> str:
-    """`0-0 1-2`: source word, target word, as the tools of the field read it."""
+    """Returns the links in Pharaoh format: `0-0 1-2`, source word and target word."""
     return " ".join(f"{i}-{j}" for i, j in links)
 
 
 def source_words(line: str, ids: Sequence[int], vocab: Vocabulary) -> list[int]:
-    """For each subword of a line the number of its word in `line.split()`."""
+    """Returns, for each subword of a line, the number of its word in `line.split()`."""
     by_word = vocab.encode_batch(line.split())
     if list(chain.from_iterable(by_word)) == list(ids):
         return [i for i, part in enumerate(by_word) for _ in part]
-    # The vocabulary's normalisation parts words at other places than the line's own spaces.
+    # The vocabulary's normalisation splits words elsewhere than at the line's own spaces.
     return [min(i, len(by_word) - 1) for i in target_words(ids, vocab)]
 
 
 def target_words(tokens: Sequence[int], vocab: Vocabulary) -> list[int]:
-    """For each subword the number of its word in the text that the subwords spell, split at its spaces.
-    One without text goes with the word that follows, at the end with the last one."""
+    """Returns, for each subword, the number of its word in the decoded text, split at spaces. A subword without text
+    belongs to the following word, at the end to the last one."""
     numbers, last, between = [], -1, True
     for token in tokens:
         text = _text(token, vocab)
@@ -115,7 +156,7 @@ def target_words(tokens: Sequence[int], vocab: Vocabulary) -> list[int]:
 
 
 def _text(token: int, vocab: Vocabulary) -> str:
-    """What a subword adds to the text; a byte on its own stands for some letter, if it is not a space."""
+    """Returns what a subword adds to the text; a single non-ASCII byte counts as some letter."""
     if token <= EOS_ID:
         return ""
     piece = vocab.piece(token).replace("\u2581", " ")

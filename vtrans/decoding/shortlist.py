@@ -1,12 +1,12 @@
-"""The subwords that can stand in the translation of a sentence, learnt from the training pairs.
+"""Lexical shortlists: the likely target subwords of a source sentence, learned from the training pairs.
 
-IBM model 1 (Brown et al. 1993) on subword ids gives each source subword the target subwords that it most
-likely becomes. The list of a sentence joins those of its subwords with the most frequent target subwords,
-and the decoder projects to listed subwords alone (Jean et al. 2015, section 3.3; L'Hostis et al. 2016).
+IBM model 1 (Brown et al. 1993) on subword ids gives each source subword its most likely translations. The list of a
+sentence joins the translations of its subwords with the most frequent target subwords, and the decoder projects to
+listed subwords only (Jean et al. 2015, section 3.3; L'Hostis et al. 2016).
 
-Legend: B sentences, K rows of each, n rows of a block, v listed subwords of a block, D model width,
-V_src and V_tgt vocabularies, k translations of a subword, f frequent subwords, X links (one for each pair of
-a source and a target position of a sentence pair), E entries (distinct pairs of ids).
+Legend: B sentences, b those of a part, K rows per sentence, n rows of a block, v listed subwords of a block, D model
+width, V target vocabulary, X links (one for each source and target position of a sentence pair), E entries (distinct
+pairs of ids), P sentence pairs.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from torch import Tensor
 from vtrans.checkpoint import Shortlist
 from vtrans.data.store import TokenStore
 from vtrans.data.vocabulary import EOS_ID, PAD_ID
+from vtrans.decoding.incremental import IncrementalDecoder, logprobs
 from vtrans.decoding.search import Listed
 from vtrans.decoding.state import DecodingState
-from vtrans.model import Transformer, logprobs
 from vtrans.runtime.products import linear
 
-# Of a larger corpus every n-th pair is read, so that no more links than this are held: 1 GB at the peak.
+# The most links in memory, 1 GB at the peak. Of a corpus with more, every n-th pair is read.
 LINKS = 50_000_000
-CHUNK = 1_000_000  # links that are worked on at a time
+CHUNK = 1_000_000  # links per chunk of work
 ITERATIONS = 5  # of EM, as is usual for model 1
 
 Ints = NDArray[np.int64]
@@ -37,8 +37,8 @@ Floats = NDArray[np.float64]
 
 
 def learn_shortlist(store: TokenStore, src_size: int, tgt_size: int, translations: int, frequent: int) -> Shortlist:
-    """The shortlist of a corpus, for vocabularies of these sizes. The frequent subwords, which all lists have,
-    take no place among the translations."""
+    """Returns the shortlist of a corpus: `translations` target subwords per source subword, and the `frequent` most
+    frequent target subwords, which are in every list and take no place among the translations."""
     counts = np.zeros(tgt_size, dtype=np.int64)
     ids = store.tgt_ids.numpy()
     for start in range(0, len(ids), CHUNK):
@@ -56,14 +56,14 @@ def learn_shortlist(store: TokenStore, src_size: int, tgt_size: int, translation
 
 
 def model_1(store: TokenStore, src_size: int, tgt_size: int) -> tuple[Ints, Ints, Floats]:
-    """t(target | source) as source ids, target ids and probabilities [E], ordered by source, then target;
-    the source id `src_size` is the empty word, from which any target subword may come."""
+    """Returns t(target | source) as source ids, target ids and probabilities [E], ordered by source, then target. The
+    source id `src_size` is the empty word, which any target subword may come from."""
     lengths = (store.src_lengths.numpy() + 1).astype(np.int64) * store.tgt_lengths.numpy()
     chosen = np.arange(0, len(store), max(1, -(-int(lengths.sum()) // LINKS)))
     chunks = list(_chunks(chosen, lengths))
     parts = [_distinct(_keys(store, pairs, src_size, tgt_size)[0]) for pairs in chunks]
     distinct = _distinct(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
-    links = []  # of each chunk the entries [X] int32, and how many stand for a target position
+    links = []  # per chunk: the entries [X] int32, and the number of entries of each target position
     for pairs in chunks:
         keys, widths = _keys(store, pairs, src_size, tgt_size)
         links.append((np.searchsorted(distinct, keys).astype(np.int32), widths))
@@ -81,7 +81,7 @@ def model_1(store: TokenStore, src_size: int, tgt_size: int) -> tuple[Ints, Ints
 
 
 def _distinct(keys: Ints) -> Ints:
-    """The keys, each once, increasing. numpy's own unique hashes them, at ten times the time."""
+    """Returns the distinct keys in increasing order. numpy.unique hashes them, which takes ten times as long."""
     keys.sort()
     new = np.ones(len(keys), dtype=bool)
     new[1:] = keys[1:] != keys[:-1]
@@ -89,15 +89,15 @@ def _distinct(keys: Ints) -> Ints:
 
 
 def _chunks(pairs: Ints, links: Ints) -> Iterator[Ints]:
-    """The pairs in runs of about CHUNK links, those without any left out."""
+    """Yields the pairs that have links, in runs of about CHUNK links."""
     pairs = pairs[links[pairs] > 0]
     run = np.cumsum(links[pairs]) // CHUNK
     yield from np.split(pairs, np.flatnonzero(np.diff(run)) + 1) if len(pairs) else ()
 
 
 def _keys(store: TokenStore, pairs: Ints, src_size: int, tgt_size: int) -> tuple[Ints, Ints]:
-    """The links of these pairs as keys source * tgt_size + target [X], target position after target position;
-    and of each position how many there are: those of the source and the empty word."""
+    """Returns the links of these pairs as keys source * tgt_size + target [X], one target position after the other, and
+    the number of links of each target position: one per source subword and one for the empty word."""
     S_P, T_P = (lengths.numpy()[pairs].astype(np.int64) for lengths in (store.src_lengths, store.tgt_lengths))
     widths = np.repeat(S_P + 1, T_P)
     targets = _joined(store.tgt_ids.numpy(), store.tgt_offsets.numpy()[pairs], T_P)
@@ -109,7 +109,7 @@ def _keys(store: TokenStore, pairs: Ints, src_size: int, tgt_size: int) -> tuple
 
 
 def _joined(ids: NDArray[np.int32], begins: Ints, lengths: Ints) -> Ints:
-    """The runs of `ids` from `begins` on, one after the other."""
+    """Returns the runs of `ids` that begin at `begins`, concatenated."""
     within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     joined: Ints = ids[np.repeat(begins, lengths) + within].astype(np.int64)
     return joined
@@ -119,8 +119,8 @@ def _joined(ids: NDArray[np.int32], begins: Ints, lengths: Ints) -> Ints:
 
 
 class Candidates:
-    """The lists of sentences: the frequent subwords, those that each source subword may become, EOS, and, under
-    a joint vocabulary, the source subwords themselves: names and numbers are copied."""
+    """Makes the lists of sentences: the frequent subwords, the translations of each source subword, EOS, and, with a
+    joint vocabulary, the source subwords themselves, because names and numbers are copied."""
 
     def __init__(self, shortlist: Shortlist, tgt_size: int, joint: bool) -> None:
         self.translations, self.joint = shortlist.translations.long(), joint
@@ -128,8 +128,8 @@ class Candidates:
         self.always_V[shortlist.frequent.long()] = True
         self.always_V[EOS_ID] = True
 
-    def marked(self, sources: Sequence[Sequence[int]], forced: Sequence[Sequence[int]]) -> Tensor:
-        """Which subwords each of the sentences may use, [B, V_tgt]; `forced` are what it has to say."""
+    def listed(self, sources: Sequence[Sequence[int]], forced: Sequence[Sequence[int]]) -> Tensor:
+        """Returns which subwords each sentence may use [B, V]; `forced` are subwords that it must use."""
         listed_BV = self.always_V.repeat(len(sources), 1)
         for listed_V, source, tokens in zip(listed_BV, sources, forced, strict=True):
             listed_V[self.translations[list(source)].flatten()] = True
@@ -142,7 +142,7 @@ class Candidates:
 
 @dataclass
 class Part:
-    """Sentences whose rows are projected together, to all that any of them lists."""
+    """Sentences whose rows are projected together, to every subword that one of them lists."""
 
     ids: Tensor  # [v], increasing
     weight_vD: Tensor
@@ -154,78 +154,77 @@ class ShortlistedState:
     inner: DecodingState
     width: int
     listed_BV: Tensor
-    parts: dict[int, Part]  # by number; those that are missing are made at the next step
+    parts: dict[int, Part]  # by number; a missing part is made in the next step
 
 
 class Shortlisted:
-    """A model that says of a sentence's list alone what may come next: a decoder for the search.
+    """A decoder that predicts only the subwords of a sentence's list. Probabilities sum to 1 over the list.
 
-    Rows that are projected together share the columns, but what another sentence has brought in is -inf, so that
-    a sentence's result does not depend on what shares its batch. Probabilities sum to 1 over the sentence's
-    list. `forced` are subwords to be listed besides, of the sentences in the order in which they enter.
+    Rows that are projected together share the columns; columns of other sentences' lists are -inf, so a sentence's
+    result does not depend on its batch. `forced` are additional subwords to list for each sentence, in the order in
+    which the sentences enter.
     """
 
     def __init__(
-        self, model: Transformer, candidates: Candidates, forced: Sequence[Sequence[int]] | None = None
+        self, decoder: IncrementalDecoder, candidates: Candidates, forced: Sequence[Sequence[int]] | None = None
     ) -> None:
-        self.model, self.candidates = model, candidates
+        self.decoder, self.candidates = decoder, candidates
         self._waiting = iter(forced) if forced is not None else None
 
-    def _marked(self, sources: Sequence[Sequence[int]]) -> Tensor:
-        return self.candidates.marked(sources, [() if self._waiting is None else next(self._waiting) for _ in sources])
+    def _listed(self, sources: Sequence[Sequence[int]]) -> Tensor:
+        return self.candidates.listed(sources, [() if self._waiting is None else next(self._waiting) for _ in sources])
 
     def start(self, sources: Sequence[Sequence[int]], width: int) -> ShortlistedState:
-        listed_BV = self._marked(sources)
-        return ShortlistedState(self.model.start(sources, width), width, listed_BV, {})
+        listed_BV = self._listed(sources)
+        return ShortlistedState(self.decoder.start(sources, width), width, listed_BV, {})
 
     def step(self, state: ShortlistedState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Listed]:
-        size = self._size(state)
+        size = self._sentences_per_part(state)
         for i, listed_bV in enumerate(torch.split(state.listed_BV, size)):
             if i not in state.parts:
                 state.parts[i] = self._part(listed_bV, state.width)
         sentence_r = live_r // state.width
         counts = torch.bincount(sentence_r // size, minlength=len(state.parts)).tolist()
-        at_r = (sentence_r % size).to(self.model.device)
-        h_rD = self.model.hidden(state.inner, tokens_BK, live_r)
+        at_r = (sentence_r % size).to(self.decoder.device)
+        h_rD = self.decoder.hidden(state.inner, tokens_BK, live_r)
         blocks = zip(torch.split(h_rD, counts), torch.split(at_r, counts), strict=True)
-        # A part without live rows has nothing to say.
+        # A part may have no live rows.
         return (self._project(h_nD, at_n, state.parts[i]) for i, (h_nD, at_n) in enumerate(blocks) if len(at_n))
 
-    def _size(self, state: ShortlistedState) -> int:
-        """Sentences of a part."""
-        return max(1, self.model.rows // state.width)
+    def _sentences_per_part(self, state: ShortlistedState) -> int:
+        return max(1, self.decoder.rows // state.width)
 
     def _part(self, listed_bV: Tensor, width: int) -> Part:
-        anyone_V = listed_bV.any(0)
-        anyone_V[: width + 2] = True  # the search wants as many columns at least
-        ids = anyone_V.nonzero().squeeze(1)
+        listed_V = listed_bV.any(0)
+        listed_V[: width + 2] = True  # the search needs at least that many columns
+        ids = listed_V.nonzero().squeeze(1)
         bias_bv = torch.zeros(len(listed_bV), len(ids)).masked_fill_(~listed_bV[:, ids], -torch.inf)
-        ids = ids.to(self.model.device)
-        weight_vD = self.model.projection.weight[ids]
+        ids = ids.to(self.decoder.device)
+        weight_vD = self.decoder.model.projection.weight[ids]
         return Part(ids, weight_vD, bias_bv.to(weight_vD))
 
     def _project(self, h_nD: Tensor, sentence_n: Tensor, part: Part) -> Listed:
-        """Log-probabilities of rows of a part's sentences, `sentence_n` says of which."""
+        """Returns the log-probabilities of rows; `sentence_n` holds their sentences within the part."""
         logits_nv = linear(h_nD, part.weight_vD)
         logits_nv += part.bias_bv[sentence_n]
         return Listed(logprobs(logits_nv), part.ids)
 
     def reorder(self, state: ShortlistedState, parents_BK: Tensor) -> None:
-        self.model.reorder(state.inner, parents_BK)
+        self.decoder.reorder(state.inner, parents_BK)
 
     def drop(self, state: ShortlistedState, sentences: Sequence[int]) -> None:
-        self.model.drop(state.inner, sentences)
+        self.decoder.drop(state.inner, sentences)
 
     def admit(self, state: ShortlistedState, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
-        self.model.admit(state.inner, sources, places)
-        listed_BV, B = self._marked(sources), len(state.listed_BV)
+        self.decoder.admit(state.inner, sources, places)
+        listed_BV, B = self._listed(sources), len(state.listed_BV)
         state.listed_BV[list(places)] = listed_BV[: len(places)]
         state.listed_BV = torch.cat((state.listed_BV, listed_BV[len(places) :]))
-        size = self._size(state)
+        size = self._sentences_per_part(state)
         for b in (*places, *range(B, len(state.listed_BV))):
             state.parts.pop(b // size, None)
 
     def select(self, state: ShortlistedState, sentences: Sequence[int]) -> None:
-        self.model.select(state.inner, sentences)
+        self.decoder.select(state.inner, sentences)
         state.listed_BV = state.listed_BV[list(sentences)]
         state.parts.clear()

@@ -1,13 +1,15 @@
-"""What the decoder remembers of its sentences between two steps; the model writes here and reads.
+"""What a decoder remembers between two steps: the keys and values of the sources and of the subwords fed so far.
 
-Legend: L layers, B sentences, b some of them, K rows of a sentence, H heads, d head width, S source length, C slots
-that there is room for, n slots in use, x = B * H, y = f * H for the f sentences that use slots far back.
+A state stores tensors and returns them. The layers compute (vtrans/decoding/incremental.py); the state calls none.
+
+Legend: L layers, B sentences, b or f some of them, K rows per sentence, H heads, d head width, S source length,
+C slots that memory is reserved for, n slots in use, x = B * H, y = f * H.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,90 +17,95 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-# On a CPU torch's softmax takes ten times as long for a row of less than a vector register.
+# On a CPU torch's softmax takes ten times as long for a row shorter than a vector register.
 LEAST = 16
-# Slots are in use by so many at a time; and where they end for most sentences (all but one in so many), the others
-# are seen to apart.
+# The number of slots in use is a multiple of SLOTS. At most one sentence in FAR_SHARE may need more slots than the
+# other sentences read; such sentences are handled separately.
 SLOTS, FAR_SHARE = 8, 8
 
 
 class Seen(NamedTuple):
-    """Keys and values that a sentence's rows look at; `bias` is -inf where a row may not."""
+    """Keys and values that the rows of some sentences attend to; `bias` is -inf where a row does not."""
 
     keys_xdn: Tensor
     values_xnd: Tensor
     bias_xKn: Tensor
 
-    def of(self, sentences_f: Tensor, heads: int) -> Seen:
-        """Of these sentences only."""
-        parts = (part.view(-1, heads, *part.shape[1:])[sentences_f].flatten(0, 1) for part in self)
-        return Seen(*parts)
+    def select(self, sentences_f: Tensor, heads: int) -> Seen:
+        """Returns the part of some of the sentences."""
+        return Seen(*(part.view(-1, heads, *part.shape[1:])[sentences_f].flatten(0, 1) for part in self))
 
 
-class Far(NamedTuple):
-    """The sentences that use slots behind those of most."""
+class LayerState(NamedTuple):
+    """One layer's part of a DecodingState during one step.
 
-    sentences_f: Tensor
-    bias_yKn: Tensor  # over all slots
-
-
-class Past(NamedTuple):
-    """What one layer sees of a DecodingState in a step."""
+    Most sentences need few slots: `own` covers the slots that suffice for them. The sentences `far_f` need more;
+    what they see comes from `own_of_far` and replaces what `own` gives for them.
+    """
 
     cache_2BHCd: Tensor
-    newest: Tensor  # the places of the newest keys and values among all vectors [2 * B * H * C] of the cache
-    own: Seen  # the subwords so far, the newest among them, in the slots that most sentences use
-    src: Seen
-    far: Far | None
+    newest: Tensor  # places of the newest keys and values among the 2 * B * H * C vectors of the cache
+    source: Seen
+    own: Seen  # the subwords so far, including the newest
+    far_f: Tensor | None
+    far_bias_yKn: Tensor | None  # over all slots in use
 
-    def add(self, kv_BK2Hd: Tensor) -> None:
-        """Keep the newest keys and values."""
+    def store(self, kv_BK2Hd: Tensor) -> None:
+        """Stores the keys and values of the newest subwords. Call it before attending to `own`."""
         d = kv_BK2Hd.shape[-1]
         self.cache_2BHCd.view(-1, d).index_copy_(0, self.newest, kv_BK2Hd.reshape(-1, d))
 
-    def mixed(self, mix: Callable[[Tensor, Seen, Callable[[], Seen]], Tensor], q_BHKd: Tensor) -> Tensor:
-        """What the queries make of the past [B, K, D], by `mix` from queries, own subwords and, if it asks, source."""
-        mixed_BKD = mix(q_BHKd, self.own, lambda: self.src)
-        if self.far is not None:
-            f, bias_yKn = self.far
-            keys_yCd, values_yCd = self.cache_2BHCd.index_select(1, f).flatten(1, 2)
-            n = bias_yKn.shape[2]
-            own = Seen(keys_yCd[:, :n].transpose(1, 2), values_yCd[:, :n], bias_yKn)
-            mixed_BKD[f] = mix(q_BHKd[f], own, lambda: self.src.of(f, q_BHKd.shape[1]))
-        return mixed_BKD
+    def own_of_far(self) -> Seen:
+        """Returns what the sentences `far_f` see of their subwords, over all slots in use."""
+        assert self.far_f is not None
+        assert self.far_bias_yKn is not None
+        keys_yCd, values_yCd = self.cache_2BHCd.index_select(1, self.far_f).flatten(1, 2)
+        n = self.far_bias_yKn.shape[2]
+        return Seen(keys_yCd[:, :n].transpose(1, 2), values_yCd[:, :n], self.far_bias_yKn)
 
 
 class DecodingState:
-    """What the decoder remembers of B sentences with K rows each, between two steps.
+    """The keys and values of B sentences with K rows each, and which of them each row may see.
 
-    `memory` [L, 2, B, H, S, d] holds the keys and values of the sources, `own` [L, 2, B, H, C, d] those of
-    the subwords fed so far. A step fills K slots of each sentence, one a row, and nothing is moved from
-    row to row: `past_BKn` says for each row which slots are its own ancestors', and reordering the beam
-    reorders only that. Slots that are no row's ancestor any more are filled anew, the first of them first: beams
-    have most of their past in common, so that a sentence needs about twice as many as its rows are long. So it
-    is on a CPU; see `counted`.
+    `memory` [L, 2, B, H, S, d] holds the keys and values of the sources, `own` [L, 2, B, H, C, d] those of the
+    subwords fed so far. Each step fills one slot of `own` per row. Reordering the beam moves no keys or values:
+    `ancestors_BKn` says which slots belong to a row's own history, and only these marks are reordered.
+
+    With `reuse_slots` a step takes the first slots that are no row's ancestor any more. Rows of a beam have most of
+    their history in common, so that a sentence needs about twice as many slots as its rows are long. Finding free
+    slots reads the marks on the host; a GPU would be synchronised, so there each step takes new slots.
+
+    Example: one sentence, two rows, three steps, with reused slots. After each step, the beam says which old row
+    each row continues (`reorder`).
+
+        step  subwords fed   slots taken   ancestors of row 0, row 1   rows that the beam continues
+        1     <s>   <s>      0  1          0          1                0  0   (slot 1 is free again)
+        2     Ein   Der      1  2          0 1        0 2              1  0
+        3     Hund  Mann     3  4          0 2 3      0 1 4
+
+    Row 0 now stands for "Der Hund" and row 1 for "Ein Mann"; both share slot 0.
     """
 
-    def __init__(self, memory: Tensor, keep_BS: Tensor, lengths: list[int], width: int) -> None:
+    def __init__(self, memory: Tensor, keep_BS: Tensor, lengths: list[int], width: int, *, reuse_slots: bool) -> None:
         S = max(LEAST, *lengths)
         memory, keep_BS = pad_to(memory, S, 4), pad_to(keep_BS, S, 1)
         B = memory.shape[2]
-        self.keep_BS, self.width = keep_BS, width
-        self.lengths = lengths  # of the sources, known to the host; 0 of dropped ones
+        self.keep_BS, self.width, self.reuse_slots = keep_BS, width, reuse_slots
+        self.lengths = lengths  # of the sources, on the host; 0 for dropped sentences
         self.memory_cache = Cache(memory)
         self.own_cache = Cache(memory.new_zeros(*memory.shape[:4], LEAST + 12 * width, memory.shape[5]))
         self.steps = 0
-        self.entered = [0] * B  # the step at which a sentence came
+        self.entered = [0] * B  # the step before which a sentence entered
         self.entered_B = torch.zeros(B, dtype=torch.long, device=memory.device)
-        self.past_BKn = self.keep_BS.new_zeros(B, width, LEAST)  # which slots are a row's ancestors', and its own
-        self.slots_BK = self.entered_B.new_empty(B, width)  # where the newest subwords go
-        self.near = LEAST  # slots that most sentences get by with
-        self.far_f: Tensor | None = None  # those that do not
+        self.ancestors_BKn = keep_BS.new_zeros(B, width, LEAST)
+        self.slots_BK = self.entered_B.new_empty(B, width)  # of the newest subwords
+        self.near = LEAST  # slots that suffice for most sentences
+        self.far_f: Tensor | None = None  # the other sentences
         self.source_xKS = self._source_bias()
-        self.src_parts: list[Seen] | None = None  # by layer
+        self.source_parts: list[Seen] | None = None  # per layer
         self.itself_KK = torch.eye(width, dtype=torch.bool, device=memory.device)
         self.seen, self.unseen = memory.new_zeros(()), memory.new_full((), -torch.inf)  # added to attention scores
-        self._places = self._place_of_slot_0()
+        self._places = self._places_of_slot_0()
 
     @property
     def memory(self) -> Tensor:
@@ -110,140 +117,137 @@ class DecodingState:
 
     @property
     def used(self) -> int:
-        """Slots of `own` that are in use by some sentence."""
-        return self.past_BKn.shape[2]
+        """The number of slots in use, the same for all sentences."""
+        return self.ancestors_BKn.shape[2]
 
     @property
     def oldest(self) -> int:
-        """Subwords fed to the sentence that has been here longest, the newest counted."""
+        """The largest number of subwords fed to a sentence, including the newest."""
         return self.steps - min(self.entered)
 
     @property
-    def furthest(self) -> int:
-        """The same with a sentence's own source before them, of the sentence that has most of both."""
+    def longest(self) -> int:
+        """The largest sum of a sentence's source length and its subwords fed."""
         return self.steps + max(length - step for length, step in zip(self.lengths, self.entered, strict=True))
 
-    def pasts(self) -> list[Past]:
-        """What each layer sees. Cut out for all layers at once: a small operation costs as much as a large one."""
-        if self.src_parts is None:
-            memory = self.memory.flatten(2, 3)
-            parts = zip(memory[:, 0].transpose(2, 3).unbind(), memory[:, 1].unbind(), strict=True)
-            self.src_parts = [Seen(keys, values, self.source_xKS) for keys, values in parts]
-        n = self.near
-        newest = (self._places + self.slots_BK[:, :, None, None]).flatten()
-        bias_xKn = self._for_heads(self.past_BKn[:, :, :n])
-        far = None if self.far_f is None else Far(self.far_f, self._for_heads(self.past_BKn[self.far_f]))
-        own = self.own.flatten(2, 3)
-        keys, values = own[:, 0, :, :n].transpose(2, 3).unbind(), own[:, 1, :, :n].unbind()
-        return [
-            Past(cache, newest, Seen(k, v, bias_xKn), src, far)
-            for cache, k, v, src in zip(self.own.unbind(), keys, values, self.src_parts, strict=True)
-        ]
-
-    def _place_of_slot_0(self) -> Tensor:
-        """Among all vectors of a layer's cache [2, B, H, C], those of a sentence's first slot [B, 1, 2, H]: in the
-        order in which the newest keys and values come, [B, K, 2, H]."""
-        B, H, C = self.own.shape[2:5]
-        places = torch.arange(2 * B * H, device=self.own.device).view(2, B, H) * C
-        return places.transpose(0, 1)[:, None]
-
-    def _for_heads(self, past_bKn: Tensor) -> Tensor:
-        """As what is added to attention scores, for each head [b * H, K, n]."""
-        b, K, n = past_bKn.shape
-        bias_bKn = torch.where(past_bKn, self.seen, self.unseen)
-        return bias_bKn[:, None].expand(b, self.own.shape[3], K, n).reshape(-1, K, n)
-
-    def next_slots(self) -> Tensor:
-        """Finds one more slot a row; returns the positions [B] at which the newest subwords stand."""
+    def advance(self) -> Tensor:
+        """Begins a step: takes one slot per row, and returns how many subwords each sentence was fed before [B]."""
         age_B = self.steps - self.entered_B
         self.steps += 1
-        B, K = self.past_BKn.shape[:2]
-        if self.counted:
+        B, K = self.ancestors_BKn.shape[:2]
+        if self.reuse_slots:
             self._take_free_slots()
         else:
-            self._fit(self.oldest * K)
-            self._cut(in_eights(self.oldest * K))
+            n = self.oldest * K
+            self._reserve(n)
+            self._cut(whole_slots(n))
             self.slots_BK = age_B[:, None] * K + torch.arange(K, device=age_B.device)
             self.near, self.far_f = self.used, None
         at_BKK = self.slots_BK[:, None].expand(B, K, K)
-        self.past_BKn.scatter_(2, at_BKK, self.itself_KK.expand(B, K, K))
+        self.ancestors_BKn.scatter_(2, at_BKK, self.itself_KK.expand(B, K, K))
         return age_B
 
-    @property
-    def counted(self) -> bool:
-        """Whether slots are looked at before they are given away. Elsewhere than on a CPU that would mean to wait
-        for the device: there each step has slots of its own."""
-        return self.own.device.type == "cpu"
-
     def _take_free_slots(self) -> None:
-        """The first that are nobody's. Leaves out those that nobody uses at the end, and those that few sentences
-        do for all but these."""
+        """Takes the first free slots of each sentence, and finds how many slots most sentences need."""
         K = self.width
-        live_Bn: NDArray[np.bool_] = np.logical_or.reduce(self.past_BKn.numpy(), 1)
-        self._fit(int(live_Bn.sum(1).max()) + K)
+        live_Bn: NDArray[np.bool_] = np.logical_or.reduce(self.ancestors_BKn.numpy(), 1)
+        self._reserve(int(live_Bn.sum(1).max()) + K)
         if live_Bn.shape[1] < self.used:
-            live_Bn = np.logical_or.reduce(self.past_BKn.numpy(), 1)
+            live_Bn = np.logical_or.reduce(self.ancestors_BKn.numpy(), 1)
         slots_BK = live_Bn.argsort(axis=1, kind="stable")[:, :K]
         live_Bn[np.arange(len(live_Bn))[:, None], slots_BK] = True
         self.slots_BK = torch.from_numpy(slots_BK)
         last_B = self.used - live_Bn[:, ::-1].argmax(1)
         ends = np.sort(last_B).tolist()
-        most, all_ = in_eights(ends[-1 - len(ends) // FAR_SHARE]), in_eights(ends[-1])
+        most, all_ = whole_slots(ends[-1 - len(ends) // FAR_SHARE]), whole_slots(ends[-1])
         self._cut(all_)
         self.near, self.far_f = all_, None
         if all_ - most >= 2 * SLOTS:
             self.near, self.far_f = most, torch.from_numpy(np.flatnonzero(last_B > most))
 
-    def _fit(self, slots: int) -> None:
-        """Room for so many slots of each sentence."""
-        n, used = in_eights(slots), self.used
+    def _reserve(self, slots: int) -> None:
+        """Makes room for that many slots per sentence."""
+        n, used = whole_slots(slots), self.used
         B, C = self.own.shape[2], self.own.shape[4]
         if n > C:
             for new_BHCd, old_BHCd in self.own_cache.resized(B, max(n, C * 3 // 2)):
                 new_BHCd[:, :, :used] = old_BHCd[:, :, :used]
-            self._places = self._place_of_slot_0()
+            self._places = self._places_of_slot_0()
         if n > used:
-            self.past_BKn = pad_to(self.past_BKn, n, 2)
+            self.ancestors_BKn = pad_to(self.ancestors_BKn, n, 2)
 
     def _cut(self, n: int) -> None:
-        """Leaves out the slots from `n` on, which are nobody's."""
+        """Stops using the slots from `n` on, which must be free."""
         if n < self.used:
-            self.past_BKn = self.past_BKn[:, :, :n].contiguous()
+            self.ancestors_BKn = self.ancestors_BKn[:, :, :n].contiguous()
+
+    def layers(self) -> list[LayerState]:
+        """Returns each layer's part for this step. It is cut out for all layers at once, because a small tensor
+        operation takes as long as a large one."""
+        if self.source_parts is None:
+            memory = self.memory.flatten(2, 3)
+            parts = zip(memory[:, 0].transpose(2, 3).unbind(), memory[:, 1].unbind(), strict=True)
+            self.source_parts = [Seen(keys, values, self.source_xKS) for keys, values in parts]
+        n = self.near
+        newest = (self._places + self.slots_BK[:, :, None, None]).flatten()
+        bias_xKn = self._bias(self.ancestors_BKn[:, :, :n])
+        far_bias = None if self.far_f is None else self._bias(self.ancestors_BKn[self.far_f])
+        own = self.own.flatten(2, 3)
+        keys, values = own[:, 0, :, :n].transpose(2, 3).unbind(), own[:, 1, :, :n].unbind()
+        return [
+            LayerState(cache, newest, source, Seen(k, v, bias_xKn), self.far_f, far_bias)
+            for cache, source, k, v in zip(self.own.unbind(), self.source_parts, keys, values, strict=True)
+        ]
+
+    def _places_of_slot_0(self) -> Tensor:
+        """Returns where the first slot of each sentence lies among all vectors of a layer's cache [2, B, H, C], as
+        [B, 1, 2, H]: the newest keys and values come as [B, K, 2, H]."""
+        B, H, C = self.own.shape[2:5]
+        places = torch.arange(2 * B * H, device=self.own.device).view(2, B, H) * C
+        return places.transpose(0, 1)[:, None]
+
+    def _bias(self, ancestors_bKn: Tensor) -> Tensor:
+        """Returns what is added to the attention scores of each head [b * H, K, n]."""
+        b, K, n = ancestors_bKn.shape
+        bias_bKn = torch.where(ancestors_bKn, self.seen, self.unseen)
+        return bias_bKn[:, None].expand(b, self.own.shape[3], K, n).reshape(-1, K, n)
 
     def _source_bias(self) -> Tensor:
-        self.src_parts = None
+        self.source_parts = None
         bias_BS = torch.zeros_like(self.keep_BS, dtype=self.memory.dtype).masked_fill_(~self.keep_BS, -torch.inf)
         B, H, S = *self.memory.shape[2:4], self.keep_BS.shape[1]
         return bias_BS[:, None, None].expand(B, H, self.width, S).reshape(B * H, self.width, S)
 
+    # Changes of the batch between two steps, as the search asks for them (search.Decoder).
+
     def reorder(self, parents_BK: Tensor) -> None:
-        """See Transformer.reorder."""
-        at_B1 = torch.arange(len(parents_BK), device=self.past_BKn.device)[:, None]
-        self.past_BKn = self.past_BKn[at_B1, parents_BK.to(self.past_BKn.device)]
+        """Row k of each sentence continues the old row `parents_BK[:, k]`."""
+        at_B1 = torch.arange(len(parents_BK), device=self.ancestors_BKn.device)[:, None]
+        self.ancestors_BKn = self.ancestors_BKn[at_B1, parents_BK.to(self.ancestors_BKn.device)]
 
     def drop(self, sentences: Sequence[int]) -> None:
-        """See Transformer.drop. They count as fresh, so as not to keep any slot in use."""
+        """Ends these sentences. They keep their places, but no slots, and count as just entered."""
         for b in sentences:
             self.entered[b], self.lengths[b] = self.steps, 0
         self.entered_B[list(sentences)] = self.steps
-        self.past_BKn[list(sentences)] = False
+        self.ancestors_BKn[list(sentences)] = False
 
     def select(self, sentences: Sequence[int]) -> None:
-        """See Transformer.select."""
+        """Keeps only these sentences, in this order."""
         self.entered, self.lengths = [self.entered[b] for b in sentences], [self.lengths[b] for b in sentences]
         at_b = torch.tensor(sentences, device=self.entered_B.device)
-        self.entered_B, self.past_BKn = self.entered_B[at_b], self.past_BKn[at_b]
+        self.entered_B, self.ancestors_BKn = self.entered_B[at_b], self.ancestors_BKn[at_b]
         S, n = max(LEAST, *self.lengths), self.used
         self.keep_BS = self.keep_BS[at_b, :S]
         for new_bHSd, old_BHSd in self.memory_cache.resized(len(sentences), S):
             new_bHSd.copy_(old_BHSd[:, :, :S].index_select(0, at_b))
         for new_bHCd, old_BHCd in self.own_cache.resized(len(sentences), self.own.shape[4]):
             new_bHCd[:, :, :n] = old_BHCd[:, :, :n].index_select(0, at_b)
-        self._places = self._place_of_slot_0()
+        self._places = self._places_of_slot_0()
         self.source_xKS = self._source_bias()
 
     def admit(self, memory: Tensor, keep_BS: Tensor, lengths: list[int], places: Sequence[int]) -> None:
-        """See Transformer.admit; `memory`, `keep_BS` and `lengths` are of the fresh sentences."""
+        """Puts new sentences into the places of dropped ones, and the remaining new sentences after the last."""
         B, added, n = len(self.lengths), len(lengths) - len(places), self.used
         S, taken = max(LEAST, *self.lengths, *lengths), [*places, *range(B, B + added)]
         common, at = min(S, self.keep_BS.shape[1]), torch.tensor(taken, device=memory.device)
@@ -256,9 +260,10 @@ class DecodingState:
         if added:
             for new_BHCd, old_BHCd in self.own_cache.resized(B + added, self.own.shape[4]):
                 new_BHCd[:B, :, :n] = old_BHCd[:, :, :n]
-            self._places = self._place_of_slot_0()
-        self.past_BKn, self.entered_B = pad_to(self.past_BKn, B + added, 0), pad_to(self.entered_B, B + added, 0)
-        self.past_BKn[taken] = False  # the slots of those who had the places are nobody's now
+            self._places = self._places_of_slot_0()
+        self.ancestors_BKn = pad_to(self.ancestors_BKn, B + added, 0)
+        self.entered_B = pad_to(self.entered_B, B + added, 0)
+        self.ancestors_BKn[taken] = False
         self.entered_B[taken] = self.steps
         self.entered, self.lengths = self.entered + [0] * added, self.lengths + [0] * added
         for b, length in zip(taken, lengths, strict=True):
@@ -267,17 +272,19 @@ class DecodingState:
 
 
 class Cache:
-    """Keys and values [L, 2, B, H, n, d] that change their shape by moving between two buffers: memory that
-    was in use before costs no page faults, which are dearer than the copy itself. What nobody has written
-    yet is zero, so that it can be multiplied by a weight of 0."""
+    """Keys and values [L, 2, B, H, n, d] that are resized by copying between two buffers.
+
+    Memory that was used before causes no page faults, which cost more than the copy. Memory that was never written
+    is zero, because attention multiplies it by weights of 0.
+    """
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
         self._buffer, self._spare = tensor.view(-1), tensor.new_empty(0)
 
     def resized(self, B: int, n: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Makes `tensor` one of that many sentences and places; yields its parts [B, H, n, d], filled with
-        anything, each with what it was before. They have to be read before the next call."""
+        """Gives `tensor` that many sentences and places. Yields its parts [B, H, n, d], which hold anything, with
+        their old contents; read these before the next call."""
         old = self.tensor
         shape = (*old.shape[:2], B, old.shape[3], n, old.shape[5])
         size = math.prod(shape)
@@ -288,13 +295,13 @@ class Cache:
         return zip(self.tensor.flatten(0, 1), old.flatten(0, 1), strict=True)
 
 
-def in_eights(slots: int) -> int:
-    """As many slots as are in use when so many are wanted."""
+def whole_slots(slots: int) -> int:
+    """Returns the smallest allowed number of slots in use that is at least `slots`."""
     return max(LEAST, -(-slots // SLOTS) * SLOTS)
 
 
 def pad_to(x: Tensor, length: int, dim: int) -> Tensor:
-    """`x` with zeros (False) behind it up to `length` along `dim`."""
+    """Returns `x` with zeros (False) appended up to `length` along `dim`."""
     missing = length - x.shape[dim]
     if missing == 0:
         return x

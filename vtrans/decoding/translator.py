@@ -24,11 +24,15 @@ from vtrans.config import DECODING_PRECISIONS, Sampling, SearchConfig, section_f
 from vtrans.console import Console
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, Vocabulary
 from vtrans.decoding.alignments import Links, align, pharaoh, source_words, target_words
+from vtrans.decoding.beam import beam_search
 from vtrans.decoding.constraints import Constrained, Prefix, Rules
 from vtrans.decoding.ctranslate2_engine import ExportedModel, digest, exported_folder, load_exported
+from vtrans.decoding.ensemble import Ensemble
 from vtrans.decoding.forced import Pair, token_logprobs
+from vtrans.decoding.incremental import IncrementalDecoder
 from vtrans.decoding.retry import RETRY_NGRAM, loops
-from vtrans.decoding.search import Decoder, Ensemble, Hypothesis, beam_search, length_penalty, sample
+from vtrans.decoding.sampling import sample
+from vtrans.decoding.search import Decoder, Hypothesis, length_penalty
 from vtrans.decoding.shortlist import Candidates, Shortlisted
 from vtrans.errors import InputError
 from vtrans.runtime.devices import pick_device
@@ -113,7 +117,7 @@ class Translator:
     average (they need not sum to 1), which are equal without them. The models must be on one device;
     InputError if their vocabularies differ. With `shortlist` the search is among the subwords that
     the (first) model's shortlist has for a sentence; InputError if it has none. An exported model runs on
-    its own engine, by itself. `counts` says what has been met so far.
+    its own engine, by itself. `precision` is that of IncrementalDecoder. `counts` says what has been met so far.
 
     With `retry` a line whose best translation loops or reaches its limit is searched again with the no-repeat
     rule, as `vtrans.decoding.retry` defines it; all other lines are searched once, and no line depends on others.
@@ -130,6 +134,7 @@ class Translator:
         weights: Sequence[float] | None = None,
         shortlist: bool = False,
         retry: bool = True,
+        precision: str = DECODING_PRECISIONS[0],
     ) -> None:
         exported = models if isinstance(models, ExportedModel) else None
         self.models = [] if isinstance(models, ExportedModel) else list(models)
@@ -149,9 +154,10 @@ class Translator:
         self.console = console
         self.counts = Counts()
         transformers = [m.model for m in self.models]
+        self.decoders = [IncrementalDecoder(transformer, precision) for transformer in transformers]
         self.decoder: Decoder[Any]  # unless there is an engine
         if transformers:
-            self.decoder = Ensemble(transformers, self.weights) if len(transformers) > 1 else transformers[0]
+            self.decoder = Ensemble(self.decoders, self.weights) if len(self.decoders) > 1 else self.decoders[0]
         self.shortlist = self._candidates() if shortlist else None
         self.engine = exported.engine if exported else None
         if self.engine:
@@ -591,7 +597,7 @@ class Translator:
         decoder = self.decoder
         if self.shortlist:
             forced = [p.tokens for p in prefixes] if prefixes is not None else None
-            listed = [Shortlisted(m.model, self.shortlist, forced) for m in self.models]
+            listed = [Shortlisted(decoder, self.shortlist, forced) for decoder in self.decoders]
             decoder = Ensemble(listed, self.weights) if len(listed) > 1 else listed[0]
         if prefixes is None and not (search.min_length or search.no_repeat_ngram or search.repetition_penalty != 1):
             return decoder
@@ -742,9 +748,9 @@ def load(
         if console:
             console.info(f"{chosen.words}, on {where}")
         models.append(load_model(chosen.file, where))
-        models[-1].model.freeze(precision or DECODING_PRECISIONS[0])
+        models[-1].model.eval().requires_grad_(False)
     settings = section_from(SearchConfig, "search", search, "load", models[0].search) if models else None
-    return Translator(models, settings, console, weights, shortlist, retry)
+    return Translator(models, settings, console, weights, shortlist, retry, precision or DECODING_PRECISIONS[0])
 
 
 def _load_exported(

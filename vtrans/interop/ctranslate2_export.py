@@ -40,6 +40,7 @@ from vtrans.data.vocabulary import (
     UNK_ID,
     Vocabulary,
 )
+from vtrans.decoding.beam import beam_search
 from vtrans.decoding.constraints import Constrained, Prefix, Rules, constrain
 from vtrans.decoding.ctranslate2_engine import (
     DESCRIPTION,
@@ -53,7 +54,8 @@ from vtrans.decoding.ctranslate2_engine import (
     unsupported,
 )
 from vtrans.decoding.forced import token_logprobs
-from vtrans.decoding.search import Hypothesis, beam_search, length_penalty
+from vtrans.decoding.incremental import IncrementalDecoder
+from vtrans.decoding.search import Hypothesis, length_penalty
 from vtrans.decoding.translator import EXTRA_LENGTH, cut_long
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.model import SinusoidalPositions, Transformer
@@ -374,7 +376,7 @@ def compare(loaded: LoadedModel, exported: ExportedModel, lines: Sequence[str]) 
     limits = [min(len(source) - 1 + EXTRA_LENGTH, reach - 1) for source in sources]
     nearest = {s.name: s.nearest for s in unsupported(loaded.search, len(loaded.tgt_vocab))}
     search = dataclasses.replace(loaded.search, **nearest)
-    decoder = Constrained(model, _rules(search))
+    decoder = Constrained(IncrementalDecoder(model), _rules(search))
     with torch.inference_mode():
         ours = dict(beam_search(decoder, sources, limits, config=search, nbest=1, bos_id=BOS_ID, eos_id=EOS_ID))
         theirs = dict(exported.engine.beam_search(sources, limits, config=search, nbest=1))

@@ -26,7 +26,7 @@ CHUNK_ELSEWHERE = 1 << 27
 class Objective(nn.Module):
     """The summed loss of a batch; what several ranks wrap.
 
-    `compiled` is `states` as torch.compile makes it, or None. It is used in training alone, where dropout is, so
+    `compiled` is `model.hidden` as torch.compile makes it, or None. It is used in training alone, where dropout is, so
     that it is compiled once; and the loss is no part of it, since a loop over chunks would be compiled anew for
     each number of tokens.
     """
@@ -39,19 +39,14 @@ class Objective(nn.Module):
     def compile_states(self) -> None:
         """From now on; the first call compiles, and raises whatever the compiler does. The model is no other
         module than before, so that names in files are the same."""
-        self.compiled = torch.compile(self.states, dynamic=True)
+        self.compiled = torch.compile(self.model.hidden, dynamic=True)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed loss (with gradient) and summed negative log-likelihood (without), in nats."""
         model = self.model
-        states = self.compiled if model.training and self.compiled is not None else self.states
-        h_ND = states(batch.src_BS, batch.keep_BS, batch.tgt_in_BT, batch.real_N)
+        hidden = self.compiled if model.training and self.compiled is not None else model.hidden
+        h_ND = hidden(*batch.inputs)
         return projected_loss(h_ND, model.projection.weight, batch.targets_N, self.smoothing, model.pad_id)
-
-    def states(self, src_BS: Tensor, keep_BS: Tensor, tgt_in_BT: Tensor, real_N: Tensor) -> Tensor:
-        """What the decoder puts out at the real target positions, [N, D]."""
-        h_BTD = self.model.decode(tgt_in_BT, self.model.encode(src_BS, keep_BS), keep_BS)
-        return h_BTD.flatten(0, 1).index_select(0, real_N)
 
 
 def products(device: torch.device, precision: str) -> torch.autocast:

@@ -43,7 +43,7 @@ from vtrans.data.batches import Batch, ahead, collate
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import EOS_ID, PAD_ID
 from vtrans.errors import FileError, InputError, VtransError
-from vtrans.model import Transformer, count_parameters, make_model
+from vtrans.model import Transformer, count_parameters
 from vtrans.runtime.devices import pick_device
 from vtrans.runtime.ranks import Ranks
 from vtrans.runtime.seeds import derived_seed
@@ -164,7 +164,7 @@ class _Training:
         check_data(data, self.recipe)
         torch.manual_seed(derived_seed("init", self.recipe.train.seed))
         sizes = len(data.src_vocab), len(data.tgt_vocab)
-        model = make_model(self.recipe.model, *sizes, joint=data.joint, pad_id=PAD_ID)
+        model = Transformer(self.recipe.model, *sizes, joint=data.joint, pad_id=PAD_ID)
         self.saved, self.resumed = saved, saved is not None
         self.progress = dataclasses.replace(saved) if saved is not None else Progress(data.digest, {})
         if init_from is not None:

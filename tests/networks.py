@@ -1,0 +1,69 @@
+"""Small random models for tests, and the input that they are given."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from vtrans.config import ModelConfig
+from vtrans.decoding.incremental import IncrementalDecoder
+from vtrans.decoding.state import DecodingState
+from vtrans.model import Transformer
+
+V, PAD, BOS, EOS = 40, 0, 2, 3
+SMALL = ModelConfig(d_model=16, d_ff=24, heads=4, encoder_layers=2, decoder_layers=3, tie="src-tgt-softmax")
+VARIANTS = [
+    SMALL,
+    dataclasses.replace(SMALL, norm="pre", tie="tgt-softmax"),
+    dataclasses.replace(SMALL, positions="learned", max_positions=64, activation="gelu", tie="none"),
+    dataclasses.replace(SMALL, positions="learned", share_positions=True, norm="pre", tie="src-tgt"),
+    dataclasses.replace(SMALL, share_layers="all", share_group=2, norm="pre"),
+    dataclasses.replace(SMALL, share_layers="attention", scale_embedding=False),
+    dataclasses.replace(SMALL, share_stacks=True, encoder_layers=3),
+    dataclasses.replace(SMALL, share_stacks=True, share_layers="all", norm="pre"),
+    dataclasses.replace(SMALL, cross_attention_residual=False),
+    dataclasses.replace(SMALL, cross_attention_residual=False, norm="pre", encoder_layers=6, decoder_layers=1),
+]
+SEQUENCE = dataclasses.replace(SMALL, architecture="decoder-only", encoder_layers=0)
+SEQUENCES = [
+    SEQUENCE,
+    dataclasses.replace(SEQUENCE, norm="pre", source_mask="causal", tie="tgt-softmax"),
+    dataclasses.replace(SEQUENCE, positions="learned", max_positions=128, share_layers="all"),
+    dataclasses.replace(SEQUENCE, norm="pre", scale_embedding=False, tie="none", activation="gelu"),
+]
+
+
+def make(config: ModelConfig = SMALL, *, src: int = V, tgt: int = V, seed: int = 1) -> Transformer:
+    """A small model in float64 whose weights are not at their symmetrical start."""
+    torch.manual_seed(seed)
+    model = Transformer(config, src, tgt, joint=src == tgt, pad_id=PAD).double().eval()
+    for p in model.parameters():
+        p.data += 0.1 * torch.randn_like(p)
+    return model
+
+
+def sequences(*lengths: int, seed: int = 0) -> list[list[int]]:
+    """Sources with EOS."""
+    generator = torch.Generator().manual_seed(seed)
+    return [[*torch.randint(4, V, (n,), generator=generator).tolist(), EOS] for n in lengths]
+
+
+def padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
+    longest = max(map(len, rows))
+    ids = torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
+    return ids, torch.tensor([[i < len(row) for i in range(longest)] for row in rows])
+
+
+def step_by_step(model: Transformer, rows: list[list[int]], tgt_BKT: Tensor) -> Tensor:
+    """Returns the log-probabilities [B, K, T, V] that follow each prefix of the targets, fed one by one."""
+    decoder = IncrementalDecoder(model)
+    state = decoder.start(rows, tgt_BKT.shape[1])
+    return torch.stack([step(decoder, state, tgt_BKT[:, :, t]) for t in range(tgt_BKT.shape[2])], 2)
+
+
+def step(decoder: IncrementalDecoder, state: DecodingState, tokens_BK: Tensor) -> Tensor:
+    """Feeds one token per row; returns the log-probabilities of all rows [B, K, V]."""
+    everyone_r = torch.arange(tokens_BK.numel())
+    return torch.cat(list(decoder.step(state, tokens_BK, everyone_r))).view(*tokens_BK.shape, -1)

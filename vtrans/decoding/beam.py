@@ -1,0 +1,308 @@
+"""Beam search.
+
+By definition, each step ranks the 2K best extensions of a sentence's K live rows by summed log-probability. Equal sums
+rank by parent row, then by the token's own log-probability, then by token id. EOS among the first K ranks finishes a
+hypothesis; EOS further down is discarded; the live beam is refilled with the K best other extensions. The search of a
+sentence is finished when K hypotheses are finished (`stop="count"`) or when no live row can win any more
+(`stop="exhaustive"`), and always at the sentence's own length limit.
+
+Legend: B sentences in the batch, K rows per sentence, N = B * K rows, r live rows, m tokens kept per row, E = K * m
+extensions of a sentence, V vocabulary, n rows of a block or extensions ranked (at most 2K).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vtrans.config import SearchConfig
+from vtrans.decoding.search import (
+    Block,
+    Decoder,
+    Hypothesis,
+    Listed,
+    State,
+    bad_logprobs,
+    length_penalty,
+    logprobs_of,
+    run,
+    wide_type,
+)
+
+Floats = NDArray[np.float64]
+
+# Tokens per group of the vocabulary, of which the largest log-probability is found first.
+GROUP = 64
+
+
+def beam_search(
+    decoder: Decoder[State],
+    sources: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    *,
+    config: SearchConfig,
+    nbest: int,
+    bos_id: int,
+    eos_id: int,
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """Searches translations of each source (token ids with EOS); yields as `search.run`.
+
+    A sentence gets up to `nbest` finished hypotheses, best first; of equal scores, the one found first. If none
+    finished, it gets the best live one, with `finished=False` and the score of its own length. `nbest` is at most
+    `config.beam`. Raises VtransError if the decoder returns NaN.
+    """
+    assert 1 <= nbest <= config.beam, (nbest, config.beam)
+    return run(decoder, sources, limits, config.batch_tokens, _Beam(limits, config, nbest, bos_id, eos_id))
+
+
+@dataclass
+class _Finished:
+    """A hypothesis that ended in EOS, and where it ends in the history."""
+
+    score: float
+    logprob: float
+    length: int  # in tokens, EOS included
+    row: int  # the live row of the step before that it extends
+    eos_logprob: float
+
+
+@dataclass
+class _Search:
+    """The search of one sentence, on the host."""
+
+    limit: int
+    age: int = 0  # steps taken
+    ended: int = 0  # hypotheses finished so far
+    best: list[_Finished] = field(default_factory=list)  # the `nbest` best of them, best first
+    history: list[Floats] = field(default_factory=list)  # the live beam [4, K] of each step
+
+
+# Rows of the tables [4, B, n] that hold a step's extensions. Token ids and rows are exact in floating point.
+_SUM, _LOGPROB, _PARENT, _TOKEN = range(4)
+
+
+class _Beam:
+    """The live rows of all sentences, on the host. Only the K + 1 best tokens of each row leave the device."""
+
+    def __init__(self, limits: Sequence[int], config: SearchConfig, nbest: int, bos_id: int, eos_id: int) -> None:
+        self.limits, self.config, self.nbest = limits, config, nbest
+        self.bos_id, self.eos_id = bos_id, eos_id
+        self.width = config.beam
+        self.searches: list[_Search | None] = []  # None: an empty place
+        self.tokens_BK = torch.empty(0, self.width, dtype=torch.int64)
+        self.live_BK: Floats = np.empty((0, self.width))  # summed log-probabilities; -inf: the row is not live
+        self.parents_BK: Floats = np.empty((0, self.width))
+
+    def enter(self, sentences: Sequence[int], places: Sequence[int]) -> None:
+        added = len(sentences) - len(places)
+        taken = [*places, *range(len(self.searches), len(self.searches) + added)]
+        self.searches += [None] * added
+        for b, i in zip(taken, sentences, strict=True):
+            self.searches[b] = _Search(self.limits[i])
+        self.tokens_BK = torch.cat((self.tokens_BK, self.tokens_BK.new_empty(added, self.width)))
+        self.live_BK = np.concatenate((self.live_BK, np.empty((added, self.width))))
+        self.tokens_BK[taken] = self.bos_id
+        self.live_BK[taken] = -math.inf
+        self.live_BK[taken, 0] = 0.0  # all rows are BOS, so only one of them is extended
+
+    def live(self) -> Tensor:
+        return torch.from_numpy(np.flatnonzero(self.live_BK > -math.inf))
+
+    def advance(self, blocks: Iterable[Block]) -> list[int]:
+        # At most K tokens and EOS of a row can be among the first K ranks or refill the beam.
+        values_rm, tokens_rm = best_tokens(blocks, self.width + 1)
+        if np.isnan(values_rm).any():
+            raise bad_logprobs()
+        # Rows that are not live take part with impossible extensions.
+        at_r, shape = np.flatnonzero(self.live_BK > -math.inf), (self.live_BK.size, values_rm.shape[1])
+        values_Nm, tokens_Nm = np.full(shape, -math.inf), np.full(shape, self.bos_id)
+        values_Nm[at_r], tokens_Nm[at_r] = values_rm, tokens_rm
+        extensions, live = self._rank(values_Nm, tokens_Nm)
+        self.live_BK, self.parents_BK = live[_SUM].copy(), live[_PARENT]
+        self.tokens_BK = torch.from_numpy(live[_TOKEN].astype(np.int64))
+        return self._record(extensions, live)
+
+    def _rank(self, values_Nm: Floats, tokens_Nm: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """Ranks the extensions of each sentence. Returns the K best, and the K best that are not EOS, each
+        [4, B, K], best first."""
+        (B, K), m = self.live_BK.shape, values_Nm.shape[1]
+        steps_BE = values_Nm.reshape(B, K * m)
+        sums_BE = steps_BE + self.live_BK.repeat(m, axis=1)
+        # A stable sort: of equal sums, the earlier row comes first, and within a row the better token.
+        places_Bn = (-sums_BE).argsort(axis=1, kind="stable")[:, : 2 * K]
+        at_B1 = np.arange(B)[:, None]
+        tokens_Bn = tokens_Nm.reshape(B, K * m)[at_B1, places_Bn]
+        table = np.stack((sums_BE[at_B1, places_Bn], steps_BE[at_B1, places_Bn], places_Bn // m, tokens_Bn))
+        # Each row has one EOS at most, so the first 2K ranks hold K others, which a stable sort puts first.
+        others_BK = (tokens_Bn == self.eos_id).argsort(axis=1, kind="stable")[:, :K]
+        return table[:, :, :K], table[:, at_B1, others_BK]
+
+    def _record(self, extensions: Floats, live: Floats) -> list[int]:
+        """Enters the ranked extensions and the new live beam of a step into the searches; returns the sentences whose
+        search is finished."""
+        ends_BK = (extensions[_TOKEN] == self.eos_id) & (extensions[_SUM] > -math.inf)
+        some_end_B = ends_BK.any(1).tolist()
+        top_B = live[_SUM, :, 0].tolist()
+        finished = []
+        for b, search in enumerate(self.searches):
+            if search is None:
+                continue
+            search.age += 1
+            if some_end_B[b]:
+                for k in np.flatnonzero(ends_BK[b]):
+                    self._finish(search, extensions[:, b, k].tolist())
+            if top_B[b] > -math.inf:
+                search.history.append(live[:, b])
+            if self._is_finished(search, top_B[b]):
+                finished.append(b)
+        return finished
+
+    def _penalty(self, length: int) -> float:
+        return length_penalty(length, self.config.alpha, self.config.length_penalty)
+
+    def _finish(self, search: _Search, extension: list[float]) -> None:
+        """Enters a finished hypothesis among the best, after those of equal score."""
+        logprob, eos_logprob, row, _ = extension
+        search.ended += 1
+        new = _Finished(logprob / self._penalty(search.age), logprob, search.age, int(row), eos_logprob)
+        place = bisect_right(search.best, -new.score, key=lambda other: -other.score)
+        search.best.insert(place, new)
+        del search.best[self.nbest :]
+
+    def _is_finished(self, search: _Search, top: float) -> bool:
+        """Returns whether no further step can change the result; `top` is the largest sum of a live row."""
+        if search.age == search.limit or top == -math.inf:
+            return True
+        if self.config.stop == "count" and search.ended >= self.width:
+            return True
+        if len(search.best) < self.nbest:
+            return False
+        # Sums only fall. With alpha >= 0 a live row does best by ending at the limit, where the penalty is largest;
+        # with alpha < 0 by ending in the next step. An equal score does not displace an earlier hypothesis.
+        bound = top / max(self._penalty(search.age + 1), self._penalty(search.limit))
+        return bound <= search.best[-1].score
+
+    def parents(self) -> Tensor | None:
+        if (self.parents_BK == np.arange(self.width)).all():
+            return None
+        return torch.from_numpy(self.parents_BK.astype(np.int64))
+
+    def leave(self, b: int) -> list[Hypothesis]:
+        search = self.searches[b]
+        assert search is not None
+        self.searches[b] = None
+        self.live_BK[b] = -math.inf
+        found = []
+        for end in search.best:
+            tokens, logprobs = _trace(search.history[: end.length - 1], end.row)
+            found.append(Hypothesis(tokens, end.logprob, end.score, True, (*logprobs, end.eos_logprob)))
+        if not found:
+            tokens, logprobs = _trace(search.history, 0)
+            logprob = float(search.history[-1][_SUM, 0]) if tokens else 0.0
+            score = logprob / self._penalty(len(tokens)) if tokens else 0.0
+            found.append(Hypothesis(tokens, logprob, score, False, logprobs))
+        return found
+
+    def select(self, sentences: Sequence[int]) -> None:
+        self.searches = [self.searches[b] for b in sentences]
+        self.live_BK, self.tokens_BK = self.live_BK[list(sentences)], self.tokens_BK[list(sentences)]
+
+
+def _trace(history: Sequence[Floats], row: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Returns the tokens that lead to a row of the last live beam, and their log-probabilities."""
+    tokens, logprobs = [], []
+    for beam in reversed(history):
+        tokens.append(int(beam[_TOKEN, row]))
+        logprobs.append(float(beam[_LOGPROB, row]))
+        row = int(beam[_PARENT, row])
+    return tuple(reversed(tokens)), tuple(reversed(logprobs))
+
+
+# The best tokens of each row.
+
+
+def best_tokens(blocks: Iterable[Block], count: int) -> tuple[NDArray[np.floating], NDArray[np.integer]]:
+    """Returns the log-probabilities [r, m] and ids [r, m] of each row's m = min(count, V) best tokens; of equal ones,
+    the lower id comes first."""
+    found: list[tuple[NDArray[np.floating], NDArray[np.integer]]] = []
+    later: list[tuple[Block, Tensor, Tensor]] = []
+    for block in blocks:
+        logprobs = logprobs_of(block)
+        values, columns = _top(logprobs, count + 1)
+        if logprobs.device.type == "cpu":  # nothing to wait for, and the block's memory is freed at once
+            values_nm, columns_nm = values.numpy(), columns.numpy()
+            _order_ties(logprobs, values_nm, columns_nm)
+            found.append((values_nm, _ids(columns_nm, block)))
+        else:
+            later.append((block, values, columns))
+    if later:  # one copy from the device for all blocks
+        wide = wide_type(later[0][1])
+        pairs = torch.cat([torch.stack((values.to(wide), columns.to(wide))) for _, values, columns in later], 1).cpu()
+        row = 0
+        for block, _, _ in later:
+            logprobs = logprobs_of(block)
+            values_nm, columns_nm = pairs[:, row : row + len(logprobs)].numpy()
+            _order_ties(logprobs, values_nm, columns_nm)
+            found.append((values_nm, _ids(columns_nm, block)))
+            row += len(logprobs)
+    values_rm, tokens_rm = (np.concatenate(part) for part in zip(*found, strict=True))
+    return values_rm[:, :count], tokens_rm[:, :count]
+
+
+def _ids(columns_nm: NDArray[Any], block: Block) -> NDArray[Any]:
+    """Returns the token ids of these columns of a block."""
+    if not isinstance(block, Listed):
+        return columns_nm
+    ids: NDArray[np.int64] = block.ids.cpu().numpy()
+    return ids[columns_nm.astype(np.int64)]
+
+
+def _top(logprobs_nV: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Returns logprobs.topk(count), or all if there are fewer; equal values come in any order.
+
+    On a CPU topk reads tokens one by one, amax many at once. The best `count` tokens are in the `count` groups with
+    the largest maxima, or in the remainder that fills no group.
+    """
+    n, V = logprobs_nV.shape
+    if count * GROUP > V // 2 or n * V < 1 << 17:
+        return logprobs_nV.topk(min(count, V), dim=1)
+    groups = V // GROUP
+    groups_ngt = logprobs_nV[:, : groups * GROUP].view(n, groups, GROUP)
+    best_nc = groups_ngt.amax(2).topk(count, dim=1, sorted=False).indices
+    candidates = groups_ngt[torch.arange(n, device=best_nc.device)[:, None], best_nc].flatten(1)
+    if groups * GROUP < V:
+        candidates = torch.cat((candidates, logprobs_nV[:, groups * GROUP :]), 1)
+    values, places = candidates.topk(count, dim=1)
+    group_of = torch.cat((best_nc, best_nc.new_full((n, 1), groups)), 1).gather(1, places // GROUP)
+    return values, group_of * GROUP + places % GROUP
+
+
+def _order_ties(block: Tensor, values_nm: NDArray[np.floating], tokens_nm: NDArray[np.integer]) -> None:
+    """Orders equal values by id, in place. Of the tokens that equal the last one, the lowest ids are kept."""
+    equal_n = ((values_nm[:, 1:] == values_nm[:, :-1]) & (values_nm[:, 1:] > -math.inf)).any(1)
+    rows = np.flatnonzero(equal_n)
+    if block.device.type != "cpu" and len(rows):
+        values_nm[rows], tokens_nm[rows] = sort_rows(block[torch.from_numpy(rows).to(block.device)], values_nm.shape[1])
+        return
+    for row in rows:
+        candidates = (block[row] >= float(values_nm[row, -1])).nonzero().squeeze(1)
+        values, order = block[row][candidates].sort(descending=True, stable=True)
+        m = values_nm.shape[1]
+        values_nm[row], tokens_nm[row] = values[:m].cpu().numpy(), candidates[order[:m]].cpu().numpy()
+
+
+def sort_rows(logprobs_nV: Tensor, count: int) -> NDArray[np.floating]:
+    """Returns the best `count` values and ids [2, n, count], equal values by id. One copy from the device serves all
+    rows, as ties are common in half precision."""
+    values, order = logprobs_nV.sort(dim=1, descending=True, stable=True)
+    wide = wide_type(values)
+    both: NDArray[np.floating] = torch.stack((values[:, :count].to(wide), order[:, :count].to(wide))).cpu().numpy()
+    return both

@@ -1,0 +1,178 @@
+"""Ancestral sampling: each row draws its next token from the model's distribution.
+
+Legend: B sentences in the batch, K samples per sentence, r live rows, n rows of a block, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from vtrans.decoding.search import Block, Decoder, Hypothesis, Listed, State, bad_logprobs, logprobs_of, run, wide_type
+
+# Lower temperatures are raised to this one. Both draw only the most probable tokens, but the reciprocal of this one is
+# finite in float32, and CUDA multiplies by the reciprocal.
+SMALLEST_TEMPERATURE = 1e-30
+
+
+def sample(
+    decoder: Decoder[State],
+    sources: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    *,
+    seeds: Sequence[int],
+    n: int,
+    top_k: int,
+    top_p: float,
+    temperature: float,
+    batch_tokens: int,
+    bos_id: int,
+    eos_id: int,
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """Draws `n` translations of each source; yields as `search.run`.
+
+    Log-probabilities are divided by `temperature` (above 0). Then only the `top_k` most probable tokens are kept
+    (0: all), and of these the fewest most probable ones whose mass reaches `top_p` (1: all). In each step, row k of
+    a sentence draws one number from a generator of (its seed, k), and takes the token at that place of the cumulative
+    distribution in vocabulary order. A sample therefore depends neither on its batch nor on `n`. `logprob` is the
+    model's own, before temperature and filters; `score` is its mean per token. A sample that reaches its limit
+    without EOS has `finished=False`.
+    """
+    assert n >= 1, n
+    assert temperature > 0, temperature
+    assert top_k >= 0, top_k
+    assert 0 < top_p <= 1, top_p
+    assert len(seeds) == len(sources), (len(seeds), len(sources))
+    policy = _Sampler(limits, seeds, n, top_k, top_p, temperature, bos_id, eos_id)
+    return run(decoder, sources, limits, batch_tokens, policy)
+
+
+@dataclass
+class _Sample:
+    """One sample while it grows."""
+
+    generator: random.Random
+    limit: int
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)  # of the tokens and of EOS
+    finished: bool = False  # by EOS
+
+    @property
+    def complete(self) -> bool:
+        return self.finished or len(self.tokens) == self.limit
+
+
+class _Sampler:
+    """The samples of all sentences. A complete sample is fed BOS until all of its sentence's samples are complete."""
+
+    def __init__(
+        self,
+        limits: Sequence[int],
+        seeds: Sequence[int],
+        n: int,
+        top_k: int,
+        top_p: float,
+        temperature: float,
+        bos_id: int,
+        eos_id: int,
+    ) -> None:
+        self.limits, self.seeds, self.width = limits, seeds, n
+        self.top_k, self.top_p = top_k, top_p
+        self.temperature = max(temperature, SMALLEST_TEMPERATURE)
+        self.bos_id, self.eos_id = bos_id, eos_id
+        self.samples: list[list[_Sample]] = []  # per place; an empty place has none
+        self.tokens_BK = torch.empty(0, n, dtype=torch.int64)
+
+    def enter(self, sentences: Sequence[int], places: Sequence[int]) -> None:
+        added = len(sentences) - len(places)
+        taken = [*places, *range(len(self.samples), len(self.samples) + added)]
+        self.samples += [[] for _ in range(added)]
+        for b, i in zip(taken, sentences, strict=True):
+            # Python promises that a text seed gives the same numbers in every version.
+            generators = [random.Random(f"{self.seeds[i]} {k}") for k in range(self.width)]
+            self.samples[b] = [_Sample(generator, self.limits[i]) for generator in generators]
+        self.tokens_BK = torch.cat((self.tokens_BK, self.tokens_BK.new_empty(added, self.width)))
+        self.tokens_BK[taken] = self.bos_id
+
+    def live(self) -> Tensor:
+        K = self.width
+        return torch.tensor(
+            [b * K + k for b, row in enumerate(self.samples) for k, s in enumerate(row) if not s.complete]
+        )
+
+    def advance(self, blocks: Iterable[Block]) -> list[int]:
+        growing = [s for row in self.samples for s in row if not s.complete]
+        places = (s.generator.random() for s in growing)
+        drawn = torch.cat([self._draw(block, list(islice(places, len(logprobs_of(block))))) for block in blocks], 1)
+        tokens_r, logprobs_r = drawn.cpu().double().numpy()  # the only copy from the device in a step
+        for s, token, logprob in zip(growing, tokens_r, logprobs_r, strict=True):
+            if not logprob > -math.inf:
+                raise bad_logprobs()
+            s.logprobs.append(float(logprob))
+            if token == self.eos_id:
+                s.finished = True
+            else:
+                s.tokens.append(int(token))
+        next_tokens = [
+            [self.bos_id if s.complete else s.tokens[-1] for s in row] or [self.bos_id] * self.width
+            for row in self.samples
+        ]
+        self.tokens_BK = torch.tensor(next_tokens)
+        return [b for b, row in enumerate(self.samples) if row and all(s.complete for s in row)]
+
+    def _draw(self, block: Block, places: Sequence[float]) -> Tensor:
+        """Returns the tokens of n rows and their log-probabilities [2, n]."""
+        logprobs_nV = logprobs_of(block)
+        wide_nV = logprobs_nV.to(wide_type(logprobs_nV))
+        places_n = torch.tensor(places, dtype=wide_nV.dtype).to(wide_nV.device)
+        columns_n = tokens_at(self._distribution(wide_nV), places_n)
+        tokens_n = block.ids[columns_n] if isinstance(block, Listed) else columns_n
+        return torch.stack((tokens_n.to(wide_nV.dtype), wide_nV.gather(1, columns_n.unsqueeze(1)).squeeze(1)))
+
+    def _distribution(self, logprobs_nV: Tensor) -> Tensor:
+        """Returns probabilities [n, V] after temperature and filters; they need not sum to 1."""
+        # Subtract the largest before dividing: a small temperature then overflows to -inf for the others only.
+        gaps_nV = logprobs_nV - logprobs_nV.amax(1, keepdim=True)
+        probs_nV = torch.softmax(gaps_nV / self.temperature, 1)
+        V = probs_nV.shape[1]
+        if not 0 < self.top_k < V and self.top_p == 1:
+            return probs_nV
+        sorted_nV, order_nV = probs_nV.sort(dim=1, descending=True, stable=True)
+        if 0 < self.top_k < V:
+            sorted_nV[:, self.top_k :] = 0
+        if self.top_p < 1:
+            mass_nV = sorted_nV.cumsum(1)
+            before_nV = mass_nV - sorted_nV
+            sorted_nV = sorted_nV.where(before_nV < self.top_p * mass_nV[:, -1:], 0)
+        return torch.zeros_like(probs_nV).scatter(1, order_nV, sorted_nV)
+
+    def parents(self) -> Tensor | None:
+        return None
+
+    def leave(self, b: int) -> list[Hypothesis]:
+        found = []
+        samples, self.samples[b] = self.samples[b], []
+        for s in samples:
+            logprob = math.fsum(s.logprobs)
+            score = logprob / len(s.logprobs)
+            found.append(Hypothesis(tuple(s.tokens), logprob, score, s.finished, tuple(s.logprobs)))
+        return found
+
+    def select(self, sentences: Sequence[int]) -> None:
+        self.samples = [self.samples[b] for b in sentences]
+        self.tokens_BK = self.tokens_BK[list(sentences)]
+
+
+def tokens_at(probs_nV: Tensor, places_n: Tensor) -> Tensor:
+    """Returns the tokens [n] at the places, in [0, 1), of the cumulative distributions in vocabulary order."""
+    mass_nV = probs_nV.cumsum(1)
+    total_n1 = mass_nV[:, -1:]
+    below_n1 = torch.nextafter(total_n1, torch.zeros_like(total_n1))  # a place never rounds up to the total
+    tokens_n1 = torch.searchsorted(mass_nV, torch.minimum(places_n.unsqueeze(1) * total_n1, below_n1), right=True)
+    return tokens_n1.squeeze(1).clamp(max=probs_nV.shape[1] - 1)
