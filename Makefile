@@ -24,7 +24,8 @@ ONLY ?=
 PAIRS ?=
 MONO ?=
 STUDENT ?=
-# Options of pytest, such as TESTS="tests/test_score.py -k bleu".
+# Options of pytest, such as TESTS="tests/test_score.py -k bleu". They run in one process; the whole suite is divided
+# between as many as there are cores.
 TESTS ?=
 
 BIN := .venv/bin
@@ -72,7 +73,7 @@ $(STAMP): pyproject.toml .ci/constraints.txt
 	@touch $@
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest $(or $(TESTS),-n auto --maxprocesses 4 --dist worksteal)
 
 check: $(STAMP)
 	$(BIN)/ruff check

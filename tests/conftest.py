@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 # Two cores run several suites at once, and equal bytes ask for equal thread counts.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import hypothesis
 import pytest
 import torch
 from cli_runner import run_cli  # noqa: F401 - a fixture for all tests
@@ -25,6 +27,12 @@ from vtrans.console import Console
 from vtrans.data.prepare import prepare
 from vtrans.data.store import DataFolder
 from vtrans.training.trainer import train
+
+# A slow or busy machine is no failure. What fails is printed so that it can be tried again.
+hypothesis.settings.register_profile(
+    "vtrans", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("vtrans")
 
 SIZES = (("big", "große"), ("old", "alte"), ("little", "kleine"))
 NOUNS = (("dog", "Hund"), ("cat", "Kater"), ("horse", "Esel"), ("bird", "Vogel"), ("man", "Mann"))
@@ -123,6 +131,21 @@ def heed_ctrl_c() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_flushing() -> Iterator[None]:
+    """Flushing to disk takes half the time of such small runs, and no test can see what it protects against."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """A test draws the same numbers whichever tests ran before it."""
+    random.seed(1)
+    torch.manual_seed(1)
 
 
 @pytest.fixture(scope="session")

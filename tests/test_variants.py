@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -275,16 +274,10 @@ def test_the_constructor_refuses_what_a_recipe_may_not_say() -> None:
 # Training, files, averages.
 
 
-@pytest.fixture
-def _no_flushing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
 TRAINED = {name: variant for name, variant in VARIANTS.items() if name not in ("plain", "pre-norm", "6+6", "none")}
 
 
 @pytest.mark.parametrize("variant", TRAINED.values(), ids=TRAINED)
-@pytest.mark.usefixtures("_no_flushing")
 def test_a_variant_trains_stops_resumes_averages_and_translates(
     variant: Variant, tmp_path: Path, tiny_data: DataFolder
 ) -> None:
@@ -320,7 +313,6 @@ def test_a_variant_trains_stops_resumes_averages_and_translates(
     assert load_model(run.averaged).model.config == variant.config
 
 
-@pytest.mark.usefixtures("_no_flushing")
 def test_a_run_of_before_these_keys_goes_on_and_is_averaged(tmp_path: Path, tiny_data: DataFolder) -> None:
     """Its recipe, state and files know nothing of them; what they leave unsaid is the default."""
     new = (
