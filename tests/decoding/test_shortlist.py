@@ -307,7 +307,8 @@ def test_the_command_and_the_flag(
     plain, listed = (
         [line.split("\t") for line in done.out.decode().removesuffix("\n").split("\n")]
         for done in (
-            run_cli("translate", "--model", out, "--scores", *flag, stdin=SENTENCE * 3) for flag in ((), ("--shortlist",))
+            run_cli("translate", "--model", out, "--scores", *flag, stdin=SENTENCE * 3)
+            for flag in ((), ("--shortlist",))
         )
     )
     assert [text for _, text in listed] == [text for _, text in plain]
