@@ -44,12 +44,11 @@ class Inspection:
     def bytes(self) -> dict[str, int]:
         """The size of the file and of what it holds."""
         tensors, total = tensor_bytes(self.file), self.file.stat().st_size
-        names = {name for name, _ in self.loaded.model.named_parameters()}
-        weights = sum(size for name, size in tensors.items() if name in names)
+        weights = sum(tensors[name] for name, _ in self.loaded.model.named_parameters())
         vocabulary = sum(size for name, size in tensors.items() if name in VOCABULARIES)
-        found = {"file": total, "weights": weights, "vocabulary": vocabulary, "header": total - sum(tensors.values())}
-        rest = sum(tensors.values()) - weights - vocabulary
-        return found | ({"shortlist": rest} if rest else {})
+        sizes = {"file": total, "weights": weights, "vocabulary": vocabulary, "header": total - sum(tensors.values())}
+        shortlist = sum(tensors.values()) - weights - vocabulary
+        return sizes | ({"shortlist": shortlist} if shortlist else {})
 
     def as_dict(self) -> dict[str, Any]:
         loaded = self.loaded
@@ -91,37 +90,26 @@ class Inspection:
             console.table("shared", shared_rows(groups, full=full), header=("parameters", "saved", "places"))
 
     def _facts(self) -> dict[str, str]:
-        loaded, sizes = self.loaded, self.bytes()
-        parameters, unshared = self.parameters, self.parameters_without_sharing
-        saved = f"{unshared:,} without sharing, which saves {1 - parameters / unshared:.0%}"
-        changed = {
-            key: value
-            for key, value in dataclasses.asdict(loaded.search).items()
-            if value != getattr(SearchConfig(), key)
-        }
+        report, defaults = self.as_dict(), dataclasses.asdict(SearchConfig())
+        sizes = ", ".join(f"{kind} {size:,}" for kind, size in report["bytes"].items() if kind != "file")
+        parameters, unshared = report["parameters"], report["parameters_without_sharing"]
+        sharing = "nothing is shared"
+        if unshared > parameters:
+            sharing = f"{unshared:,} without sharing, which saves {1 - parameters / unshared:.0%}"
         overlap = "stored in the data folder, not in the model file"
         if self.overlap is not None:
-            rows = self.overlap["rows"]
-            overlap = ", ".join(
-                f"{row['share']:.0%} of the types seen {row['threshold']} times or more" for row in rows
-            )
+            shares = [f"{row['share']:.0%} of types seen {row['threshold']}+ times" for row in self.overlap["rows"]]
+            overlap = ", ".join(shares)
         return {
             "file": f"{self.file} ({self.chosen})" if self.chosen else str(self.file),
-            "bytes": f"{sizes.pop('file'):,}: " + ", ".join(f"{name} {size:,}" for name, size in sizes.items()),
-            "parameters": f"{parameters:,}; {saved if unshared > parameters else 'nothing is shared'}",
-            "model": _settings(dataclasses.asdict(loaded.model.config)),
-            "training": _settings(loaded.training) or "unknown",
-            "search": _settings(changed) or "the defaults",
-            "vocabulary": self._vocabulary(),
+            "bytes": f"{report['bytes']['file']:,}: {sizes}",
+            "parameters": f"{parameters:,}; {sharing}",
+            "model": _settings(report["model"]),
+            "training": _settings(report["training"]) or "unknown",
+            "search": _settings({k: v for k, v in report["search"].items() if v != defaults[k]}) or "the defaults",
+            "vocabulary": _vocabulary_text(report["vocabulary"]),
             "overlap": overlap,
         }
-
-    def _vocabulary(self) -> str:
-        src, tgt = self.loaded.src_vocab, self.loaded.tgt_vocab
-        if self.loaded.joint:
-            return f"joint, {_vocabulary_text(src)}"
-        both = len(_subwords(src) & _subwords(tgt))
-        return f"source {_vocabulary_text(src)}; target {_vocabulary_text(tgt)}; {both:,} subwords are in both"
 
 
 def training_overlap(folder: Path, loaded: LoadedModel) -> Mapping[str, Any]:
@@ -140,8 +128,14 @@ def _vocabulary_facts(vocabulary: Vocabulary) -> dict[str, Any]:
     return {"pieces": len(vocabulary), "normalization": vocabulary.normalization, "sha256": vocabulary.digest}
 
 
-def _vocabulary_text(vocabulary: Vocabulary) -> str:
-    return f"{len(vocabulary):,} pieces, normalization {vocabulary.normalization}, sha256 {vocabulary.digest[:12]}"
+def _vocabulary_text(facts: Mapping[str, Any]) -> str:
+    src, tgt = (
+        f"{side['pieces']:,} pieces, normalization {side['normalization']}, sha256 {side['sha256'][:12]}"
+        for side in (facts["src"], facts["tgt"])
+    )
+    if facts["joint"]:
+        return f"joint, {src}"
+    return f"source {src}; target {tgt}; {facts['pieces_in_both']:,} subwords are in both"
 
 
 def _subwords(vocabulary: Vocabulary) -> set[str]:

@@ -46,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The rows of one matrix with the largest cosine to the row of a subword, which is not among them."""
+    """The rows of one matrix with the largest cosine to the row of a subword, without that row."""
 
     places: tuple[str, ...]  # where the model uses the matrix
     id: int
@@ -109,15 +109,13 @@ def steps(translator: Translator, sentence: str, count: int = NEAREST_OF_STEP) -
         cosines_NV = (F.normalize(h_ND, dim=-1) @ F.normalize(model.projection.weight, dim=-1).T).float().cpu()
         cosines_NV[:, model.pad_id] = -torch.inf  # like its logit: padding is never predicted
         logprobs_NV = logits_NV.log_softmax(-1)
-    found = []
+    count, found = min(count, len(vocab) - 1), []  # all rows but that of padding
     for token, dots_V, cosines_V, logprobs_V in zip(best.tokens, logits_NV, cosines_NV, logprobs_NV, strict=True):
-        ranks = [int((values_V > values_V[token]).sum()) + 1 for values_V in (dots_V, cosines_V)]
-        without_padding = min(count, len(vocab) - 1)
-        by_dot, by_cosine = (
-            _rows(_largest(values_V, without_padding), dots_V, cosines_V, vocab) for values_V in (dots_V, cosines_V)
-        )
-        (chosen,) = _rows([token], dots_V, cosines_V, vocab)
-        found.append(Step(chosen, float(logprobs_V[token]), ranks[0], ranks[1], by_dot, by_cosine))
+        both = (dots_V, cosines_V)
+        rank_by_dot, rank_by_cosine = (int((values_V > values_V[token]).sum()) + 1 for values_V in both)
+        by_dot, by_cosine = (_rows(_largest(values_V, count), *both, vocab) for values_V in both)
+        (chosen,) = _rows([token], *both, vocab)
+        found.append(Step(chosen, float(logprobs_V[token]), rank_by_dot, rank_by_cosine, by_dot, by_cosine))
     return best.text, found
 
 

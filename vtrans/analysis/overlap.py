@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from vtrans.config import PrepareOptions
 from vtrans.console import Console
-from vtrans.data.learn_vocabulary import learn
+from vtrans.data.learn_vocabulary import learn_from
 from vtrans.data.overlap import (
     OVERLAP_DEFINITION,
     OVERLAP_THRESHOLDS,
@@ -73,6 +73,10 @@ class Side:
     tokens: int  # includes single-byte pieces, which `counts` leaves out
     counts: Mapping[str, int]
 
+    def as_dict(self) -> dict[str, Any]:
+        facts = {"name": self.name, "lines": self.lines, "characters": self.characters, "tokens": self.tokens}
+        return facts | {"types": len(self.counts)}
+
 
 @dataclass(frozen=True)
 class Overlap:
@@ -85,13 +89,9 @@ class Overlap:
     def as_dict(self) -> dict[str, Any]:
         src, tgt = self.src.counts, self.tgt.counts
         rows = [asdict(row) for row in overlap(src, tgt)]
-        sides = {}
-        for key, side in (("src", self.src), ("tgt", self.tgt)):
-            facts = {"name": side.name, "lines": side.lines, "characters": side.characters, "tokens": side.tokens}
-            sides[key] = facts | {"types": len(side.counts)}
         return {
             "vocabulary": self.vocabulary,
-            "sides": sides,
+            "sides": {"src": self.src.as_dict(), "tgt": self.tgt.as_dict()},
             "definition": OVERLAP_DEFINITION,
             "rows": rows,
             "advice": tying_advice(rows),
@@ -165,14 +165,8 @@ def learn_joint(
     """Returns a joint vocabulary, learnt from both files with the defaults of prepare-bpe. Without `vocab_size`, it has
     as many of the default number of pieces as the text allows."""
     options = PrepareOptions((src,), (tgt,), vocab_size=vocab_size).checked()
-    vocabulary = learn(
-        SampledText((src, tgt), on_bad_utf8, console),
-        size=vocab_size,
-        kind=options.subword,
-        coverage=options.character_coverage,
-        normalization=options.normalization,
-        name=f"{src} and {tgt}",
-    )
+    text = SampledText((src, tgt), on_bad_utf8, console)
+    vocabulary = learn_from(text, vocab_size, options, f"{src} and {tgt}")
     return Vocabularies.joint(vocabulary, "learnt from these files and not kept")
 
 
