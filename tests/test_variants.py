@@ -228,46 +228,49 @@ def test_without_the_scaling_the_embedding_is_the_matrix_itself() -> None:
     assert torch.equal(scaled.logits(h), plain.logits(h))  # the scaling is at the embedding alone
 
 
+# Keys that describe no model, and a pattern for the key and values that the error names.
 REFUSED = [
-    (["share_group=2"], "model.share_group = 2 groups the layers that share, but model.share_layers is none"),
-    (["share_layers=all", "share_group=1"], "model.share_layers = all would share nothing"),
-    (["share_layers=attention", "encoder_layers=1", "decoder_layers=1"], "would share nothing"),
-    (["share_stacks=true", "encoder_layers=4"], "of attention they have 4 and 3"),
-    (["share_stacks=true", "share_layers=attention", "encoder_layers=4"], "of feed-forward they have 4 and 3"),
-    (["share_stacks=true", "share_layers=all", "share_group=3", "encoder_layers=4"], "of attention they have 2 and 1"),
-    (["architecture=decoder-only"], "has no encoder, but model.encoder_layers is 3; set model.encoder_layers = 0"),
-    (["architecture=decoder-only", "encoder_layers=0", "share_stacks=true"], "there is one stack"),
+    (["share_group=2"], r"model\.share_group = 2 .*model\.share_layers"),
+    (["share_layers=all", "share_group=1"], r"model\.share_layers .*3\+3 .*model\.share_group"),
+    (["share_layers=attention", "encoder_layers=1", "decoder_layers=1"], r"model\.share_layers .*1\+1"),
+    (["share_stacks=true", "encoder_layers=4"], r"model\.share_stacks .*attention .*4 and 3"),
+    (["share_stacks=true", "share_layers=attention", "encoder_layers=4"], r"share_stacks .*feed-forward .*4 and 3"),
+    (["share_stacks=true", "share_layers=all", "share_group=3", "encoder_layers=4"], r"share_stacks .*2 and 1"),
+    (["architecture=decoder-only"], r"model\.encoder_layers .*decoder-only.* 3"),
+    (["architecture=decoder-only", "encoder_layers=0", "share_stacks=true"], r"model\.share_stacks .*architecture"),
     (
         ["architecture=decoder-only", "encoder_layers=0", "share_positions=true", "positions=learned"],
-        "one sequence with one table",
+        r"model\.share_positions .*model\.architecture",
     ),
-    (["architecture=decoder-only", "encoder_layers=0", "cross_attention_residual=false"], "has no cross-attention"),
+    (
+        ["architecture=decoder-only", "encoder_layers=0", "cross_attention_residual=false"],
+        r"model\.cross_attention_residual .*model\.architecture",
+    ),
     (
         ["architecture=decoder-only", "encoder_layers=0", "positions=learned", "max_positions=3"],
-        "model.max_positions must be 4 or more for model.architecture = decoder-only, of which either side has a half",
+        r"model\.max_positions .*at least 4 .*decoder-only.* 3\b",
     ),
     (
         ["architecture=decoder-only", "encoder_layers=0", "decoder_layers=1", "share_layers=all"],
-        "would share nothing, as no group has more than one layer (0+1 layers",
+        r"model\.share_layers .*0\+1",
     ),
-    (["encoder_layers=0"], "model.encoder_layers must be 1 or more; 0 is for model.architecture = decoder-only"),
-    (["source_mask=causal"], "model.source_mask = causal is for model.architecture = decoder-only"),
-    (["architecture=encoder"], "model.architecture must be one of encoder-decoder, decoder-only, but is 'encoder'"),
-    (["share_layers=some"], "model.share_layers must be one of none, attention, feed-forward, all, but is 'some'"),
-    (["share_stacks=1"], "model.share_stacks must be true or false, but is 1"),
+    (["encoder_layers=0"], r"model\.encoder_layers .*decoder-only"),
+    (["source_mask=causal"], r"model\.source_mask .*model\.architecture"),
+    (["architecture=encoder"], r"model\.architecture .*encoder-decoder, decoder-only, .*'encoder'"),
+    (["share_layers=some"], r"model\.share_layers .*none, attention, feed-forward, all, .*'some'"),
+    (["share_stacks=1"], r"model\.share_stacks .*true or false.* 1\b"),
 ]
 
 
 @pytest.mark.parametrize(("keys", "words"), REFUSED)
 def test_what_makes_no_sense_is_refused_with_the_reason(keys: list[str], words: str) -> None:
-    with pytest.raises(RecipeError) as caught:
+    with pytest.raises(RecipeError, match=words) as caught:
         load_recipe("small", [f"model.{key}" for key in keys])
-    assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_the_constructor_refuses_what_a_recipe_may_not_say() -> None:
-    with pytest.raises(InputError, match="of attention they have 4 and 2"):
+    with pytest.raises(InputError, match=r"share_stacks .*4 and 2"):
         make(dataclasses.replace(PLAIN, share_stacks=True, decoder_layers=2))
 
 
@@ -335,7 +338,7 @@ def test_a_run_of_before_these_keys_goes_on_and_is_averaged(tmp_path: Path, tiny
         write_tensors(file, parts, header)
     lines = [line for line in run.recipe.read_text().split("\n") if not line.startswith(new)]
     run.recipe.write_text("\n".join(lines))
-    with pytest.raises(InputError, match=r"model\.encoder_layers 1 -> 2, model\.share_layers none -> all"):
+    with pytest.raises(InputError, match=r"model\.encoder_layers 1 -> 2.*model\.share_layers"):
         tiny_train(tiny_data, run.path, "model.encoder_layers=2", "model.share_layers=all")
     tiny_train(tiny_data, run.path, "train.max_steps=30")
     assert average([run.step_file(20), run.step_file(30)], run.averaged) == [20, 30]

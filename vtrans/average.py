@@ -20,7 +20,7 @@ from vtrans.checkpoint import (
     section_of,
     write_tensors,
 )
-from vtrans.config import ModelConfig
+from vtrans.config import ModelConfig, keys_of
 from vtrans.errors import FileError, InputError
 from vtrans.text import check_path
 
@@ -110,8 +110,8 @@ def _check_same(
         dataclasses.asdict(section_of(ModelConfig, head, "model", path))
         for path, head in ((a, header), (b, other_header))
     )
-    for key in mine:
-        if not key.endswith("dropout") and mine[key] != theirs[key]:
+    for key, facts in keys_of(ModelConfig).items():
+        if not facts.training_only and mine[key] != theirs[key]:
             raise InputError(
                 f"model.{key} is {mine[key]} in {a}, but {theirs[key]} in {b}; "
                 "only checkpoints of one run can be averaged."

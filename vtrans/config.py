@@ -1,8 +1,8 @@
-"""Recipes: frozen dataclasses read from TOML. Every default has its one address here.
+"""The settings: recipes, sampling and prepare-bpe's options as frozen dataclasses.
 
-A recipe says everything about a model and its training but the vocabulary, which comes
-from the data folder. Unknown keys are refused with the nearest known one, values are
-checked against the ranges that the fields below declare.
+Each default has its one address here. The metadata of a field is a `Key`, which holds everything else that the program
+knows about the setting: its range, its help, whether a resumed run may change it, what CTranslate2 can express. A
+recipe describes a model and its training completely, except the vocabulary, which comes from the data folder.
 """
 
 from __future__ import annotations
@@ -10,116 +10,216 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from vtrans.errors import InputError, RecipeError
+from vtrans.text import OnBadUtf8
 
 Subword = Literal["bpe", "unigram"]
 NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
-"""SentencePiece's rules: NFKC with or without its care for odd spaces, `_cf` folds case; identity: none."""
+"""SentencePiece's rules: NFKC, with `nmt_` also special spaces and control characters, with `_cf` case folding;
+identity: none."""
 
-T = TypeVar("T", "ModelConfig", "TrainConfig", "SearchConfig")
+T = TypeVar("T", bound="ModelConfig | TrainConfig | SearchConfig")
 
 DEFAULT_RECIPE = "small"
 DEFAULT_RUN = "run"
 DEFAULT_AVERAGE = 5  # checkpoints, as for the base model of the paper (section 6.1)
-SMALLEST_VOCAB_SIZE = 5  # the special ids and one subword; what a text needs at least, the learner says
-DEFAULT_VOCAB_SIZE = 8000  # pieces where the user names no number; fewer if the text does not hold as many
+SMALLEST_VOCAB_SIZE = 5  # the special ids and one subword; a text may need more, which learning finds out
+DEFAULT_VOCAB_SIZE = 8000  # fewer if the text does not have as many subwords
 PRECISIONS = ("float32", "bfloat16")
-# Of translating; the first is the default.
-DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")
-# Of a shortlist: target subwords for each source subword, and for every sentence.
+DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")  # the first is the default
+# Sizes of a shortlist: target subwords per source subword, and those that every sentence may use.
 DEFAULT_TRANSLATIONS, DEFAULT_FREQUENT = 8, 1500
-# Rows of the embeddings that `vtrans inspect` shows for a subword, and for a step of a translation.
+# Neighbours that `vtrans inspect` shows of a subword, and of a step of a translation.
 NEAREST, NEAREST_OF_STEP = 10, 3
 LONGEST_SHOWN = 80  # characters of a wrong value in an error
 TIE_FORMS = ("src-tgt-softmax", "tgt-softmax", "src-tgt", "none")
 
 
-def _number(default: float, low: float, high: float, doc: str) -> Any:
-    """A field whose value lies in [low, high]; an int default asks for whole numbers."""
-    return field(default=default, metadata={"low": low, "high": high, "doc": doc})
+@dataclass(frozen=True)
+class Key:
+    """The facts of a setting, which the metadata of its field holds under "key"."""
+
+    help: str
+    kind: type
+    """bool, int, float, str (one of `choices`), or tuple (a list of numbers)."""
+    low: float = 0
+    high: float = 0
+    unit: str = ""
+    """What a whole number counts."""
+    choices: tuple[str, ...] = ()
+    idle_if: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
+    """Other keys of the section, each with the test for values that leave this key without effect."""
+    may_change: bool = False
+    """Whether a resumed run may have another value."""
+    summary: str = ""
+    """The format of the value in `ModelConfig.summary`, which shows a key without one only if it is not the default."""
+    training_only: bool = False
+    """Whether the trained weights compute the same function for every value."""
+    adaptable: bool = False
+    """Whether a warm start can adapt the weights of a model with another value."""
+    exportable: bool = False
+    """Whether CTranslate2 can express values other than the default."""
 
 
-def _choice(default: str, values: tuple[str, ...], doc: str) -> Any:
-    """A field whose value is one of `values`."""
-    return field(default=default, metadata={"values": values, "doc": doc})
+def _number(default: float | None, low: float, high: float, help: str, unit: str = "", **facts: Any) -> Any:
+    """A field with a number in [low, high], whole if `low` is."""
+    return field(default=default, metadata={"key": Key(help, type(low), low, high, unit, **facts)})
 
 
-def _weights(doc: str) -> Any:
-    """A field of numbers with commas between them, none by default; a TOML list is read as well."""
-    return field(default="", metadata={"low": 0.0, "high": 1000.0, "doc": doc})
+def _choice(default: str, choices: tuple[str, ...], help: str, **facts: Any) -> Any:
+    """A field whose value is one of `choices`."""
+    return field(default=default, metadata={"key": Key(help, str, choices=choices, **facts)})
 
 
-def weights_of(text: str) -> tuple[float, ...]:
-    """The numbers of such a field."""
-    return tuple(float(number) for number in text.split(",")) if text else ()
+def _numbers(low: float, high: float, help: str) -> Any:
+    """A field with a list of numbers in [low, high], empty by default."""
+    return field(default=(), metadata={"key": Key(help, tuple, low, high)})
 
 
-def _flag(default: bool, doc: str) -> Any:
+def _flag(default: bool, help: str, **facts: Any) -> Any:
     """A field that is true or false."""
-    return field(default=default, metadata={"doc": doc})
+    return field(default=default, metadata={"key": Key(help, bool, **facts)})
+
+
+def _decoder_only(architecture: str) -> bool:
+    return architecture == "decoder-only"
+
+
+def _sinusoidal(positions: str) -> bool:
+    return positions == "sinusoidal"
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The architecture; the defaults are the recipe `small`."""
+    """The architecture. The defaults are those of the recipe `small`."""
 
-    d_model: int = _number(256, 2, 65536, "width of embeddings and layers, D")
-    d_ff: int = _number(1024, 1, 1 << 20, "width of the feed-forward layers, F")
-    heads: int = _number(4, 1, 1024, "attention heads, H; must divide d_model")
+    d_model: int = _number(256, 2, 65536, "width of the embeddings and layers, D", exportable=True, summary="D {}")
+    d_ff: int = _number(1024, 1, 1 << 20, "width of the feed-forward layers, F", exportable=True, summary="F {}")
+    heads: int = _number(
+        4, 1, 1024, "attention heads, H; must divide d_model", "heads", exportable=True, summary="H {}"
+    )
     architecture: str = _choice(
         "encoder-decoder",
         ("encoder-decoder", "decoder-only"),
-        "decoder-only: one stack over source and target (GPT, Radford et al. 2018), of decoder_layers layers",
+        "decoder-only: one stack of decoder_layers layers for source and target (GPT, Radford et al. 2018)",
     )
     source_mask: str = _choice(
         "prefix",
         ("prefix", "causal"),
-        "of decoder-only: the source sees all of itself (Raffel et al. 2019, section 3.2), or what came before",
+        "decoder-only: a source token attends to the whole source (Raffel et al. 2019, section 3.2) or to its prefix",
+        idle_if={"architecture": lambda value: not _decoder_only(value)},
     )
-    encoder_layers: int = _number(3, 0, 1000, "layers of the encoder; 0 for decoder-only")
-    decoder_layers: int = _number(3, 1, 1000, "layers of the decoder")
-    dropout: float = _number(0.1, 0.0, 0.95, "after embeddings and sublayers (paper, section 5.4)")
-    attention_dropout: float = _number(0.0, 0.0, 0.95, "on the attention weights")
-    activation_dropout: float = _number(0.0, 0.0, 0.95, "after the feed-forward activation")
-    activation: str = _choice("relu", ("relu", "gelu"), "of the feed-forward layers")
-    norm: str = _choice("post", ("post", "pre"), "layer norm after the residual sum (paper), or before")
+    encoder_layers: int = _number(
+        3, 0, 1000, "layers of the encoder; 0 for decoder-only", "layers", exportable=True, summary="{} encoder layers"
+    )
+    decoder_layers: int = _number(
+        3, 1, 1000, "layers of the decoder", "layers", exportable=True, summary="{} decoder layers"
+    )
+    dropout: float = _number(
+        0.1,
+        0.0,
+        0.95,
+        "after the embeddings and the sublayers (paper, section 5.4)",
+        training_only=True,
+        exportable=True,
+        summary="dropout {}",
+    )
+    attention_dropout: float = _number(0.0, 0.0, 0.95, "on the attention weights", training_only=True, exportable=True)
+    activation_dropout: float = _number(
+        0.0, 0.0, 0.95, "after the feed-forward activation", training_only=True, exportable=True
+    )
+    activation: str = _choice("relu", ("relu", "gelu"), "activation of the feed-forward layers", exportable=True)
+    norm: str = _choice(
+        "post",
+        ("post", "pre"),
+        "layer norm after the residual sum (paper) or before the sublayer",
+        exportable=True,
+        summary="{}-norm",
+    )
     tie: str = _choice(
         "auto",
         ("auto", *TIE_FORMS),
         "which embeddings are one matrix; auto: src-tgt-softmax for a joint vocabulary, else tgt-softmax",
+        adaptable=True,
+        exportable=True,
+        summary="tie {}",
     )
-    positions: str = _choice("sinusoidal", ("sinusoidal", "learned"), "position encoding")
+    positions: str = _choice("sinusoidal", ("sinusoidal", "learned"), "position encoding", exportable=True)
     max_positions: int = _number(
-        1024, 2, 1 << 20, "rows of a learned position table; of decoder-only a half is for either side"
+        1024,
+        2,
+        1 << 20,
+        "rows of a learned position table; decoder-only uses half of them for each side",
+        "rows",
+        idle_if={"positions": _sinusoidal},
+        adaptable=True,
+        exportable=True,
     )
-    share_positions: bool = _flag(False, "one learned position table for encoder and decoder")
+    share_positions: bool = _flag(
+        False,
+        "one learned position table for encoder and decoder",
+        idle_if={"positions": _sinusoidal, "architecture": _decoder_only},
+        exportable=True,
+    )
     share_layers: str = _choice(
         "none",
         ("none", "attention", "feed-forward", "all"),
         "what the layers of a stack share, each sublayer with its norm (ALBERT, Lan et al. 2019)",
+        exportable=True,  # as copies, which CTranslate2 finds equal and keeps once
     )
-    share_group: int = _number(0, 0, 1000, "consecutive layers that share_layers makes one; 0: the whole stack")
+    share_group: int = _number(
+        0,
+        0,
+        1000,
+        "consecutive layers that share_layers makes one; 0: the whole stack",
+        "layers",
+        idle_if={"share_layers": lambda value: value == "none"},
+        exportable=True,
+    )
     share_stacks: bool = _flag(
-        False, "encoder layer i = decoder layer i but for cross-attention (Raffel et al. 2019, section 3.2)"
+        False,
+        "encoder layer i = decoder layer i except cross-attention (Raffel et al. 2019, section 3.2)",
+        idle_if={"architecture": _decoder_only},
+        exportable=True,
     )
-    scale_embedding: bool = _flag(True, "sqrt(D) on the embeddings (paper, section 3.4); they start alike without")
-    cross_attention_residual: bool = _flag(True, "the residual around cross-attention; false is an ablation")
+    scale_embedding: bool = _flag(
+        True,
+        "multiply embeddings by sqrt(D) (paper, section 3.4); without it they start at the same size",
+        exportable=True,
+    )
+    cross_attention_residual: bool = _flag(
+        True,
+        "residual connection around cross-attention; false is an ablation",
+        idle_if={"architecture": _decoder_only},
+    )
 
     @property
     def reach(self) -> int | None:
-        """The longest sequence of either side, BOS or EOS counted, that the positions reach; None: no limit."""
+        """The longest source or target, with its BOS or EOS, for which there are positions; None: no limit."""
         if self.positions != "learned":
             return None
         return self.max_positions if self.architecture == "encoder-decoder" else self.max_positions // 2
 
+    @property
+    def summary(self) -> str:
+        """The keys that every model's description has, and the others that differ from their defaults."""
+        said, others = [], []
+        for spec in dataclasses.fields(self):
+            value, key = getattr(self, spec.name), spec.metadata["key"]
+            if key.summary:
+                said.append(key.summary.format(value))
+            elif value != spec.default:
+                others.append(f"{spec.name} {toml_value(value)}")
+        return ", ".join(said + others)
+
     def sublayer(self, part: str, layer: int) -> int:
-        """The number of the sublayer that a layer of a stack uses; layers of one number share it. `part` is
-        attention or feed-forward."""
+        """The number of the sublayer that a layer of a stack uses; layers with the same number share it. `part` is
+        "attention" or "feed-forward"."""
         if self.share_layers not in (part, "all"):
             return layer
         return layer // self.share_group if self.share_group else 0
@@ -127,92 +227,120 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """The training; the defaults are the recipe `small`."""
+    """The training. The defaults are those of the recipe `small`."""
 
-    max_steps: int = _number(20_000, 1, 10**9, "updates in all")
-    batch_tokens: int = _number(4096, 1, 10**8, "padded tokens of the larger side of a batch")
-    accumulate: int = _number(1, 1, 10**6, "batches an update")
+    max_steps: int = _number(20_000, 1, 10**9, "updates in all", "updates", may_change=True)
+    batch_tokens: int = _number(4096, 1, 10**8, "padded tokens of the larger side of a batch", "tokens")
+    accumulate: int = _number(1, 1, 10**6, "batches per update", "batches")
     learning_rate: float = _number(
-        0.0, 0.0, 10.0, "peak, reached at the end of warm-up; 0: the paper's formula times `scale`"
+        0.0, 0.0, 10.0, "peak, reached at the end of the warm-up; 0: the paper's formula times `scale`"
     )
-    scale: float = _number(1.0, 0.0, 1000.0, "factor on the paper's formula (section 5.3)")
-    warmup: int = _number(2000, 1, 10**9, "updates of linear warm-up")
-    beta1: float = _number(0.9, 0.0, 0.999999, "of Adam")
-    beta2: float = _number(0.98, 0.0, 0.999999, "of Adam")
-    epsilon: float = _number(1e-9, 1e-16, 1.0, "of Adam")
-    weight_decay: float = _number(0.0, 0.0, 10.0, "decoupled (AdamW)")
+    scale: float = _number(
+        1.0,
+        0.0,
+        1000.0,
+        "factor on the paper's formula (section 5.3)",
+        idle_if={"learning_rate": lambda value: value > 0},
+    )
+    warmup: int = _number(2000, 1, 10**9, "updates of linear warm-up", "updates")
+    beta1: float = _number(0.9, 0.0, 0.999999, "Adam's decay of the mean gradient")
+    beta2: float = _number(0.98, 0.0, 0.999999, "Adam's decay of the mean squared gradient")
+    epsilon: float = _number(1e-9, 1e-16, 1.0, "Adam's epsilon")
+    weight_decay: float = _number(0.0, 0.0, 10.0, "decoupled weight decay (AdamW)")
     clip_norm: float = _number(0.0, 0.0, 1e6, "largest norm of the gradient; 0: no clipping")
     label_smoothing: float = _number(0.1, 0.0, 0.99, "share of the target mass spread over the vocabulary")
-    log_every: int = _number(100, 1, 10**9, "updates between two lines of metrics.jsonl")
-    checkpoint_every: int = _number(1000, 1, 10**9, "updates between two validations, each with a checkpoint")
-    keep_last: int = _number(5, 1, 10**6, "newest checkpoints kept")
-    keep_best: int = _number(5, 1, 10**6, "best checkpoints kept, beside the newest")
-    best_metric: str = _choice("bleu", ("bleu", "chrf", "nll"), "what `best` and `patience` go by")
-    patience: int = _number(0, 0, 10**6, "validations without a new best before training ends; 0: never")
-    valid_sentences: int = _number(0, 0, 10**9, "sentences translated at a validation for BLEU and chrF; 0: all")
-    valid_beam: int = _number(1, 1, 1000, "beam of those translations; 1 is greedy")
-    samples: int = _number(3, 0, 1000, "translations shown at a validation")
+    log_every: int = _number(100, 1, 10**9, "updates between two lines of metrics.jsonl", "updates", may_change=True)
+    checkpoint_every: int = _number(
+        1000, 1, 10**9, "updates between two validations, each with a checkpoint", "updates", may_change=True
+    )
+    keep_last: int = _number(5, 1, 10**6, "newest checkpoints kept", "checkpoints", may_change=True)
+    keep_best: int = _number(
+        5, 1, 10**6, "best checkpoints kept, in addition to the newest", "checkpoints", may_change=True
+    )
+    best_metric: str = _choice(
+        "bleu", ("bleu", "chrf", "nll"), "what decides which checkpoint is the best", may_change=True
+    )
+    patience: int = _number(
+        0, 0, 10**6, "validations without a new best before training ends; 0: never", "validations", may_change=True
+    )
+    valid_sentences: int = _number(
+        0, 0, 10**9, "sentences translated per validation for BLEU and chrF; 0: all", "sentences", may_change=True
+    )
+    valid_beam: int = _number(1, 1, 1000, "beam of those translations; 1 is greedy", "hypotheses", may_change=True)
+    samples: int = _number(3, 0, 1000, "translations shown per validation", "translations", may_change=True)
     ema: float = _number(
-        0.0,
-        0.0,
-        0.999999,
-        "decay of a moving average of the weights, which is then what is validated and saved; 0: off",
+        0.0, 0.0, 0.999999, "decay of a moving average of the weights, which is validated and saved instead; 0: off"
     )
     bpe_dropout: float = _number(
-        0.0,
-        0.0,
-        0.95,
-        "probability that a merge is left out when a pair is cut into subwords, anew each time; 0: off, usual 0.1",
+        0.0, 0.0, 0.95, "probability of leaving out a merge, drawn each time a pair is encoded; 0: off, usual 0.1"
     )
-    corpus_weights: str = _weights(
-        'how often an epoch has the pairs of each --src of prepare-bpe, such as "2,0.5": a fraction is a random '
-        "part, new in each epoch; none: once each"
+    corpus_weights: tuple[float, ...] = _numbers(
+        0.0,
+        1000.0,
+        "how often an epoch has the pairs of each --src of prepare-bpe, such as [2, 0.5]; a fraction is a random "
+        "part, drawn for each epoch; []: once each",
     )
     precision: str = _choice(
-        "auto", ("auto", *PRECISIONS), "of the matrix products; auto: bfloat16 on a GPU that has it, else float32"
+        "auto",
+        ("auto", *PRECISIONS),
+        "precision of matrix products; auto: bfloat16 on a GPU that supports it, else float32",
+        may_change=True,
     )
-    tensorboard: bool = _flag(False, "the figures of metrics.jsonl for TensorBoard too, in RUN/tensorboard")
-    seed: int = _number(1, 0, 2**63 - 1, "of every random choice")
+    tensorboard: bool = _flag(False, "write metrics for TensorBoard too, to RUN/tensorboard", may_change=True)
+    seed: int = _number(1, 0, 2**63 - 1, "seed of every random choice")
 
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """How translations are searched; `vtrans translate` has a flag for each but `max_source`, which beats it."""
+    """How translations are searched. `vtrans translate` has a flag, which wins, for each key but `max_source`."""
 
-    beam: int = _number(4, 1, 1000, "live hypotheses of a sentence")
-    alpha: float = _number(0.6, -10.0, 10.0, "exponent of the length penalty")
+    beam: int = _number(4, 1, 1000, "live hypotheses per sentence", "hypotheses", may_change=True)
+    alpha: float = _number(0.6, -10.0, 10.0, "exponent of the length penalty", may_change=True)
     length_penalty: str = _choice(
         "gnmt",
         ("gnmt", "length"),
-        "gnmt: ((5 + |Y|) / 6) ** alpha; length: |Y| ** alpha, as fairseq, Marian and CTranslate2 divide",
+        "gnmt: ((5 + |Y|) / 6) ** alpha; length: |Y| ** alpha, as in fairseq, Marian and CTranslate2",
+        may_change=True,
+        idle_if={"alpha": lambda value: value == 0},
     )
     stop: str = _choice(
         "count",
         ("count", "exhaustive"),
-        "count: when `beam` hypotheses have ended; exhaustive: when no live one can win any more",
+        "count: stop at `beam` finished hypotheses; exhaustive: when no live hypothesis can win",
+        may_change=True,
     )
-    max_length: int = _number(0, 0, 10**6, "cap on target tokens; 0: source tokens + 50 alone")
-    min_length: int = _number(0, 0, 10**6, "least target tokens before EOS")
-    no_repeat_ngram: int = _number(0, 0, 1000, "no n target tokens twice in a translation; 0: no such rule")
+    max_length: int = _number(
+        0, 0, 10**6, "most target tokens; 0: no limit besides source tokens + 50", "tokens", may_change=True
+    )
+    min_length: int = _number(0, 0, 10**6, "least target tokens before EOS", "tokens", may_change=True)
+    no_repeat_ngram: int = _number(
+        0, 0, 1000, "no sequence of this many target tokens occurs twice; 0: no such rule", "tokens", may_change=True
+    )
     repetition_penalty: float = _number(
         1.0,
         1.0,
         1000.0,
-        "factor on the log-probability of a target token that the translation holds already (Keskar et al. 2019)",
+        "factor on the log-probability of a token that the translation already contains (Keskar et al. 2019)",
+        may_change=True,
+        idle_if={"no_repeat_ngram": lambda value: value == 1},
     )
     max_source: int = _number(
         1024,
         1,
         10**6,
         "source tokens translated in one piece; a longer line is cut into pieces, with a warning",
+        "tokens",
+        may_change=True,
     )
-    batch_tokens: int = _number(2048, 1, 10**8, "padded source tokens of a batch; 1: one sentence at a time")
+    batch_tokens: int = _number(
+        2048, 1, 10**8, "padded source tokens per batch; 1: one sentence at a time", "tokens", may_change=True
+    )
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Draws translations instead of searching the best. Each line has its own generator, seeded from
-    (seed, line number), so that no draw depends on the batch. `top_k` 0 and `top_p` 1 filter nothing."""
+    """Draws translations instead of searching for the best. Each line has its own generator, seeded from
+    (seed, line number), so that a draw does not depend on the batch. `top_k` 0 and `top_p` 1 filter nothing."""
 
     seed: int = 1
     top_k: int = 0
@@ -221,85 +349,67 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if self.top_k < 0:
-            raise InputError(f"--top-k must be 0 or more, but is {self.top_k}.")
+            raise InputError(f"`top_k` must be at least 0, got {self.top_k}.")
         if not 0 < self.top_p <= 1:
-            raise InputError(f"--top-p must be above 0 and at most 1, but is {self.top_p}.")
+            raise InputError(f"`top_p` must be above 0 and at most 1, got {self.top_p}.")
         if not 0 < self.temperature < math.inf:
-            raise InputError(f"--temperature must be above 0, but is {self.temperature}.")
+            raise InputError(f"`temperature` must be above 0, got {self.temperature}.")
 
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """What `vtrans prepare-bpe` is asked to do; its command line reads these defaults."""
+    """The options of `vtrans prepare-bpe`, whose command line reads these defaults."""
 
     src: tuple[str | Path, ...]
     tgt: tuple[str | Path, ...]
     valid_src: tuple[str | Path, ...] = ()
     valid_tgt: tuple[str | Path, ...] = ()
     out: str | Path = "data"
-    vocab_size: int | None = None
-    """Pieces of a vocabulary, special ones and bytes included; None: DEFAULT_VOCAB_SIZE, or what the text allows."""
-    separate: bool = False
-    """One vocabulary a side instead of one for both."""
-    subword: Subword = "bpe"
-    normalization: str = "nmt_nfkc"
-    """SentencePiece's rule; "identity" switches NFKC off."""
-    character_coverage: float = 0.9999
-    """Share of running characters that have a piece; the rest is spelt in bytes."""
+    vocab_size: int | None = _number(
+        None,
+        SMALLEST_VOCAB_SIZE,
+        1 << 24,
+        "subwords of a vocabulary, special ones and bytes included; None: DEFAULT_VOCAB_SIZE, or what the text allows",
+    )
+    separate: bool = _flag(False, "one vocabulary per side instead of a joint one")
+    subword: Subword = _choice("bpe", ("bpe", "unigram"), "kind of vocabulary")  # noqa: RUF009 - a field
+    normalization: str = _choice(
+        "nmt_nfkc", NORMALIZATIONS, 'SentencePiece\'s normalization rule; "identity" switches it off'
+    )
+    character_coverage: float = _number(
+        0.9999, 0.9, 1.0, "share of running characters that have a subword; the others are spelt in bytes"
+    )
     symbols: tuple[str, ...] = ()
-    """Pieces of their own, which are never split, such as the tag of back-translated text (Caswell et al. 2019)."""
-    sample: int = 1_000_000
-    """Training pairs, drawn at random, from which the vocabulary is learnt."""
-    max_tokens: int = 250
-    """Training pairs with more subwords on a side are dropped."""
-    max_ratio: float = 4.0
-    """Training pairs with one side longer than this many times the other are dropped (RATIO_FREE_TOKENS)."""
-    on_bad_utf8: Literal["error", "replace"] = "error"
-    seed: int = 1
-    """Of the pairs held out and sampled."""
-    threads: int = 0
-    """Processors that encode; 0: all. The result does not depend on it."""
-    force: bool = False
-    """Replace a data folder made from other inputs or options."""
+    """Subwords that are never split, such as the tag of back-translated text (Caswell et al. 2019)."""
+    sample: int = _number(1_000_000, 1, 10**9, "random training pairs from which the vocabulary is learnt", "pairs")
+    max_tokens: int = _number(
+        250, 1, 10**6, "training pairs with more subwords than this on a side are dropped", "subwords"
+    )
+    max_ratio: float = _number(
+        4.0, 1.0, 1e6, "training pairs with one side longer than this many times the other are dropped"
+    )
+    on_bad_utf8: OnBadUtf8 = _choice(  # noqa: RUF009 - a field
+        "error", get_args(OnBadUtf8), "error, or replace each bad sequence by U+FFFD and count it"
+    )
+    seed: int = _number(1, 0, 2**63 - 1, "seed of the held-out and sampled pairs")
+    threads: int = _number(0, 0, 1024, "processors that encode; 0: all. The result does not depend on it", "processors")
+    force: bool = _flag(False, "replace a data folder made from other inputs or options")
 
     def checked(self) -> PrepareOptions:
-        """These options, or InputError for the first that can't be."""
-        for name, values, allowed in (
-            ("--subword", self.subword, ("bpe", "unigram")),
-            ("--normalization", self.normalization, NORMALIZATIONS),
-            ("--on-bad-utf8", self.on_bad_utf8, ("error", "replace")),
-        ):
-            if values not in allowed:
-                raise InputError(f"{name} must be one of {', '.join(allowed)}, but is {values!r}.")
-        for name, number, low, high in (
-            (
-                "--vocab-size",
-                SMALLEST_VOCAB_SIZE if self.vocab_size is None else self.vocab_size,
-                SMALLEST_VOCAB_SIZE,
-                1 << 24,
-            ),
-            ("--character-coverage", self.character_coverage, 0.9, 1.0),
-            ("--sample", self.sample, 1, 10**9),
-            ("--max-tokens", self.max_tokens, 1, 10**6),
-            ("--max-ratio", self.max_ratio, 1.0, 10.0**6),
-            ("--seed", self.seed, 0, 2**63 - 1),
-            ("--threads", self.threads, 0, 1024),
-        ):
-            if not low <= number <= high:
-                raise InputError(f"{name} must be from {low:,} to {high:,}, but is {number:,}.")
+        """These options. Raises InputError for the first one that is not allowed."""
+        for name, key in keys_of(type(self)).items():
+            if (value := getattr(self, name)) is not None:
+                check_value(key, f"`{name}`", value)
         if not self.src:
-            raise InputError("there is no corpus to prepare; give --src FILE --tgt FILE.")
-        for ours, theirs in (("src", "tgt"), ("valid-src", "valid-tgt")):
-            n, m = (len(getattr(self, name.replace("-", "_"))) for name in (ours, theirs))
+            raise InputError("`src` and `tgt` must name at least one corpus, got none.")
+        for ours, theirs in (("src", "tgt"), ("valid_src", "valid_tgt")):
+            n, m = len(getattr(self, ours)), len(getattr(self, theirs))
             if n != m:
-                raise InputError(
-                    f"--{ours} and --{theirs} go pair by pair, but there are {n} of --{ours} "
-                    f"and {m} of --{theirs}; give as many of each."
-                )
+                raise InputError(f"`{ours}` and `{theirs}` must name as many files, got {n} and {m}.")
         return self
 
     def identity(self) -> dict[str, Any]:
-        """The options that decide what the data is, as they stand in data.json."""
+        """The options that decide what the data is, as data.json records them."""
         apart = ("src", "tgt", "valid_src", "valid_tgt", "out", "threads", "force")
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in apart}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
@@ -329,170 +439,155 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value of a recipe as an error shows it; some are too large to be written out."""
+    """A value as an error shows it, shortened if it is long."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # a number of thousands of digits, or tables in tables
+    except (ValueError, RecursionError):  # a number of thousands of digits, or deeply nested tables
         return f"a value of type {type(value).__name__} that is too large to show"
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
-def _checked(section: str, key: str, value: Any, where: str) -> Any:
-    """The value of one key, of the right type and in its range, or a RecipeError."""
-    spec = SECTIONS[section].__dataclass_fields__[key]
-    default, rule = spec.default, spec.metadata
-    name = f"{section}.{key}"
-    if isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise RecipeError(f"{where}: {name} must be true or false, but is {_shown(value)}.")
-    elif isinstance(default, str) and "values" not in rule:
-        value = _weights_checked(name, value, rule["low"], rule["high"], where)
-    elif isinstance(default, str):
-        if value not in rule["values"]:
-            raise RecipeError(f"{where}: {name} must be one of {', '.join(rule['values'])}, but is {_shown(value)}.")
+def keys_of(kind: type[Any]) -> dict[str, Key]:
+    """The facts of the settings that a dataclass of this file declares, by name."""
+    return {f.name: f.metadata["key"] for f in dataclasses.fields(kind) if "key" in f.metadata}
+
+
+def toml_value(value: Any) -> str:
+    """A value of a recipe as TOML."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(repr(n).removesuffix('.0') for n in value)}]"
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def check_value(key: Key, name: str, value: Any) -> Any:
+    """The value, converted to the type of its key. Raises InputError, which calls the key `name`, if it is not one
+    of the values that the key allows."""
+    low, high = (int(bound) if key.kind is int else f"{bound:g}" for bound in (key.low, key.high))
+    if key.kind is bool:
+        right, allowed = isinstance(value, bool), "true or false"
+    elif key.kind is str:
+        right, allowed = value in key.choices, f"one of {', '.join(key.choices)}"
+    elif key.kind is tuple:
+        numbers = _numbers_in(value)
+        right = numbers is not None and all(key.low <= n <= key.high for n in numbers) and (any(numbers) or not numbers)
+        allowed, value = f"a list of numbers from {low} to {high}, not all 0", numbers if right else value
     else:
-        whole = isinstance(default, int)
-        kind = "a whole number" if whole else "a number"
-        right = isinstance(value, int) if whole else isinstance(value, (int, float))
-        if not right or isinstance(value, bool) or not rule["low"] <= value <= rule["high"]:
-            raise RecipeError(
-                f"{where}: {name} must be {kind} from {rule['low']} to {rule['high']}, but is {_shown(value)}."
-            )
-        value = value if whole else float(value)
+        whole, kinds = key.kind is int, (int,) if key.kind is int else (int, float)
+        right = isinstance(value, kinds) and not isinstance(value, bool) and key.low <= value <= key.high
+        of = f" of {key.unit}" if key.unit else ""
+        allowed = f"a{' whole' if whole else ''} number{of} from {low} to {high}"
+        value = float(value) if right and not whole else value
+    if not right:
+        raise InputError(f"{name} must be {allowed}, got {_shown(value)}.")
     return value
 
 
-def _weights_checked(name: str, value: Any, low: float, high: float, where: str) -> str:
-    """The one way to write these weights, or a RecipeError."""
-    numbers = value if isinstance(value, list) else value.split(",") if isinstance(value, str) and value else [value]
+def _numbers_in(value: Any) -> tuple[float, ...] | None:
+    """The numbers of a list, of a text with commas such as "2,0.5" (as recipes had them once, and `--set` has them
+    still), or of a single number; None for anything else."""
+    if isinstance(value, str):
+        value = value.split(",") if value else []
+    values = value if isinstance(value, (list, tuple)) else [value]
+    if any(isinstance(n, bool) or not isinstance(n, (int, float, str)) for n in values):
+        return None
     try:
-        weights = [] if value in ("", []) else [float(n) for n in numbers if not isinstance(n, bool)]
-    except (TypeError, ValueError, OverflowError):
-        weights = []
-    if value not in ("", []) and (len(weights) != len(numbers) or not all(low <= w <= high for w in weights)):
-        raise RecipeError(
-            f'{where}: {name} must be numbers from {low:g} to {high:g} with commas between them, such as "2,0.5", '
-            f"but is {_shown(value)}."
-        )
-    if weights and not any(weights):
-        raise RecipeError(f"{where}: {name} must have a number above 0, but is {_shown(value)}.")
-    return ",".join(repr(w).removesuffix(".0") for w in weights)
+        return tuple(float(n) for n in values)
+    except (ValueError, OverflowError):
+        return None
 
 
 def section_from(kind: type[T], section: str, values: Mapping[str, Any], where: str, base: T | None = None) -> T:
-    """A section of a recipe from a mapping; RecipeError names what is wrong and `where`."""
-    known = [f.name for f in dataclasses.fields(kind)]
-    for key in values:
-        if key not in known:
-            raise RecipeError(f"{where}: unknown key {section}.{key}; {nearest(key, known)}")
-    checked = {key: _checked(section, key, value, where) for key, value in values.items()}
+    """A section of a recipe with these values, and for the other keys those of `base` or the defaults.
+
+    Raises RecipeError, which begins with `where`, for an unknown key or a value that is not allowed.
+    """
+    keys = keys_of(kind)
+    checked = {}
+    for name, value in values.items():
+        if name not in keys:
+            raise RecipeError(f"{where}: unknown key {section}.{name}; {nearest(name, keys)}")
+        try:
+            checked[name] = check_value(keys[name], f"{section}.{name}", value)
+        except InputError as error:
+            raise RecipeError(f"{where}: {error}") from None
     return dataclasses.replace(base if base is not None else kind(), **checked)
 
 
+def idle_keys(recipe: Recipe, section: str) -> dict[str, str]:
+    """The keys of a section that have a value but no effect, because of another key; each with a sentence."""
+    values = getattr(recipe, section)
+    found = {}
+    for spec in dataclasses.fields(values):
+        value = getattr(values, spec.name)
+        for other, idle in spec.metadata["key"].idle_if.items():
+            if value != spec.default and idle(cause := getattr(values, other)):
+                found[spec.name] = (
+                    f"{section}.{spec.name} = {toml_value(value)} has no effect with "
+                    f"{section}.{other} = {toml_value(cause)}; remove it, or change {section}.{other}."
+                )
+    return found
+
+
 def contradiction(model: ModelConfig) -> str | None:
-    """What no single key can say: why these values make no model, or None."""
+    """Why these values describe no model, or None if they describe one."""
+    encoder = model.encoder_layers
+    if model.d_model % model.heads:
+        return f"model.heads must divide model.d_model ({model.d_model}), got {model.heads}."
+    if model.positions == "sinusoidal" and model.d_model % 2:
+        return f"model.d_model must be even for sinusoidal positions, got {model.d_model}."
+    if model.architecture == "decoder-only" and encoder:
+        return (
+            f"model.encoder_layers must be 0 for a decoder-only model, got {encoder}; model.decoder_layers is the "
+            "depth of its one stack."
+        )
+    if model.architecture != "decoder-only" and not encoder:
+        return "model.encoder_layers must be at least 1, got 0, which is for a decoder-only model."
+    if model.reach == 1:
+        return (
+            "model.max_positions must be at least 4 for a decoder-only model, got "
+            f"{model.max_positions}: each side has half of them, and needs one for a subword and one for EOS."
+        )
+    for key, reason in idle_keys(Recipe(model), "model").items():
+        if key != "max_positions":  # model files of early versions have a value that their positions do not use
+            return reason
+    return _sharing_contradiction(model)
+
+
+def _sharing_contradiction(model: ModelConfig) -> str | None:
+    """`contradiction` for the keys that share layers."""
     encoder, decoder = model.encoder_layers, model.decoder_layers
     parts = ("attention", "feed-forward")
-    if model.d_model % model.heads:
-        return f"model.heads must divide model.d_model, but {model.heads} does not divide {model.d_model}."
-    if model.positions == "sinusoidal" and model.d_model % 2:
-        return f"model.d_model must be even for sinusoidal positions, but is {model.d_model}."
-    if model.architecture == "decoder-only":
-        if encoder:
-            return (
-                f"model.architecture = decoder-only has no encoder, but model.encoder_layers is {encoder}; set "
-                "model.encoder_layers = 0, model.decoder_layers is the depth of its one stack."
-            )
-        for key, reason in (
-            ("share_stacks", "there is one stack"),
-            ("share_positions", "source and target are one sequence with one table as it is"),
-        ):
-            if getattr(model, key):
-                return f"model.{key} makes no sense with model.architecture = decoder-only: {reason}; leave it out."
-        if not model.cross_attention_residual:
-            return (
-                "model.cross_attention_residual = false makes no sense with model.architecture = decoder-only, which "
-                "has no cross-attention; leave it out."
-            )
-        if model.reach == 1:
-            return (
-                "model.max_positions must be 4 or more for model.architecture = decoder-only, of which either side has "
-                f"a half: room for a subword and EOS, but is {model.max_positions}."
-            )
-    elif not encoder:
-        return "model.encoder_layers must be 1 or more; 0 is for model.architecture = decoder-only."
-    elif model.source_mask != "prefix":
-        return (
-            f"model.source_mask = {model.source_mask} is for model.architecture = decoder-only; an encoder sees the "
-            "whole source."
-        )
-    if model.share_positions and model.positions != "learned":
-        return (
-            f"model.share_positions shares a learned table, but model.positions is {model.positions}; "
-            'set model.positions = "learned".'
-        )
-    if model.share_layers == "none" and model.share_group:
-        return (
-            f"model.share_group = {model.share_group} groups the layers that share, but model.share_layers is none; "
-            'set model.share_layers = "all", "attention" or "feed-forward", or leave both out.'
-        )
     if model.share_layers != "none" and all(
         model.sublayer(part, depth - 1) == depth - 1 for part in parts for depth in (encoder, decoder) if depth
     ):
         return (
-            f"model.share_layers = {model.share_layers} would share nothing, as no group has more than one layer "
-            f"({encoder}+{decoder} layers, model.share_group {model.share_group}); make the stacks deeper or "
-            "the groups larger."
+            f"model.share_layers = {toml_value(model.share_layers)} shares nothing, because every group has a single "
+            f"layer: there are {encoder}+{decoder} layers and model.share_group is {model.share_group}. "
+            "Use deeper stacks or larger groups."
         )
-    if model.share_stacks:
-        for part in parts:
-            depths = [model.sublayer(part, depth - 1) + 1 for depth in (encoder, decoder)]
-            if depths[0] != depths[1]:
-                return (
-                    "model.share_stacks makes layer i of the encoder layer i of the decoder, so both need as many "
-                    f"sublayers of their own, but of {part} they have {depths[0]} and {depths[1]}; set "
-                    'model.encoder_layers = model.decoder_layers, or model.share_layers = "all".'
-                )
+    for part in parts if model.share_stacks else ():
+        depths = [model.sublayer(part, depth - 1) + 1 for depth in (encoder, decoder)]
+        if depths[0] != depths[1]:
+            return (
+                f"model.share_stacks needs as many different {part} sublayers in both stacks, got {depths[0]} and "
+                f"{depths[1]}; make model.encoder_layers equal model.decoder_layers, or set "
+                'model.share_layers = "all".'
+            )
     return None
 
 
 def check_together(recipe: Recipe, where: str) -> Recipe:
-    """The recipe, or a RecipeError for values that do not go together."""
-    if reason := contradiction(recipe.model):
+    """The recipe. Raises RecipeError, which begins with `where`, if its values contradict each other."""
+    reason = contradiction(recipe.model) or next(iter(idle_keys(recipe, "model").values()), None)
+    if reason:
         raise RecipeError(f"{where}: {reason}")
-    model, reach = recipe.model, ModelConfig().max_positions
-    if model.positions == "sinusoidal" and model.max_positions != reach:
-        raise RecipeError(
-            f"{where}: model.max_positions = {model.max_positions} is the size of a learned table, but model.positions "
-            f'is sinusoidal, which has no end; set model.positions = "learned", or leave it out ({reach}).'
-        )
     if recipe.train.learning_rate == 0 and recipe.train.scale == 0:
-        raise RecipeError(f"{where}: one of train.learning_rate and train.scale must be above 0.")
+        raise RecipeError(f"{where}: train.learning_rate or train.scale must be above 0, got 0 for both.")
     search = recipe.search
-    for name, longest in (("search.max_length", search.max_length), ("model.max_positions", model.reach)):
+    for name, longest in (("search.max_length", search.max_length), ("model.max_positions", recipe.model.reach)):
         if longest and search.min_length >= longest:
             raise RecipeError(
-                f"{where}: search.min_length must be less than {longest}, the longest translation that {name} allows, "
-                f"EOS included, but is {search.min_length}; lower it or raise {name}."
+                f"{where}: search.min_length must be less than {longest}, the most tokens with EOS that {name} allows, "
+                f"got {search.min_length}; lower it or raise {name}."
             )
     return recipe
-
-
-# What may differ between a run and its resumption; all else would make it another run.
-MAY_CHANGE = {
-    "train": {
-        "max_steps",
-        "patience",
-        "best_metric",
-        "log_every",
-        "checkpoint_every",
-        "keep_last",
-        "keep_best",
-        "valid_sentences",
-        "valid_beam",
-        "samples",
-        "tensorboard",
-        "precision",
-    },
-    "search": {f.name for f in dataclasses.fields(SearchConfig)},
-}

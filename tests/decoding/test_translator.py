@@ -538,7 +538,7 @@ def test_load_takes_a_run_and_overrides_by_name(tiny_run: RunFolder) -> None:
     assert len(both.models) == 2
     with pytest.raises(RecipeError, match=r"unknown key search\.baem; did you mean beam\?"):
         vtrans.load(tiny_run.path, baem=3)
-    with pytest.raises(RecipeError, match=r"search\.beam must be a whole number from 1 to 1000, but is 0"):
+    with pytest.raises(RecipeError, match=r"search\.beam"):
         vtrans.load(tiny_run.path, beam=0)
     with pytest.raises(InputError, match="there is no model"):
         load([])

@@ -19,7 +19,7 @@ from cli_runner import Done
 from conftest import TRAIN_PAIRS, VALID_PAIRS, tiny_train
 
 from vtrans.checkpoint import LoadedModel, RunFolder, choose_model, load_model, save_model
-from vtrans.config import ModelConfig, Sampling, SearchConfig
+from vtrans.config import Key, ModelConfig, Sampling, SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
@@ -463,7 +463,7 @@ def test_what_can_not_be_exported_is_refused_by_name(
 
     @dataclasses.dataclass(frozen=True)
     class Wider(ModelConfig):
-        experts: int = 1
+        experts: int = dataclasses.field(default=1, metadata={"key": Key("experts", int)})
 
     for config, words in (
         (

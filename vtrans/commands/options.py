@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast, get_args
 
 import typer
 
-from vtrans.config import DEFAULT_RUN, SearchConfig, section_from
+from vtrans.config import DEFAULT_RUN, SearchConfig, check_value, keys_of
 from vtrans.errors import InputError
 from vtrans.text import OnBadUtf8, open_bytes, read_lines
 
@@ -64,9 +64,10 @@ def flag(options: dict[str, Any]) -> str:
 
 
 def check_search(options: dict[str, Any]) -> None:
-    """Refuses a value of the search in the words of its flag, before a model is loaded."""
-    for key, value in options.items():
-        section_from(SearchConfig, "search", {key: value}, flag({key: value}))
+    """Raises InputError for a search option that is not allowed, before a model is loaded."""
+    keys = keys_of(SearchConfig)
+    for name, value in options.items():
+        check_value(keys[name], f"`{name}`", value)
 
 
 def check_output(output: Path | None, inputs: list[tuple[str, Path | None]], name: str = "--output") -> None:
@@ -107,5 +108,5 @@ def check_line_counts(src: Path, other: Path, what: str) -> None:
 def bad_utf8(how: str) -> OnBadUtf8:
     """The value of --on-bad-utf8, checked."""
     if how not in get_args(OnBadUtf8):
-        raise InputError(f"--on-bad-utf8 must be error or replace, but is {how!r}.")
+        raise InputError(f"`on_bad_utf8` must be error or replace, got {how!r}.")
     return cast(OnBadUtf8, how)

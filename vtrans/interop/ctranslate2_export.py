@@ -94,28 +94,6 @@ TOLERANCES = {
 }
 QUANTIZATIONS = tuple(TOLERANCES)
 
-# The fields of ModelConfig that the conversion knows how to express, or that only training asks about.
-_EXPRESSED = {
-    "d_model",
-    "d_ff",
-    "heads",
-    "encoder_layers",
-    "decoder_layers",
-    "activation",
-    "norm",
-    "tie",
-    "positions",
-    "max_positions",
-    "share_positions",
-    "share_layers",  # as copies, which CTranslate2 finds equal and keeps once
-    "share_group",
-    "share_stacks",
-    "scale_embedding",
-    "dropout",
-    "attention_dropout",
-    "activation_dropout",
-}
-
 
 @dataclass(frozen=True)
 class NearTie:
@@ -192,7 +170,7 @@ def check_exportable(config: ModelConfig) -> None:
     """InputError for an architecture that the conversion can't express, by the name of what it is."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        if field.name not in _EXPRESSED and value != field.default:
+        if not field.metadata["key"].exportable and value != field.default:
             raise InputError(
                 f"a model with model.{field.name} = {str(value).lower()} can't be exported: CTranslate2 has no such "
                 "translator; translate with it as it is."

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vtrans.config import Recipe, weights_of
+from vtrans.config import Recipe
 from vtrans.data.batches import Batch, Mixture, collate, plan_epoch
 from vtrans.data.bpe_dropout import Segmentations
 from vtrans.data.store import DataFolder, TokenStore
@@ -57,7 +57,7 @@ class Feed:
 
     def __init__(self, data: DataFolder, recipe: Recipe, ranks: Ranks, device: torch.device) -> None:
         self.store, self.config, self.ranks, self.device = data.train, recipe.train, ranks, device
-        self.mixture = Mixture(data.corpora, weights_of(self.config.corpus_weights), self.config.seed)
+        self.mixture = Mixture(data.corpora, self.config.corpus_weights, self.config.seed)
         self.segmentations = _segmentations(data, recipe, self.mixture, _drawers(device))
 
     def shares(self, place: Place) -> Generator[tuple[Place, Share], None, None]:

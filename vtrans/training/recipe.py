@@ -20,16 +20,16 @@ import torch
 from vtrans.checkpoint import RunFolder
 from vtrans.config import (
     DEFAULT_RECIPE,
-    MAY_CHANGE,
     SECTIONS,
     ModelConfig,
     Recipe,
     SearchConfig,
     TrainConfig,
     check_together,
+    keys_of,
     nearest,
     section_from,
-    weights_of,
+    toml_value,
 )
 from vtrans.data.batches import Mixture
 from vtrans.data.store import DataFolder
@@ -81,12 +81,8 @@ def recipe_toml(recipe: Recipe) -> str:
         section = getattr(recipe, name)
         lines.append(f"[{name}]")
         for spec in dataclasses.fields(section):
-            value = getattr(section, spec.name)
-            if isinstance(value, bool):
-                text = str(value).lower()
-            else:
-                text = f'"{value}"' if isinstance(value, str) else repr(value)
-            lines.append(f"{spec.name} = {text}".ljust(36) + f"# {spec.metadata['doc']}")
+            value = toml_value(getattr(section, spec.name))
+            lines.append(f"{spec.name} = {value}".ljust(36) + f"# {spec.metadata['key'].help}")
         lines.append("")
     return "\n".join(lines)
 
@@ -167,19 +163,19 @@ def settled(recipe: Recipe, device: torch.device, *, joint: bool) -> Recipe:
 def changes(own: Values, asked: Recipe) -> dict[tuple[str, str], str]:
     """The sections and keys in which `asked` differs from the values `own` of a run, each with a text that shows both
     values. Keys that the run does not record had their defaults."""
-    wanted, defaults = dataclasses.asdict(asked), dataclasses.asdict(Recipe())
+    recorded = recorded_recipe(own, "the recipe of the run")
     return {
-        (section, key): f"{section}.{key} {value} -> {wanted[section][key]}"
+        (section, key): f"{section}.{key} {toml_value(old)} -> {toml_value(new)}"
         for section in own
-        for key, value in (defaults[section] | dict(own[section])).items()
-        if value != wanted[section][key]
+        for key, old in vars(getattr(recorded, section)).items()
+        if old != (new := getattr(getattr(asked, section), key))
     }
 
 
 def refuse_changes(run: RunFolder, own: Values, recipe: Recipe) -> None:
     """Raises InputError if the recipe changes what must stay the same on resume; the error lists every such change."""
     forbidden = [
-        text for (section, key), text in changes(own, recipe).items() if key not in MAY_CHANGE.get(section, ())
+        text for (section, key), text in changes(own, recipe).items() if not keys_of(SECTIONS[section])[key].may_change
     ]
     if forbidden:
         raise InputError(
@@ -258,22 +254,24 @@ def check_data(data: DataFolder, recipe: Recipe) -> None:
         )
 
 
-def _check_weights(data: DataFolder, text: str) -> None:
+def _check_weights(data: DataFolder, weights: tuple[float, ...]) -> None:
     """Raises RecipeError if train.corpus_weights does not fit the corpora of the data."""
-    weights, sizes = weights_of(text), data.corpora
+    sizes = data.corpora
     names = [files["src"]["name"] for files in data.report["inputs"]["train"]]
     if not weights:
         return
     if len(sizes) != len(names):
         raise InputError(
-            f"train.corpus_weights = {text} needs to know which pairs are of which corpus, but {data.path} was made by "
-            "a version of vtrans that did not record it; prepare the data again."
+            f"train.corpus_weights = {toml_value(weights)} needs to know which pairs are of which corpus, but "
+            f"{data.path} was made by a version of vtrans that did not record it; prepare the data again."
         )
     if len(weights) != len(sizes):
         corpora = ", ".join(f"{name} {n:,} pairs" for name, n in zip(names, sizes, strict=True))
         raise RecipeError(
             f"train.corpus_weights must have one number per corpus of {data.path} ({corpora}), {len(sizes)} in all, "
-            f"got {text}."
+            f"got {toml_value(weights)}."
         )
     if not len(Mixture(sizes, weights)):
-        raise RecipeError(f"train.corpus_weights = {text} leaves no pair of {data.path}; use larger weights.")
+        raise RecipeError(
+            f"train.corpus_weights = {toml_value(weights)} leaves no pair of {data.path}; use larger weights."
+        )

@@ -37,7 +37,7 @@ from vtrans.checkpoint import (
     save_model,
     save_state,
 )
-from vtrans.config import ModelConfig
+from vtrans.config import idle_keys
 from vtrans.console import Console, Display, duration
 from vtrans.data.batches import Batch, ahead, collate
 from vtrans.data.store import DataFolder
@@ -366,11 +366,7 @@ class _Training:
         threads = f" ({torch.get_num_threads()} threads)" if self.device.type == "cpu" else ""
         say(f"device: {self.device}{threads}{ranks}")
         say(f"data: {self.data.path}, {len(self.data.train):,} pairs, vocabulary {self._vocabulary()}")
-        say(
-            f"model: {count_parameters(self.model):,} parameters, tie {model.tie}, {model.encoder_layers}+"
-            f"{model.decoder_layers} layers, D {model.d_model}, F {model.d_ff}, H {model.heads}, "
-            f"{model.norm}-norm, dropout {model.dropout}{_variant(model)}"
-        )
+        say(f"model: {count_parameters(self.model):,} parameters, {model.summary}")
         peak = learning_rate(train.warmup, train, model.d_model)
         say(
             f"training: {train.max_steps:,} steps of {train.accumulate} x {train.batch_tokens:,} tokens, "
@@ -379,6 +375,9 @@ class _Training:
             + (f", BPE-dropout {train.bpe_dropout}" if train.bpe_dropout else "")
             + (f"; every value is in {self.run.recipe}" if written else "")
         )
+        for section in ("train", "search"):
+            for sentence in idle_keys(self.recipe, section).values():
+                self.console.warn(sentence)
         if train.warmup > train.max_steps:
             self.console.warn(
                 f"the training ends at step {train.max_steps:,}, before the warm-up does: train.warmup is "
@@ -624,10 +623,3 @@ class _Training:
         """Inside, the model has the moving average for its weights, if the recipe asks for one: that is the model
         that is validated and saved. The weights themselves change places with it, and are in the state."""
         return nullcontext() if self.average is None else self.average.in_place()
-
-
-def _variant(model: ModelConfig) -> str:
-    """What of the architecture is not as in the paper, and not said otherwise."""
-    said = ("d_model", "d_ff", "heads", "encoder_layers", "decoder_layers", "dropout", "norm", "tie")
-    others = [f for f in dataclasses.fields(model) if f.name not in said and getattr(model, f.name) != f.default]
-    return "".join(f", {f.name} {str(getattr(model, f.name)).lower()}" for f in others)

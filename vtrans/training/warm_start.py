@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +9,12 @@ from pathlib import Path
 from torch import Tensor
 
 from vtrans.checkpoint import RunFolder, load_model
-from vtrans.config import ModelConfig
+from vtrans.config import ModelConfig, keys_of
 from vtrans.data.store import file_sha256
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
 
-# What may differ between the model and the run: how the weights are trained, not what they compute, and what the
-# vocabulary or the corpus decides.
-_FREE = {"dropout", "attention_dropout", "activation_dropout", "tie", "max_positions"}
 # The embeddings, in the order in which one that is several of them takes over rows.
 _EMBEDDINGS = ("projection.weight", "tgt_embedding.weight", "src_embedding.weight")
 
@@ -46,9 +42,9 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
     loaded = load_model(path)
     own, theirs = model.config, loaded.model.config
     differing = [
-        f"--set model.{f.name}={str(getattr(theirs, f.name)).lower()}"
-        for f in dataclasses.fields(ModelConfig)
-        if f.name not in _FREE and getattr(own, f.name) != getattr(theirs, f.name)
+        f"--set model.{name}={str(getattr(theirs, name)).lower()}"
+        for name, key in keys_of(ModelConfig).items()
+        if not (key.training_only or key.adaptable) and getattr(own, name) != getattr(theirs, name)
     ]
     if differing:
         raise InputError(
