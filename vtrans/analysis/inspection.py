@@ -42,7 +42,7 @@ class Inspection:
         return self.parameters + sum(group.saved for group in shared_groups(self.loaded.model))
 
     def bytes(self) -> dict[str, int]:
-        """The size of the file and of what it holds."""
+        """Returns the size of the file and of its contents, by kind."""
         tensors, total = tensor_bytes(self.file), self.file.stat().st_size
         weights = sum(tensors[name] for name, _ in self.loaded.model.named_parameters())
         vocabulary = sum(size for name, size in tensors.items() if name in VOCABULARIES)
@@ -76,8 +76,8 @@ class Inspection:
         }
 
     def show(self, console: Console, *, full: bool = False, width: int | None = None) -> None:
-        """Prints the facts, the parts and what they share. Layers that are alike are one line unless `full`. The facts
-        fill `width` columns at most."""
+        """Prints the facts, wrapped at `width` columns, the parts, and what they share. Layers that are alike have one
+        row unless `full`."""
         for name, text in self._facts().items():
             lines = textwrap.wrap(
                 text, min(WIDTH, width or WIDTH), initial_indent=f"{name:<12}", subsequent_indent=" " * 12,
@@ -113,8 +113,8 @@ class Inspection:
 
 
 def training_overlap(folder: Path, loaded: LoadedModel) -> Mapping[str, Any]:
-    """The vocabulary overlap in the report of the data folder that the model was trained on; InputError for another
-    folder. An averaged model does not record the folder, so only the vocabulary is compared."""
+    """Returns the vocabulary overlap from the report of the model's data folder; InputError for any other folder. An
+    averaged model does not record its data, so only the vocabulary is compared."""
     data = DataFolder.open(folder)
     if (data.src_vocab.digest, data.tgt_vocab.digest) != (loaded.src_vocab.digest, loaded.tgt_vocab.digest):
         raise InputError(f"`data` must be the model's training data, but {folder} has a different vocabulary.")
@@ -148,15 +148,17 @@ def _settings(values: Mapping[str, Any]) -> str:
 
 
 def part_rows(tree: Part, *, full: bool) -> Iterator[tuple[str, str, str, str]]:
-    """The table of the parts: name, number of parameters, shapes in the file, and a note on the weights. Layers that
-    are alike share a row unless `full`, which also gives each head's matrices a row."""
+    """Yields the rows of the table of parts: name, number of parameters, shapes in the file, note on the weights.
+
+    Layers that are alike have one row. If `full`, each layer and the matrices of each head have their own rows.
+    """
     return _rows([tree], 0, full)
 
 
 def _rows(
     alike: Sequence[Part], depth: int, full: bool, *, layers: bool = False
 ) -> Iterator[tuple[str, str, str, str]]:
-    """A row for parts that differ only in the number of their layer, then the rows of the parts below them."""
+    """Yields one row for parts that differ only in their layer number, then the rows of the parts below them."""
     part = alike[0]
     name, count = part.name, "" if part.same_as else f"{part.parameters:,}"
     notes = list(_notes(alike, full))
@@ -170,7 +172,7 @@ def _rows(
         for h in part.slices:
             note = f"rows {h.rows[0]}-{h.rows[1]}, transposed"
             yield "  " * (depth + 1) + f"{h.matrix} of head {h.head}", "", str(list(h.shape)), note
-    children = list(zip(*(each.parts for each in alike), strict=True))  # the same child of all that are alike
+    children = list(zip(*(each.parts for each in alike), strict=True))  # for each child, that child of every layer
     if part.kind != "ModuleList":
         for child in children:
             yield from _rows(child, depth + 1, full)
@@ -183,7 +185,7 @@ def _rows(
 
 
 def _notes(alike: Sequence[Part], full: bool) -> Iterator[str]:
-    """What the parts share, and what the paper calls their weights."""
+    """Yields what the parts share, and the paper's names for their weights."""
     part = alike[0]
     if same_as := _folded(each.same_as for each in alike if each.same_as):
         yield f"same as {', '.join(same_as)}"
@@ -198,7 +200,8 @@ def _notes(alike: Sequence[Part], full: bool) -> Iterator[str]:
 
 
 def shared_rows(groups: Sequence[SharedGroup], *, full: bool) -> Iterator[tuple[str, str, str]]:
-    """The table of what is shared. Groups that differ only in the number of the layer are one row unless `full`."""
+    """Yields the rows of the table of shared weights. Groups that differ only in their layer number have one
+    row unless `full`."""
     alike: dict[object, list[SharedGroup]] = {}
     for group in groups:
         form = group.places if full else (group.parameters, *(_layer_of(place)[0] for place in group.places))
@@ -217,14 +220,14 @@ def _shares(part: Part) -> bool:
 
 
 def _form(part: Part) -> object:
-    """Equal for parts that are built alike and share weights in the same way, whatever their layer."""
+    """Returns a key that is equal for parts of different layers with equal structure and sharing."""
     sharing = [{_layer_of(place)[0] for place in places} for places in ((part.same_as or "",), part.shared_with)]
     below = tuple((each.name, _form(each)) for each in part.parts)
     return part.kind, part.parameters, part.shapes, *map(frozenset, sharing), below
 
 
 def _layer_of(place: str) -> tuple[str, int]:
-    """A place with `{}` for the number of its layer, and that number; -1 for a place outside the layers."""
+    """Returns a place with `{}` for its layer number, and that number; -1 for a place outside the layers."""
     names = place.split(".")
     layer = next((i for i, name in enumerate(names) if name.isdigit()), None)
     if layer is None:
@@ -233,7 +236,7 @@ def _layer_of(place: str) -> tuple[str, int]:
 
 
 def _folded(places: Iterable[str]) -> list[str]:
-    """The places, with one entry for those that differ only in the layer: encoder.layers.0-5.feed_forward."""
+    """Returns the places as text. Those that differ only in their layer are one entry: encoder.layers.0-5."""
     layers: dict[str, list[int]] = {}
     for place in places:
         form, layer = _layer_of(place)
@@ -242,7 +245,7 @@ def _folded(places: Iterable[str]) -> list[str]:
 
 
 def _ranges(numbers: Iterable[int]) -> str:
-    """0, 1, 2, 5 as `0-2, 5`."""
+    """Returns the numbers as text: `0-2, 5` for 0, 1, 2 and 5."""
     ranges: list[list[int]] = []
     for number in sorted(set(numbers)):
         if ranges and number == ranges[-1][-1] + 1:

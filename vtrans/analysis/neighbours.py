@@ -70,7 +70,7 @@ class Step:
 
 
 def matrices(loaded: LoadedModel) -> list[Matrix]:
-    """The embeddings and the projection. A matrix that several of them share is listed once."""
+    """Returns the embeddings and the projection. A matrix that several of them share is listed once."""
     model, found = loaded.model, dict[int, Matrix]()
     for name, weight_VD, vocab in (
         ("src_embedding", model.src_embedding.weight, loaded.src_vocab),
@@ -83,7 +83,7 @@ def matrices(loaded: LoadedModel) -> list[Matrix]:
 
 
 def neighbours(loaded: LoadedModel, word: str, count: int = NEAREST) -> list[Neighbours]:
-    """The `count` nearest rows by cosine, for each matrix and each subword of the word; InputError for a blank word."""
+    """Returns the `count` nearest rows by cosine, per matrix and subword of the word; InputError for a blank word."""
     if not word.strip():
         raise InputError("`word` must not be blank.")
     found = []
@@ -97,8 +97,8 @@ def neighbours(loaded: LoadedModel, word: str, count: int = NEAREST) -> list[Nei
 
 
 def steps(translator: Translator, sentence: str, count: int = NEAREST_OF_STEP) -> tuple[str, list[Step]]:
-    """The translation of a sentence and its steps, each with the `count` nearest rows; InputError for a sentence that
-    is blank or would be translated in several pieces."""
+    """Returns the translation of a sentence and its steps, each with the `count` nearest rows; InputError for a
+    sentence that is blank or would be translated in several pieces."""
     source = translator.one_piece(sentence)
     ((best,),) = translator.translate_window([sentence])
     model, vocab = translator.models[0].model, translator.tgt_vocab
@@ -120,7 +120,7 @@ def steps(translator: Translator, sentence: str, count: int = NEAREST_OF_STEP) -
 
 
 def _largest(values_V: Tensor, count: int) -> list[int]:
-    """The ids of the largest values, the largest first."""
+    """Returns the ids of the largest values, in descending order."""
     ids: list[int] = values_V.topk(min(count, len(values_V))).indices.tolist()
     return ids
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -106,7 +107,8 @@ class Overlap:
         n, m = max(1, sum(src.values())), max(1, sum(tgt.values()))
         return sorted(src.keys() & tgt.keys(), key=lambda p: (-min(src[p] / n, tgt[p] / m), p))[:count]
 
-    def show(self, console: Console) -> None:
+    def show(self, console: Console, width: int | None = None) -> None:
+        """Prints the report, with sentences wrapped at `width` columns."""
         report = self.as_dict()
         console.info(f"vocabulary: {self.vocabulary}")
         sides = []
@@ -116,13 +118,17 @@ class Overlap:
         console.table("text", sides, header=("side", "lines", "tokens", "types", "characters per token"))
         rows, header = overlap_table(report["rows"])
         console.table("overlap", rows, header=header)
-        console.info(f"({OVERLAP_DEFINITION}.)")
+        console.info(_wrapped(f"({OVERLAP_DEFINITION}.)", width))
         rows, header = script_table(report["scripts"])
         console.table(f"by script, N = {SCRIPT_THRESHOLD}", rows, header=header)
-        console.info(f"({SCRIPT_DEFINITION}.)")
-        console.info(report["advice"])
+        console.info(_wrapped(f"({SCRIPT_DEFINITION}.)", width))
+        console.info(_wrapped(report["advice"], width))
         if report["shared"]:
             console.info(f"most shared: {'  '.join(each['piece'] for each in report['shared'])}")
+
+
+def _wrapped(text: str, width: int | None) -> str:
+    return text if width is None else textwrap.fill(text, width, break_on_hyphens=False)
 
 
 def overlap_of_data(data: DataFolder) -> Overlap:

@@ -74,7 +74,7 @@ class SharedGroup:
 
 
 def part_tree(model: nn.Module) -> Part:
-    """The model as a tree of the parts that have parameters."""
+    """Returns the model as a tree of the parts that have parameters."""
     first_names = aliases(model)
     shared_with = {group.places[0]: group.places[1:] for group in shared_groups(model)}
 
@@ -109,7 +109,7 @@ def part_tree(model: nn.Module) -> Part:
 
 
 def _head_matrices(module: nn.Module, matrices: tuple[str, ...], heads: int) -> tuple[HeadMatrix, ...]:
-    """The matrices of the heads in a fused weight, which holds those of the first matrix first."""
+    """Returns the matrices of each head in a fused weight, which holds all heads of W_Q, then all of W_K, and so on."""
     if not matrices:
         return ()
     assert isinstance(module, nn.Linear)
@@ -120,7 +120,7 @@ def _head_matrices(module: nn.Module, matrices: tuple[str, ...], heads: int) -> 
 
 
 def shared_groups(model: nn.Module) -> list[SharedGroup]:
-    """The groups of parts that share weights, named by the largest parts that have all their weights in common."""
+    """Returns the groups of parts that share weights, named by the largest parts with all their weights in common."""
     places: dict[str, set[str]] = {}
     one_table = isinstance(getattr(model, "decoder", None), DecoderOnly)
     for alias, first in aliases(model).items():
@@ -134,7 +134,7 @@ def shared_groups(model: nn.Module) -> list[SharedGroup]:
 
     def visit(module: nn.Module, path: str) -> None:
         weights = dict(module.named_parameters(remove_duplicate=False))
-        # The module is shared as a whole if all its weights have the same owners, which have no other weights.
+        # The module is shared as a whole if the same parts own all its weights, and own no others.
         owners = {frozenset(_owner(place, key) for place in places.get(_join(path, key), ())) for key in weights}
         same = owners.pop() if len(owners) == 1 else frozenset[str]()
         if same and "" not in same and all(sizes[owner] == len(weights) for owner in same):
@@ -152,7 +152,7 @@ def shared_groups(model: nn.Module) -> list[SharedGroup]:
 
 
 def _children(module: nn.Module) -> list[tuple[str, nn.Module]]:
-    """As named_children(), but with every place of a module that has several."""
+    """Returns the submodules like `named_children()`, but lists a module again at each of its places."""
     return [(key, child) for key, child in module._modules.items() if child is not None]
 
 
@@ -161,5 +161,5 @@ def _join(path: str, key: str) -> str:
 
 
 def _owner(name: str, key: str) -> str:
-    """The path of the part whose weight `key` has this full name; "" if the name does not end in `key`."""
+    """Returns the path of the part whose weight `key` has this full name, or "" if the name does not end in `key`."""
     return name.removesuffix(f".{key}") if name.endswith(f".{key}") else ""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from vtrans.commands.lines import print_line, result_console
+from vtrans.commands.lines import print_line, result_console, terminal_width
 from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.config import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.console import Console
@@ -81,4 +81,4 @@ def overlap(
     if as_json:
         print_line(json.dumps(found.as_dict(), ensure_ascii=False, indent=2))
     else:
-        found.show(result_console())
+        found.show(result_console(), terminal_width())
