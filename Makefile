@@ -24,8 +24,8 @@ ONLY ?=
 PAIRS ?=
 MONO ?=
 STUDENT ?=
-# Options of pytest, such as TESTS="tests/test_score.py -k bleu". They run in one process; the whole suite is divided
-# between as many as there are cores.
+# Options of pytest, such as TESTS="tests/test_score.py -k bleu". With them pytest runs in one process; without them the
+# whole suite runs in one process per core, at most four.
 TESTS ?=
 
 BIN := .venv/bin

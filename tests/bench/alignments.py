@@ -1,13 +1,13 @@
-"""Alignment error rate of what can be read off the cross-attention, against gold alignments.
+"""Print the alignment error rate of cross-attention, compared with gold alignments.
 
     python tests/bench/alignments.py --model demo/run --data demo/text/test [--lines 1000] [--details]
 
-Each given translation is fed through the model, and its attention compared with PREFIX.align (Pharaoh,
-over the words between spaces): a row a layer, and the upper half of the layers, for the position that
-predicts a subword and for the one that is fed it. Columns: target words each with their best source word;
-source words each with their best target word; both together, which is what `vtrans translate --alignments`
-gives; and those on which both agree. `--details` shows single heads too. AER is that of Och and Ney
-(2003), sure links being the possible ones: 1 - 2 |A & G| / (|A| + |G|), in per cent.
+Feeds each given translation through the model and compares the attention with PREFIX.align (Pharaoh format, over the
+words between spaces). The table has one row per decoder layer, one for the upper half of the layers and one for all,
+both for the position that predicts a subword and for the position whose input it is. Its columns are: each target word
+with its best source word; each source word with its best target word; the union of both, which is what `vtrans
+translate --alignments` gives; and their intersection. `--details` adds a row per head. AER is that of Och and Ney
+(2003), with the sure links equal to the possible ones: 1 - 2 |A & G| / (|A| + |G|), in per cent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def error_rate(found: list[Found], gold: list[Found]) -> float:
 
 
 def directions(attention_TS: NDArray[np.float64], words: Words) -> tuple[Found, Found]:
-    """The best source word of each target word, and the best target word of each source word."""
+    """Return the best source word of each target word, and the best target word of each source word."""
     sources, src_starts = np.unique(words[0], return_index=True)
     targets, tgt_starts, sizes = np.unique(words[1], return_index=True, return_counts=True)
     real_TS = attention_TS[: len(words[1]), : len(words[0])]
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--data", required=True, help="prefix of .en, .de and .align")
     parser.add_argument("--lines", type=int, default=1000)
-    parser.add_argument("--details", action="store_true", help="single heads too")
+    parser.add_argument("--details", action="store_true", help="add a row per head")
     options = parser.parse_args()
     file, reason = choose_model(options.model)
     loaded = load_model(file)
@@ -65,7 +65,7 @@ def main() -> None:
     if not aligned[-1]:
         sources, targets, aligned = sources[:-1], targets[:-1], aligned[:-1]
     gold = [{(int(i), int(j)) for i, j in (link.split("-") for link in line.split())} for line in aligned]
-    # The target twice closed: the position that is fed the last subword is there too.
+    # A second EOS, so that there is also a position whose input is the last subword.
     pairs: list[Pair] = []
     words: list[Words] = []
     for source, target in zip(sources, targets, strict=True):
@@ -73,7 +73,7 @@ def main() -> None:
         pairs.append((src_ids, [*tgt_ids, EOS_ID, EOS_ID]))
         words.append((source_words(source, src_ids, loaded.src_vocab), source_words(target, tgt_ids, vocab)))
     layers, heads = model.config.decoder_layers, model.config.heads
-    seen: list[NDArray[np.float64]] = [np.empty(0)] * len(pairs)  # of each pair [layers, H, T, S]
+    seen: list[NDArray[np.float64]] = [np.empty(0)] * len(pairs)  # [layers, H, T, S] per pair
     with torch.inference_mode():
         for rows, batch in forced_batches(pairs, 4000, model.device):
             every = torch.stack(cross_attention(model, batch))
@@ -81,9 +81,9 @@ def main() -> None:
                 seen[number] = every[:, b, :, :, : len(pairs[number][0])].double().numpy()
         default = align([model], [1.0], pairs, words, 4000)
     print(f"{file} ({reason}): {layers} decoder layers of {heads} heads; {len(pairs)} pairs; AER in per cent")
-    print(f"what --alignments gives: {error_rate([set(some) for some in default], gold):.1f}\n")
-    print(f"{'':<28}{'target':>10}{'source':>10}{'both':>10}{'agreed':>10}")
-    for shift, which in enumerate(("predicts", "is fed")):
+    print(f"as in translate --alignments: {error_rate([set(some) for some in default], gold):.1f}\n")
+    print(f"{'':<28}{'target':>10}{'source':>10}{'union':>10}{'common':>10}")
+    for shift, which in enumerate(("predicting", "as input")):
         choices = {f"layer {n}": [n - 1] for n in range(1, layers + 1)}
         choices["upper half"] = list(range(layers - max(1, layers // 2), layers))
         choices["all layers"] = list(range(layers))

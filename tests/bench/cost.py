@@ -1,9 +1,9 @@
-"""How the cost of decoding grows with the beam, the batch, the length of a sentence and the vocabulary.
+"""Print how the cost of decoding grows with the beam, the batch, the sentence length and the vocabulary.
 
     python tests/bench/cost.py --model RUN --input TEXT [--lines 300]
 
-Milliseconds a sentence and ratios to the first row of each group, the median of three passes taken in turns. The
-last group has models of the same shape with random weights, whose translations are cut at 15 subwords.
+Prints milliseconds per sentence and the ratio to the first row of each group: the median of three passes, taken in
+turns. The last group uses models of the same shape with random weights and stops each translation after 15 subwords.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from vtrans.text import open_bytes, read_lines
 
 def turns(group: str, cases: Sequence[tuple[str, Translator, list[str]]]) -> None:
     seconds: dict[str, list[float]] = {name: [] for name, _, _ in cases}
-    for turn in range(4):  # the first to warm up
+    for turn in range(4):  # the first turn is a warm-up
         for name, translator, lines in cases:
             began = time.perf_counter()
             list(translator.translate(lines))
@@ -41,7 +41,7 @@ def show(group: str, seconds: dict[str, list[float]]) -> None:
     first = statistics.median(next(iter(seconds.values())))
     for name, values in seconds.items():
         median = statistics.median(values)
-        print(f"{group:12} {name:>24} {1000 * median:8.2f} ms a sentence {median / first:6.2f} x")
+        print(f"{group:12} {name:>24} {1000 * median:8.2f} ms per sentence {median / first:6.2f} x")
 
 
 def vocabularies(model: Transformer, lines: int) -> None:
@@ -80,7 +80,7 @@ def main() -> None:
     print(f"{len(lines)} lines, {torch.get_num_threads()} threads, torch {torch.__version__}")
     turns("beam", [(str(k), made(beam=k), lines) for k in (1, 2, 4, 8, 16)])
     turns("batch", [(f"{n} tokens", made(batch_tokens=n), lines) for n in (1, 128, 512, 2048, 8192)])
-    length = [(f"{k} captions a line", made(), joined(lines, k)) for k in (1, 2, 4, 8)]
+    length = [(f"{k} captions per line", made(), joined(lines, k)) for k in (1, 2, 4, 8)]
     turns("length", length)
     vocabularies(made().models[0].model, len(lines))
 

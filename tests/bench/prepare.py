@@ -1,9 +1,9 @@
-"""How fast text is encoded with one processor and with more, and what planning an epoch of it takes in memory.
+"""Print the encoding speed for several numbers of processors, and the memory that planning an epoch takes.
 
     python tests/bench/prepare.py train.en train.de --threads 1 2 4 8
 
-learns a vocabulary from the first 20,000 pairs, encodes all of them with each number of processors, reading, filtering
-and writing included, and checks that the bytes are equal; then opens the store and plans an epoch.
+Learns a vocabulary from the first 20,000 pairs, encodes all pairs with each number of processors (reading, filtering
+and writing included), and checks that the output bytes are equal. Then opens the store and plans an epoch.
 """
 
 from __future__ import annotations
@@ -51,16 +51,14 @@ def main() -> None:
             part.finish()
             digests.add(hashlib.sha256(part.path.read_bytes()).hexdigest())
             print(
-                f"{threads:3} processors: {total / wall:9,.0f} pairs/s, {first / wall:.2f} times the first; CPU a pair "
-                f"{own / total * 1e6:.1f} us in this process, {children / total * 1e6:.1f} us in those beside it"
+                f"{threads:3} processors: {total / wall:9,.0f} pairs/s, {first / wall:.2f} times the first; "
+                f"CPU per pair: {own / total * 1e6:.1f} us here, {children / total * 1e6:.1f} us in the workers"
             )
-        assert len(digests) == 1, "the bytes depend on the number of processors"
+        assert len(digests) == 1, "the output depends on the number of processors"
         tracemalloc.start()
         store = TokenStore.open(part.path)
         plan_epoch(store.src_lengths, store.tgt_lengths, 4096, 1, 1)
-        print(
-            f"planning an epoch: {tracemalloc.get_traced_memory()[1] / len(store):.0f} bytes a pair (numpy and Python)"
-        )
+        print(f"planning an epoch takes {tracemalloc.get_traced_memory()[1] / len(store):.0f} bytes per pair")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""How the cost of training grows: with the width, the depth, the vocabulary, the corpus, and the number of processes.
+"""Print how the cost of training grows with width, depth, vocabulary, corpus and number of processes.
 
     python tests/bench/scaling.py shapes [--updates 6]
     python tests/bench/scaling.py corpus [--pairs 100000 1000000 10000000]
     python tests/bench/scaling.py processes --data DATA [--recipe small] [--updates 20] [--rounds 3]
 
-`shapes` takes the 3+3 layers of D 256, F 1024 with 8,000 subwords and changes one thing at a time: milliseconds for
-1,000 real target tokens in batches of 4,096, in turns, the median. `corpus` plans an epoch of so many pairs of random
-lengths: seconds, what it adds to the peak of memory, which is all that grows with a corpus beside 8 bytes of lengths a
-pair, as the tokens stay on disk; and the share of padding. `processes` runs `vtrans train` on a data folder as
-one process with one thread, as one with two, and under torchrun as two with one thread each (gloo); target tokens a
-second over the same batches, all starting costs left out, and the ratio to the first.
+`shapes` starts from 3+3 layers, D 256, F 1024 and 8,000 subwords and changes one value at a time. It prints the median
+of milliseconds per 1,000 real target tokens in batches of 4,096, taken in turns. `corpus` plans an epoch of as many
+pairs of random lengths. It prints seconds, the share of padding and the increase of the peak memory; beside 8 bytes of
+lengths per pair this is all that grows with a corpus, because the tokens stay on disk. `processes` runs `vtrans train`
+on a data folder as one process with one thread, as one with two, and under torchrun as two with one thread each
+(gloo). It prints target tokens per second over the same batches, without start-up, and the ratio to the first.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ VOCABULARIES = (4_000, 8_000, 16_000, 32_000)
 
 
 class Subject:
-    """A model in training, on random ids with the length distribution of captions."""
+    """A model and its optimizer, trained on random ids with the length distribution of captions."""
 
     def __init__(
         self, name: str, config: ModelConfig, vocab: int, updates: int, budget: int = 4096, *, joint: bool = True
@@ -85,20 +85,20 @@ def shapes(updates: int) -> None:
     for subject in subjects:
         median, weights = statistics.median(subject.times[1:]), sum(p.numel() for p in subject.model.parameters())
         print(
-            f"{subject.name:16} {weights / 1e6:6.1f} M weights {median:7.1f} ms for 1,000 tokens {median / base:5.2f}"
+            f"{subject.name:16} {weights / 1e6:6.1f} M weights {median:7.1f} ms per 1,000 tokens {median / base:5.2f}"
         )
 
 
 def corpus(sizes: Sequence[int]) -> None:
     for pairs in sizes:
-        # A process of its own, as the peak of memory never falls.
+        # One process per size, because the peak memory of a process never falls.
         process = multiprocessing.get_context("spawn").Process(target=planned, args=(pairs,))
         process.start()
         process.join()
 
 
 def planned(pairs: int) -> None:
-    """Plans an epoch of so many pairs, and prints what it took."""
+    """Plan an epoch of `pairs` pairs; print its time, memory and padding."""
     torch.manual_seed(0)
     src = (torch.randn(pairs) * 4 + 14).clamp_(3, 45).int()
     tgt = (src + torch.randn(pairs) * 2).clamp_(3, 50).int()
@@ -113,20 +113,20 @@ def planned(pairs: int) -> None:
         padded += sum(int(side.max()) * len(side) for side in lengths)
     tokens = int(tgt.sum()) + pairs
     print(
-        f"{pairs:12,} pairs: an epoch planned in {seconds:6.2f} s, {seconds / tokens * 1e6:.3f} ms a 1,000 tokens, "
-        f"{peak / pairs:.0f} bytes a pair, {1 - real / padded:.1%} padding"
+        f"{pairs:12,} pairs: an epoch planned in {seconds:6.2f} s, {seconds / tokens * 1e6:.3f} ms per 1,000 tokens, "
+        f"{peak / pairs:.0f} bytes per pair, {1 - real / padded:.1%} padding"
     )
 
 
 def resident() -> int:
-    """Bytes of memory that this process has at the moment. Linux only."""
+    """Return the resident memory of this process in bytes. Linux only."""
     size = re.search(r"VmRSS:\s*(\d+) kB", Path("/proc/self/status").read_text())
     assert size
     return int(size[1]) * 1024
 
 
 def processes(data: str, recipe: str, updates: int, rounds: int) -> None:
-    """Fresh runs; the updates are counted from the second line of the log on."""
+    """Compare the ways of starting a run. Each is a new run, timed from the second line of its log."""
     ways = {"1 process, 1 thread": (1, 1), "1 process, 2 threads": (1, 2), "2 processes, 1 thread": (2, 1)}
     speeds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):

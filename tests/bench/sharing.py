@@ -1,10 +1,11 @@
-"""What every way of sharing costs in speed: the rows of the sharing study, in turns on the same machine.
+"""Print the speed of every row of the sharing study, measured in turns on the same machine.
 
     python tests/bench/sharing.py [--recipe multi30k-10min] [--updates 8] [--sentences 128] [--only ROW ...]
 
-Random weights and ids, the lengths of captions, 8,000 subwords in all. Training: real target tokens a second over
-batches of the recipe's size. Decoding: sentences a second with beam 4, each cut at 15 subwords. Medians, the first
-turn left out, and the ratios to the first row, the plain model with three-way tying.
+Weights and ids are random, sentences have the length distribution of captions, and the vocabularies have 8,000
+subwords in all. Training: real target tokens per second over batches of the recipe's size. Decoding: sentences per
+second with beam 4, each stopped after 15 subwords. Prints medians without the first turn, and the ratios to the first
+row, the plain model with three-way tying.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ VOCAB, STEPS = 8000, 15
 
 
 class Contender:
-    """A row in training, and a frozen copy of it that decodes."""
+    """A row's model in training, and a frozen copy for decoding."""
 
     def __init__(self, row: Row, recipe: str, updates: int) -> None:
         changed = load_recipe(recipe, [f"{key}={toml(value)}" for key, value in row.settings.items()])
@@ -77,7 +78,7 @@ def main() -> None:
     first = None
     for contender in contenders:
         speeds = (
-            1e6 / statistics.median(contender.training.times[1:]),  # of milliseconds for 1,000 tokens
+            1e6 / statistics.median(contender.training.times[1:]),  # times are milliseconds per 1,000 tokens
             statistics.median(contender.rates[1:]),
         )
         first = first or speeds

@@ -1,11 +1,11 @@
-"""Does memory stay flat? A long input through `vtrans translate`, its resident size watched from outside.
+"""Check that memory stays flat: a long input through `vtrans translate`, its resident size watched from outside.
 
     python tests/bench/soak.py [--lines 1000000] [--model RUN|FILE] [--input TEXT] [--processes 2]
 
-The lines are those of TEXT, or a few built-in captions, again and again, so that the text is no reason to grow.
-Without --model a tiny network with random weights translates them, a few subwords a line: what is tested is all
-that is around it. Linux only (/proc). The exit code is 1 if more than 10% and 20 MB were added in the second
-half, or if lines are lost.
+The input repeats the lines of TEXT, or a few built-in captions, so that new text is no reason for growth. Without
+--model a tiny network with random weights translates them into a few subwords per line: the test is of everything
+around the network. Linux only (/proc). The exit code is 1 if the second half of the input added more than 10% and
+20 MB, or if lines were lost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHARE, MEGABYTES = 0.10, 20.0
 
 
 def tiny_model(path: Path) -> None:
-    """A model file with random weights and a vocabulary of the built-in captions."""
+    """Write a model with random weights and the vocabulary of the built-in captions."""
     import torch
 
     from vtrans.checkpoint import LoadedModel, save_model
@@ -43,7 +43,7 @@ def tiny_model(path: Path) -> None:
 
 
 def megabytes(process: subprocess.Popen[bytes]) -> float:
-    """The resident size of a process."""
+    """Return the resident memory of a process."""
     for line in Path(f"/proc/{process.pid}/status").read_text().split("\n"):
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
@@ -51,7 +51,7 @@ def megabytes(process: subprocess.Popen[bytes]) -> float:
 
 
 def soak(words: list[str], source: Path, lines: int, processes: int) -> bool:
-    """Translates `source` and prints what was seen; whether memory stayed flat and no line was lost."""
+    """Translate `source` and print the memory; return whether it stayed flat and no line was lost."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -59,12 +59,12 @@ def soak(words: list[str], source: Path, lines: int, processes: int) -> bool:
     started = []
     for rank in range(processes):
         environment = dict(os.environ)
-        if processes > 1:  # what torchrun sets
+        if processes > 1:  # as torchrun does
             environment |= {"WORLD_SIZE": str(processes), "RANK": str(rank), "LOCAL_RANK": str(rank)}
             environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
         started.append(subprocess.Popen(command, stdout=subprocess.PIPE, env=environment))
     began, done, step = time.monotonic(), 0, max(1, lines // 10)
-    sizes: dict[int, list[float]] = {}  # by tenths of the input
+    sizes: dict[int, list[float]] = {}  # per tenth of the input
     out = started[0].stdout
     assert out is not None
     while block := os.read(out.fileno(), 1 << 16):

@@ -1,13 +1,13 @@
-"""Training and decoding speed beside the machine's matrix-product rate, measured before and after.
+"""Print training and decoding speed, and the machine's matrix-product rate before and after.
 
     python tests/bench/speed.py train [--shape base|tiny] [--batch-tokens 4096] [--updates 30] [--profile]
     python tests/bench/speed.py decode --model RUN|FILE --input TEXT [--beam 4] [--batch-tokens 2048] [--profile]
 
-Training is of random ids with the length distribution of captions, three-way tying, 8,000 subwords: real
-target tokens a second, and their share of the limit, 6 FLOPs a weight a token at the matrix-product rate:
-that of torch's `@` or of vtrans.runtime.products, whichever is the faster on this machine.
-Decoding is of a real model and text, model loading excluded: the median of three passes. Quote medians and
-shares, never one absolute time: machines are noisy. With --profile, on one thread: where the time of a pass goes.
+Training uses random ids with the length distribution of captions, three-way tying and 8,000 subwords. It prints real
+target tokens per second and their share of the limit: 6 FLOPs per weight and token at the matrix-product rate of
+torch's `@` or of vtrans.runtime.products, whichever is faster on this machine. Decoding uses a real model and text and
+prints the median of three passes, without loading the model. Quote medians and shares, never a single absolute time:
+machines are noisy. --profile shows where the time of a pass goes, on one thread.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ SHAPES = {
 
 
 def matrix_rate(seconds: float = 2.0) -> float:
-    """The faster of `matrix_rates`: a limit by the slower of them could be passed."""
+    """Return the larger of `matrix_rates`; a limit computed from the smaller one could be exceeded."""
     return max(matrix_rates(seconds))
 
 
 def matrix_rates(seconds: float = 2.0) -> tuple[float, float]:
-    """FLOPs per second of [4096, 256] x [256, 1024] in float32, by torch's `@` and by vtrans.runtime.products: the
-    medians over about `seconds`."""
+    """Return FLOPs per second of [4096, 256] x [256, 1024] in float32, with torch's `@` and with
+    vtrans.runtime.products: the medians over about `seconds`."""
     a, b = torch.randn(4096, 256), torch.randn(1024, 256)
     return _rate(lambda: a @ b.t(), seconds / 2), _rate(lambda: linear(a, b), seconds / 2)
 
@@ -61,13 +61,13 @@ def _rate(product: Callable[[], object], seconds: float) -> float:
 
 
 def between_rates(measure: Callable[[], float]) -> tuple[float, float]:
-    """What `measure` gives, and the mean of the matrix-product rate before and after it."""
+    """Return the value of `measure`, and the mean of the matrix-product rates before and after it."""
     before = matrix_rate()
     value = measure()
     return value, (before + matrix_rate()) / 2
 
 
-# What an operator does, by words in its name; the first that fits counts.
+# Kinds of operators, by parts of their names; the first match counts.
 KINDS = {
     "optimizer": ("_fused_adam", "_foreach"),
     "products of layers": ("linear", "addmm", "::mm"),
@@ -82,8 +82,8 @@ KINDS = {
 
 
 def print_profile(work: Callable[[], object]) -> None:
-    """Where the time of `work` goes on this thread: the operators by what they do, and what is left to Python and to
-    calling them. Recording itself adds to the latter."""
+    """Print where the time of `work` goes on this thread: the operators by kind, and the rest, which is Python and call
+    overhead. Profiling itself adds to the rest."""
     work()
     with profile(activities=[ProfilerActivity.CPU]) as recorded:
         began = time.perf_counter()
@@ -97,7 +97,7 @@ def print_profile(work: Callable[[], object]) -> None:
     for kind in sorted(seconds, key=lambda k: -seconds[k]):
         print(f"{kind:30} {seconds[kind]:7.2f} s {seconds[kind] / total:5.1%} {calls[kind]:8,} calls")
     rest = total - sum(seconds.values())
-    print(f"{'Python, and between the calls':30} {rest:7.2f} s {rest / total:5.1%}; in all {total:.2f} s")
+    print(f"{'Python and call overhead':30} {rest:7.2f} s {rest / total:5.1%}; total {total:.2f} s")
 
 
 def train_speed(shape: str, batch_tokens: int, updates: int, profiled: bool) -> None:
@@ -131,7 +131,7 @@ def train_speed(shape: str, batch_tokens: int, updates: int, profiled: bool) -> 
         print_profile(updates_a_second)
         return
     speed, rate = between_rates(updates_a_second)
-    # A source token meets the encoder (as many of them as target tokens), a target token the rest.
+    # A source token passes the encoder, a target token the rest; there are about as many of either.
     weights = sum(p.numel() for name, p in model.named_parameters() if p.ndim == 2)
     limit = rate / (6 * weights)
     print(
@@ -180,7 +180,7 @@ def main() -> None:
     decoding.add_argument("--beam", type=int, default=4)
     decoding.add_argument("--batch-tokens", type=int, default=2048)
     for command in (training, decoding):
-        command.add_argument("--profile", action="store_true", help="where the time goes, on one thread")
+        command.add_argument("--profile", action="store_true", help="show where the time goes, on one thread")
     options = parser.parse_args()
     manage_memory()
     if options.profile:

@@ -1,13 +1,14 @@
-"""Training beside Hugging Face's Transformers: one shape, the same batches, in turns on the same machine.
+"""Compare training with Hugging Face's Transformers: one shape, the same batches, in turns on the same machine.
 
     python tests/bench/train_peers.py [--shape base|tiny] [--batch-tokens 4096] [--updates 10] [--rounds 5]
 
-Real target tokens a second, the median over the rounds, in each of which every system has its turn in a process of its
-own; the ratio to Transformers as its users run it (MarianMT, which is the paper's post-norm model; a plain loop
-over batches sorted by length, label smoothing by `F.cross_entropy`, AdamW, clipping), and to the limit, 6 FLOPs
-a weight a token at the matrix-product rate that each process measures before and after its turns: by the faster of
-torch's `@` and vtrans.runtime.products, and by `@` alone. "Keeps its memory" is the same with glibc told not to
-return freed memory, as the `vtrans` commands tell it. The peak is the resident memory of each process in the end.
+Prints real target tokens per second, the median over the rounds; in each round every system has its turn in a process
+of its own. The first ratio is to Transformers as its users run it: MarianMT, which is the paper's post-norm model, in
+a plain loop over batches sorted by length, with label smoothing by `F.cross_entropy`, AdamW and clipping. The others
+are to the limit, 6 FLOPs per weight and token at the matrix-product rate that each process measures before and after
+its turns: with the faster of torch's `@` and vtrans.runtime.products, and with `@` alone. "Keeps its memory" is the
+same system with glibc told not to return freed memory, as the `vtrans` commands tell it. The peak is the largest
+resident memory of the process.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SMOOTHING, CLIP = 0.1, 1.0
 
 
 def batches(batch_tokens: int, count: int) -> list[Batch]:
-    """Random ids with the length distribution of captions, batched by length."""
+    """Return batches of random ids with the length distribution of captions, sorted by length."""
     torch.manual_seed(0)
     src = (torch.randn(20_000) * 4 + 14).clamp(3, 45).long()
     tgt = (src + torch.randn(20_000) * 2).clamp(3, 50).long()
@@ -121,7 +122,7 @@ SYSTEMS = (
 
 
 def worker(system: System, shape: str, batch_tokens: int, updates: int, jobs: Any, done: Any) -> None:
-    """Answers each job with the tokens a second of its turn; in the end with the rates and the peak of memory."""
+    """Answer each job with the tokens per second of its turn, and the last with the rates and the peak memory."""
     if system.keeps_memory:
         manage_memory()
     own = batches(batch_tokens, updates + 2)
@@ -146,7 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=sorted(SHAPES), default="base")
     parser.add_argument("--batch-tokens", type=int, default=4096)
-    parser.add_argument("--updates", type=int, default=10, help="of a turn")
+    parser.add_argument("--updates", type=int, default=10, help="updates per turn")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     context = multiprocessing.get_context("spawn")
@@ -160,7 +161,7 @@ def main() -> None:
     speeds: dict[str, list[float]] = {name: [] for name in queues}
     for _ in range(options.rounds):
         for name, (jobs, done) in queues.items():
-            time.sleep(0.5)  # the threads of the one before stop spinning
+            time.sleep(0.5)  # let the threads of the previous system stop spinning
             jobs.put(True)
             speeds[name].append(done.get())
             done.get()
@@ -176,7 +177,7 @@ def main() -> None:
         print(
             f"{name:32} {speed:8,.0f} target tokens/s ({min(speeds[name]):,.0f} to {max(speeds[name]):,.0f})  "
             f"{speed / anchor:5.2f} x transformers  {share} of the limit ({fastest / 1e9:.0f} GFLOP/s), "
-            f"{of_torch} by torch's `@` ({by_torch / 1e9:.0f})  "
+            f"{of_torch} with torch's `@` ({by_torch / 1e9:.0f})  "
             f"peak {peak / 1e9:.2f} GB"
         )
 
