@@ -50,7 +50,6 @@ class Transformer(Module):
         self.config, self.pad_id = config, pad_id
         D, tie = config.d_model, config.tie
         one_sequence = config.architecture == "decoder-only"
-
         # All tying of embeddings happens here.
         scale = math.sqrt(D) if config.scale_embedding else 1.0
         self.src_embedding = Embedding(src_vocab, D, scale)
@@ -177,8 +176,7 @@ class SinusoidalPositions(Module):
     def forward(self, length: int) -> Tensor:
         """Returns the first `length` rows [length, D]; the table grows to a power of two when it is too short."""
         if length > self.table.shape[0]:
-            # Never an inference tensor: training reads the table, too.
-            with torch.inference_mode(False):
+            with torch.inference_mode(False):  # training reads the table, too
                 self.table = self.rows(1 << (length - 1).bit_length(), self.table.shape[1]).to(self.table)
         return self.table[:length]
 
@@ -301,9 +299,9 @@ class DecoderLayer(Module):
 class DecoderOnly(Module):
     """The stack of a language model of the source, its EOS as the separator, and the target (Radford et al. 2018).
 
-    The encoder has no layers, so the memory [B, S, D] is the embedded source. The stack reads memory and target as
-    one sequence of n = S + T positions: source, padding, target. `model.source_mask` makes it causal throughout or
-    a prefix language model (Raffel et al. 2019, section 3.2.1).
+    Without encoder layers, the memory [B, S, D] is the embedded source. The stack reads memory and target as one
+    sequence of n positions: source, padding, target. `model.source_mask` makes it causal throughout or a prefix
+    language model (Raffel et al. 2019, section 3.2.1).
     """
 
     def __init__(self, config: ModelConfig, sublayers: Sublayers) -> None:
@@ -388,11 +386,8 @@ class SelfAttention(Module):
         self.out = xavier(config.d_model, config.d_model)
 
     def forward(self, x_BTD: Tensor, keep_BQT: Tensor | None = None) -> Tensor:
-        """[B, T, D] to [B, T, D].
-
-        `keep_BQT` says which positions each position attends to; with Q = 1 all attend to the same ones. Without
-        it, attention is causal, and needs no mask for padding: padding follows every real position.
-        """
+        """[B, T, D] to [B, T, D]. `keep_BQT` says what each position attends to; with Q = 1, all to the same positions.
+        Without it, attention is causal and needs no mask for padding, which follows every real position."""
         mask, dropout = None if keep_BQT is None else keep_BQT[:, None], self.dropout if self.training else 0.0
         q_BHTd, k_BHTd, v_BHTd = self.queries_keys_values(x_BTD)
         mixed = F.scaled_dot_product_attention(

@@ -1,9 +1,10 @@
-"""What a translation must begin with, how short it may be, and what it may not say again.
+"""Constraints on translations: a given prefix, a minimum length, no repeated n-grams, a penalty for repetition.
 
-A decoder with constraints is a decoder again: it passes each step on, and changes the log-probabilities of
-what comes back. The search knows nothing of it, and without constraints nothing is paid.
+`Constrained` wraps a decoder and changes the log-probabilities that it returns. The search does not know about it,
+and without constraints nothing is wrapped.
 
-Legend: B sentences in the batch, K rows of a sentence, n rows of a block, T tokens so far, V vocabulary.
+Legend: B sentences in the batch, K rows per sentence, n rows of a block, T tokens so far, V vocabulary, X positions, G
+n-gram.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from vtrans.decoding.search import Block, Decoder, Listed, logprobs_of
 
 @dataclass(frozen=True)
 class Prefix:
-    """How a translation begins. If `closed`, the token after it begins a word, or is EOS; else it may go on
-    with the prefix's last word."""
+    """The first tokens of a translation. If `closed`, the next token begins a word or is EOS; else it may continue the
+    prefix's last word."""
 
     tokens: tuple[int, ...] = ()
     closed: bool = False
@@ -30,10 +31,10 @@ class Prefix:
 
 @dataclass(frozen=True)
 class Rules:
-    """What holds for every sentence; 0 and 1.0 ask for nothing."""
+    """The constraints on all sentences; 0 and 1.0 mean none."""
 
     eos_id: int
-    starts_V: Tensor | None = None  # whether a token may follow a closed prefix; wanted if there are any
+    starts_V: Tensor | None = None  # whether a token may follow a closed prefix; required if there is one
     min_length: int = 0  # tokens before EOS
     no_repeat_ngram: int = 0
     repetition_penalty: float = 1.0
@@ -42,13 +43,13 @@ class Rules:
 def constrain(
     logprobs_nV: Tensor, said_nT: Tensor, ages: Sequence[int], prefixes: Sequence[Prefix], rules: Rules
 ) -> None:
-    """Changes a block of log-probabilities in place.
+    """Applies the constraints to a block of log-probabilities, in place.
 
-    `said_nT` holds each row's tokens so far, as many as its age, and -1 behind them. A row within its
-    prefix keeps the next token of that alone, at its own log-probability, whatever else holds. Else the
-    log-probability of a token that the row has said is multiplied by `repetition_penalty` (Keskar et al.
-    2019 divide a logit, if it is positive, and multiply it if not; a log-probability is never positive),
-    and a token that would repeat an n-gram of the row, or an EOS before `min_length`, becomes impossible.
+    `said_nT` holds each row's tokens so far, as many as its age, then -1. Within the prefix, only its next token stays
+    possible, with its own log-probability, whatever the other constraints. After the prefix, the log-probability of
+    each token in the row is multiplied by `repetition_penalty` (Keskar et al. 2019 divide positive logits and multiply
+    negative ones; log-probabilities are never positive). A token that would repeat an n-gram of the row, or EOS
+    before `min_length`, becomes impossible.
     """
     V = logprobs_nV.shape[1]
     forced = [
@@ -79,7 +80,7 @@ def constrain(
 def constrain_listed(
     block: Listed, said_nT: Tensor, ages: Sequence[int], prefixes: Sequence[Prefix], rules: Rules
 ) -> None:
-    """As `constrain`, in a vocabulary of the block's columns; what a row has said and has to say is listed."""
+    """Applies the constraints to a block of listed tokens, which include all tokens of the rows and their prefixes."""
     column = {id_: c for c, id_ in enumerate(block.ids.tolist())}
     said_nT = torch.searchsorted(block.ids, said_nT.contiguous()).where(said_nT >= 0, -1)
     starts_v = None if rules.starts_V is None else rules.starts_V[block.ids.to(rules.starts_V.device)]
@@ -89,18 +90,18 @@ def constrain_listed(
 
 
 def _marked(tokens_nX: Tensor, which_nX: Tensor, V: int) -> Tensor:
-    """True [n, V] at each row's tokens where `which_nX` is True."""
+    """Returns True [n, V] at each row's tokens for which `which_nX` is True."""
     marks = torch.zeros(len(tokens_nX), V + 1, dtype=torch.bool, device=tokens_nX.device)
     return marks.scatter_(1, tokens_nX.where(which_nX, V), True)[:, :V]
 
 
 def _repeating(said_nT: Tensor, ages: Sequence[int], n_gram: int, V: int) -> Tensor:
-    """True [n, V] at the tokens that would end an n-gram which the row holds already."""
+    """Returns True [n, V] at the tokens that would repeat an n-gram of the row."""
     n, T = said_nT.shape
-    if n_gram > T:  # no row holds one
+    if n_gram > T:  # no row is that long
         return torch.zeros(n, V, dtype=torch.bool, device=said_nT.device)
     ages_n1 = torch.tensor(ages, device=said_nT.device)[:, None]
-    newest_nG = ages_n1 + torch.arange(1 - n_gram, 0, device=said_nT.device)  # where its newest n - 1 tokens are
+    newest_nG = ages_n1 + torch.arange(1 - n_gram, 0, device=said_nT.device)  # places of the newest n - 1 tokens
     newest_nG = said_nT.gather(1, newest_nG.clamp(min=0))
     grams_nXG = said_nT.unfold(1, n_gram, 1)
     alike_nX = (grams_nXG[:, :, :-1] == newest_nG[:, None]).all(2) & (grams_nXG[:, :, -1] >= 0)
@@ -110,14 +111,14 @@ def _repeating(said_nT: Tensor, ages: Sequence[int], n_gram: int, V: int) -> Ten
 @dataclass
 class ConstrainedState:
     inner: Any
-    said_BKT: Tensor  # the tokens of each row, -1 behind them
-    prefixes: list[Prefix]  # of the sentences
-    ages: list[int]  # tokens said; -1 before BOS has been fed
+    said_BKT: Tensor  # the tokens of each row, then -1
+    prefixes: list[Prefix]  # per sentence
+    ages: list[int]  # tokens so far; -1 before BOS is fed
 
 
 class Constrained:
-    """A decoder under constraints. `prefixes` are those of the sentences in the order in which they enter,
-    which is that of the sources that the search was given; none stands for no prefix at all."""
+    """A decoder under constraints. `prefixes` holds one prefix per sentence, in the order in which the sentences enter,
+    which is the order of the sources that the search was given; None means no prefixes."""
 
     def __init__(self, decoder: Decoder[Any], rules: Rules, prefixes: Sequence[Prefix] | None = None) -> None:
         self.decoder, self.rules = decoder, rules
@@ -139,7 +140,7 @@ class Constrained:
         if max(state.ages) > T:
             said_BKT = torch.cat((said_BKT, torch.full_like(said_BKT, -1)), 2)
         ages_B = torch.tensor(state.ages, device=tokens_BK.device)
-        # BOS, which every row is fed first, is not said; it is written to where nothing is read.
+        # BOS is fed first but is no token of the translation; -1 is written in its place.
         here_BK1 = (ages_B - 1).clamp(min=0)[:, None, None].expand(B, K, 1)
         newest_BK1 = tokens_BK[:, :, None].where(ages_B[:, None, None] > 0, -1)
         state.said_BKT = said_BKT.scatter(2, here_BK1, newest_BK1)
@@ -170,7 +171,7 @@ class Constrained:
     def drop(self, state: ConstrainedState, sentences: Sequence[int]) -> None:
         self.decoder.drop(state.inner, sentences)
         for b in sentences:
-            state.ages[b] = 0  # nobody reads on: an empty place must not make the table longer
+            state.ages[b] = 0  # an empty place must not age, because the oldest sentence sizes the table
 
     def admit(self, state: ConstrainedState, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
         self.decoder.admit(state.inner, sources, places)
