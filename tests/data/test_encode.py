@@ -23,7 +23,7 @@ import vtrans.data.prepare
 import vtrans.runtime.workers
 from vtrans.config import PrepareOptions
 from vtrans.console import Console
-from vtrans.data.encode import Encoded, Encoder, Pair, Task, encode, hash_of
+from vtrans.data.encode import Encoded, Encoder, Pair, Task, encode, hash_of, reason_to_drop
 from vtrans.data.learn_vocabulary import learn
 from vtrans.data.prepare import prepare
 from vtrans.errors import InputError, VtransError
@@ -201,6 +201,17 @@ def test_ctrl_c_ends_all_of_it_in_silence(tmp_path: Path) -> None:
             return
         time.sleep(0.1)
     pytest.fail("a process outlived its parent")
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "reason"),
+    [
+        (0, 0, "empty"), (0, 5, "empty"), (5, 0, "empty"), (1, 12, None), (12, 1, None), (1, 13, "odd_ratio"),
+        (4, 16, None), (17, 4, "odd_ratio"), (30, 30, None), (30, 31, "too_long"), (1, 31, "too_long"),
+    ],
+)  # fmt: skip
+def test_pairs_are_dropped_by_length_and_ratio(src: int, tgt: int, reason: str | None) -> None:
+    assert reason_to_drop(src, tgt, 30, 4.0) == reason
 
 
 def test_a_task_says_how_wide_ids_are() -> None:

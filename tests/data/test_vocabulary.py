@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vtrans.config import DEFAULT_VOCAB_SIZE, Subword
-from vtrans.data.learn_vocabulary import learn
+from vtrans.data.learn_vocabulary import SizeError, learn
 from vtrans.data.overlap import (
     OVERLAP_DEFINITION,
     OVERLAP_THRESHOLDS,
@@ -134,13 +134,13 @@ def test_the_normalization_is_read_from_the_model(name: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [5, 280, 100_000])
 def test_an_impossible_size_is_refused_with_one_that_works(kind: Subword, size: int) -> None:
-    with pytest.raises(InputError, match=f"--vocab-size {size} is too .*; use --vocab-size") as caught:
+    with pytest.raises(SizeError, match=f"`vocab_size` .* {size};") as caught:
         small(size, kind)
-    assert ("too small" if size < 300 else "too large") in str(caught.value)
-    named = int(str(caught.value).split("--vocab-size ")[2].split(",")[0])
-    assert len(small(named, kind)) == named
-    beyond = named + (1 if size > named else -1)
-    with pytest.raises(InputError, match=f"{beyond}.* {named}"):
+    nearest = caught.value.nearest
+    assert (nearest > size) is (size < 300)
+    assert len(small(nearest, kind)) == nearest
+    beyond = nearest + (1 if size > nearest else -1)
+    with pytest.raises(SizeError, match=f" {nearest} .* {beyond};"):
         small(beyond, kind)
 
 
@@ -171,7 +171,7 @@ def test_no_sentence_is_skipped_in_silence() -> None:
 
 def test_text_without_text_is_refused() -> None:
     for text in ([], ["", " "]):
-        with pytest.raises(InputError, match="the source side holds no text"):
+        with pytest.raises(InputError, match="the source side contains no text"):
             learn(text, size=None, kind="bpe", coverage=1.0, normalization="identity", name="the source side")
 
 

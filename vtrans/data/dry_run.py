@@ -1,117 +1,117 @@
-"""`vtrans prepare-bpe --dry-run`: what making the folder will take, from all lines counted and a few pairs encoded."""
+"""`vtrans prepare-bpe --dry-run`: estimates what preparing will take, from all lines counted and some pairs encoded."""
 
 from __future__ import annotations
 
 import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vtrans.config import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.console import Console, duration
-from vtrans.data.encode import Encoder, Pair, Task, encoders
-from vtrans.data.learn_vocabulary import SizeError, learn_from, learn_sides
-from vtrans.data.parallel_text import Corpus, Sample, TrainingText, survey
-from vtrans.data.report import flag, said
+from vtrans.data.encode import Encoded, Encoder, Pair, Task, encoders
+from vtrans.data.learn_vocabulary import SizeError, learn_from, learn_vocabularies
+from vtrans.data.parallel_text import Inputs, Sample, Split
+from vtrans.data.report import shown
 from vtrans.data.vocabulary import Vocabulary
 
-REHEARSED = 20_000
+SAMPLE = 20_000
 """Random training pairs that a dry run learns from and encodes."""
 
 
-def rehearse(
-    options: PrepareOptions,
-    train: Corpus,
-    valid: Corpus | None,
-    inputs: dict[str, Any],
-    began: float,
-    console: Console,
-) -> dict[str, Any]:
-    """Says what making the folder will take, and returns that; `began` is when the reading of the inputs began."""
+@dataclass(frozen=True)
+class _Trial:
+    """What learning from and encoding `pairs` random training pairs took and gave."""
+
+    pairs: int
+    task: Task
+    encoded: Encoded
+    text_bytes: int  # of both sides
+    reading: float  # seconds for one pass over the training text
+    learning: float  # seconds for the vocabulary, scaled up to the full sample
+    encoding: float  # seconds for all training pairs, scaled up
+
+
+def estimate(options: PrepareOptions, inputs: Inputs, began: float, console: Console) -> dict[str, Any]:
+    """Prints and returns an estimate of what preparing will take.
+
+    `began` is the time.monotonic() at which reading the inputs began.
+    """
+    split = inputs.split(console)
+    surveying = time.monotonic() - began
+    _show_inputs(options, inputs, split, console)
+    trial = _try(options, split, console)
+    # Every pass reads the whole text again. Encoding the held-out pairs takes a pass of its own.
+    passes = 1 if split.valid else 2
+    seconds = surveying + passes * trial.reading + trial.learning + max(trial.reading, trial.encoding)
+    figures = _figures(options, split, trial, seconds)
+
     say = console.info
-    found, valid_found, held_out = survey(train, valid, inputs, options.seed, console)
-    names = [files["src"]["name"] for files in inputs["train"]]
-    for name, lines in zip(names, found.lines, strict=True):
-        say(f"{name}: {lines:,} pairs")
-    say(f"training text: {found.pairs:,} pairs, of which {found.pairs - found.usable:,} have a blank side")
-    if valid_found:
-        say(f"validation text: {valid_found.pairs:,} pairs")
-    named = ", ".join(f"{flag(n)} {said(v)}" for n, v in options.identity().items() if n != "vocab_size")
-    say(f"options: {named}, --threads {options.threads}")
-    pairs = found.usable - sum(held_out.values())
-    size = DEFAULT_VOCAB_SIZE if options.vocab_size is None else options.vocab_size
-    drawn, sample = min(options.sample, pairs), min(REHEARSED, options.sample, pairs)
+    about = "about " if trial.pairs < split.usable else ""
+    tokens = figures["tokens"]
     say(
-        f"vocabulary: {'one a side' if options.separate else 'one for both sides'}, {size:,} pieces are asked"
-        + (" (fewer if the text allows no more)" if options.vocab_size is None else "")
-        + f", learnt from {drawn:,} pairs"
+        f"tokens: {about}{tokens['src']:,} source and {tokens['tgt']:,} target in {about}{figures['kept']:,} "
+        f"training pairs (measured on {trial.pairs:,} pairs)"
     )
-
-    start = surveyed = time.monotonic()
-    source = TrainingText(train, frozenset(held_out), options.seed)
-    with console.progress("reading some pairs", sample, "pairs") as progress:
-        lines_read = list(Sample(source, "both", sample, pairs, progress.advance))
-    reading = time.monotonic() - start
-    batch = list(zip(lines_read[::2], lines_read[1::2], strict=True))
-    say(f"learning from {sample:,} pairs ...")
-    half, _ = _learn_some(batch[: -(-sample // 2)], options)
-    whole, vocabularies = _learn_some(batch, options)
-    if sample == drawn == pairs:  # these are all that there are, so a size that they refuse will be refused
-        vocabularies = learn_sides(source, pairs, options, console)
-    learning = whole + max(0.0, whole - half) * (drawn - sample) / max(1, sample // 2)
-    task = Task(
-        vocabularies[0].proto, vocabularies[-1].proto, size, max_tokens=options.max_tokens,
-        max_ratio=options.max_ratio,
-    )  # fmt: skip
-    start = time.monotonic()
-    encoded = Encoder(task)(batch)
-    encoding = (time.monotonic() - start) / sample * pairs / encoders(pairs, options.threads)
-
-    kept, scale = len(encoded.kept) / sample, pairs / sample
-    tokens = {"src": round(len(encoded.src.ids) * scale), "tgt": round(len(encoded.tgt.ids) * scale)}
-    sides = [n * (4 if task.wide else 2) for n in tokens.values()]
-    stored = sum(sides) + 16 * round(kept * pairs) + sum(len(v.proto) for v in vocabularies)
-    validation = valid_found.pairs if valid_found else sum(held_out.values())
-    # Of validation pairs the text is stored too.
-    characters = sum(len(line.encode()) for line in lines_read) / sample
-    stored += round(validation * (sum(sides) / (kept * pairs or 1) + 32 + characters))
-    # While a store is put together, what it is made of is there as well, a column at a time less.
-    peak, free = stored + max(sides), shutil.disk_usage(_existing(Path(options.out))).free
-    # The text is read as often again as it was now; held-out pairs take a pass of their own.
-    seconds = (surveyed - began) + reading * (1 if valid else 2) + learning + max(reading, encoding)
-    estimate = {
-        "pairs": found.pairs,
-        "corpora": found.lines,
-        "blank": found.pairs - found.usable,
-        "held_out": None if valid else sum(held_out.values()),
-        "vocab_size": size,
-        "learnt_from": drawn,
-        "kept": round(kept * pairs),
-        "tokens": tokens,
-        "bytes": stored,
-        "bytes_meanwhile": peak,
-        "seconds": round(seconds, 3),
-        "measured_on": sample,
-    }
-    about = "about " if sample < pairs else ""
+    stored, peak = figures["bytes"], figures["bytes_meanwhile"]
+    free = shutil.disk_usage(_nearest_existing(Path(options.out))).free
     say(
-        f"tokens: {about}{tokens['src']:,} source and {tokens['tgt']:,} target in {about}{round(kept * pairs):,} "
-        f"training pairs (from {sample:,} pairs)"
+        f"disk: about {stored / 1e6:,.1f} MB, up to {peak / 1e6:,.1f} MB while preparing; {free / 1e6:,.0f} MB are free"
     )
-    say(f"disk: about {stored / 1e6:,.1f} MB, {peak / 1e6:,.1f} MB meanwhile; {free / 1e6:,.0f} MB are free")
     if peak > free:
-        console.warn(f"there is too little room for {options.out}; name another place with --out.")
-    say(f"time: about {duration(seconds)}, of which {duration(learning)} for the vocabulary")
+        console.warn(f"the disk of {options.out} does not have enough free space; choose a folder on another disk.")
+    say(f"time: about {duration(seconds)}, of which {duration(trial.learning)} for the vocabulary")
     say("dry run: nothing was written")
-    return estimate
+    return figures
 
 
-def _learn_some(batch: Sequence[Pair], options: PrepareOptions) -> tuple[float, list[Vocabulary]]:
-    """The seconds that a vocabulary from these pairs takes, or one a side, and what came of it: if the pairs
-    are too few for the size that is asked, with the size that they allow."""
+def _show_inputs(options: PrepareOptions, inputs: Inputs, split: Split, console: Console) -> None:
+    found, say = split.survey, console.info
+    for files, lines in zip(inputs.facts["train"], found.lines, strict=True):
+        say(f"{files['src']['name']}: {lines:,} pairs")
+    say(f"training text: {found.pairs:,} pairs, of which {found.pairs - found.usable:,} have a blank side")
+    if split.valid_survey:
+        say(f"validation text: {split.valid_survey.pairs:,} pairs")
+    named = ", ".join(f"{name} {shown(value)}" for name, value in options.identity().items() if name != "vocab_size")
+    say(f"options: {named}, threads {options.threads}")
+    say(
+        f"vocabulary: {'one per side' if options.separate else 'one for both sides'}, {_size(options):,} pieces"
+        + (", or fewer if the text does not allow as many" if options.vocab_size is None else "")
+        + f", learned from {min(options.sample, split.usable):,} pairs"
+    )
+
+
+def _try(options: PrepareOptions, split: Split, console: Console) -> _Trial:
+    """Reads, learns from and encodes a random sample of the training pairs."""
+    drawn = min(options.sample, split.usable)
+    size = min(SAMPLE, drawn)
+    start = time.monotonic()
+    with console.progress("reading some pairs", size, "pairs") as progress:
+        lines = list(Sample(split, "both", size, progress.advance))
+    reading = time.monotonic() - start
+    pairs = list(zip(lines[::2], lines[1::2], strict=True))
+    console.info(f"learning from {size:,} pairs ...")
+    half, _ = _learn(pairs[: -(-size // 2)], options)
+    whole, (src, tgt) = _learn(pairs, options)
+    if size == split.usable:  # these are all pairs, so a size that they do not allow is refused later as well
+        src, tgt = learn_vocabularies(split, options, console)
+    learning = whole + max(0.0, whole - half) * (drawn - size) / max(1, size // 2)
+    task = Task(src.proto, tgt.proto, _size(options), max_tokens=options.max_tokens, max_ratio=options.max_ratio)
+    start = time.monotonic()
+    encoded = Encoder(task)(pairs)
+    encoding = (time.monotonic() - start) / size * split.usable / encoders(split.usable, options.threads)
+    return _Trial(size, task, encoded, sum(len(line.encode()) for line in lines), reading, learning, encoding)
+
+
+def _learn(pairs: Sequence[Pair], options: PrepareOptions) -> tuple[float, tuple[Vocabulary, Vocabulary]]:
+    """The seconds that learning from these pairs takes, and the vocabularies of the two sides.
+
+    Where the pairs do not allow the size in the options, it is the nearest size that they do.
+    """
     start, vocabularies = time.monotonic(), []
-    sides = [[src for src, _ in batch], [tgt for _, tgt in batch]]
+    sides = [[src for src, _ in pairs], [tgt for _, tgt in pairs]]
     for lines in sides if options.separate else [[*sides[0], *sides[1]]]:
         size = options.vocab_size
         while True:
@@ -119,10 +119,41 @@ def _learn_some(batch: Sequence[Pair], options: PrepareOptions) -> tuple[float, 
                 vocabularies.append(learn_from(lines, size, options, "the training text"))
                 break
             except SizeError as error:
-                size = None if size == error.works else error.works
-    return time.monotonic() - start, vocabularies
+                size = None if size == error.nearest else error.nearest
+    return time.monotonic() - start, (vocabularies[0], vocabularies[-1])
 
 
-def _existing(path: Path) -> Path:
-    """The path itself, or the nearest folder above it that is there."""
+def _figures(options: PrepareOptions, split: Split, trial: _Trial, seconds: float) -> dict[str, Any]:
+    """The estimate, as `prepare-bpe --dry-run --json` prints it."""
+    encoded, task, scale = trial.encoded, trial.task, split.usable / trial.pairs
+    kept = len(encoded.kept) * scale
+    tokens = {"src": round(len(encoded.src.ids) * scale), "tgt": round(len(encoded.tgt.ids) * scale)}
+    columns = [n * (4 if task.wide else 2) for n in tokens.values()]
+    models = len(task.src_proto) + (len(task.tgt_proto) if options.separate else 0)
+    # Each pair takes its ids and two offsets of 8 bytes; a validation pair also its text with two offsets.
+    validation = split.validation_size * (sum(columns) / (kept or 1) + 32 + trial.text_bytes / trial.pairs)
+    stored = sum(columns) + 16 * round(kept) + models + round(validation)
+    return {
+        "pairs": split.survey.pairs,
+        "corpora": split.survey.lines,
+        "blank": split.survey.pairs - split.survey.usable,
+        "held_out": None if split.valid else split.validation_size,
+        "vocab_size": _size(options),
+        "learnt_from": min(options.sample, split.usable),
+        "kept": round(kept),
+        "tokens": tokens,
+        "bytes": stored,
+        # A store is assembled from one file per column, each of which is deleted once it is copied.
+        "bytes_meanwhile": stored + max(columns),
+        "seconds": round(seconds, 3),
+        "measured_on": trial.pairs,
+    }
+
+
+def _size(options: PrepareOptions) -> int:
+    return DEFAULT_VOCAB_SIZE if options.vocab_size is None else options.vocab_size
+
+
+def _nearest_existing(path: Path) -> Path:
+    """The path, or the nearest folder above it that exists."""
     return next(folder for folder in (path, *path.absolute().parents) if folder.exists())

@@ -1,5 +1,6 @@
-"""The subwords of parallel text, learnt from random pairs of it: one vocabulary for both sides or one a side, of a size
-that the text allows.
+"""Learns subword vocabularies with SentencePiece: from any sentences, or from a random sample of the training pairs.
+
+A size is never silently adjusted: one that the text does not allow is refused with the nearest size that works.
 """
 
 from __future__ import annotations
@@ -7,60 +8,74 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import sentencepiece
 
 from vtrans.config import DEFAULT_VOCAB_SIZE, PrepareOptions, Subword
 from vtrans.console import Console
-from vtrans.data.parallel_text import Sample, TrainingText
+from vtrans.data.parallel_text import Sample, Split
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from vtrans.errors import InputError
 
 _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
 
-def learn_sides(source: TrainingText, pairs: int, options: PrepareOptions, console: Console) -> list[Vocabulary]:
-    """The vocabulary of both sides, or one a side; `pairs` of the source have no blank side."""
+class SizeError(InputError):
+    """The text does not allow a vocabulary of this size; `nearest` is the nearest size that it does."""
+
+    def __init__(self, size: int, nearest: int, name: str) -> None:
+        bound = "at most" if nearest < size else "at least"
+        super().__init__(
+            f"`vocab_size` must be {bound} {nearest} for {name}, got {size}; leave it unset to use the nearest "
+            "possible size."
+        )
+        self.nearest = nearest
+
+
+def learn_vocabularies(split: Split, options: PrepareOptions, console: Console) -> tuple[Vocabulary, Vocabulary]:
+    """The source and the target vocabulary, the same object unless `options.separate`.
+
+    Raises SizeError if the text does not allow `options.vocab_size`, InputError if no size near it works.
+    """
     sides = ("src", "tgt") if options.separate else ("both",)
-    size, works = options.vocab_size, options.vocab_size
-    tried, refused = set(), None
-    while works not in tried:  # what one side allows may be too much or too little for the other
-        tried.add(works)
+    size, tried = options.vocab_size, set[int | None]()
+    refused: SizeError | None = None
+    while size not in tried:  # the size that one side allows may be too large or too small for the other
+        tried.add(size)
         try:
-            vocabularies = [_learn_side(source, side, pairs, works, options, console) for side in sides]
+            vocabularies = [_learn_side(split, side, size, options, console) for side in sides]
         except SizeError as error:
-            works, refused = error.works, refused or error
+            size, refused = error.nearest, refused or error
             continue
         if refused is None:
-            return vocabularies
+            return vocabularies[0], vocabularies[-1]
+        assert options.vocab_size is not None
         assert size is not None
-        assert works is not None
-        raise refused if refused.works == works else SizeError(size, works, "the pair of sides")
-    raise InputError(f"--vocab-size {size} does not fit both sides, and no size does; leave it unset.")
+        raise refused if refused.nearest == size else SizeError(options.vocab_size, size, "both sides")
+    raise InputError(f"no `vocab_size` near {options.vocab_size} works for both sides; leave it unset.")
 
 
-def _learn_side(
-    source: TrainingText, side: str, pairs: int, size: int | None, options: PrepareOptions, console: Console
-) -> Vocabulary:
+def _learn_side(split: Split, side: str, size: int | None, options: PrepareOptions, console: Console) -> Vocabulary:
     name = {"src": "the source side", "tgt": "the target side"}.get(side, "the training text")
-    drawn = min(options.sample, pairs)
-    with console.progress(f"reading {name} for its vocabulary", drawn, "pairs") as progress:
+    pairs = min(options.sample, split.usable)
+    with console.progress(f"reading {name} for its vocabulary", pairs, "pairs") as progress:
         read = 0
 
-        def seen() -> None:
+        def on_pair() -> None:
             nonlocal read
             read += 1
             progress.advance()
-            if read == drawn:  # SentencePiece learns when it has read all, and says nothing meanwhile
-                console.info(f"learning the vocabulary of {name} from {drawn:,} pairs ...")
+            if read == pairs:  # now SentencePiece learns, and reports nothing while it does
+                console.info(f"learning the vocabulary of {name} from {pairs:,} pairs ...")
 
-        return learn_from(Sample(source, side, options.sample, pairs, seen), size, options, name)
+        return learn_from(Sample(split, side, options.sample, on_pair), size, options, name)
 
 
-def learn_from(lines: Iterable[str], size: int | None, options: PrepareOptions, name: str) -> Vocabulary:
-    """The vocabulary of these lines, in the kind and with the rules of the options."""
+def learn_from(sentences: Iterable[str], size: int | None, options: PrepareOptions, name: str) -> Vocabulary:
+    """Calls `learn` with the subword settings of `options`."""
     return learn(
-        lines,
+        sentences,
         size=size,
         kind=options.subword,
         coverage=options.character_coverage,
@@ -68,29 +83,6 @@ def learn_from(lines: Iterable[str], size: int | None, options: PrepareOptions, 
         symbols=options.symbols,
         name=name,
     )
-
-
-def check_symbols(symbols: Sequence[str]) -> None:
-    """InputError for the first symbol of the user that can't be one."""
-    for place, symbol in enumerate(symbols):
-        if not symbol or " " in symbol or not symbol.isprintable() or set(symbol) & set("\u2581\u2585"):
-            raise InputError(f"--symbol must be printable characters without a space, such as <BT>, but is {symbol!r}.")
-        if symbol in SPECIAL_PIECES or _BYTE_PIECE.fullmatch(symbol):
-            raise InputError(f"--symbol {symbol} is a piece of every vocabulary already; choose another name.")
-        if symbol in symbols[:place]:
-            raise InputError(f"--symbol {symbol} is given twice; give it once.")
-
-
-class SizeError(InputError):
-    """A size that a text does not allow; `works` is the nearest one that it does."""
-
-    def __init__(self, size: int, works: int, name: str) -> None:
-        kindly, wrong = ("at most", "large") if works < size else ("at least", "small")
-        super().__init__(
-            f"--vocab-size {size} is too {wrong} for {name}, which allows {kindly} {works}; "
-            f"use --vocab-size {works}, or leave it unset."
-        )
-        self.works = works
 
 
 def learn(
@@ -105,16 +97,22 @@ def learn(
 ) -> Vocabulary:
     """A vocabulary learnt from all of `sentences`, which may be iterated several times.
 
-    `size` None: DEFAULT_VOCAB_SIZE, or the nearest size that the text allows. Raises SizeError, naming
-    the size that works, if an explicit size is above or below what the text allows. `symbols` get a piece
-    each, whether or not the text has them. Equal input gives equal bytes.
+    A `size` of None means DEFAULT_VOCAB_SIZE or the nearest size that the text allows. Each of `symbols` gets a piece,
+    whether or not it occurs. Equal input gives equal bytes. `name` is what errors call the text. Raises SizeError if
+    the text does not allow `size`.
     """
     assert not isinstance(sentences, Iterator), "learning may read the sentences twice"
+    settings = {
+        "model_type": kind,
+        "character_coverage": coverage,
+        "normalization_rule_name": normalization,
+        "user_defined_symbols": list(symbols),
+    }
     wanted = DEFAULT_VOCAB_SIZE if size is None else size
-    trial, seen = wanted, set[int]()
-    while trial not in seen:  # SentencePiece names the size that works; it is believed once it has worked
-        seen.add(trial)
-        outcome = _train(sentences, trial, kind, coverage, normalization, symbols, name)
+    trial, tried = wanted, set[int]()
+    while trial not in tried:  # SentencePiece names a size that should work; try it before it is reported
+        tried.add(trial)
+        outcome = _train(sentences, trial, settings, name)
         if isinstance(outcome, bytes):
             if size is not None and trial != size:
                 raise SizeError(size, trial, name)
@@ -123,21 +121,13 @@ def learn(
     raise InputError(f"no vocabulary of about {wanted} pieces can be learnt from {name}; give more text.")
 
 
-def _train(
-    sentences: Iterable[str],
-    size: int,
-    kind: Subword,
-    coverage: float,
-    normalization: str,
-    symbols: Sequence[str],
-    name: str,
-) -> bytes | int:
-    """The model's bytes, or the size that SentencePiece names instead of this one."""
+def _train(sentences: Iterable[str], size: int, settings: dict[str, Any], name: str) -> bytes | int:
+    """The bytes of the model, or the size that SentencePiece asks for instead of this one."""
     failure: list[BaseException] = []
 
     def guarded() -> Iterator[str]:
-        # SentencePiece skips a sentence with U+2585, its mark for an unknown character; and it would
-        # turn an exception of ours into a RuntimeError without its type.
+        # SentencePiece skips sentences that contain U+2585, its mark for unknown characters. It also turns our
+        # exceptions into a RuntimeError without their type.
         try:
             for sentence in sentences:
                 yield sentence.replace("\u2585", " ")
@@ -150,22 +140,19 @@ def _train(
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=guarded(),
             model_writer=model,
-            model_type=kind,
             vocab_size=size,
-            character_coverage=coverage,
+            **settings,
             byte_fallback=True,
-            normalization_rule_name=normalization,
             pad_id=PAD_ID,
             unk_id=UNK_ID,
             bos_id=BOS_ID,
             eos_id=EOS_ID,
             pad_piece=SPECIAL_PIECES[PAD_ID],
-            user_defined_symbols=list(symbols),
             input_sentence_size=0,
             shuffle_input_sentence=False,
-            max_sentence_length=1 << 30,  # bytes; the default would skip longer lines without a word
-            # Unigram's sums depend on the number of threads, and the number is written into the model:
-            # a constant, so that equal text gives equal bytes on every machine.
+            max_sentence_length=1 << 30,  # bytes; the default would silently skip longer lines
+            # The sums of the unigram model depend on the number of threads, which is also written into the model.
+            # A constant gives equal bytes on every machine.
             num_threads=8,
             minloglevel=2,
         )
@@ -173,11 +160,21 @@ def _train(
         if failure:
             raise failure[0] from None
         message = str(error)
-        if found := re.search(r"set it to a value <= (\d+)", message):
-            return int(found[1])
-        if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-            return int(found[1])
+        for pattern in (r"set it to a value <= (\d+)", r"smaller than required_chars\. \d+ vs (\d+)"):
+            if found := re.search(pattern, message):
+                return int(found[1])
         if "sentences_.empty()" in message or "all_chars_count" in message:
-            raise InputError(f"{name} holds no text to learn a vocabulary from.") from None
-        raise InputError(f"SentencePiece can't learn a vocabulary from {name}: {message}") from None
+            raise InputError(f"{name} contains no text to learn a vocabulary from.") from None
+        raise InputError(f"SentencePiece cannot learn a vocabulary from {name}: {message}") from None
     return model.getvalue()
+
+
+def check_symbols(symbols: Sequence[str]) -> None:
+    """Raises InputError for the first of `symbols` that cannot be a piece of its own."""
+    for place, symbol in enumerate(symbols):
+        if not symbol or " " in symbol or not symbol.isprintable() or set(symbol) & set("\u2581\u2585"):
+            raise InputError(f"`symbols` must be printable characters without a space, such as <BT>, got {symbol!r}.")
+        if symbol in SPECIAL_PIECES or _BYTE_PIECE.fullmatch(symbol):
+            raise InputError(f"`symbols` {symbol} is a piece of every vocabulary already; choose another name.")
+        if symbol in symbols[:place]:
+            raise InputError(f"`symbols` {symbol} is given twice; give it once.")

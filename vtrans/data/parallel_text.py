@@ -1,5 +1,6 @@
-"""Parallel text as prepare-bpe reads it, streamed from its files in every pass: what it holds, which pairs are held out
-for validation, which are drawn to learn from, and which validation pairs the training text repeats.
+"""Parallel text as prepare-bpe reads it: checked, hashed, split into training and validation pairs, and sampled.
+
+The text is never held in memory. Every pass reads the files again.
 """
 
 from __future__ import annotations
@@ -14,37 +15,55 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vtrans.config import PrepareOptions
 from vtrans.console import Console
 from vtrans.data.encode import Encoded, Pair, hash_of
 from vtrans.errors import InputError
 from vtrans.text import LineReport, OnBadUtf8, open_bytes, printable, read_lines
 
 HELD_OUT_SOURCES = 1000
-"""Source sentences held out for validation where the user gives none ..."""
+"""Source sentences held out for validation, with all their pairs, if there is no validation text."""
 HELD_OUT_SHARE = 0.05
-"""... with all their pairs, which are at most this share of all (but at least one sentence)."""
+"""Largest share of the pairs that is held out. At least one sentence always is."""
 
 _BLOCK = 1 << 20  # bytes hashed at a time
 
 
-def survey(
-    train: Corpus, valid: Corpus | None, inputs: dict[str, Any], seed: int, console: Console
-) -> tuple[Survey, Survey | None, dict[int, int]]:
-    """What the training text, and the validation text if there is one, hold; what is held out if there is none,
-    as hashes with their numbers of pairs. Each file's number of lines is noted in `inputs`."""
-    candidates = None if valid else HeldOut(seed)
-    found = train.survey(console, "training text", candidates)
-    valid_survey = valid.survey(console, "validation text", None) if valid else None
-    held_out = candidates.chosen(found.usable) if candidates else {}
-    if candidates:
-        console.info(
-            f"no --valid-src: {len(held_out):,} random source sentences with all their "
-            f"{sum(held_out.values()):,} pairs are held out for validation."
-        )
-    for name, counts in (("train", found.lines), ("valid", valid_survey.lines if valid_survey else [])):
-        for facts, n in zip(inputs[name] or (), counts, strict=True):
-            facts["src"]["lines"] = facts["tgt"]["lines"] = n
-    return found, valid_survey, held_out
+class Inputs:
+    """The training text and, if the user gives one, the validation text."""
+
+    def __init__(self, options: PrepareOptions) -> None:
+        self.seed = options.seed
+        self.train = Corpus(options.src, options.tgt, options.on_bad_utf8)
+        self.valid = Corpus(options.valid_src, options.valid_tgt, options.on_bad_utf8) if options.valid_src else None
+        self.facts: dict[str, Any] = {}
+        """Name, size, hash and, after `split`, number of lines of each file, as data.json records them."""
+
+    def hash(self, console: Console) -> None:
+        """Reads all files and fills `facts`."""
+        self.facts = {"train": self.train.hashed(console), "valid": self.valid and self.valid.hashed(console)}
+
+    def split(self, console: Console) -> Split:
+        """Checks and counts all lines. Chooses the pairs to hold out if there is no validation text."""
+        candidates = None if self.valid else HeldOut(self.seed)
+        train_survey = self.train.survey(console, "training text", candidates)
+        valid_survey = self.valid.survey(console, "validation text", None) if self.valid else None
+        held_out = candidates.chosen(train_survey.usable) if candidates else {}
+        if candidates:
+            console.info(
+                f"no validation text given: {len(held_out):,} random source sentences with all their "
+                f"{sum(held_out.values()):,} pairs are held out for validation."
+            )
+        for name, survey in (("train", train_survey), ("valid", valid_survey)):
+            for facts, lines in zip(self.facts[name] or (), survey.lines if survey else (), strict=True):
+                facts["src"]["lines"] = facts["tgt"]["lines"] = lines
+        return Split(self.train, train_survey, self.valid, valid_survey, held_out, self.seed)
+
+    def check_unchanged(self) -> None:
+        """Raises InputError if a file has changed since the start: different passes may have read different text."""
+        for corpus in (self.train, self.valid):
+            if corpus:
+                corpus.check_unchanged()
 
 
 @dataclass
@@ -52,9 +71,9 @@ class Survey:
     """What the first pass over a corpus found."""
 
     lines: list[int]
-    """Lines of each pair of files."""
+    """Of each pair of files."""
     usable: int
-    """Pairs with no blank side."""
+    """Pairs with text on both sides."""
     odd_line_ends: dict[str, int]
     replacements: dict[str, int]
 
@@ -68,83 +87,65 @@ class Corpus:
 
     def __init__(self, src: Sequence[str | Path], tgt: Sequence[str | Path], on_bad_utf8: OnBadUtf8) -> None:
         self.files = [(Path(s), Path(t)) for s, t in zip(src, tgt, strict=True)]
+        self._paths = list(itertools.chain.from_iterable(self.files))
         self.on_bad_utf8 = on_bad_utf8
-        for path in itertools.chain.from_iterable(self.files):
+        for path in self._paths:
             if path.exists() and not path.is_file() and not path.is_dir():
-                raise InputError(f"{path} is a pipe or device; prepare-bpe reads its files several times.")
+                raise InputError(f"{path} is a pipe or a device, but is read several times; save it to a file first.")
             with open_bytes(path):
                 pass
-        self._before = self._stats()
+        self._sizes_and_times = self._stat()
 
-    def _stats(self) -> list[tuple[int, int]]:
-        """What a change to a file would change: size and time of each."""
-        stats = [path.stat() for path in itertools.chain.from_iterable(self.files)]
-        return [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+    def _stat(self) -> list[tuple[int, int]]:
+        return [(stat.st_size, stat.st_mtime_ns) for stat in (path.stat() for path in self._paths)]
 
     def check_unchanged(self) -> None:
-        """InputError if a file was written to since the start: the passes would not agree."""
-        if self._stats() != self._before:
-            raise InputError("an input file has changed while being read; run the command again.")
+        """Raises InputError if a file was written to since the start."""
+        if self._stat() != self._sizes_and_times:
+            raise InputError("an input file changed while being read; run the command again.")
 
     def hashed(self, console: Console) -> list[dict[str, Any]]:
-        """Name, size and hash of every file, pair by pair."""
-        paths = list(itertools.chain.from_iterable(self.files))
+        """Name, size and SHA-256 of each file, one entry per pair of files."""
         facts = []
-        total = sum(path.stat().st_size for path in paths)
-        with console.progress("reading the files", total, "bytes") as progress:
-            for path in paths:
+        with console.progress("reading the files", sum(path.stat().st_size for path in self._paths), "bytes") as bar:
+            for path in self._paths:
                 digest = hashlib.sha256()
                 with path.open("rb") as file:
                     while block := file.read(_BLOCK):
                         digest.update(block)
-                        progress.advance(len(block))
+                        bar.advance(len(block))
                 facts.append({"name": printable(path.name), "bytes": path.stat().st_size, "sha256": digest.hexdigest()})
         return [{"src": s, "tgt": t} for s, t in zip(facts[::2], facts[1::2], strict=True)]
 
     def survey(self, console: Console, what: str, candidates: HeldOut | None) -> Survey:
-        """Count and check every line; show the source of every usable pair to `candidates`."""
-        reports = {"src": LineReport(), "tgt": LineReport()}
-        lines: list[int] = []
-        usable = 0
+        """Checks and counts all lines. Offers the source of each usable pair to `candidates`.
+
+        Raises InputError for a NUL byte, an empty file, unequal numbers of lines, or if no pair is usable.
+        """
+        reports = LineReport(), LineReport()
+        lines, usable = [], 0
         with console.progress(f"counting the {what}", None, "pairs") as progress:
-            for src_path, tgt_path in self.files:
+            for paths in self.files:
                 counts = [0, 0]
-                src_lines, tgt_lines = (
-                    self._open(src_path, reports["src"]),
-                    self._open(tgt_path, reports["tgt"]),
-                )
-                for src, tgt in itertools.zip_longest(src_lines, tgt_lines):
-                    for side, line in enumerate((src, tgt)):
-                        if line is None:
-                            continue
-                        counts[side] += 1
-                        if "\0" in line:
-                            path = (src_path, tgt_path)[side]
-                            raise InputError(
-                                f"{path}: line {counts[side]} holds a NUL byte, so it is a binary file "
-                                "or UTF-16; give a text file in UTF-8."
-                            )
-                    if counts[0] == counts[1] and src.strip() and tgt.strip():
+                sides = (self._checked_lines(path, report) for path, report in zip(paths, reports, strict=True))
+                for src, tgt in itertools.zip_longest(*sides):
+                    counts[0] += src is not None
+                    counts[1] += tgt is not None
+                    if src and tgt and src.strip() and tgt.strip():
                         usable += 1
                         if candidates:
-                            candidates.show(src)
+                            candidates.offer(src)
                     progress.advance()
-                for path, count in zip((src_path, tgt_path), counts, strict=True):
-                    if not count:
-                        raise InputError(f"{path} is empty; give a file with a sentence a line.")
-                if counts[0] != counts[1]:
-                    raise InputError(
-                        f"{src_path} has {counts[0]:,} lines, but {tgt_path} has {counts[1]:,}; "
-                        "line n of one must be the translation of line n of the other."
-                    )
+                _check_counts(paths, counts)
                 lines.append(counts[0])
         if not usable:
-            raise InputError(f"every pair of {self.files[0][0]} and {self.files[0][1]} has an empty side.")
+            src_path, tgt_path = self.files[0]
+            raise InputError(f"every pair of {src_path} and {tgt_path} has an empty side; give files with text.")
         return Survey(
             lines,
             usable,
-            {side: report.odd_line_ends for side, report in reports.items()},
-            {side: report.replacements for side, report in reports.items()},
+            {side: report.odd_line_ends for side, report in zip(("src", "tgt"), reports, strict=True)},
+            {side: report.replacements for side, report in zip(("src", "tgt"), reports, strict=True)},
         )
 
     def pairs(self) -> Iterator[Pair]:
@@ -152,96 +153,137 @@ class Corpus:
         return itertools.chain.from_iterable(self.by_corpus())
 
     def by_corpus(self) -> Iterator[Iterator[Pair]]:
-        """The pairs of each pair of files, which are to be read before those of the next are."""
+        """The pairs of each pair of files. Read those of one before you ask for the next."""
         return itertools.starmap(self._pairs, self.files)
 
     def _pairs(self, src_path: Path, tgt_path: Path) -> Iterator[Pair]:
         try:
-            yield from zip(self._open(src_path), self._open(tgt_path), strict=True)
+            yield from zip(self._lines(src_path), self._lines(tgt_path), strict=True)
         except ValueError:
-            raise InputError(f"{src_path} or {tgt_path} has changed while being read; run the command again.") from None
+            raise InputError(f"{src_path} or {tgt_path} changed while being read; run the command again.") from None
 
-    def _open(self, path: Path, report: LineReport | None = None) -> Iterator[str]:
+    def _lines(self, path: Path, report: LineReport | None = None) -> Iterator[str]:
         with open_bytes(path) as stream:
             yield from read_lines(stream, str(path), on_bad_utf8=self.on_bad_utf8, report=report)
 
+    def _checked_lines(self, path: Path, report: LineReport) -> Iterator[str]:
+        for number, line in enumerate(self._lines(path, report), 1):
+            if "\0" in line:
+                raise InputError(
+                    f"{path}: line {number} contains a NUL byte, so the file is binary or UTF-16; "
+                    "give a text file in UTF-8."
+                )
+            yield line
+
+
+def _check_counts(paths: tuple[Path, Path], counts: Sequence[int]) -> None:
+    for path, count in zip(paths, counts, strict=True):
+        if not count:
+            raise InputError(f"{path} is empty; give a file with one sentence per line.")
+    if counts[0] != counts[1]:
+        raise InputError(
+            f"{paths[0]} has {counts[0]:,} lines, but {paths[1]} has {counts[1]:,}; "
+            "each line of one must be the translation of the same line of the other."
+        )
+
 
 class HeldOut:
-    """Random source sentences with the number of their pairs, in one pass and bounded memory.
+    """Chooses random source sentences and counts their pairs, in one pass and bounded memory.
 
-    The HELD_OUT_SOURCES sentences of the smallest hash are kept. A sentence that is not among the
-    smallest so far can never be later, so the counts are complete.
+    It keeps the HELD_OUT_SOURCES sentences with the smallest hashes. A sentence that is not among the smallest so far
+    cannot be later, so the counts are complete.
     """
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self._pairs: dict[int, int] = {}
-        self._largest: list[int] = []  # a heap of the negated hashes
+        self.pairs_of: dict[int, int] = {}
+        """Number of pairs by the hash of the source sentence."""
+        self._negated = list[int]()  # a heap of the negated hashes: the largest hash comes first
 
-    def show(self, src: str) -> None:
+    def offer(self, src: str) -> None:
+        """Considers the source sentence of one more pair."""
         key = hash_of(src, seed=self.seed)
-        if key in self._pairs:
-            self._pairs[key] += 1
-        elif len(self._pairs) < HELD_OUT_SOURCES:
-            heapq.heappush(self._largest, -key)
-            self._pairs[key] = 1
-        elif key < -self._largest[0]:
-            del self._pairs[-heapq.heapreplace(self._largest, -key)]
-            self._pairs[key] = 1
+        if key in self.pairs_of:
+            self.pairs_of[key] += 1
+        elif len(self.pairs_of) < HELD_OUT_SOURCES:
+            heapq.heappush(self._negated, -key)
+            self.pairs_of[key] = 1
+        elif key < -self._negated[0]:
+            del self.pairs_of[-heapq.heapreplace(self._negated, -key)]
+            self.pairs_of[key] = 1
 
     def chosen(self, pairs: int) -> dict[int, int]:
-        """Hash and number of pairs of the sentences held out, at most HELD_OUT_SHARE of all pairs."""
+        """Hash and number of pairs of each sentence held out, at most HELD_OUT_SHARE of all `pairs`."""
         result: dict[int, int] = {}
         room = int(pairs * HELD_OUT_SHARE)
-        for key in sorted(self._pairs):
-            if self._pairs[key] <= room:
-                result[key] = self._pairs[key]
-                room -= self._pairs[key]
-        if not result:  # a tiny corpus: the one with the fewest pairs
-            key = min(self._pairs, key=lambda k: (self._pairs[k], k))
-            result = {key: self._pairs[key]}
+        for key in sorted(self.pairs_of):
+            if self.pairs_of[key] <= room:
+                result[key] = self.pairs_of[key]
+                room -= self.pairs_of[key]
+        if not result:  # a tiny corpus: hold out the sentence with the fewest pairs
+            key = min(self.pairs_of, key=lambda k: (self.pairs_of[k], k))
+            result = {key: self.pairs_of[key]}
         if sum(result.values()) == pairs:
             raise InputError(
-                "the corpus has a single source sentence, so none can be held out for validation; "
-                "give --valid-src and --valid-tgt, or more text."
+                "the corpus has only one source sentence, so none can be held out for validation; "
+                "give `valid_src` and `valid_tgt`, or more text."
             )
         return result
 
 
-class TrainingText:
-    """The training pairs of a corpus: those whose source sentence is not held out."""
+@dataclass(frozen=True)
+class Split:
+    """The training pairs and the validation pairs of the input, and what the first pass found."""
 
-    def __init__(self, corpus: Corpus, held_out: frozenset[int], seed: int) -> None:
-        self.corpus, self.held_out, self.seed = corpus, held_out, seed
+    corpus: Corpus
+    survey: Survey
+    """Of the training text, held-out pairs included."""
+    valid: Corpus | None
+    valid_survey: Survey | None
+    held_out: dict[int, int]
+    """Hash and number of pairs of each source sentence that is held out; empty if there is a validation text."""
+    seed: int
 
-    def by_corpus(self) -> Iterator[Iterator[Pair]]:
+    @property
+    def usable(self) -> int:
+        """Training pairs with text on both sides."""
+        return self.survey.usable - sum(self.held_out.values())
+
+    @property
+    def validation_size(self) -> int:
+        """Validation pairs."""
+        return self.valid_survey.pairs if self.valid_survey else sum(self.held_out.values())
+
+    def training_pairs(self) -> Iterator[Iterator[Pair]]:
+        """The pairs that are not held out, as Corpus.by_corpus gives them."""
         for pairs in self.corpus.by_corpus():
             yield (pair for pair in pairs if not self._is_held_out(pair))
 
-    def pairs(self) -> Iterator[Pair]:
-        return itertools.chain.from_iterable(self.by_corpus())
-
-    def held_out_pairs(self) -> Iterator[Pair]:
+    def validation_pairs(self) -> Iterator[Pair]:
+        if self.valid:
+            return self.valid.pairs()
         return (pair for pair in self.corpus.pairs() if self._is_held_out(pair))
 
     def _is_held_out(self, pair: Pair) -> bool:
-        # Of a held-out sentence, a pair with a blank target is dropped from the training text as empty.
+        # A pair with a blank target stays in the training text, where it is counted as empty and dropped.
         return bool(self.held_out and pair[1].strip() and hash_of(pair[0], seed=self.seed) in self.held_out)
 
 
 class Sample:
-    """Sentences of `size` random training pairs out of `total` usable ones, the same at every iteration.
+    """The sentences of up to `size` random training pairs; the same at every iteration.
 
-    Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S: in order, without holding them.
+    `side` is "src", "tgt" or "both". `on_pair` is called after each pair. The pairs stay in order and are not held in
+    memory: algorithm S of Knuth, The Art of Computer Programming 2, 3.4.2.
     """
 
-    def __init__(self, source: TrainingText, side: str, size: int, total: int, seen: Callable[[], None]) -> None:
-        self.source, self.side, self.size, self.total, self.seen = source, side, size, total, seen
+    def __init__(self, split: Split, side: str, size: int, on_pair: Callable[[], None]) -> None:
+        self.split, self.side, self.size, self.on_pair = split, side, size, on_pair
 
     def __iter__(self) -> Iterator[str]:
-        dice = random.Random(self.source.seed)
-        wanted, left = min(self.size, self.total), self.total
-        for src, tgt in self.source.pairs():
+        dice = random.Random(self.split.seed)
+        left = self.split.usable
+        wanted = min(self.size, left)
+        for src, tgt in itertools.chain.from_iterable(self.split.training_pairs()):
             if not src.strip() or not tgt.strip():
                 continue
             if dice.random() * left < wanted:
@@ -250,33 +292,35 @@ class Sample:
                     yield src
                 if self.side != "src":
                     yield tgt
-                self.seen()
+                self.on_pair()
             left -= 1
 
 
 class Repeats:
-    """How many validation pairs, and source sentences, are in the training text too.
+    """Counts the validation pairs, and their source sentences, that the training text contains too.
 
-    Eight bytes are remembered of each validation sentence and pair, nothing of the training text.
+    It stores eight bytes per validation sentence and pair, and nothing of the training text.
     """
 
     def __init__(self) -> None:
-        self.pairs: Counter[int] = Counter()
-        self.sources: Counter[int] = Counter()
-        self._found_pairs: set[int] = set()
-        self._found_sources: set[int] = set()
+        self.pairs = Counter[int]()
+        self.sources = Counter[int]()
+        self._found_pairs = set[int]()
+        self._found_sources = set[int]()
 
     def remember(self, pairs: Iterable[Pair]) -> None:
+        """Adds validation pairs."""
         for src, tgt in pairs:
             self.pairs[hash_of(src, tgt)] += 1
             self.sources[hash_of(src)] += 1
 
-    def found(self, encoded: Encoded) -> None:
-        """Takes note of what a batch of the training text has of them."""
+    def note(self, encoded: Encoded) -> None:
+        """Adds what an encoded batch of the training text contains of them."""
         self._found_sources |= encoded.sources
         self._found_pairs |= encoded.pairs
 
     def report(self) -> dict[str, int]:
+        """The counts, as data.json records them."""
         return {
             "pairs_in_train": sum(self.pairs[key] for key in self._found_pairs),
             "sources_in_train": sum(self.sources[key] for key in self._found_sources),

@@ -1,4 +1,4 @@
-"""Writes a token store (store.py) as its pairs are encoded; no more than a batch is in memory."""
+"""Writes a token store (store.py) while its pairs are being encoded. Only one batch is in memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -15,21 +15,83 @@ from vtrans.data.encode import Encoded, Pair, Task
 from vtrans.data.store import REVISION, STORE_FORMAT
 
 _BLOCK = 1 << 20  # bytes copied at a time
-
 _NUMPY = {"U8": np.uint8, "U16": np.uint16, "I32": np.int32, "I64": np.int64}
+
+Column = tuple[str, str, int, Path]  # of a safetensors file: name, dtype, number of elements, file with the data
+
+
+class StoreWriter:
+    """Writes the pairs of one store, and counts them, their tokens and characters, and what was dropped."""
+
+    def __init__(
+        self, path: Path, task: Task, src_pieces: int, tgt_pieces: int, corpora: int = 1, *, with_text: bool = False
+    ) -> None:
+        self.path, self.task, self.with_text = path, task, with_text
+        self.corpora = [0] * corpora
+        """Pairs kept of each corpus."""
+        self.dropped = {"empty": 0, "too_long": 0, "odd_ratio": 0}
+        self.longest = 0
+        self.characters = {"src": 0, "tgt": 0}
+        self.counts = {"src": np.zeros(src_pieces, np.int64), "tgt": np.zeros(tgt_pieces, np.int64)}
+        """How often each id occurs."""
+        dtype = "I32" if task.wide else "U16"
+        self._ids = {side: Ragged(path, f"{side}_ids", f"{side}_offsets", dtype) for side in ("src", "tgt")}
+        self._texts = {
+            side: Ragged(path, f"{side}_text", f"{side}_text_offsets", "U8")
+            for side in (("src", "tgt") if with_text else ())
+        }
+
+    @property
+    def kept(self) -> int:
+        return sum(self.corpora)
+
+    def add(self, encoded: Encoded, batch: Sequence[Pair] = (), corpus: int = 0) -> list[Pair]:
+        """Writes an encoded batch. With text, `batch` are its pairs, and those that were kept are returned."""
+        for reason, n in encoded.dropped.items():
+            self.dropped[reason] += n
+        pairs = [batch[i] for i in encoded.kept] if self.with_text else []
+        for i, (name, side) in enumerate((("src", encoded.src), ("tgt", encoded.tgt))):
+            self.counts[name] += np.bincount(side.ids, minlength=len(self.counts[name]))
+            self._ids[name].add(side.ids, side.lengths)
+            self.longest = max(self.longest, int(side.lengths.max(initial=0)))
+            self.characters[name] += side.characters
+            if self.with_text:
+                raw = [pair[i].encode() for pair in pairs]
+                lengths = np.array([len(r) for r in raw], np.int64)
+                self._texts[name].add(np.frombuffer(b"".join(raw), np.uint8), lengths)
+        self.corpora[corpus] += len(encoded.kept)
+        return pairs
+
+    def finish(self) -> dict[str, Any]:
+        """Assembles the store. Returns its size and SHA-256."""
+        columns = [column for ragged in (*self._ids.values(), *self._texts.values()) for column in ragged.columns()]
+        return assemble(self.path, columns, {"format": STORE_FORMAT, "revision": REVISION, "pairs": self.kept})
+
+    def report(self) -> dict[str, Any]:
+        """The counts, as data.json records them."""
+        tokens = {side: int(ids.size) for side, ids in self._ids.items()}
+        return {
+            "kept": self.kept,
+            "dropped": {r: n for r, n in self.dropped.items() if r == "empty" or self.task.max_tokens is not None},
+            "tokens": tokens,
+            "characters": self.characters,
+            "characters_a_token": {side: round(self.characters[side] / n, 3) for side, n in tokens.items()},
+            "longest": self.longest,
+        }
 
 
 class Ragged:
-    """Rows of unequal length on disk: all their values, and where each row begins."""
+    """Rows of unequal length on disk: a file of their values, and a file of the offset at which each row begins."""
 
     def __init__(self, store: Path, values: str, offsets: str, dtype: str) -> None:
-        self._dtype = dtype
+        self._names, self._dtype = (values, offsets), dtype
         self._values, self._offsets = store.with_suffix(f".{values}"), store.with_suffix(f".{offsets}")
         self.size = self._rows = 0
         self._values.write_bytes(b"")
         self._offsets.write_bytes(np.zeros(1, np.int64).tobytes())
 
     def add(self, values: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> None:
+        """Appends rows, given as all their values and the length of each."""
         ends = self.size + np.cumsum(lengths.astype(np.int64))
         with self._values.open("ab") as file:
             file.write(values.astype(_NUMPY[self._dtype]).tobytes())
@@ -38,108 +100,39 @@ class Ragged:
         self.size += len(values)
         self._rows += len(lengths)
 
-    def parts(self) -> list[tuple[str, str, int, Path]]:
-        """Name, dtype, number of elements and file of both tensors."""
+    def columns(self) -> list[Column]:
+        values, offsets = self._names
         return [
-            (self._offsets.suffix[1:], "I64", self._rows + 1, self._offsets),
-            (self._values.suffix[1:], self._dtype, self.size, self._values),
+            (offsets, "I64", self._rows + 1, self._offsets),
+            (values, self._dtype, self.size, self._values),
         ]
 
 
-def assemble(path: Path, parts: list[tuple[str, str, int, Path]], metadata: dict[str, Any]) -> dict[str, Any]:
-    """A safetensors file out of one file a tensor, which are deleted; its size and hash.
+def assemble(path: Path, columns: Sequence[Column], metadata: dict[str, Any]) -> dict[str, Any]:
+    """Writes a safetensors file from one file per tensor and deletes those. Returns its size and SHA-256.
 
-    The format (https://github.com/huggingface/safetensors#format) is 8 bytes of header length, a JSON
-    header padded with spaces, the data. safetensors itself writes only what is in memory.
+    The format (https://github.com/huggingface/safetensors#format) is 8 bytes of header length, a JSON header padded
+    with spaces, and the data. The safetensors package itself writes only tensors that are in memory.
     """
-    # Wide types first, so that every tensor begins at a multiple of its element size.
-    parts = sorted(parts, key=lambda p: (-np.dtype(_NUMPY[p[1]]).itemsize, p[0]))
+    # Wide types come first, so that every tensor begins at a multiple of its element size.
+    columns = sorted(columns, key=lambda column: (-np.dtype(_NUMPY[column[1]]).itemsize, column[0]))
     header: dict[str, Any] = {"__metadata__": {"vtrans": json.dumps(metadata, sort_keys=True)}}
-    at = 0
-    for name, dtype, elements, _ in parts:
-        end = at + elements * np.dtype(_NUMPY[dtype]).itemsize
-        header[name] = {"dtype": dtype, "shape": [elements], "data_offsets": [at, end]}
-        at = end
+    end = 0
+    for name, dtype, elements, _ in columns:
+        start, end = end, end + elements * np.dtype(_NUMPY[dtype]).itemsize
+        header[name] = {"dtype": dtype, "shape": [elements], "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    digest = hashlib.sha256()
+    begin = len(text).to_bytes(8, "little") + text
+    digest = hashlib.sha256(begin)
     with path.open("wb") as out:
-
-        def write(block: bytes, out: BinaryIO = out) -> None:
-            digest.update(block)
-            out.write(block)
-
-        write(len(text).to_bytes(8, "little"))
-        write(text)
-        for _, _, _, file in parts:
-            with file.open("rb") as stream:
+        out.write(begin)
+        for *_, source in columns:
+            with source.open("rb") as stream:
                 while block := stream.read(_BLOCK):
-                    write(block)
-            file.unlink()
+                    digest.update(block)
+                    out.write(block)
+            source.unlink()
         out.flush()
         os.fsync(out.fileno())
-    return {"bytes": 8 + len(text) + at, "sha256": digest.hexdigest()}
-
-
-class StoreWriter:
-    """The pairs of one store on their way to disk, counted."""
-
-    def __init__(
-        self, path: Path, task: Task, src_pieces: int, tgt_pieces: int, corpora: int = 1, *, with_text: bool = False
-    ) -> None:
-        self.path, self.task, self.with_text = path, task, with_text
-        self.corpora = [0] * corpora  # pairs kept of each
-        self.dropped = {"empty": 0, "too_long": 0, "odd_ratio": 0}
-        self.longest = 0
-        self.characters = {"src": 0, "tgt": 0}
-        self.src_counts = np.zeros(src_pieces, np.int64)
-        self.tgt_counts = np.zeros(tgt_pieces, np.int64)
-        dtype = "I32" if task.wide else "U16"
-        self._ids = {side: Ragged(path, f"{side}_ids", f"{side}_offsets", dtype) for side in ("src", "tgt")}
-        self._texts = (
-            {side: Ragged(path, f"{side}_text", f"{side}_text_offsets", "U8") for side in ("src", "tgt")}
-            if with_text
-            else {}
-        )
-
-    @property
-    def kept(self) -> int:
-        return sum(self.corpora)
-
-    def add(self, encoded: Encoded, batch: Sequence[Pair] = (), corpus: int = 0) -> list[Pair]:
-        """Writes what a batch became; of one with text, the pairs that were kept are returned."""
-        for reason, n in encoded.dropped.items():
-            self.dropped[reason] += n
-        pairs = [batch[i] for i in encoded.kept] if self.with_text else []
-        for side, ours, counts, text in (
-            ("src", encoded.src, self.src_counts, [p[0] for p in pairs]),
-            ("tgt", encoded.tgt, self.tgt_counts, [p[1] for p in pairs]),
-        ):
-            counts += np.bincount(ours.ids, minlength=len(counts))
-            self._ids[side].add(ours.ids, ours.lengths)
-            self.longest = max(self.longest, int(ours.lengths.max(initial=0)))
-            self.characters[side] += ours.characters
-            if self.with_text:
-                raw = [line.encode() for line in text]
-                lengths = np.array([len(r) for r in raw], np.int64)
-                self._texts[side].add(np.frombuffer(b"".join(raw), np.uint8), lengths)
-        self.corpora[corpus] += len(encoded.kept)
-        return pairs
-
-    def finish(self) -> dict[str, Any]:
-        """Assemble the store; its size and hash."""
-        columns = [*self._ids.values(), *self._texts.values()]
-        parts = [part for column in columns for part in column.parts()]
-        metadata = {"format": STORE_FORMAT, "revision": REVISION, "pairs": self.kept}
-        return assemble(self.path, parts, metadata)
-
-    def report(self) -> dict[str, Any]:
-        tokens = {side: int(self._ids[side].size) for side in ("src", "tgt")}
-        return {
-            "kept": self.kept,
-            "dropped": {r: n for r, n in self.dropped.items() if r == "empty" or self.task.max_tokens is not None},
-            "tokens": tokens,
-            "characters": self.characters,
-            "characters_a_token": {s: round(self.characters[s] / tokens[s], 3) for s in tokens},
-            "longest": self.longest,
-        }
+    return {"bytes": len(begin) + end, "sha256": digest.hexdigest()}

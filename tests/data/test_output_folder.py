@@ -1,0 +1,167 @@
+"""Whether a data folder is up to date, and what an interrupted run leaves."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from corpora import TRAIN, heard, made, options, refused, snapshot, two_corpora
+
+import vtrans.data.parallel_text
+import vtrans.data.prepare
+import vtrans.data.store
+import vtrans.data.store_writer
+from vtrans.data.store import DataFolder
+from vtrans.errors import FileError, VtransError
+
+
+def test_a_folder_from_before_corpora_were_recorded_is_made_anew_with_force(tmp_path: Path) -> None:
+    opts = two_corpora(tmp_path)
+    report = made(opts)
+    digest = DataFolder.open(tmp_path / "data").digest
+    del report["train"]["corpora"]
+    (tmp_path / "data" / "data.json").write_text(json.dumps(report))
+    assert "is up to date" in heard(opts)[1]
+    assert DataFolder.open(tmp_path / "data").corpora == (len(TRAIN),)
+    assert "corpora" in made(dataclasses.replace(opts, force=True))["train"]
+    assert DataFolder.open(tmp_path / "data").digest == digest  # a run that knows the old one goes on
+    assert "is up to date" in heard(dataclasses.replace(opts, force=True))[1]
+
+
+def test_the_same_again_is_up_to_date(tmp_path: Path) -> None:
+    opts = options(tmp_path)
+    report = made(opts)
+    files = {p: p.stat().st_mtime_ns for p in (tmp_path / "data").iterdir()}
+    # Names, threads and --force do not make another input.
+    moved = tmp_path / "moved.en"
+    Path(opts.src[0]).rename(moved)
+    again, said = heard(dataclasses.replace(opts, src=(moved,), threads=2, force=True))
+    assert again == report
+    assert "is up to date" in said
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "data").iterdir()} == files
+
+
+def test_other_inputs_or_options_want_force(tmp_path: Path) -> None:
+    opts = options(tmp_path)
+    made(opts)
+    refused(dataclasses.replace(opts, max_tokens=9), "`max_tokens` was 250 and is 9.*`out`.*`force`")
+    assert opts.vocab_size is None
+    refused(dataclasses.replace(opts, vocab_size=300), r"`vocab_size` was unset and is 300\)")
+    refused(dataclasses.replace(opts, valid_src=(), valid_tgt=()), "the input files differ")
+    other = options(tmp_path, TRAIN[:100])
+    refused(other, "the input files differ")
+    (tmp_path / "data" / "notes.txt").write_bytes(b"mine")
+    made(dataclasses.replace(other, force=True, separate=True))
+    data = DataFolder.open(tmp_path / "data")
+    assert len(data.train) == 100
+    assert not (tmp_path / "data" / "vocab.model").exists()  # ours, and of no use any more
+    assert (tmp_path / "data" / "notes.txt").read_bytes() == b"mine"
+
+
+def test_a_folder_from_before_an_option_was_made_with_its_default(tmp_path: Path) -> None:
+    opts = options(tmp_path)
+    report = made(opts)
+    del report["options"]["symbols"]
+    (tmp_path / "data" / "data.json").write_text(json.dumps(report))
+    assert "is up to date" in heard(opts)[1]
+    refused(dataclasses.replace(opts, symbols=("<BT>", "<FT>")), r"`symbols` was none and is <BT>, <FT>\)")
+
+
+def test_a_damaged_folder_is_made_anew(tmp_path: Path) -> None:
+    opts = options(tmp_path)
+    made(opts)
+    whole = snapshot(tmp_path / "data")
+    for damage in ("train.safetensors", "vocab.model"):
+        path = tmp_path / "data" / damage
+        path.write_bytes(path.read_bytes()[:-1] + b"!")
+        _, said = heard(opts)
+        assert f"is damaged ({damage})" in said
+        assert snapshot(tmp_path / "data") == whole
+        path.unlink()
+        made(opts)
+        assert snapshot(tmp_path / "data") == whole
+
+
+def test_foreign_files_are_never_touched(tmp_path: Path) -> None:
+    opts = options(tmp_path)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "valid.safetensors").write_bytes(b"mine")
+    for force in (False, True):
+        refused(dataclasses.replace(opts, force=force), r"valid\.safetensors.*`out`")
+    (folder / "valid.safetensors").rename(folder / "data.json")
+    refused(dataclasses.replace(opts, force=True), r"data\.json.*`out`")
+    refused(dataclasses.replace(opts, out=opts.src[0]), "is a file.*`out`")
+
+
+class Interrupted(BaseException):
+    """As KeyboardInterrupt, but nobody else raises it."""
+
+
+STEPS = [
+    "vtrans.data.learn_vocabulary.learn",
+    "vtrans.data.prepare.batches_of",
+    "vtrans.data.store_writer.assemble",
+    "vtrans.data.prepare.publish",
+    "vtrans.data.prepare.write_atomically",
+    "vtrans.data.output_folder.sync_folder",
+]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("old", [False, True])
+def test_an_interrupted_run_leaves_no_folder_that_looks_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, old: bool
+) -> None:
+    opts = options(tmp_path, force=True)
+    if old:
+        made(dataclasses.replace(opts, max_tokens=77))
+    before = snapshot(tmp_path / "data")
+
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step, interrupt)
+        with pytest.raises(Interrupted):
+            made(opts)
+    if (
+        step != "vtrans.data.output_folder.sync_folder"
+    ):  # until then all of the old folder stands, and no trace of the new
+        assert snapshot(tmp_path / "data") == before
+        assert (tmp_path / "data").exists() == old
+    else:
+        with pytest.raises(FileError, match="no data folder"):
+            DataFolder.open(tmp_path / "data")
+    made(opts)
+    assert len(DataFolder.open(tmp_path / "data").train) == len(TRAIN)
+
+
+def test_a_killed_run_is_cleared_away(tmp_path: Path) -> None:
+    """What SIGKILL leaves in the middle of the renames: no report, the staging folder, some files."""
+    opts = options(tmp_path)
+    made(opts)
+    whole = snapshot(tmp_path / "data")
+    (tmp_path / "data" / "data.json").unlink()
+    (tmp_path / "data" / "train.safetensors").unlink()
+    (tmp_path / "data" / ".preparing").mkdir()
+    (tmp_path / "data" / ".preparing" / "train.src_ids").write_bytes(b"half")
+    with pytest.raises(FileError, match="no data folder"):
+        DataFolder.open(tmp_path / "data")
+    made(opts)
+    assert snapshot(tmp_path / "data") == whole
+
+
+def test_a_disk_that_fails_is_no_fault_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    opts = options(tmp_path)
+    monkeypatch.setattr(vtrans.data.store_writer.Ragged, "add", full)
+    with pytest.raises(VtransError, match="data: No space left on device") as caught:
+        made(opts)
+    assert caught.value.exit_code == 1
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,201 @@
+"""Data folders and token stores: what is read, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from corpora import TRAIN, VALID, made, options
+from safetensors.torch import load_file, save_file
+
+import vtrans.data.parallel_text
+import vtrans.data.prepare
+import vtrans.data.store
+import vtrans.data.store_writer
+from vtrans.data.encode import Encoder, Task
+from vtrans.data.store import DataFolder, TokenStore
+from vtrans.data.store_writer import Ragged, StoreWriter, assemble
+from vtrans.data.vocabulary import EOS_ID
+from vtrans.errors import FileError
+
+
+def test_the_store_in_detail(tmp_path: Path) -> None:
+    made(options(tmp_path))
+    data = DataFolder.open(tmp_path / "data")
+    for store in (data.train, data.valid):
+        src, tgt = [store.src(i) for i in range(len(store))], [store.tgt(i) for i in range(len(store))]
+        assert {t.dtype for t in (*src, *tgt, store.src_lengths, store.tgt_lengths)} == {torch.int32}
+        assert store.src_lengths.tolist() == [len(t) for t in src]
+        assert store.tgt_lengths.tolist() == [len(t) for t in tgt]
+        assert min(int(t.min()) for t in (*src, *tgt)) > EOS_ID
+        assert store.src(-1).equal(src[-1])
+        with pytest.raises(IndexError):
+            store.src(len(store))
+    with pytest.raises(AssertionError, match="without text"):
+        data.train.src_text(0)
+    assert [(data.valid.src_text(i), data.valid.tgt_text(i)) for i in range(len(VALID))] == VALID
+    # The file is what safetensors itself reads and, values for values, writes.
+    tensors = load_file(tmp_path / "data" / "train.safetensors")
+    assert {name: t.dtype for name, t in tensors.items()} == {
+        "src_ids": torch.uint16, "tgt_ids": torch.uint16, "src_offsets": torch.int64, "tgt_offsets": torch.int64
+    }  # fmt: skip
+    header = tmp_path / "data" / "train.safetensors"
+    length = int.from_bytes(header.read_bytes()[:8], "little")
+    assert length % 8 == 0
+    assert list(json.loads(header.read_bytes()[8 : 8 + length])["__metadata__"]) == ["vtrans"]
+
+
+def test_a_large_vocabulary_gets_wider_ids(tmp_path: Path) -> None:
+    opened = []
+    for largest, dtype in ((65_536, torch.uint16), (65_537, torch.int32)):
+        folder = tmp_path / str(largest)
+        folder.mkdir()
+        made(options(folder))
+        vocabulary = DataFolder.open(folder / "data").src_vocab
+        task = Task(vocabulary.proto, vocabulary.proto, largest)
+        made_part = StoreWriter(folder / "x.safetensors", task, len(vocabulary), len(vocabulary))
+        made_part.add(Encoder(task)(VALID))
+        made_part.finish()
+        assert load_file(folder / "x.safetensors")["src_ids"].dtype == dtype
+        store = TokenStore.open(folder / "x.safetensors")
+        opened.append([store.src(i).tolist() for i in range(len(store))])
+    assert opened[0] == opened[1]
+
+
+def test_the_store_is_mapped_not_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    ids = np.arange(1 << 20, dtype=np.uint16)
+    sides = ("src", "tgt")
+    ragged = {side: Ragged(path, f"{side}_ids", f"{side}_offsets", "U16") for side in sides}
+    for side in ragged.values():
+        side.add(ids, np.array([len(ids)]))
+    metadata = {"format": vtrans.data.store.STORE_FORMAT, "revision": vtrans.data.store.REVISION}
+    assemble(path, [column for side in ragged.values() for column in side.columns()], metadata)
+    store = TokenStore.open(path)
+    assert store.src(0)[-3:].tolist() == [65533, 65534, 65535]
+    # A byte changed in the file is changed in the store: nothing was copied.
+    with path.open("r+b") as file:
+        file.seek(-2, 2)
+        file.write(b"\x07\x00")
+    assert int(store.tgt(0)[-1]) == 7
+
+
+def test_what_is_no_data_folder_is_refused(tmp_path: Path) -> None:
+    def fails(message: str) -> None:
+        with pytest.raises(FileError, match=message) as caught:
+            DataFolder.open(folder)
+        assert "\n" not in str(caught.value)
+
+    folder = tmp_path / "data"
+    fails("there is no data folder")
+    folder.mkdir()
+    fails("no data folder")
+    made(options(tmp_path))
+    whole = {p.name: p.read_bytes() for p in folder.iterdir()}
+    report = json.loads(whole["data.json"])
+    for name in ("train.safetensors", "valid.safetensors", "vocab.model"):
+        (folder / name).write_bytes(whole[name][:-3])
+        fails(f"{name} has .* bytes instead of")
+        (folder / name).unlink()
+        fails(f"lacks {name}")
+        (folder / name).write_bytes(bytes(len(whole[name])))
+        fails(f"{name} has been changed")
+        (folder / name).write_bytes(whole[name])
+    other = {"format": "x", "revision": 99, "files": {}, "options": []}
+    for change in [{key: value} for key, value in other.items()]:
+        (folder / "data.json").write_text(json.dumps(report | change))
+        fails("no data folder of this version")
+    for raw in (b"", b"[]", b"{", whole["data.json"][:50]):
+        (folder / "data.json").write_bytes(raw)
+        fails("no data folder of this version")
+    (folder / "data.json").write_bytes(whole["data.json"])
+    assert DataFolder.open(folder).report == report
+
+
+def test_damage_that_leaves_the_size_of_a_file_is_noticed(tmp_path: Path) -> None:
+    made(options(tmp_path))
+    folder, numbers = tmp_path / "data", random.Random(1)
+    for name in ("train.safetensors", "valid.safetensors", "vocab.model"):
+        whole = (folder / name).read_bytes()
+        for place in (0, len(whole) - 1, *(numbers.randrange(len(whole)) for _ in range(30))):
+            raw = bytearray(whole)
+            raw[place] ^= 1 << numbers.randrange(8)
+            (folder / name).write_bytes(raw)
+            with pytest.raises(FileError, match=re.escape(name)) as caught:
+                DataFolder.open(folder)
+            assert caught.value.exit_code == 2
+        (folder / name).write_bytes(whole)
+    DataFolder.open(folder)
+
+
+def test_a_damaged_report_is_refused_or_says_the_same(tmp_path: Path) -> None:
+    opts = options(tmp_path)
+    made(opts)
+    folder, numbers = tmp_path / "data", random.Random(1)
+    whole = (folder / "data.json").read_bytes()
+    opened = []
+    for _ in range(300):
+        raw = bytearray(whole)
+        raw[numbers.randrange(len(raw))] ^= 1 << numbers.randrange(8)
+        (folder / "data.json").write_bytes(raw)
+        with suppress(FileError):
+            opened.append(DataFolder.open(folder))
+    assert {data.digest for data in opened} == {opened[0].digest}
+    assert {len(data.train) for data in opened} == {len(TRAIN)}
+    (folder / "data.json").write_bytes(b"[" * 100_000)
+    with pytest.raises(FileError, match=r"data\.json"):
+        DataFolder.open(folder)
+
+
+def test_another_vocabulary_of_the_same_size_is_noticed(tmp_path: Path) -> None:
+    made(options(tmp_path))
+    path = tmp_path / "data" / "vocab.model"
+    raw = path.read_bytes()
+    assert b"Hund" in raw
+    path.write_bytes(raw.replace(b"Hund", b"Mund"))
+    with pytest.raises(FileError, match=r"vocab\.model has been changed"):
+        DataFolder.open(tmp_path / "data")
+
+
+def test_a_store_that_does_not_fit_together_is_refused(tmp_path: Path) -> None:
+    made(options(tmp_path))
+    path = tmp_path / "data" / "valid.safetensors"
+    tensors = load_file(path)
+    TokenStore.open(path)
+    metadata = {"vtrans": json.dumps({"format": "vtrans tokens", "revision": 1})}
+    copy = tmp_path / "copy.safetensors"
+    save_file(tensors, copy, metadata)
+    assert len(TokenStore.open(copy)) == len(VALID)
+    with pytest.raises(FileError, match="there is no file"):
+        TokenStore.open(tmp_path / "none.safetensors")
+    for foreign in (None, {"vtrans": "[]"}, {"vtrans": "{"}, {"vtrans": '{"format": "vtrans model"}'}):
+        save_file(tensors, copy, foreign)
+        with pytest.raises(FileError, match="no token store"):
+            TokenStore.open(copy)
+    backwards = tensors["src_offsets"].clone()
+    backwards[1] = backwards[2] + 1
+    changes: list[dict[str, torch.Tensor]] = [
+        {"src_ids": tensors["src_ids"][:-1]}, {"tgt_offsets": tensors["tgt_offsets"][:-1]},
+        {"src_offsets": backwards}, {"src_offsets": tensors["src_offsets"] + 1},
+        {"src_offsets": torch.zeros(0, dtype=torch.int64)}, {"src_offsets": torch.tensor(3)},
+        {"tgt_text": tensors["tgt_text"][1:]}, {"src_offsets": tensors["src_offsets"].int()},
+        {"src_ids": tensors["src_ids"].to(torch.uint8).view(torch.float8_e4m3fn)},
+        {"tgt_ids": tensors["tgt_ids"][None]},
+    ]  # fmt: skip
+    for change in changes:
+        save_file({n: t.clone() for n, t in (tensors | change).items()}, copy, metadata)
+        with pytest.raises(FileError, match="does not fit together"):
+            TokenStore.open(copy)
+    for missing in tensors:
+        save_file({n: t for n, t in tensors.items() if n != missing}, copy, metadata)
+        if missing == "src_text":
+            assert len(TokenStore.open(copy)) == len(VALID)  # as one that was made without text
+        else:
+            with pytest.raises(FileError, match="does not fit together"):
+                TokenStore.open(copy)

@@ -1,0 +1,114 @@
+"""The folder that prepare-bpe writes: whether it is up to date, and how a new one takes its place as a whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from vtrans.config import PrepareOptions
+from vtrans.console import Console
+from vtrans.data.report import shown
+from vtrans.data.store import OUR_FILES, REPORT_FILE, file_sha256, read_report
+from vtrans.errors import FileError, InputError
+from vtrans.text import sync_folder, write_atomically
+
+_STAGING = ".preparing"
+
+
+def current_report(
+    out: Path, inputs: dict[str, Any], options: PrepareOptions, console: Console
+) -> dict[str, Any] | None:
+    """The report of the folder if it is up to date, None if it is to be made.
+
+    Raises FileError if the folder holds foreign files, InputError if it was made from other inputs or options.
+    """
+    if not out.exists():
+        return None
+    if not out.is_dir():
+        raise FileError(f"{out} is a file, but `out` must be a folder; give another.")
+    report = read_report(out)
+    if report is None:
+        names = sorted(file.name for file in out.iterdir())
+        # An interrupted run leaves its staging folder and perhaps some files, but no report.
+        if not names or (_STAGING in names and REPORT_FILE not in names):
+            return None
+        raise FileError(
+            f"{out} is neither empty nor a data folder of this version of vtrans (it contains {names[0]}); "
+            "give a new folder with `out`."
+        )
+    differing = _differences(report, inputs, options)
+    if differing and not options.force:
+        raise InputError(
+            f"{out} was made from other inputs or options ({'; '.join(differing)}); "
+            "give another folder with `out`, or replace this one with `force`."
+        )
+    # Earlier versions did not record the number of pairs of each corpus; `force` makes the folder again with them.
+    unrecorded = len(inputs["train"]) > 1 and "corpora" not in report["train"]
+    if differing or (unrecorded and options.force):
+        return None
+    damaged = [name for name, facts in report["files"].items() if file_sha256(out / name) != facts["sha256"]]
+    if damaged:
+        console.warn(f"{out} is damaged ({', '.join(damaged)}); making it again.")
+        return None
+    console.info(f"{out} is up to date: it was made from the same files with the same options.")
+    return report
+
+
+def _differences(report: dict[str, Any], inputs: dict[str, Any], options: PrepareOptions) -> list[str]:
+    # An option that did not exist when the folder was made had its default.
+    before = PrepareOptions(src=(), tgt=()).identity() | report["options"]
+    differing = [
+        f"`{name}` was {shown(before[name])} and is {shown(value)}"
+        for name, value in options.identity().items()
+        if before[name] != value
+    ]
+    return (["the input files differ"] if _hashes(report["inputs"]) != _hashes(inputs) else []) + differing
+
+
+def _hashes(inputs: dict[str, Any]) -> list[Any]:
+    """What identifies the inputs: the contents of the files, not their names."""
+    return [
+        [[files[side]["sha256"] for side in ("src", "tgt")] for files in inputs[part] or ()]
+        for part in ("train", "valid")
+    ]
+
+
+@contextmanager
+def staging_folder(out: Path) -> Iterator[Path]:
+    """A folder inside `out` to write to. It is removed at the end, and so is `out` if nothing was published.
+
+    It stays if the run is interrupted while `publish` renames: it marks the files in `out` as ours.
+    """
+    created = [folder for folder in (out, *out.parents) if not folder.exists()]
+    staging = out / _STAGING
+    try:
+        if staging.exists():
+            shutil.rmtree(staging)
+        try:
+            staging.mkdir(parents=True)
+        except OSError as error:
+            raise FileError(f"cannot create the folder {out}: {error.strerror}; give another with `out`.") from None
+        yield staging
+    finally:
+        if (out / REPORT_FILE).exists() or not any((out / name).exists() for name in OUR_FILES):
+            shutil.rmtree(staging, ignore_errors=True)
+        for folder in created:
+            with suppress(OSError):  # not empty
+                folder.rmdir()
+
+
+def publish(staging: Path, out: Path, report: dict[str, Any]) -> None:
+    """Renames all files into `out` and writes the report last: without it a folder is not a data folder."""
+    text = json.dumps(report, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+    (out / REPORT_FILE).unlink(missing_ok=True)
+    for name in OUR_FILES:
+        if name in report["files"]:
+            (staging / name).replace(out / name)
+        else:
+            (out / name).unlink(missing_ok=True)
+    sync_folder(out)
+    write_atomically(out / REPORT_FILE, text)
