@@ -106,31 +106,29 @@ def test_json_form() -> None:
 
 
 REFUSALS = [
-    (HYP[:3], [REF_1], {}, ["3 lines", "has 4", "the reference"]),
+    (HYP[:3], [REF_1], {}, ["3", "4", "the reference"]),
     (
         HYP,
         [REF_1, REF_2[:2]],
         {"hyp_name": "out.de", "ref_names": ["a.de", "b.de"]},
         ["out.de", "b.de", "4", "2"],
     ),
-    (HYP, [REF_1, REF_2[:2]], {}, ["reference 2 has 2"]),
-    ([], [[]], {"hyp_name": "out.de"}, ["out.de has no lines"]),
-    (HYP, [], {}, ["no reference"]),
-    (["a", "b", "ein@@ fach", "d"], [REF_1], {}, ["line 3", "'@@'", "'ein@@'", "detokenise"]),
+    (HYP, [REF_1, REF_2[:2]], {}, ["reference 2", "2"]),
+    ([], [[]], {"hyp_name": "out.de"}, ["out.de", "no lines"]),
+    (HYP, [], {}, ["`references`"]),
+    (["a", "b", "ein@@ fach", "d"], [REF_1], {}, ["line 3", "'@@'", "'ein@@'"]),
     (["a", "b", "c", "das Wort@@"], [REF_1], {"hyp_name": "out.de"}, ["out.de, line 4", "'Wort@@'"]),
     (["a", "ein@@ fach", "c", "d"], [REF_1], {"tokenize": "none"}, ["line 2", "'@@'"]),
-    (["a", "\u2581Das \u2581Haus", "c", "d"], [REF_1], {}, ["line 2", "U+2581", "decode"]),
-    (HYP, [REF_1], {"tokenize": "14a"}, ["'14a'", "did you mean 13a?", "char"]),
-    (HYP, [REF_1], {"tokenize": "JA-mecap"}, ["did you mean ja-mecab?"]),
-    (HYP, [REF_1], {"tokenize": "xyz"}, ["'xyz'", "known are none, zh, 13a"]),
-    (HYP, [REF_1], {"metrics": ["blue"]}, ["'blue'", "did you mean bleu?"]),
-    (HYP, [REF_1], {"metrics": []}, ["no metric", "bleu, chrf, chrf++, ter"]),
-    (HYP, [REF_1], {"metrics": ["chrf", "ter"], "tokenize": "intl"}, ["'intl'", "BLEU alone", "--metric bleu"]),
+    (["a", "\u2581Das \u2581Haus", "c", "d"], [REF_1], {}, ["line 2", "U+2581"]),
+    (HYP, [REF_1], {"tokenize": "14a"}, ["`tokenize`", "'14a'", "13a", "char"]),
+    (HYP, [REF_1], {"metrics": ["blue"]}, ["`metrics`", "'blue'", "bleu, chrf, chrf++, ter"]),
+    (HYP, [REF_1], {"metrics": []}, ["`metrics`", "bleu, chrf, chrf++, ter"]),
+    (HYP, [REF_1], {"metrics": ["chrf", "ter"], "tokenize": "intl"}, ["`tokenize`", "'intl'", "`metrics`"]),
 ]
 
 
 @pytest.mark.parametrize(("hyps", "refs", "options", "words"), REFUSALS)
-def test_refusals_name_what_is_wrong(
+def test_errors_name_the_parameter_or_line_and_its_value(
     hyps: list[str], refs: list[list[str]], options: dict[str, object], words: list[str]
 ) -> None:
     with pytest.raises(InputError) as caught:
@@ -141,7 +139,7 @@ def test_refusals_name_what_is_wrong(
 
 
 @pytest.mark.parametrize("line", ["@@ -1,3 +1,4 @@", "mail an a@@b.de", "100 @@ 200", "@@", "a@b @ c"])
-def test_an_at_sign_that_joins_nothing_is_text(line: str) -> None:
+def test_at_signs_that_mark_no_subword_are_text(line: str) -> None:
     assert score([line], [[line]], ["bleu", "chrf"])[1].value == 100.0
 
 
@@ -150,14 +148,14 @@ def test_subword_marks_are_refused_in_a_baseline_too() -> None:
         compare(["ein@@ fach", *HYP[1:]], HYP, [REF_1], baseline_name="base.de")
 
 
-# A line may hold anything but a line end; subword marks are refused, by design.
+# Any characters except a line end and the subword marks, which are refused.
 LINES = st.text(st.characters(exclude_characters="\n\u2581@", exclude_categories=["Cs"]), max_size=12)
 
 
 @given(st.lists(LINES, min_size=1, max_size=6))
 @settings(max_examples=60, deadline=None)
-def test_as_many_lines_are_scored_as_came_in(lines: list[str]) -> None:
-    """k lines against k are scored whatever they hold; k against k + 1 or k - 1 never."""
+def test_lines_are_scored_only_against_as_many_lines(lines: list[str]) -> None:
+    """Any k lines are scored against k lines, and never against k + 1 or k - 1."""
     for result in score(lines, [lines, lines], METRICS):
         assert 0 <= result.value <= 100 + 1e-9
     data_warnings(lines, [lines])
@@ -231,33 +229,33 @@ def test_scores_of_a_validation() -> None:
     }
 
 
-def test_a_validation_takes_whatever_a_young_model_writes() -> None:
+def test_a_validation_allows_subword_marks() -> None:
     scores = corpus_scores(["a@@ b", "\u2581\u2581", "", "x"], REF_1)
     assert scores["bleu"] == 0.0
-    with pytest.raises(InputError, match="3 lines"):
+    with pytest.raises(InputError, match="3"):
         corpus_scores(HYP[:3], REF_1)
 
 
 TOKENISED = ["Ein Mann rennt .", "Zwei Hunde spielen .", "Eine Frau liest .", "Die Kinder essen Eis"]
 WARNINGS: list[tuple[Sequence[str], Sequence[Sequence[str]], dict[str, bool | str], list[str]]] = [
     (HYP, [REF_1], {}, []),
-    (TOKENISED[:3] * 4 + TOKENISED[3:], [REF_1[:3] * 4 + REF_1[3:]], {}, ["12 of 13 hypothesis lines end"]),
-    (TOKENISED, [REF_1], {}, []),  # 3 of 4 are no proof
-    (TOKENISED[:3] * 34 + HYP * 100, [REF_1[:3] * 34 + REF_1 * 100], {}, ["102 of 502 hypothesis lines end"]),
-    (HYP[:3], [TOKENISED[:3]], {}, ["3 of 3 reference lines end"]),
-    (["&quot;Ja&quot;", *HYP[1:]], [REF_1], {}, ["1 of 4 hypothesis lines hold marks of the Moses"]),
-    ([line.lower() for line in HYP], [REF_1], {}, ["no capital letter, but 4 of 4"]),
+    (TOKENISED[:3] * 4 + TOKENISED[3:], [REF_1[:3] * 4 + REF_1[3:]], {}, ["12 of 13 hypothesis"]),
+    (TOKENISED, [REF_1], {}, []),  # 3 of 4 are not enough
+    (TOKENISED[:3] * 34 + HYP * 100, [REF_1[:3] * 34 + REF_1 * 100], {}, ["102 of 502 hypothesis"]),
+    (HYP[:3], [TOKENISED[:3]], {}, ["3 of 3 reference"]),
+    (["&quot;Ja&quot;", *HYP[1:]], [REF_1], {}, ["Moses"]),
+    ([line.lower() for line in HYP], [REF_1], {}, ["capital"]),
     ([line.lower() for line in HYP], [REF_1], {"lowercase": True}, []),
-    (["", *HYP[1:]], [REF_1], {}, ["1 of 4 hypothesis lines are blank (0 of the references)"]),
+    (["", *HYP[1:]], [REF_1], {}, ["1 of 4 hypothesis lines are blank"]),
     (["", *HYP[1:]], [["", *REF_1[1:]]], {}, []),
-    (REF_1, [REF_1], {}, ["the hypothesis is the reference"]),
+    (REF_1, [REF_1], {}, ["the reference"]),
     (["我喜欢狗"], [["我喜欢猫"]], {}, ["Chinese or Japanese"]),
     (["我喜欢狗"], [["我喜欢猫"]], {"tokenize": "zh"}, []),
 ]
 
 
 @pytest.mark.parametrize(("hyps", "refs", "options", "begins"), WARNINGS)
-def test_warnings_come_from_looking_at_the_data(
+def test_suspicious_data_is_warned_about(
     hyps: list[str], refs: list[list[str]], options: dict[str, object], begins: list[str]
 ) -> None:
     found = data_warnings(hyps, refs, **options)  # type: ignore[arg-type]  # a table of options of several types
@@ -298,22 +296,22 @@ def test_a_better_system_is_significant() -> None:
         assert json.loads(json.dumps(result.as_dict()))["p_value"] == result.p_value
 
 
-def test_identical_systems_differ_by_nothing() -> None:
-    """sacrebleu itself says p = 1 / (samples + 1) here, which would be 'significant'."""
+def test_identical_systems_have_a_p_value_of_1() -> None:
+    """sacrebleu itself reports 1 / (samples + 1), which would be significant."""
     refs, good, _ = _systems()
     for result in compare(good, good, [refs], METRICS, samples=100):
         assert result.p_value == 1.0
         assert result.value == result.baseline_value
 
 
-def test_a_difference_of_one_line_is_chance() -> None:
+def test_a_difference_in_one_line_is_not_significant() -> None:
     refs, good, _ = _systems()
     other = [refs[0], *good[1:]] if good[0] != refs[0] else ["weiß", *good[1:]]
     (result,) = compare(good, other, [refs], ["chrf"], samples=200)
     assert result.p_value > 0.05
 
 
-def test_the_seed_is_the_argument_and_not_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seed_argument_overrides_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
     refs, good, bad = _systems()
@@ -330,7 +328,7 @@ def test_the_seed_is_the_argument_and_not_the_environment(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("options", [{"seed": 0}, {"seed": -1}, {"samples": 0}])
 def test_seed_and_samples_begin_at_one(options: dict[str, int]) -> None:
-    """sacrebleu takes seed 0 for no seed, and prints seed:0 all the same."""
+    """sacrebleu reads seed 0 as no seed, but still prints seed:0."""
     (name,) = options
-    with pytest.raises(InputError, match=f"{name} must be a whole number from 1"):
+    with pytest.raises(InputError, match=f"`{name}` must be at least 1"):
         compare(HYP, HYP, [REF_1], **options)  # type: ignore[arg-type]  # a table of options

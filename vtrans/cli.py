@@ -1,8 +1,8 @@
-"""The command line: the commands in order, and the one place where errors are printed.
+"""The command line: its commands, their help, and the one place where errors are printed.
 
-Each command is a file in commands/. Heavy imports stand inside the commands: `vtrans --help` needs no torch.
-Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed while running, 2 the user's
-input is at fault.
+Each command is a file in commands/, which imports what it needs when it runs, so that `vtrans --help` imports no torch.
+Results go to stdout, everything else to stderr. Exit codes: 0 success; 1 failure while running; 2 the user's input is
+at fault.
 """
 
 from __future__ import annotations
@@ -33,16 +33,43 @@ from vtrans.commands.translate import translate
 from vtrans.console import Console
 from vtrans.errors import VtransError
 
+
+class _Grouped:
+    """Help with the options, and the commands, of each `rich_help_panel` under its name, in plain text. rich itself
+    would draw boxes, in a pipe too, and take a tenth of a second to import."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):  # type: ignore[attr-defined]  # of the class that this is mixed into
+            if record := parameter.get_help_record(ctx):
+                default = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                panels.setdefault(parameter.rich_help_panel or default, []).append(record)
+        general = panels.pop("Options", [])
+        for name, command in getattr(self, "commands", {}).items():
+            panels.setdefault(command.rich_help_panel, []).append((name, command.get_short_help_str(limit=80)))
+        for panel, records in [*panels.items(), ("Options", general)]:
+            with formatter.section(panel):
+                formatter.write_dl(records)
+
+
+class _Group(_Grouped, typer.core.TyperGroup):
+    pass
+
+
+class _Command(_Grouped, typer.core.TyperCommand):
+    pass
+
+
 app = typer.Typer(
     name="vtrans",
-    help="Train and run Transformer translation models. Start with prepare-bpe, then train, average, "
-    "translate and score; the defaults chain into each other.",
-    add_completion=False,
+    cls=_Group,
+    help="Train and run Transformer translation models. Run the five steps in order; by default, each command "
+    "finds the output of the one before.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
-# The class of every complaint of Typer about the command line, whichever click it carries.
+# The base class of all of Typer's errors about the command line; recent versions carry a click of their own.
 _UsageError: type[BaseException] = typer.BadParameter.__mro__[1]
 
 
@@ -57,45 +84,25 @@ def _common(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", callback=_version)] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Both have been seen to: `--version` by its callback, `--debug` by main(), wherever it stands."""
+    """Does nothing: the callback of `--version` and main() have handled both options."""
 
 
-for _command in (
-    prepare_bpe, train, average, shortlist, overlap, inspect, attend, export, translate, logprob, score,
-):  # fmt: skip
-    app.command()(_command)
+_PANELS = {
+    "The five steps": (prepare_bpe, train, average, translate, score),
+    "Looking inside": (inspect, attend, overlap, logprob),
+    "Speed and export": (shortlist, export),
+}
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        app.command(cls=_Command, rich_help_panel=_panel)(_command)
 
 
 def main() -> None:
-    """Runs the command line and exits with its code; the one place where errors are printed."""
+    """Runs the command line and exits with its code."""
     debug = "--debug" in sys.argv
-    words = [word for word in sys.argv[1:] if word != "--debug"]
-    try:
-        command = typer.main.get_command(app)
-        # Not command.main(), which has answers of its own to a broken pipe and to Ctrl-C.
-        with command.make_context("vtrans", list(words) or ["--help"]) as context:
-            command.invoke(context)
-        code = 0
-    except typer.Exit as error:
-        code = error.exit_code if words else _failed("a command is missing.", 2, debug)
-    except VtransError as error:
-        code = _failed(_with_flags(str(error), words), error.exit_code, debug)
-    except (typer.Abort, KeyboardInterrupt) as error:
-        # The signals that do not come from the keyboard give their name.
-        by = str(error)
-        code = _failed(f"ended by {by}." if by else "interrupted.", 1, debug) if not _rank() else 1
-    except BrokenPipeError:
-        # The reader of our output has gone: nothing more can be said to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        code = 1
-    except Exception as error:
-        if isinstance(error, _UsageError):
-            code = 2 if _rank() else _failed(_usage_message(error), 2, debug)  # the same for all of them
-        else:
-            what = " ".join(str(error).split()) or "no message"
-            code = _failed(f"{type(error).__name__}: {what} (--debug shows where)", 1, debug)
+    code = _run([word for word in sys.argv[1:] if word != "--debug"], debug)
     if "WORLD_SIZE" in os.environ and code:
-        # What an exception has left of the talk between processes is not waited for.
+        # After an exception, the threads that connect the ranks may never end: do not wait for them.
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 with suppress(OSError):
@@ -104,22 +111,48 @@ def main() -> None:
     sys.exit(code)
 
 
+def _run(words: list[str], debug: bool) -> int:
+    """Runs the command that the words name, prints its error if there is one, and returns the exit code."""
+    command: Any = typer.main.get_command(app)
+    if "_VTRANS_COMPLETE" in os.environ:  # the shell asks for completions
+        command.main(prog_name="vtrans")
+    try:
+        # command.main() would handle Ctrl-C and a broken pipe in its own way.
+        with command.make_context("vtrans", list(words) or ["--help"]) as context:
+            command.invoke(context)
+        return 0
+    except typer.Exit as error:
+        return error.exit_code if words else _failed("no command is given.", 2, debug)
+    except VtransError as error:
+        return _failed(_with_flags(str(error), command.commands[context.invoked_subcommand]), error.exit_code, debug)
+    except (typer.Abort, KeyboardInterrupt) as error:
+        # Signals other than Ctrl-C carry their name. Rank 0 speaks for all ranks.
+        return 1 if _rank() else _failed(f"stopped by {error}." if str(error) else "interrupted.", 1, debug)
+    except BrokenPipeError:
+        # Nobody reads stdout any more. Python would report it again when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except Exception as error:
+        if isinstance(error, _UsageError):
+            return 2 if _rank() else _failed(_usage_message(error), 2, debug)  # every rank has the same words
+        what = " ".join(str(error).split()) or "no message"
+        return _failed(f"{type(error).__name__}: {what} (--debug shows where)", 1, debug)
+
+
 def _rank() -> int:
-    """The number of this process among those that torchrun has started, 0 for the only one."""
+    """The rank of this process among those that torchrun started; 0 without torchrun."""
     return int(os.environ.get("RANK", "0"))
 
 
-def _with_flags(message: str, words: list[str]) -> str:
-    """The message of a library error, with the running command's flags for the parameters named in backticks."""
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # the app is a group
-    running = next((commands[word] for word in words if word in commands), None)
-    options = [p for p in getattr(running, "params", ()) if p.opts[0].startswith("-")]
-    flags = {p.name.rstrip("_"): max(p.opts, key=len) for p in options}
+def _with_flags(message: str, command: Any) -> str:
+    """The message of a library error with the command's flags in place of the parameters in backticks (errors.py)."""
+    options = [parameter for parameter in command.params if parameter.opts[0].startswith("-")]
+    flags = {option.name.rstrip("_"): max(option.opts, key=len) for option in options}
     return re.sub(r"`(\w+)`", lambda name: flags.get(name[1], name[0]), message)
 
 
 def _usage_message(error: Any) -> str:
-    """What Typer says, in one sentence; an unknown word with the nearest known one."""
+    """Typer's error as one sentence; an unknown command or option comes with the nearest known one."""
     message = " ".join(error.format_message().split()).rstrip(".")
     context = getattr(error, "ctx", None)
     path, command = (context.command_path, context.command) if context else ("vtrans", None)
@@ -128,13 +161,13 @@ def _usage_message(error: Any) -> str:
         known = getattr(command, "commands", None) if kind == "command" else None
         if known is None:
             known = [name for parameter in getattr(command, "params", ()) for name in parameter.opts]
-        # By the letters alone: with the dashes --resume would be like --fresh, which throws a run away.
+        # Compare without the dashes: with them --resume would be like --fresh, which deletes a run.
         names = {name.lstrip("-"): name for name in known}
         close = difflib.get_close_matches(word.lstrip("-"), names, n=1, cutoff=0.6)
         message = f"there is no {kind} {word}" + (f"; did you mean {names[close[0]]}?" if close else "")
     if message.startswith("Got unexpected extra argument") and path.endswith("translate"):
-        message += "; a file to translate is given with --input"
-    return f"{message}{' ' if message.endswith('?') else '; '}`{path} --help` lists what there is."
+        message += "; name the file to translate with --input"
+    return f"{message}{' See' if message.endswith('?') else '; see'} `{path} --help`."
 
 
 def _failed(message: str, code: int, debug: bool) -> int:

@@ -1,22 +1,28 @@
-"""The errors that vtrans raises on purpose. Each message is one sentence for the user:
-what is wrong, the value, what was allowed, what to do."""
+"""The errors that vtrans raises on purpose.
+
+A message says what is wrong, the value, what is allowed and what to do, usually in one sentence. It names a parameter
+of the library in backticks: "`nbest` must be at most `beam` (4), got 5." The command line (`cli._with_flags`) prints
+the flag of the running command instead, if the command has a parameter of that name: "--nbest must be at most --beam
+(4), got 5." So a command names its parameters as the library does, and no message outside commands/ contains a flag.
+Recipe keys are written without backticks: search.beam.
+"""
 
 
 class VtransError(Exception):
-    """Something failed while running; the command line ends with exit code 1."""
+    """Something failed while running. Exit code 1."""
 
     exit_code = 1
 
 
 class InputError(VtransError):
-    """The user's input, option, recipe or file is at fault; exit code 2."""
+    """The user's input, option, recipe or file is at fault. Exit code 2."""
 
     exit_code = 2
 
 
 class RecipeError(InputError):
-    """A recipe, or a `--set`, has an unknown key or a value outside its range."""
+    """A recipe, or an override of it, has an unknown key or a value that is not allowed."""
 
 
 class FileError(InputError):
-    """A file or folder is missing, unreadable, truncated or of a foreign format."""
+    """A file or folder is missing, unreadable, truncated or in an unknown format."""

@@ -1,13 +1,12 @@
-"""BLEU, chrF and TER of a corpus, through sacrebleu (Post 2018), never without their signatures.
+"""BLEU, chrF and TER of a corpus, computed by sacrebleu (Post 2018), each with its signature.
 
-Lines come in as lists of strings (`vtrans.text` reads them), references as one list a reference file.
-What sacrebleu would log, or silently accept, is looked for here: subword marks and unequal line counts
-are refused, the rest comes back as a list of warnings.
+Hypotheses are a list of lines; references are one such list per reference file. sacrebleu only logs, or accepts, data
+that makes a score meaningless: here subword marks and unequal line counts are errors, and `data_warnings` returns the
+rest.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,6 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest, Result
 
-from vtrans.config import nearest
 from vtrans.errors import InputError
 
 MetricName = Literal["bleu", "chrf", "chrf++", "ter"]
@@ -32,7 +30,7 @@ SAMPLES = 1000
 SEED = 12345
 """sacrebleu's own defaults for the paired bootstrap."""
 
-# A word that ends in "@@" goes on in the next one (subword-nmt). A diff's "@@ -1,3 +1 @@" is no such mark.
+# subword-nmt's mark of a word that continues. The "@@" of a diff, as in "@@ -1,3 +1 @@", does not follow a word.
 _BPE_MARK = re.compile(r"[^\s@]@@(?=\s|$)")
 _SENTENCEPIECE_MARK = "\u2581"
 _MOSES = re.compile(r"&(?:apos|quot|amp|#91|#93);| @-@ ")
@@ -41,10 +39,10 @@ _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 
 @dataclass(frozen=True)
 class Score:
-    """A metric of a corpus.
+    """The value of a metric for a corpus.
 
-    `value` lies in [0, 100] for BLEU and chrF (more is better), and from 0 up for TER (less is better);
-    `text` is sacrebleu's line, with the signature in it.
+    `value` lies in [0, 100] for BLEU and chrF (higher is better) and is at least 0 for TER (lower is better). `text` is
+    sacrebleu's line, which contains the signature.
     """
 
     name: str
@@ -53,16 +51,16 @@ class Score:
     text: str
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The fields, for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A metric of a system beside that of a baseline, from paired bootstrap resampling (Koehn 2004).
+    """The values of a metric for a system and a baseline, compared by paired bootstrap resampling (Koehn 2004).
 
-    `mean` and `ci` are the mean of the resampled scores and half the width of their 95% interval.
-    `p_value`: how likely a difference as large as this is by chance.
+    `mean` and `ci` are the mean of the resampled scores and half the width of their 95% confidence interval. `p_value`
+    is the probability of a difference at least this large by chance.
     """
 
     name: str
@@ -77,7 +75,7 @@ class Comparison:
 
     @property
     def text(self) -> str:
-        """One line, with the signature in it."""
+        """One line, which contains the signature."""
         return (
             f"{self.name}|{self.signature} = {self.value:.2f} (μ = {self.mean:.2f} ± {self.ci:.2f}), "
             f"baseline {self.baseline_value:.2f} (μ = {self.baseline_mean:.2f} ± {self.baseline_ci:.2f}), "
@@ -85,7 +83,7 @@ class Comparison:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The fields and `text`, for JSON."""
         return {**asdict(self), "text": self.text}
 
 
@@ -101,10 +99,9 @@ def score(
 ) -> list[Score]:
     """The scores of a corpus, in the order of `metrics`.
 
-    Blank lines count, except that chrF and chrF++ ignore a line whose references are blank, whatever the hypothesis.
-    Unset options are sacrebleu's: BLEU tokenises by 13a and chrF not at all; TER ignores case
-    whatever `lowercase` says, and its signature tells. `tokenize` concerns BLEU alone.
-    Raises InputError for unequal line counts, subword marks, an unknown metric or tokenizer, no lines.
+    Blank lines count, except that chrF and chrF++ ignore a line whose references are blank. Defaults are sacrebleu's:
+    BLEU uses the tokenizer 13a and chrF none; TER always ignores case, as its signature says. `tokenize` affects BLEU
+    only. Raises InputError for unequal line counts, no lines, subword marks, and an unknown metric or tokenizer.
     """
     made = _metrics(metrics, tokenize, lowercase)
     _check(hypotheses, references, hyp_name, ref_names)
@@ -130,14 +127,14 @@ def compare(
     hyp_name: str = "the hypothesis",
     ref_names: Sequence[str] = (),
 ) -> list[Comparison]:
-    """Paired bootstrap resampling of two systems: is the difference more than chance?
+    """Both systems' scores, and by paired bootstrap resampling how likely their difference is by chance.
 
-    sacrebleu reads its seed from SACREBLEU_SEED; here the argument counts, whatever that says.
-    Raises InputError as `score` does, and for `samples` or `seed` below 1 (sacrebleu takes seed 0 for none).
+    `seed` overrides the environment variable SACREBLEU_SEED. Raises InputError as `score` does, and for `samples` or
+    `seed` below 1 (sacrebleu reads seed 0 as no seed).
     """
     for name, number in (("samples", samples), ("seed", seed)):
         if number < 1:
-            raise InputError(f"{name} must be a whole number from 1, but is {number}.")
+            raise InputError(f"`{name}` must be at least 1, got {number}.")
     made = {str(index): metric for index, metric in enumerate(_metrics(metrics, tokenize, lowercase))}
     _check(baseline, references, baseline_name, ref_names)
     _check(hypotheses, references, hyp_name, ref_names)
@@ -149,9 +146,9 @@ def compare(
 
 
 def corpus_scores(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
-    """`bleu`, `chrf` and their `signature`s for one validation in training.
+    """`bleu`, `chrf` and their `signature` for a validation during training.
 
-    Subword marks pass: a model that has just begun may write anything. Raises InputError for unequal counts.
+    Subword marks are allowed, because an untrained model may produce them. Raises InputError for unequal line counts.
     """
     _check_counts(hypotheses, [references], "the translations", ["the references"])
     made: list[Metric] = [BLEU(force=True), CHRF()]
@@ -169,41 +166,41 @@ def data_warnings(
     tokenize: str | None = None,
     lowercase: bool = False,
 ) -> list[str]:
-    """What looks wrong with the data, a sentence each; the scores stand all the same."""
+    """A sentence for everything about the data that makes its scores doubtful."""
     found = []
     written = [line for line in hypotheses if line.strip()]
     if blank := len(hypotheses) - len(written):
         expected = sum(1 for line in references[0] if not line.strip())
         if blank > expected:
-            found.append(f"{blank} of {len(hypotheses)} hypothesis lines are blank ({expected} of the references).")
+            found.append(f"{blank} of {len(hypotheses)} hypothesis lines are blank; in the references, {expected} are.")
     for name, lines in [("hypothesis", written), *(("reference", lines) for lines in references)]:
-        # sacrebleu's own test is 100 lines; a small file can be as wrong.
+        # sacrebleu warns from 100 such lines; most lines of a smaller file are as suspicious.
         dots = sum(line.endswith(" .") for line in lines)
         if dots >= 100 or (dots >= 3 and dots >= 0.8 * len(lines)):
             found.append(
                 f"{dots} of {len(lines)} {name} lines end in a tokenised full stop (' .'): "
-                "detokenise before scoring, or the score is not comparable."
+                "detokenise before scoring, or the scores are not comparable with others."
             )
         if moses := sum(bool(_MOSES.search(line)) for line in lines):
             found.append(
-                f"{moses} of {len(lines)} {name} lines hold marks of the Moses tokenizer "
+                f"{moses} of {len(lines)} {name} lines contain marks of the Moses tokenizer "
                 "(such as &apos; or @-@): detokenise before scoring."
             )
     if not lowercase and written and not any(map(_has_capitals, written)):
         capitals = sum(map(_has_capitals, references[0]))
         if capitals > 0.5 * len(references[0]):
             found.append(
-                f"the hypothesis has no capital letter, but {capitals} of {len(references[0])} reference "
-                "lines have; lowercase=True (--lowercase) ignores case, and says so in the signature."
+                f"no hypothesis line has a capital letter, but {capitals} of {len(references[0])} reference lines "
+                "have one; scores that ignore case say so in their signature."
             )
     letters = [c for lines in references for line in lines[:1000] for c in line if c.isalpha()]
     if tokenize in (None, "13a") and sum(bool(_CJK.match(c)) for c in letters) > 0.5 * max(1, len(letters)):
         found.append(
-            "the references look Chinese or Japanese, which the tokenizer 13a takes for a few long words; "
-            "use zh, ja-mecab or char."
+            "the references look Chinese or Japanese, which the tokenizer 13a splits into a few long words; "
+            "score with the tokenizer zh, ja-mecab or char."
         )
     if written and len(references) == 1 and list(hypotheses) == list(references[0]):
-        found.append("the hypothesis is the reference, line for line.")
+        found.append("the hypothesis equals the reference in every line.")
     return found
 
 
@@ -212,17 +209,15 @@ def _has_capitals(line: str) -> bool:
 
 
 def _metrics(names: Sequence[str], tokenize: str | None, lowercase: bool) -> list[Metric]:
-    """sacrebleu's metrics of these names."""
+    """The sacrebleu metrics with these names."""
     if not names:
-        raise InputError(f"no metric is named; known are {', '.join(METRICS)}.")
+        raise InputError(f"`metrics` must name at least one of {', '.join(METRICS)}, got none.")
     if tokenize is not None and "bleu" not in names:
-        raise InputError(
-            f"the tokenizer {tokenize!r} concerns BLEU alone, which is not asked for; add --metric bleu or drop it."
-        )
+        raise InputError(f"`tokenize` = {tokenize!r} affects BLEU only; add bleu to `metrics`, or leave it out.")
     made: list[Metric] = []
     for name in dict.fromkeys(names):
         if name == "bleu":
-            # `force` only silences sacrebleu's log: data_warnings says it.
+            # `force` silences a log message, which data_warnings replaces.
             made.append(BLEU(lowercase=lowercase, tokenize=_checked_tokenizer(tokenize), force=True))
         elif name == "chrf":
             made.append(CHRF(lowercase=lowercase))
@@ -231,30 +226,27 @@ def _metrics(names: Sequence[str], tokenize: str | None, lowercase: bool) -> lis
         elif name == "ter":
             made.append(TER())
         else:
-            raise InputError(f"there is no metric {name!r}; {nearest(name, METRICS)}")
+            raise InputError(f"`metrics` must be among {', '.join(METRICS)}, got {name!r}.")
     return made
 
 
 def _checked_tokenizer(name: str | None) -> str | None:
-    """The tokenizer's name, if sacrebleu has it and can make it here."""
+    """The tokenizer's name. Raises InputError if sacrebleu does not have it or cannot use it here."""
     if name is None:
         return None
     known = list(BLEU.TOKENIZERS)
     if name not in known:
-        close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise InputError(f"there is no tokenizer {name!r}; {hint}known are {', '.join(known)}.")
+        raise InputError(f"`tokenize` must be one of {', '.join(known)}, got {name!r}.")
     if name == "spm":
-        name = "flores101"  # the same in sacrebleu, which deprecates the old name
+        name = "flores101"  # another name for the same tokenizer; sacrebleu deprecates "spm"
     try:
         BLEU(tokenize=name)
     except (RuntimeError, ImportError) as error:
-        advice = " ".join(str(error).split())
-        raise InputError(f"the tokenizer {name} can't be used here: {advice}") from None
+        raise InputError(f"the tokenizer {name} cannot be used here: {' '.join(str(error).split())}") from None
     except OSError as error:
         raise InputError(
-            f"the tokenizer {name} needs a model that sacrebleu downloads, which failed: {error}; "
-            "connect once, or use a tokenizer that needs none, such as 13a, intl or char."
+            f"the tokenizer {name} needs a model, which sacrebleu failed to download: {error}; connect to the network "
+            "once, or use a tokenizer without a model, such as 13a, intl or char."
         ) from None
     return name
 
@@ -270,13 +262,13 @@ def _check(
     for number, line in enumerate(hypotheses, 1):
         if _SENTENCEPIECE_MARK in line:
             raise InputError(
-                f"{hyp_name}, line {number} holds SentencePiece's word mark '▁' (U+2581): "
+                f"{hyp_name}, line {number} contains SentencePiece's word mark '▁' (U+2581): "
                 "decode the subwords into text before scoring."
             )
         if mark := _BPE_MARK.search(line):
             word = line[: mark.end()].split()[-1]
             raise InputError(
-                f"{hyp_name}, line {number} holds the subword mark '@@' ({word!r}): "
+                f"{hyp_name}, line {number} contains the subword mark '@@' ({word!r}): "
                 "join the subwords (sed -E 's/@@( |$)//g') and detokenise before scoring."
             )
 
@@ -285,20 +277,20 @@ def _check_counts(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], hyp_name: str, names: Sequence[str]
 ) -> None:
     if not references:
-        raise InputError("there is no reference to score against; give one or more.")
+        raise InputError("`references` must hold at least one reference, got none.")
     for lines, name in zip(references, names, strict=True):
         if len(lines) != len(hypotheses):
             raise InputError(
                 f"{hyp_name} has {len(hypotheses)} lines, but {name} has {len(lines)}: "
-                "every hypothesis line needs its reference, so the counts must be equal."
+                "each hypothesis line needs its reference line."
             )
     if not hypotheses:
-        raise InputError(f"{hyp_name} has no lines: there is nothing to score.")
+        raise InputError(f"{hyp_name} has no lines to score.")
 
 
 @contextmanager
 def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """sacrebleu takes its seed from the environment alone: ours, for as long as this lasts."""
+    """Sets the environment variable from which sacrebleu reads its seed, while the context lasts."""
     before = os.environ.get("SACREBLEU_SEED")
     os.environ["SACREBLEU_SEED"] = str(seed)
     try:
@@ -320,7 +312,7 @@ def _comparison(name: str, results: Sequence[str | Result], signature: str) -> C
         figures.append((float(result.score), float(result.mean), float(result.ci)))
     assert isinstance(system, Result)
     assert system.p_value is not None
-    # Of two equal systems sacrebleu says p = 1 / (samples + 1), as no resampled difference exceeds 0:
-    # it counts with ">" what chance reaches in every sample.
+    # sacrebleu counts the samples whose difference exceeds the observed one. For two equal systems both are 0, so that
+    # it reports p = 1 / (samples + 1).
     p_value = 1.0 if figures[0] == figures[1] else float(system.p_value)
     return Comparison(name, *figures[0], *figures[1], p_value, signature)

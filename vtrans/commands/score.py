@@ -1,4 +1,4 @@
-"""`vtrans score`: hypotheses and references read, the results printed."""
+"""`vtrans score`: scores translations against references, and compares two systems."""
 
 from __future__ import annotations
 
@@ -13,24 +13,36 @@ from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.console import Console
 from vtrans.errors import InputError
 
+_SCORING = "Scoring"
+
 
 def score(
     references: Annotated[
         list[Path],
-        typer.Argument(help="Reference translations; several are several references.", metavar="REF"),
+        typer.Argument(help="Reference translations; repeat for several references per line.", metavar="REF"),
     ],
     hyp: Annotated[Path | None, typer.Option(help="Translations to score.  [default: stdin]", metavar="FILE")] = None,
-    metric: Annotated[
+    metrics: Annotated[
         list[str] | None,
-        typer.Option(help="bleu, chrf, chrf++ or ter; repeat.  [default: bleu and chrf]", metavar="NAME"),
+        typer.Option(
+            "--metric",
+            help="bleu, chrf, chrf++ or ter; repeat for several.  [default: bleu and chrf]",
+            metavar="NAME",
+            rich_help_panel=_SCORING,
+        ),
     ] = None,
     tokenize: Annotated[
-        str | None, typer.Option(help="sacrebleu's tokenizer for BLEU.  [default: 13a]", metavar="NAME")
+        str | None,
+        typer.Option(help="sacrebleu's tokenizer for BLEU.  [default: 13a]", metavar="NAME", rich_help_panel=_SCORING),
     ] = None,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.", rich_help_panel=_SCORING)] = False,
     baseline: Annotated[
         Path | None,
-        typer.Option(help="Another system's translations: paired bootstrap significance.", metavar="FILE"),
+        typer.Option(
+            help="Translations of another system, to test whether the difference is significant (paired bootstrap).",
+            metavar="FILE",
+            rich_help_panel=_SCORING,
+        ),
     ] = None,
     on_bad_utf8: BadUtf8 = "error",
     as_json: Json = False,
@@ -38,7 +50,7 @@ def score(
 ) -> None:
     """Score translations against references.
 
-    Through sacrebleu; its signature travels with each number.
+    sacrebleu computes the scores, and prints its signature with each.
     """
     from vtrans.score import DEFAULT_METRICS, compare, data_warnings
     from vtrans.score import score as run_score
@@ -47,21 +59,20 @@ def score(
     how = bad_utf8(on_bad_utf8)
     if hyp is None and stdin_is_terminal():
         raise InputError(
-            "there is no hypothesis; give one with --hyp FILE or as `vtrans score REF < FILE`"
-            + (" (the files named are all references)." if len(references) > 1 else ".")
+            "there is no hypothesis: name it with --hyp FILE, or redirect it, as in `vtrans score REF < FILE`"
+            + ("; all the files named are references." if len(references) > 1 else ".")
         )
     refs = [read_all(path, how, console) for path in references]
-    names = [str(path) for path in references]
     hypotheses = read_all(hyp, how, console)
-    metrics = metric or DEFAULT_METRICS
     settings: dict[str, Any] = {"tokenize": tokenize, "lowercase": lowercase}
-    labels: dict[str, Any] = {"hyp_name": str(hyp or "stdin"), "ref_names": names}
+    labels: dict[str, Any] = {"hyp_name": str(hyp or "stdin"), "ref_names": [str(path) for path in references]}
     results: list[Any]
     if baseline is None:
-        results = list(run_score(hypotheses, refs, metrics, **settings, **labels))
+        results = list(run_score(hypotheses, refs, metrics or DEFAULT_METRICS, **settings, **labels))
     else:
+        labels["baseline_name"] = str(baseline)
         other = read_all(baseline, how, console)
-        results = list(compare(other, hypotheses, refs, metrics, **settings, **labels, baseline_name=str(baseline)))
+        results = list(compare(other, hypotheses, refs, metrics or DEFAULT_METRICS, **settings, **labels))
     for sentence in data_warnings(hypotheses, refs, **settings):
         console.warn(sentence)
     if as_json:
