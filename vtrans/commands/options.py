@@ -49,7 +49,12 @@ Device = Annotated[
     str | None, typer.Option(help="cpu, cuda, cuda:N or mps.  [default: the best there is]", metavar="NAME")
 ]
 BadUtf8 = Annotated[
-    str, typer.Option(help="error, or replace: put U+FFFD for bad bytes, and count them.", metavar="HOW")
+    str,
+    typer.Option(
+        help="What to do with bytes that are not UTF-8: error, or replace (by U+FFFD, and count them).",
+        metavar="HOW",
+        rich_help_panel="Text",
+    ),
 ]
 
 

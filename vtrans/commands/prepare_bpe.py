@@ -1,8 +1,9 @@
-"""`vtrans prepare-bpe`: its options are PrepareOptions, which the room behind it checks."""
+"""`vtrans prepare-bpe`: the options of a PrepareOptions, which `prepare` checks."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -14,64 +15,100 @@ from vtrans.config import DEFAULT_VOCAB_SIZE, NORMALIZATIONS, PrepareOptions
 from vtrans.console import Console
 from vtrans.errors import InputError
 
+_text, _vocabulary, _filter, _output = (
+    partial(typer.Option, rich_help_panel=panel) for panel in ("Text", "Vocabulary", "Filter", "Output")
+)
+Src = Annotated[
+    list[Path],
+    _text(help="Source text, one sentence per line. Repeat it, and --tgt, for several corpora.", metavar="FILE"),
+]
+Tgt = Annotated[list[Path], _text(help="The translation of --src, line by line.", metavar="FILE")]
+ValidSrc = Annotated[
+    list[Path] | None,
+    _text(
+        help="Source text for validation.  [default: random sentences are held out of the training text]",
+        metavar="FILE",
+    ),
+]
+ValidTgt = Annotated[list[Path] | None, _text(help="The translation of --valid-src.", metavar="FILE")]
+VocabSize = Annotated[
+    int | None,
+    _vocabulary(
+        help=f"The number of subwords.  [default: {DEFAULT_VOCAB_SIZE}, or the nearest number that the text allows]",
+        metavar="N",
+    ),
+]
+Separate = Annotated[
+    bool, _vocabulary("--separate", help="Learn one vocabulary per side instead of a joint vocabulary.")
+]
+Kind = Annotated[str, _vocabulary(help="The kind of subwords: bpe or unigram.", metavar="KIND")]
+Normalization = Annotated[
+    str,
+    _vocabulary(
+        help=f"SentencePiece's normalization rule: {', '.join(NORMALIZATIONS)} (no normalization).", metavar="RULE"
+    ),
+]
+Coverage = Annotated[
+    float,
+    _vocabulary(
+        help="The share of all characters of the text that subwords cover. Other characters are encoded as bytes.",
+        metavar="SHARE",
+    ),
+]
+Symbols = Annotated[
+    list[str] | None,
+    _vocabulary("--symbol", help="A subword that is never split, such as <BT>. Repeat it for several.", metavar="TEXT"),
+]
+SampleSize = Annotated[int, _vocabulary(help="Learn the vocabulary from this many random pairs at most.", metavar="N")]
+MaxTokens = Annotated[int, _filter(help="Drop training pairs with more subwords than this on a side.", metavar="N")]
+MaxRatio = Annotated[
+    float,
+    _filter(
+        help="Drop long training pairs with one side more than this many times as long as the other.", metavar="RATIO"
+    ),
+]
+Out = Annotated[Path, _output(help="The data folder to make.", metavar="FOLDER")]
+Force = Annotated[
+    bool, _output("--force", help="Replace a data folder that was made from other inputs or with other options.")
+]
+DryRun = Annotated[
+    bool,
+    _output("--dry-run", help="Write nothing. Count all lines, encode some, and print the time and space needed."),
+]
+Seed = Annotated[int, typer.Option(help="The seed for choosing random pairs.", metavar="N")]
+Threads = Annotated[int, typer.Option(help="The number of processors to use for encoding; 0 means all.", metavar="N")]
+
 
 def prepare_bpe(
-    src: Annotated[
-        list[Path], typer.Option(help="Source text, a sentence a line; repeat for several corpora.", metavar="FILE")
-    ],
-    tgt: Annotated[list[Path], typer.Option(help="Its translations, line by line.", metavar="FILE")],
-    valid_src: Annotated[
-        list[Path] | None,
-        typer.Option(help="Validation source; without it random sentences are held out.", metavar="FILE"),
-    ] = None,
-    valid_tgt: Annotated[list[Path] | None, typer.Option(help="Validation target.", metavar="FILE")] = None,
-    out: Annotated[Path, typer.Option(help="Data folder to make.", metavar="FOLDER")] = Path(PrepareOptions.out),
-    vocab_size: Annotated[
-        int | None,
-        typer.Option(help=f"Subwords.  [default: {DEFAULT_VOCAB_SIZE}, or what the text allows]", metavar="N"),
-    ] = PrepareOptions.vocab_size,
-    separate: Annotated[
-        bool, typer.Option("--separate", help="One vocabulary a side, not a joint one.")
-    ] = PrepareOptions.separate,
-    subword: Annotated[str, typer.Option(help="bpe or unigram.", metavar="KIND")] = PrepareOptions.subword,
-    normalization: Annotated[
-        str, typer.Option(help=f"SentencePiece's rule: {', '.join(NORMALIZATIONS)} (none).", metavar="RULE")
-    ] = PrepareOptions.normalization,
-    character_coverage: Annotated[
-        float,
-        typer.Option(help="Share of running characters with a subword; the rest is spelt in bytes.", metavar="SHARE"),
-    ] = PrepareOptions.character_coverage,
-    symbol: Annotated[
-        list[str] | None,
-        typer.Option(help="A subword of its own that is never split, such as <BT>; repeat.", metavar="TEXT"),
-    ] = None,
-    sample: Annotated[
-        int, typer.Option(help="Pairs, at random, that the vocabulary is learnt from.", metavar="N")
-    ] = PrepareOptions.sample,
-    max_tokens: Annotated[
-        int, typer.Option(help="Training pairs with more subwords on a side are dropped.", metavar="N")
-    ] = PrepareOptions.max_tokens,
-    max_ratio: Annotated[
-        float, typer.Option(help="Long training pairs of odder lengths are dropped.", metavar="RATIO")
-    ] = PrepareOptions.max_ratio,
+    src: Src,
+    tgt: Tgt,
+    valid_src: ValidSrc = None,
+    valid_tgt: ValidTgt = None,
     on_bad_utf8: BadUtf8 = PrepareOptions.on_bad_utf8,
-    seed: Annotated[int, typer.Option(help="Of the pairs held out and sampled.", metavar="N")] = PrepareOptions.seed,
-    threads: Annotated[int, typer.Option(help="Processors that encode; 0: all.", metavar="N")] = PrepareOptions.threads,
-    force: Annotated[bool, typer.Option("--force", help="Replace a folder made from other inputs.")] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Say what it will take, from all lines and some pairs; write nothing."),
-    ] = False,
+    vocab_size: VocabSize = PrepareOptions.vocab_size,
+    separate: Separate = PrepareOptions.separate,
+    subword: Kind = PrepareOptions.subword,
+    normalization: Normalization = PrepareOptions.normalization,
+    character_coverage: Coverage = PrepareOptions.character_coverage,
+    symbols: Symbols = None,
+    sample: SampleSize = PrepareOptions.sample,
+    max_tokens: MaxTokens = PrepareOptions.max_tokens,
+    max_ratio: MaxRatio = PrepareOptions.max_ratio,
+    out: Out = Path(PrepareOptions.out),
+    force: Force = PrepareOptions.force,
+    dry_run: DryRun = False,
+    seed: Seed = PrepareOptions.seed,
+    threads: Threads = PrepareOptions.threads,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Learn subwords from parallel text and encode it.
 
-    Two files of parallel text, --src and --tgt, become a data folder: a vocabulary, joint unless
-    --separate is given, and the encoded pairs. Plain, .gz, .xz and .bz2 files are read alike.
+    The files --src and --tgt contain one sentence per line, each line the translation of the other. The result is a
+    data folder for `vtrans train`: a vocabulary and the encoded pairs. Files may be compressed (.gz, .xz, .bz2).
     """
     if dry_run and quiet and not as_json:
-        raise InputError("--dry-run is there to say what preparing will take; leave out --quiet, or add --json.")
+        raise InputError("--dry-run prints an estimate, which --quiet hides; leave out one of them, or add --json.")
     from vtrans.data.prepare import prepare
 
     options = PrepareOptions(
@@ -82,10 +119,10 @@ def prepare_bpe(
         out=out,
         vocab_size=vocab_size,
         separate=separate,
-        subword=cast(Any, subword),  # prepare checks it, as it does all the others
+        subword=cast(Any, subword),  # prepare checks it
         normalization=normalization,
         character_coverage=character_coverage,
-        symbols=tuple(symbol or ()),
+        symbols=tuple(symbols or ()),
         sample=sample,
         max_tokens=max_tokens,
         max_ratio=max_ratio,

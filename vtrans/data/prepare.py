@@ -138,7 +138,7 @@ def _encode_training(
             progress.advance(encoded.read)
     if not writer.kept:
         reasons = dropped_pairs(writer.dropped, options.identity())
-        raise InputError(f"all {total:,} training pairs were dropped: {reasons}.")
+        raise InputError(f"no training pair is left: all {total:,} were dropped, {reasons}.")
 
 
 def _counts(split: Split, train: StoreWriter, valid: StoreWriter, repeats: Repeats) -> dict[str, Any]:
