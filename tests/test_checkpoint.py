@@ -37,6 +37,7 @@ from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig, TrainConfig
 from vtrans.data.batches import Batch, collate
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import PAD_ID
+from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translator import Translator
 from vtrans.errors import FileError
 from vtrans.model import Transformer
@@ -218,7 +219,9 @@ def test_a_model_file_is_complete(
     assert again.model.config == loaded.model.config
     lines = ["The big dog sees me today.", "", "The old cat likes me now."]
     loaded.model.eval()
-    assert list(Translator([again]).translate(lines)) == list(Translator([loaded]).translate(lines))
+    assert list(Translator(TorchEngine([again])).translate(lines)) == list(
+        Translator(TorchEngine([loaded])).translate(lines)
+    )
 
 
 def test_loading_draws_nothing_from_the_generator(tmp_path: Path, tiny_data: DataFolder) -> None:

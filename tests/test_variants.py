@@ -23,7 +23,7 @@ from vtrans.average import average
 from vtrans.checkpoint import aliases, load_model, open_tensors, write_tensors
 from vtrans.config import ModelConfig
 from vtrans.data.store import DataFolder
-from vtrans.decoding.translator import load
+from vtrans.decoding.loading import load
 from vtrans.errors import InputError, RecipeError
 from vtrans.model import Transformer, count_parameters
 from vtrans.training.recipe import load_recipe

@@ -17,7 +17,9 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.learn_vocabulary import learn
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, Vocabulary
-from vtrans.decoding.translator import Translation, Translator
+from vtrans.decoding.torch_engine import TorchEngine
+from vtrans.decoding.translation import Translation
+from vtrans.decoding.translator import Translator
 from vtrans.model import Transformer
 
 WORDS = ("a", "dog", "cat", "runs", "sleeps", "in", "the", "park", "ein", "Hund", "Łódź", "läuft", "5€")
@@ -86,7 +88,7 @@ def loaded(config: ModelConfig = SMALL, seed: int = 1) -> LoadedModel:
 
 
 def translator(config: ModelConfig = SMALL, *, retry: bool = True, **search: Any) -> Translator:
-    return Translator([loaded(config)], dataclasses.replace(SEARCH, **search), retry=retry)
+    return Translator(TorchEngine([loaded(config)]), dataclasses.replace(SEARCH, **search), retry=retry)
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from vtrans.config import Sampling
@@ -14,7 +15,9 @@ from vtrans.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.runtime.memory import manage_memory
 
 if TYPE_CHECKING:
-    from vtrans.decoding.translator import Translation, Translator, load
+    from vtrans.decoding.loading import load
+    from vtrans.decoding.translation import Translation
+    from vtrans.decoding.translator import Translator
 
 __version__ = "0.1.0"
 __all__ = [
@@ -31,10 +34,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """What needs torch is imported at its first use, so that `import vtrans` and --help stay quick."""
-    if name in ("Translation", "Translator", "load"):
-        from vtrans.decoding import translator as translate
+# Their modules import torch, so they are imported at first use: `import vtrans` and --help stay fast.
+_LAZY = {"Translation": "translation", "Translator": "translator", "load": "loading"}
 
-        return getattr(translate, name)
-    raise AttributeError(f"module 'vtrans' has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'vtrans' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"vtrans.decoding.{_LAZY[name]}"), name)

@@ -235,7 +235,8 @@ class Study:
         from vtrans.analysis.inspection import Inspection
         from vtrans.checkpoint import choose_model, load_model
         from vtrans.data.store import DataFolder
-        from vtrans.decoding.translator import load
+        from vtrans.decoding.loading import load
+        from vtrans.decoding.torch_engine import models_of
         from vtrans.score import score
 
         source, target = self.sides(row.text)
@@ -261,7 +262,7 @@ class Study:
             "scores": scores,
             "search": dataclasses.asdict(translator.search),
             "overlap": folder.report["overlap"]["rows"],
-            "host": host(translator.models[0].model.device),
+            "host": host(models_of(translator.engine)[0].model.device),
         }
 
 

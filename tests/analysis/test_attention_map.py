@@ -38,6 +38,8 @@ from vtrans.console import text_width
 from vtrans.data.vocabulary import EOS_ID
 from vtrans.decoding.alignments import cross_attention, links, mean_attention
 from vtrans.decoding.forced import forced_batches
+from vtrans.decoding.torch_engine import TorchEngine
+from vtrans.decoding.translation import TranslateOptions
 from vtrans.decoding.translator import Translator
 from vtrans.errors import InputError
 
@@ -81,7 +83,7 @@ def test_a_layer_and_a_head_select_their_shares(layer: int, head: int | None) ->
 def test_the_default_is_the_attention_that_alignments_use() -> None:
     made, model = translator(DEEP), loaded(DEEP).model
     for line in LINES:
-        ((best,),) = made.translate_window([line], alignments=True)
+        ((best,),) = made.translate_window([line], TranslateOptions(alignments=True))
         found = attention_map(made, line)
         assert found.which == "cross-attention, mean of 2 heads of layer 2"
         words = [word for word in found.target if word != EOS]
@@ -113,7 +115,7 @@ def test_source_subwords_are_summed_and_target_subwords_averaged() -> None:
 def test_the_models_own_translation_gives_the_same_map_as_target(
     tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Translator([load_model(tiny_run.last)])
+    made = Translator(TorchEngine([load_model(tiny_run.last)]))
     line, target = "The big dog sees me today.", "Der große Hund sieht mich heute."
     own = next(made.logprob([line], [target]))  # as if the search had found it
     monkeypatch.setattr(made, "translate_window", lambda lines: [[own] for _ in lines])

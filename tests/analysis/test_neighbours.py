@@ -13,6 +13,7 @@ from translators import translator, vocabulary
 from vtrans.analysis.neighbours import matrices, neighbours, steps
 from vtrans.checkpoint import LoadedModel, RunFolder, load_model
 from vtrans.config import ModelConfig, SearchConfig
+from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translator import Translator
 from vtrans.errors import InputError
 from vtrans.model import Transformer
@@ -73,7 +74,7 @@ def test_a_blank_word_is_refused() -> None:
 
 def test_the_steps_agree_with_the_search(tiny_run: RunFolder) -> None:
     loaded = load_model(tiny_run.last)
-    greedy = Translator([loaded], dataclasses.replace(loaded.search, beam=1), retry=False)
+    greedy = Translator(TorchEngine([loaded]), dataclasses.replace(loaded.search, beam=1), retry=False)
     sentence = "The old cat hears me today."
     ((best,),) = greedy.translate_window([sentence])
     text, found = steps(greedy, sentence, 5)

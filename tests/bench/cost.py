@@ -20,7 +20,9 @@ from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from vtrans.decoding.beam import beam_search
 from vtrans.decoding.incremental import IncrementalDecoder
-from vtrans.decoding.translator import Translator, load
+from vtrans.decoding.loading import load
+from vtrans.decoding.torch_engine import models_of
+from vtrans.decoding.translator import Translator
 from vtrans.model import Transformer
 from vtrans.runtime.memory import manage_memory
 from vtrans.text import open_bytes, read_lines
@@ -82,7 +84,7 @@ def main() -> None:
     turns("batch", [(f"{n} tokens", made(batch_tokens=n), lines) for n in (1, 128, 512, 2048, 8192)])
     length = [(f"{k} captions per line", made(), joined(lines, k)) for k in (1, 2, 4, 8)]
     turns("length", length)
-    vocabularies(made().models[0].model, len(lines))
+    vocabularies(models_of(made().engine)[0].model, len(lines))
 
 
 def joined(lines: Sequence[str], k: int) -> list[str]:

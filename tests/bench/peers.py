@@ -28,7 +28,9 @@ from speed import matrix_rate
 
 from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
-from vtrans.decoding.translator import Translator, load
+from vtrans.decoding.loading import load
+from vtrans.decoding.torch_engine import models_of
+from vtrans.decoding.translator import Translator
 from vtrans.model import Transformer
 from vtrans.runtime.memory import manage_memory
 from vtrans.text import open_bytes, read_lines
@@ -69,7 +71,7 @@ def ctranslate2_run(exported: str, model: str, compute: str, intra: int, inter: 
 
 def transformers_run(model: str, size: int) -> Run:
     translator = load(model, device="cpu")
-    theirs, vocab = m2m100(translator.models[0].model), translator.src_vocab
+    theirs, vocab = m2m100(models_of(translator.engine)[0].model), translator.src_vocab
 
     def run(lines: Sequence[str]) -> object:
         sources = sorted((torch.tensor([*ids, EOS_ID]) for ids in vocab.encode_batch(lines)), key=len, reverse=True)
@@ -207,7 +209,7 @@ class Bench:
 
 def flops_of(translator: Translator, lines: Sequence[str]) -> float:
     """FLOPs that the products of this search must take, the projection of every row included."""
-    model = translator.models[0].model
+    model = models_of(translator.engine)[0].model
     sources = sum(len(ids) + 1 for ids in translator.src_vocab.encode_batch(lines))
     kv = sum(p.numel() for name, p in model.decoder.named_parameters() if name.endswith("kv.weight"))
     steps = sum(len(found[0].tokens) for found in translator.nbest(lines))

@@ -141,7 +141,7 @@ def train_speed(shape: str, batch_tokens: int, updates: int, profiled: bool) -> 
 
 
 def decode_speed(model: str, text: Path, beam: int, batch_tokens: int, profiled: bool) -> None:
-    from vtrans.decoding.translator import load
+    from vtrans.decoding.loading import load
     from vtrans.text import open_bytes, read_lines
 
     translator = load(model, device="cpu", beam=beam, batch_tokens=batch_tokens, retry=False)

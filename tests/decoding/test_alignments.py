@@ -31,6 +31,8 @@ from vtrans.decoding.alignments import (
 )
 from vtrans.decoding.forced import forced_batches
 from vtrans.decoding.stream import translate_stream
+from vtrans.decoding.torch_engine import TorchEngine
+from vtrans.decoding.translation import TranslateOptions
 from vtrans.decoding.translator import Translator
 from vtrans.model import CrossAttention, SelfAttention, Transformer, merge_heads
 
@@ -256,7 +258,7 @@ def test_links_refer_to_words_of_the_line_and_its_translation() -> None:
 def test_links_of_a_cut_line_stay_within_its_pieces() -> None:
     line = " ".join(["dog", "cat", "runs", "in"] * 4)
     whole = vocabulary().encode(line)
-    cut = Translator([loaded()], translator(max_source=len(whole) // 2, max_length=6).search)
+    cut = Translator(TorchEngine([loaded()]), translator(max_source=len(whole) // 2, max_length=6).search)
     (t,) = next(iter(cut.nbest([line], alignments=True)))
     texts = [
         part.text for half in (line.split()[:8], line.split()[8:]) for part in next(iter(cut.nbest([" ".join(half)])))
@@ -272,7 +274,7 @@ def test_links_of_a_cut_line_stay_within_its_pieces() -> None:
 @pytest.mark.parametrize("second", ["pre-norm, tgt-softmax", "decoder-only, prefix"])
 def test_samples_and_ensembles_have_alignments(second: str) -> None:
     models = [loaded(SMALL, 1), loaded(VARIANTS[second], 2)]
-    made = Translator(models, SEARCH, weights=[1, 2])
+    made = Translator(TorchEngine(models, weights=[1, 2]), SEARCH)
     for sampling in (None, Sampling(seed=1)):
         for (t,) in made.nbest(LINES[:8], 1, sampling, alignments=True):
             assert t.alignment or not t.text
@@ -285,7 +287,7 @@ def test_samples_and_ensembles_have_alignments(second: str) -> None:
 def test_a_translation_as_long_as_the_position_table_has_an_alignment(name: str) -> None:
     config, vocab = VARIANTS[name], vocabulary()
     model = LoadedModel(network(config, len(vocab), eos=-50.0), vocab, vocab, SEARCH, {})
-    made = Translator([model], translator(max_length=0).search)
+    made = Translator(TorchEngine([model]), translator(max_length=0).search)
     (t,) = next(iter(made.nbest([" ".join(["dog"] * 20)], alignments=True)))
     assert len(t.tokens) == config.reach
     assert t.alignment
@@ -294,12 +296,12 @@ def test_a_translation_as_long_as_the_position_table_has_an_alignment(name: str)
 @pytest.mark.parametrize(("form", "before"), [("text", 0), ("scores", 1), ("tsv", 2)])
 def test_links_stand_before_the_text(form: Any, before: int) -> None:
     made, out = translator(), io.BytesIO()
-    translate_stream(made, ["a dog", "", "cat"], out, form=form, alignments=True)
+    translate_stream(made, ["a dog", "", "cat"], out, TranslateOptions(alignments=True, form=form))
     found = [best[0] for best in made.nbest(["a dog", "", "cat"], alignments=True)]
     for line, t in zip(out.getvalue().decode().split("\n")[:-1], found, strict=True):
         assert line.split("\t")[before:] == [pharaoh(t.alignment or ()), t.text]
     out = io.BytesIO()
-    translate_stream(made, ["a dog", "", "cat"], out, form="json", alignments=True)
+    translate_stream(made, ["a dog", "", "cat"], out, TranslateOptions(alignments=True, form="json"))
     objects = [json.loads(line) for line in out.getvalue().decode().split("\n")[:-1]]
     assert [entry["translations"][0]["alignment"] for entry in objects] == [pharaoh(t.alignment or ()) for t in found]
     assert UNK_ID not in found[0].tokens

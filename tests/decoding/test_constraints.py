@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import itertools
 import math
@@ -19,9 +20,12 @@ from vtrans.config import Sampling, SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from vtrans.decoding.beam import beam_search
 from vtrans.decoding.constraints import Constrained, Prefix, Rules, constrain
+from vtrans.decoding.engine import Source
 from vtrans.decoding.incremental import IncrementalDecoder
 from vtrans.decoding.search import length_penalty
 from vtrans.decoding.stream import translate_stream
+from vtrans.decoding.torch_engine import TorchEngine
+from vtrans.decoding.translation import TranslateOptions
 from vtrans.decoding.translator import Translator
 from vtrans.errors import InputError
 
@@ -136,7 +140,9 @@ def prefixes_of(lines: Sequence[str], seed: int = 1) -> list[str]:
 def test_no_constrained_translation_depends_on_its_batch(name: str) -> None:
     begun = prefixes_of(LINES)
     made = translator(VARIANTS[name], **SETTINGS)
-    alone = [made.translate_window([a], 2, prefixes=[b])[0] for a, b in zip(LINES, begun, strict=True)]
+    alone = [
+        made.translate_window([a], TranslateOptions(2), prefixes=[b])[0] for a, b in zip(LINES, begun, strict=True)
+    ]
     for batch_tokens in (1, 50, 5000):
         batched = translator(VARIANTS[name], **SETTINGS, batch_tokens=batch_tokens)
         assert same(list(batched.nbest(LINES, 2, prefixes=begun)), alone)
@@ -184,10 +190,10 @@ def test_a_model_that_ends_at_once_can_be_told_not_to() -> None:
     vocab = vocabulary()
     model = LoadedModel(network(SMALL, len(vocab), eos=9.0), vocab, vocab, SEARCH, {})
     lines = [line for line in LINES if line]
-    made = Translator([model], SEARCH)
+    made = Translator(TorchEngine([model]), SEARCH)
     assert set(made.translate(lines)) == {""}
     assert made.counts.empty == len(lines)
-    made = Translator([model], translator(min_length=1).search)
+    made = Translator(TorchEngine([model]), translator(min_length=1).search)
     for (t,) in made.nbest(lines):
         assert (len(t.tokens), t.finished) == (2, True)
 
@@ -199,24 +205,24 @@ def test_the_limit_leaves_room_for_prefix_and_least_length() -> None:
     made = translator(max_length=0)
     (t,) = next(iter(made.nbest(["dog"], prefixes=[" ".join(["park"] * 80)])))
     assert t.text.split()[:79] == ["park"] * 79
-    with pytest.raises(InputError, match=r"the prefix of line 2 has \d+ subwords, .* within 14; shorten it"):
+    with pytest.raises(InputError, match=r"prefix of line 2 .* fewer than 14 "):
         list(translator().translate(["dog", "cat"], prefixes=["", "park " * 30]))
-    with pytest.raises(InputError, match=r"--min-length 14 leaves no room for EOS within 14 subwords, .* --max-length"):
+    with pytest.raises(InputError, match=r"`min_length` .* 14, .*`max_length`"):
         translator(min_length=14)
     config, vocab = VARIANTS["learned positions, untied"], vocabulary()
-    with pytest.raises(InputError, match=r"--min-length 60 .* within 60 subwords, the most that the model allows"):
+    with pytest.raises(InputError, match=r"`min_length` .* 60, .*the model"):
         Translator(
-            [LoadedModel(network(config, len(vocab)), vocab, vocab, SEARCH, {})],
+            TorchEngine([LoadedModel(network(config, len(vocab)), vocab, vocab, SEARCH, {})]),
             translator(max_length=0, min_length=60).search,
         )
 
 
 def test_without_constraints_the_decoder_is_the_model_itself() -> None:
-    made = translator()
-    assert made._decoder(None, made.search) is made.decoder
-    assert made._decoder([NONE], made.search) is not made.decoder
-    short = translator(min_length=1)
-    assert short._decoder(None, short.search) is not short.decoder
+    engine = TorchEngine([loaded()])
+    plain, begun = Source([4, EOS_ID], 10, "1/0"), Source([4, EOS_ID], 10, "1/0", Prefix((4,)))
+    assert engine.decoder([plain], SEARCH) is engine.decoders[0]
+    assert isinstance(engine.decoder([plain, begun], SEARCH), Constrained)
+    assert isinstance(engine.decoder([plain], dataclasses.replace(SEARCH, min_length=1)), Constrained)
 
 
 def test_a_line_in_pieces_begins_with_its_prefix_once() -> None:
@@ -234,7 +240,7 @@ def test_unequal_numbers_of_prefixes_are_refused(lines: int, prefixes: int, monk
     monkeypatch.setattr("vtrans.decoding.translator.WINDOW", 3)
     with pytest.raises(InputError, match=f"there are {prefixes} prefixes, but (more|{lines}) lines"):
         list(translator().translate(["dog"] * lines, prefixes=["ein"] * prefixes))
-    with pytest.raises(InputError, match="prefixes must be a list"):
+    with pytest.raises(InputError, match="`prefixes` must be a list"):
         translator().translate(["dog"], prefixes="ein")
 
 
@@ -251,7 +257,7 @@ def test_the_stream_takes_prefixes_line_by_line() -> None:
 
 def test_ensembles_are_constrained_too() -> None:
     models = [loaded(SMALL, 1), loaded(VARIANTS["pre-norm, tgt-softmax"], 2)]
-    made = Translator(models, translator(**SETTINGS).search)
+    made = Translator(TorchEngine(models), translator(**SETTINGS).search)
     for line, text in zip(LINES, made.translate(LINES, prefixes=["ein Hund"] * len(LINES)), strict=True):
         assert text.startswith("ein Hund") or not line
 

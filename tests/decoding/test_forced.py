@@ -20,9 +20,11 @@ from vtrans.config import Sampling
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID, PAD_ID
 from vtrans.decoding.forced import forced_batches, token_logprobs
+from vtrans.decoding.loading import load
 from vtrans.decoding.search import length_penalty
 from vtrans.decoding.stream import logprob_stream
-from vtrans.decoding.translator import Translator, load
+from vtrans.decoding.torch_engine import TorchEngine, models_of
+from vtrans.decoding.translator import Translator
 from vtrans.errors import InputError, VtransError
 from vtrans.model import Transformer
 
@@ -55,7 +57,7 @@ def test_rescoring_a_translation_gives_back_its_score(name: str, max_length: int
 def test_in_float32_a_trained_model_gives_back_a_score_to_1e_5(tiny_run: RunFolder, tiny_data: Any) -> None:
     lines = (tiny_data.path.parent / "train.en").read_text(encoding="utf-8").split("\n")
     made = load(tiny_run.path, device="cpu", beam=4)
-    assert {p.dtype for p in made.models[0].model.parameters()} == {torch.float32}
+    assert {p.dtype for p in models_of(made.engine)[0].model.parameters()} == {torch.float32}
     found = [best[0] for best in made.nbest(lines)]
     again = list(made.logprob(lines, [t.tokens for t in found]))
     pairs = [(t, rescored) for t, rescored in zip(found, again, strict=True) if t.tokens]
@@ -69,7 +71,7 @@ def test_in_float32_a_trained_model_gives_back_a_score_to_1e_5(tiny_run: RunFold
 def test_an_ensemble_gives_back_its_scores_too(second: str) -> None:
     models = [loaded(SMALL, 1), loaded(VARIANTS[second], 2)]
     for weights in (None, [1.0, 3.0]):
-        made = Translator(models, SEARCH, weights=weights)
+        made = Translator(TorchEngine(models, weights=weights), SEARCH)
         found = [best[0] for best in made.nbest(LINES)]
         for t, rescored in zip(found, made.logprob(LINES, [t.tokens for t in found]), strict=True):
             assert rescored.token_logprobs == pytest.approx(t.token_logprobs, abs=1e-9)
@@ -104,7 +106,7 @@ def test_every_subword_is_given_those_before_it(name: str) -> None:
 def test_an_ensemble_averages_by_its_weights() -> None:
     vocab = vocabulary()
     models = [loaded(SMALL, 1), loaded(VARIANTS["pre-norm, tgt-softmax"], 2)]
-    made = Translator(models, SEARCH, weights=[6.0, 2.0])
+    made = Translator(TorchEngine(models, weights=[6.0, 2.0]), SEARCH)
     for source, t in zip(LINES[:6], made.logprob(LINES[:6], LINES[6:12]), strict=True):
         for i, token in enumerate(t.tokens):
             chances = [forward([m.model], vocab.encode(source), t.tokens[:i])[token].exp().item() for m in models]
@@ -113,9 +115,9 @@ def test_an_ensemble_averages_by_its_weights() -> None:
 
 def test_a_damaged_subword_is_refused_and_says_which() -> None:
     for ids in ([5, PAD_ID], [-1], [len(vocabulary())], ["5"], [5.0]):
-        with pytest.raises(InputError, match="target 2 must be a text or hold ids of subwords, from 1 to"):
+        with pytest.raises(InputError, match="target 2 "):
             list(translator().logprob(["dog", "cat"], ["Hund", ids]))  # type: ignore[list-item]  # on purpose
-    with pytest.raises(InputError, match="target 1 goes on after EOS, 3"):
+    with pytest.raises(InputError, match=r"target 1 .*EOS"):
         list(translator().logprob(["dog"], [[5, EOS_ID, 5, EOS_ID]]))
 
 
@@ -192,9 +194,9 @@ def test_unequal_numbers_are_refused_with_both(n: int, m: int, monkeypatch: pyte
 
 
 def test_one_string_is_not_a_list_of_lines() -> None:
-    with pytest.raises(InputError, match=r"sources must be a list .* write \[source\]"):
+    with pytest.raises(InputError, match="`sources`"):
         translator().logprob("A dog runs.", ["Ein Hund."])
-    with pytest.raises(InputError, match=r"targets must be a list .* write \[target\]"):
+    with pytest.raises(InputError, match="`targets`"):
         translator().logprob(["A dog runs."], "Ein Hund.")
 
 
@@ -216,14 +218,14 @@ def test_a_blank_source_has_a_blank_target_for_certain() -> None:
 
 def test_a_pair_that_is_too_long_is_warned_of_and_has_no_number(capsys: pytest.CaptureFixture[str]) -> None:
     search = dataclasses.replace(SEARCH, max_source=5, max_length=0)
-    made = Translator([loaded()], search, Console())
+    made = Translator(TorchEngine([loaded()]), search, Console())
     found = list(made.logprob(["dog", "dog " * 9, "cat"], ["Hund", "Hund", "cat " * 60]))
     assert [math.isnan(t.logprob) and math.isnan(t.score) for t in found] == [False, True, True]
     assert [t.as_dict()["logprob"] is None for t in found] == [False, True, True]
     told = " ".join(capsys.readouterr().err.split())
     assert "line 2 has" in told
     assert "line 3 has" in told
-    assert "over the limit of 5 and 55; it gets no log-probability" in told
+    assert "more than 5 and 55" in told
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -240,13 +242,14 @@ def test_a_model_that_gives_no_numbers_is_refused(form: str) -> None:
     vocab, model = vocabulary(), network(SMALL, len(vocabulary()))
     broken = model.decoder.get_parameter("layers.0.feed_forward.outer.bias")
     broken.data[3] = math.nan if form == "NaN" else math.inf
-    made = Translator([LoadedModel(model, vocab, vocab, SEARCH, {})])
+    broken_model = LoadedModel(model, vocab, vocab, SEARCH, {})
+    made = Translator(TorchEngine([broken_model]))
     with pytest.raises(VtransError) as caught:
         list(made.logprob(["dog"], ["Hund"]))
     assert caught.value.exit_code == 1
     # An ensemble has no numbers either.
     with pytest.raises(VtransError):
-        list(Translator([loaded(), *made.models]).logprob(["dog"], ["Hund"]))
+        list(Translator(TorchEngine([loaded(), broken_model])).logprob(["dog"], ["Hund"]))
 
 
 @pytest.mark.parametrize("name", ["learned positions, untied", "decoder-only, causal, learned positions"])
@@ -254,7 +257,8 @@ def test_learned_positions_are_filled_to_their_end_and_not_beyond(name: str) -> 
     config = VARIANTS[name]
     vocab = vocabulary()
     made = Translator(
-        [LoadedModel(network(config, len(vocab)), vocab, vocab, SEARCH, {})], translator(max_length=0).search
+        TorchEngine([LoadedModel(network(config, len(vocab)), vocab, vocab, SEARCH, {})]),
+        translator(max_length=0).search,
     )
     reach = config.reach
     assert reach is not None
@@ -286,13 +290,13 @@ def test_lines_out_are_those_of_the_pairs() -> None:
 
 def test_weights_weigh_the_probabilities_of_the_search() -> None:
     models = [loaded(SMALL, 1), loaded(VARIANTS["pre-norm, tgt-softmax"], 2)]
-    equal = [best[0] for best in Translator(models, SEARCH).nbest(LINES)]
+    equal = [best[0] for best in Translator(TorchEngine(models), SEARCH).nbest(LINES)]
     for weights in ([0.5, 0.5], [7, 7]):
-        again = [best[0] for best in Translator(models, SEARCH, weights=weights).nbest(LINES)]
+        again = [best[0] for best in Translator(TorchEngine(models, weights=weights), SEARCH).nbest(LINES)]
         assert [t.tokens for t in again] == [t.tokens for t in equal]
         assert [t.logprob for t in again] == pytest.approx([t.logprob for t in equal], abs=1e-9)
-    nearly = [best[0] for best in Translator(models, SEARCH, weights=[1e-13, 1.0]).nbest(LINES)]
-    second = [best[0] for best in Translator(models[1:], SEARCH).nbest(LINES)]
+    nearly = [best[0] for best in Translator(TorchEngine(models, weights=[1e-13, 1.0]), SEARCH).nbest(LINES)]
+    second = [best[0] for best in Translator(TorchEngine(models[1:]), SEARCH).nbest(LINES)]
     assert [t.tokens for t in nearly] == [t.tokens for t in second]
     assert [t.tokens for t in nearly] != [t.tokens for t in equal]
 
@@ -300,17 +304,17 @@ def test_weights_weigh_the_probabilities_of_the_search() -> None:
 @pytest.mark.parametrize(
     ("models", "weights", "what"),
     [
-        (2, [1.0], "1 of --weight and 2 of --model"),
-        (1, [1.0, 2.0], "2 of --weight and 1 of --model"),
-        (1, [1.0], "there is one model; leave it out"),
-        (2, [1.0, 0.0], "--weight must be a number above 0, but is 0.0"),
-        (2, [1.0, -1.0], "but is -1.0"),
-        (2, [math.inf, 1.0], "but is inf"),
-        (2, [1.0, math.nan], "but is nan"),
+        (2, [1.0], "2, got 1"),
+        (1, [1.0, 2.0], "1, got 2"),
+        (1, [1.0], "`weights`"),
+        (2, [1.0, 0.0], "got 0.0"),
+        (2, [1.0, -1.0], "got -1.0"),
+        (2, [math.inf, 1.0], "got inf"),
+        (2, [1.0, math.nan], "got nan"),
     ],
 )
 def test_weights_that_make_no_sense_are_refused(models: int, weights: list[float], what: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=what):
-        Translator([loaded()] * models, SEARCH, weights=weights)
+        Translator(TorchEngine([loaded()] * models, weights=weights), SEARCH)
     with pytest.raises(InputError, match=what):
         load([tmp_path] * models, weights=weights)

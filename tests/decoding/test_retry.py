@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from translators import SEARCH, SMALL, VARIANTS, same, sentences, translator, vocabulary
+from translators import SMALL, VARIANTS, loaded, same, sentences, translator, vocabulary
 
 from vtrans.config import ModelConfig, Sampling, SearchConfig
 from vtrans.data.vocabulary import EOS_ID
-from vtrans.decoding.ctranslate2_engine import Engine, ExportedModel
+from vtrans.decoding.engine import Source, Unsupported
 from vtrans.decoding.retry import LOOP_NGRAM, LOOP_TIMES, RETRY_NGRAM, loops, times_in_a_row
 from vtrans.decoding.search import Hypothesis
-from vtrans.decoding.translator import Translation, Translator
-from vtrans.errors import InputError
+from vtrans.decoding.torch_engine import TorchEngine
+from vtrans.decoding.translation import TranslateOptions, Translation
+from vtrans.decoding.translator import Translator
 
 LINES = sentences(40, seed=5)
 
@@ -155,23 +156,21 @@ def test_alignments_are_of_what_is_kept() -> None:
         assert all(j < len(best[0].text.split()) for _, j in best[0].alignment)
 
 
-class LoopingEngine:
-    """An engine whose translations loop unless it has the no-repeat rule, which it may refuse."""
-
-    max_length = 0
+class LoopingEngine(TorchEngine):
+    """An engine whose translations loop, except with the no-repeat rule, which it may not support."""
 
     def __init__(self, *, has_rule: bool) -> None:
+        super().__init__([loaded()])
         self.has_rule, self.asked = has_rule, list[int]()
 
-    def check(self, config: SearchConfig) -> None:
-        if config.no_repeat_ngram and not self.has_rule:
-            raise InputError("--no-repeat-ngram is not for this engine.")
+    def unsupported(self, search: SearchConfig, requested: Collection[str] = ()) -> list[Unsupported]:
+        return [Unsupported("no_repeat_ngram", "it loops")] * bool(search.no_repeat_ngram and not self.has_rule)
 
-    def beam_search(
-        self, sources: Sequence[Sequence[int]], limits: Sequence[int], *, config: SearchConfig, nbest: int
+    def translate(
+        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        self.asked.append(config.no_repeat_ngram)
-        tokens = tuple(vocabulary().encode("dog" if config.no_repeat_ngram else "dog " * 9))
+        self.asked.append(search.no_repeat_ngram)
+        tokens = tuple(vocabulary().encode("dog" if search.no_repeat_ngram else "dog " * 9))
         for i in range(len(sources)):
             yield i, [Hypothesis(tokens, -1.0, -1.0, True, ())]
 
@@ -179,9 +178,7 @@ class LoopingEngine:
 @pytest.mark.parametrize("has_rule", [True, False])
 def test_an_engine_searches_again_where_it_has_the_rule(has_rule: bool) -> None:
     engine = LoopingEngine(has_rule=has_rule)
-    vocab = vocabulary()
-    exported = ExportedModel(cast(Engine, engine), vocab, vocab, SEARCH, {}, "float32")
-    made = Translator(exported)
+    made = Translator(engine)
     answer = "dog" if has_rule else " ".join(["dog"] * 9)
     assert list(made.translate(["a", "", "cat"])) == [answer, "", answer]
     assert engine.asked == ([0, RETRY_NGRAM] if has_rule else [0])

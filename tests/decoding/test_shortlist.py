@@ -25,9 +25,11 @@ from vtrans.config import ModelConfig, Sampling
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from vtrans.decoding.constraints import Prefix, Rules, constrain, constrain_listed
+from vtrans.decoding.loading import load
 from vtrans.decoding.search import Listed
 from vtrans.decoding.shortlist import Candidates, learn_shortlist, model_1
-from vtrans.decoding.translator import Translator, load
+from vtrans.decoding.torch_engine import TorchEngine
+from vtrans.decoding.translator import Translator
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
 
@@ -146,7 +148,7 @@ def loaded(name: str, seed: int = 1, shortlist: Shortlist | None = None) -> Load
 
 
 def made(*models: LoadedModel, listed: bool = True, **search: Any) -> Translator:
-    return Translator(models, dataclasses.replace(SEARCH, **search), shortlist=listed)
+    return Translator(TorchEngine(models, shortlist=listed), dataclasses.replace(SEARCH, **search))
 
 
 NAME = "pre-norm, untied"
@@ -368,5 +370,5 @@ def test_what_does_not_fit_is_refused(
     assert "has another vocabulary than" in done.err
     assert run_cli("shortlist", run_copy.path / "nowhere").code == 2
     assert run_cli("shortlist", run_copy.path, "--translations", "0").code == 2
-    with pytest.raises(InputError, match="run `vtrans shortlist` on it first"):
+    with pytest.raises(InputError, match="`shortlist`"):
         load(run_copy.path, shortlist=True)

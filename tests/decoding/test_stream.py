@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 from translators import sentences, translator
 
 from vtrans.checkpoint import RunFolder
-from vtrans.decoding.stream import shared, translate_stream, windows
+from vtrans.decoding.stream import shares, translate_stream
+from vtrans.decoding.windows import windows
 from vtrans.errors import InputError, VtransError
 from vtrans.runtime.ranks import Ranks
 
@@ -139,15 +140,15 @@ def test_progress_goes_forward_to_the_whole(line_buffered: bool) -> None:
 
 @given(st.lists(st.text(max_size=40), max_size=30), st.integers(1, 5))
 def test_a_window_is_shared_without_loss(window: list[str], world: int) -> None:
-    shares = shared(window, world)
-    assert len(shares) == world
-    assert [i for share in shares for i in share] == list(range(len(window)))
+    found = shares(window, world)
+    assert len(found) == world
+    assert [i for share in found for i in share] == list(range(len(window)))
 
 
 def test_a_window_is_shared_by_what_its_lines_cost() -> None:
-    assert shared(["x"] * 90, 3) == [range(30), range(30, 60), range(60, 90)]
-    assert shared(["x" * 3000, *["x"] * 90], 2) == [range(1), range(1, 91)]
-    assert shared([], 2) == [range(0), range(0)]
+    assert shares(["x"] * 90, 3) == [range(30), range(30, 60), range(60, 90)]
+    assert shares(["x" * 3000, *["x"] * 90], 2) == [range(1), range(1, 91)]
+    assert shares([], 2) == [range(0), range(0)]
 
 
 @pytest.fixture

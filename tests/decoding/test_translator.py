@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,9 +39,13 @@ from vtrans.data.learn_vocabulary import learn
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from vtrans.decoding.beam import beam_search
 from vtrans.decoding.incremental import IncrementalDecoder
+from vtrans.decoding.loading import load
 from vtrans.decoding.search import Hypothesis, length_penalty
+from vtrans.decoding.sources import cut_long
 from vtrans.decoding.stream import translate_stream
-from vtrans.decoding.translator import Translation, Translator, cut_long, load
+from vtrans.decoding.torch_engine import TorchEngine, models_of
+from vtrans.decoding.translation import TranslateOptions, Translation
+from vtrans.decoding.translator import Translator
 from vtrans.errors import FileError, InputError, RecipeError
 from vtrans.model import Transformer
 from vtrans.runtime.devices import pick_device
@@ -55,13 +60,13 @@ def test_no_translation_depends_on_its_batch(name: str) -> None:
     met: list[Translation] = []
     for seed in (1, 2, 3):
         model = loaded(VARIANTS[name], seed)
-        alone = [Translator([model]).translate_window([line], 3)[0] for line in lines]
+        alone = [Translator(TorchEngine([model])).translate_window([line], TranslateOptions(3))[0] for line in lines]
         met += [t for best in alone for t in best if t.text]
         for batch_tokens in (1, 50, 5000):
-            made = Translator([model], dataclasses.replace(SEARCH, batch_tokens=batch_tokens))
+            made = Translator(TorchEngine([model]), dataclasses.replace(SEARCH, batch_tokens=batch_tokens))
             assert same(list(made.nbest(lines, 3)), alone)
         order = random.Random(seed).sample(range(len(lines)), len(lines))
-        shuffled = list(Translator([model]).nbest([lines[i] for i in order], 3))
+        shuffled = list(Translator(TorchEngine([model])).nbest([lines[i] for i in order], 3))
         assert same(shuffled, [alone[i] for i in order])
     assert len({t.text for t in met}) > 15
     assert {t.finished for t in met} == {True, False}
@@ -102,7 +107,7 @@ def test_in_float32_a_translation_depends_on_its_batch_in_the_last_bits_alone(na
     order = random.Random(1).sample(range(len(lines)), len(lines))
     runs: dict[str, list[list[Translation]]] = {}
     for batch_tokens in (1, 50, 5000):
-        made = Translator([model], dataclasses.replace(SEARCH, batch_tokens=batch_tokens))
+        made = Translator(TorchEngine([model]), dataclasses.replace(SEARCH, batch_tokens=batch_tokens))
         runs[f"batch_tokens {batch_tokens}"] = list(made.nbest(lines, 3))
         shuffled = dict(zip(order, made.nbest([lines[i] for i in order], 3), strict=True))
         runs[f"batch_tokens {batch_tokens}, shuffled"] = [shuffled[i] for i in range(len(lines))]
@@ -172,7 +177,7 @@ def test_an_exhaustive_beam_as_wide_as_the_space_is_enumeration(name: str, alpha
 
 def test_an_ensemble_of_a_model_with_itself_is_the_model() -> None:
     lines = sentences(20)
-    twice = Translator([loaded(), loaded(), loaded()], SEARCH)
+    twice = Translator(TorchEngine([loaded(), loaded(), loaded()]), SEARCH)
     assert same(list(twice.nbest(lines, 3)), list(translator().nbest(lines, 3)))
 
 
@@ -180,7 +185,7 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model() -> None:
 def test_an_ensemble_averages_probabilities(second: str) -> None:
     vocab, models = vocabulary(), [loaded(SMALL, 1), loaded(VARIANTS[second], 2)]
     lines = [line for line in sentences(12) if line]
-    both = Translator(models, dataclasses.replace(SEARCH, beam=1), retry=False)
+    both = Translator(TorchEngine(models), dataclasses.replace(SEARCH, beam=1), retry=False)
     for line, (found,) in zip(lines, both.nbest(lines), strict=True):
         tokens, logprob = greedy([m.model for m in models], vocab.encode(line), SEARCH.max_length)
         assert found.text == vocab.decode(tokens)
@@ -190,8 +195,8 @@ def test_an_ensemble_averages_probabilities(second: str) -> None:
 def test_an_ensemble_wants_one_vocabulary() -> None:
     other = learn(["xyz zyx"] * 5, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
     second = LoadedModel(network(SMALL, len(other)), other, other, SEARCH, {})
-    with pytest.raises(InputError, match=r"model 2 .* another vocabulary than model 1"):
-        Translator([loaded(), second])
+    with pytest.raises(InputError, match="model 2 "):
+        Translator(TorchEngine([loaded(), second]))
 
 
 # Sampling.
@@ -213,9 +218,9 @@ def test_samples_depend_on_seed_and_line_alone() -> None:
 def test_samples_do_not_depend_on_the_window() -> None:
     lines = sentences(9)
     whole = io.BytesIO()
-    translate_stream(translator(), lines, whole, sampling=Sampling(seed=3))
+    translate_stream(translator(), lines, whole, TranslateOptions(sampling=Sampling(seed=3)))
     singly = io.BytesIO()
-    translate_stream(translator(), lines, singly, sampling=Sampling(seed=3), line_buffered=True)
+    translate_stream(translator(), lines, singly, TranslateOptions(sampling=Sampling(seed=3)), line_buffered=True)
     assert singly.getvalue() == whole.getvalue()
 
 
@@ -231,17 +236,17 @@ def test_sampling_the_likeliest_only_is_greedy() -> None:
 @pytest.mark.parametrize(
     ("values", "what"),
     [
-        ({"top_k": -1}, "--top-k"),
-        ({"top_p": 0.0}, "--top-p"),
-        ({"top_p": 1.1}, "--top-p"),
-        ({"top_p": math.nan}, "--top-p"),
-        ({"temperature": 0.0}, "--temperature"),
-        ({"temperature": math.inf}, "--temperature"),
-        ({"temperature": math.nan}, "--temperature"),
+        ({"top_k": -1}, "`top_k`"),
+        ({"top_p": 0.0}, "`top_p`"),
+        ({"top_p": 1.1}, "`top_p`"),
+        ({"top_p": math.nan}, "`top_p`"),
+        ({"temperature": 0.0}, "`temperature`"),
+        ({"temperature": math.inf}, "`temperature`"),
+        ({"temperature": math.nan}, "`temperature`"),
     ],
 )
 def test_sampling_that_makes_no_sense_is_refused(values: dict[str, Any], what: str) -> None:
-    with pytest.raises(InputError, match=f"{what} must be .* but is"):
+    with pytest.raises(InputError, match=what):
         Sampling(**values)
 
 
@@ -283,14 +288,20 @@ class Scripted:
         state[:] = [state[b] for b in sentences]
 
 
-def scripted(text_bytes: bytes, **search: Any) -> tuple[Translator, Scripted]:
+def engine(decoder: Scripted, *models: LoadedModel) -> TorchEngine:
+    """An engine that searches with the scripted decoder."""
+    made = TorchEngine(models or [loaded()])
+    made.decoders = [decoder]  # type: ignore[list-item]  # a decoder, too
+    return made
+
+
+def scripted(text_bytes: bytes, *, retry: bool = True, **search: Any) -> tuple[Translator, Scripted]:
     """A translator whose every translation is spelt in these bytes."""
     vocab = vocabulary()
     byte_ids = {vocab.piece(i): i for i in range(len(vocab))}
     decoder = Scripted([byte_ids[f"<0x{byte:02X}>"] for byte in text_bytes], len(vocab))
-    made = translator(**{"beam": 1, "max_length": 100, **search})
-    made.decoder = decoder
-    return made, decoder
+    config = dataclasses.replace(SEARCH, **{"beam": 1, "max_length": 100, **search})
+    return Translator(engine(decoder), config, retry=retry), decoder
 
 
 BLANK = ("", " ", "\t", "  \u3000 ", "\u00a0", "\u200b", "\ufeff", "\u2581", "\x1f")
@@ -303,7 +314,7 @@ def test_blank_lines_stay_blank_and_never_meet_the_model() -> None:
     assert made.counts.blank == 2 * len(BLANK)
     assert made.counts.lines == 2 * len(BLANK) + 1
     assert list(made.translate([])) == []
-    assert [t.text for t in made.translate_window([""], 1)[0]] == [""]
+    assert [t.text for t in made.translate_window([""])[0]] == [""]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
@@ -313,7 +324,7 @@ def test_a_translation_with_line_ends_in_it_is_one_line(end: str, form: Any) -> 
     spaces = " " * len(end)
     assert list(made.translate(["dog"])) == [f"x{spaces}y"]
     out = io.BytesIO()
-    translate_stream(made, ["dog", "", "cat"], out, form=form)
+    translate_stream(made, ["dog", "", "cat"], out, TranslateOptions(form=form))
     lines = out.getvalue().decode().split("\n")
     assert len(lines) == 4
     assert lines[3] == ""
@@ -336,9 +347,9 @@ def test_every_line_gives_its_own_translations_in_order(lines: list[str], n: int
         assert [t.score for t in best] == sorted((t.score for t in best), reverse=True)
         if not line.strip():
             assert [t.text for t in best] == [""] * n
-        assert same([best], [translator(beam=3, max_length=3).translate_window([line], n)[0]])
+        assert same([best], [translator(beam=3, max_length=3).translate_window([line], TranslateOptions(n))[0]])
     out = io.BytesIO()
-    translate_stream(made, lines, out, nbest=n)
+    translate_stream(made, lines, out, TranslateOptions(n))
     assert out.getvalue() == "".join(t.text + "\n" for best in found for t in best).encode()
 
 
@@ -346,8 +357,8 @@ def test_blank_lines_stay_blank_where_nothing_is_normalised() -> None:
     vocab = learn(list(WORDS), size=None, kind="bpe", coverage=1.0, normalization="identity")
     blank = [line for line in BLANK if not line.strip()]
     assert any(vocab.encode(line) for line in blank), "to SentencePiece alone they are text"
-    made = Translator([LoadedModel(network(SMALL, len(vocab)), vocab, vocab, SEARCH, {})])
-    made.decoder = decoder = Scripted([5], len(vocab))
+    decoder = Scripted([5], len(vocab))
+    made = Translator(engine(decoder, LoadedModel(network(SMALL, len(vocab)), vocab, vocab, SEARCH, {})))
     assert list(made.translate(blank)) == [""] * len(blank)
     assert decoder.sources == []
 
@@ -358,7 +369,7 @@ def test_half_a_surrogate_pair_is_refused_by_line() -> None:
 
 
 def test_one_string_is_not_a_list_of_lines() -> None:
-    with pytest.raises(InputError, match=r"write translate\(\[line\]\)"):
+    with pytest.raises(InputError, match="`lines`"):
         translator().translate("A dog runs.")
 
 
@@ -366,7 +377,7 @@ def test_a_lost_line_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Translator.translate_window
     monkeypatch.setattr(Translator, "translate_window", lambda *args, **options: whole(*args, **options)[:-1])
     out = io.BytesIO()
-    with pytest.raises(vtrans.VtransError, match="lines 1 to 3 gave 2 lines, not 3"):
+    with pytest.raises(vtrans.VtransError, match=r"lines 1 to 3 .*3.* 2"):
         translate_stream(translator(), ["a", "dog", "runs"], out)
     assert out.getvalue() == b""
 
@@ -391,7 +402,7 @@ def test_places_without_a_hypothesis_are_empty_and_counted() -> None:
     fields = found[1].as_dict()
     assert (fields["text"], fields["logprob"], fields["score"], fields["finished"]) == ("", None, None, False)
     out = io.BytesIO()
-    translate_stream(made, ["a dog runs"], out, nbest=3, form="json")
+    translate_stream(made, ["a dog runs"], out, TranslateOptions(3, form="json"))
     assert len(json.loads(out.getvalue())["translations"]) == 3
 
 
@@ -403,38 +414,19 @@ def test_unfinished_translations_are_counted() -> None:
     assert made.counts.seconds > 0
 
 
-def test_what_is_blank_and_what_came_out_empty_is_told_at_the_end() -> None:
-    def said(lines: list[str], answer: bytes, **search: Any) -> str:
-        heard = io.StringIO()
-        made, _ = scripted(answer, **search)
-        made.console = Console(stream=heard)
-        translate_stream(made, lines, io.BytesIO(), line_buffered=True)
-        return heard.getvalue()
-
-    assert said(["dog", "cat"], b"Bild") == ""
-    assert said(["dog", "", " "], b"Bild") == "2 blank lines in, and as many blank translations\n"
-    empty = "with text whose translation, or that of a piece of it, came out empty"
-    empty += "; --min-length 1 asks for a subword at least\n"
-    assert said(["dog", "cat"], b"") == f"warning: 2 lines {empty}"
-    assert said(["dog"], b" ") == f"warning: 1 line {empty}"
-    one_blank = "1 blank line in, and as many blank translations\n"
-    assert said(["", "dog"], b"") == f"{one_blank}warning: 1 line {empty}"
-    assert said([" ".join(WORDS)], b"", max_source=10).endswith(f"warning: 1 line {empty}")
-
-
 def test_a_piece_that_came_out_empty_is_counted() -> None:
     made = translator()
     empty, dog = (Hypothesis(tuple(ids), 0.0, 0.0, True, (0.0,)) for ids in ([], vocabulary().encode("dog")))
     for pieces, times in (([dog, dog], 0), ([dog, empty], 1), ([empty, dog, empty], 2), ([dog], 2)):
-        assert "dog" in made._join([[piece] for piece in pieces], 1)[0].text
+        assert "dog" in made._joined([[piece] for piece in pieces], 1)[0].text
         assert made.counts.empty == times
-    made._join([[dog, empty]], 2)  # only the best one counts
+    made._joined([[dog, empty]], 2)  # only the best one counts
     assert made.counts.empty == 2
 
 
 @pytest.mark.parametrize("n", [0, -1, 4])
 def test_an_nbest_that_can_not_be_is_refused_at_once(n: int) -> None:
-    with pytest.raises(InputError, match=r"--nbest must be at (least 1|most the beam, 3), but is"):
+    with pytest.raises(InputError, match="`nbest`"):
         translator().nbest(["a"], n)
 
 
@@ -450,15 +442,13 @@ def test_a_long_line_is_cut_and_its_number_named() -> None:
     heard = io.StringIO()
     vocab = vocabulary()
     line = " ".join(WORDS * 3)
-    made = Translator([loaded()], dataclasses.replace(SEARCH, max_source=10), Console(stream=heard))
+    made = Translator(TorchEngine([loaded()]), dataclasses.replace(SEARCH, max_source=10), Console(stream=heard))
     short = "a dog runs"
     found = list(made.translate([short, line, short]))
     pieces = cut_long(vocab.encode(line), 10, vocab)
     assert len(pieces) > 3
-    assert heard.getvalue() == (
-        f"warning: line 2 has {len(vocab.encode(line))} subwords, over the limit of 10; "
-        f"it is translated in {len(pieces)} pieces\n"
-    )
+    (warning,) = heard.getvalue().removesuffix("\n").split("\n")
+    assert re.search(rf"^warning: line 2 .* {len(vocab.encode(line))} .* 10.* {len(pieces)} pieces", warning)
     assert made.counts.cut == 1
     parts = list(translator().translate([vocab.decode(piece) for piece in pieces]))
     assert found[1] == " ".join(part for part in parts if part)
@@ -499,9 +489,10 @@ def test_learned_positions_are_never_overrun(monkeypatch: pytest.MonkeyPatch) ->
     config = dataclasses.replace(SMALL, positions="learned", max_positions=9)
     vocab = vocabulary()
     model = LoadedModel(network(config, len(vocab), eos=-50.0), vocab, vocab, SearchConfig(beam=2), {})
-    made = Translator([model])
+    engine = TorchEngine([model])
+    made = Translator(engine)
     heard: list[int] = []
-    decoder = made.decoders[0]
+    decoder = engine.decoders[0]
     start = decoder.start
 
     def spy(sources: Sequence[Sequence[int]], width: int) -> Any:
@@ -514,7 +505,7 @@ def test_learned_positions_are_never_overrun(monkeypatch: pytest.MonkeyPatch) ->
     assert max(heard) == 9
     assert made.counts.cut == 2
     assert made.counts.unfinished == 3
-    both = Translator([loaded(), model], SearchConfig(beam=1))  # the shorter reach binds an ensemble
+    both = Translator(TorchEngine([loaded(), model]), SearchConfig(beam=1))  # the shorter reach binds an ensemble
     assert len(list(both.translate([long]))) == 1
     assert both.max_source == 8
 
@@ -535,7 +526,7 @@ def test_load_takes_a_run_and_overrides_by_name(tiny_run: RunFolder) -> None:
     assert len(list(made.translate(["The dog sees me today.", ""]))) == 2
     assert vtrans.load(str(tiny_run.last), device="cpu").search.beam == 2
     both = vtrans.load([tiny_run.last, tiny_run.path], device="cpu")
-    assert len(both.models) == 2
+    assert len(models_of(both.engine)) == 2
     with pytest.raises(RecipeError, match=r"unknown key search\.baem; did you mean beam\?"):
         vtrans.load(tiny_run.path, baem=3)
     with pytest.raises(RecipeError, match=r"search\.beam"):
@@ -548,7 +539,7 @@ def test_load_takes_a_run_and_overrides_by_name(tiny_run: RunFolder) -> None:
 
 def test_a_loaded_model_is_frozen(tiny_run: RunFolder) -> None:
     """Decoding keeps a copy of the projection only then."""
-    (model,) = load(tiny_run.path, device="cpu").models
+    (model,) = models_of(load(tiny_run.path, device="cpu").engine)
     assert not any(parameter.requires_grad for parameter in model.model.parameters())
 
 
@@ -566,9 +557,9 @@ def test_other_precisions_translate_nearly_alike(tiny_run: RunFolder, precision:
 
 
 def test_precisions_that_can_not_be_are_refused(tiny_run: RunFolder) -> None:
-    with pytest.raises(InputError, match=r"--precision must be one of float32, .*, int8, but is 'int4'"):
+    with pytest.raises(InputError, match=r"`precision` .*'int4'"):
         load(tiny_run.path, precision="int4")
-    with pytest.raises(InputError, match="which --shortlist spares; leave one out"):
+    with pytest.raises(InputError, match=r"`precision` .*`shortlist`"):
         load(tiny_run.path, precision="int8", shortlist=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import json
@@ -25,13 +26,21 @@ from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from vtrans.decoding.beam import beam_search
 from vtrans.decoding.constraints import Constrained, Rules
-from vtrans.decoding.ctranslate2_engine import ExportedModel, exported_folder, is_exported, load_exported
+from vtrans.decoding.ctranslate2_engine import CTranslate2Engine
+from vtrans.decoding.ctranslate2_folder import exported_folder, is_exported, load_exported
+from vtrans.decoding.engine import Source
 from vtrans.decoding.incremental import IncrementalDecoder
+from vtrans.decoding.loading import load
 from vtrans.decoding.search import Hypothesis
-from vtrans.decoding.translator import EXTRA_LENGTH, Translator, load
+from vtrans.decoding.sources import EXTRA_LENGTH
+from vtrans.decoding.torch_engine import TorchEngine
+from vtrans.decoding.translation import TranslateOptions
+from vtrans.decoding.translator import Translator
 from vtrans.errors import FileError, InputError, VtransError
+from vtrans.interop import comparison, ctranslate2_spec
 from vtrans.interop import ctranslate2_export as exporting
-from vtrans.interop.ctranslate2_export import closest_decision, compare, export, made_up
+from vtrans.interop.comparison import compare, made_up
+from vtrans.interop.ctranslate2_export import export
 from vtrans.model import Transformer
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2, an optional extra, is not installed")
@@ -65,7 +74,7 @@ def random_model(data: DataFolder, search: SearchConfig | None = None, **changes
     return LoadedModel(model.eval(), data.src_vocab, data.tgt_vocab, search or SHORT, {"step": 0})
 
 
-def written(loaded: LoadedModel, folder: Path, quantization: str = "float32") -> ExportedModel:
+def written(loaded: LoadedModel, folder: Path, quantization: str = "float32") -> CTranslate2Engine:
     """The export as it is, uncompared."""
     folder.mkdir()
     exporting.write(loaded, folder, quantization)
@@ -73,7 +82,7 @@ def written(loaded: LoadedModel, folder: Path, quantization: str = "float32") ->
 
 
 def searched(
-    loaded: LoadedModel, exported: ExportedModel, config: SearchConfig, nbest: int, sources: list[list[int]]
+    loaded: LoadedModel, exported: CTranslate2Engine, config: SearchConfig, nbest: int, sources: list[list[int]]
 ) -> list[tuple[list[Hypothesis], list[Hypothesis]]]:
     """What the two searches find of each source, with limits short and long."""
     limits = [(3, 7, len(source) + EXTRA_LENGTH)[i % 3] for i, source in enumerate(sources)]
@@ -81,7 +90,8 @@ def searched(
     decoder = Constrained(IncrementalDecoder(loaded.model), rules)
     with torch.inference_mode():
         ours = dict(beam_search(decoder, sources, limits, config=config, nbest=nbest, bos_id=BOS_ID, eos_id=EOS_ID))
-    theirs = dict(exported.engine.beam_search(sources, limits, config=config, nbest=nbest))
+    asked = [Source(source, limit, "") for source, limit in zip(sources, limits, strict=True)]
+    theirs = dict(exported.translate(asked, config, TranslateOptions(nbest)))
     assert set(ours) == set(theirs) == set(range(len(sources)))
     return [(ours[i], theirs[i]) for i in range(len(sources))]
 
@@ -94,14 +104,17 @@ def encoded(loaded: LoadedModel, lines: list[str]) -> list[list[int]]:
     return sorted(([*ids, EOS_ID] for ids in loaded.src_vocab.encode_batch(lines)), key=len, reverse=True)
 
 
-def decided(loaded: LoadedModel, lines: list[str]) -> list[str]:
-    """The lines whose translation rounding cannot change: no decision of their search is close."""
-    with torch.inference_mode():
-        return [
-            line
-            for line, (source,) in zip(lines, (encoded(loaded, [line]) for line in lines), strict=True)
-            if closest_decision(loaded.model, source, loaded.search.max_length, loaded.search) > 1e-3
-        ]
+def stable(loaded: LoadedModel, lines: list[str]) -> list[str]:
+    """The lines whose translation stays the same if all weights change by more than float32 rounds."""
+    noisy = copy.deepcopy(loaded)
+    kept = list(lines)
+    for _ in range(3):
+        with torch.no_grad():
+            for parameter, original in zip(noisy.model.parameters(), loaded.model.parameters(), strict=True):
+                parameter.copy_(original * (1 + 1e-4 * torch.randn_like(original)))
+        before, after = (list(Translator(TorchEngine([m]), retry=False).translate(kept)) for m in (loaded, noisy))
+        kept = [line for line, x, y in zip(kept, before, after, strict=True) if x == y]
+    return kept
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -127,7 +140,9 @@ def test_every_architecture_is_the_same_on_the_engine(name: str, tiny_data: Data
     loaded = random_model(tiny_data, **VARIANTS[name])
     found = compare(loaded, written(loaded, tmp_path / "out"), [*LINES, "\u2603 \U0001d4b3"])
     assert found.token < 2e-4
-    assert found.equal + sum(tie.margin < 1e-4 for tie in found.near_ties) == found.sentences == len(LINES) + 1
+    assert found.sentences == len(LINES) + 1
+    assert found.equal >= found.sentences - 1
+    assert found.lost < 1e-4
     reach = loaded.model.max_length or 40 + EXTRA_LENGTH
     assert found.subwords > reach  # the pair that reaches the end of the position table is among them
 
@@ -140,10 +155,10 @@ def test_a_translation_that_reaches_the_end_of_a_position_table(tiny_data: DataF
     found = export(loaded, tmp_path / "out", QUIET, samples=LINES)
     assert found.sentences == len(LINES)
     exported = load_exported(tmp_path / "out", "cpu")
-    exported.engine.token_logprobs = True
+    options = TranslateOptions(form="json")  # with token_logprobs
     for search in (SearchConfig(max_source=40), SearchConfig(max_source=40, beam=1, no_repeat_ngram=3)):
-        (best,) = next(Translator([loaded], search, retry=False).nbest(LINES[:1]))
-        (theirs,) = next(Translator(exported, search, retry=False).nbest(LINES[:1]))
+        ((best,),) = Translator(TorchEngine([loaded]), search, retry=False).translate_window(LINES[:1], options)
+        ((theirs,),) = Translator(exported, search, retry=False).translate_window(LINES[:1], options)
         assert (best.finished, len(best.tokens)) == (False, 30)
         assert (theirs.finished, theirs.tokens) == (False, best.tokens)
         assert theirs.token_logprobs == pytest.approx(best.token_logprobs, abs=1e-3)
@@ -167,13 +182,13 @@ def test_exporting_names_the_stored_settings_that_the_engine_does_not_support(
     """Translating with them is refused, and with what the warnings propose it is not."""
     loaded = random_model(tiny_data, dataclasses.replace(search, max_source=40))
     found = export(loaded, tmp_path / "out", Console(quiet=True), samples=LINES[:3])
-    assert found.equal + sum(tie.margin < 1e-4 for tie in found.near_ties) == 3
+    assert (found.sentences, found.problem()) == (3, None)
     said = capsys.readouterr().err
     assert re.findall(r"search\.(\w+ = \S+),", said) == named
     if named:
-        with pytest.raises(InputError, match=named[0].replace("_", "-").replace(" = ", " ")):
+        with pytest.raises(InputError, match=f"`{named[0].replace(' = ', '` ')} "):
             load(tmp_path / "out", device="cpu")
-    proposed = {name.replace("-", "_"): value for name, value in re.findall(r"with --(\S+) ([\w.]+)", said)}
+    proposed = dict(re.findall(r"with (\w+) ([\w.]+),", said))
     kinds = {name: type(value) for name, value in dataclasses.asdict(search).items()}
     translator = load(tmp_path / "out", device="cpu", **{name: kinds[name](v) for name, v in proposed.items()})
     assert len(list(translator.translate(LINES[:3]))) == 3
@@ -183,7 +198,7 @@ def test_exporting_names_the_stored_settings_that_the_engine_does_not_support(
 def test_separate_vocabularies(tie: str, tiny_data_separate: DataFolder, tmp_path: Path) -> None:
     loaded = random_model(tiny_data_separate, tie=tie)
     found = export(loaded, tmp_path / "out", QUIET, samples=LINES)
-    assert found.equal + sum(tie.margin < 1e-4 for tie in found.near_ties) == len(LINES)
+    assert (found.sentences, found.problem()) == (len(LINES), None)
     assert {"src.model", "tgt.model"} < {file.name for file in (tmp_path / "out").iterdir()}
     exported = load_exported(tmp_path / "out", "cpu")
     assert exported.src_vocab.digest == loaded.src_vocab.digest
@@ -195,11 +210,11 @@ def test_translations_are_scored_a_batch_at_a_time(
 ) -> None:
     """All at once, each would be padded to the longest, and the logits of a thousand take tens of gigabytes."""
     loaded = random_model(tiny_data)
-    engine = written(loaded, tmp_path / "out").engine
+    engine = written(loaded, tmp_path / "out")
     sources = encoded(loaded, LINES)
     targets = [list(range(5, 6 + i % 7)) for i in range(len(sources))]
     together = engine.score(sources, targets)
-    monkeypatch.setattr("vtrans.decoding.ctranslate2_engine._SCORED", 20)
+    monkeypatch.setattr("vtrans.decoding.ctranslate2_engine.SCORED_TOKENS", 20)
     calls: list[dict[str, Any]] = []
     translator = engine.translator
 
@@ -311,7 +326,7 @@ def test_what_the_engine_left_out_is_searched_again(
         return sum([h.tokens for h in ours] != [h.tokens for h in theirs] for ours, theirs in pairs)
 
     assert different() <= 1
-    monkeypatch.setattr(exported.engine, "_search_again", lambda *_: None)
+    monkeypatch.setattr(exported, "_search_again", lambda *_: None)
     assert different() > 5
 
 
@@ -331,8 +346,8 @@ def test_a_long_line_is_cut_as_natively(changes: dict[str, Any], tiny_data: Data
     search = SearchConfig(max_source=30, beam=2)
     loaded = random_model(tiny_data, search, **changes)
     exported = written(loaded, tmp_path / "out")
-    assert exported.engine.max_length == changes.get("max_positions", 30 + EXTRA_LENGTH)
-    ours, theirs = Translator([loaded], retry=False), Translator(exported, retry=False)
+    assert exported.max_length == changes.get("max_positions", 30 + EXTRA_LENGTH)
+    ours, theirs = Translator(TorchEngine([loaded]), retry=False), Translator(exported, retry=False)
     lines = [" ".join(LINES[:8]), "", " ", LINES[0], "\u200b"]
     assert list(ours.translate(lines)) == list(theirs.translate(lines))
     assert ours.counts.cut == theirs.counts.cut == 1
@@ -345,7 +360,7 @@ def test_quantising_leaves_the_original_as_it_is(
     loaded = load_model(tiny_run.last)
     # How much so small a model loses by 8 bits depends on how it was trained and on the processor.
     for quantization in ("float16", "int8"):
-        monkeypatch.setitem(exporting.TOLERANCES, quantization, exporting.Tolerance(*[math.inf] * 4))
+        monkeypatch.setitem(comparison.TOLERANCES, quantization, comparison.Tolerance(*[math.inf] * 3))
     before = {name: p.clone() for name, p in loaded.model.named_parameters()}
     sizes = {}
     for quantization in exporting.QUANTIZATIONS:
@@ -358,7 +373,7 @@ def test_quantising_leaves_the_original_as_it_is(
 
 
 def damaged(change: Callable[[Any], None]) -> Callable[[LoadedModel, int], Any]:
-    make = exporting.specification
+    make = ctranslate2_spec.specification
 
     def specification(loaded: LoadedModel, positions: int) -> Any:
         spec = make(loaded, positions)
@@ -396,61 +411,35 @@ def test_a_difference_is_found(
     export(loaded, tmp_path / "out", QUIET, samples=LINES)
     before = (tmp_path / "out" / "model.bin").read_bytes()
     monkeypatch.setattr(exporting, "specification", damaged(change))
-    with pytest.raises(
-        VtransError, match=r"out is not written, since the export \(float32\) is not the model"
-    ) as caught:
+    with pytest.raises(VtransError, match="float32") as caught:
         export(loaded, tmp_path / "out", QUIET, samples=LINES)
     assert caught.value.exit_code == 1
     assert names(tmp_path) == ["out"]
     assert (tmp_path / "out" / "model.bin").read_bytes() == before
 
 
-def test_other_translations_are_refused_unless_they_are_near_ties() -> None:
-    tie = exporting.NearTie("a", "b", "c", 1e-5)
-    found = exporting.Comparison("float32", 10, 100, 1e-6, 1e-7, 9, 0.0, (tie,))
-    exporting.check(found, Path("out"))
-    for bad in (
-        dataclasses.replace(found, near_ties=(dataclasses.replace(tie, margin=0.1),)),
-        dataclasses.replace(found, token=float("nan")),
-        dataclasses.replace(found, mean=1.0),
-        dataclasses.replace(found, quantization="int8", near_ties=(), lost=0.5),
-    ):
-        with pytest.raises(VtransError, match="out is not written"):
-            exporting.check(bad, Path("out"))
+def test_a_comparison_outside_the_tolerances_is_a_problem() -> None:
+    found = comparison.Comparison("float32", 10, 100, 1e-6, 1e-7, 9, 1e-4)
+    assert found.problem() is None
+    for bad in ({"lost": 0.01}, {"token": float("nan")}, {"mean": 1.0}, {"quantization": "int8", "lost": 0.5}):
+        assert dataclasses.replace(found, **bad).problem() is not None
 
 
-def test_the_closest_decision_of_a_search(tiny_run: RunFolder) -> None:
-    """Near 0 exactly where a nudge of the log-probabilities changes what the search finds."""
-    loaded = load_model(tiny_run.last)
-    config = SearchConfig(beam=2)
-    sources = encoded(loaded, [pair[0] for pair in TRAIN_PAIRS[:30]])
-    with torch.inference_mode():
-        margins = [closest_decision(loaded.model, source, 12, config) for source in sources]
-    assert all(margin >= 0 for margin in margins)
-    assert len(set(margins)) > 20
-    nudged = LoadedModel(loaded.model, loaded.src_vocab, loaded.tgt_vocab, loaded.search, {})
-
-    def found() -> list[tuple[int, ...]]:
-        with torch.inference_mode():
-            decoder = IncrementalDecoder(nudged.model)
-            results = beam_search(
-                decoder,
-                sources,
-                [12] * len(sources),
-                config=config,
-                nbest=1,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-            )
-            return [hyps[0].tokens for _, hyps in sorted(results)]
-
-    before = found()
-    middle = sorted(margins)[len(margins) // 2]
-    with torch.no_grad():  # a logit may move by |h| |dE|: of unit size after the norm, so sqrt(D) * dE
-        weight = loaded.model.projection.weight
-        weight.add_(torch.randn_like(weight) * middle / (40 * weight.shape[1]))
-    for margin, a, b in zip(margins, before, found(), strict=True):
-        assert a == b or margin < middle
+def test_translations_that_score_less_are_counted(
+    tiny_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worse search, here a greedy one, finds translations with a lower score by the same weights."""
+    loaded = random_model(tiny_data)
+    exported = written(loaded, tmp_path / "out")
+    assert compare(loaded, exported, LINES).lost < 1e-3
+    translate = exported.translate
+    monkeypatch.setattr(
+        exported, "translate", lambda sources, search, options: translate(sources, SearchConfig(beam=1), options)
+    )
+    found = compare(loaded, exported, LINES)
+    assert found.equal < len(LINES)
+    assert found.lost > 1e-3
+    assert found.problem() is not None
 
 
 # Refusals.
@@ -475,20 +464,20 @@ def test_what_can_not_be_exported_is_refused_by_name(
         with pytest.raises(InputError, match=words):
             exporting.check_exportable(dataclasses.replace(SMALL, **config))
     exporting.check_exportable(Wider())
-    with pytest.raises(InputError, match=r"model\.experts = 8 can't be exported"):
+    with pytest.raises(InputError, match=r"model\.experts = 8"):
         exporting.check_exportable(Wider(experts=8))
-    with pytest.raises(InputError, match="--quantization must be one of float32, float16, int8, but is 'int4'"):
+    with pytest.raises(InputError, match=r"`quantization` .*'int4'"):
         export(loaded, out, QUIET, quantization="int4")
-    with pytest.raises(InputError, match="no sentence to compare"):
+    with pytest.raises(InputError, match="blank"):
         export(loaded, out, QUIET, samples=["", "  "])
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")
-    with pytest.raises(InputError, match="is no export of vtrans; give another --out"):
+    with pytest.raises(InputError, match=r"out .*`out`"):
         export(loaded, out, QUIET, samples=LINES)
     assert names(tmp_path) == ["out"]
     assert names(out) == ["thesis.txt"]
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(InputError, match=r"CTranslate2 is not installed; install it with `pip install 'vtrans\[ct"):
+    with pytest.raises(InputError, match=r"pip install 'vtrans\[ctranslate2\]'"):
         export(loaded, tmp_path / "new", QUIET, samples=LINES)
 
 
@@ -498,33 +487,35 @@ def test_what_the_engine_does_not_do_is_refused(
     folder = tmp_path / "out"
     written(load_model(tiny_run.last), folder)
     for changes, sentence in (
-        ({"stop": "exhaustive"}, "--stop exhaustive"),
-        ({"min_length": 2}, "--min-length 2"),
-        ({"no_repeat_ngram": 3}, "--no-repeat-ngram 3"),
-        ({"repetition_penalty": 1.5}, "--repetition-penalty 1.5"),
-        ({"repetition_penalty": 1.5, "beam": 1}, "--repetition-penalty 1.5"),
-        ({"beam": 200}, "use --beam 159"),
-        ({"device": "mps"}, "--device must be cpu, cuda or cuda:N"),
-        ({"engine": "torch"}, "which the engine torch can't run"),
-        ({"engine": "onnx"}, "--engine must be one of torch, ctranslate2, but is 'onnx'"),
-        ({"weights": [2.0]}, "there is one model"),
+        ({"stop": "exhaustive"}, "`stop` exhaustive"),
+        ({"min_length": 2}, "`min_length` 2"),
+        ({"no_repeat_ngram": 3}, "`no_repeat_ngram` 3"),
+        ({"repetition_penalty": 1.5}, "`repetition_penalty` 1.5"),
+        ({"repetition_penalty": 1.5, "beam": 1}, "`repetition_penalty` 1.5"),
+        ({"beam": 200}, "`beam` 159"),
+        ({"device": "mps"}, "`device`"),
+        ({"engine": "torch"}, "`engine`"),
+        ({"engine": "onnx"}, "got 'onnx'"),
+        ({"weights": [2.0]}, "`weights`"),
+        ({"shortlist": True}, "`shortlist`"),
+        ({"precision": "float32"}, "`precision`"),
     ):
         with pytest.raises(InputError, match=re.escape(sentence)):
             load(folder, **cast(dict[str, Any], {"device": "cpu", **changes}))
-    with pytest.raises(InputError, match="runs one model at a time"):
+    with pytest.raises(InputError, match="one model at a time"):
         load([folder, tiny_run.last])
-    with pytest.raises(InputError, match=r"is not exported.*run `vtrans export .*last\.safetensors"):
+    with pytest.raises(InputError, match=r"run `vtrans export .*last\.safetensors"):
         load(tiny_run.last, engine="ctranslate2")
     with pytest.raises(FileError, match="there is no model"):
         load(tmp_path / "nowhere", engine="ctranslate2")
     translator = load(folder, device="cpu")
-    with pytest.raises(InputError, match="--sample is not for the engine"):
+    with pytest.raises(InputError, match="`sampling`"):
         translator.nbest(["a"], 1, Sampling())
-    with pytest.raises(InputError, match="--alignments are not for the engine"):
+    with pytest.raises(InputError, match="`alignments`"):
         translator.nbest(["a"], 1, alignments=True)
-    with pytest.raises(InputError, match="--prefix is not for the engine"):
+    with pytest.raises(InputError, match="`prefixes`"):
         translator.nbest(["a"], 1, prefixes=["b"])
-    with pytest.raises(InputError, match="not for the engine ctranslate2"):
+    with pytest.raises(InputError, match="`targets`"):
         translator.logprob(["a"], ["b"])
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(InputError, match=r"pip install 'vtrans\[ctranslate2\]'"):
@@ -548,22 +539,22 @@ def test_a_damaged_folder_is_refused(tiny_run: RunFolder, tmp_path: Path) -> Non
 
     weights = bytearray((folder / "model.bin").read_bytes())
     weights[len(weights) // 2] ^= 1
-    refused("model.bin has been changed", "model.bin", bytes(weights))
-    refused("can't be read", "model.bin", None)
+    refused("model.bin", "model.bin", bytes(weights))
+    refused("model.bin", "model.bin", None)
     config = json.loads((folder / "config.json").read_bytes())
-    refused("config.json has been changed", "config.json", json.dumps({**config, "layer_norm_epsilon": 0.1}).encode())
-    refused("vocab.model has been changed", "vocab.model", b"other")
-    refused("can't be read", "vocab.model", None)
-    refused("describes no export", "vtrans.json", b"{")
-    refused("describes no export", "vtrans.json", b"[]")
-    refused("is of format 2", "vtrans.json", json.dumps({**description, "format": 2}).encode())
-    refused("lacks positions", "vtrans.json", json.dumps({**description, "positions": None}).encode())
-    refused("names no vocabulary", "vtrans.json", json.dumps({**description, "vocabularies": []}).encode())
-    refused("names no vocabulary", "vtrans.json", json.dumps({**description, "files": {}}).encode())
+    refused("config.json", "config.json", json.dumps({**config, "layer_norm_epsilon": 0.1}).encode())
+    refused("vocab.model", "vocab.model", b"other")
+    refused("vocab.model", "vocab.model", None)
+    refused("vtrans.json", "vtrans.json", b"{")
+    refused("vtrans.json", "vtrans.json", b"[]")
+    refused("format 1, got 2", "vtrans.json", json.dumps({**description, "format": 2}).encode())
+    refused("positions", "vtrans.json", json.dumps({**description, "positions": None}).encode())
+    refused("vocabulary", "vtrans.json", json.dumps({**description, "vocabularies": []}).encode())
+    refused("vocabulary", "vtrans.json", json.dumps({**description, "files": {}}).encode())
     whole = (folder / "model.bin").read_bytes()
     (folder / "model.bin").write_bytes(whole[:9000])
     files = {**description["files"], "model.bin": hashlib.sha256(whole[:9000]).hexdigest()}
-    refused("can't be loaded by CTranslate2", "vtrans.json", json.dumps({**description, "files": files}).encode())
+    refused("CTranslate2", "vtrans.json", json.dumps({**description, "files": files}).encode())
     (folder / "model.bin").write_bytes(whole)
     load_exported(folder, "cpu")
     assert exported_folder(folder, None) == exported_folder(folder, "ctranslate2") == folder
@@ -574,14 +565,14 @@ def test_a_damaged_folder_is_refused(tiny_run: RunFolder, tmp_path: Path) -> Non
 
 
 def test_export_and_translate(run_cli: Run, run_copy: RunFolder, tmp_path: Path) -> None:
-    lines = decided(load_model(run_copy.choose_model()[0]), LINES)
+    lines = stable(load_model(run_copy.choose_model()[0]), LINES)
     text = ("\n".join(["", *lines[:5], "  ", lines[5]]) + "\n").encode()
     (tmp_path / "samples").write_bytes(text)
     done = run_cli("export", run_copy.path, "--sample-file", tmp_path / "samples", "--json")
     assert done.code == 0, done.err
     figures = json.loads(done.out)
     assert figures["sentences"] == figures["equal"] == 6
-    assert "6 of 6 sample sentences translated as by the original" in done.err
+    assert "6 of 6 " in done.err
     folder = run_copy.path / "ctranslate2"
     assert is_exported(folder)
     native = run_cli("translate", "--model", run_copy.path, "--no-retry", stdin=text)
@@ -622,11 +613,11 @@ def test_a_stored_minimum_length_is_exported_and_translated_with(run_cli: Run, r
 def test_the_commands_say_what_is_wrong(run_cli: Run, run_copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     done = run_cli("translate", "--model", run_copy.path, "--engine", "ctranslate2", stdin=b"a\n")
     assert done.code == 2
-    assert f"run `vtrans export {run_copy.path} --out FOLDER` first" in done.err
+    assert f"run `vtrans export {run_copy.path} --out FOLDER`" in done.err
     done = run_cli("export", run_copy.last)
-    assert (done.code, "exporting a named file needs --out" in done.err) == (2, True)
+    assert (done.code, "--out" in done.err) == (2, True)
     done = run_cli("export", run_copy.path, "--to", "onnx")
-    assert (done.code, "--to must be ctranslate2" in done.err) == (2, True)
+    assert (done.code, "--to" in done.err) == (2, True)
     assert run_cli("export", run_copy.path, "--quiet").code == 0
     exported = run_copy.path / "ctranslate2"
     for name in ("model.bin", "vtrans.json", "new"):
@@ -636,7 +627,7 @@ def test_the_commands_say_what_is_wrong(run_cli: Run, run_copy: RunFolder, monke
     shutil.rmtree(exported)
     monkeypatch.setattr(exporting, "specification", damaged(_bias))
     done = run_cli("export", run_copy.path)
-    assert (done.code, "is not the model that it was made from" in done.err) == (1, True)
+    assert (done.code, "--quantization" in done.err) == (1, True)
     assert not (run_copy.path / "ctranslate2").exists()
 
 

@@ -25,7 +25,9 @@ from vtrans.data.batches import Batch
 from vtrans.data.vocabulary import EOS_ID, SPECIAL_PIECES
 from vtrans.decoding.alignments import cross_attention, mean_attention, source_words, target_words, upper_half
 from vtrans.decoding.forced import forced_batches
-from vtrans.decoding.translator import EXTRA_LENGTH, Translator
+from vtrans.decoding.sources import EXTRA_LENGTH
+from vtrans.decoding.torch_engine import models_of
+from vtrans.decoding.translator import Translator
 from vtrans.errors import InputError
 from vtrans.model import Transformer
 from vtrans.text import one_line
@@ -73,7 +75,7 @@ def attention_map(
     lowest. Without `head` it is the mean over the heads. InputError for a layer or head that does not exist, a blank
     sentence or target, or one that is too long to translate in one piece.
     """
-    loaded = translator.models[0]
+    loaded = models_of(translator.engine)[0]
     config = loaded.model.config
     for name, number, count in (("layer", layer, config.decoder_layers), ("head", head, config.heads)):
         if number is not None and not 0 <= number < count:

@@ -22,6 +22,7 @@ from vtrans.config import NEAREST, NEAREST_OF_STEP
 from vtrans.console import Console
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.decoding.forced import forced_batches
+from vtrans.decoding.torch_engine import models_of
 from vtrans.decoding.translator import Translator
 from vtrans.errors import InputError
 
@@ -101,7 +102,7 @@ def steps(translator: Translator, sentence: str, count: int = NEAREST_OF_STEP) -
     sentence that is blank or would be translated in several pieces."""
     source = translator.one_piece(sentence)
     ((best,),) = translator.translate_window([sentence])
-    model, vocab = translator.models[0].model, translator.tgt_vocab
+    model, vocab = models_of(translator.engine)[0].model, translator.tgt_vocab
     with torch.inference_mode():
         ((_, batch),) = forced_batches([(source, best.tokens)], 1, model.device)
         h_ND = model.hidden(*batch.inputs)

@@ -62,13 +62,14 @@ def attend(
     check_output(out, [("MODEL", model)], "--out")
     from vtrans.analysis.attention_map import as_svg, as_text, attention_map
     from vtrans.checkpoint import choose_model, load_model
+    from vtrans.decoding.torch_engine import TorchEngine
     from vtrans.decoding.translator import Translator
 
     console = Console(quiet=quiet)
     chosen = choose_model(model)
     console.info(chosen.words)
     found = attention_map(
-        Translator([load_model(chosen.file)], console=console),
+        Translator(TorchEngine([load_model(chosen.file)]), console=console),
         sentence,
         target,
         layer=layer,

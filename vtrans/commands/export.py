@@ -1,4 +1,4 @@
-"""`vtrans export`: a folder for another engine, and how it compares."""
+"""`vtrans export`: a model as a folder for another engine."""
 
 from __future__ import annotations
 
@@ -18,40 +18,43 @@ from vtrans.runtime.memory import manage_memory
 
 def export(
     model: Annotated[Path, typer.Argument(help="A run folder or a model file.", metavar="MODEL")] = Path(DEFAULT_RUN),
-    to: Annotated[str, typer.Option(help="The engine: ctranslate2.", metavar="ENGINE")] = "ctranslate2",
+    to: Annotated[str, typer.Option(help="The format to write: ctranslate2.", metavar="FORMAT")] = "ctranslate2",
     out: Annotated[
-        Path | None, typer.Option(help="Folder to make.  [default: RUN/ctranslate2]", metavar="FOLDER")
+        Path | None, typer.Option(help="The folder to write.  [default: RUN/ctranslate2]", metavar="FOLDER")
     ] = None,
     quantization: Annotated[
-        str, typer.Option(help="Of the weights: float32, float16 or int8.", metavar="TYPE")
+        str, typer.Option(help="The type of the weights: float32, float16 or int8.", metavar="TYPE")
     ] = "float32",
     sample_file: Annotated[
         Path | None,
-        typer.Option(help="Sentences to compare the two on.  [default: made up of its words]", metavar="FILE"),
+        typer.Option(
+            help="A text to compare the export with the model on.  [default: generated sentences]",
+            metavar="FILE",
+        ),
     ] = None,
     on_bad_utf8: BadUtf8 = "error",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a model for another engine, and compare the two.
+    """Export a model to CTranslate2.
 
-    The folder runs by `vtrans translate --model FOLDER`, and in whatever else runs CTranslate2. It gets its
-    name only if it translates and scores sample sentences as the original does.
+    `vtrans translate --model FOLDER` translates with the exported folder, and so does any other program that runs
+    CTranslate2. The folder is written only if it translates and scores sample sentences as the model does.
     """
     console = Console(quiet=quiet)
     if to != "ctranslate2":
-        raise InputError(f"--to must be ctranslate2, the one engine to export to, but is {to!r}.")
+        raise InputError(f"--to must be ctranslate2, got {to!r}.")
     how = bad_utf8(on_bad_utf8)
     samples = read_all(sample_file, how, console) if sample_file else None
     manage_memory()
     from vtrans.checkpoint import choose_model, load_model
-    from vtrans.decoding.ctranslate2_engine import FOLDER
+    from vtrans.decoding.ctranslate2_folder import FOLDER
     from vtrans.interop.ctranslate2_export import export as run_export
 
     chosen = choose_model(model)
     if out is None:
         if not model.is_dir():
-            raise InputError("exporting a named file needs --out FOLDER for the result.")
+            raise InputError(f"--out is needed to export the file {model}; name the folder to write.")
         out = model / FOLDER
     console.info(chosen.words)
     comparison = run_export(

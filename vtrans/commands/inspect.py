@@ -73,6 +73,7 @@ def inspect(
     from vtrans.analysis.inspection import Inspection, training_overlap
     from vtrans.analysis.neighbours import neighbours, show_neighbours, show_steps, steps
     from vtrans.checkpoint import choose_model, load_model
+    from vtrans.decoding.torch_engine import TorchEngine
     from vtrans.decoding.translator import Translator
 
     file, chosen = choose_model(model)
@@ -81,7 +82,7 @@ def inspect(
     near = neighbours(loaded, word, nearest or NEAREST) if word is not None else []
     translation = None
     if sentence is not None:
-        translation = steps(Translator([loaded]), one_line(sentence), nearest or NEAREST_OF_STEP)
+        translation = steps(Translator(TorchEngine([loaded])), one_line(sentence), nearest or NEAREST_OF_STEP)
     if as_json:
         result = inspection.as_dict()
         if word is not None:

@@ -1,4 +1,4 @@
-"""`vtrans logprob`: forced decoding of two files."""
+"""`vtrans logprob`: scores of given translations."""
 
 from __future__ import annotations
 
@@ -30,34 +30,40 @@ from vtrans.runtime.memory import manage_memory
 
 
 def logprob(
-    src: Annotated[Path, typer.Argument(help="Source text.", metavar="SRC")],
-    tgt: Annotated[Path, typer.Argument(help="Its translations, line by line.", metavar="TGT")],
+    src: Annotated[Path, typer.Argument(help="The source text.", metavar="SRC")],
+    tgt: Annotated[Path, typer.Argument(help="Its translations, one per line.", metavar="TGT")],
     model: Models = None,
-    weight: Weights = None,
-    output: Output = None,
+    weights: Weights = None,
+    device: Device = None,
     alpha: Alpha = None,
     length_penalty: LengthPenalty = None,
+    output: Output = None,
+    on_bad_utf8: BadUtf8 = "error",
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Write a JSON object per line, with the log-probability of each subword.",
+            rich_help_panel="Output",
+        ),
+    ] = False,
     batch_tokens: Annotated[
         int | None,
         typer.Option(
-            help="Padded subwords of the larger side of a batch.  "
-            f"[default: the model's, else {SearchConfig.batch_tokens}]",
+            help="The most subwords per batch, with padding, on its larger side.  "
+            f"[default: the model's setting, else {SearchConfig.batch_tokens}]",
             metavar="N",
+            rich_help_panel="Speed",
         ),
     ] = None,
-    on_bad_utf8: BadUtf8 = "error",
-    device: Device = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="A JSON object for each line, with the log-probability of each subword.")
-    ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score given translations with the model.
+    """Score given translations with a model.
 
-    Forced decoding: each pair of lines gives its log-probability (natural, EOS counted), a tab, and its score
-    by the length penalty. A blank source has a blank translation for certain (0), and any other with -inf; a pair
-    too long to be translated in one piece gives nan. The text is encoded as subwords anew, which a search may have
-    put together otherwise.
+    For each pair of lines, write the natural log-probability of the translation (EOS included), a tab, and its score,
+    which is the log-probability over the length penalty. The translation of a blank source is blank with certainty: it
+    gets 0, and any other translation -inf. A pair that is too long to be translated in one piece gets nan. The text is
+    encoded into subwords again; a search may have found the same text as other subwords, with another score.
     """
     search = given({"alpha": alpha, "length_penalty": length_penalty, "batch_tokens": batch_tokens})
     check_search(search)
@@ -65,17 +71,17 @@ def logprob(
     how, console = bad_utf8(on_bad_utf8), Console(quiet=quiet)
     check_line_counts(src, tgt, "translation")
     manage_memory()
+    from vtrans.decoding.loading import load
     from vtrans.decoding.stream import logprob_stream
-    from vtrans.decoding.translator import load
 
     with lines_of(src, how, console) as sources, lines_of(tgt, how, console) as targets:
-        translator = load(list(model or [Path(DEFAULT_RUN)]), device=device, console=console, weights=weight, **search)
+        translator = load(list(model or [Path(DEFAULT_RUN)]), device=device, console=console, weights=weights, **search)
         with writer(output) as stream, progress(console, stream, what="scored") as counter:
             total = logprob_stream(translator, sources, targets, stream, as_json=as_json, done=counter.advance)
     counts = translator.counts
     if counts.tgt_tokens:
         mean = total / counts.tgt_tokens
         console.info(
-            f"{many(counts.lines, 'pair', 'in')} {counts.seconds:.1f} s; {counts.tgt_tokens:,} target subwords with "
-            f"EOS, of log-probability {mean:.4f} in the mean (perplexity {math.exp(min(-mean, 700)):.2f})"
+            f"{many(counts.lines, 'pair', 'in')} {counts.seconds:.1f} s; mean log-probability {mean:.4f} per target "
+            f"subword, with {counts.tgt_tokens:,} subwords and EOS (perplexity {math.exp(min(-mean, 700)):.2f})"
         )

@@ -17,32 +17,39 @@ Json = Annotated[bool, typer.Option("--json", help="The result as JSON on stdout
 Models = Annotated[
     list[Path] | None,
     typer.Option(
-        help="A run folder or a model file, several are an ensemble; to translate, also an exported folder.  "
-        f"[default: {DEFAULT_RUN}]",
+        help="A run folder or a model file. Give several for an ensemble. `vtrans translate` also takes an exported "
+        f"folder.  [default: {DEFAULT_RUN}]",
         metavar="PATH",
+        rich_help_panel="Model",
     ),
 ]
 Weights = Annotated[
     list[float] | None,
     typer.Option(
-        help="Of each --model in the ensemble's mean of probabilities; one for each.  [default: equal]", metavar="X"
+        "--weight",
+        help="The weight of a model in the ensemble's average; give one per --model.  [default: equal]",
+        metavar="X",
+        rich_help_panel="Model",
     ),
 ]
-Output = Annotated[Path | None, typer.Option(help="Where to write it.  [default: stdout]", metavar="FILE")]
+Output = Annotated[
+    Path | None, typer.Option(help="The file to write.  [default: stdout]", metavar="FILE", rich_help_panel="Text")
+]
 Alpha = Annotated[
     float | None,
     typer.Option(
-        help="Exponent of the length penalty ((5 + |Y|) / 6) ** alpha.  "
-        f"[default: the model's, else {SearchConfig.alpha}]",
+        help=f"The exponent of the length penalty.  [default: the model's setting, else {SearchConfig.alpha}]",
         metavar="X",
+        rich_help_panel="Search",
     ),
 ]
 LengthPenalty = Annotated[
     str | None,
     typer.Option(
-        help="gnmt, or length: |Y| ** alpha, by which fairseq, Marian and CTranslate2 divide.  "
-        f"[default: the model's, else {SearchConfig.length_penalty}]",
+        help="Divide log-probabilities by ((5 + length) / 6) ** alpha (gnmt) or by length ** alpha (length), as "
+        f"fairseq and Marian do.  [default: the model's setting, else {SearchConfig.length_penalty}]",
         metavar="KIND",
+        rich_help_panel="Search",
     ),
 ]
 Device = Annotated[
@@ -81,7 +88,7 @@ def check_output(output: Path | None, inputs: list[tuple[str, Path | None]], nam
     if output is None:
         return
     from vtrans.checkpoint import run_of
-    from vtrans.decoding.ctranslate2_engine import is_exported
+    from vtrans.decoding.ctranslate2_folder import is_exported
 
     try:
         for option, file in inputs:

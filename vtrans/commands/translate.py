@@ -1,8 +1,11 @@
-"""`vtrans translate`: which options exclude which, and where the lines come from and go to."""
+"""`vtrans translate`: its options, which of them exclude each other, and the report at the end."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,249 +34,299 @@ from vtrans.decoding.retry import RETRY_NGRAM
 from vtrans.errors import InputError
 from vtrans.runtime.memory import manage_memory
 from vtrans.runtime.signals import ended_by_signals
+from vtrans.text import OnBadUtf8
 
 if TYPE_CHECKING:
-    from vtrans.decoding.translator import Counts, Translator
+    from vtrans.decoding.translation import Counts, Form, TranslateOptions
+    from vtrans.decoding.translator import Translator
+    from vtrans.runtime.ranks import Ranks
+
+
+@dataclass(frozen=True)
+class _Text:
+    """What is translated, and where the translations go; None: stdin, stdout, no prefixes."""
+
+    input: Path | None
+    output: Path | None
+    prefixes: Path | None
+    on_bad_utf8: OnBadUtf8
+    line_buffered: bool
+
+
+_model, _search, _sampling, _output, _text, _speed = (
+    partial(typer.Option, rich_help_panel=panel) for panel in ("Model", "Search", "Sampling", "Output", "Text", "Speed")
+)
+
+
+def _stored(name: str) -> str:
+    return f"  [default: the model's setting, else {getattr(SearchConfig, name)}]"
+
+
+Engine = Annotated[
+    str | None,
+    _model(help="torch or ctranslate2.  [default: what the model was made for]", metavar="NAME"),
+]
+Beam = Annotated[
+    int | None,
+    _search(help=f"The number of hypotheses kept per sentence; 1 is greedy search.{_stored('beam')}", metavar="N"),
+]
+Stop = Annotated[
+    str | None,
+    _search(
+        help="When to stop: count ends the search when as many hypotheses have finished as the beam is wide, "
+        f"exhaustive when no unfinished one can still win.{_stored('stop')}",
+        metavar="RULE",
+    ),
+]
+MaxLength = Annotated[
+    int | None,
+    _search(
+        help="The most subwords of a translation, EOS included. The limit is never more than 50 above the longest of "
+        "its source, its prefix and --min-length.  [default: the model's setting, else no further limit]",
+        metavar="N",
+    ),
+]
+MinLength = Annotated[
+    int | None,
+    _search(help=f"The fewest subwords of a translation, without EOS.{_stored('min_length')}", metavar="N"),
+]
+NoRepeatNgram = Annotated[
+    int | None,
+    _search(
+        help=f"Never repeat a sequence of N subwords in a translation; 0 allows it.{_stored('no_repeat_ngram')}",
+        metavar="N",
+    ),
+]
+RepetitionPenalty = Annotated[
+    float | None,
+    _search(
+        help="Multiply the log-probability of subwords that the translation contains already. Scores and "
+        f"log-probabilities include the factor.{_stored('repetition_penalty')}",
+        metavar="X",
+    ),
+]
+NoRetry = Annotated[
+    bool,
+    _search(
+        "--no-retry",
+        help="Keep translations that loop or reach their length limit. By default, their lines are searched again "
+        f"with --no-repeat-ngram {RETRY_NGRAM}, unless that option is set or the engine does not support it.",
+    ),
+]
+Prefixes = Annotated[
+    Path | None,
+    _search(
+        "--prefix",
+        help="Target prefixes, one per input line; a blank line means none. The last word may be continued unless a "
+        "space follows it.",
+        metavar="FILE",
+    ),
+]
+Sample = Annotated[
+    bool,
+    _sampling("--sample", help="Draw translations at random instead of searching for the most probable ones."),
+]
+TopK = Annotated[
+    int | None, _sampling(help="Draw from the K most probable subwords only.  [default: all]", metavar="K")
+]
+TopP = Annotated[
+    float | None,
+    _sampling(
+        help=f"Draw from the most probable subwords only, whose probabilities sum to P.  [default: {Sampling.top_p}]",
+        metavar="P",
+    ),
+]
+Temperature = Annotated[
+    float | None,
+    _sampling(
+        help=f"Below 1 is safer, above 1 more varied.  [default: {Sampling.temperature}]",
+        metavar="X",
+    ),
+]
+Seed = Annotated[
+    int | None, _sampling(help=f"The seed of the random numbers.  [default: {Sampling.seed}]", metavar="N")
+]
+Nbest = Annotated[int, _output(help="The number of translations per line, best first.", metavar="N")]
+Scores = Annotated[bool, _output("--scores", help="Write the score before each translation.")]
+Tsv = Annotated[bool, _output("--tsv", help="Write the log-probability and the score before each translation.")]
+Alignments = Annotated[
+    bool,
+    _output("--alignments", help="Write the word alignment before each translation, such as 0-0 1-2."),
+]
+AsJson = Annotated[bool, _output("--json", help="Write a JSON object per line, with details of each subword.")]
+Input = Annotated[Path | None, _text("--input", help="The text to translate.  [default: stdin]", metavar="FILE")]
+LineBuffered = Annotated[bool, _text("--line-buffered", help="Translate and write each line before reading the next.")]
+BatchTokens = Annotated[
+    int | None,
+    _speed(
+        help="The most source subwords per batch, with padding; 1 translates single sentences."
+        f"{_stored('batch_tokens')}",
+        metavar="N",
+    ),
+]
+Shortlist = Annotated[
+    bool,
+    _speed(
+        "--shortlist",
+        help="Restrict the output vocabulary to likely translations, as learned by `vtrans shortlist`.",
+    ),
+]
+Precision = Annotated[
+    str | None,
+    _speed(
+        help="float32, bfloat16, float16, or int8, which rounds the output projection and needs a CPU.  "
+        f"[default: {DECODING_PRECISIONS[0]}]",
+        metavar="TYPE",
+    ),
+]
 
 
 def translate(
     model: Models = None,
-    weight: Weights = None,
-    input_: Annotated[
-        Path | None, typer.Option("--input", help="Text to translate.  [default: stdin]", metavar="FILE")
-    ] = None,
-    output: Output = None,
-    beam: Annotated[
-        int | None,
-        typer.Option(
-            help=f"Live hypotheses a sentence; 1 is greedy.  [default: the model's, else {SearchConfig.beam}]",
-            metavar="N",
-        ),
-    ] = None,
+    weights: Weights = None,
+    engine: Engine = None,
+    device: Device = None,
+    beam: Beam = None,
     alpha: Alpha = None,
     length_penalty: LengthPenalty = None,
-    stop: Annotated[
-        str | None,
-        typer.Option(
-            help="count: when as many hypotheses have ended as the beam is wide; exhaustive: when no live one can "
-            f"win.  [default: the model's, else {SearchConfig.stop}]",
-            metavar="RULE",
-        ),
-    ] = None,
-    max_length: Annotated[
-        int | None,
-        typer.Option(
-            help="Most subwords of a translation, EOS counted. It never has over 50 more than the longest of its "
-            "source, its prefix and --min-length.  [default: the model's, else no further limit]",
-            metavar="N",
-        ),
-    ] = None,
-    min_length: Annotated[
-        int | None,
-        typer.Option(
-            help="Least subwords of a translation, EOS not counted.  "
-            f"[default: the model's, else {SearchConfig.min_length}]",
-            metavar="N",
-        ),
-    ] = None,
-    no_repeat_ngram: Annotated[
-        int | None,
-        typer.Option(
-            help="No N subwords twice in a translation; 0: no such rule.  "
-            f"[default: the model's, else {SearchConfig.no_repeat_ngram}]",
-            metavar="N",
-        ),
-    ] = None,
-    repetition_penalty: Annotated[
-        float | None,
-        typer.Option(
-            help="Factor on the log-probability of a subword that was said before; scores have it in them, "
-            "log-probabilities too.  "
-            f"[default: the model's, else {SearchConfig.repetition_penalty}]",
-            metavar="X",
-        ),
-    ] = None,
-    no_retry: Annotated[
-        bool,
-        typer.Option(
-            "--no-retry",
-            help="Keep translations that loop or reach their limit. Without this option, their lines are searched "
-            f"again with --no-repeat-ngram {RETRY_NGRAM}, unless that option is set already or the engine does not "
-            "support it.",
-        ),
-    ] = False,
-    prefix: Annotated[
-        Path | None,
-        typer.Option(
-            help="How the translations begin, a line each, blank for any; the last word may go on if no space "
-            "follows it.",
-            metavar="FILE",
-        ),
-    ] = None,
-    batch_tokens: Annotated[
-        int | None,
-        typer.Option(
-            help="Padded source subwords of a batch; 1: one sentence at a time.  "
-            f"[default: the model's, else {SearchConfig.batch_tokens}]",
-            metavar="N",
-        ),
-    ] = None,
-    nbest: Annotated[int, typer.Option(help="Translations of each line, best first.", metavar="N")] = 1,
-    scores: Annotated[bool, typer.Option("--scores", help="Put each one's score and a tab before it.")] = False,
-    tsv: Annotated[
-        bool, typer.Option("--tsv", help="Put each one's log-probability and its score before it, a tab behind each.")
-    ] = False,
-    alignments: Annotated[
-        bool,
-        typer.Option(
-            "--alignments",
-            help="Put its links of source and target word before it, and a tab: 0-0 1-2, words counted from 0.",
-        ),
-    ] = False,
-    sample: Annotated[
-        bool,
-        typer.Option(
-            "--sample",
-            help="Draw translations instead of searching; their score is the mean log-probability of a subword.",
-        ),
-    ] = False,
-    top_k: Annotated[
-        int | None,
-        typer.Option(help="With --sample: from the K likeliest subwords only.  [default: all]", metavar="K"),
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(
-            help=f"With --sample: from the likeliest with this mass only.  [default: {Sampling.top_p}]", metavar="P"
-        ),
-    ] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            help=f"With --sample: below 1 is safer, above 1 more varied.  [default: {Sampling.temperature}]",
-            metavar="X",
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help=f"With --sample: of the draws.  [default: {Sampling.seed}]", metavar="N")
-    ] = None,
+    stop: Stop = None,
+    max_length: MaxLength = None,
+    min_length: MinLength = None,
+    no_repeat_ngram: NoRepeatNgram = None,
+    repetition_penalty: RepetitionPenalty = None,
+    no_retry: NoRetry = False,
+    prefixes: Prefixes = None,
+    sampling: Sample = False,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    temperature: Temperature = None,
+    seed: Seed = None,
+    nbest: Nbest = 1,
+    scores: Scores = False,
+    tsv: Tsv = False,
+    alignments: Alignments = False,
+    as_json: AsJson = False,
+    input_: Input = None,
+    output: Output = None,
     on_bad_utf8: BadUtf8 = "error",
-    line_buffered: Annotated[
-        bool, typer.Option("--line-buffered", help="Answer each line by itself, at once.")
-    ] = False,
-    shortlist: Annotated[
-        bool,
-        typer.Option(
-            "--shortlist",
-            help="Search among the subwords that the source's can become (see `vtrans shortlist`): faster, and scores "
-            "are of these alone.",
-        ),
-    ] = False,
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            help="float32, bfloat16, float16, or int8: on a CPU, the weights of the projection in 8 bits.  "
-            f"[default: {DECODING_PRECISIONS[0]}]",
-            metavar="TYPE",
-        ),
-    ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(help="torch or ctranslate2.  [default: what the model is made for]", metavar="NAME"),
-    ] = None,
-    device: Device = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="A JSON object for each line, with all there is, to each subword.")
-    ] = False,
+    line_buffered: LineBuffered = False,
+    batch_tokens: BatchTokens = None,
+    shortlist: Shortlist = False,
+    precision: Precision = None,
     quiet: Quiet = False,
 ) -> None:
-    """Translate text: a line out for every line in.
+    """Translate text: one line out for every line in.
 
-    Reads stdin and writes stdout unless told otherwise; order is kept, blank lines stay blank.
+    Reads stdin and writes stdout by default. Lines keep their order, and blank lines stay blank.
     """
-    drawing = {"seed": seed, "top_k": top_k, "top_p": top_p, "temperature": temperature}
+    # Above 60 lines because of its options.
     searching = {"beam": beam, "alpha": alpha, "length_penalty": length_penalty, "stop": stop}
-    bounds = {"max_length": max_length, "min_length": min_length, "batch_tokens": batch_tokens}
+    rules = {"max_length": max_length, "min_length": min_length, "batch_tokens": batch_tokens}
     repetition = {"no_repeat_ngram": no_repeat_ngram, "repetition_penalty": repetition_penalty}
-    search = given({**searching, **bounds, **repetition})
-    if not sample and given(drawing):
-        raise InputError(f"{flag(given(drawing))} only matters with --sample; add --sample or leave it out.")
-    if sample and given(searching):
-        raise InputError(f"--sample draws instead of searching; leave out {flag(given(searching))}, or --sample.")
-    if sample and no_retry:
-        raise InputError("--sample draws once and never searches again; leave out --no-retry.")
-    if (scores or tsv) and as_json:
-        raise InputError(f"--json holds the scores already; leave out {'--scores' if scores else '--tsv'}.")
-    if scores and tsv:
-        raise InputError("--tsv holds the scores already; leave out --scores.")
+    drawing = given({"seed": seed, "top_k": top_k, "top_p": top_p, "temperature": temperature})
+    search = given({**searching, **rules, **repetition})
+    _check_sampling(sampling, drawing, given(searching), no_retry)
+    form = _form(as_json=as_json, tsv=tsv, scores=scores)
     check_search(search)
-    check_output(output, [("--input", input_), ("--prefix", prefix), *(("--model", file) for file in model or [])])
-    if input_ and prefix:
-        check_line_counts(input_, prefix, "prefix")
-    sampling = Sampling(**given(drawing)) if sample else None
-    how = bad_utf8(on_bad_utf8)
+    check_output(output, [("--input", input_), ("--prefix", prefixes), *(("--model", file) for file in model or [])])
+    if input_ and prefixes:
+        check_line_counts(input_, prefixes, "prefix")
+    console, text = Console(quiet=quiet), _Text(input_, output, prefixes, bad_utf8(on_bad_utf8), line_buffered)
     manage_memory()
+    from vtrans.decoding.loading import load
+    from vtrans.decoding.translation import TranslateOptions
+    from vtrans.runtime.ranks import Ranks
+
+    ranks = Ranks()
+    options = TranslateOptions(nbest, Sampling(**drawing) if sampling else None, alignments, form)
+    load_model = partial(
+        load,
+        list(model or [Path(DEFAULT_RUN)]),
+        device=ranks.device_name(device),
+        weights=weights,
+        engine=engine,
+        shortlist=shortlist,
+        precision=precision,
+        retry=not no_retry,
+        **search,
+    )
+    _run(lambda console: load_model(console=console), options, text, ranks, console)
+
+
+def _check_sampling(sampling: bool, drawing: dict[str, Any], searching: dict[str, Any], no_retry: bool) -> None:
+    """Raises InputError for options of sampling without --sample, and options of the search with it."""
+    if not sampling and drawing:
+        raise InputError(f"{flag(drawing)} only applies to sampling; add --sample, or leave it out.")
+    if sampling and searching:
+        raise InputError(f"{flag(searching)} only applies to a search; leave it or --sample out.")
+    if sampling and no_retry:
+        raise InputError("--no-retry only applies to a search; leave it or --sample out.")
+
+
+def _form(*, as_json: bool, tsv: bool, scores: bool) -> Form:
+    forms: dict[Form, bool] = {"json": as_json, "tsv": tsv, "scores": scores}
+    chosen = [form for form, wanted in forms.items() if wanted]
+    if len(chosen) > 1:
+        raise InputError(f"--{chosen[0]} includes what --{chosen[1]} writes; leave --{chosen[1]} out.")
+    return chosen[0] if chosen else "text"
+
+
+def _run(
+    load: Callable[[Console], Translator], options: TranslateOptions, text: _Text, ranks: Ranks, console: Console
+) -> None:
+    """Translates the text on rank 0 with the help of the other ranks, and reports how it went."""
     from vtrans.decoding.stream import serve, translate_stream
-    from vtrans.decoding.translator import load
-    from vtrans.runtime.ranks import CPU, Ranks
-
-    console, ranks = Console(quiet=quiet), Ranks()
-    settings: dict[str, Any] = {
-        "nbest": nbest,
-        "sampling": sampling,
-        "form": "json" if as_json else "tsv" if tsv else "scores" if scores else "text",
-        "alignments": alignments,
-    }
-
-    def loaded(console: Console) -> Translator:
-        where, paths = ranks.device_name(device), list(model or [Path(DEFAULT_RUN)])
-        how_fast: dict[str, Any] = {"engine": engine, "shortlist": shortlist, "precision": precision}
-        translator = load(
-            paths, device=where, console=console, weights=weight, retry=not no_retry, **how_fast, **search
-        )
-        if translator.engine:
-            translator.engine.token_logprobs = as_json
-        return translator
+    from vtrans.runtime.ranks import CPU
 
     with ended_by_signals(), ranks.joined(CPU):
         if ranks.rank > 0:
-            serve(loaded, ranks, **settings)
+            serve(load, ranks, options)
             return
-        begun = lines_of(prefix, how, console) if prefix else nullcontext()
-        with ranks.leading(), source_of(input_, how, console) as (lines, extent), begun as prefixes:
-            translator = loaded(console)
-            translator.check_nbest(nbest, sampling, alignments=alignments, prefixes=prefix is not None)
-            typing = input_ is None and stdin_is_terminal()
+        given_prefixes = lines_of(text.prefixes, text.on_bad_utf8, console) if text.prefixes else nullcontext()
+        source = source_of(text.input, text.on_bad_utf8, console)
+        with ranks.leading(), source as (lines, extent), given_prefixes as prefixes:
+            translator = load(console)
+            translator.check(options, prefixes=text.prefixes is not None)
+            typing = text.input is None and stdin_is_terminal()
             if typing:
-                console.info("reading from the terminal, a line at a time; end with Ctrl-D")
+                console.info("reading from the terminal, line by line; end with Ctrl-D")
             if ranks.world > 1:
                 console.info(f"{ranks.world} processes share the input")
-            with writer(output) as stream, progress(console, stream, shown=not typing, share=extent.known) as counter:
+            with (
+                writer(text.output) as stream,
+                progress(console, stream, shown=not typing, share=extent.known) as counter,
+            ):
                 translate_stream(
                     translator,
                     lines,
                     stream,
-                    **settings,
+                    options,
                     prefixes=prefixes,
-                    line_buffered=line_buffered,
+                    line_buffered=text.line_buffered,
                     progress=lambda lines, size: counter.update(lines, extent.share(size)),
                     ranks=ranks,
                 )
-    _say_how_it_went(translator.counts, console)
+    report(translator.counts, console, min_length=translator.search.min_length)
 
 
-def _say_how_it_went(counts: Counts, console: Console) -> None:
+def report(counts: Counts, console: Console, *, min_length: int = 0) -> None:
+    """Prints the speed, and warns of translations that a user may want to know about."""
     seconds = max(counts.seconds, 1e-9)
     console.info(
         f"{many(counts.lines, 'line', 'in')} {seconds:.1f} s of translating "
         f"({counts.lines / seconds:,.1f} lines/s, {counts.tgt_tokens / seconds:,.0f} target subwords/s)"
     )
+    if counts.blank:
+        console.info(many(counts.blank, "blank line", "with a blank translation"))
     if counts.retried:
-        how = f"searched again without repeated {RETRY_NGRAM}-grams, as the translation looped or reached its limit"
+        how = f"searched again without repeated {RETRY_NGRAM}-grams, because the translation looped or did not end"
         console.info(many(counts.retried, "line", how))
     if counts.looping:
-        console.warn(many(counts.looping, "line", "whose translation repeats the same words many times"))
+        console.warn(many(counts.looping, "line", "with a translation that repeats the same words many times"))
     if counts.unfinished:
-        console.warn(many(counts.unfinished, "line", "whose translation did not end within its limit"))
+        console.warn(many(counts.unfinished, "line", "with a translation that did not end within its length limit"))
+    if counts.empty:
+        advice = "" if min_length else "; --min-length 1 asks for at least one subword"
+        console.warn(many(counts.empty, "line", f"with text, but an empty translation of it or of a piece{advice}"))
     if counts.missing:
-        console.warn(many(counts.missing, "n-best place", "left empty: the search found no further hypothesis"))
+        console.warn(many(counts.missing, "n-best place", "left empty, because the search found no more hypotheses"))

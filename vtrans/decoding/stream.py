@@ -1,8 +1,7 @@
-"""An open stream of lines in, their translations out, in order: by one process, or shared by several.
+"""A stream of lines in, a stream of translations out, in order.
 
-Lines come in windows, bounded in lines and in bytes, which neither wait for ever nor grow. Under torchrun
-rank 0 reads, deals each window out to all ranks, puts their translations in order and writes; what a line
-becomes, its number and what is counted are the same whatever the number of ranks.
+Under torchrun, rank 0 reads and writes, and all ranks translate a share of each window. The output, line numbers and
+counts do not depend on the number of ranks.
 """
 
 from __future__ import annotations
@@ -11,90 +10,81 @@ import dataclasses
 import io
 import json
 import math
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, BinaryIO
 
-from vtrans.config import Sampling
 from vtrans.console import Console
-from vtrans.decoding.translator import WINDOW, Form, Translator, rendered, with_prefixes
+from vtrans.decoding.translation import TranslateOptions, rendered
+from vtrans.decoding.translator import DEFAULT, WINDOW, Translator, with_prefixes
+from vtrans.decoding.windows import WINDOW_BYTES, size_of, windows
 from vtrans.errors import InputError, VtransError
 from vtrans.runtime.ranks import Ranks
 from vtrans.runtime.signals import uninterrupted
 from vtrans.text import write_line
 
-WINDOW_BYTES = 1 << 20  # of text, at which a window ends before it has all its lines
-IDLE = 0.2  # seconds without input after which an open pipe gets its answers
-PATIENCE = 1.0  # seconds after which it gets them even if its lines keep trickling in
-LINE_COST = 32  # a line costs about as much as that many bytes more of it, when work is dealt out
+LINE_COST = 32  # a line costs about as much as 32 more bytes of text
 
 
 def translate_stream(
     translator: Translator,
     lines: Iterable[str],
     stream: BinaryIO,
+    options: TranslateOptions = DEFAULT,
     *,
-    nbest: int = 1,
-    sampling: Sampling | None = None,
-    form: Form = "text",
-    alignments: bool = False,
     prefixes: Iterable[str] | None = None,
     line_buffered: bool = False,
     progress: Callable[[float, float], None] = lambda lines, size: None,
     ranks: Ranks | None = None,
 ) -> None:
-    """Writes the translations of `lines` to `stream`, whole lines, flushed a window at a time.
+    """Writes the translations of `lines` to `stream` as whole lines, and flushes it after each window.
 
-    `form` is that of `rendered`, `alignments` and `prefixes` are those of `nbest`. A line in gives `nbest`
-    lines out, or one of JSON. `line_buffered` answers each line before the next is read. `progress` is
-    called as sentences are translated, with how many lines have been and with their bytes. With `ranks`,
-    of which this must be the first, the others translate their part of each window in `serve`. Ctrl-C and
-    SIGTERM leave whole lines. At the end the translator's console is told of blank lines, and warned of
-    lines that were not but whose translation is.
+    `prefixes` are those of `Translator.nbest`. `line_buffered` translates each line before the next is read. `progress`
+    is called after each sentence with the lines and bytes translated so far. With `ranks`, whose first this must be,
+    the others translate their shares in `serve`. Ctrl-C and SIGTERM never leave part of a line.
     """
-    wide = 1 if ranks is None else ranks.world
-    settings: dict[str, Any] = {"nbest": nbest, "sampling": sampling, "form": form, "alignments": alignments}
+    world = 1 if ranks is None else ranks.world
     counted = _Progress(progress)
     first = 1
-    if ranks is not None and wide > 1:
-        # A rank that has no model to translate with says so before any line is read.
-        _dealt(translator, [], None, first, counted.step, ranks, **settings)
-    come = windows(lines, 1 if line_buffered else WINDOW * wide, most=WINDOW_BYTES * wide)
-    for window, begun in with_prefixes(come, prefixes):
-        if ranks is None or wide == 1 or len(window) == 1:
+    if ranks is not None and world > 1:
+        # A rank whose model cannot be loaded reports this before any line is read.
+        _translate_on_ranks(translator, _Request(1, []), options, counted.step, ranks)
+    received = windows(lines, 1 if line_buffered else WINDOW * world, most=WINDOW_BYTES * world)
+    for window, begun in with_prefixes(received, prefixes):
+        request = _Request(first, window, begun)
+        if ranks is None or world == 1 or len(window) == 1:
             counted.begin(window)
-            block = _block(translator, window, begun, first, counted.step, **settings)
+            block = _translate(translator, request, options, counted.step)
         else:
-            counted.begin(window, wide)
-            block = _dealt(translator, window, begun, first, counted.step, ranks, **settings)
+            counted.begin(window, world)
+            block = _translate_on_ranks(translator, request, options, counted.step, ranks)
         with uninterrupted():
             stream.write(block)
             stream.flush()
         first += len(window)
         counted.end()
-    translator.say_what_is_blank()
 
 
 class _Progress:
-    """Sentence by sentence through a window, then window by window."""
+    """Counts sentences within a window, then whole windows."""
 
     def __init__(self, report: Callable[[float, float], None]) -> None:
         self._report = report
-        self._lines = self._size = 0  # of the windows that are done
-        self._more = self._weight = 0  # of this one
-        self._steps, self._wide = 0, 1
+        self._lines = self._size = 0  # of earlier windows
+        self._more = self._weight = 0  # of this window
+        self._steps, self._world = 0, 1
 
-    def begin(self, window: Sequence[str], wide: int = 1) -> None:
-        """A window of which this process translates one part in `wide`."""
-        self._more, self._weight = len(window), sum(map(_size, window))
-        self._steps, self._wide = 0, wide
+    def begin(self, window: Sequence[str], world: int = 1) -> None:
+        """Starts a window that is shared by `world` processes."""
+        self._more, self._weight = len(window), sum(map(size_of, window))
+        self._steps, self._world = 0, world
 
     def step(self) -> None:
         self._steps += 1
-        lines = min(self._more, self._steps * self._wide)
+        lines = min(self._more, self._steps * self._world)
         self._report(self._lines + lines, self._size + self._weight * lines / self._more)
 
     def end(self) -> None:
@@ -103,125 +93,105 @@ class _Progress:
         self._report(self._lines, self._size)
 
 
-def serve(
-    load: Callable[[Console], Translator],
-    ranks: Ranks,
-    *,
-    nbest: int = 1,
-    sampling: Sampling | None = None,
-    form: Form = "text",
-    alignments: bool = False,
-) -> None:
-    """What the other ranks do beside `translate_stream`, with its settings, until it has no more lines.
+# One rank.
 
-    `load` gives the translator, which must be that of rank 0. What is to be said of its lines, be it that
-    it has failed, rank 0 says.
+
+@dataclass(frozen=True)
+class _Request:
+    """Lines that one process translates together; `first` is the number of the first."""
+
+    first: int
+    lines: Sequence[str]
+    prefixes: Sequence[str] | None = None
+
+
+def _translate(
+    translator: Translator, request: _Request, options: TranslateOptions, done: Callable[[], None] = lambda: None
+) -> bytes:
+    """Returns the translations as they are written. Raises VtransError if a line is lost."""
+    block, first = io.BytesIO(), request.first
+    found = translator.translate_window(request.lines, options, first=first, prefixes=request.prefixes, done=done)
+    for i, translations in enumerate(found):
+        for text in rendered(request.lines[i], translations, options.form):
+            write_line(block, text)
+    written, expected = block.getvalue().count(b"\n"), len(request.lines) * options.lines
+    if written != expected:
+        raise VtransError(
+            f"lines {first} to {first + len(request.lines) - 1} must give {expected} lines of output, got {written}."
+        )
+    return block.getvalue()
+
+
+# Several ranks.
+
+
+def serve(load: Callable[[Console], Translator], ranks: Ranks, options: TranslateOptions) -> None:
+    """Translates, on the other ranks, what `translate_stream` on rank 0 sends, until there is nothing more.
+
+    `load` returns the translator, which must be equal to that of rank 0. Rank 0 prints all warnings and errors.
     """
-    heard = _Heard(quiet=True)
+    console = _Recorder()
     problem: Exception | None = None
     try:
-        translator = load(heard)
+        translator = load(console)
     except Exception as error:
         problem = error
     while request := ranks.deal():
         reply: dict[str, Any] = {}
         if problem is None:
             try:
-                asked = json.loads(request)
                 translator.counts = type(translator.counts)()
-                block = _block(
-                    translator,
-                    asked["lines"],
-                    asked["prefixes"],
-                    asked["first"],
-                    lambda: None,
-                    nbest=nbest,
-                    sampling=sampling,
-                    form=form,
-                    alignments=alignments,
-                )
+                block = _translate(translator, _Request(**json.loads(request)), options)
                 reply = {"block": block.decode(), "counts": dataclasses.asdict(translator.counts)}
             except Exception as error:
                 problem = error
         if problem is not None:
-            reply = {"error": _in_words(problem), "input": isinstance(problem, InputError)}
-        ranks.answer(json.dumps({**reply, "warnings": heard.taken()}).encode())
+            reply = {"error": _message(problem), "input": isinstance(problem, InputError)}
+        ranks.answer(json.dumps({**reply, "warnings": console.taken()}).encode())
 
 
-class _Heard(Console):
-    """The console of a rank that leaves speaking to rank 0."""
+class _Recorder(Console):
+    """The console of a rank that sends its warnings to rank 0."""
 
-    def __init__(self, *, quiet: bool) -> None:
-        super().__init__(quiet=quiet)
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
         self._warnings: list[str] = []
 
     def warn(self, text: str) -> None:
         self._warnings.append(text)
 
     def taken(self) -> list[str]:
-        """The warnings since the last call."""
+        """Returns the warnings since the last call."""
         taken, self._warnings = self._warnings, []
         return taken
 
 
-def _in_words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, VtransError):
         return str(error)
     return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
 
 
-def _block(
-    translator: Translator,
-    window: Sequence[str],
-    begun: Sequence[str] | None,
-    first: int,
-    done: Callable[[], None],
-    *,
-    nbest: int,
-    sampling: Sampling | None,
-    form: Form,
-    alignments: bool,
+def _translate_on_ranks(
+    translator: Translator, request: _Request, options: TranslateOptions, done: Callable[[], None], ranks: Ranks
 ) -> bytes:
-    """The translations of a window as they are written; VtransError if a line is lost on the way."""
-    block = io.BytesIO()
-    found = translator.translate_window(window, nbest, sampling, first, done, alignments=alignments, prefixes=begun)
-    for i, translations in enumerate(found):
-        for text in rendered(window[i], translations, form):
-            write_line(block, text)
-    written, expected = block.getvalue().count(b"\n"), len(window) * (1 if form == "json" else nbest)
-    if written != expected:
-        raise VtransError(f"lines {first} to {first + len(window) - 1} gave {written} lines, not {expected}.")
-    return block.getvalue()
-
-
-def _dealt(
-    translator: Translator,
-    window: Sequence[str],
-    begun: Sequence[str] | None,
-    first: int,
-    done: Callable[[], None],
-    ranks: Ranks,
-    **settings: Any,
-) -> bytes:
-    """`_block` by all ranks: each has its share, counts and warnings come together here."""
+    """Returns what `_translate` does, with the work shared by all ranks; collects their counts and warnings."""
     began, counts = time.monotonic(), translator.counts
-    before = counts.seconds
-    shares = shared(window, ranks.world)
-    requests: list[dict[str, Any]] = [
-        {
-            "first": first + share.start,
-            "lines": window[share.start : share.stop],
-            "prefixes": None if begun is None else begun[share.start : share.stop],
-        }
-        for share in shares
+    before, prefixes = counts.seconds, request.prefixes
+    requests = [
+        _Request(
+            request.first + share.start,
+            request.lines[share.start : share.stop],
+            None if prefixes is None else prefixes[share.start : share.stop],
+        )
+        for share in shares(request.lines, ranks.world)
     ]
-    ranks.deal([json.dumps(request).encode() for request in requests])
+    ranks.deal([json.dumps(dataclasses.asdict(part)).encode() for part in requests])
     problem: Exception | None = None
     blocks = []
     try:
-        own = requests[0]
-        blocks.append(_block(translator, own["lines"], own["prefixes"], first, done, **settings))
-    except Exception as error:  # the others' answers must be taken all the same
+        blocks.append(_translate(translator, requests[0], options, done))
+    except Exception as error:  # the answers of the other ranks must still be received
         problem = error
     for rank, answer in enumerate(ranks.answer(b"{}")[1:], 1):
         reply = json.loads(answer)
@@ -241,18 +211,20 @@ def _dealt(
     return b"".join(blocks)
 
 
-def shared(window: Sequence[str], world: int) -> list[range]:
-    """The window in `world` runs of lines that cost about the same; some are empty if there are few lines."""
-    total = sum(_size(line) + LINE_COST for line in window)
-    cuts, cost = [0], 0
-    for i, line in enumerate(window):
-        # A line goes to the rank in whose part of the whole its middle lies.
-        middle = cost + (_size(line) + LINE_COST) / 2
-        while middle >= len(cuts) * total / world:
+def shares(window: Sequence[str], world: int) -> list[range]:
+    """Returns consecutive shares of a window that cost about the same; some are empty if there are few lines."""
+    costs = [size_of(line) + LINE_COST for line in window]
+    total, cuts, cost = sum(costs), [0], 0
+    for i, own in enumerate(costs):
+        # A line belongs to the rank whose part of the total cost contains its middle.
+        while cost + own / 2 >= len(cuts) * total / world:
             cuts.append(i)
-        cost += _size(line) + LINE_COST
+        cost += own
     cuts += [len(window)] * (world + 1 - len(cuts))
     return [range(start, stop) for start, stop in pairwise(cuts)]
+
+
+# Given translations.
 
 
 def logprob_stream(
@@ -264,9 +236,11 @@ def logprob_stream(
     as_json: bool = False,
     done: Callable[[], None] = lambda: None,
 ) -> float:
-    """Writes, for each pair, the log-probability of the target, a tab and its score, or a line of JSON as
-    that of a translation. Returns the sum of the log-probabilities of what was scored."""
-    unanswered: deque[str] = deque()  # no more than a window
+    """Writes the log-probability and score of each pair, or a line of JSON as for a translation.
+
+    Returns the sum of the log-probabilities of all subwords that the model scored.
+    """
+    unanswered: deque[str] = deque()  # at most a window
 
     def remembered() -> Iterator[str]:
         for line in sources:
@@ -280,100 +254,3 @@ def logprob_stream(
         total += math.fsum(t.token_logprobs)
     stream.flush()
     return total
-
-
-# Windows.
-
-
-def windows(
-    lines: Iterable[str],
-    size: int = WINDOW,
-    idle: float = IDLE,
-    patience: float = PATIENCE,
-    most: int = WINDOW_BYTES,
-) -> Iterator[list[str]]:
-    """Lines in windows of `size`, or of fewer: when the next would make them more than `most` bytes of
-    text (a single line may be), when none has come for `idle` seconds, or when the first of them has
-    waited for `patience` seconds and no other is there.
-
-    A thread reads ahead, at most two windows. What reading raises is raised here, after the lines
-    before it have been handed out.
-    """
-    ahead = _Ahead(2 * size, 2 * most)
-
-    def read() -> None:
-        try:
-            for line in lines:
-                if not ahead.put(line, _size(line)):
-                    return
-            ahead.put(None)
-        except BaseException as error:
-            ahead.put(error)
-
-    threading.Thread(target=read, daemon=True).start()
-    try:
-        while window := ahead.window(size, most, idle, patience):
-            yield window
-    finally:
-        ahead.close()
-
-
-class _Ahead:
-    """What one thread has read and another has not yet taken: at most so many lines, and bytes of them."""
-
-    def __init__(self, lines: int, size: int) -> None:
-        self._most_lines, self._most_size = lines, size
-        self._items: deque[tuple[str | BaseException | None, int]] = deque()
-        self._size = 0
-        self._closed = False
-        self._changed = threading.Condition()
-
-    def put(self, item: str | BaseException | None, size: int = 0) -> bool:
-        """Append an item once there is room; False if nobody takes any more."""
-        with self._changed:
-            while not self._closed and self._full(size):
-                self._changed.wait()
-            self._items.append((item, size))
-            self._size += size
-            self._changed.notify()
-            return not self._closed
-
-    def _full(self, size: int) -> bool:
-        return bool(self._items) and (len(self._items) >= self._most_lines or self._size + size > self._most_size)
-
-    def window(self, lines: int, size: int, idle: float, patience: float) -> list[str]:
-        """The next lines, one at least; none at the end. Raises what reading has raised."""
-        taken: list[str] = []
-        weight = 0
-        with self._changed:
-            self._changed.wait_for(lambda: self._items)
-            until = time.monotonic() + patience
-            while len(taken) < lines:
-                left = max(0.0, min(idle, until - time.monotonic()))
-                if not self._items and not self._changed.wait_for(lambda: self._items, left):
-                    break
-                item, more = self._items[0]
-                if not isinstance(item, str):  # it stays there for the next call, if lines go first
-                    if isinstance(item, BaseException) and not taken:
-                        raise item
-                    break
-                if taken and weight + more > size:
-                    break
-                taken.append(item)
-                weight += more
-                self._items.popleft()
-                self._size -= more
-                self._changed.notify()
-        return taken
-
-    def close(self) -> None:
-        """Nothing will be taken any more: the thread that reads stops at its next line."""
-        with self._changed:
-            self._closed = True
-            self._items.clear()
-            self._changed.notify()
-
-
-def _size(line: str) -> int:
-    """Bytes of a line, with its line end."""
-    return len(line) + 1 if line.isascii() else len(line.encode("utf-8", "surrogatepass")) + 1

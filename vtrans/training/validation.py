@@ -15,6 +15,7 @@ from vtrans.config import Recipe, SearchConfig, TrainConfig
 from vtrans.console import Console, duration
 from vtrans.data.batches import collate, plan_epoch
 from vtrans.data.store import DataFolder
+from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translator import Translator
 from vtrans.score import corpus_scores
 from vtrans.training.loss import Objective, products
@@ -81,7 +82,7 @@ class Validation:
         data, model = self.data, self.objective.model
         loaded = LoadedModel(model, data.src_vocab, data.tgt_vocab, self.recipe.search, {"step": step})
         # Searched once: a model that has just begun to learn loops on most lines, and scores stay comparable.
-        translator = Translator([loaded], search, retry=False)
+        translator = Translator(TorchEngine([loaded]), search, retry=False)
         sources = [store.src_text(i) for i in range(count)]
         references = [store.tgt_text(i) for i in range(count)]
         hypotheses = [best[0].text for best in translator.translate_window(sources, done=heed)]

@@ -1,0 +1,104 @@
+"""`vtrans.load`: a Translator for a path, on the engine that runs what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vtrans.checkpoint import choose_model, load_model
+from vtrans.config import DECODING_PRECISIONS, SearchConfig, section_from
+from vtrans.console import Console
+from vtrans.decoding.ctranslate2_engine import CTranslate2Engine
+from vtrans.decoding.ctranslate2_folder import check_fresh, exported_folder, load_exported
+from vtrans.decoding.engine import Engine
+from vtrans.decoding.torch_engine import TorchEngine, normalized
+from vtrans.decoding.translator import Translator
+from vtrans.errors import InputError
+from vtrans.runtime.devices import pick_device
+
+
+def load(
+    path: str | Path | Sequence[str | Path],
+    *,
+    device: str | None = None,
+    console: Console | None = None,
+    weights: Sequence[float] | None = None,
+    engine: str | None = None,
+    shortlist: bool = False,
+    precision: str | None = None,
+    retry: bool = True,
+    **search: Any,
+) -> Translator:
+    """Returns a Translator for a run folder, a model file, a list of these (an ensemble), or an exported folder.
+
+    Further keyword arguments replace the search settings stored with the model, and are named as in `SearchConfig`:
+    `vtrans.load("run", beam=8)`.
+
+    `device` is cpu, cuda, cuda:N or mps; by default the fastest that is available. `engine` is torch or ctranslate2; by
+    default what the model was made for. With "ctranslate2", a run folder stands for the export in it. `weights` are
+    those of an ensemble's average. `shortlist` uses the shortlist in the (first) model file. `precision` is float32,
+    bfloat16, float16 or int8, which rounds only the projection and needs a CPU. `retry` is that of `Translator`.
+    `console` receives warnings, and says which checkpoint of a run was chosen.
+
+    Raises FileError for something that is not a model, and InputError for an invalid setting.
+    """
+    section_from(SearchConfig, "search", search, "load")  # before the models are read
+    if precision not in (None, *DECODING_PRECISIONS):
+        raise InputError(f"`precision` must be one of {', '.join(DECODING_PRECISIONS)}, got {precision!r}.")
+    if precision == "int8" and shortlist:
+        raise InputError(
+            "`precision` int8 speeds up the projection to the whole vocabulary, which `shortlist` avoids; choose one."
+        )
+    paths = [Path(path)] if isinstance(path, (str, Path)) else [Path(p) for p in path]
+    normalized(weights, len(paths))
+    made: Engine
+    folders = [folder for p in paths if (folder := exported_folder(p, engine))]
+    if folders:
+        unsupported = {"shortlist": shortlist, "precision": precision}
+        made = _exported(paths, folders[0], [name for name, value in unsupported.items() if value], device, console)
+    else:
+        made = _torch(paths, weights, shortlist, precision or DECODING_PRECISIONS[0], pick_device(device), console)
+    return Translator(made, section_from(SearchConfig, "search", search, "load", made.search), console, retry=retry)
+
+
+def _torch(
+    paths: Sequence[Path],
+    weights: Sequence[float] | None,
+    shortlist: bool,
+    precision: str,
+    device: torch.device,
+    console: Console | None,
+) -> TorchEngine:
+    models = []
+    for path in paths:
+        chosen = choose_model(path)
+        if console:
+            console.info(f"{chosen.words}, on {device}")
+        models.append(load_model(chosen.file, device))
+        models[-1].model.eval().requires_grad_(False)
+    return TorchEngine(models, weights, shortlist=shortlist, precision=precision)
+
+
+def _exported(
+    paths: Sequence[Path], folder: Path, unsupported: Sequence[str], device: str | None, console: Console | None
+) -> CTranslate2Engine:
+    """Returns the engine for an exported folder, which may stand for the run folder that it is in."""
+    if len(paths) > 1:
+        raise InputError(
+            f"{folder} is an export for CTranslate2, which runs one model at a time; "
+            "an ensemble consists of run folders or model files."
+        )
+    for name in unsupported:
+        raise InputError(
+            f"`{name}` is not supported by the engine ctranslate2, which runs the model as it was exported; "
+            "leave it out, or use the engine torch."
+        )
+    loaded = load_exported(folder, device)
+    if paths[0] != folder:
+        check_fresh(loaded, folder, paths[0])
+    if console:
+        console.info(f"model: {folder} ({loaded.quantization}), {loaded.place}")
+    return loaded

@@ -1,0 +1,101 @@
+"""From lines to sources: subwords, pieces of long lines, length limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vtrans.config import SearchConfig
+from vtrans.data.vocabulary import EOS_ID, Vocabulary
+from vtrans.decoding.constraints import Prefix
+from vtrans.decoding.engine import NO_PREFIX, Engine, Source
+from vtrans.errors import InputError
+
+EXTRA_LENGTH = 50  # target subwords allowed beyond the length of the source (Vaswani et al. 2017, section 6.1)
+
+
+class SourceReader:
+    """Makes sources of lines, as long as an engine and the search settings allow.
+
+    `max_source` is the length, in subwords without EOS, above which a line is cut into pieces. Raises InputError if
+    `min_length` leaves no room for EOS.
+    """
+
+    def __init__(self, engine: Engine, search: SearchConfig) -> None:
+        self._src_vocab, self._tgt_vocab = engine.src_vocab, engine.tgt_vocab
+        self._search, self._most = search, engine.max_length
+        self.max_source = search.max_source if self._most is None else min(search.max_source, self._most - 1)
+        longest = self._limit(1 << 60)
+        if search.min_length >= longest:
+            by = "`max_length`" if search.max_length else "the model"
+            raise InputError(
+                f"`min_length` must be below {longest:,}, the most subwords with EOS that {by} allows, "
+                f"got {search.min_length:,}."
+            )
+
+    def encode(self, lines: Sequence[str], first: int = 1, vocab: Vocabulary | None = None) -> list[list[int]]:
+        """Returns the subwords of each line, without EOS, in the source vocabulary unless another is given.
+
+        Raises InputError for half of a surrogate pair, naming the line; `first` is the number of the first line.
+        """
+        for number, line in enumerate(lines, first):
+            try:
+                line.encode()
+            except UnicodeEncodeError:
+                raise InputError(f"line {number} holds half of a surrogate pair, which is no character.") from None
+        return (vocab or self._src_vocab).encode_batch(lines)
+
+    def sources(self, number: int, ids: list[int], prefix: str = "") -> list[Source]:
+        """Returns the sources of line `number` with these subwords: one, or the pieces of a long line.
+
+        The translation of the first piece begins with the prefix. Raises InputError if the prefix leaves no room for
+        EOS.
+        """
+        found = []
+        for k, piece in enumerate(cut_long(ids, self.max_source, self._src_vocab)):
+            begun = NO_PREFIX if k else self._prefix(prefix)
+            limit = self._limit(max(len(piece), len(begun.tokens)))
+            if len(begun.tokens) >= limit:
+                raise InputError(
+                    f"the prefix of line {number} must have fewer than {limit:,} subwords, to leave room for EOS, got "
+                    f"{len(begun.tokens):,}; shorten it, or raise `max_length`."
+                )
+            found.append(Source([*piece, EOS_ID], limit, f"{number}/{k}", begun))
+        return found
+
+    def _prefix(self, text: str) -> Prefix:
+        tokens = tuple(self._tgt_vocab.encode(text)) if text.strip() else ()
+        return Prefix(tokens, bool(tokens) and text[-1].isspace())
+
+    def one_piece(self, sentence: str) -> list[int]:
+        """Returns the subwords of a sentence, without EOS. Raises InputError if it is blank or has several pieces."""
+        (ids,) = self.encode([sentence])
+        if not sentence.strip() or not ids:
+            raise InputError("the sentence is blank; give one with words in it.")
+        if len(ids) > self.max_source:
+            raise InputError(f"the sentence must have at most {self.max_source:,} subwords, got {len(ids):,}.")
+        return ids
+
+    def room(self, length: int) -> int:
+        """Returns the most target subwords, EOS included, that the engine and `min_length` allow for a source of
+        `length` subwords."""
+        room = max(length, self._search.min_length) + EXTRA_LENGTH
+        return room if self._most is None else min(room, self._most)
+
+    def _limit(self, length: int) -> int:
+        """Returns `room`, or `max_length` if that is less."""
+        room = self.room(length)
+        return min(room, self._search.max_length) if self._search.max_length else room
+
+
+def cut_long(ids: list[int], limit: int, vocab: Vocabulary) -> list[list[int]]:
+    """Returns the subwords in pieces of at most `limit`; each ends before a word, if one begins in its second half."""
+    pieces, begin = [], 0
+    while len(ids) - begin > limit:
+        least, end = begin + limit // 2, begin + limit
+        while end > least and not vocab.piece(ids[end]).startswith("\u2581"):
+            end -= 1
+        if end == least:
+            end = begin + limit
+        pieces.append(ids[begin:end])
+        begin = end
+    return [*pieces, ids[begin:]] if ids else pieces

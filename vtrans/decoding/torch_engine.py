@@ -1,0 +1,151 @@
+"""The PyTorch engine: one model, or an ensemble, with all search settings, constraints and shortlists."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from vtrans.checkpoint import LoadedModel
+from vtrans.config import DECODING_PRECISIONS, SearchConfig
+from vtrans.data.vocabulary import BOS_ID, EOS_ID
+from vtrans.decoding.alignments import Links, align
+from vtrans.decoding.beam import beam_search
+from vtrans.decoding.constraints import Constrained, Rules
+from vtrans.decoding.engine import Engine, Source, Unsupported
+from vtrans.decoding.ensemble import Ensemble
+from vtrans.decoding.forced import Pair, token_logprobs
+from vtrans.decoding.incremental import IncrementalDecoder
+from vtrans.decoding.sampling import sample
+from vtrans.decoding.search import Decoder, Hypothesis
+from vtrans.decoding.shortlist import Candidates, Shortlisted
+from vtrans.decoding.translation import TranslateOptions
+from vtrans.errors import InputError
+from vtrans.runtime.seeds import derived_seed
+
+
+class TorchEngine:
+    """Implements `Engine` with models on one device.
+
+    The probabilities of several models are averaged by `weights`, which need not sum to 1; by default they are equal.
+    With `shortlist`, the search is limited to the subwords that the first model's shortlist has for a sentence.
+    `precision` is that of IncrementalDecoder. Raises InputError if the models' vocabularies differ or there is no
+    shortlist.
+    """
+
+    name = "torch"
+
+    def __init__(
+        self,
+        models: Sequence[LoadedModel],
+        weights: Sequence[float] | None = None,
+        *,
+        shortlist: bool = False,
+        precision: str = DECODING_PRECISIONS[0],
+    ) -> None:
+        self.models = list(models)
+        self.weights = normalized(weights, len(self.models))
+        first = self.models[0]
+        self.src_vocab, self.tgt_vocab, self.search = first.src_vocab, first.tgt_vocab, first.search
+        for number, other in enumerate(self.models[1:], 2):
+            if (other.src_vocab.digest, other.tgt_vocab.digest) != (self.src_vocab.digest, self.tgt_vocab.digest):
+                raise InputError(
+                    f"model {number} of the ensemble has another vocabulary than model 1; combine only models that "
+                    "were trained on the same data folder."
+                )
+        self._transformers = [loaded.model for loaded in self.models]
+        self.max_length = min((t.max_length for t in self._transformers if t.max_length), default=None)
+        self._candidates = None
+        if shortlist:
+            if first.shortlist is None:
+                raise InputError(
+                    "`shortlist` needs a model with a shortlist, but this one has none; run `vtrans shortlist` on it."
+                )
+            self._candidates = Candidates(first.shortlist, len(self.tgt_vocab), first.joint)
+        self.decoders = [IncrementalDecoder(transformer, precision) for transformer in self._transformers]
+
+    def unsupported(self, search: SearchConfig, requested: Collection[str] = ()) -> list[Unsupported]:
+        """Returns an empty list: all settings and features are supported."""
+        return []
+
+    @torch.inference_mode()
+    def translate(
+        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        decoder = self.decoder(sources, search)
+        tokens, limits = [source.tokens for source in sources], [source.limit for source in sources]
+        sampling = options.sampling
+        if sampling is None:
+            yield from beam_search(
+                decoder, tokens, limits, config=search, nbest=options.nbest, bos_id=BOS_ID, eos_id=EOS_ID
+            )
+        else:
+            yield from sample(
+                decoder,
+                tokens,
+                limits,
+                seeds=[derived_seed("sample", sampling.seed, source.name) for source in sources],
+                n=options.nbest,
+                top_k=sampling.top_k,
+                top_p=sampling.top_p,
+                temperature=sampling.temperature,
+                batch_tokens=search.batch_tokens,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+            )
+
+    def decoder(self, sources: Sequence[Source], search: SearchConfig) -> Decoder[Any]:
+        """Returns the models as one decoder, with their shortlists, and with constraints if there are any."""
+        parts: list[Decoder[Any]] = list(self.decoders)
+        prefixes = [source.prefix for source in sources]
+        if self._candidates:
+            forced = [prefix.tokens for prefix in prefixes]
+            parts = [Shortlisted(decoder, self._candidates, forced) for decoder in self.decoders]
+        decoder = parts[0] if len(parts) == 1 else Ensemble(parts, self.weights)
+        has_rules = search.min_length or search.no_repeat_ngram or search.repetition_penalty != 1
+        if not has_rules and not any(prefix.tokens for prefix in prefixes):
+            return decoder
+        starts_V = None
+        if any(prefix.closed for prefix in prefixes):
+            pieces = [self.tgt_vocab.piece(i) for i in range(len(self.tgt_vocab))]
+            starts_V = torch.tensor([i == EOS_ID or piece.startswith("\u2581") for i, piece in enumerate(pieces)])
+        rules = Rules(EOS_ID, starts_V, search.min_length, search.no_repeat_ngram, search.repetition_penalty)
+        return Constrained(decoder, rules, prefixes)
+
+    @torch.inference_mode()
+    def align(
+        self, pairs: Sequence[Pair], words: Sequence[tuple[Sequence[int], Sequence[int]]], batch_tokens: int
+    ) -> list[Links]:
+        return align(self._transformers, self.weights, pairs, words, batch_tokens)
+
+    @torch.inference_mode()
+    def token_logprobs(
+        self, pairs: Sequence[Pair], batch_tokens: int, done: Callable[[], None] = lambda: None
+    ) -> list[tuple[float, ...]]:
+        return token_logprobs(self._transformers, self.weights, pairs, batch_tokens, done)
+
+
+def models_of(engine: Engine) -> list[LoadedModel]:
+    """Returns the models of the PyTorch engine. Raises InputError for another engine."""
+    if not isinstance(engine, TorchEngine):
+        raise InputError(f"this needs the model in PyTorch, but the engine is {engine.name}; give the original model.")
+    return engine.models
+
+
+def normalized(weights: Sequence[float] | None, models: int) -> tuple[float, ...]:
+    """Returns the weights of an ensemble, scaled to sum to 1. Raises InputError for invalid weights."""
+    if models == 0:
+        raise InputError("there is no model to translate with; give a run folder or a model file.")
+    if weights is None:
+        return (1 / models,) * models
+    if len(weights) != models:
+        raise InputError(f"`weights` must have one number per model, {models}, got {len(weights)}.")
+    for weight in weights:
+        if not 0 < weight < math.inf:
+            raise InputError(f"`weights` must be above 0, got {weight}; to give a model no weight, leave it out.")
+    if models == 1:
+        raise InputError("`weights` are for several models, but there is only one; leave them out.")
+    total = math.fsum(weights)
+    return tuple(weight / total for weight in weights)

@@ -1,0 +1,101 @@
+"""What is asked of a Translator for each line, what it returns, and how that is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vtrans.config import Sampling
+from vtrans.decoding.alignments import Links, pharaoh
+from vtrans.errors import InputError
+
+Form = Literal["text", "scores", "tsv", "json"]
+"""How a translation is written: its text, or its score and text, or its log-probability, score and text, each
+separated by a tab, or everything as JSON."""
+
+
+@dataclass(frozen=True)
+class TranslateOptions:
+    """How many translations each line gets, and what they include; equal for all lines of a text."""
+
+    nbest: int = 1
+    """Translations per line."""
+    sampling: Sampling | None = None
+    """Draw translations instead of searching for the best."""
+    alignments: bool = False
+    """Link the words of each translation to words of its source."""
+    form: Form = "text"
+
+    def __post_init__(self) -> None:
+        if self.nbest < 1:
+            raise InputError(f"`nbest` must be at least 1, got {self.nbest}.")
+
+    @property
+    def lines(self) -> int:
+        """Lines of output per line of input."""
+        return 1 if self.form == "json" else self.nbest
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A translation of one line, either found by a search or given."""
+
+    text: str  # one line
+    logprob: float  # natural logarithm, summed over the subwords of all pieces and EOS
+    score: float  # logprob over the length penalty (of a sample: over its length), averaged over pieces
+    finished: bool  # ended with EOS, not at its length limit
+    tokens: tuple[int, ...] = ()  # subword ids as found; EOS ends each piece that is finished
+    subwords: tuple[str, ...] = ()  # the tokens as SentencePiece writes them
+    token_logprobs: tuple[float, ...] = ()  # one per token
+    alignment: Links | None = None  # between the words of line.split() and text.split(), if requested
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields for JSON, with null for infinity and NaN, and an alignment in Pharaoh's format."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields["token_logprobs"] = [_finite(value) for value in self.token_logprobs]
+        if self.alignment is None:
+            del fields["alignment"]
+        else:
+            fields["alignment"] = pharaoh(self.alignment)
+        return fields | {"logprob": _finite(self.logprob), "score": _finite(self.score)}
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
+def rendered(source: str, translations: Sequence[Translation], form: Form) -> list[str]:
+    """Returns the lines of output for one line of input: one per translation, or a single one for "json".
+
+    An alignment is written before the text, in a column of its own.
+    """
+    if form == "json":
+        fields = {"source": source, "translations": [t.as_dict() for t in translations]}
+        return [json.dumps(fields, ensure_ascii=False)]
+    return ["\t".join((*_columns(t, form), t.text)) for t in translations]
+
+
+def _columns(t: Translation, form: Form) -> list[str]:
+    numbers = {"text": (), "scores": (t.score,), "tsv": (t.logprob, t.score)}[form]
+    alignment = [] if t.alignment is None else [pharaoh(t.alignment)]
+    return [f"{number:.6f}" for number in numbers] + alignment
+
+
+@dataclass
+class Counts:
+    """What a Translator has done so far."""
+
+    lines: int = 0
+    blank: int = 0  # lines without text; their translations are blank, too
+    cut: int = 0  # lines longer than max_source, translated in pieces
+    empty: int = 0  # lines with text whose best translation, or that of a piece, is empty
+    unfinished: int = 0  # lines whose best translation reached its length limit
+    looping: int = 0  # lines whose best translation, or that of a piece, is finished but loops
+    retried: int = 0  # lines of which at least a piece was searched again
+    missing: int = 0  # n-best places for which the search found no hypothesis
+    tgt_tokens: int = 0
+    seconds: float = 0.0  # spent translating, without waiting for input

@@ -1,0 +1,95 @@
+"""The weights of a model as a specification of CTranslate2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from vtrans.checkpoint import LoadedModel
+from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
+from vtrans.decoding.ctranslate2_folder import ctranslate2
+from vtrans.model import SinusoidalPositions, Transformer
+
+# Added to the logit of padding, which is -inf in our models. Its probability is 0 in float32 either way, and unlike a
+# larger number, this one is finite in float16.
+PAD_BIAS = -6e4
+
+
+def specification(loaded: LoadedModel, positions: int) -> Any:
+    """Returns the model as a `ctranslate2.specs.TransformerSpec` whose position table has `positions` rows.
+
+    Weights are copied, because quantization writes into them.
+    """
+    ctranslate2()
+    from ctranslate2.specs import common_spec, transformer_spec
+
+    model, config = loaded.model, loaded.model.config
+    # CTranslate2's GELU is exact, as torch's default; its GELUTanh is the approximation.
+    activation = common_spec.Activation.RELU if config.activation == "relu" else common_spec.Activation.GELU
+    spec = transformer_spec.TransformerSpec.from_config(
+        (config.encoder_layers, config.decoder_layers),
+        config.heads,
+        pre_norm=config.norm == "pre",
+        activation=activation,
+    )
+    sides: tuple[tuple[Any, Any, Any, Any, Any], ...] = (  # Any: nn.ModuleList does not know the type of its layers
+        (spec.encoder, spec.encoder.embeddings[0], model.encoder, model.src_embedding, model.src_positions),
+        (spec.decoder, spec.decoder.embeddings, model.decoder, model.tgt_embedding, model.tgt_positions),
+    )
+    for side, embeddings, stack, embedding, table in sides:
+        embeddings.weight = _array(embedding.weight)
+        side.scale_embeddings = config.scale_embedding  # E[x] * sqrt(D) + P
+        if isinstance(table, SinusoidalPositions):
+            encodings = _array(table.rows(positions, config.d_model))
+        else:
+            encodings = _array(table.weight)
+        # The engine scores a translation with EOS appended. The copied row gives EOS a position after an unfinished
+        # translation that fills the table; its log-probability is not used.
+        side.position_encodings.encodings = np.concatenate((encodings, encodings[-1:]))
+        if config.norm == "pre":
+            _norm(side.layer_norm, stack.final_norm)
+        for target, layer in zip(side.layer, stack.layers, strict=True):
+            _norm(target.self_attention.layer_norm, layer.self_attention_residual.norm)
+            _linear(target.self_attention.linear[0], layer.self_attention.qkv)
+            _linear(target.self_attention.linear[1], layer.self_attention.out)
+            if side is spec.decoder:
+                _norm(target.attention.layer_norm, layer.cross_attention_residual.norm)
+                _linear(target.attention.linear[0], layer.cross_attention.query)
+                _linear(target.attention.linear[1], layer.cross_attention.kv)
+                _linear(target.attention.linear[2], layer.cross_attention.out)
+            _norm(target.ffn.layer_norm, layer.feed_forward_residual.norm)
+            _linear(target.ffn.linear_0, layer.feed_forward.inner)
+            _linear(target.ffn.linear_1, layer.feed_forward.outer)
+    spec.decoder.projection.weight = _array(model.projection.weight)
+    bias = np.zeros(len(loaded.tgt_vocab), dtype=np.float32)
+    bias[PAD_ID] = PAD_BIAS
+    spec.decoder.projection.bias = bias
+    spec.register_source_vocabulary([loaded.src_vocab.piece(i) for i in range(len(loaded.src_vocab))])
+    spec.register_target_vocabulary([loaded.tgt_vocab.piece(i) for i in range(len(loaded.tgt_vocab))])
+    names = {"unk_token": UNK_ID, "bos_token": BOS_ID, "eos_token": EOS_ID, "decoder_start_token": BOS_ID}
+    for name, number in names.items():
+        setattr(spec.config, name, SPECIAL_PIECES[number])
+    spec.config.add_source_eos = True
+    spec.config.layer_norm_epsilon = _epsilon(model)
+    return spec
+
+
+def _array(weight: Tensor) -> NDArray[np.float32]:
+    copy: NDArray[np.float32] = weight.detach().float().cpu().numpy().copy()
+    return copy
+
+
+def _linear(target: Any, layer: nn.Linear) -> None:
+    target.weight, target.bias = _array(layer.weight), _array(layer.bias)
+
+
+def _norm(target: Any, layer: nn.LayerNorm) -> None:
+    target.gamma, target.beta = _array(layer.weight), _array(layer.bias)
+
+
+def _epsilon(model: Transformer) -> float:
+    (epsilon,) = {module.eps for module in model.modules() if isinstance(module, nn.LayerNorm)}
+    return epsilon
