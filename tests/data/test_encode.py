@@ -45,7 +45,7 @@ BATCHES = [PAIRS[at : at + 10] for at in range(0, len(PAIRS), 10)]
 @pytest.fixture
 def in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """However little text there is."""
-    monkeypatch.setattr(vtrans.data.encode, "PAIRS_A_WORKER", 1)
+    monkeypatch.setattr(vtrans.data.encode, "PAIRS_PER_WORKER", 1)
 
 
 def same(a: Encoded, b: Encoded) -> bool:
@@ -72,7 +72,7 @@ def test_processes_give_what_one_gives_in_order(threads: int, in_processes: None
 
 def test_a_short_text_is_encoded_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vtrans.runtime.workers, "ProcessPoolExecutor", None)
-    total = 2 * vtrans.data.encode.PAIRS_A_WORKER
+    total = 2 * vtrans.data.encode.PAIRS_PER_WORKER
     assert len(list(encode(BATCHES, TASK, total - 1, 4))) == len(BATCHES)
     assert len(list(encode(BATCHES, TASK, 10**9, 1))) == len(BATCHES)
     with pytest.raises(TypeError):
@@ -171,7 +171,7 @@ def test_ctrl_c_ends_all_of_it_in_silence(tmp_path: Path) -> None:
                 while True:
                     yield from BATCHES
 
-            vtrans.data.encode.PAIRS_A_WORKER = 1
+            vtrans.data.encode.PAIRS_PER_WORKER = 1
             try:
                 for number, _ in enumerate(encode(forever(), TASK, 10**6, 2)):
                     if number == 3:

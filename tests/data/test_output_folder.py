@@ -134,7 +134,7 @@ def test_an_interrupted_run_leaves_no_folder_that_looks_whole(
         assert snapshot(tmp_path / "data") == before
         assert (tmp_path / "data").exists() == old
     else:
-        with pytest.raises(FileError, match="no data folder"):
+        with pytest.raises(FileError, match="data folder"):
             DataFolder.open(tmp_path / "data")
     made(opts)
     assert len(DataFolder.open(tmp_path / "data").train) == len(TRAIN)
@@ -149,7 +149,7 @@ def test_a_killed_run_is_cleared_away(tmp_path: Path) -> None:
     (tmp_path / "data" / "train.safetensors").unlink()
     (tmp_path / "data" / ".preparing").mkdir()
     (tmp_path / "data" / ".preparing" / "train.src_ids").write_bytes(b"half")
-    with pytest.raises(FileError, match="no data folder"):
+    with pytest.raises(FileError, match="data folder"):
         DataFolder.open(tmp_path / "data")
     made(opts)
     assert snapshot(tmp_path / "data") == whole

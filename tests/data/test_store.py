@@ -95,7 +95,7 @@ def test_what_is_no_data_folder_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     fails("there is no data folder")
     folder.mkdir()
-    fails("no data folder")
+    fails("not a data folder")
     made(options(tmp_path))
     whole = {p.name: p.read_bytes() for p in folder.iterdir()}
     report = json.loads(whole["data.json"])
@@ -105,15 +105,15 @@ def test_what_is_no_data_folder_is_refused(tmp_path: Path) -> None:
         (folder / name).unlink()
         fails(f"lacks {name}")
         (folder / name).write_bytes(bytes(len(whole[name])))
-        fails(f"{name} has been changed")
+        fails(f"{name} has changed")
         (folder / name).write_bytes(whole[name])
     other = {"format": "x", "revision": 99, "files": {}, "options": []}
     for change in [{key: value} for key, value in other.items()]:
         (folder / "data.json").write_text(json.dumps(report | change))
-        fails("no data folder of this version")
+        fails(r"data\.json")
     for raw in (b"", b"[]", b"{", whole["data.json"][:50]):
         (folder / "data.json").write_bytes(raw)
-        fails("no data folder of this version")
+        fails(r"data\.json")
     (folder / "data.json").write_bytes(whole["data.json"])
     assert DataFolder.open(folder).report == report
 
@@ -159,7 +159,7 @@ def test_another_vocabulary_of_the_same_size_is_noticed(tmp_path: Path) -> None:
     raw = path.read_bytes()
     assert b"Hund" in raw
     path.write_bytes(raw.replace(b"Hund", b"Mund"))
-    with pytest.raises(FileError, match=r"vocab\.model has been changed"):
+    with pytest.raises(FileError, match=r"vocab\.model"):
         DataFolder.open(tmp_path / "data")
 
 
@@ -176,7 +176,7 @@ def test_a_store_that_does_not_fit_together_is_refused(tmp_path: Path) -> None:
         TokenStore.open(tmp_path / "none.safetensors")
     for foreign in (None, {"vtrans": "[]"}, {"vtrans": "{"}, {"vtrans": '{"format": "vtrans model"}'}):
         save_file(tensors, copy, foreign)
-        with pytest.raises(FileError, match="no token store"):
+        with pytest.raises(FileError, match="not a token store"):
             TokenStore.open(copy)
     backwards = tensors["src_offsets"].clone()
     backwards[1] = backwards[2] + 1
@@ -190,12 +190,12 @@ def test_a_store_that_does_not_fit_together_is_refused(tmp_path: Path) -> None:
     ]  # fmt: skip
     for change in changes:
         save_file({n: t.clone() for n, t in (tensors | change).items()}, copy, metadata)
-        with pytest.raises(FileError, match="does not fit together"):
+        with pytest.raises(FileError, match="inconsistent"):
             TokenStore.open(copy)
     for missing in tensors:
         save_file({n: t for n, t in tensors.items() if n != missing}, copy, metadata)
         if missing == "src_text":
             assert len(TokenStore.open(copy)) == len(VALID)  # as one that was made without text
         else:
-            with pytest.raises(FileError, match="does not fit together"):
+            with pytest.raises(FileError, match="inconsistent"):
                 TokenStore.open(copy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -187,13 +188,13 @@ def test_an_error_in_the_text_comes_out_as_itself() -> None:
 
 def test_what_is_no_vocabulary_of_ours_is_refused() -> None:
     for proto in (b"", b"\0", b"a dog", VOCABULARY.proto[:1000], VOCABULARY.proto[:-7], b"\xff" * 100):
-        with pytest.raises(FileError, match=r"^x\.model is no SentencePiece model"):
+        with pytest.raises(FileError, match=r"^x\.model "):
             Vocabulary(proto, "x.model")
     foreign = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(TEXT), model_writer=foreign, vocab_size=40, minloglevel=2
     )
-    with pytest.raises(FileError, match=r"has <unk>, <s>, </s>, .* vtrans wants <pad>, <unk>, <s>, </s>"):
+    with pytest.raises(FileError, match=r"x\.model .*<pad>, <unk>, <s>, </s>, got <unk>, <s>, </s>"):
         Vocabulary(foreign.getvalue(), "x.model")
 
 
@@ -241,18 +242,11 @@ def test_merges_are_all_pieces_but_special_ones_and_bytes() -> None:
 
 @pytest.mark.parametrize(
     ("share", "words"),
-    [
-        (0.5, "one matrix, the default, suit"),
-        (0.35, "one matrix, the default, suit"),
-        (0.23, "one matrix, the default, suit"),
-        (0.21, "prepare-bpe --separate"),
-        (0.09, "prepare-bpe --separate"),
-        (0.0, "prepare-bpe --separate"),
-    ],
+    [(0.5, "joint"), (0.35, "joint"), (0.23, "joint"), (0.21, "separate"), (0.09, "separate"), (0.0, "separate")],
 )
-def test_advice_goes_by_the_nearer_of_what_was_measured(share: float, words: str) -> None:
+def test_the_advice_follows_the_nearer_measurement(share: float, words: str) -> None:
     rows = [{"threshold": n, "token_share": share if n == 5 else 1 - share} for n in OVERLAP_THRESHOLDS]
     advice = tying_advice(rows)
     assert words in advice
-    assert advice.startswith(f"{share:.0%} of the running subwords")
-    assert "1 BLEU better and 0.2 worse in short trainings at 35% and 9%" in advice
+    assert advice.startswith(f"{share:.0%} ")
+    assert re.findall(r"[\d.]*\d%|[\d.]*\d BLEU", advice)[1:] == ["1 BLEU", "35%", "0.2 BLEU", "9%"]

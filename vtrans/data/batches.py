@@ -1,8 +1,8 @@
-"""Token store to batches, by a budget of padded tokens. The order is a pure function of
-(seed, epoch), so that a position in it is all that resuming needs.
+"""Makes batches from a token store within a budget of padded tokens.
 
-Legend: B sentences, S source length with EOS, T target length with BOS or EOS, N real target
-positions among the B * T.
+The order is a pure function of (seed, epoch), so resuming needs only a position in it.
+
+Legend: B sentences, S source length with EOS, T target length with BOS or EOS, N real target positions out of B * T.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from vtrans.errors import RecipeError
 from vtrans.runtime.seeds import derived_seed
 
-_PART = 1 << 16  # pairs of a corpus that planning sees to at a time
+_PART = 1 << 16  # pairs that planning handles at a time
 
 
 @dataclass(frozen=True)
 class Batch:
     """Pairs, padded on the right with PAD_ID.
 
-    `src_BS` [B, S] ends each source with EOS, `keep_BS` [B, S] is True where it is not padding,
-    `tgt_in_BT` [B, T] begins with BOS, `targets_N` [N] are the subwords to predict, EOS included,
-    and `real_N` [N] their places in the flattened B * T.
+    `src_BS` [B, S] ends each source with EOS, and `keep_BS` [B, S] is True where it is not padding. `tgt_in_BT` [B, T]
+    begins with BOS. `targets_N` [N] are the subwords to predict, EOS included, and `real_N` [N] their positions in the
+    flattened B * T.
     """
 
     src_BS: Tensor
@@ -42,11 +42,11 @@ class Batch:
     tgt_in_BT: Tensor
     real_N: Tensor
     targets_N: Tensor
-    src_tokens: int  # real source subwords, EOS not counted
+    src_tokens: int  # without EOS and padding
 
     @property
     def tgt_tokens(self) -> int:
-        """Real target subwords, EOS counted."""
+        """Target subwords, EOS included."""
         return len(self.targets_N)
 
     @property
@@ -61,11 +61,11 @@ class Batch:
 
     @property
     def real(self) -> int:
-        """Positions of both sides that are not padding; EOS counted on both."""
+        """Positions of both sides that are not padding, EOS included."""
         return self.src_tokens + len(self.src_BS) + self.tgt_tokens
 
     def pinned(self) -> Batch:
-        """The batch in memory from which CUDA copies without waiting."""
+        """The batch in page-locked memory, from which CUDA copies asynchronously."""
         return self._mapped(Tensor.pin_memory)
 
     def to(self, device: torch.device) -> Batch:
@@ -81,8 +81,10 @@ class Batch:
 
 
 class Mixture:
-    """Which pairs an epoch has of a store with so many pairs of each corpus: every pair `weight` times, of a
-    fraction of a time a random part of the corpus, another in each epoch. Without weights, every pair once.
+    """Chooses the pairs of each epoch from a store of several corpora: every pair of a corpus `weight` times.
+
+    The fractional part of a weight is a random part of the corpus, chosen again in each epoch. Without weights, an
+    epoch has every pair once.
     """
 
     def __init__(self, corpora: Sequence[int], weights: Sequence[float] = (), seed: int = 1) -> None:
@@ -90,17 +92,17 @@ class Mixture:
         self.corpora, self.weights, self.seed = tuple(corpora), tuple(weights), seed
 
     def __len__(self) -> int:
-        """Pairs of an epoch, each as often as it comes."""
+        """Pairs of an epoch, repetitions included."""
         if not self.weights:
             return sum(self.corpora)
         return sum(whole * n + part for n, whole, part in self._shares())
 
     def _shares(self) -> list[tuple[int, int, int]]:
-        """Of each corpus: its pairs, how often it comes whole, how many pairs come once more."""
+        """For each corpus: its pairs, how often all of them are taken, and how many are taken once more."""
         return [(n, int(w), round((w - int(w)) * n)) for n, w in zip(self.corpora, self.weights, strict=True)]
 
     def pairs(self, epoch: int) -> Tensor | None:
-        """The numbers of the pairs of an epoch, in no order that matters; None for every pair once."""
+        """The numbers of the pairs of an epoch, in arbitrary order; None means every pair once."""
         if not self.weights:
             return None
         generator = torch.Generator().manual_seed(derived_seed("mixture", self.seed, epoch))
@@ -117,29 +119,46 @@ def plan_epoch(
 ) -> list[Tensor]:
     """The batches of an epoch, each a tensor of pair numbers.
 
-    Lengths [pairs] are without EOS. The epoch has the pairs `numbers`, else every pair once. `budget` bounds
-    B * max(S, T). Pairs are shuffled, sorted by length, cut where B is a round number, so that few shapes occur
-    (a new one costs a CPU's matrix library, or a compiler, some time), and the batches shuffled. The first epoch begins
-    with its largest batch, so that memory runs out in the first minute or never. Raises RecipeError when one
-    pair alone is over the budget.
+    Lengths [pairs] are without EOS. `numbers` are the pairs of the epoch; by default it has every pair once. `budget`
+    bounds B * max(S, T). Pairs are shuffled, sorted by length and cut into batches, and the batches are shuffled. The
+    first epoch begins with its largest batch, so that a lack of memory shows within a minute. Raises RecipeError if a
+    single pair exceeds the budget.
     """
-    # Of a large corpus this is what takes memory, 41 bytes a pair at the peak with the lengths. So whole numbers
-    # of 4 bytes, steps over a part at a time where they would need more, and sorting in place.
+    # Planning takes 41 bytes per pair at its peak, lengths included. To stay there it uses 4-byte integers, works on
+    # a part at a time where 8 bytes are needed, and sorts in place.
     generator = torch.Generator().manual_seed(derived_seed("epoch", seed, epoch))
     pairs = len(src_lengths if numbers is None else numbers)
     assert pairs < 1 << 31
     order = torch.randperm(pairs, generator=generator, dtype=torch.int32).numpy()
     if numbers is not None:
         order = numbers.numpy()[order].astype(np.int32)
+    sorted_pairs, lengths = _sorted_by_length(order, src_lengths, tgt_lengths, budget)
+    del order
+    plan = [sorted_pairs[start:end] for start, end in pairwise(_cuts(lengths, budget))]
+    plan = [plan[i] for i in torch.randperm(len(plan), generator=generator).tolist()]
+    if epoch == 1:
+        areas = [len(p) * (int(src_lengths[p].max()) + int(tgt_lengths[p].max()) + 2) for p in plan]
+        largest = areas.index(max(areas))
+        plan[0], plan[largest] = plan[largest], plan[0]
+    return plan
+
+
+def _sorted_by_length(
+    order: NDArray[np.int32], src_lengths: Tensor, tgt_lengths: Tensor, budget: int
+) -> tuple[Tensor, NDArray[np.int32]]:
+    """The pairs in `order`, sorted so that neighbours have similar lengths on both sides, and their longer lengths.
+
+    Strips of pairs with similar target lengths are sorted by source length, alternately up and down, so that no batch
+    spans the longest pairs of one strip and the shortest of the next. About 0.75 sqrt(batches) batches per strip give
+    the least padding (measured on Multi30k with 1,024 to 16,384 tokens).
+    """
+    pairs = len(order)
     src, tgt = (lengths.numpy()[order].astype(np.int32) + np.int32(1) for lengths in (src_lengths, tgt_lengths))
-    # Both lengths of a batch are to be close together: strips of like target length are sorted by source
-    # length, up and down in turn, so that no batch spans the longest and the shortest of two strips. Padding
-    # is least with about 0.75 sqrt(batches) batches a strip (measured on Multi30k, 1,024 to 16,384 tokens).
     longer = np.maximum(src, tgt)
     strip_tokens = max(1, round(0.75 * math.sqrt(int(longer.sum(dtype=np.int64)) * budget)))
     by_target = tgt.astype(np.int64)
     del tgt
-    _sort(by_target)
+    _argsort_in_place(by_target)
     strip, sum_before = np.empty(pairs, np.int32), 0
     for part in _parts(pairs):
         sums = longer[by_target[part]].cumsum(dtype=np.int64) + sum_before
@@ -149,49 +168,46 @@ def plan_epoch(
     for part in _parts(pairs):
         s, number = src[part], strip[part].astype(np.int64)
         by_length[part] = number * reach + np.where(number % 2 == 0, s, reach - s)
-    del src, strip, by_target
-    _sort(by_length)
-    lengths = longer[by_length]
-    del longer
-    sorted_pairs = torch.from_numpy(order[by_length].astype(np.int64))
-    del by_length, order
+    del src, strip
+    _argsort_in_place(by_length)
+    return torch.from_numpy(order[by_length].astype(np.int64)), longer[by_length]
+
+
+def _cuts(lengths: NDArray[np.int32], budget: int) -> list[int]:
+    """The boundaries of batches of sorted pairs, given the longer length of each."""
     cuts, start, widest = [0], 0, 0
-    for i, length in enumerate(chain.from_iterable(lengths[part].tolist() for part in _parts(pairs))):
+    for i, length in enumerate(chain.from_iterable(lengths[part].tolist() for part in _parts(len(lengths)))):
         if length > budget:
             raise RecipeError(
-                f"train.batch_tokens must be at least {lengths.max()}, the longest pair with EOS, but is {budget}."
+                f"train.batch_tokens must be at least {lengths.max()}, the longest pair with EOS, got {budget}."
             )
         widest = max(widest, length)
         while widest * (i + 1 - start) > budget:
-            start += _whole(i - start)
+            start += _round_number(i - start)
             cuts.append(start)
             widest = int(lengths[start : i + 1].max())
-    cuts.append(pairs)
-    plan = [sorted_pairs[a:b] for a, b in pairwise(cuts)]
-    plan = [plan[i] for i in torch.randperm(len(plan), generator=generator).tolist()]
-    if epoch == 1:
-        areas = [len(p) * (int(src_lengths[p].max()) + int(tgt_lengths[p].max()) + 2) for p in plan]
-        largest = areas.index(max(areas))
-        plan[0], plan[largest] = plan[largest], plan[0]
-    return plan
+    return [*cuts, len(lengths)]
 
 
 def _parts(pairs: int) -> Iterator[slice]:
     return (slice(start, min(start + _PART, pairs)) for start in range(0, pairs, _PART))
 
 
-def _sort(keys: NDArray[np.int64]) -> None:
-    """Puts the places of `keys`, from 0 to 2 ** 31, in their stead: those of the smallest key first, of equal ones
-    in order. As argsort does, but in their own memory."""
+def _argsort_in_place(keys: NDArray[np.int64]) -> None:
+    """Replaces `keys`, from 0 to 2 ** 31, by what a stable argsort returns, without further memory."""
     for part in _parts(len(keys)):
         keys[part] = keys[part] << 32 | np.arange(part.start, part.stop)
     keys.sort()
     keys &= (1 << 32) - 1
 
 
-def _whole(pairs: int) -> int:
-    """As many of these pairs as make a round number: a multiple of a power of two, at most 64, that is a quarter of
-    them or less. On Multi30k, batches of 4,096 tokens then have 46 numbers of positions for 113, and are 90% full."""
+def _round_number(pairs: int) -> int:
+    """The largest multiple of a power of two up to 64, itself at most a quarter of `pairs`, that is not above `pairs`.
+
+    With round numbers few batch shapes occur; the first batch of a new shape costs a matrix library or a compiler
+    some time. On Multi30k, batches of 4,096 tokens have 46 different numbers of positions instead of 113, and are 90%
+    full.
+    """
     return pairs - pairs % min(64, 1 << max(0, (pairs // 4).bit_length() - 1))
 
 
@@ -199,10 +215,10 @@ T = TypeVar("T")
 
 
 def ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
-    """The same items in the same order, up to `depth` of them made before they are asked for, in a thread.
+    """The same items in the same order; a thread makes up to `depth` of them before they are asked for.
 
-    What the making raises is raised where the item would have come. Closing it, or leaving it to be
-    collected, ends the thread, and closes `items` if they are a generator.
+    An exception of `items` is raised in its place. Closing or collecting the generator ends the thread, and closes
+    `items` if it is a generator.
     """
     made: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
     wanted = threading.Event()
@@ -221,7 +237,7 @@ def ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
                 if not wanted.is_set():
                     return
             put((False, None))
-        except BaseException as error:  # also what is no Exception must not be lost with the thread
+        except BaseException as error:  # a KeyboardInterrupt must not be lost with the thread
             put((False, error))
         finally:
             if isinstance(items, Generator):

@@ -1,14 +1,14 @@
-"""BPE-dropout (Provilkov et al. 2020): each time that a pair is seen, its two sides are cut into subwords anew,
-and any merge is left out now and then.
+"""BPE-dropout (Provilkov et al. 2020): each time a pair is seen, its sides are segmented into subwords again, and each
+merge is left out with some probability.
 
-SentencePiece has a sampler for it, but a resumed run could not repeat what it draws: version 0.2.3 gives equal
-segmentations for equal seeds within one process only. Nor does it offer a merge again that it has left out, as the
-paper does, so that lines grow by 40% at a rate of 0.1, here by 21% (the paper: 25%). So the merges are made here,
-as a pure function of (seed, epoch, shard); with a rate of 0 they are SentencePiece's.
+Why not SentencePiece's own sampler: a resumed run could not repeat its draws, since version 0.2.3 gives equal
+segmentations for equal seeds only within one process. It also never offers a merge again that it has left out, unlike
+the paper: at a rate of 0.1 lines grow by 40%, here by 21%, in the paper by 25%. So the merges are made here, as a pure
+function of (seed, epoch, shard). At a rate of 0 they equal SentencePiece's.
 
-What is drawn is longer than what is stored, some of it more than the rest. Batches planned by the stored lengths
-were 30% padding (Multi30k, rate 0.1), and half over their budget; so a window of shards is drawn first, and planned
-by what came out: 3 to 6%.
+Drawn segmentations are longer than stored ones, by varying amounts. Batches planned by the stored lengths were 30%
+padding (Multi30k, rate 0.1), and half of them exceeded their budget. So a window of shards is drawn first, and its
+batches are planned by the drawn lengths: 3 to 6% padding.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from vtrans.runtime.seeds import derived_seed
 from vtrans.runtime.workers import map_in_workers
 
 SHARD = 1024  # pairs drawn at a time
-WINDOW = 64  # shards that are planned together; as many are drawn ahead
-VARIANTS = 64  # of a word: each time that it is seen, one of these is picked
-KEPT = 1 << 19  # variants kept in memory, some 100 bytes each; they are a pure function, and can be made again
+WINDOW = 64  # shards that are planned together; as many are drawn in advance
+VARIANTS = 64  # segmentations per word, one of which is picked each time the word is seen
+KEPT = 1 << 19  # segmentations kept in memory, of about 100 bytes; others are drawn again, with the same result
 
-NEVER = 1 << 62  # the rank of a merge that is none
+NEVER = 1 << 62  # the rank of two symbols that do not merge
 
-# Of both sides: the ids of its sentences one after the other, and the length of each sentence.
+# For each side, the ids of all sentences one after the other, and the length of each sentence.
 Shard = tuple[tuple[NDArray[np.int32], NDArray[np.int64]], ...]
 
 
 class Dropout:
-    """Cuts words of a BPE vocabulary into subwords, leaving out merges with probability `rate`.
+    """Segments words with a BPE vocabulary, leaving out merges with probability `rate`.
 
-    Each word has VARIANTS ways to be cut, drawn as the paper's Algorithm 1 has it: at every step each merge
-    that is possible is left out with that probability, and the best of the others is made, until none is.
+    Each word has VARIANTS segmentations, drawn by Algorithm 1 of the paper: at every step each possible merge is left
+    out with that probability and the best of the others is made, until there are no others.
     """
 
     def __init__(self, vocabulary: Vocabulary, rate: float, seed: int) -> None:
@@ -55,7 +55,7 @@ class Dropout:
         self.ids = {piece: id for piece, (id, _) in merges.items()}
         self.ranks = {piece: rank for piece, (_, rank) in merges.items()}
         self.pieces = [vocabulary.piece(i) for i in range(len(vocabulary))]
-        # What no merge can make is not cut: special ids, bytes, symbols of the user's.
+        # Pieces that no merge makes are not segmented: special ids, bytes, the user's symbols.
         self.whole = np.array([piece not in merges for piece in self.pieces])
         self.begins = self.whole | np.array([piece.startswith("\u2581") for piece in self.pieces])
         self.seed, self.threshold = seed, round(rate * 2**32)
@@ -65,7 +65,7 @@ class Dropout:
     def cut(
         self, flat: NDArray[np.int32], lengths: NDArray[np.int64], generator: torch.Generator
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Other subwords for sentences, given as ids one after the other and lengths, and returned likewise."""
+        """Segments sentences again, given as ids one after the other and the length of each; returns the same form."""
         begins = self.begins[flat]
         begins[1:] |= self.whole[flat[:-1]]
         ends = lengths.cumsum()
@@ -76,7 +76,7 @@ class Dropout:
         bounds = pairwise([*(words * width).tolist(), len(raw)])
         drawn = [self._variant(raw[start:end], pick) for (start, end), pick in zip(bounds, picks, strict=True)]
         new = np.fromiter(chain.from_iterable(drawn), np.int32)
-        grown = np.zeros(len(flat) + 1, np.int64)  # ids before each of the old places, where a word ends there
+        grown = np.zeros(len(flat) + 1, np.int64)  # new ids up to each old position at which a word ends
         grown[np.append(words[1:], len(flat))] = np.fromiter(map(len, drawn), np.int64, len(drawn)).cumsum()
         return new, np.diff(grown[ends], prepend=0)
 
@@ -100,7 +100,7 @@ class Dropout:
         symbols = list(text)
         possible = [ranks.get(a + b, NEVER) for a, b in pairwise(symbols)]
         while True:
-            # To draw for each of them and take the best that is left, is to draw for the best first.
+            # Drawing for every merge and then taking the best one left equals drawing for the best one first.
             left = possible
             while (best := min(left, default=NEVER)) < NEVER and next(numbers) < self.threshold:
                 left = left.copy()
@@ -116,15 +116,15 @@ class Dropout:
                 possible[place] = ranks.get(symbol + symbols[place + 1], NEVER)
 
     def _numbers(self, text: str, pick: int) -> Iterator[int]:
-        """Numbers below 2 ** 32 without end, at random."""
+        """An endless stream of random numbers below 2 ** 32."""
         for block in count():
             yield from struct.unpack("<16I", blake2b(f"{self.seed}/{pick}/{block}/{text}".encode()).digest())
 
 
 class Drawer:
-    """Draws the segmentations of a shard's pairs anew, here or in a process beside this one.
+    """Draws new segmentations for the pairs of a shard, in this process or in a worker.
 
-    A pair of which a side would be longer than `longest` subwords keeps its stored segmentation.
+    A pair keeps its stored segmentation if a side would become longer than `longest` subwords.
     """
 
     def __init__(self, src_proto: bytes, tgt_proto: bytes, rate: float, seed: int, longest: int) -> None:
@@ -149,10 +149,10 @@ class Drawer:
 
 
 class Segmentations:
-    """Segmentations of a store's pairs, drawn epoch by epoch, merges being left out with probability `rate`.
+    """New segmentations of the pairs of a store for each epoch, with merges left out with probability `rate`.
 
-    With `processes` of two or more they are drawn by so many of them: one alone makes some 100,000 subwords a second,
-    which is enough for a CPU. What is drawn is the same. For `longest` see Drawer.
+    With two or more `processes`, worker processes draw them, with the same result. One process draws about 100,000
+    subwords per second, which is enough for training on a CPU. For `longest` see Drawer.
     """
 
     def __init__(
@@ -171,10 +171,10 @@ class Segmentations:
         self.drawer = partial(Drawer, src_vocab.proto, tgt_vocab.proto, rate, seed, longest)
 
     def windows(self, epoch: int, window: int) -> Generator[tuple[int, int, TokenStore], None, None]:
-        """Without end, from that window of that epoch on: epoch, window, and its pairs as a store in memory.
+        """An endless stream of (epoch, window, its pairs as a store in memory), from the given epoch and window.
 
-        Each epoch has the pairs of the mixture, in an order that is a pure function of (seed, epoch). A thread is a
-        window ahead.
+        Each epoch has the pairs of the mixture, in an order that is a pure function of (seed, epoch). A thread draws
+        one window in advance.
         """
         with closing(ahead(self._shards(epoch, window * WINDOW), WINDOW)) as shards:
             number = -(-len(self.mixture) // SHARD)
@@ -194,8 +194,10 @@ class Segmentations:
         yield from map_in_workers(self.drawer, stored, self.processes, "drawing segmentations", advice)
 
     def _stored(self, epoch: int, shard: int) -> Iterator[tuple[int, Shard]]:
-        """Without end, from there on: the pairs of each shard, which is a pure function of (seed, epoch, shard), as
-        they are stored, and the seed to draw them by."""
+        """An endless stream of (seed of the drawing, stored segmentations), from the given epoch and shard.
+
+        Each element is a pure function of (seed, epoch, shard).
+        """
         store = self.store
         while True:
             generator = torch.Generator().manual_seed(derived_seed("order", self.seed, epoch))
@@ -216,10 +218,9 @@ def _cut(ids: NDArray[np.int32], lengths: NDArray[np.int64]) -> list[NDArray[np.
 
 
 def _taken(ids: Tensor, offsets: Tensor, numbers: Tensor) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The sentences with these numbers: ids one after the other, and lengths. (Sliced as numpy: torch takes 20
-    microseconds a slice.)"""
+    """The ids of the sentences with these numbers, one after the other, and their lengths."""
     starts, ends = offsets[numbers], offsets[numbers + 1]
-    array = ids.numpy()
+    array = ids.numpy()  # a torch slice takes 20 microseconds
     slices = [array[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
     return np.concatenate(slices).astype(np.int32), (ends - starts).numpy()
 

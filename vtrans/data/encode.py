@@ -1,7 +1,6 @@
-"""Batches of parallel text to subword ids, here or in processes beside this one: what a pair becomes does not depend
-on where it is encoded, nor the order of the results.
+"""Encodes batches of parallel text as subword ids, in this process or in workers, with the same results in order.
 
-Nothing here needs torch, so that a process starts in a moment and stays small.
+Nothing here imports torch, so that a worker starts quickly and stays small.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ Pair = tuple[str, str]
 RATIO_FREE_TOKENS = 12
 """`max_ratio` applies only if the longer side has more tokens than this: short pairs vary freely."""
 
-PAIRS_A_WORKER = 50_000
-"""A process is started for so many pairs: for fewer its start would take longer than it saves."""
+PAIRS_PER_WORKER = 50_000
+"""Pairs for which a worker pays: for fewer, starting it takes longer than it saves."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What encoding goes by."""
+    """How pairs are encoded and filtered, and what to search for in them."""
 
     src_proto: bytes
     tgt_proto: bytes
     pieces: int
-    """Of the larger vocabulary."""
+    """Size of the larger vocabulary."""
     max_tokens: int | None = None
     max_ratio: float | None = None
     sources: frozenset[int] = frozenset()
-    """Hashes of sentences to look out for, on the source side ..."""
+    """Hashes of source sentences to search for."""
     pairs: frozenset[int] = frozenset()
-    """... and of whole pairs."""
+    """Hashes of pairs to search for."""
 
     @property
     def wide(self) -> bool:
@@ -53,7 +52,7 @@ class Side:
     """One side of the pairs of a batch that were kept."""
 
     ids: np.ndarray[Any, Any]
-    """All of them, one sentence behind the other."""
+    """Of all sentences, one after the other."""
     lengths: np.ndarray[Any, Any]
     """Of each sentence, int64."""
     characters: int
@@ -61,28 +60,28 @@ class Side:
 
 @dataclass(frozen=True)
 class Encoded:
-    """What a batch of pairs became."""
+    """An encoded batch of pairs."""
 
     read: int
     kept: list[int]
-    """The places in the batch of the pairs that were not dropped."""
+    """Positions in the batch of the pairs that were not dropped."""
     dropped: dict[str, int]
     src: Side
     tgt: Side
     sources: set[int] = field(default_factory=set)
-    """Of the hashes to look out for, those found in the pairs that were kept."""
+    """Hashes of the task that occur among the sources of the pairs that were kept."""
     pairs: set[int] = field(default_factory=set)
 
 
 def hash_of(*lines: str, seed: int = 0) -> int:
-    """8 bytes for a sentence or pair, blanks around it aside: no two sentences of a corpus collide."""
+    """An 8-byte hash of a sentence or pair, ignoring spaces around it."""
     digest = hashlib.blake2b(digest_size=8, key=seed.to_bytes(8, "little"))
     digest.update("\n".join(line.strip() for line in lines).encode())
     return int.from_bytes(digest.digest(), "little")
 
 
 def reason_to_drop(src: int, tgt: int, max_tokens: int | None, max_ratio: float | None) -> str | None:
-    """Why a pair with so many tokens a side is left out of the training text, if it is."""
+    """Why a pair with this many tokens per side is dropped from the training text; None if it is kept."""
     shorter, longer = (src, tgt) if src < tgt else (tgt, src)
     if not shorter:
         return "empty"
@@ -94,7 +93,7 @@ def reason_to_drop(src: int, tgt: int, max_tokens: int | None, max_ratio: float 
 
 
 class Encoder:
-    """Encodes, filters and looks out, batch by batch."""
+    """Encodes and filters batches, and searches them for the hashes of the task."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -136,16 +135,15 @@ class Encoder:
 
 
 def encoders(total: int, threads: int) -> int:
-    """How many processors encode a text of so many pairs."""
-    return max(1, min(threads, total // PAIRS_A_WORKER))
+    """The number of processors that encode a text of `total` pairs."""
+    return max(1, min(threads, total // PAIRS_PER_WORKER))
 
 
 def encode(batches: Iterable[Sequence[Pair]], task: Task, total: int, threads: int) -> Generator[Encoded, None, None]:
-    """What each batch of a text of `total` pairs becomes, in order, by up to `threads` processors.
+    """Encodes the batches of a text of `total` pairs, in order, on up to `threads` processors.
 
-    A long text goes to processes: each has one batch at a time, so what is under way is bounded by their number.
-    SentencePiece's own threads would leave filtering, counting and searching to one processor. Closing the
-    generator ends the processes. VtransError if one dies.
+    A long text is encoded by worker processes, which closing the generator ends. SentencePiece's own threads would
+    leave filtering, counting and searching to one processor. Raises VtransError if a worker dies.
     """
     workers = encoders(total, threads)
     if workers == 1:
@@ -153,5 +151,5 @@ def encode(batches: Iterable[Sequence[Pair]], task: Task, total: int, threads: i
         for batch in batches:
             yield encoder(batch, threads)
         return
-    advice = "run the command again, with lower `threads` if it dies again"
+    advice = "run the command again, with a lower `threads` if that does not help"
     yield from map_in_workers(partial(Encoder, task), batches, workers, "encoding text", advice)

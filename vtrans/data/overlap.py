@@ -1,4 +1,4 @@
-"""How many subwords the two sides of a text have in common."""
+"""Measures how many subwords two sides have in common, and advises whether a joint vocabulary is likely to pay."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 from vtrans.data.vocabulary import SPECIAL_PIECES, Vocabulary
 
 OVERLAP_THRESHOLDS = (1, 5, 20)
-# What recipes/sharing/study.py measured, two seeds, 700 updates of multi30k-10min: at this share of shared running
-# subwords (seen ADVICE_THRESHOLD times on both sides), the BLEU of one joint vocabulary with one matrix less that of
-# separate vocabularies with as many weights, target embedding and projection tied. English-German, and the same with
-# the German in Cyrillic letters.
 ADVICE_THRESHOLD = 5
 MEASURED = ((0.35, 1.0), (0.09, -0.2))
+"""(token share at ADVICE_THRESHOLD, BLEU gained by a joint vocabulary with one matrix).
+
+The comparison is with separate vocabularies and as many weights, target embedding and projection tied. Measured by
+recipes/sharing/study.py with two seeds and 700 updates of multi30k-10min: English-German, and the same with the German
+in Cyrillic letters.
+"""
 OVERLAP_DEFINITION = (
     "both: subword types seen at least N times on the source side and at least N times on the target side "
     "of the text; either: types seen at least N times on one side or the other; overlap: both over "
@@ -29,25 +31,25 @@ class OverlapRow:
 
     threshold: int
     both: int
-    """Types seen at least so often on each side."""
+    """Types that reach the threshold on both sides."""
     either: int
-    """Types seen at least so often on one side or the other."""
+    """Types that reach the threshold on at least one side."""
     share: float
     """both / either; 0 if there is none."""
     token_share: float
-    """Of the running tokens of both sides, those whose type is in `both`."""
+    """Share of the running tokens of both sides whose type is in `both`."""
 
 
 def subword_counts(vocabulary: Vocabulary, counts: Sequence[int]) -> dict[str, int]:
-    """Counts by surface piece from counts by id, without special and single-byte pieces, and symbols of the user."""
+    """Counts by piece from counts by id, without special pieces, single-byte pieces and the user's symbols."""
     first = len(SPECIAL_PIECES) + len(vocabulary.symbols)
     return {vocabulary.piece(i): n for i, n in enumerate(counts) if n and i >= first and vocabulary.is_subword(i)}
 
 
 def overlap(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> list[OverlapRow]:
-    """The overlap of the two sides at each of OVERLAP_THRESHOLDS, as OVERLAP_DEFINITION says.
+    """The overlap of the two sides at each of OVERLAP_THRESHOLDS, as OVERLAP_DEFINITION defines it.
 
-    The counts are by surface piece (`subword_counts`), so two separate vocabularies compare too.
+    The counts are by piece (`subword_counts`), so separate vocabularies can be compared too.
     """
     running = sum(src_counts.values()) + sum(tgt_counts.values())
     rows = []
@@ -69,7 +71,7 @@ def overlap(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> lis
 
 
 def overlap_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """The rows, each an OverlapRow as a dict, as they are printed, with their header."""
+    """The rows (each an OverlapRow as a dict) as text, and their header."""
     header = ("N", "both", "either", "overlap", "tokens")
     return [
         (str(row["threshold"]), f"{row['both']:,}", f"{row['either']:,}", f"{row['share']:.0%}",
@@ -79,19 +81,17 @@ def overlap_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, ..
 
 
 def tying_advice(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Whether one matrix for both sides is likely to pay, from the share of running subwords that both sides have
-    (the row of ADVICE_THRESHOLD): by the nearer of what was MEASURED, and how far it goes."""
+    """A sentence on whether one matrix for both sides is likely to pay, judged by the nearest point of MEASURED."""
     token_share: float = next(row["token_share"] for row in rows if row["threshold"] == ADVICE_THRESHOLD)
-    (_, gained), (_, lost) = sorted(MEASURED, reverse=True)
+    (high, gained), (low, lost) = MEASURED
     nearer = min(MEASURED, key=lambda point: abs(point[0] - token_share))
-    so = (
-        "a joint vocabulary and one matrix, the default, suit these texts"
-        if nearer[1] > 0
-        else "separate vocabularies may do as well or better: prepare-bpe --separate, whose tie is tgt-softmax"
+    advice = (
+        "a joint vocabulary with one matrix, the default, suits these texts"
+        if nearer == MEASURED[0]
+        else "separate vocabularies, with the target embedding and the projection tied, may do as well or better"
     )
-    where = " and ".join(f"{share:.0%}" for share, _ in MEASURED)
     return (
-        f"{token_share:.0%} of the running subwords are of both sides (N = {ADVICE_THRESHOLD}): {so}. With as many "
-        f"weights, one matrix was {gained:g} BLEU better and {-lost:g} worse in short trainings at {where}; "
-        "differences so small may be chance."
+        f"{token_share:.0%} of the running subwords occur on both sides (N = {ADVICE_THRESHOLD}): {advice}. In short "
+        f"trainings with as many weights, one matrix was {gained:g} BLEU better at {high:.0%} and {-lost:g} BLEU worse "
+        f"at {low:.0%}; differences this small may be chance."
     )

@@ -1,13 +1,12 @@
-"""A data folder and the memory-mapped token stores in it: what `vtrans prepare-bpe` writes and training reads.
+"""Data folders and the memory-mapped token stores in them, which `vtrans prepare-bpe` writes and training reads.
 
-A data folder holds the SentencePiece model(s), `train.safetensors`, `valid.safetensors` and
-`data.json`.
+A data folder contains the SentencePiece model(s), `train.safetensors`, `valid.safetensors` and the report `data.json`.
 
-A store is a safetensors file: `src_ids`, `tgt_ids` (U16, or I32 for a vocabulary above 65,536) hold
-the subwords of all sentences one after the other, without special ids; sentence i is
-`ids[offsets[i]:offsets[i + 1]]`, `src_offsets`, `tgt_offsets` I64 [N + 1]. `valid.safetensors`
-holds the raw lines too (UTF-8 in U8, with offsets): they are the references of BLEU. The pairs of several
-corpora stand corpus by corpus; `data.json` says how many there are of each.
+A token store is a safetensors file. `src_ids` and `tgt_ids` (U16, or I32 for a vocabulary above 65,536) are the
+subwords of all sentences one after the other, without special ids. `src_offsets` and `tgt_offsets` (I64 [N + 1]) say
+where each sentence begins: sentence i is `ids[offsets[i] : offsets[i + 1]]`. `valid.safetensors` also has the raw lines
+(UTF-8 as U8, with offsets), which are the references of BLEU. The pairs of several corpora follow each other in order;
+`data.json` records how many each has.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ _BLOCK = 1 << 20  # bytes copied at a time
 
 
 class TokenStore:
-    """Sentence pairs as subword ids, memory-mapped; N pairs.
+    """N sentence pairs as subword ids, memory-mapped.
 
-    Only the lengths are in memory, 8 bytes a pair. Of a file that is larger than memory the pairs of a batch
-    are read from all over it: 30 microseconds a pair more than from memory (2 million pairs, a virtual disk),
-    which the thread that makes batches ahead sees to. So epochs are shuffled as a whole, whatever their size.
+    Only the lengths are in memory, 8 bytes per pair. Epochs are shuffled as a whole, so with a file larger than memory
+    the pairs of a batch are read from all over it. That takes 30 microseconds per pair more than from memory (2 million
+    pairs, a virtual disk), in the thread that makes batches in advance.
 
     `src_lengths` and `tgt_lengths` are int32 [N], in subwords without special ids.
     """
@@ -52,7 +51,7 @@ class TokenStore:
         self.path = path
         self.src_ids, self.tgt_ids = tensors["src_ids"], tensors["tgt_ids"]
         self.src_offsets, self.tgt_offsets = tensors["src_offsets"], tensors["tgt_offsets"]
-        # The same memory as numpy sees it: a slice of a tensor takes ten times as long.
+        # Views of the same memory: slicing a tensor takes ten times as long.
         self._src = self.src_ids.numpy(), self.src_offsets.numpy()
         self._tgt = self.tgt_ids.numpy(), self.tgt_offsets.numpy()
         self._text = tensors if "src_text" in tensors else None
@@ -60,24 +59,24 @@ class TokenStore:
 
     @classmethod
     def open(cls, path: str | Path) -> TokenStore:
-        """The store of that file; FileError if it is missing, truncated or foreign."""
+        """Opens a store. Raises FileError if the file is missing, truncated or not a store."""
         path = Path(path)
         try:
             with safe_open(path, framework="pt") as file:
                 header = json.loads((file.metadata() or {}).get("vtrans", "{}"))
                 if header.get("format") != STORE_FORMAT or header.get("revision") != REVISION:
-                    raise FileError(f"{path} is no token store of this version of vtrans; {_MAKE_ANEW}.")
+                    raise FileError(f"{path} is not a token store of this version of vtrans; {_MAKE_AGAIN}.")
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
         except FileNotFoundError:
-            raise FileError(f"there is no file {path}; {_MAKE_ANEW}.") from None
+            raise FileError(f"there is no file {path}; {_MAKE_AGAIN}.") from None
         except (SafetensorError, OSError, ValueError, AttributeError, RecursionError) as error:
             reason = str(error).rstrip(".")
-            raise FileError(f"{path} is truncated or no token store ({reason}); {_MAKE_ANEW}.") from None
+            raise FileError(f"{path} is truncated or not a token store ({reason}); {_MAKE_AGAIN}.") from None
         sides = [("src_ids", "src_offsets"), ("tgt_ids", "tgt_offsets")]
         if "src_text" in tensors:
             sides += [("src_text", "src_text_offsets"), ("tgt_text", "tgt_text_offsets")]
         if not all(_fits(tensors, *names) for names in sides):
-            raise FileError(f"{path} does not fit together; {_MAKE_ANEW}.")
+            raise FileError(f"{path} has inconsistent tensors; {_MAKE_AGAIN}.")
         return cls(path, tensors)
 
     def __len__(self) -> int:
@@ -112,15 +111,14 @@ class TokenStore:
 
 
 def _lengths(offsets: Tensor) -> Tensor:
-    """From the places where sentences begin, int64 [N + 1], to their lengths, int32 [N]; no more memory than that."""
+    """Lengths, int32 [N], from offsets, int64 [N + 1], without temporary memory."""
     places, lengths = offsets.numpy(), np.empty(len(offsets) - 1, np.int32)
     np.subtract(places[1:], places[:-1], out=lengths, casting="unsafe")
     return torch.from_numpy(lengths)
 
 
 def _fits(tensors: dict[str, Tensor], values: str, offsets: str) -> bool:
-    """Whether both have their type, and the offsets are as many as the pairs ask for, rising from 0 to the last
-    value."""
+    """Whether both tensors exist with the right types, and the offsets, one per pair, rise from 0 to the last value."""
     if not {values, offsets, "src_offsets"} <= tensors.keys() or tensors[values].dtype not in _STORED:
         return False
     bounds = tensors[offsets]
@@ -132,18 +130,18 @@ def _fits(tensors: dict[str, Tensor], values: str, offsets: str) -> bool:
     return ends_match and not bool((bounds[1:] < bounds[:-1]).any())
 
 
-_STORED = (torch.uint8, torch.uint16, torch.int32)  # text, and subwords
-_MAKE_ANEW = "make the data folder anew with `vtrans prepare-bpe --force`"
+_STORED = (torch.uint8, torch.uint16, torch.int32)  # text; subwords
+_MAKE_AGAIN = "make the data folder again with `vtrans prepare-bpe`"
 
 
 class DataFolder:
-    """What `vtrans prepare-bpe` made: two stores, the vocabulary or vocabularies, the report.
+    """A data folder: two stores, one or two vocabularies, and the report.
 
-    Every file is compared with the hash in the report: an id beyond the vocabulary would otherwise end training
-    at some later step, and any other damage would go unnoticed. That reads the stores once, 1 GB in a second where
-    the processor has instructions for SHA-256, and asks for no memory.
+    Every file is compared with its hash in the report. Otherwise an id beyond the vocabulary would end training at some
+    later step, and other damage would go unnoticed. This reads the stores once, at 1 GB per second on a processor with
+    SHA-256 instructions, and takes no memory.
 
-    The training pairs stand corpus by corpus; `corpora` says how many there are of each.
+    `corpora` are the numbers of training pairs of each corpus, in the order of the store.
     """
 
     def __init__(self, path: Path, report: dict[str, Any]) -> None:
@@ -152,16 +150,16 @@ class DataFolder:
         for name, facts in files.items():
             file = path / name
             if not file.is_file():
-                raise FileError(f"{path} lacks {name}; {_MAKE_ANEW}.")
+                raise FileError(f"{path} lacks {name}; {_MAKE_AGAIN}.")
             if file.stat().st_size != facts["bytes"]:
                 raise FileError(
-                    f"{file} has {file.stat().st_size:,} bytes instead of {facts['bytes']:,}; {_MAKE_ANEW}."
+                    f"{file} has {file.stat().st_size:,} bytes instead of {facts['bytes']:,}; {_MAKE_AGAIN}."
                 )
             digest = file_sha256(file)
             if digest is None:
-                raise FileError(f"{file} can't be read; let this user read it, or {_MAKE_ANEW}.")
+                raise FileError(f"{file} cannot be read; change its permissions, or {_MAKE_AGAIN}.")
             if digest != facts["sha256"]:
-                raise FileError(f"{file} has been changed since the data was prepared; {_MAKE_ANEW}.")
+                raise FileError(f"{file} has changed since the data was prepared; {_MAKE_AGAIN}.")
         self.joint = JOINT_FILE in files
         if self.joint:
             self.src_vocab = self.tgt_vocab = self._vocabulary(JOINT_FILE)
@@ -169,30 +167,24 @@ class DataFolder:
             self.src_vocab, self.tgt_vocab = self._vocabulary(SRC_FILE), self._vocabulary(TGT_FILE)
         self.train = TokenStore.open(path / TRAIN_FILE)
         self.valid = TokenStore.open(path / VALID_FILE)
-        # A version before this one did not record them. They are not in the store itself, so that the digest, by
-        # which a run knows its data, is that of the pairs.
+        # Earlier versions did not record the numbers. They are not in the store, because its hash is part of `digest`,
+        # by which a run recognises its data.
         self.corpora = tuple(report["train"].get("corpora", [len(self.train)]))
         if sum(self.corpora) != len(self.train):
-            raise FileError(f"{path / REPORT_FILE} does not fit {TRAIN_FILE}; {_MAKE_ANEW}.")
+            raise FileError(f"{path / REPORT_FILE} does not match {TRAIN_FILE}; {_MAKE_AGAIN}.")
         self.digest = _sha256(json.dumps({n: f["sha256"] for n, f in sorted(files.items())}).encode())
 
     @classmethod
     def open(cls, path: str | Path) -> DataFolder:
-        """The data folder at that path.
-
-        Raises FileError if it is missing or foreign, lacks a file, or if a vocabulary or the size of a file is not
-        what it was made with. The ids are not compared with what was written.
-        """
+        """Opens a data folder. Raises FileError if it is missing, foreign, incomplete or damaged."""
         path = Path(path)
         check_path(path)
         if not path.is_dir():
-            raise FileError(
-                f"there is no data folder {path}; make one with `vtrans prepare-bpe --src FILE --tgt FILE`."
-            )
+            raise FileError(f"there is no data folder {path}; make one with `vtrans prepare-bpe`.")
         report = read_report(path)
         if report is None:
             raise FileError(
-                f"{path} is no data folder of this version of vtrans (no sound {REPORT_FILE} in it); "
+                f"{path} is not a data folder of this version of vtrans (it has no valid {REPORT_FILE}); "
                 "make one with `vtrans prepare-bpe`."
             )
         return cls(path, report)
@@ -203,7 +195,7 @@ class DataFolder:
 
 
 def read_report(folder: Path) -> dict[str, Any] | None:
-    """data.json, or None if it is missing or not ours."""
+    """The content of data.json, or None if it is missing or not ours."""
     try:
         report = json.loads((folder / REPORT_FILE).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -217,10 +209,9 @@ def read_report(folder: Path) -> dict[str, Any] | None:
 
 
 def _sound(report: dict[str, Any]) -> bool:
-    """Whether a report has all that is read of it later. Raises KeyError, TypeError or AttributeError where it is
-    of another shape altogether."""
+    """Whether a report has everything that is read later. Other shapes raise KeyError, TypeError or AttributeError."""
     files, inputs, rows = report["files"], report["inputs"], report["overlap"]["rows"]
-    corpora = report["train"].get("corpora", [0])  # younger than the format
+    corpora = report["train"].get("corpora", [0])  # earlier versions did not record it
     pairs = [pair[side] for pair in [*inputs["train"], *(inputs["valid"] or ())] for side in ("src", "tgt")]
     return (
         {TRAIN_FILE, VALID_FILE} <= files.keys() <= set(OUR_FILES)
@@ -239,7 +230,7 @@ def _sha256(data: bytes) -> str:
 
 
 def file_sha256(path: Path) -> str | None:
-    """The hash of a file, or None if it can't be read."""
+    """The SHA-256 of a file, or None if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

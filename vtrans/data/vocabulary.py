@@ -1,8 +1,7 @@
-"""Subword vocabularies: SentencePiece learns and applies them; the special ids; the overlap of two sides.
+"""Subword vocabularies: SentencePiece models with our special ids.
 
-A vocabulary is the bytes of one SentencePiece model. `byte_fallback` is always on, so no character
-is ever unknown: what has no piece is spelt in bytes. Two things are not kept: runs of spaces become
-one, and U+2581, with which SentencePiece marks a word's start, becomes a space.
+`byte_fallback` is always on, so no character is unknown: characters without a piece are encoded as bytes. Two things
+are lost: several spaces become one, and U+2581, with which SentencePiece marks the start of a word, becomes a space.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from vtrans.config import Subword
 from vtrans.errors import FileError, InputError
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
-# What SentencePiece models are called in a folder.
+# The names of SentencePiece models in a data folder.
 JOINT_FILE, SRC_FILE, TGT_FILE = "vocab.model", "src.model", "tgt.model"
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 _USER_DEFINED = 4  # a piece's type in SentencePiece's sentencepiece_model.proto
@@ -26,9 +25,9 @@ _USER_DEFINED = 4  # a piece's type in SentencePiece's sentencepiece_model.proto
 class Vocabulary:
     """A SentencePiece model with our special ids. Equal bytes are an equal vocabulary.
 
-    `symbols` are the pieces that the user asked for, such as `<BT>`: wherever a text has one, it is one subword,
-    whole and as it was written, between subwords that know nothing of it.
-    Raises FileError if `proto` is no SentencePiece model, or one with other special ids.
+    `symbols` are the pieces that the user asked for, such as `<BT>`. Wherever one occurs in a text it is a single
+    subword, unchanged by normalization, and the text around it is encoded as without it. Raises FileError if `proto`
+    is not a SentencePiece model or has other special ids. `name` is what errors call it.
     """
 
     def __init__(self, proto: bytes, name: str = "the vocabulary") -> None:
@@ -43,13 +42,13 @@ class Vocabulary:
             self.kind: Subword = "bpe" if _in_spec(self.proto, 2, 3, 1) == 2 else "unigram"
             self.symbols = tuple(_symbols(self.proto))
         except (RuntimeError, ValueError, IndexError):
-            raise FileError(f"{name} is no SentencePiece model; make one with `vtrans prepare-bpe`.") from None
+            raise FileError(f"{name} is not a SentencePiece model; make one with `vtrans prepare-bpe`.") from None
         size = self._model.get_piece_size()
         found = tuple(self._model.id_to_piece(i) for i in range(min(4, size)))
         if found != SPECIAL_PIECES:
             raise FileError(
-                f"{name} has {', '.join(found)} as its first pieces, where vtrans wants "
-                f"{', '.join(SPECIAL_PIECES)}; make one with `vtrans prepare-bpe`."
+                f"the first pieces of {name} must be {', '.join(SPECIAL_PIECES)}, got {', '.join(found)}; "
+                "make one with `vtrans prepare-bpe`."
             )
         self._size = size
 
@@ -57,9 +56,9 @@ class Vocabulary:
         return self._size
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a line, without special ids; [] for a line that normalises to nothing.
+        """The ids of a line, without special ids; [] if nothing is left after normalization.
 
-        Raises InputError for text that is not UTF-8, such as an argument with other bytes.
+        Raises InputError for text that is not UTF-8, such as a command-line argument with other bytes.
         """
         try:
             text.encode()
@@ -69,23 +68,25 @@ class Vocabulary:
         return ids
 
     def encode_batch(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
-        """The ids of each line, as `encode` gives them."""
+        """The ids of each line, as `encode` returns them."""
         ids: list[list[int]] = self._model.encode(list(texts), num_threads=threads)
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of subword ids; special ids are skipped. May hold a line end, spelt in bytes."""
+        """The text of subword ids. Special ids are skipped. Byte pieces can spell a line end."""
         text: str = self._model.decode([i for i in ids if i > EOS_ID])
         return text
 
     def piece(self, id: int) -> str:
-        """The piece of an id as SentencePiece writes it, U+2581 before a word."""
+        """The piece of an id as SentencePiece writes it, with U+2581 before a word."""
         piece: str = self._model.id_to_piece(id)
         return piece
 
     def merges(self) -> dict[str, tuple[int, int]]:
-        """Of a BPE vocabulary, the pieces that text is merged into, single characters included: the id, and the rank,
-        the lowest of which is merged first. Two neighbours are merged if they make up such a piece."""
+        """The (id, rank) of each piece that BPE merges text into, single characters included.
+
+        Two neighbours merge if together they are such a piece; the lowest rank merges first.
+        """
         assert self.kind == "bpe", "only BPE merges"
         ordinary = (i for i in range(len(self)) if self.is_subword(i) and self.piece(i) not in self.symbols)
         return {self.piece(i): (i, round(-self._model.get_score(i))) for i in ordinary}
@@ -96,10 +97,10 @@ class Vocabulary:
 
 
 def _in_spec(proto: bytes, message: int, field: int, default: int | str) -> int | str:
-    """A field of a message in a serialised ModelProto: of trainer_spec (2) the model_type (3), 1 for unigram
-    and 2 for BPE; of normalizer_spec (3) the name (1) of the rule.
+    """A field of a message in a serialised ModelProto.
 
-    Read by hand, since SentencePiece's own reader needs the protobuf package.
+    Used for model_type (3) of trainer_spec (2), which is 1 for unigram and 2 for BPE, and for the name (1) of the rule
+    in normalizer_spec (3). SentencePiece's own reader needs the protobuf package.
     """
     for number, value in _fields(proto):
         if number == message and isinstance(value, bytes):
@@ -109,8 +110,10 @@ def _in_spec(proto: bytes, message: int, field: int, default: int | str) -> int 
 
 
 def _symbols(proto: bytes) -> Iterator[str]:
-    """The user-defined pieces of a serialised model, which stand behind the special ones: ModelProto.pieces (1),
-    of each .piece (1) and .type (3)."""
+    """The user-defined pieces of a serialised ModelProto, which follow the special ones.
+
+    The fields are ModelProto.pieces (1), and .piece (1) and .type (3) of each piece.
+    """
     pieces = (value for field, value in _fields(proto) if field == 1 and isinstance(value, bytes))
     for message in itertools.islice(pieces, len(SPECIAL_PIECES), None):
         piece = dict(_fields(message))
@@ -121,7 +124,7 @@ def _symbols(proto: bytes) -> Iterator[str]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a protobuf message, in order: number and value (bytes, or an integer).
+    """The number and value (bytes or an integer) of each field of a protobuf message, in order.
 
     The wire format: https://protobuf.dev/programming-guides/encoding/
     """
