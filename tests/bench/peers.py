@@ -1,13 +1,13 @@
-"""Decoding beside CTranslate2 and Hugging Face's Transformers: one model, one text, beam 4, run in turns.
+"""Decoding speed compared with CTranslate2 and Hugging Face's Transformers: one model, one text, beam 4, in turns.
 
     vtrans export RUN --to ctranslate2 --out exported
     python tests/bench/peers.py --model RUN --exported exported --input TEXT [--rounds 3]
 
-Sentences a second with the model loaded and the text tokenised alike for all: the median over the rounds, in each of
-which every system has its turn, and the ratio to CTranslate2 in float32 (its faster arrangement of threads). All of
-them search by the count rule of beam 4 with |Y| ** 1 as the length penalty, whatever the model stores. Transformers
-runs pre-norm models only (its M2M100 has that architecture). The share of the limit is that of vtrans: 2 FLOPs a weight
-a row that its search must take, at the faster of the machine's two matrix-product rates, measured before and after.
+Prints sentences per second, without loading the model: the median over the rounds, in each of which every system has
+its turn, and the ratio to CTranslate2 in float32 (with its faster arrangement of threads). All systems use the same
+subwords, stop by count, and divide by |Y| ** 1, whatever the model stores. Transformers runs pre-norm models only,
+because its M2M100 is one. The limit of the products assumes 2 FLOPs per weight and row of the search, at the mean of
+two matrix-product rates of the machine, measured before and after.
 """
 
 from __future__ import annotations
@@ -153,13 +153,13 @@ def m2m100(ours: Transformer) -> Any:
 
 @dataclass(frozen=True)
 class System:
-    """What takes its turn: in processes of its own, since the idle threads of one library spin beside another."""
+    """One system, in processes of its own: idle threads of one library would slow down another."""
 
     name: str
     build: Callable[..., Run]
     arguments: dict[str, Any]
     processes: int = 1
-    threads: int = 0  # of each process; 0: as torch chooses
+    threads: int = 0  # per process; 0: torch's default
 
 
 def worker(system: System, lines: list[str], jobs: Any, done: Any) -> None:
@@ -167,7 +167,7 @@ def worker(system: System, lines: list[str], jobs: Any, done: Any) -> None:
     if system.threads:
         torch.set_num_threads(system.threads)
     run = system.build(**system.arguments)
-    run(lines)  # the first pass makes the kernels of each shape
+    run(lines)  # the first pass prepares kernels for each shape
     done.put("ready")
     while one_by_one := jobs.get():
         for part in [[line] for line in lines] if one_by_one == "one at a time" else [lines]:
@@ -176,7 +176,7 @@ def worker(system: System, lines: list[str], jobs: Any, done: Any) -> None:
 
 
 class Bench:
-    """The processes of the systems, which wait for their turns."""
+    """The processes of all systems, which wait for their turns."""
 
     def __init__(self, systems: Sequence[System], lines: Sequence[str]) -> None:
         context = multiprocessing.get_context("spawn")
@@ -184,7 +184,7 @@ class Bench:
         for system in systems:
             jobs, done = context.Queue(), context.Queue()
             for k in range(system.processes):
-                # As `torchrun --nproc-per-node N -m vtrans translate` shares its input.
+                # as `torchrun --nproc-per-node N -m vtrans translate` shares its input
                 part = list(lines[k :: system.processes])
                 process = context.Process(target=worker, args=(system, part, jobs, done), daemon=True)
                 process.start()
@@ -196,8 +196,8 @@ class Bench:
             self.queues[system.name] = system.processes, jobs, done
 
     def turn(self, name: str, how: str) -> float:
-        """Seconds that a system takes for the text."""
-        time.sleep(0.5)  # the threads of the one before stop spinning
+        """Returns the seconds that a system takes for the text."""
+        time.sleep(0.5)  # until the threads of the previous system stop spinning
         processes, jobs, done = self.queues[name]
         began = time.perf_counter()
         for _ in range(processes):
@@ -208,7 +208,7 @@ class Bench:
 
 
 def flops_of(translator: Translator, lines: Sequence[str]) -> float:
-    """FLOPs that the products of this search must take, the projection of every row included."""
+    """Returns the FLOPs of the matrix products of this search, with the projection of every row."""
     model = models_of(translator.engine)[0].model
     sources = sum(len(ids) + 1 for ids in translator.src_vocab.encode_batch(lines))
     kv = sum(p.numel() for name, p in model.decoder.named_parameters() if name.endswith("kv.weight"))
@@ -224,8 +224,8 @@ def matrices(module: torch.nn.Module) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
-    parser.add_argument("--exported", help="the model as `vtrans export --to ctranslate2` writes it")
-    parser.add_argument("--shortlist", help="the model with the table of `vtrans shortlist`")
+    parser.add_argument("--exported", help="the model as exported by `vtrans export`")
+    parser.add_argument("--shortlist", help="the model with a shortlist of `vtrans shortlist`")
     parser.add_argument("--input", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batch-tokens", type=int, default=2048)

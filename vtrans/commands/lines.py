@@ -1,4 +1,4 @@
-"""The lines that a command reads and writes, of files or of stdin and stdout, and how far it has come with them."""
+"""Reading and writing the lines of a command: files, stdin, stdout and progress."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ from vtrans.text import Extent, LineReport, OnBadUtf8, open_bytes, read_lines, w
 
 @contextmanager
 def source_of(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> Iterator[tuple[Iterator[str], Extent]]:
-    """The lines of a file or of stdin, how much there is, and a warning about what reading them met."""
+    """Yields the lines of a file or stdin and their extent. Warns afterwards of characters that were replaced."""
     report, name = LineReport(), str(path or "stdin")
     with open_bytes(path) if path else _stdin() as source:
         yield read_lines(source, name, on_bad_utf8=on_bad_utf8, report=report), Extent(source, report)
     if report.odd_line_ends:
-        odd = many(report.odd_line_ends, "character", "that other tools take for a line end became a space")
+        odd = many(report.odd_line_ends, "character", "that other tools take for a line end replaced by a space")
         console.warn(f"{name}: {odd}")
     if report.replacements:
-        console.warn(f"{name}: {many(report.replacements, 'bad UTF-8 sequence', 'became U+FFFD')}")
+        console.warn(f"{name}: {many(report.replacements, 'bad UTF-8 sequence', 'replaced by U+FFFD')}")
 
 
 @contextmanager
 def lines_of(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> Iterator[Iterator[str]]:
-    """The lines alone of what source_of opens."""
+    """Yields the lines of a file or stdin, as `source_of`."""
     with source_of(path, on_bad_utf8, console) as (lines, _):
         yield lines
 
 
 def _stdin() -> BinaryIO:
-    """The bytes of stdin, unbuffered: a thread that still waits for them at the end holds no lock."""
+    """Returns stdin as unbuffered bytes: a thread that still waits for it at the end holds no lock."""
     try:
-        os.set_blocking(0, True)  # else a pipe that is empty for a moment would look like its end
+        os.set_blocking(0, True)  # otherwise a pipe that is empty for a moment would look like the end
         return cast(BinaryIO, open(0, "rb", buffering=0, closefd=False))
     except OSError as error:
-        raise FileError(f"stdin can't be read: {error.strerror}.") from None
+        raise FileError(f"stdin cannot be read: {error.strerror}.") from None
 
 
 def stdin_is_terminal() -> bool:
-    """Whether someone would have to type the input."""
+    """Returns whether the input comes from a terminal."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 def read_all(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> list[str]:
-    """All lines of a file or of stdin at once."""
+    """Returns all lines of a file or stdin."""
     with lines_of(path, on_bad_utf8, console) as lines:
         return list(lines)
 
 
 @contextmanager
 def writer(path: Path | None) -> Iterator[BinaryIO]:
-    """stdout, or a file, packed if its name says so, that is replaced once it is whole."""
+    """Yields stdout, or a file that is compressed according to its name and renamed once it is complete."""
     if path is None:
         yield _stdout()
     else:
@@ -74,19 +74,19 @@ def _stdout() -> BinaryIO:
 
 
 def print_line(text: str) -> None:
-    """A line of the result."""
+    """Writes a line to stdout."""
     stream = _stdout()
     stream.write(text.encode() + b"\n")
     stream.flush()
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal that the result goes to; None where it goes elsewhere."""
+    """Returns the columns of the terminal that stdout is, or None."""
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
 
 def result_console() -> Console:
-    """Where tables that are the result go: stdout, in UTF-8 wherever that is no terminal."""
+    """Returns a console that writes to stdout, in UTF-8 unless that is a terminal."""
     stream = sys.stdout
     if stream is None:
         raise FileError("stdout is closed; there is nowhere to write the result.")
@@ -99,10 +99,10 @@ def result_console() -> Console:
 def progress(
     console: Console, out: BinaryIO, *, what: str = "translated", shown: bool = True, share: bool = False
 ) -> Iterator[Counter]:
-    """Counts sentences on stderr, unless that would be drawn over lines that are typed or shown.
+    """Yields a counter that shows progress on stderr, unless lines are typed or shown in the same terminal.
 
-    What reads a pipe, such as `head`, mostly writes to the same terminal: there a line is printed now and
-    then, in place of a display that is drawn over and over.
+    If stdout is a pipe, its reader (such as `head`) probably writes to the same terminal: then a line is printed now
+    and then instead of a display that is redrawn.
     """
     if not shown or out.isatty():
         console = Console(quiet=True)
@@ -112,5 +112,5 @@ def progress(
 
 
 def many(number: int, noun: str, rest: str) -> str:
-    """`1 line in`, `2,000 lines in`."""
+    """Returns, for example, `1 line in` or `2,000 lines in`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'} {rest}"

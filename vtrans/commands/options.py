@@ -53,7 +53,10 @@ LengthPenalty = Annotated[
     ),
 ]
 Device = Annotated[
-    str | None, typer.Option(help="cpu, cuda, cuda:N or mps.  [default: the best there is]", metavar="NAME")
+    str | None,
+    typer.Option(
+        help="cpu, cuda, cuda:N or mps.  [default: the best there is]", metavar="NAME", rich_help_panel="Speed"
+    ),
 ]
 BadUtf8 = Annotated[
     str,

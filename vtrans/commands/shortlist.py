@@ -1,4 +1,4 @@
-"""`vtrans shortlist`: a table learnt from the training pairs, written into the model file."""
+"""`vtrans shortlist`: learns likely translations of subwords, and writes them into a model file."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from vtrans.text import check_path
 
 def shortlist(
     model: Annotated[Path, typer.Argument(help="A run folder or a model file.", metavar="MODEL")] = Path(DEFAULT_RUN),
-    data: Annotated[Path, typer.Option(help="Data folder that it was trained on.", metavar="FOLDER")] = Path(
+    data: Annotated[Path, typer.Option(help="The data folder that the model was trained on.", metavar="FOLDER")] = Path(
         PrepareOptions.out
     ),
     out: Annotated[
         Path | None,
-        typer.Option(help="Model file to write.  [default: the same file; of a run its average]", metavar="FILE"),
+        typer.Option(help="The file to write.  [default: the same file, or the average of a run]", metavar="FILE"),
     ] = None,
     translations: Annotated[
-        int, typer.Option(help="Target subwords for each source subword.", min=1, metavar="N")
+        int, typer.Option(help="The number of target subwords listed per source subword.", min=1, metavar="N")
     ] = DEFAULT_TRANSLATIONS,
     frequent: Annotated[
-        int, typer.Option(help="Most frequent target subwords, for every sentence.", min=0, metavar="N")
+        int,
+        typer.Option(help="The number of frequent target subwords listed for every sentence.", min=0, metavar="N"),
     ] = DEFAULT_FREQUENT,
     quiet: Quiet = False,
 ) -> None:
-    """Learn which subwords can follow from which of the source.
+    """Learn likely translations of subwords, for `vtrans translate --shortlist`.
 
-    From the training pairs, by IBM model 1; the table is written into the model file, whose weights stay
-    as they are. Checkpoints are not written to, since training replaces them.
+    They are learned from the training pairs by IBM model 1, and written into the model file; its weights stay as they
+    are. Checkpoints cannot hold a shortlist, because training replaces them.
     """
     from vtrans.checkpoint import add_shortlist, choose_model, load_model, run_of
     from vtrans.data.store import DataFolder
@@ -50,16 +51,16 @@ def shortlist(
     run = run_of(target)
     if run and os.path.realpath(target) != str(run.averaged):
         raise InputError(
-            f"{target} is a file of `vtrans train`, which replaces it when it goes on; run `vtrans average` first, "
-            "whose result can hold a shortlist, or give another --out."
+            f"{target} belongs to `vtrans train`, which may replace it; run `vtrans average` first, whose result can "
+            "hold a shortlist, or choose another --out."
         )
     console.info(chosen.words)
     loaded, folder = load_model(file), DataFolder.open(data)
     if (folder.src_vocab.digest, folder.tgt_vocab.digest) != (loaded.src_vocab.digest, loaded.tgt_vocab.digest):
-        raise InputError(f"{data} has another vocabulary than {file}; give the --data that the model was trained on.")
+        raise InputError(f"{data} has another vocabulary than {file}; give --data the folder that it was trained on.")
     found = learn_shortlist(folder.train, len(folder.src_vocab), len(folder.tgt_vocab), translations, frequent)
     add_shortlist(file, found, target)
     console.info(
-        f"{target}: with a shortlist of {translations} translations of each source subword and the "
+        f"{target} now has a shortlist: {translations} translations per source subword and the "
         f"{len(found.frequent):,} most frequent target subwords; `vtrans translate --shortlist` uses it"
     )

@@ -53,132 +53,76 @@ class _Text:
     line_buffered: bool
 
 
+def _option(panel: str, help: str, metavar: str | None = None, *, flag: str | None = None, stored: str = "") -> Any:
+    """Returns an option of this panel. `stored` is the search setting whose default the help states."""
+    if stored:
+        help += f"  [default: the model's setting, else {getattr(SearchConfig, stored)}]"
+    return typer.Option(*([flag] if flag else []), help=help, metavar=metavar, rich_help_panel=panel)
+
+
 _model, _search, _sampling, _output, _text, _speed = (
-    partial(typer.Option, rich_help_panel=panel) for panel in ("Model", "Search", "Sampling", "Output", "Text", "Speed")
+    partial(_option, panel) for panel in ("Model", "Search", "Sampling", "Output", "Text", "Speed")
 )
 
-
-def _stored(name: str) -> str:
-    return f"  [default: the model's setting, else {getattr(SearchConfig, name)}]"
-
-
-Engine = Annotated[
-    str | None,
-    _model(help="torch or ctranslate2.  [default: what the model was made for]", metavar="NAME"),
-]
+Engine = Annotated[str | None, _model("torch or ctranslate2.  [default: what the model was made for]", "NAME")]
 Beam = Annotated[
-    int | None,
-    _search(help=f"The number of hypotheses kept per sentence; 1 is greedy search.{_stored('beam')}", metavar="N"),
+    int | None, _search("The number of hypotheses kept per sentence; 1 is greedy search.", "N", stored="beam")
 ]
-Stop = Annotated[
-    str | None,
-    _search(
-        help="When to stop: count ends the search when as many hypotheses have finished as the beam is wide, "
-        f"exhaustive when no unfinished one can still win.{_stored('stop')}",
-        metavar="RULE",
-    ),
-]
-MaxLength = Annotated[
-    int | None,
-    _search(
-        help="The most subwords of a translation, EOS included. The limit is never more than 50 above the longest of "
-        "its source, its prefix and --min-length.  [default: the model's setting, else no further limit]",
-        metavar="N",
-    ),
-]
+STOP = (
+    "When to stop: count ends the search when as many hypotheses have finished as the beam is wide, exhaustive when no "
+    "unfinished one can still win."
+)
+Stop = Annotated[str | None, _search(STOP, "RULE", stored="stop")]
+MAX_LENGTH = (
+    "The most subwords of a translation, EOS included. The limit is never more than 50 above the longest of its "
+    "source, its prefix and --min-length.  [default: the model's setting, else no further limit]"
+)
+MaxLength = Annotated[int | None, _search(MAX_LENGTH, "N")]
 MinLength = Annotated[
-    int | None,
-    _search(help=f"The fewest subwords of a translation, without EOS.{_stored('min_length')}", metavar="N"),
+    int | None, _search("The fewest subwords of a translation, without EOS.", "N", stored="min_length")
 ]
-NoRepeatNgram = Annotated[
-    int | None,
-    _search(
-        help=f"Never repeat a sequence of N subwords in a translation; 0 allows it.{_stored('no_repeat_ngram')}",
-        metavar="N",
-    ),
-]
-RepetitionPenalty = Annotated[
-    float | None,
-    _search(
-        help="Multiply the log-probability of subwords that the translation contains already. Scores and "
-        f"log-probabilities include the factor.{_stored('repetition_penalty')}",
-        metavar="X",
-    ),
-]
-NoRetry = Annotated[
-    bool,
-    _search(
-        "--no-retry",
-        help="Keep translations that loop or reach their length limit. By default, their lines are searched again "
-        f"with --no-repeat-ngram {RETRY_NGRAM}, unless that option is set or the engine does not support it.",
-    ),
-]
-Prefixes = Annotated[
-    Path | None,
-    _search(
-        "--prefix",
-        help="Target prefixes, one per input line; a blank line means none. The last word may be continued unless a "
-        "space follows it.",
-        metavar="FILE",
-    ),
-]
-Sample = Annotated[
-    bool,
-    _sampling("--sample", help="Draw translations at random instead of searching for the most probable ones."),
-]
-TopK = Annotated[
-    int | None, _sampling(help="Draw from the K most probable subwords only.  [default: all]", metavar="K")
-]
-TopP = Annotated[
-    float | None,
-    _sampling(
-        help=f"Draw from the most probable subwords only, whose probabilities sum to P.  [default: {Sampling.top_p}]",
-        metavar="P",
-    ),
-]
-Temperature = Annotated[
-    float | None,
-    _sampling(
-        help=f"Below 1 is safer, above 1 more varied.  [default: {Sampling.temperature}]",
-        metavar="X",
-    ),
-]
-Seed = Annotated[
-    int | None, _sampling(help=f"The seed of the random numbers.  [default: {Sampling.seed}]", metavar="N")
-]
-Nbest = Annotated[int, _output(help="The number of translations per line, best first.", metavar="N")]
-Scores = Annotated[bool, _output("--scores", help="Write the score before each translation.")]
-Tsv = Annotated[bool, _output("--tsv", help="Write the log-probability and the score before each translation.")]
+NO_REPEAT = "Never repeat a sequence of N subwords in a translation; 0 means no such rule."
+NoRepeatNgram = Annotated[int | None, _search(NO_REPEAT, "N", stored="no_repeat_ngram")]
+PENALTY = (
+    "Multiply the log-probability of subwords that the translation contains already. Scores and log-probabilities "
+    "include the factor."
+)
+RepetitionPenalty = Annotated[float | None, _search(PENALTY, "X", stored="repetition_penalty")]
+NO_RETRY = (
+    "Keep translations that loop or reach their length limit. By default, their lines are searched again with "
+    f"--no-repeat-ngram {RETRY_NGRAM}, unless that option is set or the engine does not support it."
+)
+NoRetry = Annotated[bool, _search(NO_RETRY, flag="--no-retry")]
+PREFIX = (
+    "Target prefixes, one per input line; a blank line means none. The last word may be continued unless a space "
+    "follows it."
+)
+Prefixes = Annotated[Path | None, _search(PREFIX, "FILE", flag="--prefix")]
+Sample = Annotated[bool, _sampling("Draw translations at random instead of searching.", flag="--sample")]
+TopK = Annotated[int | None, _sampling("Draw from the K most probable subwords only.  [default: all]", "K")]
+TOP_P = f"Draw from the most probable subwords only, whose probabilities sum to P.  [default: {Sampling.top_p}]"
+TopP = Annotated[float | None, _sampling(TOP_P, "P")]
+TEMPERATURE = f"Values below 1 are safer, above 1 more varied.  [default: {Sampling.temperature}]"
+Temperature = Annotated[float | None, _sampling(TEMPERATURE, "X")]
+Seed = Annotated[int | None, _sampling(f"The seed of the random numbers.  [default: {Sampling.seed}]", "N")]
+Nbest = Annotated[int, _output("The number of translations per line, best first.", "N")]
+Scores = Annotated[bool, _output("Write the score before each translation.", flag="--scores")]
+Tsv = Annotated[bool, _output("Write the log-probability and the score before each translation.", flag="--tsv")]
 Alignments = Annotated[
-    bool,
-    _output("--alignments", help="Write the word alignment before each translation, such as 0-0 1-2."),
+    bool, _output("Write the word alignment before each translation, such as 0-0 1-2.", flag="--alignments")
 ]
-AsJson = Annotated[bool, _output("--json", help="Write a JSON object per line, with details of each subword.")]
-Input = Annotated[Path | None, _text("--input", help="The text to translate.  [default: stdin]", metavar="FILE")]
-LineBuffered = Annotated[bool, _text("--line-buffered", help="Translate and write each line before reading the next.")]
-BatchTokens = Annotated[
-    int | None,
-    _speed(
-        help="The most source subwords per batch, with padding; 1 translates single sentences."
-        f"{_stored('batch_tokens')}",
-        metavar="N",
-    ),
-]
-Shortlist = Annotated[
-    bool,
-    _speed(
-        "--shortlist",
-        help="Restrict the output vocabulary to likely translations, as learned by `vtrans shortlist`.",
-    ),
-]
-Precision = Annotated[
-    str | None,
-    _speed(
-        help="float32, bfloat16, float16, or int8, which rounds the output projection and needs a CPU.  "
-        f"[default: {DECODING_PRECISIONS[0]}]",
-        metavar="TYPE",
-    ),
-]
+AsJson = Annotated[bool, _output("Write a JSON object per line, with details of each subword.", flag="--json")]
+Input = Annotated[Path | None, _text("The text to translate.  [default: stdin]", "FILE", flag="--input")]
+LineBuffered = Annotated[bool, _text("Write each translation before reading the next line.", flag="--line-buffered")]
+BATCH_TOKENS = "The most source subwords per batch, with padding; 1 translates single sentences."
+BatchTokens = Annotated[int | None, _speed(BATCH_TOKENS, "N", stored="batch_tokens")]
+SHORTLIST = "Restrict the output vocabulary to likely translations, as learned by `vtrans shortlist`."
+Shortlist = Annotated[bool, _speed(SHORTLIST, flag="--shortlist")]
+PRECISION = (
+    "float32, bfloat16, float16, or int8, which rounds the output projection and needs a CPU.  "
+    f"[default: {DECODING_PRECISIONS[0]}]"
+)
+Precision = Annotated[str | None, _speed(PRECISION, "TYPE")]
 
 
 def translate(
