@@ -17,8 +17,6 @@ from vtrans.data.store import DataFolder, TokenStore
 from vtrans.errors import InputError
 
 ENGLISH = {"n": ("dog", "cat", "horse", "bird"), "v": ("sees", "hears"), "a": ("red", "big", "old")}
-
-
 GERMAN = {"n": ("Hund", "Kater", "Esel", "Vogel"), "v": ("sieht", "hört"), "a": ("rote", "große", "alte")}
 
 
@@ -27,22 +25,14 @@ def sentence(words: dict[str, tuple[str, ...]], i: int, j: int, k: int, m: int, 
 
 
 CHOICES = itertools.product(range(3), range(4), range(2), range(3), range(4))
-
-
 ALL = [(sentence(ENGLISH, *c), sentence(GERMAN, *c)) for c in CHOICES]
-
-
 VALID = ALL[::29]
-
-
 TRAIN = [pair for pair in ALL if pair not in VALID]
-
-
 Pairs = Sequence[Sequence[str]]
 
 
 def write(folder: Path, name: str, pairs: Pairs) -> tuple[Path, Path]:
-    """Two files of these pairs."""
+    """Writes two files of these pairs."""
     paths = (folder / f"{name}.en", folder / f"{name}.de")
     for side, path in enumerate(paths):
         path.write_bytes("".join(pair[side] + "\n" for pair in pairs).encode())
@@ -50,7 +40,7 @@ def write(folder: Path, name: str, pairs: Pairs) -> tuple[Path, Path]:
 
 
 def options(folder: Path, train: Pairs = TRAIN, valid: Pairs | None = VALID, **values: Any) -> PrepareOptions:
-    """Options for a corpus written into `folder`."""
+    """Writes a corpus to `folder` and returns the options that prepare it."""
     src, tgt = write(folder, "train", train)
     base: dict[str, Any] = {"src": (src,), "tgt": (tgt,), "out": folder / "data", "threads": 1}
     if valid is not None:
@@ -60,17 +50,18 @@ def options(folder: Path, train: Pairs = TRAIN, valid: Pairs | None = VALID, **v
 
 
 def made(opts: PrepareOptions) -> dict[str, Any]:
+    """Makes the data folder and returns its report."""
     return prepare(opts, Console(quiet=True))
 
 
 def heard(opts: PrepareOptions) -> tuple[dict[str, Any], str]:
-    """The report, and all that was said."""
+    """The report, and everything printed."""
     stream = io.StringIO()
     return prepare(opts, Console(stream=stream)), stream.getvalue()
 
 
 def refused(opts: PrepareOptions, message: str) -> None:
-    """One sentence, exit code 2, and nothing in the file system but what was there."""
+    """The error is one sentence with exit code 2, and no file changes."""
     folder = Path(opts.out).parent
     before = snapshot(folder)
     with pytest.raises(InputError, match=message) as caught:
@@ -82,6 +73,7 @@ def refused(opts: PrepareOptions, message: str) -> None:
 
 
 def snapshot(folder: Path) -> dict[str, bytes | None]:
+    """The content of each file below `folder`; None for a folder."""
     return {
         str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None
         for p in sorted(folder.rglob("*"))
@@ -97,7 +89,7 @@ def decoded(data: DataFolder, store: TokenStore) -> list[tuple[str, str]]:
 
 
 def two_corpora(folder: Path, **values: Any) -> PrepareOptions:
-    """TRAIN as a corpus of 50 pairs, two of them dropped, and one of the rest."""
+    """TRAIN as two corpora: its first 50 pairs with two more that are dropped, and the rest."""
     first = write(folder, "first", [*TRAIN[:30], ("dog", ""), *TRAIN[30:50], ("cat", "Kater " * 40)])
     second = write(folder, "second", TRAIN[50:])
     return options(folder, src=(first[0], second[0]), tgt=(first[1], second[1]), max_tokens=30, **values)

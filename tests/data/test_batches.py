@@ -1,4 +1,4 @@
-"""Batches: complete, within the budget, in an order that is a function of (seed, epoch)."""
+"""Batches are complete and within the budget; their order is a function of (seed, epoch)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def lengths(pairs: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
 
 
 def like_a_corpus(n: int) -> tuple[Tensor, Tensor]:
-    """Lengths with the spread and the correlation of real pairs."""
+    """Lengths with the spread and correlation of real pairs."""
     generator = torch.Generator().manual_seed(5)
     src = (torch.randn(n, generator=generator) * 4 + 14).clamp(3, 45).long()
     tgt = (src + torch.randn(n, generator=generator) * 3).clamp(3, 50).long()
@@ -48,10 +48,10 @@ def test_an_epoch_holds_every_pair_once_within_the_budget(
         assert len(numbers) * (int(torch.maximum(src[numbers], tgt[numbers]).max()) + 1) <= budget
 
 
-def plainly(
+def simple_plan(
     src_lengths: Tensor, tgt_lengths: Tensor, budget: int, seed: int, epoch: int, numbers: Tensor | None
 ) -> list[list[int]]:
-    """plan_epoch without a thought for memory or time."""
+    """A simple plan_epoch that saves neither memory nor time."""
     generator = torch.Generator().manual_seed(derived_seed("epoch", seed, epoch))
     numbers = torch.arange(len(src_lengths)) if numbers is None else numbers
     order = numbers[torch.randperm(len(numbers), generator=generator)]
@@ -83,26 +83,26 @@ def plainly(
 
 @pytest.mark.parametrize("part", [7, 1 << 16])
 @given(LENGTHS, st.integers(41, 300), st.integers(1, 3), st.booleans())
-def test_a_plan_is_what_it_would_be_made_plainly(
+def test_a_plan_equals_the_simple_one(
     part: int, pairs: list[tuple[int, int]], budget: int, epoch: int, weighed: bool
 ) -> None:
-    """A run that is resumed, or repeated, relies on it."""
+    """Resumed and repeated runs depend on it."""
     src, tgt = lengths(pairs)
     numbers = torch.tensor([i // 2 for i in range(len(pairs) + 1)]) if weighed else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vtrans.data.batches, "_PART", part)
         plan = plan_epoch(src.to(torch.int32), tgt.to(torch.int32), budget, 5, epoch, numbers)
-    assert [p.tolist() for p in plan] == plainly(src, tgt, budget, 5, epoch, numbers)
+    assert [p.tolist() for p in plan] == simple_plan(src, tgt, budget, 5, epoch, numbers)
 
 
-def test_the_plan_of_a_large_corpus_is_what_it_would_be_made_plainly() -> None:
+def test_the_plan_of_a_large_corpus_equals_the_simple_one() -> None:
     src, tgt = like_a_corpus(100_000)
     plan = plan_epoch(src, tgt, 4096, 1, 2)
-    assert [p.tolist() for p in plan] == plainly(src, tgt, 4096, 1, 2, None)
+    assert [p.tolist() for p in plan] == simple_plan(src, tgt, 4096, 1, 2, None)
 
 
 def test_planning_takes_little_memory() -> None:
-    """numpy's share, in bytes a pair; torch's is the permutation, 4, and what comes out of it."""
+    """The memory of numpy, per pair. That of torch, which is not measured, is 4 bytes and the result."""
     src, tgt = (side.to(torch.int32) for side in like_a_corpus(500_000))
     plan_epoch(src[:100], tgt[:100], 4096, 1, 2)
     tracemalloc.start()
@@ -113,19 +113,19 @@ def test_planning_takes_little_memory() -> None:
 
 
 @pytest.mark.parametrize("short", range(1, 40))
-def test_a_long_pair_among_short_ones_keeps_to_the_budget(short: int) -> None:
-    """What a round number leaves over is short; beside a long pair it would be padded to its length."""
+def test_a_long_pair_among_short_ones_stays_within_the_budget(short: int) -> None:
+    """The short pairs left over by a round number would be padded to the length of a long one."""
     src = tgt = torch.tensor([9] * short + [149])
     plan = plan_epoch(src, tgt, 160, 1, 2)
     assert all(len(numbers) * (int(src[numbers].max()) + 1) <= 160 for numbers in plan)
 
 
-def test_batches_are_of_round_numbers_of_pairs() -> None:
+def test_batches_have_round_numbers_of_pairs() -> None:
     src, tgt = like_a_corpus(20_000)
     sizes = [len(numbers) for numbers in plan_epoch(src, tgt, 4096, 1, 2)]
     odd = [n for n in sizes if n % (64 if n >= 256 else 32 if n >= 128 else 16)]
     assert len(sizes) > 50
-    assert len(odd) <= 1 + sum(n < 64 for n in sizes)  # what is left at the end of the epoch
+    assert len(odd) <= 1 + sum(n < 64 for n in sizes)  # the rest at the end of the epoch
     shapes = {n * (int(src[p].max()) + 1) for p in plan_epoch(src, tgt, 4096, 1, 2) for n in [len(p)]}
     assert len(shapes) < len(sizes) / 2
 
@@ -149,7 +149,7 @@ def test_the_order_is_a_function_of_seed_and_epoch() -> None:
     torch.set_rng_state(state)
 
 
-def test_padding_is_under_five_percent_of_a_hundred_thousand_pairs() -> None:
+def test_padding_of_a_hundred_thousand_pairs_is_below_five_percent() -> None:
     src, tgt = like_a_corpus(100_000)
     padded = real = 0
     for numbers in plan_epoch(src, tgt, 4096, 1, 2):
@@ -175,17 +175,17 @@ def test_the_first_epoch_begins_with_its_largest_batch() -> None:
     assert area(plan[0]) == max(map(area, plan))
 
 
-def test_a_pair_over_the_budget_is_refused_with_the_budget_that_works() -> None:
+def test_a_pair_over_the_budget_is_refused_with_the_smallest_budget_that_works() -> None:
     src, tgt = lengths([(5, 6), (30, 49)])
-    with pytest.raises(RecipeError, match="batch_tokens must be at least 50"):
+    with pytest.raises(RecipeError, match=r"train\.batch_tokens must be at least 50"):
         plan_epoch(src, tgt, 49, 1, 1)
     assert len(plan_epoch(src, tgt, 50, 1, 1)) == 2
 
 
-# Corpora with weights.
+# Corpora with weights
 
 
-def test_a_mixture_has_each_pair_as_often_as_its_corpus_weighs() -> None:
+def test_a_mixture_has_each_pair_as_often_as_the_weight_of_its_corpus_says() -> None:
     mixture = Mixture((40, 100, 7, 5), (2, 0.25, 0, 1.4), seed=3)
     epochs = []
     for epoch in (1, 2):
@@ -207,7 +207,7 @@ def test_a_mixture_has_each_pair_as_often_as_its_corpus_weighs() -> None:
     assert not torch.equal(epochs[0], torch.bincount(other, minlength=152))
 
 
-def test_in_many_epochs_a_fraction_reaches_every_pair() -> None:
+def test_over_many_epochs_a_fraction_includes_every_pair() -> None:
     mixture, seen = Mixture((20, 200), (1, 0.1)), torch.zeros(220)
     for epoch in range(1, 201):
         numbers = mixture.pairs(epoch)
@@ -217,13 +217,13 @@ def test_in_many_epochs_a_fraction_reaches_every_pair() -> None:
     assert 3 < seen[20:].min() < 20 < seen[20:].max() < 40  # 20 on average, binomial
 
 
-def test_without_weights_a_mixture_is_every_pair() -> None:
+def test_without_weights_a_mixture_has_every_pair_once() -> None:
     mixture = Mixture((40, 100))
     assert mixture.pairs(1) is None
     assert len(mixture) == 140
 
 
-def test_an_epoch_of_some_pairs_holds_these() -> None:
+def test_a_plan_of_given_pairs_has_exactly_these() -> None:
     src, tgt = like_a_corpus(500)
     numbers = Mixture((100, 400), (3, 0.5)).pairs(2)
     assert numbers is not None
@@ -235,7 +235,7 @@ def test_an_epoch_of_some_pairs_holds_these() -> None:
     assert all(torch.equal(a, b) for a, b in zip(as_all, plan_epoch(src, tgt, 600, 1, 2), strict=True))
 
 
-def test_collate_pads_and_marks() -> None:
+def test_collate_pads_and_adds_special_ids() -> None:
     batch = collate([torch.tensor([5, 6]), torch.tensor([7])], [torch.tensor([8]), torch.tensor([9, 10, 11])])
     assert batch.src_BS.tolist() == [[5, 6, EOS_ID], [7, EOS_ID, PAD_ID]]
     assert batch.keep_BS.tolist() == [[True, True, True], [True, True, False]]
@@ -245,7 +245,7 @@ def test_collate_pads_and_marks() -> None:
     assert (batch.src_tokens, batch.tgt_tokens, batch.real, batch.padded) == (3, 6, 11, 14)
 
 
-def test_each_target_follows_its_own_prefix() -> None:
+def test_each_target_follows_its_own_input() -> None:
     batch = collate([torch.tensor([5]), torch.tensor([6])], [torch.tensor([8, 9]), torch.tensor([10])])
     fed = batch.tgt_in_BT.flatten()[batch.real_N].tolist()
     assert list(zip(fed, batch.targets_N.tolist(), strict=True)) == [
@@ -257,17 +257,17 @@ def test_each_target_follows_its_own_prefix() -> None:
     ]
 
 
-def test_derived_seeds_are_fixed_for_ever() -> None:
-    """A change here would change every run that is resumed."""
+def test_derived_seeds_never_change() -> None:
+    """Other seeds would change every run that is resumed."""
     assert derived_seed("epoch", 1, 1) == 7122790889077348357
     assert derived_seed("epoch", 1, 1) != derived_seed("epoch", 11, "")
     assert 0 <= derived_seed("x") < 2**63
 
 
-# Batches made ahead.
+# Batches made in advance
 
 
-def test_what_is_made_ahead_comes_in_order_and_no_further_ahead_than_asked() -> None:
+def test_items_made_in_advance_come_in_order_and_are_limited() -> None:
     made: list[int] = []
 
     def count() -> Iterator[int]:
@@ -278,11 +278,11 @@ def test_what_is_made_ahead_comes_in_order_and_no_further_ahead_than_asked() -> 
     stream = ahead(count(), 3)
     assert next(stream) == 0
     time.sleep(0.2)
-    assert made == [0, 1, 2, 3, 4]  # one given out, three waiting, one in the maker's hand
+    assert made == [0, 1, 2, 3, 4]  # one taken, three waiting, one that the thread holds
     assert list(stream) == list(range(1, 50))
 
 
-def test_an_error_comes_where_its_batch_would_have() -> None:
+def test_an_exception_is_raised_in_place_of_its_item() -> None:
     def broken() -> Iterator[int]:
         yield 1
         yield 2
@@ -303,7 +303,7 @@ def test_closing_ends_the_thread() -> None:
     assert threading.active_count() == before
 
 
-def test_closing_what_is_made_ahead_closes_the_generator_it_is_made_by() -> None:
+def test_closing_also_closes_the_generator_of_the_items() -> None:
     closed = []
 
     def numbers() -> Iterator[int]:
@@ -312,7 +312,7 @@ def test_closing_what_is_made_ahead_closes_the_generator_it_is_made_by() -> None
         finally:
             closed.append(threading.current_thread().name)
 
-    items = numbers()  # held here, so that it is not just collected
+    items = numbers()  # keep a reference, so that it is closed, not collected
     with closing(ahead(items, 2)) as stream:
         assert next(stream) == 0
     assert closed == ["batches"]

@@ -1,12 +1,9 @@
-"""Drawn segmentations: the same pairs and texts, in other subwords, and the same again from any point on."""
+"""BPE-dropout: other subwords for the same text, and the same ones again from any point."""
 
 from __future__ import annotations
 
-import hashlib
 import multiprocessing
 import os
-import subprocess
-import sys
 from collections import Counter
 from contextlib import closing
 from itertools import islice, pairwise
@@ -54,9 +51,9 @@ def pairs(data: DataFolder, stores: list[TokenStore]) -> list[tuple[str, str]]:
     return [(text(store.src(i)), text(store.tgt(i))) for store in stores for i in range(len(store))]
 
 
-def test_each_epoch_has_every_pair_once_in_other_subwords(tiny_data: DataFolder) -> None:
+def test_each_epoch_has_every_pair_once_in_different_subwords(tiny_data: DataFolder) -> None:
     count = -(-len(tiny_data.train) // 48)
-    assert len(tiny_data.train) % 48 > 16  # the last window is a short one
+    assert len(tiny_data.train) % 48 > 16  # the last window is shorter
     drawn = windows(segmentations(tiny_data), 2 * count)
     assert [(epoch, window) for epoch, window, _ in drawn] == [(e, w) for e in (1, 2) for w in range(count)]
     epochs = [[store for _, _, store in drawn[start : start + count]] for start in (0, count)]
@@ -86,52 +83,45 @@ def test_an_epoch_has_the_pairs_of_its_mixture(tiny_data: DataFolder) -> None:
     assert equal(windows(drawing, 1, 2, 1)[0], drawn[count + 1])
 
 
-def test_any_window_is_drawn_alike_from_any_point_on(tiny_data: DataFolder) -> None:
+def test_a_window_does_not_depend_on_where_drawing_starts(tiny_data: DataFolder) -> None:
     drawn = windows(segmentations(tiny_data), 9)
     for start in (1, 3, 5, 8):
         epoch, window, _ = drawn[start]
         again = windows(segmentations(tiny_data), len(drawn) - start, epoch, window)
         assert all(map(equal, again, drawn[start:]))
     assert not equal(windows(segmentations(tiny_data, seed=2), 1)[0], drawn[0])
-    # Nor are equal pairs cut alike in another epoch or shard.
+    # Equal pairs get other segmentations in another epoch or shard.
     drawing = segmentations(tiny_data)
     _, text = next(drawing._stored(1, 0))
     seeds = [next(drawing._stored(epoch, shard))[0] for epoch, shard in ((1, 0), (2, 0), (1, 1))]
-    alike = [drawing.drawer()((seed, text))[0][0] for seed in seeds]
-    assert len({tuple(ids.tolist()) for ids in alike}) == 3
-    # The two sides are not cut alike: a copy would be seen cut as its original is.
+    drawn_ids = [drawing.drawer()((seed, text))[0][0] for seed in seeds]
+    assert len({tuple(ids.tolist()) for ids in drawn_ids}) == 3
+    # The sides are drawn independently: a copy gets other segmentations than its original.
     store = drawn[0][2]
     copies = Segmentations(_copied(store), tiny_data.src_vocab, tiny_data.src_vocab, 0.2, 1, 1000)
     ((_, _, both),) = windows(copies, 1)
     assert not torch.equal(both.src_ids, both.tgt_ids)
 
 
-def test_processes_draw_what_this_one_does_and_end_with_it(tiny_data: DataFolder) -> None:
+def test_workers_draw_what_one_process_draws_and_one_that_dies_ends_the_drawing(tiny_data: DataFolder) -> None:
     store, vocabulary = tiny_data.train, tiny_data.src_vocab
-    longest = int(torch.maximum(store.src_lengths, store.tgt_lengths).max())  # so that some keep what they have
+    longest = int(torch.maximum(store.src_lengths, store.tgt_lengths).max())  # some pairs keep their segmentation
     alone = windows(segmentations(tiny_data, longest=longest), 5, 2, 1)
     drawing = Segmentations(store, vocabulary, vocabulary, 0.2, 1, longest, processes=2)
     with closing(drawing.windows(2, 1)) as stream:
         together = list(islice(stream, 5))
-        assert len(multiprocessing.active_children()) == 2
+        workers = multiprocessing.active_children()
+        assert len(workers) == 2
+        for worker in workers:
+            worker.kill()
+        with pytest.raises(VtransError, match="drawing segmentations"):
+            list(islice(stream, 1000))
     assert all(map(equal, together, alone))
     assert not multiprocessing.active_children()
 
 
-def test_a_process_that_dies_ends_the_drawing_with_a_sentence(tiny_data: DataFolder) -> None:
-    vocabulary = tiny_data.src_vocab
-    drawing = Segmentations(tiny_data.train, vocabulary, vocabulary, 0.2, 1, 1000, processes=2)
-    with closing(drawing.windows(1, 0)) as stream:
-        next(stream)
-        for victim in multiprocessing.active_children():
-            victim.kill()
-        with pytest.raises(VtransError, match="drawing segmentations"):
-            list(islice(stream, 1000))
-    assert not multiprocessing.active_children()
-
-
 @pytest.mark.parametrize(("cores", "ranks", "expected"), [(16, 1, 8), (16, 4, 3), (4, 4, 1), (2, 1, 1)])
-def test_a_gpu_has_the_cores_of_its_rank_to_draw(
+def test_the_cores_of_a_rank_draw_for_its_gpu(
     monkeypatch: pytest.MonkeyPatch, cores: int, ranks: int, expected: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
@@ -147,7 +137,7 @@ def _copied(store: TokenStore) -> TokenStore:
     )
 
 
-def test_what_would_be_too_long_keeps_its_segmentation(tiny_data: DataFolder) -> None:
+def test_a_pair_that_would_become_too_long_keeps_its_segmentation(tiny_data: DataFolder) -> None:
     store = tiny_data.train
     longest = int(torch.maximum(store.src_lengths, store.tgt_lengths).max())
     free, bounded = (
@@ -166,7 +156,7 @@ def test_what_would_be_too_long_keeps_its_segmentation(tiny_data: DataFolder) ->
     assert 0 < kept < len(store)
 
 
-# One side.
+# One side
 
 LINES = (
     "The big dog sees me again today.",
@@ -189,9 +179,9 @@ def cut(dropout: Dropout, lines: list[list[int]], seed: int = 1) -> list[list[in
 def test_without_dropout_the_subwords_are_those_of_sentencepiece(tiny_data: DataFolder) -> None:
     vocabulary, store = tiny_data.src_vocab, tiny_data.train
     lines = [*vocabulary.encode_batch(LINES), *(store.tgt(i).tolist() for i in range(len(store)))]
-    assert any(not vocabulary.is_subword(i) for line in lines for i in line)  # the emoji is spelt in bytes
+    assert any(not vocabulary.is_subword(i) for line in lines for i in line)  # the emoji is encoded as bytes
     assert cut(Dropout(vocabulary, 0.0, 1), lines) == lines
-    broken = [line[1:] for line in lines if line]  # such as begin in the middle of a word
+    broken = [line[1:] for line in lines if line]  # lines that begin in the middle of a word
     assert cut(Dropout(vocabulary, 0.0, 1), broken) == broken
     other = cut(Dropout(vocabulary, 0.5, 1), lines)
     assert other != lines
@@ -200,7 +190,7 @@ def test_without_dropout_the_subwords_are_those_of_sentencepiece(tiny_data: Data
     assert max(len(vocabulary.piece(i)) for i in characters if vocabulary.is_subword(i)) == 1
 
 
-def test_a_symbol_of_the_users_stays_whole() -> None:
+def test_the_users_symbols_stay_whole() -> None:
     text = [f"<BT> the dog{i} sees a cat{i}" for i in range(50)]
     vocabulary = learn(text, size=300, kind="bpe", coverage=1.0, normalization="nmt_nfkc", symbols=["<BT>"])
     lines = vocabulary.encode_batch(text)
@@ -212,7 +202,7 @@ def test_a_symbol_of_the_users_stays_whole() -> None:
 
 
 def distribution(vocabulary: Vocabulary, symbols: tuple[str, ...], rate: float) -> dict[tuple[str, ...], float]:
-    """How probable each segmentation is, by Algorithm 1 of the paper."""
+    """The probability of each segmentation by Algorithm 1 of the paper."""
     merges = vocabulary.merges()
     pairs = enumerate(pairwise(symbols))
     ordered = sorted((merges[a + b][1], i) for i, (a, b) in pairs if a + b in merges)
@@ -224,7 +214,7 @@ def distribution(vocabulary: Vocabulary, symbols: tuple[str, ...], rate: float) 
     return found
 
 
-def test_segmentations_are_as_frequent_as_the_paper_has_them(tiny_data: DataFolder) -> None:
+def test_segmentations_have_the_frequencies_of_the_papers_algorithm(tiny_data: DataFolder) -> None:
     vocabulary, rate = tiny_data.src_vocab, 0.3
     word = [max(range(len(vocabulary)), key=lambda i: len(vocabulary.piece(i)) if vocabulary.is_subword(i) else 0)]
     expected = distribution(vocabulary, tuple(vocabulary.piece(word[0])), rate)
@@ -240,31 +230,9 @@ def test_segmentations_are_as_frequent_as_the_paper_has_them(tiny_data: DataFold
     assert set(seen) <= set(expected)
 
 
-PROGRAM = """
-import hashlib, sys, numpy, torch
-from vtrans.data.bpe_dropout import Dropout
-from vtrans.data.store import DataFolder
-data = DataFolder.open(sys.argv[1])
-ids, lengths = data.train.tgt_ids.numpy().astype(numpy.int32), data.train.tgt_lengths.long().numpy()
-new, _ = Dropout(data.tgt_vocab, 0.3, 5).cut(ids, lengths, torch.Generator().manual_seed(1))
-print(hashlib.sha256(new.tobytes()).hexdigest(), end="")
-"""
-
-
-def test_another_process_draws_the_same(tiny_data: DataFolder) -> None:
-    # SentencePiece's own sampler does not: its seeds hold within a process.
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tiny_data.path)], capture_output=True, text=True, check=True, timeout=60
-    )
-    store = tiny_data.train
-    dropout = Dropout(tiny_data.tgt_vocab, 0.3, 5)
-    for _ in range(2):  # the second time from what is kept
-        ids, lengths = store.tgt_ids.numpy().astype(np.int32), store.tgt_lengths.long().numpy()
-        new, _ = dropout.cut(ids, lengths, torch.Generator().manual_seed(1))
-        assert hashlib.sha256(new.tobytes()).hexdigest() == done.stdout
-
-
-def test_what_is_not_kept_is_drawn_again_alike(tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgotten_segmentations_are_drawn_again_identically(
+    tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = tiny_data.train
     lines = [store.src(i).tolist() for i in range(100)]
     kept = cut(Dropout(tiny_data.src_vocab, 0.3, 5), lines)

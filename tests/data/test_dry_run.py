@@ -17,8 +17,8 @@ from vtrans.data.prepare import prepare
 from vtrans.errors import InputError
 
 
-def rehearsed(opts: PrepareOptions) -> tuple[dict[str, Any], str]:
-    """What a dry run returns and says; it leaves everything as it was."""
+def estimated(opts: PrepareOptions) -> tuple[dict[str, Any], str]:
+    """What a dry run returns and prints. It changes no file."""
     folder, stream = Path(opts.out).parent, io.StringIO()
     before = snapshot(folder)
     estimate = prepare(opts, Console(stream=stream), dry_run=True)
@@ -29,7 +29,7 @@ def rehearsed(opts: PrepareOptions) -> tuple[dict[str, Any], str]:
 @pytest.mark.parametrize("separate", [False, True])
 def test_a_dry_run_of_a_small_text_is_exact_and_writes_nothing(tmp_path: Path, separate: bool) -> None:
     opts = two_corpora(tmp_path, separate=separate, symbols=("<BT>",))
-    estimate, said = rehearsed(opts)
+    estimate, said = estimated(opts)
     assert not (tmp_path / "data").exists()
     report = made(opts)
     assert estimate["pairs"] == report["train"]["read"] == sum(estimate["corpora"])
@@ -52,7 +52,7 @@ def test_a_dry_run_of_a_small_text_is_exact_and_writes_nothing(tmp_path: Path, s
 def test_a_dry_run_of_a_long_text_estimates_from_some_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vtrans.data.dry_run.SAMPLE", 90)
     opts = options(tmp_path, vocab_size=300, valid=None)
-    estimate, said = rehearsed(opts)
+    estimate, said = estimated(opts)
     report = made(opts)
     assert estimate["held_out"] == report["held_out"]["pairs"]
     assert (estimate["measured_on"], estimate["vocab_size"]) == (90, 300)
@@ -60,24 +60,24 @@ def test_a_dry_run_of_a_long_text_estimates_from_some_pairs(tmp_path: Path, monk
         assert estimate["tokens"][side] == pytest.approx(report["train"]["tokens"][side], rel=0.1)
     assert "tokens: about " in said
     assert "300 pieces, learned" in said
-    # Some pairs may be too few for a size that the text allows.
+    # The sample may be too small for a size that the whole text allows.
     monkeypatch.setattr("vtrans.data.dry_run.SAMPLE", 2)
-    assert rehearsed(options(tmp_path, vocab_size=300, valid=None, out=tmp_path / "b"))[0]["vocab_size"] == 300
+    assert estimated(options(tmp_path, vocab_size=300, valid=None, out=tmp_path / "b"))[0]["vocab_size"] == 300
 
 
-def test_a_dry_run_meets_the_same_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_refuses_what_preparing_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opts = options(tmp_path)
     made(opts)
-    assert "is up to date" in rehearsed(opts)[1]
+    assert "is up to date" in estimated(opts)[1]
     with pytest.raises(InputError, match="`max_tokens` was 250 and is 9"):
-        rehearsed(dataclasses.replace(opts, max_tokens=9))
-    assert "nothing was written" in rehearsed(dataclasses.replace(opts, max_tokens=9, force=True))[1]
+        estimated(dataclasses.replace(opts, max_tokens=9))
+    assert "nothing was written" in estimated(dataclasses.replace(opts, max_tokens=9, force=True))[1]
     with pytest.raises(InputError, match=r"`vocab_size` must be at most .* 5000"):
-        rehearsed(dataclasses.replace(opts, vocab_size=5000, out=tmp_path / "new"))
+        estimated(dataclasses.replace(opts, vocab_size=5000, out=tmp_path / "new"))
     Path(opts.src[0]).write_bytes(b"one line\n")
     with pytest.raises(InputError, match="has 1 lines"):
-        rehearsed(dataclasses.replace(opts, out=tmp_path / "new"))
+        estimated(dataclasses.replace(opts, out=tmp_path / "new"))
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
-    said = rehearsed(options(tmp_path, out=tmp_path / "deep" / "new"))[1]
+    said = estimated(options(tmp_path, out=tmp_path / "deep" / "new"))[1]
     assert "warning: the disk" in said

@@ -18,7 +18,7 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, VtransError
 
 
-def test_a_folder_from_before_corpora_were_recorded_is_made_anew_with_force(tmp_path: Path) -> None:
+def test_a_folder_without_recorded_corpora_is_made_again_with_force(tmp_path: Path) -> None:
     opts = two_corpora(tmp_path)
     report = made(opts)
     digest = DataFolder.open(tmp_path / "data").digest
@@ -27,15 +27,15 @@ def test_a_folder_from_before_corpora_were_recorded_is_made_anew_with_force(tmp_
     assert "is up to date" in heard(opts)[1]
     assert DataFolder.open(tmp_path / "data").corpora == (len(TRAIN),)
     assert "corpora" in made(dataclasses.replace(opts, force=True))["train"]
-    assert DataFolder.open(tmp_path / "data").digest == digest  # a run that knows the old one goes on
+    assert DataFolder.open(tmp_path / "data").digest == digest  # so runs on the old folder can be resumed
     assert "is up to date" in heard(dataclasses.replace(opts, force=True))[1]
 
 
-def test_the_same_again_is_up_to_date(tmp_path: Path) -> None:
+def test_the_same_inputs_and_options_are_up_to_date(tmp_path: Path) -> None:
     opts = options(tmp_path)
     report = made(opts)
     files = {p: p.stat().st_mtime_ns for p in (tmp_path / "data").iterdir()}
-    # Names, threads and --force do not make another input.
+    # Names of files, `threads` and `force` do not matter.
     moved = tmp_path / "moved.en"
     Path(opts.src[0]).rename(moved)
     again, said = heard(dataclasses.replace(opts, src=(moved,), threads=2, force=True))
@@ -44,7 +44,7 @@ def test_the_same_again_is_up_to_date(tmp_path: Path) -> None:
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "data").iterdir()} == files
 
 
-def test_other_inputs_or_options_want_force(tmp_path: Path) -> None:
+def test_other_inputs_or_options_need_force(tmp_path: Path) -> None:
     opts = options(tmp_path)
     made(opts)
     refused(dataclasses.replace(opts, max_tokens=9), "`max_tokens` was 250 and is 9.*`out`.*`force`")
@@ -57,11 +57,11 @@ def test_other_inputs_or_options_want_force(tmp_path: Path) -> None:
     made(dataclasses.replace(other, force=True, separate=True))
     data = DataFolder.open(tmp_path / "data")
     assert len(data.train) == 100
-    assert not (tmp_path / "data" / "vocab.model").exists()  # ours, and of no use any more
+    assert not (tmp_path / "data" / "vocab.model").exists()  # ours, but no longer used
     assert (tmp_path / "data" / "notes.txt").read_bytes() == b"mine"
 
 
-def test_a_folder_from_before_an_option_was_made_with_its_default(tmp_path: Path) -> None:
+def test_an_option_missing_from_the_report_had_its_default(tmp_path: Path) -> None:
     opts = options(tmp_path)
     report = made(opts)
     del report["options"]["symbols"]
@@ -70,7 +70,7 @@ def test_a_folder_from_before_an_option_was_made_with_its_default(tmp_path: Path
     refused(dataclasses.replace(opts, symbols=("<BT>", "<FT>")), r"`symbols` was none and is <BT>, <FT>\)")
 
 
-def test_a_damaged_folder_is_made_anew(tmp_path: Path) -> None:
+def test_a_damaged_folder_is_made_again(tmp_path: Path) -> None:
     opts = options(tmp_path)
     made(opts)
     whole = snapshot(tmp_path / "data")
@@ -85,7 +85,7 @@ def test_a_damaged_folder_is_made_anew(tmp_path: Path) -> None:
         assert snapshot(tmp_path / "data") == whole
 
 
-def test_foreign_files_are_never_touched(tmp_path: Path) -> None:
+def test_foreign_files_are_never_changed(tmp_path: Path) -> None:
     opts = options(tmp_path)
     folder = tmp_path / "data"
     folder.mkdir()
@@ -98,7 +98,7 @@ def test_foreign_files_are_never_touched(tmp_path: Path) -> None:
 
 
 class Interrupted(BaseException):
-    """As KeyboardInterrupt, but nobody else raises it."""
+    """Like KeyboardInterrupt, but raised by nothing else."""
 
 
 STEPS = [
@@ -113,7 +113,7 @@ STEPS = [
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("old", [False, True])
-def test_an_interrupted_run_leaves_no_folder_that_looks_whole(
+def test_an_interrupted_run_leaves_no_folder_that_looks_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, old: bool
 ) -> None:
     opts = options(tmp_path, force=True)
@@ -130,7 +130,7 @@ def test_an_interrupted_run_leaves_no_folder_that_looks_whole(
             made(opts)
     if (
         step != "vtrans.data.output_folder.sync_folder"
-    ):  # until then all of the old folder stands, and no trace of the new
+    ):  # before that, the old folder is unchanged and the new one leaves nothing
         assert snapshot(tmp_path / "data") == before
         assert (tmp_path / "data").exists() == old
     else:
@@ -140,8 +140,8 @@ def test_an_interrupted_run_leaves_no_folder_that_looks_whole(
     assert len(DataFolder.open(tmp_path / "data").train) == len(TRAIN)
 
 
-def test_a_killed_run_is_cleared_away(tmp_path: Path) -> None:
-    """What SIGKILL leaves in the middle of the renames: no report, the staging folder, some files."""
+def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
+    """SIGKILL during the renames leaves the staging folder and some files, but no report."""
     opts = options(tmp_path)
     made(opts)
     whole = snapshot(tmp_path / "data")
@@ -155,7 +155,7 @@ def test_a_killed_run_is_cleared_away(tmp_path: Path) -> None:
     assert snapshot(tmp_path / "data") == whole
 
 
-def test_a_disk_that_fails_is_no_fault_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_gives_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 

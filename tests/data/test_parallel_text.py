@@ -28,14 +28,14 @@ from vtrans.errors import InputError
 
 
 def many(sources: int, seed: int = 0) -> list[tuple[str, str]]:
-    """Source sentences with one to four translations, in no order."""
+    """Source sentences with one to four translations each, shuffled."""
     dice = random.Random(seed)
     pairs = [(f"dog {i}", f"Hund {i} {j}") for i in range(sources) for j in range(dice.choice((1, 1, 2, 4)))]
     dice.shuffle(pairs)
     return pairs
 
 
-def test_held_out_are_whole_sources_at_most_a_twentieth(tmp_path: Path) -> None:
+def test_at_most_a_twentieth_is_held_out_by_whole_sources(tmp_path: Path) -> None:
     pairs = many(800)
     report, said = heard(options(tmp_path, pairs, None))
     data = DataFolder.open(tmp_path / "data")
@@ -47,7 +47,7 @@ def test_held_out_are_whole_sources_at_most_a_twentieth(tmp_path: Path) -> None:
     assert report["held_out"] == held_out
     assert re.search(rf"{held_out['sources']} random source sentences.* {len(valid)} pairs", said)
     assert (report["valid"]["pairs_in_train"], report["valid"]["sources_in_train"]) == (0, 0)
-    # Both the corpus order and what is random: the held-out ones are spread, and another seed draws others.
+    # They are spread over the corpus, and another seed chooses others.
     places = [i for i, pair in enumerate(pairs) if pair in set(valid)]
     assert places[0] < len(pairs) / 4
     assert places[-1] > len(pairs) * 3 / 4
@@ -67,7 +67,7 @@ def test_blank_pairs_of_held_out_sources_are_dropped_as_blank(tmp_path: Path) ->
     assert report["train"]["dropped"]["empty"] == 200
 
 
-def test_no_more_than_the_wanted_number_is_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_the_set_number_of_sources_is_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vtrans.data.parallel_text, "HELD_OUT_SOURCES", 7)
     report = made(options(tmp_path, many(800), None))
     assert report["held_out"]["sources"] == 7
@@ -75,7 +75,7 @@ def test_no_more_than_the_wanted_number_is_held_out(tmp_path: Path, monkeypatch:
 
 @given(st.lists(st.integers(0, 30), min_size=1), st.integers(1, 10))
 def test_held_out_counts_are_complete(sources: list[int], wanted: int) -> None:
-    """One pass with a bounded heap finds the same as sorting all."""
+    """One pass with a bounded heap equals sorting all hashes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vtrans.data.parallel_text, "HELD_OUT_SOURCES", wanted)
         candidates = HeldOut(3)
@@ -85,7 +85,7 @@ def test_held_out_counts_are_complete(sources: list[int], wanted: int) -> None:
         assert candidates.pairs_of == dict(hashes[:wanted])
 
 
-def test_a_tiny_corpus_gives_up_one_sentence(tmp_path: Path) -> None:
+def test_one_sentence_of_a_tiny_corpus_is_held_out(tmp_path: Path) -> None:
     report = made(options(tmp_path, [("dog", "Hund"), ("dog", "Rüde"), ("cat", "Katze")], None))
     assert report["held_out"] == {"sources": 1, "pairs": 1}
     assert report["train"]["kept"] == 2
@@ -94,7 +94,7 @@ def test_a_tiny_corpus_gives_up_one_sentence(tmp_path: Path) -> None:
     refused(options(folder, [("dog", "Hund")] * 40, None), "`valid_src` and `valid_tgt`")
 
 
-def test_the_vocabulary_is_learnt_from_a_sample(tmp_path: Path) -> None:
+def test_a_sample_is_random_ordered_and_repeatable(tmp_path: Path) -> None:
     pairs = [(f"w{i}x", f"y{i}z") for i in range(2000)]
     src, tgt = write(tmp_path, "train", pairs)
     corpus = Corpus((src,), (tgt,), "error")
@@ -114,14 +114,14 @@ def test_the_vocabulary_is_learnt_from_a_sample(tmp_path: Path) -> None:
     assert places[0] < 500
     assert places[-1] > 1500
     assert drawn("src", 10**6) == [pair[0] for pair in pairs]
-    # And the option arrives: three pairs hold fewer pieces than two thousand.
+    # The option has an effect: three pairs allow fewer pieces than two thousand.
     small, large = (
         made(options(tmp_path, pairs, sample=n, out=tmp_path / str(n)))["vocabulary"]["src_pieces"] for n in (3, 2000)
     )
     assert small < large
 
 
-def test_unequal_counts_are_refused_with_both_numbers(tmp_path: Path) -> None:
+def test_unequal_line_counts_are_refused_with_both_numbers(tmp_path: Path) -> None:
     opts = options(tmp_path)
     for side, path in ((0, opts.src[0]), (1, opts.tgt[0])):
         write(tmp_path, "train", TRAIN)
@@ -154,7 +154,7 @@ def test_bad_files_are_named(tmp_path: Path, name: str, damage: Callable[[Path],
     refused(opts, message.format(name=name.replace(".", r"\.")))
 
 
-def test_a_pipe_is_refused_since_it_reads_once(tmp_path: Path) -> None:
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
     opts = options(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     refused(dataclasses.replace(opts, src=(tmp_path / "pipe",)), "pipe")
@@ -167,7 +167,7 @@ def test_a_truncated_gzip_file_is_named(tmp_path: Path) -> None:
     refused(dataclasses.replace(opts, src=(packed,)), r"train\.en\.gz")
 
 
-def test_a_file_that_changes_meanwhile_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opts = options(tmp_path)
     path = Path(opts.tgt[0])
 

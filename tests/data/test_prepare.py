@@ -42,7 +42,7 @@ def test_the_store_holds_the_corpus(tmp_path: Path, separate: bool, subword: str
     assert {p.name for p in (tmp_path / "data").iterdir()} == files
 
 
-def test_raw_validation_lines_are_kept_as_they_were_read(tmp_path: Path) -> None:
+def test_raw_validation_lines_are_stored_as_read(tmp_path: Path) -> None:
     valid = [("the  Ｄog 🙂", "der\tHund"), ("a", "b\u00a0c ")]
     made(options(tmp_path, valid=valid))
     store = DataFolder.open(tmp_path / "data").valid
@@ -50,7 +50,7 @@ def test_raw_validation_lines_are_kept_as_they_were_read(tmp_path: Path) -> None
 
 
 def test_equal_runs_give_equal_bytes(tmp_path: Path) -> None:
-    """Whatever the threads, the folder's name, or how the input is packed into memory."""
+    """For any number of threads and any name of the folder."""
     folders = []
     for name, threads in (("one", 1), ("two", 3)):
         folder = tmp_path / name
@@ -79,7 +79,7 @@ def test_several_corpora_and_compressions_are_one_corpus(tmp_path: Path) -> None
     assert [pair["src"]["lines"] for pair in report["inputs"]["train"]] == [100, len(TRAIN) - 100]
 
 
-def test_the_store_knows_which_pairs_are_of_which_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_counts_the_pairs_of_each_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report, said = heard(two_corpora(tmp_path))
     expected = [50, len(TRAIN) - 50]
     assert report["train"]["corpora"] == expected
@@ -90,7 +90,7 @@ def test_the_store_knows_which_pairs_are_of_which_corpus(tmp_path: Path, monkeyp
     (tmp_path / "data" / "data.json").write_text(json.dumps(report | {"train": {"corpora": [50, 7]}}))
     with pytest.raises(FileError, match=r"data\.json .*train\.safetensors"):
         DataFolder.open(tmp_path / "data")
-    # Whatever the batches, and where sentences are held out of both.
+    # The same holds for other batches, and with sentences held out of both corpora.
     monkeypatch.setattr(vtrans.data.prepare, "_BATCH_PAIRS", 7)
     small = made(two_corpora(tmp_path, out=tmp_path / "small"))
     assert small["files"] == report["files"]
@@ -103,7 +103,7 @@ def test_the_store_knows_which_pairs_are_of_which_corpus(tmp_path: Path, monkeyp
 def test_pairs_are_dropped_and_counted_by_reason(tmp_path: Path) -> None:
     long = " ".join(["dog"] * 40)
     bad = [
-        ("", "Hund"), ("dog", " \t"), ("\u200b", "Hund"), ("", ""),  # nothing on a side, once normalised
+        ("", "Hund"), ("dog", " \t"), ("\u200b", "Hund"), ("", ""),  # an empty side, after normalization
         (long, long), ("dog " * 31, "Hund " * 29),
         ("dog " * 14, "Hund"), ("cat", "Kater " * 14),
     ]  # fmt: skip
@@ -121,7 +121,7 @@ def test_pairs_are_dropped_and_counted_by_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sample", [10**6, 7])
-def test_it_says_when_all_is_read_and_the_vocabulary_is_being_learnt(
+def test_learning_is_announced_once_all_pairs_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: int
 ) -> None:
     stream = io.StringIO()
@@ -142,7 +142,7 @@ def test_it_says_when_all_is_read_and_the_vocabulary_is_being_learnt(
         assert text.endswith(f"learning the vocabulary of the {side} side from {pairs} pairs ...\n")
 
 
-def test_validation_pairs_are_kept_but_for_empty_ones(tmp_path: Path) -> None:
+def test_only_empty_validation_pairs_are_dropped(tmp_path: Path) -> None:
     valid = [*VALID, ("dog", ""), ("cat", "Kater " * 50)]
     report, said = heard(options(tmp_path, valid=valid, max_tokens=30))
     assert report["valid"]["kept"] == len(VALID) + 1
@@ -184,7 +184,7 @@ def test_odd_characters_and_bad_bytes_are_counted(tmp_path: Path) -> None:
     )
 
 
-def test_overlap_is_counted_by_surface_piece(tmp_path: Path) -> None:
+def test_overlap_counts_pieces_not_ids(tmp_path: Path) -> None:
     same = [("Anna sees Berta.", "Anna sees Berta.")] * 25
     for separate in (False, True):
         folder = tmp_path / str(separate)
@@ -197,11 +197,11 @@ def test_overlap_is_counted_by_surface_piece(tmp_path: Path) -> None:
     folder = tmp_path / "foreign"
     folder.mkdir()
     report = made(options(folder, [("abc def", "жзи клм")] * 25, VALID))
-    # Only the mark of a word's start can be common.
+    # Only the mark of the start of a word can be on both sides.
     assert report["overlap"]["rows"][0]["both"] <= 1
 
 
-def test_symbols_are_counted_and_one_that_is_nowhere_is_named(tmp_path: Path) -> None:
+def test_symbols_are_counted_and_a_missing_one_is_named(tmp_path: Path) -> None:
     pairs = [("<BT> " + src if i % 3 == 0 else src, tgt) for i, (src, tgt) in enumerate(TRAIN)]
     report, said = heard(options(tmp_path, pairs, symbols=("<BT>", "<FT>")))
     tagged = len(range(0, len(TRAIN), 3))
@@ -220,8 +220,8 @@ def test_every_character_survives_the_trained_vocabulary(tmp_path: Path) -> None
     assert vocabulary.decode(vocabulary.encode(hard)) == hard
 
 
-def test_validation_text_is_not_learnt_from(tmp_path: Path) -> None:
-    """The vocabulary is the same whatever the validation text."""
+def test_the_vocabulary_is_not_learned_from_validation_text(tmp_path: Path) -> None:
+    """The vocabulary is the same for any validation text."""
     vocabularies = set()
     corpora: list[Pairs] = [VALID, [("zyx wvu", "qwertz")] * 50]
     for i, valid in enumerate(corpora):
@@ -230,7 +230,7 @@ def test_validation_text_is_not_learnt_from(tmp_path: Path) -> None:
         made(options(folder, valid=valid))
         vocabularies.add(DataFolder.open(folder / "data").src_vocab.digest)
     assert len(vocabularies) == 1
-    # Held-out text neither: its characters have no piece.
+    # Nor from held-out text: its characters have no piece.
     made(options(tmp_path, [(f"dog {chr(0x4E00 + i)}", "Hund") for i in range(100)], None))
     data = DataFolder.open(tmp_path / "data")
     pieces = {data.src_vocab.piece(i) for i in range(len(data.src_vocab))}
@@ -250,7 +250,7 @@ def test_validation_pairs_in_the_training_text_are_reported(tmp_path: Path) -> N
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python and numpy memory; what SentencePiece holds is bounded by --sample."""
+    """The memory of Python and numpy. `sample` bounds that of SentencePiece."""
     monkeypatch.setattr(vtrans.data.prepare, "_BATCH_PAIRS", 64)
     for module in (vtrans.data.parallel_text, vtrans.data.store_writer):
         monkeypatch.setattr(module, "_BLOCK", 1 << 12)
@@ -264,7 +264,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
         made(opts)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    # The first run pays for caches. The corpus of the last is 15 times as large as that of the second.
+    # The first run fills caches. The last corpus is 15 times as large as the second.
     assert (folder / "train.en").stat().st_size > 150_000
     assert peaks[2] < peaks[1] + 50_000
 
@@ -302,9 +302,9 @@ def test_bad_options_are_refused(tmp_path: Path, values: dict[str, Any], message
     refused(options(tmp_path, **{"src": (tmp_path / "train.en",), **values}), message)
 
 
-def test_only_empty_pairs_are_refused(tmp_path: Path) -> None:
+def test_a_text_of_only_empty_pairs_is_refused(tmp_path: Path) -> None:
     refused(options(tmp_path, [("dog", ""), ("", "Hund")]), "empty side")
     refused(options(tmp_path, valid=[("dog", ""), ("", "Hund")]), "empty side")
-    # Nothing is left once SentencePiece has normalised: found only after encoding.
+    # Nothing is left after normalization, which is found only by encoding.
     refused(options(tmp_path, [("\u200b", "\u200b")] * 3), "the training text contains no text")
     refused(options(tmp_path, valid=[("\u200b", "Hund")] * 3), "`valid_src`")

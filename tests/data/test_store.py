@@ -25,7 +25,7 @@ from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import FileError
 
 
-def test_the_store_in_detail(tmp_path: Path) -> None:
+def test_a_store_has_the_documented_tensors(tmp_path: Path) -> None:
     made(options(tmp_path))
     data = DataFolder.open(tmp_path / "data")
     for store in (data.train, data.valid):
@@ -40,7 +40,7 @@ def test_the_store_in_detail(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="without text"):
         data.train.src_text(0)
     assert [(data.valid.src_text(i), data.valid.tgt_text(i)) for i in range(len(VALID))] == VALID
-    # The file is what safetensors itself reads and, values for values, writes.
+    # safetensors itself reads the file.
     tensors = load_file(tmp_path / "data" / "train.safetensors")
     assert {name: t.dtype for name, t in tensors.items()} == {
         "src_ids": torch.uint16, "tgt_ids": torch.uint16, "src_offsets": torch.int64, "tgt_offsets": torch.int64
@@ -68,7 +68,7 @@ def test_a_large_vocabulary_gets_wider_ids(tmp_path: Path) -> None:
     assert opened[0] == opened[1]
 
 
-def test_the_store_is_mapped_not_loaded(tmp_path: Path) -> None:
+def test_a_store_is_mapped_not_loaded(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     ids = np.arange(1 << 20, dtype=np.uint16)
     sides = ("src", "tgt")
@@ -79,14 +79,14 @@ def test_the_store_is_mapped_not_loaded(tmp_path: Path) -> None:
     assemble(path, [column for side in ragged.values() for column in side.columns()], metadata)
     store = TokenStore.open(path)
     assert store.src(0)[-3:].tolist() == [65533, 65534, 65535]
-    # A byte changed in the file is changed in the store: nothing was copied.
+    # A byte changed in the file changes in the store: nothing was copied.
     with path.open("r+b") as file:
         file.seek(-2, 2)
         file.write(b"\x07\x00")
     assert int(store.tgt(0)[-1]) == 7
 
 
-def test_what_is_no_data_folder_is_refused(tmp_path: Path) -> None:
+def test_missing_foreign_and_truncated_folders_are_refused(tmp_path: Path) -> None:
     def fails(message: str) -> None:
         with pytest.raises(FileError, match=message) as caught:
             DataFolder.open(folder)
@@ -118,7 +118,7 @@ def test_what_is_no_data_folder_is_refused(tmp_path: Path) -> None:
     assert DataFolder.open(folder).report == report
 
 
-def test_damage_that_leaves_the_size_of_a_file_is_noticed(tmp_path: Path) -> None:
+def test_damage_that_keeps_the_size_of_a_file_is_refused(tmp_path: Path) -> None:
     made(options(tmp_path))
     folder, numbers = tmp_path / "data", random.Random(1)
     for name in ("train.safetensors", "valid.safetensors", "vocab.model"):
@@ -134,7 +134,7 @@ def test_damage_that_leaves_the_size_of_a_file_is_noticed(tmp_path: Path) -> Non
     DataFolder.open(folder)
 
 
-def test_a_damaged_report_is_refused_or_says_the_same(tmp_path: Path) -> None:
+def test_a_damaged_report_is_refused_or_gives_the_same_data(tmp_path: Path) -> None:
     opts = options(tmp_path)
     made(opts)
     folder, numbers = tmp_path / "data", random.Random(1)
@@ -153,7 +153,7 @@ def test_a_damaged_report_is_refused_or_says_the_same(tmp_path: Path) -> None:
         DataFolder.open(folder)
 
 
-def test_another_vocabulary_of_the_same_size_is_noticed(tmp_path: Path) -> None:
+def test_another_vocabulary_of_the_same_size_is_refused(tmp_path: Path) -> None:
     made(options(tmp_path))
     path = tmp_path / "data" / "vocab.model"
     raw = path.read_bytes()
@@ -163,7 +163,7 @@ def test_another_vocabulary_of_the_same_size_is_noticed(tmp_path: Path) -> None:
         DataFolder.open(tmp_path / "data")
 
 
-def test_a_store_that_does_not_fit_together_is_refused(tmp_path: Path) -> None:
+def test_a_store_with_inconsistent_tensors_is_refused(tmp_path: Path) -> None:
     made(options(tmp_path))
     path = tmp_path / "data" / "valid.safetensors"
     tensors = load_file(path)
@@ -195,7 +195,7 @@ def test_a_store_that_does_not_fit_together_is_refused(tmp_path: Path) -> None:
     for missing in tensors:
         save_file({n: t for n, t in tensors.items() if n != missing}, copy, metadata)
         if missing == "src_text":
-            assert len(TokenStore.open(copy)) == len(VALID)  # as one that was made without text
+            assert len(TokenStore.open(copy)) == len(VALID)  # as without text
         else:
             with pytest.raises(FileError, match="inconsistent"):
                 TokenStore.open(copy)

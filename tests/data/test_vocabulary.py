@@ -1,4 +1,4 @@
-"""Vocabularies learnt from a small text made here: no character is unknown, sizes are honest."""
+"""Vocabularies of a small text: no character is unknown, and sizes are exact or refused."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def test_any_text_survives_but_for_spaces(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["</s>", "<s> <pad> <unk>", "<0x41>", "a\0b", "\u2585", "a\nb"])
-def test_what_looks_like_a_special_symbol_is_text(text: str) -> None:
+def test_text_that_looks_like_a_special_piece_is_ordinary_text(text: str) -> None:
     ids = VOCABULARY.encode(text)
     assert min(ids) > EOS_ID
     assert VOCABULARY.decode(ids) == text.replace("\n", " ")
 
 
-def test_special_ids_are_ours_and_are_not_decoded() -> None:
+def test_special_ids_are_fixed_and_not_decoded() -> None:
     assert [VOCABULARY.piece(i) for i in (PAD_ID, UNK_ID, BOS_ID, EOS_ID)] == ["<pad>", "<unk>", "<s>", "</s>"]
     ids = VOCABULARY.encode("dog sees Hund.")
     assert VOCABULARY.decode([BOS_ID, *ids[:2], UNK_ID, *ids[2:], EOS_ID, PAD_ID]) == "dog sees Hund."
@@ -79,21 +79,21 @@ def test_special_ids_are_ours_and_are_not_decoded() -> None:
     assert VOCABULARY.encode("") == VOCABULARY.encode("   ") == []
 
 
-def test_a_batch_is_its_sentences_whatever_the_threads() -> None:
+def test_a_batch_equals_its_sentences_for_any_number_of_threads() -> None:
     one_by_one = [VOCABULARY.encode(text) for text in TEXT]
     assert VOCABULARY.encode_batch(TEXT) == VOCABULARY.encode_batch(TEXT, threads=3) == one_by_one
     assert VOCABULARY.encode_batch([]) == []
 
 
-SYMBOLS = ("<BT>", '@"x,y@', "ﬁx")  # what CSV would split, and what NFKC would change
+SYMBOLS = ("<BT>", '@"x,y@', "ﬁx")  # CSV would split the second; NFKC would change the third
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_symbol_is_one_subword_wherever_it_stands(kind: Subword) -> None:
+def test_a_symbol_is_one_subword_anywhere(kind: Subword) -> None:
     plain = learn(TEXT, size=290, kind=kind, coverage=1.0, normalization="nmt_nfkc")
     tagged = learn(TEXT, size=290 + len(SYMBOLS), kind=kind, coverage=1.0, normalization="nmt_nfkc", symbols=SYMBOLS)
     assert (plain.symbols, tagged.symbols) == ((), SYMBOLS)
-    assert len(tagged) == 290 + len(SYMBOLS)  # they take no place from the subwords
+    assert len(tagged) == 290 + len(SYMBOLS)  # the symbols displace no subwords
     assert [tagged.piece(EOS_ID + 1 + i) for i in range(len(SYMBOLS))] == list(SYMBOLS)
     for place, symbol in enumerate(SYMBOLS, EOS_ID + 1):
         for text in ("{} dog sees", "dog {} sees", "dog {}", "dog{}sees", "{}{} dog", "{}", "({})"):
@@ -102,7 +102,7 @@ def test_a_symbol_is_one_subword_wherever_it_stands(kind: Subword) -> None:
             assert ids.count(place) == text.count("{}")
             assert tagged.decode(ids) == written
         assert plain.encode(symbol) != tagged.encode(symbol)
-    # What is no symbol is encoded as without them.
+    # Other text is encoded as without them.
     for text in (*TEXT[::50], "<bt> <B T> BT> 5€"):
         assert [tagged.piece(i) for i in tagged.encode(text)] == [plain.piece(i) for i in plain.encode(text)]
     counts = [1] * len(tagged)
@@ -110,7 +110,7 @@ def test_a_symbol_is_one_subword_wherever_it_stands(kind: Subword) -> None:
     assert set(subword_counts(tagged, counts)) == set(subword_counts(plain, counts[: len(plain)]))
 
 
-def test_bytes_are_the_vocabulary() -> None:
+def test_equal_bytes_are_an_equal_vocabulary() -> None:
     again = Vocabulary(VOCABULARY.proto)
     assert again.digest == VOCABULARY.digest == hashlib.sha256(VOCABULARY.proto).hexdigest()
     assert len(again) == len(VOCABULARY) == 320
@@ -134,7 +134,7 @@ def test_the_normalization_is_read_from_the_model(name: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [5, 280, 100_000])
-def test_an_impossible_size_is_refused_with_one_that_works(kind: Subword, size: int) -> None:
+def test_an_impossible_size_is_refused_with_the_nearest_that_works(kind: Subword, size: int) -> None:
     with pytest.raises(SizeError, match=f"`vocab_size` .* {size};") as caught:
         small(size, kind)
     nearest = caught.value.nearest
@@ -153,15 +153,15 @@ def test_an_unset_size_shrinks_or_grows_to_what_the_text_allows(kind: Subword) -
     assert len(small(None, kind, many, normalization="identity")) > 9000
 
 
-def test_uncovered_characters_are_spelt_in_bytes() -> None:
+def test_uncovered_characters_are_encoded_as_bytes() -> None:
     text = ["ab ba " * 2000 + "ж"]
     rare, full = (small(None, text=text, coverage=coverage) for coverage in (0.999, 1.0))
     assert len(full.encode("ж")) < len(rare.encode("ж"))
     assert rare.decode(rare.encode("ж")) == full.decode(full.encode("ж")) == "ж"
 
 
-def test_no_sentence_is_skipped_in_silence() -> None:
-    """SentencePiece's defaults skip sentences above 4192 bytes, and those that hold U+2585."""
+def test_no_sentence_is_skipped_silently() -> None:
+    """By default, SentencePiece skips sentences of more than 4192 bytes or with U+2585."""
     odd = ["z" + "q" * 5000, "xyz \u2585"]
     pieces = {VOCABULARY.piece(i) for i in range(len(VOCABULARY))}
     assert not pieces & {"q", "x"}
@@ -176,7 +176,7 @@ def test_text_without_text_is_refused() -> None:
             learn(text, size=None, kind="bpe", coverage=1.0, normalization="identity", name="the source side")
 
 
-def test_an_error_in_the_text_comes_out_as_itself() -> None:
+def test_an_exception_of_the_text_keeps_its_type() -> None:
     class Broken:
         def __iter__(self) -> Iterator[str]:
             yield "a dog"
@@ -186,7 +186,7 @@ def test_an_error_in_the_text_comes_out_as_itself() -> None:
         learn(Broken(), size=None, kind="bpe", coverage=1.0, normalization="identity")
 
 
-def test_what_is_no_vocabulary_of_ours_is_refused() -> None:
+def test_foreign_and_damaged_models_are_refused() -> None:
     for proto in (b"", b"\0", b"a dog", VOCABULARY.proto[:1000], VOCABULARY.proto[:-7], b"\xff" * 100):
         with pytest.raises(FileError, match=r"^x\.model "):
             Vocabulary(proto, "x.model")
@@ -201,17 +201,17 @@ def test_what_is_no_vocabulary_of_ours_is_refused() -> None:
 def test_overlap_by_hand() -> None:
     src = {"a": 40, "b": 5, "c": 1, "d": 100, "e": 4}
     tgt = {"a": 20, "b": 4, "c": 2, "f": 24}
-    # Types: on both sides a, b, c; on either a to f. Running tokens: 150 + 50.
+    # Types on both sides: a, b, c. Types on either side: a to f. Running tokens: 150 + 50.
     assert overlap(src, tgt) == [
         OverlapRow(1, 3, 6, 3 / 6, (60 + 9 + 3) / 200),
-        OverlapRow(5, 1, 4, 1 / 4, 60 / 200),  # b is seen 5 times in one, 4 in the other: on either only
+        OverlapRow(5, 1, 4, 1 / 4, 60 / 200),  # b occurs 5 times on one side but 4 on the other
         OverlapRow(20, 1, 3, 1 / 3, 60 / 200),
     ]
     assert overlap({}, {}) == [OverlapRow(n, 0, 0, 0.0, 0.0) for n in (1, 5, 20)]
     assert all(word in OVERLAP_DEFINITION for word in ("both", "either", "tokens", "single-byte"))
 
 
-def test_counts_leave_out_specials_and_bytes() -> None:
+def test_subword_counts_omit_special_pieces_and_bytes() -> None:
     counts = [0] * len(VOCABULARY)
     for i in [PAD_ID, UNK_ID, BOS_ID, EOS_ID, *VOCABULARY.encode("dog 🙂")]:
         counts[i] += 1
@@ -228,7 +228,7 @@ def test_a_vocabulary_knows_its_kind(kind: Subword) -> None:
     assert vocabulary.normalization == "nmt_nfkc"
 
 
-def test_merges_are_all_pieces_but_special_ones_and_bytes() -> None:
+def test_merges_are_all_pieces_except_special_ones_and_bytes() -> None:
     vocabulary = small()
     merges = vocabulary.merges()
     assert {id for id, _ in merges.values()} == {i for i in range(len(vocabulary)) if vocabulary.is_subword(i)}

@@ -1,0 +1,141 @@
+"""Worker processes return results in order, and end whatever happens."""
+
+from __future__ import annotations
+
+import multiprocessing
+import operator
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vtrans.runtime.workers
+from vtrans.errors import InputError, VtransError
+from vtrans.runtime.workers import map_in_workers
+
+UPPER = partial(operator.methodcaller, "upper")  # makes the function that returns item.upper()
+WORDS = [f"word {i}" for i in range(20)]
+
+
+def uppercase(items: Any, workers: int = 2) -> Any:
+    return map_in_workers(UPPER, items, workers, "testing", "do better")
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_results_come_in_order(workers: int) -> None:
+    assert list(uppercase(WORDS, workers)) == [word.upper() for word in WORDS]
+    assert not multiprocessing.active_children()
+    assert list(uppercase([], workers)) == []
+
+
+def test_items_in_flight_are_bounded_by_the_workers() -> None:
+    taken = 0
+
+    def words() -> Iterator[str]:
+        nonlocal taken
+        for word in WORDS:
+            taken += 1
+            yield word
+
+    for given, _ in enumerate(uppercase(words()), 1):
+        assert taken <= given + 2
+    assert given == len(WORDS)
+
+
+def test_closing_ends_the_workers() -> None:
+    stream = uppercase(WORDS)
+    next(stream)
+    assert len(multiprocessing.active_children()) == 2
+    stream.close()
+    assert not multiprocessing.active_children()
+
+
+def test_an_exception_of_the_items_ends_the_workers() -> None:
+    def words() -> Iterator[str]:
+        yield from WORDS[:3]
+        raise InputError("line 4 is bad.")
+
+    with pytest.raises(InputError, match="line 4"):
+        list(uppercase(words()))
+    assert not multiprocessing.active_children()
+
+
+def test_an_exception_of_the_function_is_raised_with_its_type() -> None:
+    with pytest.raises(AttributeError, match="upper"):
+        list(uppercase([7]))
+    assert not multiprocessing.active_children()
+
+
+def test_a_worker_that_dies_raises_what_it_was_doing_and_the_advice() -> None:
+    stream = uppercase(WORDS)
+    next(stream)
+    victim = multiprocessing.active_children()[0]
+    assert victim.pid is not None
+    os.kill(victim.pid, signal.SIGKILL)
+    with pytest.raises(VtransError, match=r"testing.*do better\.$") as caught:
+        list(stream)
+    assert caught.value.exit_code == 1
+    assert not multiprocessing.active_children()
+
+
+def test_workers_that_die_at_once_raise_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vtrans.runtime.workers, "_start_worker", os.abort)
+    large: Any = partial(bytes.upper, bytes(1 << 20))  # more than a pipe holds
+    with pytest.raises(VtransError, match="testing"):
+        list(map_in_workers(large, WORDS, 2, "testing", "do better"))
+    assert not multiprocessing.active_children()
+
+
+# Without `if __name__ == "__main__"`: the workers must not run it again.
+PROGRAM = """
+import itertools, operator
+from functools import partial
+from vtrans.runtime.workers import map_in_workers
+
+try:
+    words = itertools.repeat("a word")
+    for number, _ in enumerate(map_in_workers(partial(operator.methodcaller, "upper"), words, 2, "testing", "")):
+        if number == 3:
+            print("started", flush=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no process groups")
+@pytest.mark.parametrize("killed", [False, True])
+def test_workers_end_with_their_parent(tmp_path: Path, killed: bool) -> None:
+    """Ctrl-C, which a terminal sends to the whole process group, ends them silently. So does SIGKILL to the parent."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    root = Path(vtrans.runtime.workers.__file__).parents[2]
+    running = subprocess.Popen(
+        [sys.executable, str(program)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env=os.environ | {"PYTHONPATH": str(root)},
+    )  # fmt: skip
+    try:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "started\n"
+        if killed:
+            running.kill()
+        else:
+            os.killpg(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert killed or (out, err, running.returncode) == ("interrupted\n", "", 0)
+    for _ in range(100):
+        try:
+            os.killpg(running.pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    pytest.fail("a process outlived its parent")
