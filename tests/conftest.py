@@ -26,6 +26,7 @@ from vtrans.config import PrepareOptions, Subword
 from vtrans.console import Console
 from vtrans.data.prepare import prepare
 from vtrans.data.store import DataFolder
+from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import train
 
 # A slow or busy machine is no failure. What fails is printed so that it can be tried again.
@@ -78,6 +79,15 @@ TINY = (
     "search.max_length=20",
 )
 
+# A run that logs every step and has checkpoints, ends of epochs and other steps close together.
+EVERY_STEP = (
+    "train.max_steps=22",
+    "train.log_every=1",
+    "train.checkpoint_every=7",
+    "train.valid_sentences=1",
+    "model.dropout=0.2",
+)
+
 
 def write_pairs(folder: Path, name: str, pairs: Sequence[tuple[str, str]]) -> tuple[Path, Path]:
     """Two files of these pairs, `name`.en and `name`.de."""
@@ -114,9 +124,10 @@ def make_data(
 
 
 def tiny_train(data: DataFolder, run: Path, *overrides: str, fresh: bool = False) -> RunFolder:
-    """Trains (or goes on) in this process with TINY and `overrides`."""
+    """Trains (or resumes) in this process with TINY and `overrides`."""
     folder = RunFolder(run)
-    train(data, folder, Console(quiet=True), overrides=(*TINY, *overrides), fresh=fresh, device="cpu")
+    options = TrainOptions(overrides=(*TINY, *overrides), fresh=fresh, device="cpu")
+    train(data, folder, Console(quiet=True), options)
     return folder
 
 
@@ -164,6 +175,24 @@ def tiny_data_separate(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
 def tiny_run(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder) -> RunFolder:
     """A run of 30 steps on `tiny_data`, checkpoints at 10, 20 and 30; never write into it."""
     return tiny_train(tiny_data, tmp_path_factory.mktemp("tiny-run") / "run")
+
+
+@pytest.fixture(scope="session")
+def two_corpora(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
+    """The tiny corpus as two corpora, the first 40 pairs and the rest."""
+    folder = tmp_path_factory.mktemp("two")
+    files = [write_pairs(folder, n, part) for n, part in (("a", TRAIN_PAIRS[:40]), ("b", TRAIN_PAIRS[40:]))]
+    valid_src, valid_tgt = write_pairs(folder, "valid", VALID_PAIRS)
+    src, tgt = zip(*files, strict=True)
+    options = PrepareOptions(src, tgt, (valid_src,), (valid_tgt,), out=folder / "data", vocab_size=320, threads=1)
+    prepare(options, Console(quiet=True))
+    return DataFolder.open(folder / "data")
+
+
+@pytest.fixture(scope="session")
+def every_step_run(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder) -> RunFolder:
+    """A run of 22 steps with EVERY_STEP, checkpoints at 7, 14, 21 and 22; never write into it."""
+    return tiny_train(tiny_data, tmp_path_factory.mktemp("every-step") / "run", *EVERY_STEP)
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import pytest
 import torch
 from conftest import VALID_PAIRS, tiny_train
 from networks import V, make, padded, sequences, step_by_step
+from runs import interrupted, same
 from safetensors import safe_open
 from safetensors.torch import load_file
-from test_trainer import interrupted, same
 from torch import Tensor, nn
 
 from vtrans.average import average

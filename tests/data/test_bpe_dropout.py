@@ -19,7 +19,7 @@ from vtrans.data.learn_vocabulary import learn
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.errors import VtransError
-from vtrans.training.feed import _drawers
+from vtrans.training.feed import _workers
 
 Window = tuple[int, int, TokenStore]
 
@@ -126,8 +126,8 @@ def test_the_cores_of_a_rank_draw_for_its_gpu(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
-    assert _drawers(torch.device("cuda")) == expected
-    assert _drawers(torch.device("cpu")) == 1
+    assert _workers(torch.device("cuda")) == expected
+    assert _workers(torch.device("cpu")) == 1
 
 
 def _copied(store: TokenStore) -> TokenStore:

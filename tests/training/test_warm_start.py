@@ -22,6 +22,7 @@ from vtrans.data.vocabulary import PAD_ID
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
 from vtrans.training.recipe import load_recipe
+from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import train
 from vtrans.training.warm_start import warm_start
 
@@ -37,7 +38,8 @@ def begin(data: DataFolder, run: Path, model: Path, *overrides: str, fresh: bool
     """Trains with --init-from; what was said."""
     said = io.StringIO()
     console = Console(stream=said)
-    train(data, RunFolder(run), console, overrides=(*TINY, *overrides), device="cpu", init_from=model, fresh=fresh)
+    options = TrainOptions(overrides=(*TINY, *overrides), device="cpu", init_from=model, fresh=fresh)
+    train(data, RunFolder(run), console, options)
     return said.getvalue()
 
 

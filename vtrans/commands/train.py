@@ -63,17 +63,16 @@ def train(
     manage_memory()
     from vtrans.checkpoint import RunFolder
     from vtrans.data.store import DataFolder
+    from vtrans.training.setup import TrainOptions
     from vtrans.training.trainer import train as run_training
 
-    run_training(
-        DataFolder.open(data),
-        RunFolder(out),
-        Console(quiet=quiet),
-        recipe_name=recipe,
+    options = TrainOptions(
+        recipe=recipe,
         overrides=set_ or [],
         fresh=fresh,
         device=device,
-        dry_run=dry_run,
         init_from=init_from,
-        compiled=compile_,
+        compile=compile_,
+        dry_run=dry_run,
     )
+    run_training(DataFolder.open(data), RunFolder(out), Console(quiet=quiet), options)

@@ -1,4 +1,4 @@
-"""`vtrans train --dry-run`: what training will take, from the size of an epoch and a few updates that are measured."""
+"""A dry run: an estimate of the time and memory that training takes, from a few measured updates."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from vtrans.console import duration
 from vtrans.runtime.memory import peak_memory
 from vtrans.training.feed import Feed, Place, Share
 
-# A dry run measures that many updates, or as many as end in that many seconds.
-REHEARSED, REHEARSAL = 10, 20.0
+# A dry run ends after that many measured updates or, with a single process, after that many seconds.
+UPDATES, SECONDS = 10, 20.0
 
 
-def forecast(
+def estimate(
     feed: Feed,
     config: TrainConfig,
     step: int,
     update: Callable[[Sequence[Share]], None],
     say: Callable[[str], None],
 ) -> None:
-    """Says what is left of training after `step`; `update` does one, and returns when it is done."""
+    """Says how large an epoch is and what training after `step` takes. `update` makes an update and waits for it."""
     size = feed.epoch_size()
     updates, left = size.batches / config.accumulate, config.max_steps - step
     say(
@@ -32,27 +32,27 @@ def forecast(
         + (f" (from {size.planned:,} pairs)" if size.planned < size.pairs else "")
     )
     if left <= 0:
-        say(f"the run is done at step {step:,} (train.max_steps = {config.max_steps})")
+        say(f"the run is finished at step {step:,} (train.max_steps = {config.max_steps})")
         return
-    # The plan begins with its largest batch: that is for warming up, and for the peak of memory.
+    # The plan starts with its largest batch, which warms up the kernels and sets the peak of memory.
     positions, seconds, began = 0, 0.0, time.monotonic()
     with closing(feed.shares(Place())) as shares:
-        for number in range(1 + REHEARSED):
+        for number in range(1 + UPDATES):
             group = [share for _, share in islice(shares, config.accumulate)]
             start = time.monotonic()
             update(group)
             if number > 0:
                 seconds += time.monotonic() - start
                 positions += sum(batch.padded for batch, _, _ in group)
-                if feed.ranks.world == 1 and time.monotonic() - began > REHEARSAL:
+                if feed.ranks.world == 1 and time.monotonic() - began > SECONDS:
                     break
     each = seconds / positions * size.padded / updates
-    # On a CPU kernels for more shapes of products come with time, and validations: 0.64 GB became 0.98 (4+4 layers,
-    # D 128, 60 updates of 1,024 tokens), 1.35 became 1.5 (3+3 layers, D 256).
-    rest = " of the GPU" if feed.device.type == "cuda" else "; a long run, with its validations, takes some 0.3 GB more"
-    say(f"memory: {peak_memory(feed.device) / 1e9:.2f} GB in these updates, the largest batch among them{rest}")
+    # On a CPU, memory grows later with validations and with kernels for more shapes: from 0.64 to 0.98 GB (4+4 layers,
+    # D 128, 60 updates of 1,024 tokens), from 1.35 to 1.5 GB (3+3 layers, D 256).
+    rest = " on the GPU" if feed.device.type == "cuda" else "; a long run with its validations takes about 0.3 GB more"
+    say(f"memory: {peak_memory(feed.device) / 1e9:.2f} GB, measured with the largest batch{rest}")
     say(
-        f"time: {each:.2f} seconds an update (of {number} measured), {duration(each * updates)} an epoch, "
-        f"{duration(each * left)} for {left:,} steps ({left / updates:,.1f} epochs), validations not counted"
+        f"time: {each:.2f} seconds per update (mean of {number}), {duration(each * updates)} per epoch, "
+        f"{duration(each * left)} for {left:,} steps ({left / updates:,.1f} epochs), without validations"
     )
     say("dry run: nothing was written")

@@ -23,7 +23,7 @@ from vtrans.data.store import DataFolder, TokenStore
 from vtrans.runtime.ranks import Ranks
 from vtrans.runtime.seeds import derived_seed
 
-MOST_DRAWERS = 8  # processes beside one rank
+MOST_WORKERS = 8  # processes of one rank that draw segmentations
 
 # A rank's part of a batch, the target tokens of all ranks' parts, and whether it counts: a rank that a small batch
 # leaves without a pair computes one that does not.
@@ -55,10 +55,12 @@ class Feed:
     """The batches of a data folder by a recipe, for one rank of several. They are in main memory, ready to be copied
     to its device: by the thread that works there, since not every device stands two."""
 
-    def __init__(self, data: DataFolder, recipe: Recipe, ranks: Ranks, device: torch.device) -> None:
+    def __init__(
+        self, data: DataFolder, recipe: Recipe, ranks: Ranks, device: torch.device, workers: int | None = None
+    ) -> None:
         self.store, self.config, self.ranks, self.device = data.train, recipe.train, ranks, device
         self.mixture = Mixture(data.corpora, self.config.corpus_weights, self.config.seed)
-        self.segmentations = _segmentations(data, recipe, self.mixture, _drawers(device))
+        self.segmentations = _segmentations(data, recipe, self.mixture, workers or _workers(device))
 
     def shares(self, place: Place) -> Generator[tuple[Place, Share], None, None]:
         """Without end: this rank's share of each batch from there on, with the place that follows it."""
@@ -105,16 +107,16 @@ class Feed:
                     yield number, window, store, plan
 
 
-def _drawers(device: torch.device) -> int:
+def _workers(device: torch.device) -> int:
     """How many processes draw segmentations. On a CPU, which has all its cores at work, it is this one; beside a GPU
     as many as the machine has cores for each of its ranks."""
     if device.type == "cpu":
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(MOST_DRAWERS, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
+    return max(1, min(MOST_WORKERS, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
 
 
-def _segmentations(data: DataFolder, recipe: Recipe, mixture: Mixture, drawers: int) -> Segmentations | None:
+def _segmentations(data: DataFolder, recipe: Recipe, mixture: Mixture, workers: int) -> Segmentations | None:
     """Segmentations drawn anew each time, if the recipe asks for BPE-dropout."""
     config, model = recipe.train, recipe.model
     if config.bpe_dropout == 0:
@@ -123,4 +125,4 @@ def _segmentations(data: DataFolder, recipe: Recipe, mixture: Mixture, drawers: 
     if model.reach is not None:
         longest = min(longest, model.reach - 1)
     vocabularies = data.src_vocab, data.tgt_vocab
-    return Segmentations(data.train, *vocabularies, config.bpe_dropout, config.seed, longest, mixture, drawers)
+    return Segmentations(data.train, *vocabularies, config.bpe_dropout, config.seed, longest, mixture, workers)

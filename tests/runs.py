@@ -1,0 +1,146 @@
+"""Helpers for tests of training: they train, interrupt and compare runs, in this process or in others."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+import torch
+from conftest import TINY
+
+import vtrans
+from vtrans.checkpoint import RunFolder, RunLock, read_progress
+from vtrans.console import Console
+from vtrans.data.batches import collate
+from vtrans.data.store import DataFolder
+from vtrans.errors import VtransError
+from vtrans.runtime.ranks import Ranks
+from vtrans.training.feed import Share
+from vtrans.training.progress import Progress
+from vtrans.training.setup import SetUp, TrainOptions, set_up
+from vtrans.training.trainer import Trainer, train
+
+CPU = torch.device("cpu")
+
+# Two processes add in another order than one, so their sums differ in the last bits. A ReLU would turn that into a
+# different network where its input is within rounding of 0. Adam would turn it into large updates where a gradient
+# is 0 except for rounding (the biases of the keys), unless epsilon is much larger than rounding.
+SMOOTH = ("model.dropout=0.0", "model.activation=gelu", "train.epsilon=1e-3")
+
+
+def lines(run: RunFolder) -> list[dict[str, Any]]:
+    """The records of metrics.jsonl."""
+    return [json.loads(line) for line in run.metrics.read_bytes().split(b"\n")[:-1]]
+
+
+def story(run: RunFolder) -> dict[str, Any]:
+    """What two equal runs have in common: the bytes of all model files, and the metrics except for the time."""
+    files = {p.name: p.read_bytes() for p in run.path.iterdir() if p.suffix == ".safetensors"}
+    others = {p.name for p in run.path.rglob("*")} - set(files)
+    return {
+        "files": files,
+        "others": others,
+        "metrics": [{k: v for k, v in line.items() if k != "seconds"} for line in lines(run)],
+        "best": read_progress(run.state_file(run.state_steps()[-1]))["best"],
+    }
+
+
+def same(run: RunFolder, reference: RunFolder) -> None:
+    """Asserts that two runs ended with the same bytes."""
+    a, b = story(run), story(reference)
+    assert a["metrics"] == b["metrics"]
+    assert a["others"] == b["others"]
+    assert set(a["files"]) == set(b["files"])
+    for name in a["files"]:
+        assert a["files"][name] == b["files"][name], name
+    assert a["best"] == b["best"]
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """The bytes of every file in a folder."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class Stopper(Console):
+    """Sends this process a signal when the log reaches a step."""
+
+    def __init__(self, step: int, number: int = signal.SIGTERM) -> None:
+        super().__init__(quiet=True)
+        self.start, self.number = f"step {step}  ", number
+
+    def info(self, text: str) -> None:
+        if text.startswith(self.start):
+            os.kill(os.getpid(), self.number)
+
+
+def interrupted(data: DataFolder, run: Path, step: int, *overrides: str, number: int = signal.SIGTERM) -> str:
+    """Trains until a signal comes after `step`. Returns the error message."""
+    options = TrainOptions(overrides=(*TINY, *overrides), device="cpu")
+    with pytest.raises(VtransError) as caught:
+        train(data, RunFolder(run), Stopper(step, number), options)
+    assert caught.value.exit_code == 1
+    return str(caught.value)
+
+
+def heard(data: DataFolder, run: Path, *overrides: str, **options: Any) -> str:
+    """Trains without TINY. Returns what the console printed."""
+    stream = io.StringIO()
+    train(data, RunFolder(run), Console(stream=stream), TrainOptions(overrides=overrides, device="cpu", **options))
+    return stream.getvalue()
+
+
+def set_up_run(data: DataFolder, run: Path, *overrides: str, **options: Any) -> SetUp:
+    """A run that is ready to train in this process, with TINY and `overrides`."""
+    chosen = TrainOptions(overrides=(*TINY, *overrides), **options)
+    return set_up(data, RunFolder(run), Console(quiet=True), Ranks(), CPU, chosen)
+
+
+def run_trainer(trainer: Trainer) -> Progress:
+    """Runs a trainer that a test has changed."""
+    with RunLock(trainer.job.run) as lock:
+        return trainer.run(lock)
+
+
+def share_of(data: DataFolder, numbers: list[int]) -> Share:
+    """A batch of these training pairs."""
+    batch = collate([data.train.src(i) for i in numbers], [data.train.tgt(i) for i in numbers])
+    return batch, batch.tgt_tokens, True
+
+
+def command(data: DataFolder, run: Path, *overrides: str) -> list[str]:
+    """The words of a `vtrans train` command with TINY and `overrides`."""
+    words = [sys.executable, "-m", "vtrans", "train", "--data", str(data.path), "--out", str(run), "--device", "cpu"]
+    return [*words, *(word for value in (*TINY, *overrides) for word in ("--set", value))]
+
+
+@contextmanager
+def process(words: list[str], environment: Mapping[str, str] = MappingProxyType({})) -> Iterator[subprocess.Popen[str]]:
+    """A running command, which is killed at the end of the block."""
+    root = str(Path(vtrans.__file__).parent.parent)
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": root, **environment}
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def wait_for_line(child: subprocess.Popen[str], run: RunFolder, number: int) -> None:
+    """Waits until metrics.jsonl has that many lines."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until and child.poll() is None:
+        if run.metrics.exists() and run.metrics.read_bytes().count(b"\n") >= number:
+            return
+        time.sleep(0.001)
+    raise AssertionError(f"it ended before: {child.stderr and child.stderr.read()}")

@@ -1,0 +1,92 @@
+"""Compiled layers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import EVERY_STEP, TINY, tiny_train
+from runs import (
+    SMOOTH,
+    heard,
+    lines,
+    same,
+)
+from safetensors.torch import load_file
+
+from vtrans.checkpoint import RunFolder, read_progress, write_tensors
+from vtrans.data.store import DataFolder
+
+
+def test_without_a_compiler_training_continues_with_one_warning(
+    tmp_path: Path, tiny_data: DataFolder, every_step_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(function: Callable[..., Any], **how: Any) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            torch.rand(3)  # what has been drawn by then does not matter
+            function(*arguments)
+            raise RuntimeError("no C++ compiler found.\nA long story.")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", broken)
+    said = heard(tiny_data, tmp_path / "run", *TINY, *EVERY_STEP, compile=True)
+    assert said.count("warning: ") == 1
+    assert "(RuntimeError: no C++ compiler found)" in said
+    same(RunFolder(tmp_path / "run"), every_step_run)
+
+
+def test_compiled_layers_are_used_in_training_only(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def fake(function: Callable[..., Any], *, dynamic: bool) -> Callable[..., Any]:
+        assert dynamic
+
+        def call(*arguments: Any) -> Any:
+            calls.append(len(arguments))
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", fake)
+    settings = (*TINY, "train.max_steps=4", "train.checkpoint_every=2")
+    heard(tiny_data, tmp_path / "run", *settings, compile=True)
+    assert len(calls) == 1 + 4  # one to try it, one a step; none in the two validations
+    run = RunFolder(tmp_path / "run")
+    same(tiny_train(tiny_data, tmp_path / "plain", *settings), run)
+    assert not [name for name in load_file(run.last) if "_orig_mod" in name]
+    said = heard(tiny_data, run.path, *settings, "train.max_steps=5")
+    assert "compiled True -> False" in said
+    # A state that is older than the option was not compiled.
+    progress = read_progress(run.state_file(5))
+    del progress["environment"]["compiled"]
+    write_tensors(run.state_file(5), load_file(run.state_file(5)), {"format": 1, "kind": "state", "progress": progress})
+    assert "compiled" not in heard(tiny_data, run.path, *settings, "train.max_steps=6")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    shutil.which(os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")) is None,
+    reason="torch.compile needs a C++ compiler",
+)
+def test_compiled_layers_learn_the_same(tmp_path: Path, tiny_data: DataFolder) -> None:
+    settings = (*SMOOTH, "train.max_steps=6", "train.accumulate=2")
+    plain = tiny_train(tiny_data, tmp_path / "plain", *settings)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    with warnings.catch_warnings():  # of torch, in its own code
+        warnings.simplefilter("ignore")
+        said = heard(tiny_data, tmp_path / "run", *TINY, *settings, compile=True)
+    assert "warning" not in said
+    assert 1 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3
+    for first, second in zip(lines(plain), lines(RunFolder(tmp_path / "run")), strict=True):
+        assert second["nll"] == pytest.approx(first["nll"], rel=1e-3)

@@ -1,0 +1,214 @@
+"""A crash, a failure or a full disk at any moment loses no update."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from conftest import EVERY_STEP, tiny_train
+from runs import (
+    same,
+)
+
+import vtrans
+import vtrans.checkpoint
+import vtrans.data.bpe_dropout
+from vtrans.checkpoint import RunFolder, load_model
+from vtrans.data.store import DataFolder
+from vtrans.errors import FileError, InputError, VtransError
+from vtrans.training.progress import Metrics, Progress
+from vtrans.training.updates import Updates
+from vtrans.training.validation import Validation
+
+
+class Crash(BaseException):
+    """The power went."""
+
+
+@pytest.mark.parametrize(
+    ("room", "name", "step"), [(Validation, "measure", 22), (Metrics, "write", 14), (Progress, "rank", 14)]
+)
+def test_a_failing_validation_loses_no_update(
+    tmp_path: Path, tiny_data: DataFolder, room: type, name: str, step: int
+) -> None:
+    """A crash in the validation, or between it and the state that records it."""
+    settings = (*EVERY_STEP, "train.ema=0.9")
+    whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
+    works = getattr(room, name)
+
+    def fail(self: Any, first: Any, *others: Any) -> Any:
+        done = works(self, first, *others)
+        record = done or first  # measure returns it, the others take it
+        if (record["kind"], record["step"]) == ("valid", step):
+            raise Crash
+        return done
+
+    for _ in range(2):  # the resumed run fails in the same place
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(room, name, fail)
+            with pytest.raises(Crash):
+                tiny_train(tiny_data, tmp_path / "run", *settings)
+        run = RunFolder(tmp_path / "run")
+        assert run.state_steps() == [step]
+        assert load_model(run.last).training["step"] == step
+    same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
+
+
+Moment = dict[Path, bytes | None]  # the files of a folder with their bytes, and its subfolders
+
+
+class Moments:
+    """Records what a folder holds before each file operation: that is what a crash at this moment leaves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.folder = folder
+        self.recorded: list[Moment] = []
+        for name in ("replace", "rename", "link", "unlink", "rmdir", "mkdir"):
+            monkeypatch.setattr(os, name, self.recording(getattr(os, name)))
+        write = safetensors.torch.save_file
+
+        def half(tensors: Any, path: Path, metadata: Any) -> None:
+            write(tensors, path, metadata)
+            whole = path.read_bytes()
+            os.truncate(path, len(whole) // 2)
+            self.record()
+            path.write_bytes(whole)
+
+        monkeypatch.setattr(vtrans.checkpoint, "save_file", half)
+
+    def recording(self, operation: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **how: Any) -> Any:
+            self.record()
+            return operation(*args, **how)
+
+        return call
+
+    def record(self) -> None:
+        found = {path.relative_to(self.folder): None if path.is_dir() else path.read_bytes() for path in self.paths()}
+        if self.recorded[-1:] != [found]:
+            self.recorded.append(found)
+
+    def paths(self) -> list[Path]:
+        return sorted(self.folder.rglob("*"))
+
+
+def moments_of(folder: Path, *settings: str, data: DataFolder, fresh: bool = False) -> list[Moment]:
+    """The moments of a training in this folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        moments = Moments(patch, folder)
+        tiny_train(data, folder, *settings, fresh=fresh)
+    return moments.recorded
+
+
+def after_crash(moment: Moment, folder: Path) -> RunFolder:
+    """A folder with what a crash has left."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for path, raw in moment.items():  # a folder comes before what is in it
+        if raw is None:
+            (folder / path).mkdir()
+        else:
+            (folder / path).write_bytes(raw)
+    return RunFolder(folder)
+
+
+CRASHING = (
+    "train.max_steps=4",
+    "train.checkpoint_every=2",
+    "train.log_every=1",
+    "train.valid_sentences=1",
+    "train.keep_last=1",
+    "train.keep_best=1",
+    "train.best_metric=nll",
+)
+
+
+@pytest.mark.slow
+def test_a_crash_in_any_file_operation_loses_nothing(tmp_path: Path, tiny_data: DataFolder) -> None:
+    whole = RunFolder(tmp_path / "whole")
+    moments = moments_of(whole.path, *CRASHING, data=tiny_data)
+    assert len(moments) > 40, "the operations of three checkpoints"
+    had_model = False
+    for moment in moments:
+        run = after_crash(moment, tmp_path / "run")
+        if run.last.exists() or had_model:
+            had_model = True  # from the first checkpoint on there is always a model
+            load_model(run.choose_model().file)
+            load_model(run.last)
+        same(tiny_train(tiny_data, run.path, *CRASHING), whole)
+
+
+@pytest.mark.slow
+def test_a_crash_while_resuming_loses_nothing(tmp_path: Path, tiny_data: DataFolder) -> None:
+    whole = RunFolder(tmp_path / "whole")
+    moments = moments_of(whole.path, *CRASHING, data=tiny_data)
+    # The state of step 2 is new, and `last`, `best` and the removal of old files do not follow it yet.
+    newest = next(moment for moment in moments if Path("state/step-00000002.safetensors") in moment)
+    resumed = moments_of(after_crash(newest, tmp_path / "resumed").path, *CRASHING, data=tiny_data)
+    for moment in resumed[:10]:
+        same(tiny_train(tiny_data, after_crash(moment, tmp_path / "run").path, *CRASHING), whole)
+
+
+def test_a_crash_of_a_fresh_start_never_leaves_half_of_the_old_run(tmp_path: Path, tiny_data: DataFolder) -> None:
+    settings = (*CRASHING, "train.seed=9")
+    old = tiny_train(tiny_data, tmp_path / "old", *CRASHING)
+    whole = RunFolder(shutil.copytree(old.path, tmp_path / "whole"))
+    for moment in moments_of(whole.path, *settings, data=tiny_data, fresh=True)[:15]:
+        run = after_crash(moment, tmp_path / "run")
+        with suppress(InputError):  # the old command finds the whole old run or nothing of it, or is refused
+            same(tiny_train(tiny_data, run.path, *CRASHING, "train.seed=1"), old)
+        run = after_crash(moment, tmp_path / "run")
+        same(tiny_train(tiny_data, run.path, *settings, fresh=True), whole)
+
+
+def test_after_a_full_disk_the_run_resumes(
+    tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Metrics.write
+
+    def full(metrics: Metrics, record: dict[str, Any]) -> None:
+        if record["step"] == 25:
+            with metrics.file.open("ab") as file:
+                file.write(b'{"kind": "tr')
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(metrics, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Metrics, "write", full)
+        with pytest.raises(FileError, match=r"run .*No space left on device.* step 20"):
+            tiny_train(tiny_data, tmp_path / "run")
+    same(tiny_train(tiny_data, tmp_path / "run"), tiny_run)
+
+
+def test_an_error_names_a_file_outside_the_run_folder(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(tiny_data.path / "train.safetensors")
+
+    def lost(*_: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error", file)
+
+    monkeypatch.setattr(Metrics, "begin", lost)
+    with pytest.raises(FileError) as caught:
+        tiny_train(tiny_data, tmp_path / "run")
+    assert str(caught.value).startswith(file)
+    assert "Input/output error" in str(caught.value)
+
+
+def test_too_little_memory_is_answered_with_advice(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(updates: Updates, group: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(Updates, "update", full)
+    with pytest.raises(VtransError, match=r"cpu.* train\.batch_tokens = 120 .*train\.accumulate = 2"):
+        tiny_train(tiny_data, tmp_path / "run")

@@ -1,0 +1,65 @@
+"""A dry run estimates and writes nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from conftest import TINY
+from runs import (
+    contents,
+    heard,
+)
+
+import vtrans
+import vtrans.checkpoint
+import vtrans.data.bpe_dropout
+from vtrans.checkpoint import RunFolder
+from vtrans.data.batches import plan_epoch
+from vtrans.data.store import DataFolder
+from vtrans.errors import InputError
+
+
+def test_a_dry_run_says_what_training_takes_and_writes_nothing(tmp_path: Path, tiny_data: DataFolder) -> None:
+    said = heard(tiny_data, tmp_path / "run", *TINY, "train.accumulate=2", dry_run=True)
+    assert not (tmp_path / "run").exists()
+    store = tiny_data.train
+    plan = plan_epoch(store.src_lengths, store.tgt_lengths, 240, 1, 1)
+    assert f"{len(store):,} pairs, {int(store.src_lengths.sum()):,} source and" in said
+    assert f"in {len(plan)} batches, " in said
+    assert f"; {len(plan) / 2:,.1f} updates" in said
+    assert re.search(r"\d+\.\d\d seconds per update \(mean of 10\), .* for 30 steps", said)
+    peak = re.search(r"memory: (\d+\.\d\d) GB", said)
+    assert peak
+    assert 0.01 < float(peak[1]) < 100
+    assert said.endswith("dry run: nothing was written\n")
+
+
+def test_a_dry_run_with_bpe_dropout_estimates_from_a_part_of_the_epoch(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = heard(tiny_data, tmp_path / "run", *TINY, "train.bpe_dropout=0.1", dry_run=True)
+    pairs = len(tiny_data.train)
+    whole = re.search(rf"{pairs} pairs, (\d,\d+) source and .* [0-9.]+% padding; [0-9.]+ updates\n", said)
+    assert whole
+    monkeypatch.setattr(vtrans.data.bpe_dropout, "SHARD", 40)
+    monkeypatch.setattr(vtrans.data.bpe_dropout, "WINDOW", 2)
+    said = heard(tiny_data, tmp_path / "run", *TINY, "train.bpe_dropout=0.1", dry_run=True)
+    part = re.search(rf"{pairs} pairs, (\d,\d+) source and .* padding; [0-9.]+ updates \(from 80 pairs\)\n", said)
+    assert part
+    tokens = [int(found[1].replace(",", "")) for found in (whole, part)]
+    assert tokens[1] == pytest.approx(tokens[0], rel=0.05)
+    assert min(tokens) > 1.05 * int(tiny_data.train.src_lengths.sum())
+    assert "BPE-dropout 0.1" in said
+
+
+def test_a_dry_run_in_a_run_folder_changes_nothing(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    before = contents(run_copy.path)
+    said = heard(tiny_data, run_copy.path, "train.max_steps=50", dry_run=True)
+    assert "for 20 steps" in said
+    assert "for 70 steps" in heard(tiny_data, run_copy.path, *TINY, "train.max_steps=70", fresh=True, dry_run=True)
+    assert "is finished at step 30" in heard(tiny_data, run_copy.path, dry_run=True)
+    with pytest.raises(InputError, match=r"train\.seed 1 -> 2"):
+        heard(tiny_data, run_copy.path, "train.seed=2", dry_run=True)
+    assert contents(run_copy.path) == before

@@ -1,0 +1,179 @@
+"""Training by several processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import TINY, tiny_train
+from runs import (
+    SMOOTH,
+    command,
+    heard,
+    lines,
+    process,
+    wait_for_line,
+)
+from safetensors.torch import load_file
+
+from vtrans.checkpoint import RunFolder, load_model
+from vtrans.data.batches import plan_epoch
+from vtrans.data.store import DataFolder
+
+TOGETHER = {
+    "plain": ("train.bpe_dropout=0.0",),
+    "bpe-dropout": ("train.bpe_dropout=0.1",),
+    "shared": ("model.share_stacks=true", "model.share_layers=all", "model.encoder_layers=2", "model.decoder_layers=2"),
+    "decoder-only": ("model.architecture=decoder-only", "model.encoder_layers=0"),
+}
+
+
+SEVERAL = """
+import json, os, sys
+from vtrans import cli
+
+for os.environ["MASTER_PORT"], sys.argv in json.loads(sys.argv[1]):
+    try:
+        cli.main()
+    except SystemExit as ended:
+        if ended.code:
+            raise
+"""
+
+
+def together_settings(name: str) -> tuple[str, ...]:
+    return (*SMOOTH, "train.max_steps=5", "train.warmup=5", "train.accumulate=2", *TOGETHER[name])
+
+
+def free_ports(count: int) -> list[str]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [str(one.getsockname()[1]) for one in sockets]
+
+
+@contextmanager
+def two_ranks(words: list[str], **environment: str) -> Iterator[tuple[subprocess.Popen[str], subprocess.Popen[str]]]:
+    """A command as two ranks, without torchrun."""
+    ranks = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", **environment}
+    with (
+        process(words, ranks | {"RANK": "0", "LOCAL_RANK": "0"}) as first,
+        process(words, ranks | {"RANK": "1", "LOCAL_RANK": "1"}) as second,
+    ):
+        yield first, second
+
+
+@pytest.fixture(scope="module")
+def by_two(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder) -> Path:
+    """A folder with a run for each row of TOGETHER. The same two processes train them all, one after the other."""
+    folder = tmp_path_factory.mktemp("by-two")
+    commands = [command(tiny_data, folder / name, *together_settings(name))[2:] for name in TOGETHER]
+    together = list(zip(free_ports(len(commands)), commands, strict=True))
+    with two_ranks([sys.executable, "-c", SEVERAL, json.dumps(together)]) as (first, second):
+        _, said = first.communicate(timeout=240)
+        _, other = second.communicate(timeout=60)
+    assert (first.returncode, second.returncode, other) == (0, 0, ""), said + other
+    assert said.count("2 ranks") == len(TOGETHER)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TOGETHER)
+def test_two_processes_train_the_model_of_one(name: str, tmp_path: Path, tiny_data: DataFolder, by_two: Path) -> None:
+    one, run = tiny_train(tiny_data, tmp_path / "one", *together_settings(name)), RunFolder(by_two / name)
+    a, b = load_file(one.last), load_file(run.last)
+    assert set(a) == set(b)
+    for key in a:
+        torch.testing.assert_close(b[key], a[key], rtol=0, atol=1e-5)
+    for first, second in zip(lines(one), lines(run), strict=True):
+        assert first["step"] == second["step"]
+        for key in ("loss", "nll", "src_tokens", "tgt_tokens"):
+            assert second.get(key, 0) == pytest.approx(first.get(key, 0), rel=1e-4)
+    assert dataclasses.asdict(load_model(run.last).model.config) == dataclasses.asdict(
+        load_model(one.last).model.config
+    )
+
+
+@pytest.mark.slow
+def test_two_processes_stop_together_and_resume(tmp_path: Path, tiny_data: DataFolder) -> None:
+    settings = (*SMOOTH, "train.max_steps=60", "train.log_every=1", "train.ema=0.9")
+    run = RunFolder(tmp_path / "two")
+    words = command(tiny_data, run.path, *settings)
+    ports = free_ports(2)
+    with two_ranks(words, MASTER_PORT=ports[0]) as (first, second):
+        wait_for_line(first, run, 7)
+        second.terminate()  # only one of them gets the signal
+        _, said = first.communicate(timeout=60)
+        second.communicate(timeout=60)
+    assert (first.returncode, second.returncode) == (1, 1), said
+    stopped = re.search(r"^error: stopped by SIGTERM after step (\d+);", said, re.MULTILINE)
+    assert stopped, said
+    assert 7 <= int(stopped[1]) < 60
+    assert run.state_steps() == [int(stopped[1])]
+    with two_ranks(words, MASTER_PORT=ports[1]) as (first, second):
+        _, said = first.communicate(timeout=120)
+        second.communicate(timeout=60)
+    assert (first.returncode, second.returncode) == (0, 0), said
+    assert f"resuming {run.path} after step {stopped[1]}" in said
+    one = tiny_train(tiny_data, tmp_path / "one", *settings)
+    a, b = load_file(one.last), load_file(run.last)
+    for name in a:
+        torch.testing.assert_close(b[name], a[name], rtol=0, atol=1e-4)
+    assert [line["step"] for line in lines(run)] == [line["step"] for line in lines(one)]
+
+
+DYING = """
+import os, signal
+from vtrans import cli
+from vtrans.training.updates import Updates
+
+update = Updates.update
+
+
+def dying(updates, group):
+    if updates.job.ranks.rank == 1 and updates.progress.step == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+    update(updates, group)
+
+
+Updates.update = dying
+cli.main()
+"""
+
+
+@pytest.mark.slow
+def test_if_a_rank_dies_the_run_ends_and_fewer_ranks_resume_it(tmp_path: Path, tiny_data: DataFolder) -> None:
+    # Some batches have a single pair, so that one rank has none.
+    settings = (
+        *(*SMOOTH, "train.batch_tokens=44", "train.max_steps=12"),
+        *("train.checkpoint_every=5", "train.log_every=1"),
+    )
+    plan = plan_epoch(tiny_data.train.src_lengths, tiny_data.train.tgt_lengths, 44, 1, 1)
+    assert {1, 2} <= set(map(len, plan[:5]))
+    script, run = tmp_path / "dying.py", RunFolder(tmp_path / "two")
+    script.write_text(DYING)
+    python, _, _, *rest = command(tiny_data, run.path, *settings)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    with process([python, *launcher, *rest]) as child:
+        _, said = child.communicate(timeout=60)
+    assert child.returncode == 1
+    own = [line for line in said.split("\n") if line.startswith("error: ")]
+    assert len(own) == 1
+    assert re.search(r"one of the 2 processes.* \([^\[].*\).* step 5\.", own[0])
+    told = heard(tiny_data, run.path, *TINY, *settings)
+    assert "ranks 2 -> 1" in told
+    one = tiny_train(tiny_data, tmp_path / "one", *settings)
+    a, b = load_file(one.last), load_file(run.last)
+    for name in a:
+        torch.testing.assert_close(b[name], a[name], rtol=0, atol=1e-5)
+    assert [line.get("tgt_tokens") for line in lines(run)] == [line.get("tgt_tokens") for line in lines(one)]

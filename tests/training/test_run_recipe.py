@@ -1,0 +1,217 @@
+"""The recipe of a run: what resuming may change, and whose recipe.toml it is."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import TINY, tiny_train
+from runs import (
+    contents,
+    heard,
+    lines,
+    same,
+    story,
+)
+from safetensors.torch import load_file
+
+from vtrans.checkpoint import RunFolder, load_model, read_progress, write_tensors
+from vtrans.config import Recipe
+from vtrans.console import Console
+from vtrans.data.store import DataFolder
+from vtrans.errors import InputError
+from vtrans.training.recipe import load_recipe, settled
+from vtrans.training.setup import TrainOptions
+from vtrans.training.trainer import train
+
+
+def test_resuming_with_another_recipe_is_refused_with_every_difference(
+    run_copy: RunFolder, tiny_data: DataFolder
+) -> None:
+    before, recipe = story(run_copy), run_copy.recipe.read_bytes()
+    changes = {
+        "model.d_ff=64": "model.d_ff 48 -> 64",
+        "model.tie=none": 'model.tie "src-tgt-softmax" -> "none"',
+        "model.dropout=0.2": "model.dropout 0.1 -> 0.2",
+        "train.seed=3": "train.seed 1 -> 3",
+        "train.warmup=11": "train.warmup 10 -> 11",
+        "train.batch_tokens=300": "train.batch_tokens 240 -> 300",
+        "train.accumulate=2": "train.accumulate 1 -> 2",
+        "train.label_smoothing=0.0": "train.label_smoothing 0.1 -> 0.0",
+        "train.learning_rate=0.02": "train.learning_rate 0.01 -> 0.02",
+    }
+    with pytest.raises(InputError) as caught:
+        tiny_train(tiny_data, run_copy.path, "train.max_steps=40", *changes)
+    for difference in changes.values():
+        assert difference in str(caught.value)
+    assert "max_steps" not in str(caught.value)
+    for change, difference in changes.items():
+        with pytest.raises(InputError, match=difference):
+            tiny_train(tiny_data, run_copy.path, change)
+    assert story(run_copy) == before
+    assert run_copy.recipe.read_bytes() == recipe
+    # An edited recipe.toml is a request like any other, and the recipe of the state is what it is held against.
+    run_copy.recipe.write_text(recipe.decode().replace("seed = 1", "seed = 5"))
+    with pytest.raises(InputError, match=r"train\.seed 1 -> 5"):
+        train(tiny_data, run_copy, Console(quiet=True), TrainOptions(device="cpu"))
+
+
+ALLOWED = (
+    "train.max_steps=40",
+    "train.patience=9",
+    "train.log_every=3",
+    "train.checkpoint_every=4",
+    "train.keep_last=3",
+    "train.keep_best=1",
+    "train.valid_sentences=2",
+    "train.valid_beam=2",
+    "train.samples=0",
+    "train.precision=float32",
+    "search.beam=7",
+    "search.alpha=1.0",
+)
+
+
+def test_settings_of_saving_and_validation_may_change(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    tiny_train(tiny_data, run_copy.path, *ALLOWED)
+    recipe = load_recipe(str(run_copy.recipe))
+    for change in ALLOWED:
+        section, _, rest = change.partition(".")
+        key, _, value = rest.partition("=")
+        assert str(getattr(getattr(recipe, section), key)) == value
+    assert [line["step"] for line in lines(run_copy) if line["kind"] == "valid"] == [10, 20, 30, 32, 36, 40]
+    assert load_model(run_copy.last).search.beam == 7
+    # And what is trained is what would have been.
+    weights = load_file(run_copy.last)
+    straight = tiny_train(tiny_data, run_copy.path.parent / "straight", "train.max_steps=40")
+    assert all(torch.equal(value, weights[name]) for name, value in load_file(straight.last).items())
+
+
+def test_bpe_dropout_cannot_start_in_the_middle_of_a_run(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    # Also where the run is of a version that did not know of it.
+    state = run_copy.state_file(30)
+    progress = read_progress(state)
+    del progress["recipe"]["train"]["bpe_dropout"]
+    write_tensors(state, load_file(state), {"format": 1, "kind": "state", "progress": progress})
+    with pytest.raises(InputError, match=r"train\.bpe_dropout 0\.0 -> 0\.1"):
+        tiny_train(tiny_data, run_copy.path, "train.max_steps=40", "train.bpe_dropout=0.1")
+
+
+def test_a_moving_average_cannot_start_in_the_middle_of_a_run(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    with pytest.raises(InputError, match=r"train\.ema 0\.0 -> 0\.9"):
+        tiny_train(tiny_data, run_copy.path, "train.max_steps=40", "train.ema=0.9")
+
+
+def test_a_finished_run_says_so_and_changes_nothing(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    before = story(run_copy)
+    said = heard(tiny_data, run_copy.path)
+    assert "train.max_steps = 30" in said
+    assert story(run_copy) == before
+
+
+def test_a_finished_run_keeps_its_settings(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    before = contents(run_copy.path)
+    said = heard(tiny_data, run_copy.path, "search.alpha=3", "train.best_metric=nll", "train.keep_best=1")
+    for change in ("search.alpha 0.6 -> 3.0", "train.best_metric bleu -> nll", "train.keep_best 2 -> 1"):
+        assert change in said
+    assert contents(run_copy.path) == before
+    assert "search.alpha" not in heard(tiny_data, run_copy.path)
+    # With updates to make, the models that follow have the setting.
+    tiny_train(tiny_data, run_copy.path, "search.alpha=3", "train.max_steps=40")
+    assert load_model(run_copy.last).search.alpha == load_recipe(str(run_copy.recipe)).search.alpha == 3
+
+
+def test_a_lower_max_steps_finishes_a_run(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    tiny_train(tiny_data, run_copy.path, "train.max_steps=33")
+    said = heard(tiny_data, run_copy.path, "train.max_steps=20", "search.alpha=3")
+    assert "max_steps 33 -> 20" not in said
+    recipe = load_recipe(str(run_copy.recipe))
+    assert (recipe.train.max_steps, recipe.search.alpha) == (20, 0.6)
+    assert "is finished at step 33" in heard(tiny_data, run_copy.path)
+
+
+OWN = "# my notes\n" + "".join(
+    f"[{section}]\n" + "".join(f"{name.partition('.')[2]}\n" for name in TINY if name.startswith(f"{section}."))
+    for section in ("model", "train", "search")
+)
+
+
+@pytest.mark.parametrize("text", [OWN, OWN.partition("\n")[2], "[model\n"])
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_recipe_that_the_user_wrote_is_never_overwritten(
+    tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder, text: str, fresh: bool
+) -> None:
+    for folder in (tmp_path / "new", Path(shutil.copytree(tiny_run.path, tmp_path / "run"))):
+        run = RunFolder(folder)
+        folder.mkdir(exist_ok=True)
+        run.recipe.write_text(text)
+        before = contents(folder)
+        for name in (str(run.recipe), None, "small"):
+            for dry_run in (False, True):
+                with pytest.raises(InputError, match=re.escape(str(run.recipe))):
+                    heard(tiny_data, folder, *TINY, recipe=name, fresh=fresh, dry_run=dry_run)
+        assert contents(folder) == before
+
+
+def test_a_recipe_outside_the_run_folder_is_left_alone(
+    tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder
+) -> None:
+    (tmp_path / "mine.toml").write_text(OWN)
+    run = RunFolder(tmp_path / "run")
+    for _ in range(2):
+        train(tiny_data, run, Console(quiet=True), TrainOptions(recipe=str(tmp_path / "mine.toml"), device="cpu"))
+    same(run, tiny_run)
+    assert (tmp_path / "mine.toml").read_text() == OWN
+
+
+def test_the_recipe_that_training_wrote_repeats_the_run(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    own, wanted = str(run_copy.recipe), story(run_copy)
+    for fresh in (False, True):
+        train(tiny_data, run_copy, Console(quiet=True), TrainOptions(recipe=own, fresh=fresh, device="cpu"))
+        assert story(run_copy) == wanted
+    train(
+        tiny_data,
+        run_copy,
+        Console(quiet=True),
+        TrainOptions(recipe=own, overrides=["train.max_steps=40"], device="cpu"),
+    )
+    assert load_recipe(own).train.max_steps == 40
+    # Without any state: it is what a crash before the first one leaves.
+    shutil.rmtree(run_copy.states)
+    for file in run_copy.path.glob("*.safetensors"):
+        file.unlink()
+    tiny_train(tiny_data, run_copy.path)
+    assert story(run_copy) == wanted
+
+
+def test_comments_in_a_recipe_that_stays_the_same_are_kept(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    text = "# the good one\n" + run_copy.recipe.read_text().replace("max_steps = 30", "max_steps = 40")
+    run_copy.recipe.write_text(text)
+    train(tiny_data, run_copy, Console(quiet=True), TrainOptions(device="cpu"))
+    assert load_model(run_copy.last).training["step"] == 40
+    assert run_copy.recipe.read_text() == text
+    with pytest.raises(InputError, match=re.escape(str(run_copy.recipe))):
+        train(tiny_data, run_copy, Console(quiet=True), TrainOptions(overrides=["train.max_steps=50"], device="cpu"))
+    assert run_copy.recipe.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("device", "has", "expected"), [("cuda", True, "bfloat16"), ("cuda", False, "float32"), ("cpu", True, "float32")]
+)
+def test_the_default_precision_depends_on_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, has: bool, expected: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has)
+    recipe = settled(Recipe(), torch.device(device), joint=True)
+    assert recipe.train.precision == expected
+
+
+def test_separate_vocabularies_refuse_three_way_tying(tmp_path: Path, tiny_data_separate: DataFolder) -> None:
+    with pytest.raises(InputError, match=r"model\.tie"):
+        tiny_train(tiny_data_separate, tmp_path / "run", "model.tie=src-tgt-softmax")
+    assert not (tmp_path / "run").exists()
+    run = tiny_train(tiny_data_separate, tmp_path / "run", "train.max_steps=2")
+    assert load_recipe(str(run.recipe)).model.tie == "tgt-softmax"

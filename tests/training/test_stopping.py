@@ -1,0 +1,105 @@
+"""Signals: the first one saves the state and stops, the second one ends the process at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import EVERY_STEP, TINY, tiny_train
+from runs import (
+    Stopper,
+    heard,
+    interrupted,
+    lines,
+    run_trainer,
+    same,
+    set_up_run,
+)
+
+from vtrans.checkpoint import RunFolder, load_model
+from vtrans.data.store import DataFolder
+from vtrans.errors import VtransError
+from vtrans.training.setup import TrainOptions
+from vtrans.training.trainer import Trainer, train
+from vtrans.training.validation import Validation
+
+
+def test_a_second_signal_ends_training_at_once(tmp_path: Path, tiny_data: DataFolder) -> None:
+    class Twice(Stopper):
+        def info(self, text: str) -> None:
+            super().info(text)
+            super().info(text)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            tiny_data,
+            RunFolder(tmp_path / "run"),
+            Twice(12),
+            TrainOptions(overrides=(*TINY, *EVERY_STEP), device="cpu"),
+        )
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert load_model(RunFolder(tmp_path / "run").last).training["step"] == 7
+
+
+def test_sighup_stops_a_run_except_under_nohup(tmp_path: Path, tiny_data: DataFolder) -> None:
+    run = tmp_path / "run"
+    said = interrupted(tiny_data, run, 3, *EVERY_STEP, number=signal.SIGHUP)
+    assert "SIGHUP after step 4" in said
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        train(
+            tiny_data,
+            RunFolder(run),
+            Stopper(12, signal.SIGHUP),
+            TrainOptions(overrides=(*TINY, *EVERY_STEP), device="cpu"),
+        )
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert load_model(RunFolder(run).last).training["step"] == 22
+
+
+def test_after_a_signal_in_the_last_step_resuming_validates_it(
+    tmp_path: Path, tiny_data: DataFolder, every_step_run: RunFolder
+) -> None:
+    said = interrupted(tiny_data, tmp_path / "run", 22, *EVERY_STEP)
+    assert "SIGTERM after step 22" in said
+    assert load_model(RunFolder(tmp_path / "run").last).training["step"] == 22
+    assert "is finished at step" not in heard(tiny_data, tmp_path / "run", *TINY, *EVERY_STEP)
+    same(RunFolder(tmp_path / "run"), every_step_run)
+    assert "is finished at step 22" in heard(tiny_data, tmp_path / "run", *TINY, *EVERY_STEP)
+
+
+class Signalled(Validation):
+    """A validation that gets a signal at the n-th time that it asks whether it is cancelled after step 14."""
+
+    def __init__(self, validation: Validation, nth: int) -> None:
+        self.__dict__.update(vars(validation))
+        self.nth = nth
+        self.asked: list[int] = []
+
+    def measure(self, step: int, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
+        def asking() -> bool:
+            self.asked.append(step)
+            if self.asked.count(14) == self.nth:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return cancelled()
+
+        return super().measure(step, asking)
+
+
+@pytest.mark.parametrize("nth", [1, 4])
+def test_a_signal_ends_a_validation(tmp_path: Path, tiny_data: DataFolder, nth: int) -> None:
+    settings = (*EVERY_STEP, "train.valid_sentences=0")
+    whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
+    trainer = Trainer(set_up_run(tiny_data, tmp_path / "run", *settings))
+    trainer.validation = signalled = Signalled(trainer.validation, nth)
+    with pytest.raises(VtransError, match=r"SIGTERM after step 14"):
+        run_trainer(trainer)
+    assert signalled.asked.count(14) == nth < signalled.asked.count(7)
+    assert {line["step"] for line in lines(RunFolder(tmp_path / "run")) if line["kind"] == "valid"} == {7}
+    same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)

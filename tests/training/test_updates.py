@@ -1,0 +1,185 @@
+"""Updates: their gradients, their sums, skipped ones and the moving average of the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import tiny_train
+from runs import (
+    lines,
+    run_trainer,
+    same,
+    set_up_run,
+    share_of,
+)
+from safetensors.torch import load_file
+
+import vtrans
+import vtrans.checkpoint
+import vtrans.data.bpe_dropout
+from vtrans.checkpoint import RunFolder
+from vtrans.data.batches import Batch
+from vtrans.data.store import DataFolder
+from vtrans.errors import VtransError
+from vtrans.training.optimizer import learning_rate
+from vtrans.training.trainer import Trainer
+from vtrans.training.updates import NON_FINITE_LIMIT, Updates
+
+
+def double_updates(data: DataFolder, run: Path, *overrides: str) -> Updates:
+    """Updates in float64 by plain gradient descent, which shows the gradient itself."""
+    ready = set_up_run(data, run, "model.dropout=0.0", *overrides)
+    ready.learner.model.double()
+    ready.learner.optimizer = torch.optim.SGD(ready.learner.model.parameters(), lr=1.0, fused=True)
+    return Updates(ready.job, ready.learner, ready.learner.objective, ready.progress)
+
+
+def test_accumulated_batches_give_the_update_of_one_large_batch(tmp_path: Path, tiny_data: DataFolder) -> None:
+    parts = [[0, 1, 2], [50, 3], [9, 100, 101, 102, 33, 77], [8]]
+    after = []
+    for group in (parts, [[i for part in parts for i in part]], [[i] for part in parts for i in part]):
+        updates = double_updates(tiny_data, tmp_path / "run", "train.clip_norm=0.7")
+        config, settings = updates.learner.config, updates.learner.optimizer.param_groups[0]
+        for step, batches in enumerate((group, [[4, 5]]), 1):
+            updates.update([share_of(tiny_data, numbers) for numbers in batches])
+            assert settings["lr"] == learning_rate(step, config, 32)
+            assert updates.progress.step == step
+        updates.read()
+        after.append((updates.learner.model.state_dict(), updates.progress.window))
+    start = double_updates(tiny_data, tmp_path / "run").learner.model.state_dict()
+    for weights, window in after[1:]:
+        for name, value in weights.items():
+            torch.testing.assert_close(value, after[0][0][name], rtol=0, atol=1e-12)
+        for key in ("loss", "nll"):
+            assert window[key] == pytest.approx(after[0][1][key], rel=1e-12)
+        for key in ("src_tokens", "tgt_tokens", "real"):
+            assert window[key] == after[0][1][key]
+    assert not torch.equal(start["src_embedding.weight"], after[0][0]["src_embedding.weight"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_padding_adds_nothing_to_the_loss(tmp_path: Path, tiny_data: DataFolder) -> None:
+    objective = double_updates(tiny_data, tmp_path / "run").objective
+    by_length = torch.argsort(tiny_data.train.tgt_lengths).tolist()
+    numbers = [*by_length[:3], *by_length[-3:]]
+    together = objective(share_of(tiny_data, numbers)[0])
+    alone = [objective(share_of(tiny_data, [i])[0]) for i in numbers]
+    for part in (0, 1):
+        total = sum(one[part].item() for one in alone)
+        assert together[part].item() == pytest.approx(total, rel=1e-12)
+
+
+class Diverging(torch.nn.Module):
+    """An objective whose loss is NaN when the test says so."""
+
+    def __init__(self, objective: torch.nn.Module, diverges: Callable[[], bool]) -> None:
+        super().__init__()
+        self.objective, self.diverges = objective, diverges
+
+    def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        loss, nll = self.objective(batch)
+        return loss * torch.nan if self.diverges() else loss, nll
+
+
+def test_updates_without_a_finite_gradient_are_skipped_and_end_the_run(tmp_path: Path, tiny_data: DataFolder) -> None:
+    bad = True
+    ready = set_up_run(tiny_data, tmp_path / "run", "train.clip_norm=1.0")
+    learner, progress = ready.learner, ready.progress
+    updates = Updates(ready.job, learner, Diverging(learner.objective, lambda: bad), progress)
+    group = [share_of(tiny_data, [0, 1])]
+    before = {name: value.clone() for name, value in learner.model.state_dict().items()}
+    for _ in range(NON_FINITE_LIMIT - 1):
+        updates.update(group)
+    assert progress.skipped == 0  # not known before it is read
+    updates.read()
+    assert progress.step == NON_FINITE_LIMIT - 1
+    assert all(torch.equal(value, before[name]) for name, value in learner.model.state_dict().items())
+    assert progress.skipped == progress.skipped_in_row == NON_FINITE_LIMIT - 1
+    assert set(progress.window) == {"seconds", "skipped"}
+    assert progress.window["skipped"] == NON_FINITE_LIMIT - 1
+    assert all(float(state["step"]) == 0 for state in learner.optimizer.state.values())
+    bad = False
+    updates.update(group)
+    updates.read()
+    assert progress.skipped_in_row == 0
+    assert not torch.equal(learner.model.src_embedding.weight, before["src_embedding.weight"])
+    progress.skipped_in_row = NON_FINITE_LIMIT - 1
+    bad = True
+    updates.update(group)
+    with pytest.raises(VtransError, match=r"step-00000000\.safetensors.*`init_from`"):
+        updates.read()
+
+
+def test_a_skipped_update_is_counted_in_the_metrics(tmp_path: Path, tiny_data: DataFolder) -> None:
+    def skipping(name: str, *overrides: str) -> list[dict[str, Any]]:
+        """The lines of a run whose updates 7 and 8 are skipped."""
+        trainer = Trainer(set_up_run(tiny_data, tmp_path / name, *overrides))
+        updates = trainer.updates
+        updates.objective = Diverging(updates.objective, lambda: updates.progress.step in (6, 7))
+        run_trainer(trainer)
+        return [line for line in lines(trainer.job.run) if line["kind"] == "train"]
+
+    run = skipping("run", "train.max_steps=20")
+    assert [line["skipped"] for line in run] == [0, 2, 0, 0]
+    assert all(math.isfinite(line["loss"]) for line in run)
+    # There is no line for updates that were all skipped; the next one counts them.
+    every = skipping("every", "train.log_every=1", "train.max_steps=10")
+    assert [(line["step"], line["skipped"]) for line in every] == [*((n, 0) for n in range(1, 7)), (9, 2), (10, 0)]
+
+
+def test_the_losses_may_be_read_later(tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder) -> None:
+    trainer = Trainer(set_up_run(tiny_data, tmp_path / "run"))
+    assert trainer.updates.read_every == 1, "on a CPU"
+    trainer.updates.read_every = 4  # as on a GPU
+    run_trainer(trainer)
+    same(trainer.job.run, tiny_run)
+
+
+def test_updates_are_full_when_enough_of_them_are_unread(tmp_path: Path, tiny_data: DataFolder) -> None:
+    updates = double_updates(tiny_data, tmp_path / "run")
+    updates.read_every = 3
+    full = []
+    for _ in range(4):
+        updates.update([share_of(tiny_data, [0])])
+        full.append(updates.full)
+    assert full == [False, False, True, True]
+    updates.read()
+    assert not updates.full
+
+
+def test_the_saved_model_is_the_moving_average(tmp_path: Path, tiny_data: DataFolder) -> None:
+    each = ("train.max_steps=6", "train.checkpoint_every=1", "train.keep_last=9", "train.valid_sentences=1")
+    plain = tiny_train(tiny_data, tmp_path / "plain", *each)
+    run = tiny_train(tiny_data, tmp_path / "run", *each, "train.ema=0.4")
+    start = set_up_run(tiny_data, tmp_path / "start").learner.model
+    expected = {name: p.detach().float() for name, p in start.named_parameters()}
+    weights = [expected, *(load_file(plain.step_file(step)) for step in range(1, 7))]
+    for step in range(1, 7):
+        decay = min(0.4, (1 + step) / (10 + step))
+        expected = {name: decay * mean + (1 - decay) * weights[step][name] for name, mean in expected.items()}
+        saved = load_file(run.step_file(step))
+        for name, mean in expected.items():
+            torch.testing.assert_close(saved[name], mean, rtol=0, atol=1e-6)
+        assert not torch.equal(saved["src_embedding.weight"], weights[step]["src_embedding.weight"])
+    # What was trained is what would have been, and the state has it.
+    state = load_file(run.state_file(6))
+    assert all(torch.equal(state[f"{name}:weight"], weights[6][name]) for name in expected)
+    # And the average is what was validated.
+    saved_nll, plain_nll = ([line["nll"] for line in lines(r) if line["kind"] == "valid"] for r in (run, plain))
+    assert saved_nll != plain_nll
+    translator = vtrans.load(run.last, beam=1)
+    assert len(list(translator.translate(["The big dog sees me now."]))) == 1
+
+
+def test_bfloat16_is_used_for_products_only(tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder) -> None:
+    run = tiny_train(tiny_data, tmp_path / "run", "train.precision=bfloat16")
+    for file in (run.last, run.state_file(30)):
+        assert {v.dtype for v in load_file(file).values()} <= {torch.float32, torch.uint8}
+    half, full = ([line["nll"] for line in lines(r) if line["kind"] == "valid"] for r in (run, tiny_run))
+    assert half != full
+    assert half == pytest.approx(full, rel=0.1)

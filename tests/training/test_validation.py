@@ -1,0 +1,237 @@
+"""Validation, the ranking of checkpoints by it, and which checkpoints are kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import VALID_PAIRS, tiny_train
+from runs import (
+    heard,
+    lines,
+    run_trainer,
+    set_up_run,
+)
+
+import vtrans
+import vtrans.checkpoint
+import vtrans.data.bpe_dropout
+from vtrans.checkpoint import RunFolder, load_model, read_progress
+from vtrans.config import SearchConfig, TrainConfig
+from vtrans.data.batches import collate
+from vtrans.data.store import DataFolder
+from vtrans.score import corpus_scores
+from vtrans.training.progress import Progress
+from vtrans.training.recipe import load_recipe
+from vtrans.training.trainer import Trainer
+from vtrans.training.validation import Validation, manner
+
+
+def test_validation_does_not_disturb_training(tmp_path: Path, tiny_data: DataFolder) -> None:
+    trainer = Trainer(set_up_run(tiny_data, tmp_path, "model.dropout=0.5"))
+    model = trainer.learner.model
+    model.train()
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    random_state = torch.random.get_rng_state()
+    record = trainer.validation.measure(0)
+    assert record is not None
+    assert record == trainer.validation.measure(0)  # without dropout
+    assert all(module.training for module in model.modules())
+    assert torch.equal(torch.random.get_rng_state(), random_state)
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    # The likelihood is the mean per token over all pairs.
+    store = tiny_data.valid
+    batch = collate([store.src(i) for i in range(len(store))], [store.tgt(i) for i in range(len(store))])
+    model.eval()
+    with torch.inference_mode():
+        logits = model(batch.src_BS, batch.keep_BS, batch.tgt_in_BT).flatten(0, 1)[batch.real_N]
+        nll = torch.nn.functional.cross_entropy(logits, batch.targets_N).item()
+    assert record["nll"] == pytest.approx(nll, rel=1e-5)
+    assert len(store) == len(VALID_PAIRS)
+
+
+def test_a_validation_searches_each_line_once(tiny_run: RunFolder) -> None:
+    recorded = {line["step"]: line["chrf"] for line in lines(tiny_run) if line["kind"] == "valid"}
+    sources, references = zip(*VALID_PAIRS[:4], strict=True)
+
+    def chrf(step: int, *, retry: bool) -> float:
+        made = vtrans.load(tiny_run.step_file(step), device="cpu", beam=1, retry=retry)
+        return float(corpus_scores([best[0].text for best in made.translate_window(sources)], references)["chrf"])
+
+    once = {step: chrf(step, retry=False) for step in tiny_run.steps()}
+    assert once == {step: recorded[step] for step in once}
+    assert any(chrf(step, retry=True) != once[step] for step in once), "else the test shows nothing"
+
+
+def test_the_signature_has_exactly_the_settings_that_translations_depend_on() -> None:
+    train, search = TrainConfig(), SearchConfig()
+    other: dict[str, Any] = {
+        "alpha": 1.0,
+        "length_penalty": "length",
+        "stop": "exhaustive",
+        "max_length": 6,
+        "min_length": 2,
+        "no_repeat_ngram": 3,
+        "repetition_penalty": 1.5,
+        "max_source": 9,
+        "beam": 7,  # validation has its own
+        "batch_tokens": 9,
+    }
+    inert = {"beam", "batch_tokens"}
+    assert set(other) == {field.name for field in dataclasses.fields(SearchConfig)}
+    for beam, unused in ((1, inert | {"alpha", "length_penalty"}), (2, inert)):
+        train = dataclasses.replace(train, valid_beam=beam)
+        for name, value in other.items():
+            changed = dataclasses.replace(search, **{name: value})
+            assert (manner(train, changed, 20) == manner(train, search, 20)) == (name in unused), name
+    assert manner(TrainConfig(valid_sentences=20), search, 20) == manner(TrainConfig(), search, 20)
+    assert manner(TrainConfig(valid_sentences=19), search, 20) != manner(TrainConfig(), search, 20)
+
+
+def test_another_metric_ranks_the_checkpoints_again(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    tiny_train(tiny_data, run_copy.path, "train.best_metric=nll", "train.max_steps=40", "train.keep_last=9")
+    progress = read_progress(run_copy.state_file(40))
+    nll = {line["step"]: line["nll"] for line in lines(run_copy) if line["kind"] == "valid"}
+    expected = sorted((-nll[step], step) for step in (20, 30, 40))[::-1][:2]
+    assert [tuple(entry) for entry in progress["best"]] == expected
+    assert load_model(run_copy.best).training["step"] == expected[0][1]
+
+
+def test_without_metrics_jsonl_another_metric_starts_with_no_ranking(
+    run_copy: RunFolder, tiny_data: DataFolder
+) -> None:
+    run_copy.metrics.unlink()
+    tiny_train(tiny_data, run_copy.path, "train.best_metric=nll", "train.max_steps=40")
+    assert [step for _, step in read_progress(run_copy.state_file(40))["best"]] == [40]
+
+
+@pytest.mark.parametrize(
+    ("change", "back"),
+    [
+        ("train.valid_sentences=2", "train.valid_sentences=4"),
+        ("train.valid_beam=2", "train.valid_beam=1"),
+        ("search.max_length=6", "search.max_length=20"),
+    ],
+)
+def test_scores_of_differently_searched_translations_are_not_compared(
+    run_copy: RunFolder, tiny_data: DataFolder, change: str, back: str
+) -> None:
+    said = heard(tiny_data, run_copy.path, change, "train.max_steps=40", "train.keep_last=9")
+    assert "`best`" in said
+    bleu = {line["step"]: line["bleu"] for line in lines(run_copy) if line["kind"] == "valid"}
+    new = [(bleu[step], step) for step in bleu if step > 30]
+    best = [tuple(entry) for entry in read_progress(run_copy.state_file(40))["best"]]
+    assert best == sorted(new, key=lambda entry: (-entry[0], entry[1]))[: len(best)]
+    assert best
+    # With the first setting again, the first scores count and those in between do not.
+    tiny_train(tiny_data, run_copy.path, back, "train.max_steps=50", "train.keep_last=9")
+    bleu = {line["step"]: line["bleu"] for line in lines(run_copy) if line["kind"] == "valid"}
+    old = [(bleu[step], step) for step in (20, 30, 50) if step in run_copy.steps()]
+    best = [tuple(entry) for entry in read_progress(run_copy.state_file(50))["best"]]
+    assert best == sorted(old, key=lambda entry: (-entry[0], entry[1]))[: len(best)]
+    assert len(best) == 2
+
+
+@pytest.mark.parametrize("change", ["search.alpha=2.0", "search.batch_tokens=999", "train.valid_sentences=12"])
+def test_a_setting_that_no_translation_depends_on_keeps_the_ranking(
+    tmp_path: Path, tiny_data: DataFolder, change: str
+) -> None:
+    assert len(tiny_data.valid) == 12
+    settings = ("train.valid_sentences=0", "train.max_steps=10")
+    run = tiny_train(tiny_data, tmp_path / "run", *settings)
+    before = read_progress(run.state_file(10))["best"]
+    tiny_train(tiny_data, run.path, *settings, "train.max_steps=20", change)
+    best = read_progress(run.state_file(20))["best"]
+    assert {step for _, step in best} == {10, 20}
+    assert before[0] in best
+
+
+def test_the_ranking_by_likelihood_does_not_depend_on_the_beam(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+    settings = ("train.best_metric=nll", "train.max_steps=40", "train.keep_last=9")
+    tiny_train(tiny_data, run_copy.path, *settings, "train.valid_beam=2")
+    nll = {line["step"]: line["nll"] for line in lines(run_copy) if line["kind"] == "valid"}
+    expected = sorted((-nll[step], step) for step in (20, 30, 40))[::-1][:2]
+    assert [tuple(entry) for entry in read_progress(run_copy.state_file(40))["best"]] == expected
+
+
+class Scripted(Validation):
+    """A validation whose figures the test gives for each step."""
+
+    def __init__(self, figures: Callable[[int], dict[str, float]]) -> None:
+        self.figures = figures
+
+    def measure(self, step: int, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+        record = {"kind": "valid", "step": step, "nll": 1.0, "ppl": math.e, "chrf": 1.0, "signature": "x"}
+        return record | self.figures(step)
+
+
+def scripted(data: DataFolder, run: Path, bleu: list[float], *overrides: str) -> tuple[RunFolder, Progress]:
+    """A run with a checkpoint every two steps, whose validations find these BLEU scores."""
+    trainer = Trainer(set_up_run(data, run, "train.checkpoint_every=2", "train.max_steps=20", *overrides))
+    trainer.validation = Scripted(lambda step: {"bleu": bleu[step // 2 - 1]})
+    return trainer.job.run, run_trainer(trainer)
+
+
+def test_the_newest_and_the_best_checkpoints_are_kept(tmp_path: Path, tiny_data: DataFolder) -> None:
+    bleu = [1.0, 9.0, 3.0, 8.0, 2.0, 2.0, 2.0, 1.0, 1.0, 0.0]
+    run, progress = scripted(tiny_data, tmp_path / "run", bleu)
+    assert run.steps() == [4, 8, 18, 20]
+    assert progress.best == [(9.0, 4), (8.0, 8)]
+    assert load_model(run.best).training["step"] == 4
+    assert load_model(run.last).training["step"] == 20
+    assert run.state_steps() == [20]
+    assert not list(run.path.rglob(".*"))
+    run, _ = scripted(tiny_data, tmp_path / "one", bleu, "train.keep_last=1", "train.keep_best=1")
+    assert run.steps() == [4, 20]
+
+
+def test_of_equals_the_earlier_is_best(tmp_path: Path, tiny_data: DataFolder) -> None:
+    run, progress = scripted(tiny_data, tmp_path / "run", [1, 5, 5, 5, 1], "train.max_steps=10")
+    assert progress.best == [(5, 4), (5, 6)]
+    assert progress.since_best == 3
+    assert load_model(run.best).training["step"] == 4
+
+
+@pytest.mark.parametrize("stop", [0, 2, 5, 8, 9])
+def test_patience_ends_a_run_also_after_a_resume(tmp_path: Path, tiny_data: DataFolder, stop: int) -> None:
+    bleu = [1.0, 5.0, 4.0, 5.0, 5.0, 9.0, 9.0, 9.0, 9.0, 9.0]
+    if stop:
+        scripted(tiny_data, tmp_path / "run", bleu, "train.patience=3", f"train.max_steps={stop}")
+    run, progress = scripted(tiny_data, tmp_path / "run", bleu, "train.patience=3")
+    # A run that ends between two validations has one more there: after steps 5 and 9.
+    assert progress.step == {0: 10, 2: 10, 5: 8, 8: 10, 9: 9}[stop]
+    assert progress.stopped_early
+    said = heard(tiny_data, run.path)
+    assert "train.patience" in said
+    if not stop:
+        _, progress = scripted(tiny_data, run.path, bleu, "train.patience=4")
+        assert progress.step == 20
+        assert progress.best[0] == (9.0, 12)
+
+
+def test_a_deleted_checkpoint_does_not_stop_training(tmp_path: Path, tiny_data: DataFolder) -> None:
+    bleu = [9.0, 1.0, 2.0, 0.0]
+    run, _ = scripted(tiny_data, tmp_path / "run", bleu, "train.max_steps=4")
+    run.step_file(2).unlink()
+    run, progress = scripted(tiny_data, tmp_path / "run", bleu, "train.max_steps=8", "train.keep_best=3")
+    assert progress.best[0] == (9.0, 2)  # patience still depends on it
+    assert load_model(run.best).training["step"] == 6
+    assert run.steps() == [4, 6, 8]
+
+
+def test_multi30k_tiny_does_not_stop_while_the_likelihood_improves(tmp_path: Path, tiny_data: DataFolder) -> None:
+    """BLEU does not improve in the slow start of a training."""
+    settings = ("train.max_steps=20", "train.checkpoint_every=1", "train.patience=10", "train.keep_best=5")
+    trainer = Trainer(
+        set_up_run(tiny_data, tmp_path / "run", *settings, "train.best_metric=nll", recipe="multi30k-tiny")
+    )
+    recipe = load_recipe("multi30k-tiny").train
+    assert (recipe.patience, recipe.best_metric) == (10, "nll")
+    trainer.validation = Scripted(lambda step: {"nll": 9 - step / 99, "bleu": 0.0})
+    progress = run_trainer(trainer)
+    assert (progress.step, progress.stopped_early) == (20, False)

@@ -1,0 +1,70 @@
+"""What a run trains, and the parts that every update changes."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+
+from vtrans.checkpoint import RunFolder
+from vtrans.config import Recipe, TrainConfig
+from vtrans.console import Console
+from vtrans.data.batches import collate
+from vtrans.data.store import DataFolder
+from vtrans.data.vocabulary import EOS_ID
+from vtrans.model import Transformer
+from vtrans.runtime.ranks import Ranks
+from vtrans.training.loss import Objective, products
+from vtrans.training.optimizer import MovingAverage, make_optimizer
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained, by which recipe and where. It does not change during a run."""
+
+    data: DataFolder
+    run: RunFolder
+    console: Console
+    ranks: Ranks
+    device: torch.device
+    recipe: Recipe
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank writes the files of the run: exactly one does."""
+        return self.ranks.rank == 0
+
+
+class Learner:
+    """A model with its loss, its optimizer and, if the recipe asks for one, the moving average of its weights."""
+
+    def __init__(self, model: Transformer, config: TrainConfig) -> None:
+        self.model, self.config = model, config
+        self.objective = Objective(model, config.label_smoothing)
+        self.optimizer = make_optimizer(model.parameters(), config)
+        self.average = MovingAverage(model.parameters(), config.ema) if config.ema > 0 else None
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Inside the block the model has its averaged weights, if there is an average. That is the model which is
+        validated and saved as a checkpoint; the weights themselves are saved in the training state."""
+        return nullcontext() if self.average is None else self.average.in_place()
+
+    def compile(self, device: torch.device, console: Console) -> None:
+        """Compiles the layers with torch.compile and runs them once; if that fails, warns and uses them uncompiled."""
+        console.info("compiling, which takes a minute or more")
+        # The batch has different numbers of sentences, source and target tokens: torch.compile would take equal
+        # numbers to be equal always.
+        ids = torch.full((10,), EOS_ID, dtype=torch.int32)
+        batch = collate([ids[:n] for n in (10, 8, 7)], [ids[:n] for n in (4, 5, 6)]).to(device)
+        self.objective.compile_states()
+        self.model.train()
+        try:
+            with products(device, self.config.precision):
+                self.objective(batch)[0].backward()
+        except Exception as error:  # a missing compiler and an unsupported version raise exceptions of many types
+            self.objective.compiled = None
+            reason = str(error).strip().partition("\n")[0].rstrip(".")
+            console.warn(f"the layers cannot be compiled here ({type(error).__name__}: {reason}); training without it")
+        finally:
+            self.optimizer.zero_grad(set_to_none=True)

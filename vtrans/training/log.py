@@ -1,0 +1,99 @@
+"""What training tells the user: an introduction, and a line for every few updates."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import torch
+
+from vtrans.config import idle_keys
+from vtrans.console import duration
+from vtrans.data.store import DataFolder
+from vtrans.model import Transformer, count_parameters
+from vtrans.training.job import Job
+from vtrans.training.optimizer import learning_rate
+from vtrans.training.progress import Metrics, Progress
+
+
+def introduce(job: Job, model: Transformer, progress: Progress, *, resumed: bool, written: bool) -> None:
+    """Says what will be trained, on what and where. `written`: whether the run folder has the recipe."""
+    config, train, say = job.recipe.model, job.recipe.train, job.console.info
+    ranks = f", {job.ranks.world} ranks" if job.ranks.world > 1 else ""
+    threads = f" ({torch.get_num_threads()} threads)" if job.device.type == "cpu" else ""
+    say(f"device: {job.device}{threads}{ranks}")
+    say(f"data: {job.data.path}, {len(job.data.train):,} pairs, vocabulary {_vocabulary(job.data)}")
+    say(f"model: {count_parameters(model):,} parameters, {config.summary}")
+    peak = learning_rate(train.warmup, train, config.d_model)
+    say(
+        f"training: {train.max_steps:,} steps of {train.accumulate} x {train.batch_tokens:,} tokens, "
+        f"peak learning rate {peak:.2g} after {train.warmup:,} steps, label smoothing "
+        f"{train.label_smoothing}, precision {train.precision}, seed {train.seed}"
+        + (f", BPE-dropout {train.bpe_dropout}" if train.bpe_dropout else "")
+        + (f"; every value is in {job.run.recipe}" if written else "")
+    )
+    for section in ("train", "search"):
+        for sentence in idle_keys(job.recipe, section).values():
+            job.console.warn(sentence)
+    if train.warmup > train.max_steps:
+        job.console.warn(
+            f"the learning rate never reaches its peak: train.warmup is {train.warmup:,}, but training ends at step "
+            f"{train.max_steps:,}"
+        )
+    if resumed:
+        say(f"resuming {job.run.path} after step {progress.step:,}, epoch {progress.epoch}")
+        if job.device.type == "cuda":
+            say("resuming is bit-exact on the CPU only; on CUDA the last bits may differ")
+
+
+def _vocabulary(data: DataFolder) -> str:
+    if data.joint:
+        return f"{len(data.src_vocab):,} (joint)"
+    return f"{len(data.src_vocab):,} and {len(data.tgt_vocab):,} (separate)"
+
+
+class Log:
+    """Writes the lines about training to the console and to metrics.jsonl."""
+
+    def __init__(self, job: Job, metrics: Metrics, progress: Progress) -> None:
+        self.job, self.metrics, self.progress = job, metrics, progress
+        self.shown: dict[str, str] = {}  # the figures of the newest line
+        self._began, self._first = time.monotonic(), progress.step
+
+    def write(self) -> None:
+        """Writes one line with the means over all updates since the line before."""
+        progress, window = self.progress, self.progress.window
+        tokens = window.get("tgt_tokens", 0)
+        if not tokens:  # every update was skipped; the next line counts them
+            return
+        progress.window = {}
+        if not self.job.leads:
+            return
+        seconds, train = window["seconds"], self.job.recipe.train
+        record: dict[str, Any] = {
+            "kind": "train",
+            "step": progress.step,
+            "epoch": progress.epoch,
+            "loss": window["loss"] / tokens,
+            "nll": window["nll"] / tokens,
+            "lr": learning_rate(progress.step, train, self.job.recipe.model.d_model),
+            "src_tokens": int(window["src_tokens"]),
+            "tgt_tokens": int(tokens),
+            "padding": 1 - window["real"] / window["padded"],
+            "seconds": seconds,
+            "skipped": int(window.get("skipped", 0)),
+        }
+        self.metrics.write(record)
+        self.shown = {
+            "epoch": str(progress.epoch),
+            "loss": f"{record['loss']:.3f}",
+            "ppl": f"{math.exp(min(record['nll'], 50)):.2f}",
+            "lr": f"{record['lr']:.2e}",
+            "tokens/s": f"{tokens / seconds:,.0f}",
+            "padding": f"{record['padding']:.1%}",
+        }
+        each = (time.monotonic() - self._began) / (progress.step - self._first)
+        left = (train.max_steps - progress.step) * each
+        line = "  ".join(f"{name} {value}" for name, value in self.shown.items())
+        self.job.console.info(f"step {progress.step:,}  {line}  left {duration(left)}")

@@ -1,0 +1,120 @@
+"""Saving a run so that it can be resumed, and resuming it.
+
+`save` writes a checkpoint: the model file and the training state, which holds the optimizer's tensors and the
+`Progress`. `newest_progress` finds the newest complete pair, and `restore` loads it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from typing import Any
+
+import torch
+
+from vtrans.checkpoint import (
+    LoadedModel,
+    RunFolder,
+    load_model,
+    load_state,
+    load_weights,
+    read_progress,
+    save_model,
+    save_state,
+)
+from vtrans.errors import FileError
+from vtrans.training.job import Job, Learner
+from vtrans.training.progress import Metrics, Progress
+from vtrans.training.recipe import recorded_recipe
+from vtrans.training.validation import manner
+
+
+def save(job: Job, learner: Learner, progress: Progress) -> None:
+    """Writes the model and the training state of this step. At every moment this pair or an older one is complete."""
+    data, run = job.data, job.run
+    training = {"step": progress.step, "epoch": progress.epoch, "data": data.digest}
+    with learner.averaged():
+        model = LoadedModel(learner.model, data.src_vocab, data.tgt_vocab, job.recipe.search, training)
+        save_model(run.step_file(progress.step), model)
+    save_progress(job, learner, progress)
+
+
+def save_progress(job: Job, learner: Learner, progress: Progress) -> None:
+    """Writes the training state of this step, whose model is saved, and then updates `last`, `best` and the rest."""
+    raw = None if learner.average is None else {n: p.detach() for n, p in learner.model.named_parameters()}
+    file = job.run.state_file(progress.step)
+    save_state(file, learner.optimizer, learner.model, dataclasses.asdict(progress), raw)
+    progress.settle(job.run)
+
+
+def newest_progress(run: RunFolder) -> Progress | None:
+    """The progress in the newest training state whose model file is complete; None for a folder without a run."""
+    reason = ""
+    for step in reversed(run.state_steps()):
+        try:
+            raw = read_progress(run.state_file(step))
+            load_model(run.step_file(step))
+        except FileError as error:
+            reason = reason or f" ({str(error).rstrip('.')})"
+            continue  # after a crash between the two files, the pair before it is complete
+        raw["best"] = [(quality, at) for quality, at in raw["best"]]
+        try:
+            return Progress(**raw)
+        except TypeError:
+            raise FileError(
+                f"{run.state_file(step)} is of another version of vtrans; resume with that version, choose another run "
+                "folder, or start over with `fresh`."
+            ) from None
+    # A crash in the first moment of a run leaves only the model of step 0.
+    if run.state_steps() or max(run.steps(), default=0) > 0:
+        raise FileError(
+            f"{run.path} holds a run, but no complete training state to resume from{reason}; "
+            "choose another run folder, or start over with `fresh`."
+        )
+    return None
+
+
+def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics) -> None:
+    """Restores the checkpoint that `progress` describes: weights, moving average, optimizer, threads and ranking."""
+    _restore_environment(job, learner, progress.environment)
+    load_weights(job.run.step_file(progress.step), learner.model)
+    if learner.average is not None:
+        learner.average.restart()  # the model file holds the average; the state holds the weights themselves
+    load_state(job.run.state_file(progress.step), learner.optimizer, learner.model)
+    config, pairs = job.recipe.train, len(job.data.valid)
+    before = recorded_recipe(progress.recipe, str(job.run.path))
+    was, now = manner(before.train, before.search, pairs), manner(config, job.recipe.search, pairs)
+    if config.best_metric != before.train.best_metric or (config.best_metric != "nll" and was != now):
+        progress.rank_again(metrics.records(), job.run.steps(), config, now)
+        if not progress.best:
+            job.console.info("no earlier validation used these settings: `best` starts with the next validation")
+    progress.stopped_early = 0 < config.patience <= progress.since_best
+
+
+def environment(job: Job, learner: Learner) -> dict[str, Any]:
+    """What has to be equal for a resumed run to end with equal bytes."""
+    return {
+        "torch": torch.__version__.partition("+")[0],
+        "threads": torch.get_num_threads(),
+        "ranks": job.ranks.world,
+        "device": job.device.type,
+        "machine": platform.machine(),
+        "processor": torch.backends.cpu.get_cpu_capability(),
+        "compiled": learner.objective.compiled is not None,
+    }
+
+
+def _restore_environment(job: Job, learner: Learner, recorded: dict[str, Any]) -> None:
+    """Restores the number of threads on a machine of the same kind, and warns about what else differs."""
+    console, here = job.console, environment(job, learner)
+    there = here | {"compiled": False} | recorded  # older states lack some of the keys
+    alike = all(there[key] == here[key] for key in ("machine", "ranks", "device"))
+    if there["threads"] != here["threads"] and alike:
+        torch.set_num_threads(int(there["threads"]))
+        console.info(f"threads: {there['threads']}, as in the run so far")
+        here = environment(job, learner)
+    if odd := [f"{key} {there[key]} -> {value}" for key, value in here.items() if there[key] != value]:
+        console.warn(f"resuming, but not bit-exactly: {', '.join(odd)}")
+    if there["device"] != here["device"]:
+        precision = job.recipe.train.precision
+        console.info(f"train.precision stays {precision}; set it to auto to choose one for this device")

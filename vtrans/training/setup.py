@@ -1,0 +1,183 @@
+"""Everything before the first update: the recipe is settled, the model built or restored, the run folder prepared."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from vtrans.checkpoint import RunFolder, RunLock, choose_model
+from vtrans.console import Console
+from vtrans.data.store import DataFolder
+from vtrans.data.vocabulary import PAD_ID
+from vtrans.errors import FileError, InputError
+from vtrans.model import Transformer
+from vtrans.runtime.ranks import Ranks
+from vtrans.runtime.seeds import derived_seed
+from vtrans.text import write_atomically
+from vtrans.training.job import Job, Learner
+from vtrans.training.optimizer import begin
+from vtrans.training.progress import Metrics, Progress
+from vtrans.training.recipe import (
+    changes,
+    check_data,
+    finished_recipe,
+    recipe_to_write,
+    recipe_toml,
+    recorded_recipe,
+    refuse_changes,
+    requested_recipe,
+    settled,
+)
+from vtrans.training.resume import environment, newest_progress, restore, save
+from vtrans.training.tensorboard import Events, remove
+from vtrans.training.warm_start import refuse_another, warm_start
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """How to train, besides the data folder and the run folder."""
+
+    recipe: str | None = None
+    """The name of a recipe or a TOML file; None: the run's own recipe, else the default."""
+    overrides: Sequence[str] = ()
+    """Values of the recipe to replace, written `section.key=value`."""
+    fresh: bool = False
+    """Remove the run in the folder and start over."""
+    device: str | None = None
+    """The name of a device; None: the best that there is."""
+    init_from: Path | None = None
+    """A model file or run folder whose weights a new run starts with."""
+    compile: bool = False
+    """Compile the layers. Resuming is not bit-exact then."""
+    dry_run: bool = False
+    """Measure a few updates, say how much time and memory training takes, and write nothing."""
+
+
+@dataclass
+class SetUp:
+    """A run that is ready to train: nothing is written yet, and what cannot be trained has been refused."""
+
+    job: Job
+    learner: Learner
+    progress: Progress
+    metrics: Metrics
+    saved: Progress | None  # the progress that the run resumes from, unchanged; None for a new run
+    recipe_text: bytes | None  # the new content of recipe.toml, if it has to be written
+
+
+def set_up(
+    data: DataFolder, run: RunFolder, console: Console, ranks: Ranks, device: torch.device, options: TrainOptions
+) -> SetUp:
+    """Builds a new run, or restores the one in the folder. Raises InputError for what cannot be trained or resumed."""
+    saved = None if options.fresh else newest_progress(run)
+    if saved is not None and saved.data != data.digest:
+        raise InputError(
+            f"the run in {run.path} was trained on other data than {data.path} has; give the data folder of the run, "
+            "choose another run folder, or start over with `fresh`."
+        )
+    own = saved.recipe if saved is not None else {}
+    asked = requested_recipe(run, own, options.recipe, options.overrides, fresh=options.fresh)
+    recipe = settled(asked, device, joint=data.joint)
+    refuse_changes(run, own, recipe)
+    recipe_text = recipe_to_write(run, own, recipe)
+    check_data(data, recipe)
+    job = Job(data, run, console, ranks, device, recipe)
+    torch.manual_seed(derived_seed("init", recipe.train.seed))
+    sizes = len(data.src_vocab), len(data.tgt_vocab)
+    model = Transformer(recipe.model, *sizes, joint=data.joint, pad_id=PAD_ID)
+    progress = dataclasses.replace(saved) if saved is not None else Progress(data.digest, {})
+    if options.init_from is not None:
+        _initialise_from(options.init_from, job, model, progress, resumed=saved is not None)
+    learner = Learner(model.to(device), recipe.train)
+    events = Events(run.events) if recipe.train.tensorboard and job.leads else None
+    metrics = Metrics(run, progress, events)
+    if options.compile:
+        learner.compile(device, console)
+    if saved is not None:
+        restore(job, learner, progress, metrics)
+    progress.environment = environment(job, learner)
+    progress.recipe = dataclasses.asdict(recipe)
+    _check_ranks_agree(job, progress)
+    return SetUp(job, learner, progress, metrics, saved, recipe_text)
+
+
+def _initialise_from(path: Path, job: Job, model: Transformer, progress: Progress, *, resumed: bool) -> None:
+    """Gives the model of a new run the weights of another model. A resumed run keeps its own weights."""
+    if resumed:
+        refuse_another(job.run, progress.init_from, path)
+        job.console.info(f"the run resumes with its own weights; those of {path} were for its first step")
+        return
+    file, reason = choose_model(path)
+    taken = warm_start(model, job.data.src_vocab, job.data.tgt_vocab, file)
+    progress.init_from = {"given": str(path), "file": str(file), "sha256": taken.digest}
+    job.console.info(f"{taken}{f' ({reason})' if reason else ''}")
+
+
+def _check_ranks_agree(job: Job, progress: Progress) -> None:
+    """Raises InputError if the ranks have not read the same data, recipe and state: they would train different
+    models."""
+    recipe = hashlib.sha256(recipe_toml(job.recipe).encode()).hexdigest()
+    own = f"data {job.data.digest[:8]}, step {progress.step:,}, recipe {recipe[:8]}"
+    texts = job.ranks.all_texts(own)
+    if other := next((rank for rank, text in enumerate(texts) if text != texts[0]), 0):
+        raise InputError(
+            f"rank {other} has {texts[other]}, but rank 0 has {texts[0]}; every rank must see the same data folder "
+            f"and the same run folder {job.run.path}, on a shared disk."
+        )
+
+
+def prepare_folder(ready: SetUp, lock: RunLock, *, fresh: bool, finished: bool) -> None:
+    """Prepares the run folder for training, on rank 0: lock, recipe.toml, metrics.jsonl, a checkpoint of step 0.
+
+    Raises InputError if another process has trained in the folder since the state was read.
+    """
+    run = ready.job.run
+    try:
+        run.states.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"the run folder {run.path} cannot be created: {error.strerror}.") from None
+    lock.take()
+    if fresh:
+        remove_run(run)
+    elif ready.saved is None and run.state_steps():
+        raise InputError(
+            f"another `vtrans train` has started a run in {run.path} in the meantime; run the command again to resume."
+        )
+    if ready.recipe_text is not None and not finished:
+        write_atomically(run.recipe, ready.recipe_text)
+    if ready.saved is not None:
+        ready.saved.settle(run)  # a crash may have come in the middle of it
+        ready.metrics.resume(ready.job.console)
+    else:
+        ready.metrics.begin()
+        begin(ready.learner.optimizer, ready.learner.model.parameters())
+        save(ready.job, ready.learner, ready.progress)
+
+
+def remove_run(run: RunFolder) -> None:
+    """Removes the files of a run and nothing else. recipe.toml stays, since the new run replaces it. The states go
+    first, so that half of a run is never resumed."""
+    run.prune((), -1)
+    for path in (run.metrics, run.last, run.best, run.averaged):
+        path.unlink(missing_ok=True)
+    remove(run.events)
+
+
+def keep_finished_recipe(ready: SetUp) -> None:
+    """Updates recipe.toml of a finished run, whose models do not get new settings, and warns about such settings."""
+    assert ready.saved is not None, "a new run is not finished"
+    job = ready.job
+    recorded = recorded_recipe(ready.saved.recipe, str(job.run.path))
+    kept = finished_recipe(recorded, job.recipe)
+    if job.leads and kept != recorded:
+        write_atomically(job.run.recipe, recipe_toml(kept).encode())
+    if unused := changes(dataclasses.asdict(kept), job.recipe).values():
+        job.console.warn(
+            f"nothing is left to train, so these changes are ignored: {', '.join(unused)}; to search with other "
+            "settings, use the options of `vtrans translate`"
+        )

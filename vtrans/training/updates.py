@@ -1,0 +1,132 @@
+"""Updates of the weights, and the sums of what they measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from vtrans.errors import VtransError
+from vtrans.runtime.seeds import derived_seed
+from vtrans.training.feed import Share
+from vtrans.training.job import Job, Learner
+from vtrans.training.loss import products
+from vtrans.training.optimizer import learning_rate
+from vtrans.training.progress import Progress
+
+NON_FINITE_LIMIT = 10  # consecutive updates without a finite gradient after which the run ends
+# Updates between two reads of the losses. A read waits for the device; on a CPU there is nothing to wait for.
+READ_EVERY = {"cpu": 1}
+READ_EVERY_ELSEWHERE = 10
+
+
+class Updates:
+    """Makes updates, and adds what they measured to the progress of the run.
+
+    `update` never waits for the device: it keeps the losses as tensors, and the optimizer's kernel itself skips an
+    update whose gradient is not finite. `read` waits, and takes in all updates since it was last called. `objective`
+    is the learner's, which `Ranks.wrapped` may have wrapped.
+    """
+
+    def __init__(self, job: Job, learner: Learner, objective: nn.Module, progress: Progress) -> None:
+        self.job, self.learner, self.objective, self.progress = job, learner, objective, progress
+        self.read_every = READ_EVERY.get(job.device.type, READ_EVERY_ELSEWHERE)
+        # Of each update to read: its step, [loss, nll, whether it was skipped], and the counts of its tokens.
+        self._unread: list[tuple[int, Tensor, dict[str, float]]] = []
+        self._dtype = torch.float32 if job.device.type == "mps" else torch.float64
+        self._clock = time.monotonic()
+
+    @property
+    def full(self) -> bool:
+        """Whether enough updates have been made to read them."""
+        return len(self._unread) >= self.read_every
+
+    def update(self, group: Sequence[Share]) -> None:
+        """Makes one update with the gradient of the mean loss per target token over the batches of `group`."""
+        learner, config, ranks = self.learner, self.learner.config, self.job.ranks
+        step = self.progress.step + 1
+        for settings in learner.optimizer.param_groups:
+            settings["lr"] = learning_rate(step, config, learner.model.config.d_model)
+        torch.manual_seed(derived_seed("dropout", config.seed, step, ranks.rank))
+        sums_2, counts = self._gradient(group)
+        # The norm is that of the gradient of all ranks, so all ranks skip the same updates.
+        norm = torch.nn.utils.get_total_norm([p.grad for p in learner.model.parameters() if p.grad is not None])
+        bad = (~norm.isfinite()).float()
+        if config.clip_norm > 0:
+            torch.nn.utils.clip_grads_with_norm_(learner.model.parameters(), config.clip_norm, norm)
+        learner.optimizer.found_inf = bad  # type: ignore[attr-defined]  # the fused kernel skips the update if it is 1
+        learner.optimizer.step()
+        learner.optimizer.zero_grad(set_to_none=True)
+        if learner.average is not None:
+            learner.average.update(step)
+        self._unread.append((step, torch.cat([sums_2, bad.to(self._dtype)[None]]), counts))
+        self.progress.step = step
+
+    def _gradient(self, group: Sequence[Share]) -> tuple[Tensor, dict[str, float]]:
+        """Computes the gradient of a group. Returns the sums of loss and nll, [2], and the counts of this rank."""
+        world, device = self.job.ranks.world, self.job.device
+        tokens = sum(total for _, total, _ in group)
+        counts = {"src_tokens": 0.0, "tgt_tokens": 0.0, "real": 0.0, "padded": 0.0}
+        loss_sum = nll_sum = torch.zeros((), dtype=self._dtype, device=device)
+        for number, (batch, _, counted) in enumerate(group, 1):
+            # DDP averages gradients over the ranks; multiplied by `world` they add up to those of one large batch.
+            weight = world / tokens if counted else 0.0
+            last = number == len(group)
+            with nullcontext() if last or world == 1 else self.objective.no_sync():  # type: ignore[operator]  # DDP
+                with products(device, self.learner.config.precision):
+                    loss, nll = self.objective(batch.to(device))
+                (loss * weight).backward()
+            if counted:
+                loss_sum, nll_sum = loss_sum + loss.detach(), nll_sum + nll
+                counts["src_tokens"] += batch.src_tokens
+                counts["tgt_tokens"] += batch.tgt_tokens
+                counts["real"] += batch.real
+                counts["padded"] += batch.padded
+        return torch.stack([loss_sum, nll_sum]), counts
+
+    def read(self, signal_number: int = 0) -> bool:
+        """Adds the updates since the last call to `progress.window`, summed over the ranks. Returns whether any rank
+        has got a signal: a rank that stopped alone would leave the others waiting for it.
+
+        Raises VtransError after NON_FINITE_LIMIT consecutive updates without a finite gradient.
+        """
+        window = self.progress.window
+        steps, measured, counts = zip(*self._unread, strict=True)
+        read = torch.stack(measured).tolist()
+        names = ("loss", "nll", *counts[0])
+        rows = [[loss, nll, *own.values()] for (loss, nll, _), own in zip(read, counts, strict=True)]
+        values = [signal_number, *(value for row in rows for value in row)]
+        stopping, *summed = self.job.ranks.summed(values, self.job.device)
+        for number, step in enumerate(steps):
+            if read[number][2]:
+                self._count_skipped(step)
+                continue
+            self.progress.skipped_in_row = 0
+            row = summed[number * len(names) : (number + 1) * len(names)]
+            for key, value in zip(names, row, strict=True):
+                window[key] = window.get(key, 0) + value
+        self._unread = []
+        now = time.monotonic()
+        window["seconds"] = window.get("seconds", 0) + now - self._clock
+        self._clock = now
+        return stopping > 0
+
+    def restart_clock(self) -> None:
+        """Leaves the time since the last read out of the seconds of training."""
+        self._clock = time.monotonic()
+
+    def _count_skipped(self, step: int) -> None:
+        progress, run = self.progress, self.job.run
+        progress.skipped += 1
+        progress.skipped_in_row += 1
+        progress.window["skipped"] = progress.window.get("skipped", 0) + 1
+        self.job.console.warn(f"step {step:,}: the gradient is not finite; this update is skipped")
+        if progress.skipped_in_row >= NON_FINITE_LIMIT:
+            raise VtransError(
+                f"{NON_FINITE_LIMIT} consecutive updates had no finite gradient. The last checkpoint is good: start "
+                f"another run with {run.step_file(max(run.steps(), default=0))} as `init_from`, and with a lower "
+                "learning rate, a longer warm-up or train.clip_norm = 1.0."
+            )
