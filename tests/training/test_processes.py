@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -109,8 +110,7 @@ def test_two_processes_stop_together_and_resume(tmp_path: Path, tiny_data: DataF
     settings = (*SMOOTH, "train.max_steps=60", "train.log_every=1", "train.ema=0.9")
     run = RunFolder(tmp_path / "two")
     words = command(tiny_data, run.path, *settings)
-    ports = free_ports(2)
-    with two_ranks(words, MASTER_PORT=ports[0]) as (first, second):
+    with two_ranks(words, MASTER_PORT=free_ports(1)[0]) as (first, second):
         wait_for_line(first, run, 7)
         second.terminate()  # only one of them gets the signal
         _, said = first.communicate(timeout=60)
@@ -120,10 +120,11 @@ def test_two_processes_stop_together_and_resume(tmp_path: Path, tiny_data: DataF
     assert stopped, said
     assert 7 <= int(stopped[1]) < 60
     assert run.state_steps() == [int(stopped[1])]
-    with two_ranks(words, MASTER_PORT=ports[1]) as (first, second):
-        _, said = first.communicate(timeout=120)
-        second.communicate(timeout=60)
-    assert (first.returncode, second.returncode) == (0, 0), said
+    python, *rest = words
+    torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    with process([*torchrun, *rest]) as child:
+        _, said = child.communicate(timeout=120)
+    assert child.returncode == 0, said
     assert f"resuming {run.path} after step {stopped[1]}" in said
     one = tiny_train(tiny_data, tmp_path / "one", *settings)
     a, b = load_file(one.last), load_file(run.last)
@@ -162,13 +163,13 @@ def test_if_a_rank_dies_the_run_ends_and_fewer_ranks_resume_it(tmp_path: Path, t
     assert {1, 2} <= set(map(len, plan[:5]))
     script, run = tmp_path / "dying.py", RunFolder(tmp_path / "two")
     script.write_text(DYING)
-    python, _, _, *rest = command(tiny_data, run.path, *settings)
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    with process([python, *launcher, *rest]) as child:
-        _, said = child.communicate(timeout=60)
-    assert child.returncode == 1
+    words = [sys.executable, str(script), *command(tiny_data, run.path, *settings)[3:]]
+    with two_ranks(words, MASTER_PORT=free_ports(1)[0]) as (first, second):
+        _, said = first.communicate(timeout=60)
+        second.communicate(timeout=60)
+    assert (first.returncode, second.returncode) == (1, -signal.SIGKILL)
     own = [line for line in said.split("\n") if line.startswith("error: ")]
-    assert len(own) == 1
+    assert len(own) == 1, said
     assert re.search(r"one of the 2 processes.* \([^\[].*\).* step 5\.", own[0])
     told = heard(tiny_data, run.path, *TINY, *settings)
     assert "ranks 2 -> 1" in told

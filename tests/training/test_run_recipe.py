@@ -115,7 +115,7 @@ def test_a_finished_run_says_so_and_changes_nothing(run_copy: RunFolder, tiny_da
 def test_a_finished_run_keeps_its_settings(run_copy: RunFolder, tiny_data: DataFolder) -> None:
     before = contents(run_copy.path)
     said = heard(tiny_data, run_copy.path, "search.alpha=3", "train.best_metric=nll", "train.keep_best=1")
-    for change in ("search.alpha 0.6 -> 3.0", "train.best_metric bleu -> nll", "train.keep_best 2 -> 1"):
+    for change in ("search.alpha 0.6 -> 3.0", 'train.best_metric "bleu" -> "nll"', "train.keep_best 2 -> 1"):
         assert change in said
     assert contents(run_copy.path) == before
     assert "search.alpha" not in heard(tiny_data, run_copy.path)

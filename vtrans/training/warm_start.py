@@ -1,4 +1,4 @@
-"""A new run that begins with the weights of a model, be its vocabulary the same or another."""
+"""Starting a new run with the weights of another model, which may have another vocabulary."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 from torch import Tensor
 
 from vtrans.checkpoint import RunFolder, load_model
-from vtrans.config import ModelConfig, keys_of
+from vtrans.config import ModelConfig, keys_of, toml_value
 from vtrans.data.store import file_sha256
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
 
-# The embeddings, in the order in which one that is several of them takes over rows.
+# An embedding that is tied in the new model only takes each row from the first of these that has the subword.
 _EMBEDDINGS = ("projection.weight", "tgt_embedding.weight", "src_embedding.weight")
 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """What a run took over: from which file, and of each embedding matrix how many rows of how many."""
+    """What a run was started from: the file, and for each embedding the rows taken from it and all its rows."""
 
     path: Path
     digest: str
@@ -33,23 +33,22 @@ class WarmStart:
 
 
 def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary, path: Path) -> WarmStart:
-    """Gives `model` the weights of the model file at that path, which must be of the same architecture.
+    """Copies the weights of a model file into `model`. Raises InputError if their architectures differ.
 
-    Embeddings go by subword: rows of those that both vocabularies have are taken over, the others stay as they
-    were initialised. An embedding that is tied here and not there takes the row of the projection, else of the
-    target embedding, else of the source embedding. InputError where the architectures differ.
+    Embeddings are matched by subword: a row is copied if both vocabularies have its subword, and keeps its initial
+    value otherwise. An embedding that is tied in `model` but not in the file takes a row from the projection, else
+    from the target embedding, else from the source embedding.
     """
     loaded = load_model(path)
     own, theirs = model.config, loaded.model.config
     differing = [
-        f"--set model.{name}={str(getattr(theirs, name)).lower()}"
+        f"model.{name} = {toml_value(getattr(theirs, name))}"
         for name, key in keys_of(ModelConfig).items()
         if not (key.training_only or key.adaptable) and getattr(own, name) != getattr(theirs, name)
     ]
     if differing:
         raise InputError(
-            f"--init-from {path} is a model of another architecture than the recipe asks for; it goes with "
-            f"{' '.join(differing)}."
+            f"the model {path} has another architecture than the recipe; to start from it, set {', '.join(differing)}."
         )
     weights = dict(loaded.model.named_parameters(remove_duplicate=False))
     known = {
@@ -67,34 +66,34 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
             continue
         there = weights[name]
         if own.positions == "learned" and there.shape != parameter.shape and there.shape[1:] == parameter.shape[1:]:
-            reach = min(len(there), len(parameter))  # positions that both have; only their table has another length
+            reach = min(len(there), len(parameter))  # the tables differ in their number of positions only
             parameter.data[:reach].copy_(there.data[:reach])
             continue
         assert there.shape == parameter.shape, "one architecture, one shape"
         parameter.data.copy_(there.data)
     digest = file_sha256(path)
     if digest is None:
-        raise FileError(f"{path} can't be read any more; give the file again.")
+        raise FileError(f"{path} cannot be read any more.")
     return WarmStart(path, digest, rows)
 
 
 def refuse_another(run: RunFolder, began: Mapping[str, str], path: Path) -> None:
-    """InputError where a run that goes on did not begin with the weights at that path; `began` is what its state
-    says of those that it began with."""
+    """Raises InputError if a run, whose state records that it `began` with certain weights, began with others than
+    those at `path`."""
     if not began:
         raise InputError(
-            f"the run in {run.path} goes on with its own weights, and did not begin with others; leave out "
-            "--init-from, give another --out, or --fresh to start over."
+            f"the run in {run.path} did not start from another model; leave out `init_from` to resume it, choose "
+            "another run folder, or start over with `fresh`."
         )
     if str(path) != began["given"] and file_sha256(path) != began["sha256"]:
         raise InputError(
-            f"the run in {run.path} began with the weights of {began['file']}, not of {path}; leave out "
-            "--init-from, give another --out, or --fresh to start over."
+            f"the run in {run.path} started from the weights of {began['file']}, not of {path}; leave out `init_from` "
+            "to resume it, choose another run folder, or start over with `fresh`."
         )
 
 
 def _owners(model: Transformer) -> Iterator[tuple[list[str], Tensor]]:
-    """Each parameter once, with all its names, that of its first owner first."""
+    """Each parameter once, with all its names; the name in the model file comes first."""
     found: dict[int, tuple[list[str], Tensor]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         found.setdefault(id(parameter), ([], parameter))[0].append(name)
@@ -106,7 +105,7 @@ def _places(vocabulary: Vocabulary) -> dict[str, int]:
 
 
 def _take_rows(parameter: Tensor, vocabulary: Vocabulary, sources: Sequence[tuple[Tensor, dict[str, int]]]) -> int:
-    """Copies rows by subword, of each from the first source that has it; how many were copied."""
+    """Copies each row from the first of `sources` that has its subword. Returns how many rows were copied."""
     left = {vocabulary.piece(row): row for row in range(len(vocabulary))}
     for weight, places in sources:
         found = [(left.pop(piece), places[piece]) for piece in list(left) if piece in places]
