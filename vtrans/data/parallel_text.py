@@ -91,7 +91,7 @@ class Corpus:
         self.on_bad_utf8 = on_bad_utf8
         for path in self._paths:
             if path.exists() and not path.is_file() and not path.is_dir():
-                raise InputError(f"{path} is a pipe or a device, but is read several times; save it to a file first.")
+                raise InputError(f"{path} is a pipe or a device, but the text is read several times; give a file.")
             with open_bytes(path):
                 pass
         self._sizes_and_times = self._stat()

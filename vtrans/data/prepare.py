@@ -138,7 +138,10 @@ def _encode_training(
             progress.advance(encoded.read)
     if not writer.kept:
         reasons = dropped_pairs(writer.dropped, options.identity())
-        raise InputError(f"no training pair is left: all {total:,} were dropped, {reasons}.")
+        raise InputError(
+            f"no training pair is left of {total:,} (dropped: {reasons}); raise `max_tokens` or `max_ratio`, or give "
+            "other text."
+        )
 
 
 def _counts(split: Split, train: StoreWriter, valid: StoreWriter, repeats: Repeats) -> dict[str, Any]:

@@ -20,14 +20,14 @@ def shown(value: Any) -> str:
 
 
 def dropped_pairs(dropped: dict[str, int], options: dict[str, Any]) -> str:
-    """How many pairs were dropped for each reason. `options` are those in the report."""
+    """How many pairs were dropped, for each reason that occurs. `options` are those in the report."""
     reasons = {
         "empty": "with an empty side",
         "too_long": f"longer than {options['max_tokens']} tokens",
         "odd_ratio": f"with a length ratio above {options['max_ratio']:g} "
         f"(if the longer side has more than {RATIO_FREE_TOKENS} tokens)",
     }
-    return ", ".join(f"{n:,} {reasons[reason]}" for reason, n in dropped.items())
+    return ", ".join(f"{n:,} {reasons[reason]}" for reason, n in dropped.items() if n) or "none"
 
 
 def show(report: dict[str, Any], out: Path, console: Console) -> None:
@@ -63,7 +63,8 @@ def _show_pairs(report: dict[str, Any], console: Console) -> None:
     train, valid, options = report["train"], report["valid"], report["options"]
     for part, facts in (("training", train), ("validation", valid)):
         dropped = dropped_pairs(facts["dropped"], options)
-        console.info(f"{part}: {facts['kept']:,} of {facts['read']:,} pairs kept; dropped {dropped}.")
+        held_out = f"; {valid['read']:,} held out" if report["held_out"] and part == "training" else ""
+        console.info(f"{part}: {facts['kept']:,} of {facts['read']:,} pairs kept; dropped: {dropped}{held_out}.")
     if len(train["corpora"]) > 1:
         names = [files["src"]["name"] for files in report["inputs"]["train"]]
         counts = ", ".join(f"{name} {n:,}" for name, n in zip(names, train["corpora"], strict=True))
