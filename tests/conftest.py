@@ -195,6 +195,12 @@ def every_step_run(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFold
     return tiny_train(tiny_data, tmp_path_factory.mktemp("every-step") / "run", *EVERY_STEP)
 
 
+@pytest.fixture(scope="session")
+def ending_run(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder) -> RunFolder:
+    """A run whose model ends some of its translations; never write into it."""
+    return tiny_train(tiny_data, tmp_path_factory.mktemp("ending-run") / "run", "train.batch_tokens=280")
+
+
 @pytest.fixture
 def run_copy(tmp_path: Path, tiny_run: RunFolder) -> RunFolder:
     """A copy of `tiny_run` to write into."""

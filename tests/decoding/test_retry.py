@@ -1,4 +1,4 @@
-"""Searching a line again: what counts as a loop, which result is kept, and that nothing else changes."""
+"""Searching a line again: what is a loop, which result is kept, and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ def test_times_in_a_row_are_those_of_enumeration(items: list[int], longest: int)
         ("Zwei " * LOOP_TIMES, "Two dogs play.", True),
         ("Zwei " * (LOOP_TIMES - 1), "Two dogs play.", False),
         ("a b c d " * LOOP_TIMES, "Two dogs play.", True),
-        ("a b c d e " * LOOP_TIMES, "Two dogs play.", False),  # an n-gram that is too long
+        ("a b c d e " * LOOP_TIMES, "Two dogs play.", False),  # the n-gram is too long
         ("x y " + "Zwei " * 9 + "z", "", True),
         ("ha " * 20, "he " * 20, False),
         ("ha " * 20, "he " * 10, False),
         ("ha " * 21, "he " * 10, True),
-        (". " * 30 + "5", "Index " + "." * 30 + " 5", False),  # however the source is cut into subwords
+        (". " * 30 + "5", "Index " + "." * 30 + " 5", False),  # independent of the subwords of the source
         ("0 " * 12, "0\t0\t0\t0\t0\t0\t0\t0\t0\t0\t0\t0", False),
         ("", "", False),
     ],
 )
-def test_what_loops(target: str, source: str, looping: bool) -> None:
+def test_loops(target: str, source: str, looping: bool) -> None:
     words = target.split()
     assert loops([sorted(set(words)).index(word) for word in words], source) == looping
 
@@ -67,7 +67,7 @@ Rank = tuple[bool, bool]
 
 
 def rank(best: Translation, line: str, forced: int = 0) -> Rank:
-    """Whether a translation ended, and whether it does not loop; the larger one is better."""
+    """Returns whether a translation is finished, and whether it does not loop; larger is better."""
     assert not any(3 * character in line for character in line), "what the source repeats would matter"
     own = [token for token in best.tokens if token != EOS_ID][forced:]
     looping = any(
@@ -81,8 +81,8 @@ def rank(best: Translation, line: str, forced: int = 0) -> Rank:
 def by_definition(
     lines: Sequence[str], n: int, config: ModelConfig = SMALL, prefixes: Sequence[str] | None = None
 ) -> tuple[list[list[Translation]], list[tuple[Rank, Rank]]]:
-    """The n-best lists that are kept, by two translators that search once, and for each line searched again the
-    ranks of its first and its second result."""
+    """Returns the n-best lists to keep, from two translators that search once, and the ranks of both results of each
+    line that is searched again."""
     forced = [len(vocabulary().encode(prefix)) for prefix in prefixes or [""] * len(lines)]
     once, again = (
         list(translator(config, retry=False, no_repeat_ngram=rule).nbest(lines, n, prefixes=prefixes))
@@ -93,7 +93,7 @@ def by_definition(
         both = rank(first[0], line, begun), rank(second[0], line, begun)
         if line and both[0] != (True, True):
             ranks.append(both)
-            kept.append(max(first, second, key=lambda found: rank(found[0], line, begun)))  # of equals the first
+            kept.append(max(first, second, key=lambda found: rank(found[0], line, begun)))  # the first, if equal
         else:
             kept.append(first)
     return kept, ranks
@@ -140,14 +140,14 @@ def test_a_line_in_pieces_counts_once() -> None:
     [({"retry": False}, None), ({"no_repeat_ngram": 5}, None), ({}, Sampling(seed=3))],
     ids=["retry off", "a rule of its own", "sampled"],
 )
-def test_what_is_searched_once(options: dict[str, Any], sampling: Sampling | None) -> None:
+def test_some_lines_are_searched_only_once(options: dict[str, Any], sampling: Sampling | None) -> None:
     made, plain = translator(**options), translator(**{**options, "retry": False})
     assert list(made.nbest(LINES, 2, sampling)) == list(plain.nbest(LINES, 2, sampling))
     assert made.counts.retried == 0
     assert made.counts.unfinished + made.counts.looping > 0
 
 
-def test_alignments_are_of_what_is_kept() -> None:
+def test_alignments_belong_to_the_kept_result() -> None:
     lines = [line for line in LINES if line]
     found = list(translator().nbest(lines, alignments=True))
     assert [best[0].text for best in found] == list(translator().translate(lines))
@@ -176,7 +176,7 @@ class LoopingEngine(TorchEngine):
 
 
 @pytest.mark.parametrize("has_rule", [True, False])
-def test_an_engine_searches_again_where_it_has_the_rule(has_rule: bool) -> None:
+def test_an_engine_searches_again_if_it_supports_the_rule(has_rule: bool) -> None:
     engine = LoopingEngine(has_rule=has_rule)
     made = Translator(engine)
     answer = "dog" if has_rule else " ".join(["dog"] * 9)

@@ -1,17 +1,14 @@
-"""Streams: windows of lines, whole lines out, one input shared by several processes."""
+"""Streams: whole lines out, and one input shared by several processes."""
 
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,83 +21,8 @@ from translators import sentences, translator
 
 from vtrans.checkpoint import RunFolder
 from vtrans.decoding.stream import shares, translate_stream
-from vtrans.decoding.windows import windows
 from vtrans.errors import InputError, VtransError
 from vtrans.runtime.ranks import Ranks
-
-# Windows.
-
-
-def test_windows_hold_every_line_in_order() -> None:
-    lines = [str(i) for i in range(50)]
-    found = list(windows(iter(lines), 7))
-    assert [line for window in found for line in window] == lines
-    assert max(map(len, found)) <= 7
-    assert list(windows([], 7)) == []
-
-
-def test_windows_read_ahead_no_more_than_two() -> None:
-    read = itertools.count()
-    taken = 0
-
-    def endless() -> Iterator[str]:
-        nonlocal taken
-        for number in read:
-            taken = number + 1
-            yield str(number)
-
-    stream = windows(endless(), 10)
-    for windows_handed_out in range(1, 4):
-        assert len(next(stream)) <= 10
-        time.sleep(0.1)  # for a reader that knows no bound to run away
-        assert taken <= 10 * windows_handed_out + 20 + 1
-    stream.close()  # type: ignore[attr-defined]  # a generator
-
-
-def test_an_abandoned_stream_is_not_read_on() -> None:
-    before = set(threading.enumerate())
-    stream = windows(map(str, itertools.count()), 3)
-    next(stream)
-    (reader,) = set(threading.enumerate()) - before
-    stream.close()  # type: ignore[attr-defined]  # a generator
-    reader.join(30)
-    assert not reader.is_alive()
-
-
-def test_an_idle_stream_gets_its_answers() -> None:
-    answered = threading.Event()
-
-    def patient() -> Iterator[str]:
-        yield "one"
-        assert answered.wait(60)
-        yield "two"
-
-    stream = windows(patient(), 100)
-    assert next(stream) == ["one"]
-    answered.set()
-    assert list(stream) == [["two"]]
-
-
-def test_a_trickling_stream_gets_its_answers_too() -> None:
-    def trickle() -> Iterator[str]:
-        for number in range(2000):
-            time.sleep(0.005)
-            yield str(number)
-
-    stream = windows(trickle(), 2000, idle=30, patience=0.1)
-    assert 0 < len(next(stream)) < 2000
-    stream.close()  # type: ignore[attr-defined]  # a generator
-
-
-def test_an_error_of_reading_comes_after_the_lines_before_it() -> None:
-    def broken() -> Iterator[str]:
-        yield from "ab"
-        raise InputError("line 3 is not UTF-8")
-
-    stream = windows(broken(), 100, idle=30)
-    assert next(stream) == ["a", "b"]
-    with pytest.raises(InputError, match="line 3"):
-        next(stream)
 
 
 def test_a_stream_is_flushed_a_window_at_a_time() -> None:
@@ -120,7 +42,7 @@ def test_a_stream_is_flushed_a_window_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("line_buffered", [False, True])
-def test_progress_goes_forward_to_the_whole(line_buffered: bool) -> None:
+def test_progress_never_decreases_and_ends_with_the_whole_text(line_buffered: bool) -> None:
     lines = [*sentences(20), "", "Łódź"]
     told: list[tuple[float, float]] = []
     translate_stream(
@@ -145,7 +67,7 @@ def test_a_window_is_shared_without_loss(window: list[str], world: int) -> None:
     assert [i for share in found for i in share] == list(range(len(window)))
 
 
-def test_a_window_is_shared_by_what_its_lines_cost() -> None:
+def test_a_window_is_shared_by_the_cost_of_its_lines() -> None:
     assert shares(["x"] * 90, 3) == [range(30), range(30, 60), range(60, 90)]
     assert shares(["x" * 3000, *["x"] * 90], 2) == [range(1), range(1, 91)]
     assert shares([], 2) == [range(0), range(0)]
@@ -153,7 +75,7 @@ def test_a_window_is_shared_by_what_its_lines_cost() -> None:
 
 @pytest.fixture
 def together(tiny_run: RunFolder) -> Iterator[Callable[..., list[subprocess.Popen[bytes]]]]:
-    """Starts `vtrans translate` in several processes that share an input, as torchrun does, with a thread each."""
+    """Starts `vtrans translate` in several processes with a thread each, as torchrun does."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*words: str | Path, world: int = 2, stdin: int = subprocess.PIPE) -> list[subprocess.Popen[bytes]]:
@@ -175,7 +97,7 @@ def together(tiny_run: RunFolder) -> Iterator[Callable[..., list[subprocess.Pope
 
 
 def alone(tiny_run: RunFolder, *words: str | Path) -> subprocess.CompletedProcess[bytes]:
-    """The same by one process."""
+    """Returns what a single process writes."""
     command = [sys.executable, "-m", "vtrans", "translate", "--model", str(tiny_run.path), *map(str, words)]
     return subprocess.run(
         command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, check=True, timeout=120
@@ -183,7 +105,7 @@ def alone(tiny_run: RunFolder, *words: str | Path) -> subprocess.CompletedProces
 
 
 @pytest.mark.parametrize("words", [("--json",), ("--sample", "--seed", "3", "--nbest", "2"), ("--prefix", "begun")])
-def test_two_processes_translate_what_one_does(
+def test_two_processes_translate_as_one_does(
     words: tuple[str, ...],
     tmp_path: Path,
     tiny_run: RunFolder,
@@ -193,11 +115,11 @@ def test_two_processes_translate_what_one_does(
     long = " ".join(["The big dog sees me today."] * 80)
     lines = [src for src, _ in TRAIN_PAIRS[:40]] + ["", " ", long, "\u2028 x"] + [src for src, _ in TRAIN_PAIRS[40:80]]
     source.write_bytes("".join(line + "\n" for line in [*lines, long]).encode())
-    # Each line begins otherwise, so that none may have another's.
+    # Each line has another prefix, so that a mix-up is noticed.
     begun = [f"{number} " if line.strip() else "" for number, line in enumerate([*lines, long])]
     (tmp_path / "begun").write_bytes("".join(line + "\n" for line in begun).encode())
     words = tuple(str(tmp_path / word) if word == "begun" else word for word in words)
-    words = (*words, "--batch-tokens", "1")  # products of other shapes differ in the last bits
+    words = (*words, "--batch-tokens", "1")  # other shapes change the last bits
     expected = alone(tiny_run, *words, "--input", source)
     first, second = together(*words, "--input", source)
     out, err = first.communicate(timeout=120)
@@ -210,7 +132,7 @@ def test_two_processes_translate_what_one_does(
     said, by_one = err.decode().split("\n"), expected.stderr.decode().split("\n")
     assert said.pop(1) == "2 processes share the input"
     assert sum(line.startswith("warning: line ") for line in said) == 2
-    # All that is said of the lines, in the same words; but for the time it took.
+    # All messages are equal, except for the time.
     assert [line.partition(" in ")[0] for line in said] == [line.partition(" in ")[0] for line in by_one]
 
 
@@ -258,14 +180,14 @@ def test_a_signal_ends_all_processes(
     for process in processes:
         process.send_signal(number)
     _, err = processes[0].communicate(timeout=60)
-    # The other may hear from the first, before its own signal comes, that there is no more to do.
+    # The other may learn from the first that there is nothing more to do before its own signal arrives.
     assert (processes[0].wait(60), processes[1].wait(60)) in ((1, 1), (1, 0))
     end = "interrupted" if number == signal.SIGINT else "ended by SIGTERM"
     assert err.decode().split("\n")[-2] == f"error: {end}."
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_fails_in_another_process_is_said_once(
+def test_an_error_in_another_process_is_printed_once(
     tiny_run: RunFolder, together: Callable[..., list[subprocess.Popen[bytes]]]
 ) -> None:
     first, second = together("--device", "cuda:77")
@@ -276,7 +198,7 @@ def test_what_fails_in_another_process_is_said_once(
 
 
 class Fellows(Ranks):
-    """Ranks of which the others are in this process: rank 0 is given their answers."""
+    """Rank 0 of several; the answers of the others are given."""
 
     def __init__(self, answers: list[dict[str, Any]]) -> None:
         super().__init__()
@@ -291,7 +213,7 @@ class Fellows(Ranks):
         return [part, *(json.dumps(answer).encode() for answer in self.answers)]
 
 
-def test_the_fault_of_another_process_is_raised_before_a_line_is_read() -> None:
+def test_an_error_in_another_process_is_raised_before_a_line_is_read() -> None:
     def lines() -> Iterator[str]:
         yield pytest.fail("a line was read")
 
@@ -304,32 +226,6 @@ def test_the_fault_of_another_process_is_raised_before_a_line_is_read() -> None:
 
 
 # Memory and signals.
-
-
-def test_windows_are_bounded_in_bytes() -> None:
-    lines = ["x" * 9, "y" * 9, "z" * 50, "é" * 10, "a", "b"]
-    assert list(windows(lines, 100, idle=30, most=25)) == [
-        ["x" * 9, "y" * 9],
-        ["z" * 50],
-        ["é" * 10, "a", "b"],
-    ]
-
-
-def test_enormous_lines_are_not_read_ahead_of() -> None:
-    taken = 0
-
-    def endless() -> Iterator[str]:
-        nonlocal taken
-        while True:
-            taken += 1
-            yield "x" * 100
-
-    stream = windows(endless(), 1000, most=250)
-    for handed_out in range(1, 4):
-        assert next(stream) == ["x" * 100] * 2
-        time.sleep(0.1)  # for a reader that knows no bound to run away
-        assert taken <= 2 * handed_out + 4 + 1
-    stream.close()  # type: ignore[attr-defined]  # a generator
 
 
 def test_a_signal_in_the_middle_of_a_write_waits_for_its_end() -> None:

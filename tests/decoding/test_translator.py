@@ -1,4 +1,4 @@
-"""Translating: the laws of the search through the real network, and one line out for every line in."""
+"""Translators: the laws of the search with real networks, and one line out for every line in."""
 
 from __future__ import annotations
 
@@ -32,26 +32,22 @@ from translators import (
 )
 
 import vtrans
-from vtrans.checkpoint import LoadedModel, RunFolder
+from vtrans.checkpoint import LoadedModel
 from vtrans.config import Sampling, SearchConfig
 from vtrans.console import Console
 from vtrans.data.learn_vocabulary import learn
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from vtrans.decoding.beam import beam_search
 from vtrans.decoding.incremental import IncrementalDecoder
-from vtrans.decoding.loading import load
 from vtrans.decoding.search import Hypothesis, length_penalty
 from vtrans.decoding.sources import cut_long
 from vtrans.decoding.stream import translate_stream
-from vtrans.decoding.torch_engine import TorchEngine, models_of
+from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translation import TranslateOptions, Translation
 from vtrans.decoding.translator import Translator
-from vtrans.errors import FileError, InputError, RecipeError
+from vtrans.errors import InputError
 from vtrans.model import Transformer
-from vtrans.runtime.devices import pick_device
 from vtrans.text import one_line
-
-# Laws, through the real network.
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -72,12 +68,12 @@ def test_no_translation_depends_on_its_batch(name: str) -> None:
     assert {t.finished for t in met} == {True, False}
 
 
-# How far log-probabilities may differ in float32, whose products of other shapes differ in the last bits.
+# Largest difference of log-probabilities in float32, where products of other shapes differ in the last bits.
 FLOAT32 = 1e-4
 
 
 def deciding_margin(model: Transformer, source: Sequence[int], search: SearchConfig) -> float:
-    """The least gap between neighbours in any ranking of the search of a source, by its definition."""
+    """Returns the smallest gap between neighbours in all rankings of a search, computed by definition."""
     width, limit = search.beam, search.max_length
     live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     scores: list[float] = []
@@ -100,7 +96,7 @@ def deciding_margin(model: Transformer, source: Sequence[int], search: SearchCon
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_in_float32_a_translation_depends_on_its_batch_in_the_last_bits_alone(name: str) -> None:
+def test_in_float32_the_batch_changes_only_the_last_bits(name: str) -> None:
     vocab, lines = vocabulary(), sentences(60)
     model = LoadedModel(network(VARIANTS[name], len(vocab)).float(), vocab, vocab, SEARCH, {})
     assert {p.dtype for p in model.model.parameters()} == {torch.float32}
@@ -156,7 +152,7 @@ def test_a_beam_of_one_is_greedy(name: str) -> None:
 def test_an_exhaustive_beam_as_wide_as_the_space_is_enumeration(name: str, alpha: float, kind: str) -> None:
     V, limit, nbest = 6, 4, 9
     model = network(VARIANTS[name], V, eos=0.0)
-    words = [UNK_ID, BOS_ID, 4, 5]  # all but padding and EOS; the network may predict any of them
+    words = [UNK_ID, BOS_ID, 4, 5]  # all but padding and EOS
     source = [4, 5, 5]
     scored = []
     for length in range(limit):
@@ -164,7 +160,7 @@ def test_an_exhaustive_beam_as_wide_as_the_space_is_enumeration(name: str, alpha
             steps = [float(forward([model], source, tokens[:i])[t]) for i, t in enumerate((*tokens, EOS_ID))]
             scored.append((math.fsum(steps) / length_penalty(length + 1, alpha, kind), tokens))
     expected = sorted(scored, reverse=True)[:nbest]
-    width = 5 * len(words) ** (limit - 1)  # EOS counts only if it ranks within the beam: all extensions do
+    width = 5 * len(words) ** (limit - 1)  # so wide that EOS always ranks within the beam
     config = SearchConfig(beam=width, alpha=alpha, length_penalty=kind, stop="exhaustive")
     decoder = IncrementalDecoder(model)
     with torch.inference_mode():
@@ -192,7 +188,7 @@ def test_an_ensemble_averages_probabilities(second: str) -> None:
         assert found.logprob == pytest.approx(logprob, abs=1e-9)
 
 
-def test_an_ensemble_wants_one_vocabulary() -> None:
+def test_the_models_of_an_ensemble_must_have_equal_vocabularies() -> None:
     other = learn(["xyz zyx"] * 5, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
     second = LoadedModel(network(SMALL, len(other)), other, other, SEARCH, {})
     with pytest.raises(InputError, match="model 2 "):
@@ -202,13 +198,13 @@ def test_an_ensemble_wants_one_vocabulary() -> None:
 # Sampling.
 
 
-def test_samples_depend_on_seed_and_line_alone() -> None:
+def test_samples_depend_only_on_seed_and_line() -> None:
     lines = sentences(20)
     draws = list(translator().nbest(lines, 2, Sampling(seed=7)))
     for batch_tokens in (1, 50, 5000):
         again = translator(batch_tokens=batch_tokens)
         assert same(list(again.nbest(lines, 2, Sampling(seed=7))), draws)
-        assert same(list(again.nbest(lines, 2, Sampling(seed=7))), draws)  # whatever was translated before
+        assert same(list(again.nbest(lines, 2, Sampling(seed=7))), draws)  # after other translations, too
     assert list(translator().translate(lines, Sampling(seed=7))) == [best[0].text for best in draws]
     assert list(translator().translate(lines, Sampling(seed=8))) != [best[0].text for best in draws]
     assert any(a.text != b.text for a, b in draws)
@@ -224,7 +220,7 @@ def test_samples_do_not_depend_on_the_window() -> None:
     assert singly.getvalue() == whole.getvalue()
 
 
-def test_sampling_the_likeliest_only_is_greedy() -> None:
+def test_sampling_only_the_most_probable_subword_is_greedy_search() -> None:
     lines = sentences(20)
     expected = list(translator(retry=False, beam=1).translate(lines))
     assert list(translator().translate(lines, Sampling(top_k=1))) == expected
@@ -245,7 +241,7 @@ def test_sampling_the_likeliest_only_is_greedy() -> None:
         ({"temperature": math.nan}, "`temperature`"),
     ],
 )
-def test_sampling_that_makes_no_sense_is_refused(values: dict[str, Any], what: str) -> None:
+def test_invalid_sampling_is_refused(values: dict[str, Any], what: str) -> None:
     with pytest.raises(InputError, match=what):
         Sampling(**values)
 
@@ -254,7 +250,7 @@ def test_sampling_that_makes_no_sense_is_refused(values: dict[str, Any], what: s
 
 
 class Scripted:
-    """A decoder that answers every source with the same subwords, and remembers the sources."""
+    """A decoder that translates every source into the same subwords, and records the sources."""
 
     def __init__(self, tokens: Sequence[int], vocab: int) -> None:
         self.tokens, self.vocab = (*tokens, EOS_ID), vocab
@@ -278,11 +274,11 @@ class Scripted:
         return [logprobs_BKV.flatten(0, 1)[live_r]]
 
     def reorder(self, state: list[int], parents_BK: Tensor) -> None:
-        """Every row has the same past."""
+        """All rows are equal."""
 
     def drop(self, state: list[int], sentences: Sequence[int]) -> None:
         for b in sentences:
-            state[b] = -1000  # any token: what follows is ignored
+            state[b] = -1000  # any token: the following steps are ignored
 
     def select(self, state: list[int], sentences: Sequence[int]) -> None:
         state[:] = [state[b] for b in sentences]
@@ -296,7 +292,7 @@ def engine(decoder: Scripted, *models: LoadedModel) -> TorchEngine:
 
 
 def scripted(text_bytes: bytes, *, retry: bool = True, **search: Any) -> tuple[Translator, Scripted]:
-    """A translator whose every translation is spelt in these bytes."""
+    """Returns a translator whose translations all consist of these bytes, and its decoder."""
     vocab = vocabulary()
     byte_ids = {vocab.piece(i): i for i in range(len(vocab))}
     decoder = Scripted([byte_ids[f"<0x{byte:02X}>"] for byte in text_bytes], len(vocab))
@@ -307,7 +303,7 @@ def scripted(text_bytes: bytes, *, retry: bool = True, **search: Any) -> tuple[T
 BLANK = ("", " ", "\t", "  \u3000 ", "\u00a0", "\u200b", "\ufeff", "\u2581", "\x1f")
 
 
-def test_blank_lines_stay_blank_and_never_meet_the_model() -> None:
+def test_blank_lines_stay_blank_without_the_model() -> None:
     made, decoder = scripted(b"Bild")
     assert list(made.translate([*BLANK, "dog", *BLANK])) == [*[""] * len(BLANK), "Bild", *[""] * len(BLANK)]
     assert decoder.sources == [[*vocabulary().encode("dog"), EOS_ID]]
@@ -353,7 +349,7 @@ def test_every_line_gives_its_own_translations_in_order(lines: list[str], n: int
     assert out.getvalue() == "".join(t.text + "\n" for best in found for t in best).encode()
 
 
-def test_blank_lines_stay_blank_where_nothing_is_normalised() -> None:
+def test_blank_lines_stay_blank_without_normalization() -> None:
     vocab = learn(list(WORDS), size=None, kind="bpe", coverage=1.0, normalization="identity")
     blank = [line for line in BLANK if not line.strip()]
     assert any(vocab.encode(line) for line in blank), "to SentencePiece alone they are text"
@@ -420,12 +416,12 @@ def test_a_piece_that_came_out_empty_is_counted() -> None:
     for pieces, times in (([dog, dog], 0), ([dog, empty], 1), ([empty, dog, empty], 2), ([dog], 2)):
         assert "dog" in made._joined([[piece] for piece in pieces], 1)[0].text
         assert made.counts.empty == times
-    made._joined([[dog, empty]], 2)  # only the best one counts
+    made._joined([[dog, empty]], 2)  # only the best translation counts
     assert made.counts.empty == 2
 
 
 @pytest.mark.parametrize("n", [0, -1, 4])
-def test_an_nbest_that_can_not_be_is_refused_at_once(n: int) -> None:
+def test_an_invalid_nbest_is_refused_at_once(n: int) -> None:
     with pytest.raises(InputError, match="`nbest`"):
         translator().nbest(["a"], n)
 
@@ -438,7 +434,7 @@ def test_samples_may_be_more_than_the_beam() -> None:
 # Long lines.
 
 
-def test_a_long_line_is_cut_and_its_number_named() -> None:
+def test_a_long_line_is_cut_with_a_warning_that_names_it() -> None:
     heard = io.StringIO()
     vocab = vocabulary()
     line = " ".join(WORDS * 3)
@@ -455,37 +451,7 @@ def test_a_long_line_is_cut_and_its_number_named() -> None:
     assert found[0] == found[2] == next(translator().translate([short]))
 
 
-@given(st.lists(st.sampled_from(WORDS), max_size=30).map(" ".join), st.integers(1, 12))
-def test_pieces_are_within_the_limit_and_lose_nothing(line: str, limit: int) -> None:
-    ids = vocabulary().encode(line)
-    pieces = cut_long(ids, limit, vocabulary())
-    assert [i for piece in pieces for i in piece] == ids
-    assert all(0 < len(piece) <= limit for piece in pieces)
-    if limit >= 8:  # no word of these is as long as half of it
-        assert all(vocabulary().piece(piece[0]).startswith("\u2581") for piece in pieces)
-
-
-class CountedList(list[int]):
-    """A list that counts the items that its slices, and theirs, have copied."""
-
-    copied = 0
-
-    def __getitem__(self, at: Any) -> Any:
-        found = super().__getitem__(at)
-        if not isinstance(at, slice):
-            return found
-        CountedList.copied += len(found)
-        return CountedList(found)
-
-
-def test_cutting_a_line_copies_each_subword_once() -> None:
-    ids = CountedList([vocabulary().encode("dog")[0]] * 4321)
-    CountedList.copied = 0
-    assert list(map(len, cut_long(ids, 10, vocabulary()))) == [10] * 432 + [1]
-    assert CountedList.copied == 4321
-
-
-def test_learned_positions_are_never_overrun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_source_is_longer_than_the_position_table(monkeypatch: pytest.MonkeyPatch) -> None:
     config = dataclasses.replace(SMALL, positions="learned", max_positions=9)
     vocab = vocabulary()
     model = LoadedModel(network(config, len(vocab), eos=-50.0), vocab, vocab, SearchConfig(beam=2), {})
@@ -505,7 +471,9 @@ def test_learned_positions_are_never_overrun(monkeypatch: pytest.MonkeyPatch) ->
     assert max(heard) == 9
     assert made.counts.cut == 2
     assert made.counts.unfinished == 3
-    both = Translator(TorchEngine([loaded(), model]), SearchConfig(beam=1))  # the shorter reach binds an ensemble
+    both = Translator(
+        TorchEngine([loaded(), model]), SearchConfig(beam=1)
+    )  # the shortest position table limits an ensemble
     assert len(list(both.translate([long]))) == 1
     assert both.max_source == 8
 
@@ -515,66 +483,6 @@ def test_a_translation_has_at_most_fifty_subwords_more_than_its_source() -> None
         made, _ = scripted(b"x" * 200, retry=False, max_length=0)
         (found,) = made.translate([source])
         assert len(found) == len(vocabulary().encode(source)) + 50
-
-
-# Loading.
-
-
-def test_load_takes_a_run_and_overrides_by_name(tiny_run: RunFolder) -> None:
-    made = vtrans.load(tiny_run.path, device="cpu", beam=3)
-    assert (made.search.beam, made.search.max_length) == (3, 20)
-    assert len(list(made.translate(["The dog sees me today.", ""]))) == 2
-    assert vtrans.load(str(tiny_run.last), device="cpu").search.beam == 2
-    both = vtrans.load([tiny_run.last, tiny_run.path], device="cpu")
-    assert len(models_of(both.engine)) == 2
-    with pytest.raises(RecipeError, match=r"unknown key search\.baem; did you mean beam\?"):
-        vtrans.load(tiny_run.path, baem=3)
-    with pytest.raises(RecipeError, match=r"search\.beam"):
-        vtrans.load(tiny_run.path, beam=0)
-    with pytest.raises(InputError, match="there is no model"):
-        load([])
-    with pytest.raises(FileError, match="nowhere"):
-        load("nowhere")
-
-
-def test_a_loaded_model_is_frozen(tiny_run: RunFolder) -> None:
-    """Decoding keeps a copy of the projection only then."""
-    (model,) = models_of(load(tiny_run.path, device="cpu").engine)
-    assert not any(parameter.requires_grad for parameter in model.model.parameters())
-
-
-@pytest.mark.parametrize("precision", ["bfloat16", "float16", "int8"])
-def test_other_precisions_translate_nearly_alike(tiny_run: RunFolder, precision: str) -> None:
-    lines = ["a dog runs in the park", "", "the cat sleeps"]
-    exact = load(tiny_run.path, device="cpu", stop="exhaustive")
-    rough = load(tiny_run.path, device="cpu", stop="exhaustive", precision=precision)
-    found = list(rough.nbest(lines))
-    assert [len(best) for best in found] == [1, 1, 1]
-    given = exact.logprob([line for line in lines if line], [best[0].tokens for best in found if best[0].tokens])
-    for own, other in zip([best[0] for best in found if best[0].tokens], given, strict=True):
-        assert own.logprob == pytest.approx(other.logprob, rel=0.05, abs=0.05)
-        assert own.logprob != other.logprob
-
-
-def test_precisions_that_can_not_be_are_refused(tiny_run: RunFolder) -> None:
-    with pytest.raises(InputError, match=r"`precision` .*'int4'"):
-        load(tiny_run.path, precision="int4")
-    with pytest.raises(InputError, match=r"`precision` .*`shortlist`"):
-        load(tiny_run.path, precision="int8", shortlist=True)
-
-
-def test_load_says_which_model_it_chose(tiny_run: RunFolder) -> None:
-    heard = io.StringIO()
-    load([tiny_run.path, tiny_run.last], device="cpu", console=Console(stream=heard))
-    first, second = heard.getvalue().removesuffix("\n").split("\n")
-    assert first.startswith(f"model: {tiny_run.best} (the best checkpoint; there is no averaged.safetensors), on cpu")
-    assert second == f"model: {tiny_run.last}, on cpu"
-
-
-@pytest.mark.parametrize("name", ["", "nonsense", "cuda:x", "cuda:-1", "meta", "CPU", "cuda:99"])
-def test_a_device_that_can_not_be_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match=r"^--device (must be cpu, cuda, cuda:N or mps, but is|cuda:99 can't be used)"):
-        pick_device(name)
 
 
 def test_the_hypotheses_of_a_line_are_those_of_the_search() -> None:

@@ -81,5 +81,5 @@ def refuse_unsupported(engine: Engine, search: SearchConfig, requested: Collecti
             value, advice = f" {found.value}", f"choose `{found.name}` {found.nearest}, or "
         raise InputError(
             f"`{found.name}`{value} is not supported by the engine {engine.name}: {found.reason}; "
-            f"{advice}use the engine torch."
+            f"{advice}use the original model with the engine torch."
         )

@@ -94,7 +94,7 @@ def _exported(
     for name in unsupported:
         raise InputError(
             f"`{name}` is not supported by the engine ctranslate2, which runs the model as it was exported; "
-            "leave it out, or use the engine torch."
+            "leave it out, or use the original model."
         )
     loaded = load_exported(folder, device)
     if paths[0] != folder:

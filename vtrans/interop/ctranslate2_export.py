@@ -82,12 +82,12 @@ def export(
 
 
 def check_exportable(config: ModelConfig) -> None:
-    """InputError for an architecture that the conversion can't express, by the name of what it is."""
+    """Raises InputError for an architecture that CTranslate2 cannot express, naming the recipe key."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if not field.metadata["key"].exportable and value != field.default:
             raise InputError(
-                f"a model with model.{field.name} = {str(value).lower()} can't be exported: CTranslate2 has no such "
+                f"a model with model.{field.name} = {str(value).lower()} cannot be exported: CTranslate2 has no such "
                 "translator; translate with it as it is."
             )
 
