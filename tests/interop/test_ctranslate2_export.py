@@ -255,9 +255,9 @@ def test_an_architecture_that_cannot_be_exported_is_refused_by_name(
     for config, words in (
         (
             {"architecture": "decoder-only", "encoder_layers": 0},
-            r"model\.architecture = decoder-only can't be exported",
+            r"model\.architecture = decoder-only",
         ),
-        ({"cross_attention_residual": False}, r"model\.cross_attention_residual = false can't be exported"),
+        ({"cross_attention_residual": False}, r"model\.cross_attention_residual = false"),
     ):
         with pytest.raises(InputError, match=words):
             exporting.check_exportable(dataclasses.replace(SMALL, **config))

@@ -144,7 +144,9 @@ def normalized(weights: Sequence[float] | None, models: int) -> tuple[float, ...
         raise InputError(f"`weights` must have one number per model, {models}, got {len(weights)}.")
     for weight in weights:
         if not 0 < weight < math.inf:
-            raise InputError(f"`weights` must be above 0, got {weight}; to give a model no weight, leave the model out.")
+            raise InputError(
+                f"`weights` must be above 0, got {weight}; to give a model no weight, leave the model out."
+            )
     if models == 1:
         raise InputError("`weights` needs several models, but there is only one; leave it out.")
     total = math.fsum(weights)
