@@ -87,8 +87,8 @@ def check_exportable(config: ModelConfig) -> None:
         value = getattr(config, field.name)
         if not field.metadata["key"].exportable and value != field.default:
             raise InputError(
-                f"a model with model.{field.name} = {str(value).lower()} cannot be exported, because CTranslate2 does not "
-                "support it; translate with the model itself."
+                f"a model with model.{field.name} = {str(value).lower()} cannot be exported, because CTranslate2 does "
+                "not support it; translate with the model itself."
             )
 
 
