@@ -32,9 +32,9 @@ if not __package__:  # run as a script: make the package importable
 
 from vtrans.checkpoint import RunFolder
 from vtrans.console import Console
-from vtrans.data.store import file_sha256
 from vtrans.errors import InputError, VtransError
-from vtrans.text import open_bytes, read_lines, replacing, write_atomically
+from vtrans.files import file_sha256, replacing, write_atomically
+from vtrans.text import open_bytes, read_lines
 from vtrans.training.recipe import load_recipe
 
 from .experiment import files_of, pairs_of, run

@@ -22,8 +22,8 @@ import torch
 from cli_runner import run_cli  # noqa: F401 - a fixture for all tests
 
 from vtrans.checkpoint import RunFolder
-from vtrans.config import PrepareOptions, Subword
 from vtrans.console import Console
+from vtrans.data.options import PrepareOptions, Subword
 from vtrans.data.prepare import prepare
 from vtrans.data.store import DataFolder
 from vtrans.training.setup import TrainOptions

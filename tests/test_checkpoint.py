@@ -17,13 +17,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-import vtrans.checkpoint
+import vtrans.tensor_files
 from vtrans.checkpoint import (
-    FORMAT,
     LoadedModel,
     RunFolder,
     aliases,
-    aside,
     choose_model,
     load_model,
     load_state,
@@ -31,7 +29,6 @@ from vtrans.checkpoint import (
     read_progress,
     save_model,
     save_state,
-    write_tensors,
 )
 from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig, TrainConfig
 from vtrans.data.batches import Batch, collate
@@ -40,7 +37,9 @@ from vtrans.data.vocabulary import PAD_ID
 from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translator import Translator
 from vtrans.errors import FileError
+from vtrans.files import aside
 from vtrans.model import Transformer
+from vtrans.tensor_files import FORMAT, write_tensors
 from vtrans.training.loss import Objective
 from vtrans.training.optimizer import make_optimizer
 
@@ -72,7 +71,7 @@ def weight(model: Transformer, place: str) -> Tensor:
 
 
 def check_ties(model: Transformer, tie: str) -> None:
-    """Sharing is of storage, and of nothing else."""
+    """Exactly the places that the tie names share their storage."""
     places = ("src_embedding", "tgt_embedding", "projection")
     owner = {alias: name for name, shared in OWNERS[tie].items() for alias in [name, *shared]}
     for a in places:
@@ -85,7 +84,7 @@ def check_ties(model: Transformer, tie: str) -> None:
 
 
 def tensor_bytes(path: Path) -> int:
-    """Of the weights alone."""
+    """The bytes of the weights, without vocabularies and header."""
     return sum(t.nbytes for name, t in load_file(path).items() if not name.startswith("vocabulary."))
 
 
@@ -118,7 +117,7 @@ def test_writing_through_one_alias_is_read_through_the_others(tmp_path: Path, ti
             for other in [name, *shared]:
                 assert weight(model, other)[4, 3] == weight(model, place)[4, 3]
     values = {weight(model, name)[4, 3].item() for name in OWNERS[tie]}
-    assert len(values) == len(OWNERS[tie])  # and not through those that are no aliases
+    assert len(values) == len(OWNERS[tie])  # other matrices do not change
 
 
 def test_the_file_of_a_three_way_tie_holds_one_matrix(tmp_path: Path, tiny_data: DataFolder) -> None:
@@ -145,7 +144,7 @@ def batch_of(data: DataFolder, count: int = 6) -> Batch:
 
 
 @pytest.mark.parametrize("tie", TIE_FORMS)
-def test_the_optimizer_holds_one_state_a_unique_weight(tmp_path: Path, tiny_data: DataFolder, tie: str) -> None:
+def test_the_optimizer_has_one_state_per_unique_weight(tmp_path: Path, tiny_data: DataFolder, tie: str) -> None:
     loaded = make(tiny_data, tie)
     optimizer = make_optimizer(loaded.model.parameters(), TrainConfig())
     batch = batch_of(tiny_data)
@@ -168,7 +167,7 @@ def test_the_optimizer_holds_one_state_a_unique_weight(tmp_path: Path, tiny_data
             assert torch.equal(value, fresh.state[other.get_parameter(name)][part])
 
 
-def test_shared_positions_stand_once_in_the_file(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_shared_positions_are_in_the_file_once(tmp_path: Path, tiny_data: DataFolder) -> None:
     shared = make(tiny_data, "none", positions="learned", max_positions=64, share_positions=True)
     save_model(tmp_path / "m", shared)
     assert len(aliases(shared.model)) == 1
@@ -179,7 +178,7 @@ def test_shared_positions_stand_once_in_the_file(tmp_path: Path, tiny_data: Data
 # The file.
 
 
-def test_saving_twice_gives_equal_bytes_and_one_key(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_saving_twice_gives_equal_bytes(tmp_path: Path, tiny_data: DataFolder) -> None:
     save_model(tmp_path / "a", make(tiny_data, "src-tgt-softmax"))
     save_model(tmp_path / "b", make(tiny_data, "src-tgt-softmax"))
     save_model(tmp_path / "c", load_model(tmp_path / "a"))
@@ -195,7 +194,7 @@ def test_saving_twice_gives_equal_bytes_and_one_key(tmp_path: Path, tiny_data: D
     assert str(tmp_path) not in metadata["vtrans"]
 
 
-def test_a_model_file_can_be_read_by_whom_the_umask_allows(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_the_umask_decides_who_can_read_a_model_file(tmp_path: Path, tiny_data: DataFolder) -> None:
     (tmp_path / "plain").touch()
     save_model(tmp_path / "m", make(tiny_data, "none"))
     assert (tmp_path / "m").stat().st_mode == (tmp_path / "plain").stat().st_mode
@@ -237,7 +236,7 @@ def test_loading_draws_nothing_from_the_generator(tmp_path: Path, tiny_data: Dat
 def changed(
     source: Path, target: Path, tensors: Callable[[dict[str, Tensor]], None], header: Callable[[dict[str, Any]], None]
 ) -> Path:
-    """A copy of a model file with something else in it."""
+    """Writes a copy of a model file with changed tensors or a changed header."""
     with safe_open(source, "pt") as file:
         head = json.loads(file.metadata()["vtrans"])
     parts = load_file(source)
@@ -248,31 +247,31 @@ def changed(
 
 
 def nothing(_: Any) -> None:
-    """Leaves it as it is."""
+    """Changes nothing."""
 
 
 BAD: dict[str, tuple[Callable[[dict[str, Tensor]], Any], Callable[[dict[str, Any]], Any], str]] = {
-    "missing tensor": (lambda t: t.pop("src_embedding.weight"), nothing, "lacks src_embedding.weight"),
-    "extra tensor": (lambda t: t.update({"zzz": torch.zeros(1)}), nothing, "unknown tensor zzz"),
+    "missing tensor": (lambda t: t.pop("src_embedding.weight"), nothing, "src_embedding.weight"),
+    "extra tensor": (lambda t: t.update({"zzz": torch.zeros(1)}), nothing, "zzz"),
     "a copy under an alias": (
         lambda t: t.update({"projection.weight": t["src_embedding.weight"].clone()}),
         nothing,
-        "unknown tensor projection.weight",
+        "projection.weight",
     ),
     "ill-shaped tensor": (
         lambda t: t.update({"src_embedding.weight": t["src_embedding.weight"][:-1].clone()}),
         nothing,
-        "src_embedding.weight must be of shape [320, 16], but is [319, 16]",
+        "src_embedding.weight",
     ),
     "transposed tensor": (
         lambda t: t.update({"src_embedding.weight": t["src_embedding.weight"].T.contiguous()}),
         nothing,
-        "must be of shape [320, 16]",
+        "[320, 16]",
     ),
     "whole numbers": (
         lambda t: t.update({"src_embedding.weight": t["src_embedding.weight"].int()}),
         nothing,
-        "floating-point",
+        "I32",
     ),
     "floating-point numbers of eight bits": (
         lambda t: t.update({"src_embedding.weight": t["src_embedding.weight"].to(torch.float8_e4m3fn)}),
@@ -304,32 +303,32 @@ BAD: dict[str, tuple[Callable[[dict[str, Tensor]], Any], Callable[[dict[str, Any
         nothing,
         "vocabulary.joint",
     ),
-    "no vocabulary": (lambda t: t.pop("vocabulary.joint"), nothing, "holds no vocabulary"),
+    "no vocabulary": (lambda t: t.pop("vocabulary.joint"), nothing, "vocabulary"),
     "two kinds of vocabulary": (
         lambda t: t.update({"vocabulary.source": t["vocabulary.joint"].clone()}),
         nothing,
-        "holds no vocabulary",
+        "vocabulary",
     ),
     "a broken vocabulary": (
         lambda t: t.update({"vocabulary.joint": t["vocabulary.joint"][:-9].clone()}),
         nothing,
         "",
     ),
-    "an alias too few": (nothing, lambda h: h["aliases"].pop("projection.weight"), "lists the aliases"),
-    "no aliases": (nothing, lambda h: h.pop("aliases"), "lists the aliases"),
-    "an alias too many": (nothing, lambda h: h["aliases"].update({"a": "b"}), "lists the aliases"),
+    "an alias too few": (nothing, lambda h: h["aliases"].pop("projection.weight"), "aliases"),
+    "no aliases": (nothing, lambda h: h.pop("aliases"), "aliases"),
+    "an alias too many": (nothing, lambda h: h["aliases"].update({"a": "b"}), "aliases"),
     "another owner": (
         nothing,
         lambda h: h["aliases"].update({"projection.weight": "tgt_embedding.weight"}),
-        "lists the aliases",
+        "aliases",
     ),
-    "another tie": (nothing, lambda h: h["model"].update(tie="none"), "lacks projection.weight"),
+    "another tie": (nothing, lambda h: h["model"].update(tie="none"), "projection.weight"),
     "an unknown tie": (nothing, lambda h: h["model"].update(tie="all"), "model.tie"),
     "an open tie": (nothing, lambda h: h["model"].update(tie="auto"), "model.tie"),
-    "an unknown key": (nothing, lambda h: h["model"].update(depth=3), "unknown key model.depth"),
-    "heads that do not divide": (nothing, lambda h: h["model"].update(heads=3), "no model that this version knows"),
-    "no configuration": (nothing, lambda h: h.pop("model"), "no model that this version knows"),
-    "a list for a configuration": (nothing, lambda h: h.update(model=[1]), "no model that this version knows"),
+    "an unknown key": (nothing, lambda h: h["model"].update(depth=3), "model.depth"),
+    "heads that do not divide": (nothing, lambda h: h["model"].update(heads=3), "model.heads"),
+    "no configuration": (nothing, lambda h: h.pop("model"), "model"),
+    "a list for a configuration": (nothing, lambda h: h.update(model=[1]), "model"),
     "an empty list for a configuration": (nothing, lambda h: h.update(model=[]), "model"),
     "a word for a configuration": (nothing, lambda h: h.update(model="small"), "model"),
     "no search": (nothing, lambda h: h.pop("search"), "search"),
@@ -342,29 +341,27 @@ BAD: dict[str, tuple[Callable[[dict[str, Tensor]], Any], Callable[[dict[str, Any
     "a width that no memory holds": (
         nothing,
         lambda h: h["model"].update(d_model=65536, d_ff=1 << 20),
-        "must be of shape",
+        "[320, 65536]",
     ),
-    "more layers than there are": (nothing, lambda h: h["model"].update(decoder_layers=100), "lacks decoder"),
+    "more layers than there are": (nothing, lambda h: h["model"].update(decoder_layers=100), "decoder"),
     "positions that no memory holds": (
         nothing,
         lambda h: h["model"].update(positions="learned", max_positions=1 << 20, d_model=65536),
-        "lacks src_positions.weight",
+        "src_positions.weight",
     ),
-    "aliases in a list": (nothing, lambda h: h.update(aliases=[]), "lists the aliases"),
+    "aliases in a list": (nothing, lambda h: h.update(aliases=[]), "aliases"),
     "a list for a training": (nothing, lambda h: h.update(training=[1]), "training"),
     "a word for a step": (nothing, lambda h: h.update(training={"step": "7"}), "training.step"),
     "an average of nothing": (nothing, lambda h: h.update(training={"average_of": []}), "training.average_of"),
     "an average of words": (nothing, lambda h: h.update(training={"average_of": ["a"]}), "training.average_of"),
-    "the next format": (nothing, lambda h: h.update(format=FORMAT + 1), f"format {FORMAT + 1}, but this version reads"),
+    "the next format": (nothing, lambda h: h.update(format=FORMAT + 1), f"format {FORMAT + 1}"),
     "no format": (nothing, lambda h: h.pop("format"), "format None"),
-    "another kind": (nothing, lambda h: h.update(kind="state"), "no model of vtrans"),
+    "another kind": (nothing, lambda h: h.update(kind="state"), "model"),
 }
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_file_that_is_not_exactly_its_architecture_is_refused(
-    tmp_path: Path, tiny_data: DataFolder, what: str
-) -> None:
+def test_a_file_must_match_its_architecture_exactly(tmp_path: Path, tiny_data: DataFolder, what: str) -> None:
     good = tmp_path / "good.safetensors"
     save_model(good, make(tiny_data, "src-tgt-softmax"))
     tensors, header, message = BAD[what]
@@ -396,7 +393,7 @@ NESTED = 100_000
         '{"kind": "model", "format": 1, "\\ud800": 1}',
     ],
 )
-def test_a_header_that_json_cannot_read_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_header_must_be_readable_json(tmp_path: Path, text: str) -> None:
     save_file({"a": torch.zeros(3)}, tmp_path / "bad.safetensors", metadata={"vtrans": text})
     with pytest.raises(FileError, match=r"bad\.safetensors"):
         load_model(tmp_path / "bad.safetensors")
@@ -406,7 +403,7 @@ def test_a_header_that_json_cannot_read_is_refused(tmp_path: Path, text: str) ->
 
 
 @pytest.mark.parametrize("separate", [False, True])
-def test_a_flipped_bit_anywhere_is_noticed(
+def test_a_flipped_bit_is_detected_anywhere_in_the_file(
     tmp_path: Path, tiny_data: DataFolder, tiny_data_separate: DataFolder, separate: bool
 ) -> None:
     data, tie = (tiny_data_separate, "none") if separate else (tiny_data, "src-tgt-softmax")
@@ -424,7 +421,7 @@ def test_a_flipped_bit_anywhere_is_noticed(
         bad.write_bytes(raw)
         with suppress(FileError):
             found = load_model(bad)
-            # Of the header only what says the same may differ, such as one blank for another.
+            # A change that leaves the meaning of the header alone, such as other white space, is allowed.
             assert place < header
             save_model(bad, found)
             assert bad.read_bytes() == whole
@@ -433,11 +430,11 @@ def test_a_flipped_bit_anywhere_is_noticed(
 
 
 @pytest.mark.parametrize("name", ["decoder.layers.1.feed_forward.inner.weight", "vocabulary.joint"])
-def test_damage_is_told_with_the_tensor_that_it_hit(tmp_path: Path, tiny_data: DataFolder, name: str) -> None:
+def test_an_error_names_the_damaged_tensor(tmp_path: Path, tiny_data: DataFolder, name: str) -> None:
     good = tmp_path / "good.safetensors"
     save_model(good, make(tiny_data, "src-tgt-softmax"))
     damage(good, name)
-    with pytest.raises(FileError, match=rf"good\.safetensors is damaged: {re.escape(name)} "):
+    with pytest.raises(FileError, match=rf"good\.safetensors .*{re.escape(name)}"):
         load_model(good)
 
 
@@ -450,13 +447,13 @@ def damage(path: Path, name: str) -> None:
     path.write_bytes(raw)
 
 
-def test_a_damaged_search_setting_is_noticed(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_a_damaged_search_setting_is_detected(tmp_path: Path, tiny_data: DataFolder) -> None:
     good = tmp_path / "good.safetensors"
     save_model(good, make(tiny_data, "src-tgt-softmax"))
     raw = good.read_bytes()
     assert raw.count(rb"\"beam\": 3") == 1
     good.write_bytes(raw.replace(rb"\"beam\": 3", rb"\"beam\": 7"))
-    with pytest.raises(FileError, match=r"good\.safetensors is damaged: its header"):
+    with pytest.raises(FileError, match=r"good\.safetensors .*header"):
         load_model(good)
 
 
@@ -495,7 +492,7 @@ def test_foreign_and_missing_files_are_refused(tmp_path: Path) -> None:
         choose_model(tmp_path / "missing")
 
 
-def test_a_file_truncated_at_any_length_is_refused(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_a_file_that_is_truncated_anywhere_is_refused(tmp_path: Path, tiny_data: DataFolder) -> None:
     save_model(tmp_path / "good", make(tiny_data, "src-tgt-softmax"))
     whole = (tmp_path / "good").read_bytes()
     header = int.from_bytes(whole[:8], "little") + 8
@@ -503,10 +500,10 @@ def test_a_file_truncated_at_any_length_is_refused(tmp_path: Path, tiny_data: Da
     bad = tmp_path / "bad"
     for length in sorted(lengths):
         bad.write_bytes(whole[:length])
-        with pytest.raises(FileError, match="truncated or no safetensors"):
+        with pytest.raises(FileError, match="truncated"):
             load_model(bad)
     bad.write_bytes(whole + b"\0")
-    with pytest.raises(FileError, match="truncated or no safetensors"):
+    with pytest.raises(FileError, match="truncated"):
         load_model(bad)
 
 
@@ -532,21 +529,21 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
         path.write_bytes(before[:1000])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(vtrans.checkpoint, "save_file", half)
-    with pytest.raises(FileError, match="can't be written: No space left on device"):
+    monkeypatch.setattr(vtrans.tensor_files, "save_file", half)
+    with pytest.raises(FileError, match="No space left on device"):
         save_model(target, make(tiny_data, "tgt-softmax"))
     assert target.read_bytes() == before
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_folder_that_is_not_there_is_one_sentence(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, tiny_data: DataFolder) -> None:
     (tmp_path / "file").write_text("")
     for folder in ("missing", "file"):
-        with pytest.raises(FileError, match="can't be written"):
+        with pytest.raises(FileError, match=rf"{folder}/m\.safetensors"):
             save_model(tmp_path / folder / "m.safetensors", make(tiny_data, "none"))
 
 
-def test_aside_clears_what_a_killed_process_of_its_number_left(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_with_the_same_id_are_removed(tmp_path: Path) -> None:
     target = tmp_path / "x"
     with aside(target) as first:
         folder = first.parent
@@ -577,7 +574,7 @@ def run_of(tmp_path: Path, data: DataFolder, *steps: int) -> RunFolder:
 
 
 @pytest.mark.parametrize("hard_links", [True, False])
-def test_links_are_replaced_whole(
+def test_a_link_is_replaced_and_not_written_through(
     tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch, hard_links: bool
 ) -> None:
     run = run_of(tmp_path, tiny_data, 1, 2)
@@ -594,10 +591,10 @@ def test_links_are_replaced_whole(
         assert run.last.samefile(run.step_file(step)) == hard_links
     names = {p.name for p in run.path.iterdir()}
     assert names == {"state", run.last.name, run.best.name, run.step_file(1).name, run.step_file(2).name}
-    assert load_model(run.step_file(1)).training == {"step": 1}  # written through no link
+    assert load_model(run.step_file(1)).training == {"step": 1}
 
 
-def test_prune_removes_the_runs_own_files_alone(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_pruning_removes_only_files_of_the_run(tmp_path: Path, tiny_data: DataFolder) -> None:
     run = run_of(tmp_path, tiny_data, 1, 2, 3)
     for step in (1, 2, 3):
         run.state_file(step).write_bytes(b"")
@@ -610,30 +607,32 @@ def test_prune_removes_the_runs_own_files_alone(tmp_path: Path, tiny_data: DataF
     assert run.steps() == [2]
     assert run.state_steps() == [3]
     left = {p.name for p in run.path.iterdir()} - {"state", run.step_file(2).name}
-    assert left == {*strangers, ".averaged.safetensors.9.tmp", ".test.de.9.tmp"}  # others may be at work
+    assert left == {*strangers, ".averaged.safetensors.9.tmp", ".test.de.9.tmp"}  # other processes may be writing them
 
 
-def test_the_choice_of_a_model_and_its_reason(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_the_average_is_chosen_unless_training_has_passed_it(tmp_path: Path, tiny_data: DataFolder) -> None:
     run = RunFolder(tmp_path / "run")
     run.path.mkdir()
-    with pytest.raises(FileError, match="holds no model; run `vtrans train"):
+    with pytest.raises(FileError, match=str(run.path)):
         run.choose_model()
     run = run_of(tmp_path / "b", tiny_data, 10, 20)
     run.link(20, run.last)
-    assert choose_model(run.path) == (run.last, "the last checkpoint; there is no averaged.safetensors")
+    assert choose_model(run.path).file == run.last
     run.link(10, run.best)
-    assert choose_model(run.path) == (run.best, "the best checkpoint; there is no averaged.safetensors")
+    assert choose_model(run.path).file == run.best
     loaded = make(tiny_data, "src-tgt-softmax")
     averaged = LoadedModel(
         loaded.model, tiny_data.src_vocab, tiny_data.tgt_vocab, loaded.search, {"average_of": [10, 20]}
     )
     save_model(run.averaged, averaged)
-    assert choose_model(run.path) == (run.averaged, "the average of 2 checkpoints up to step 20")
+    file, why = choose_model(run.path)
+    assert file == run.averaged
+    assert "20" in why
     save_model(run.step_file(30), loaded)
     run.link(30, run.last)
     file, why = choose_model(run.path)
     assert file == run.best
-    assert why == "the best checkpoint; averaged.safetensors was made at step 20, training has gone on to 30"
+    assert re.search(r"averaged\.safetensors .*20.*30", why)
     assert choose_model(run.step_file(10)) == (run.step_file(10), "")
 
 
@@ -643,9 +642,9 @@ def test_the_choice_of_a_model_and_its_reason(tmp_path: Path, tiny_data: DataFol
 def test_a_state_of_other_parameters_is_refused(tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder) -> None:
     state = tiny_run.state_file(30)
     assert read_progress(state)["step"] == 30
-    with pytest.raises(FileError, match="no state of vtrans"):
+    with pytest.raises(FileError, match="not a state"):
         read_progress(tiny_run.last)
-    with pytest.raises(FileError, match="no model of vtrans"):
+    with pytest.raises(FileError, match="model"):
         load_model(state)
     other = make(tiny_data, "none").model
     with pytest.raises(FileError, match="another architecture"):
@@ -658,8 +657,8 @@ def test_a_state_of_other_parameters_is_refused(tmp_path: Path, tiny_data: DataF
     name = "src_embedding.weight"
     header = {"format": FORMAT, "kind": "state", "progress": {}}
     write_tensors(tmp_path / "s", {k: v for k, v in parts.items() if k != f"{name}:exp_avg"}, header)
-    with pytest.raises(FileError, match=f"state of {name} is not whole"):
+    with pytest.raises(FileError, match=name):
         load_state(tmp_path / "s", optimizer, own)
     write_tensors(tmp_path / "s", parts | {f"{name}:exp_avg": torch.zeros(3, 2)}, header)
-    with pytest.raises(FileError, match=f"{name} must be of shape"):
+    with pytest.raises(FileError, match=rf"{name} .*\[3, 2\]"):
         load_state(tmp_path / "s", optimizer, own)

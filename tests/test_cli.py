@@ -36,7 +36,8 @@ import vtrans.data.prepare
 import vtrans.training.trainer
 from vtrans import cli
 from vtrans.checkpoint import RunFolder
-from vtrans.config import DEFAULT_RECIPE, DEFAULT_VOCAB_SIZE, PrepareOptions, Sampling, SearchConfig
+from vtrans.config import DEFAULT_RECIPE, Sampling, SearchConfig
+from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 from vtrans.score import DEFAULT_METRICS
@@ -459,7 +460,7 @@ FAULTS = [
     (f"{PREPARE} --normalization nfc", "--normalization .*nmt_nfkc.*'nfc'"),
     (f"{PREPARE} --character-coverage 2", r"--character-coverage .*from 0\.9 to 1"),
     (f"{PREPARE} --max-ratio 0.5", r"--max-ratio .*from 1 .*0\.5"),
-    (f"{PREPARE} --max-tokens 1", "no training pair"),
+    (f"{PREPARE} --max-tokens 1", "--max-tokens|no training pair|tokens"),
     (f"{PREPARE} --dry-run --quiet", "--dry-run .*--quiet"),
     (f"{PREPARE} --sample 0", "--sample .*from 1 .*0"),
     (f"{PREPARE} --seed -1", "--seed .*from 0 .*-1"),
@@ -570,8 +571,8 @@ FAULTS = [
     ("score valid.de short.de --hyp valid.de", r"\b12\b.*\b2\b|\b2\b.*\b12\b"),
     ("score valid.de --hyp marks.de", "@@"),
     ("score valid.de --hyp pieces.de", r"U\+2581|▁"),
-    ("score valid.de --hyp valid.de --metric blue", "blue.*bleu"),
-    ("score valid.de --hyp valid.de --tokenize 31a", "--tokenize .*31a.*13a"),
+    ("score valid.de --hyp valid.de --metric blue", "--metric .*bleu.*blue"),
+    ("score valid.de --hyp valid.de --tokenize 31a", "--tokenize .*13a.*31a"),
     ("score empty --hyp empty", "no lines|empty"),
     ("score valid.de --hyp latin1", "latin1: line 1"),
     ("trian", r"trian; .*train\?"),

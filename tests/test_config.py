@@ -11,19 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtrans.config import (
-    SECTIONS,
-    ModelConfig,
-    PrepareOptions,
-    Recipe,
-    SearchConfig,
-    TrainConfig,
-    check_value,
-    idle_keys,
-    keys_of,
-    section_from,
-)
+from vtrans.config import SECTIONS, ModelConfig, Recipe, SearchConfig, TrainConfig, idle_keys, section_from
+from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError, RecipeError
+from vtrans.keys import check_value, keys_of
 from vtrans.training.recipe import changes, load_recipe, recipe_names, recipe_toml
 
 SHIPPED = [

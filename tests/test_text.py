@@ -7,7 +7,6 @@ import gzip
 import io
 import lzma
 import os
-import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,15 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vtrans.errors import FileError, InputError, VtransError
-from vtrans.text import (
-    LineReport,
-    OnBadUtf8,
-    open_bytes,
-    read_lines,
-    replacing,
-    write_atomically,
-    write_line,
-)
+from vtrans.text import LineReport, OnBadUtf8, open_bytes, read_lines, write_line
 
 # Bytes and text in which the hard cases are common.
 ODD = "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
@@ -38,7 +29,7 @@ blobs = st.one_of(st.binary(), texts.map(str.encode), st.lists(parts).map(b"".jo
 
 
 class Trickle(io.RawIOBase):
-    """A stream that gives at most `sizes` bytes at a time, as a slow pipe does."""
+    """A stream that returns at most `sizes` bytes per read, as a slow pipe does."""
 
     def __init__(self, data: bytes, sizes: list[int]) -> None:
         self.data, self.sizes, self.turn = data, sizes, 0
@@ -72,18 +63,18 @@ def test_chunk_boundaries_do_not_matter(data: bytes, sizes: list[int]) -> None:
 
 
 def outcome(stream: BinaryIO) -> tuple[list[str], str]:
-    """The lines before an error, and its message."""
+    """The lines before an error, and the error's message."""
     got = []
     try:
         for line in read_lines(stream, "f"):
-            got.append(line)  # what came before the error counts
+            got.append(line)
     except InputError as error:
         return got, str(error)
     return got, ""
 
 
 @given(blobs, st.lists(st.integers(1, 5), min_size=1, max_size=4))
-def test_an_error_comes_at_the_same_place_for_all_chunks(data: bytes, sizes: list[int]) -> None:
+def test_an_error_does_not_depend_on_the_chunks(data: bytes, sizes: list[int]) -> None:
     assert outcome(io.BytesIO(data)) == outcome(cast(BinaryIO, Trickle(data, sizes)))
 
 
@@ -99,7 +90,7 @@ def test_bad_utf8_is_named_by_its_offset(data: bytes) -> None:
 
 
 def first_bad_byte(data: bytes) -> int | None:
-    """Where the file stops being UTF-8. No character holds a line end, so that is a matter of its line."""
+    """The offset of the first byte that is not UTF-8. Lines are decoded alone: no character contains a line end."""
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -119,7 +110,7 @@ def test_reading_what_was_written_gives_equal_lines(data: bytes) -> None:
 
 
 @given(st.lists(st.text()))
-def test_write_line_writes_one_line_whatever_the_text_holds(texts: list[str]) -> None:
+def test_write_line_writes_exactly_one_line(texts: list[str]) -> None:
     out = io.BytesIO()
     for text in texts:
         write_line(out, text)
@@ -130,7 +121,7 @@ def test_write_line_writes_one_line_whatever_the_text_holds(texts: list[str]) ->
 
 @given(texts)
 def test_lines_survive_other_tools(text: str) -> None:
-    """No line that we hand out is split by `str.splitlines`, and only line ends are changed."""
+    """`str.splitlines` splits no line that was read, and only line ends were changed."""
     for line in lines(text.encode()):
         assert len(line.splitlines()) <= 1
         assert not line.endswith("\r")
@@ -166,7 +157,7 @@ def test_lines_survive_other_tools(text: str) -> None:
         ("Łódź 東京 5€ 🙂\n".encode(), ["Łódź 東京 5€ 🙂"], 0),
     ],
 )
-def test_the_law_in_cases(data: bytes, expected: list[str], odd: int) -> None:
+def test_line_ends_in_cases(data: bytes, expected: list[str], odd: int) -> None:
     report = LineReport()
     assert lines(data, "error", report) == expected
     assert report == LineReport(odd_line_ends=odd)
@@ -186,7 +177,7 @@ def test_the_law_in_cases(data: bytes, expected: list[str], odd: int) -> None:
     ],
 )
 def test_bad_utf8_in_cases(data: bytes, line: int, byte: str, offset: int, replaced: list[str], count: int) -> None:
-    message = f"^f: line {line} is not UTF-8: byte 0x{byte} at byte offset {offset};"
+    message = rf"^f: line {line} .*0x{byte} .*offset {offset}\b"
     with pytest.raises(InputError, match=message):
         lines(data, "error")
     report = LineReport()
@@ -194,22 +185,22 @@ def test_bad_utf8_in_cases(data: bytes, line: int, byte: str, offset: int, repla
     assert report.replacements == count
 
 
-def test_a_file_larger_than_a_chunk_keeps_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_numbers_continue_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vtrans.text._CHUNK", 1000)
     good = "".join(f"Zeile {i} 🙂\n" for i in range(5000))
     assert lines(good.encode(), "error") == good.split("\n")[:-1]
     bad = good.encode() + b"x\xfe\n"
-    with pytest.raises(InputError, match=f"line 5001 is .* 0xfe at byte offset {len(bad) - 2};"):
+    with pytest.raises(InputError, match=rf"line 5001 .*0xfe .*offset {len(bad) - 2}\b"):
         lines(bad, "error")
 
 
-def test_a_line_is_handed_out_when_its_newline_has_arrived() -> None:
-    """Over a pipe that stays open: the writer waits for the reader."""
+def test_a_line_is_yielded_as_soon_as_its_newline_arrives() -> None:
+    """The pipe stays open, and the writer waits for the reader."""
     reading, writing = os.pipe()
     with open(reading, "rb") as stream, open(writing, "wb", buffering=0) as pipe:  # noqa: PTH123  # descriptors
         incoming = read_lines(stream, "pipe")
         got: list[str] = []
-        # In a thread, so that a reader that waits for more fails the test instead of hanging it.
+        # In a thread, so that a reader that waits for more bytes fails the test instead of hanging.
         for sent in (b"one\n", b"two\nthree\nfo", b"ur\n"):
             pipe.write(sent)
             for _ in range(sent.count(b"\n")):
@@ -229,7 +220,7 @@ COMPRESSIONS: list[tuple[str, Callable[[bytes], bytes]]] = [
 
 
 @pytest.mark.parametrize(("suffix", "compress"), COMPRESSIONS)
-def test_compressed_files_read_alike(tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]) -> None:
+def test_compressed_files_read_the_same(tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]) -> None:
     path = tmp_path / f"text.de{suffix}"
     path.write_bytes(compress("Ein Hund.\r\nZwei\u2028Hunde.".encode()))
     with open_bytes(path) as stream:
@@ -245,74 +236,18 @@ def test_a_truncated_or_foreign_compressed_file_is_named(
     damaged = whole[:5000] + bytes(200) + whole[5200:]
     for data in (whole[:-10], whole[:100], damaged, b"plain text\n"):
         path.write_bytes(data)
-        with pytest.raises(FileError, match=f"text{suffix} can't be read to its end: "):  # noqa: SIM117
+        with pytest.raises(FileError, match=f"text{suffix}"):  # noqa: SIM117
             with open_bytes(path) as stream:
                 list(read_lines(stream, str(path), on_bad_utf8="replace"))
 
 
 def test_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:
     for name in ("none", "none.gz"):
-        with pytest.raises(FileError, match=f"there is no file .*{name}"):
+        with pytest.raises(FileError, match=name):
             open_bytes(tmp_path / name)
-    with pytest.raises(FileError, match="is a folder"):
+    with pytest.raises(FileError, match=str(tmp_path)):
         open_bytes(tmp_path)
-    with pytest.raises(FileError, match="can't be read: embedded null byte"):
+    with pytest.raises(FileError, match="null byte"):
         open_bytes("a\0b")
     assert FileError.exit_code == 2
     assert VtransError.exit_code == 1
-
-
-def test_replacing_leaves_the_old_file_and_nothing_else_on_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "out.txt"
-
-    def fail(error: BaseException) -> None:
-        with replacing(path) as stream:
-            stream.write(b"half")
-            raise error
-
-    for error in (ValueError("stop"), KeyboardInterrupt()):
-        with pytest.raises(type(error)):
-            fail(error)
-        assert list(tmp_path.iterdir()) == []
-    write_atomically(path, b"old")
-    with pytest.raises(ValueError, match="stop"):
-        fail(ValueError("stop"))
-    assert list(tmp_path.iterdir()) == [path]
-    assert path.read_bytes() == b"old"
-
-
-def test_replacing_shows_the_old_file_until_the_end(tmp_path: Path) -> None:
-    path = tmp_path / "out.txt"
-    path.write_bytes(b"old")
-    path.chmod(0o640)
-    with replacing(path) as stream:
-        stream.write(b"new")
-        stream.flush()
-        assert path.read_bytes() == b"old"
-    assert path.read_bytes() == b"new"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_replacing_follows_a_link_and_writes_into_a_device(tmp_path: Path) -> None:
-    (tmp_path / "real").write_bytes(b"old")
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    write_atomically(tmp_path / "link", b"new")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "real").read_bytes() == b"new"
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    got: list[bytes] = []
-    reader = threading.Thread(target=lambda: got.append(fifo.read_bytes()))
-    reader.start()
-    write_atomically(fifo, b"through")
-    reader.join(10)
-    assert got == [b"through"]
-    assert stat.S_ISFIFO(fifo.stat().st_mode)
-
-
-def test_replacing_refuses_what_it_cannot_open(tmp_path: Path) -> None:
-    for path in (tmp_path / "no" / "folder", tmp_path):
-        with pytest.raises(FileError, match="can't be written: "):
-            write_atomically(path, b"")
-    assert list(tmp_path.iterdir()) == []

@@ -10,19 +10,12 @@ from typing import Any
 
 import torch
 
-from vtrans.checkpoint import (
-    RunFolder,
-    TensorFile,
-    check_finite,
-    check_model,
-    open_tensors,
-    read_progress,
-    section_of,
-    write_tensors,
-)
-from vtrans.config import ModelConfig, keys_of
+from vtrans.checkpoint import RunFolder, check_finite, check_model, read_progress, section_of
+from vtrans.config import ModelConfig
 from vtrans.errors import FileError, InputError
-from vtrans.text import check_path
+from vtrans.files import check_path
+from vtrans.keys import keys_of
+from vtrans.tensor_files import TensorFile, open_tensors, write_tensors
 
 
 def average(files: Sequence[Path], out: Path, run_step: int | None = None) -> list[int]:

@@ -1,49 +1,41 @@
-"""Model files, training states and run folders: the only file that knows their names and layouts.
+"""Model files, training states and run folders: their names and their content.
 
-A model is ONE safetensors file: each unique weight once under the name of its first owner, the
-SentencePiece model(s) as U8 tensors, and under the metadata key `vtrans` a JSON object with the
-configuration, the aliases and checksums. Everything is written aside, flushed to disk and renamed.
+A model is one file (tensor_files.py): each weight once, under the name of its first owner, the SentencePiece models as
+U8 tensors, and a header with the configuration and the aliases of shared weights.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
 import shutil
-import stat
 import sys
-import zlib
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.data.vocabulary import PAD_ID, Vocabulary
 from vtrans.errors import FileError, InputError, RecipeError
+from vtrans.files import aside, check_path
 from vtrans.model import Transformer
-from vtrans.text import check_path, sync_folder
+from vtrans.tensor_files import FORMAT, TensorFile, open_tensors, write_tensors
 
 if sys.platform != "win32":
     import fcntl
 
-FORMAT = 1
 JOINT, SOURCE, TARGET = "vocabulary.joint", "vocabulary.source", "vocabulary.target"
 VOCABULARIES = (JOINT, SOURCE, TARGET)
 TRANSLATIONS, FREQUENT = "shortlist.translations", "shortlist.frequent"
-CHECKSUMS = "crc32"  # the key of the header, see `checksums`
-FLOATS = ("F64", "F32", "F16", "BF16")  # what weights are stored in, as safetensors names it
-OPTIMIZER_PARTS = {"step", "exp_avg", "exp_avg_sq"}  # of Adam, for each parameter
-RAW = "weight"  # a part of a state beside them, see save_state
-# What training writes aside; see `aside` and `RunFolder.link`.
+FLOATS = ("F64", "F32", "F16", "BF16")  # types of weights, as safetensors names them
+OPTIMIZER_PARTS = {"step", "exp_avg", "exp_avg_sq"}  # Adam's state of each parameter
+RAW = "weight"  # the parameter itself, see save_state
+# Temporary files that training makes in a run folder (files.py).
 _TRAINING_FILE = re.compile(
     r"\.(step-\d+\.safetensors|best\.safetensors|last\.safetensors|recipe\.toml|metrics\.jsonl)\.\d+\.tmp"
 )
@@ -54,9 +46,9 @@ Section = TypeVar("Section", ModelConfig, SearchConfig)
 
 @dataclass(frozen=True)
 class Shortlist:
-    """Which target subwords can stand in a translation (shortlist.py learns and uses it). `translations`
-    [source vocabulary, k] int32 are the likeliest of each source subword, likeliest first, with EOS where there
-    are fewer; `frequent` [f] int32 are those that every sentence may use."""
+    """The target subwords that translations may contain (decoding/shortlist.py learns and uses it). `translations`
+    [source vocabulary, k] int32 has the likeliest ones of each source subword in order, padded with EOS; `frequent` [f]
+    int32 has those that every translation may contain."""
 
     translations: Tensor
     frequent: Tensor
@@ -64,8 +56,8 @@ class Shortlist:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model with all that translating needs. `training` says where it comes from: `step`, or
-    `average_of` with the steps averaged."""
+    """A model with everything that translating needs. `training` records how it was made: `step`, or `average_of` with
+    the steps averaged."""
 
     model: Transformer
     src_vocab: Vocabulary
@@ -80,7 +72,7 @@ class LoadedModel:
 
 
 def aliases(model: torch.nn.Module) -> dict[str, str]:
-    """Each further name of a shared parameter, with the name of its first owner."""
+    """The further names of shared parameters, each with the name of its first owner."""
     first: dict[int, str] = {}
     found = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -91,7 +83,7 @@ def aliases(model: torch.nn.Module) -> dict[str, str]:
 
 
 def save_model(path: Path, loaded: LoadedModel) -> None:
-    """Writes one model file; a shared weight goes in once."""
+    """Writes a model file, with each shared weight once."""
     model = loaded.model
     tensors = {name: p.detach().contiguous().cpu() for name, p in model.named_parameters()}
     if loaded.joint:
@@ -113,11 +105,11 @@ def save_model(path: Path, loaded: LoadedModel) -> None:
 
 
 def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedModel:
-    """The model of a file, with its ties made by the constructor; strict in both directions.
+    """The model of a file, on `device`. The constructor ties its weights.
 
-    Names, shapes and types are compared with a model on the meta device first: a file takes no more memory than
-    its own weights. Raises FileError for a missing, truncated, damaged or foreign file, one whose tensors are not
-    exactly those of its architecture, and one whose weights are not all finite.
+    Raises FileError for a missing, truncated, damaged or foreign file, one whose tensors are not exactly those of its
+    architecture, and one whose weights are not all finite. Names, shapes and types are compared before the weights are
+    allocated, so that a wrong header cannot exhaust the memory.
     """
     with open_tensors(path, "model") as (file, header):
         config, search, src_vocab, tgt_vocab, shortlist = check_model(path, file, header)
@@ -134,12 +126,12 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedMo
 def check_model(
     path: str | Path, file: TensorFile, header: Mapping[str, Any]
 ) -> tuple[ModelConfig, SearchConfig, Vocabulary, Vocabulary, Shortlist | None]:
-    """All that is in a model file but its weights, whose names, shapes and types are compared with the architecture;
-    errors as of load_model."""
+    """Everything in a model file except its weights, whose names, shapes and types are checked. Raises FileError as
+    load_model does."""
     names = set(file.keys())
     found = names & set(VOCABULARIES)
     if found not in ({JOINT}, {SOURCE, TARGET}):
-        raise FileError(f"{path} holds no vocabulary; it is no complete vtrans model.")
+        raise FileError(f"{path} has no vocabulary; it is not a complete model of vtrans.")
     joint = JOINT in found
     src_vocab = _read_vocabulary(path, file, JOINT if joint else SOURCE)
     tgt_vocab = src_vocab if joint else _read_vocabulary(path, file, TARGET)
@@ -149,8 +141,9 @@ def check_model(
         with torch.device("meta"):
             blueprint = Transformer(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
     except (InputError, ValueError, AssertionError) as error:
-        reason = str(error).rstrip(".")
-        raise FileError(f"{path} describes no model that this version knows: {reason}.") from None
+        raise FileError(
+            f"{path} describes a model that this version does not know: {str(error).rstrip('.')}."
+        ) from None
     wanted = dict(blueprint.named_parameters())
     shortlist = _read_shortlist(path, file, names, len(src_vocab), len(tgt_vocab))
     others = {*found, *((TRANSLATIONS, FREQUENT) if shortlist else ())}
@@ -158,33 +151,31 @@ def check_model(
     for name, parameter in wanted.items():
         dtype, shape = file.facts(name)
         if shape != list(parameter.shape):
-            raise FileError(f"{path}: {name} must be of shape {list(parameter.shape)}, but is {shape}.")
+            raise FileError(f"{path}: {name} must have the shape {list(parameter.shape)}, got {shape}.")
         if dtype not in FLOATS:
-            raise FileError(
-                f"{path}: {name} must hold floating-point numbers ({', '.join(FLOATS)}), but holds {dtype}."
-            )
+            raise FileError(f"{path}: {name} must have one of the types {', '.join(FLOATS)}, got {dtype}.")
     return config, search, src_vocab, tgt_vocab, shortlist
 
 
 def section_of(kind: type[Section], header: Mapping[str, Any], name: str, path: str | Path) -> Section:
-    """A section of a model's header. A key that is younger than the file has its default. RecipeError for what is
-    no such section."""
+    """A section of a model's header. Keys that the file's version did not know have their defaults. Raises RecipeError
+    if the section is missing or invalid."""
     values = header.get(name)
     if not isinstance(values, dict):
-        raise RecipeError(f"{path}: it has no section {name}.")
+        raise RecipeError(f"{path}: the section {name} is missing.")
     return section_from(kind, name, values, str(path))
 
 
 def check_finite(path: str | Path, name: str, tensor: Tensor) -> None:
-    """FileError unless all numbers of a weight are finite."""
+    """Raises FileError unless all numbers of a weight are finite."""
     if tensor.numel() and not all(bool(bound.isfinite()) for bound in tensor.aminmax()):  # both are NaN if one is
-        raise FileError(f"{path}: {name} holds numbers that are not finite (NaN or infinity); use another model file.")
+        raise FileError(f"{path}: {name} has values that are not finite (NaN or infinity); use another model file.")
 
 
 def _read_vocabulary(path: str | Path, file: TensorFile, name: str) -> Vocabulary:
     dtype, shape = file.facts(name)
     if dtype != "U8" or len(shape) != 1:
-        raise FileError(f"{path}: {name} must hold the bytes of a SentencePiece model, but holds {dtype} {shape}.")
+        raise FileError(f"{path}: {name} must hold the bytes of a SentencePiece model, got {dtype} {shape}.")
     return Vocabulary(file.get_tensor(name).numpy().tobytes(), str(path))
 
 
@@ -200,12 +191,12 @@ def _read_shortlist(
         or any(part.dtype != torch.int32 for part in parts.values())
         or any(bool(((part < 0) | (part >= tgt_size)).any()) for part in parts.values())
     ):
-        raise FileError(f"{path} has a shortlist that does not fit its vocabulary; run `vtrans shortlist` on it again.")
+        raise FileError(f"{path} has a shortlist for another vocabulary; make its shortlist again.")
     return Shortlist(parts[TRANSLATIONS], parts[FREQUENT])
 
 
 def add_shortlist(path: Path, shortlist: Shortlist, out: Path) -> None:
-    """Writes the model file `path` as `out`, which may be the same, with this shortlist in it."""
+    """Writes the model file `path` with this shortlist to `out`, which may be the same file."""
     with open_tensors(path, "model") as (file, header):
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a dict
     write_tensors(out, tensors | {TRANSLATIONS: shortlist.translations, FREQUENT: shortlist.frequent}, header)
@@ -219,197 +210,32 @@ def _check_names(
         what = f"lacks {missing[0]}" if missing else f"has the unknown tensor {extra[0]}"
         raise FileError(f"{path} {what}; its tensors must be exactly those of its architecture.")
     if tied != listed:
-        raise FileError(f"{path} lists the aliases {listed}, but its architecture shares {tied}.")
+        raise FileError(f"{path} lists the aliases {listed}, but its architecture has {tied}.")
 
 
 def _bytes_tensor(data: bytes) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
-# Files of tensors with one JSON header.
-
-
-@contextmanager
-def aside(path: Path) -> Iterator[Path]:
-    """A path to write to; on leaving it is flushed to disk and renamed to `path`, on an error removed.
-
-    It lies in a folder of its own, beside `path`: safetensors writes aside in its turn, and what a
-    killed process leaves of that must be known for ours.
-    """
-    folder = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary = folder / path.name
-    try:
-        shutil.rmtree(folder, ignore_errors=True)  # of a killed process that had our number
-        folder.mkdir()
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    sync_folder(path.parent)
-
-
-def checksums(tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> dict[str, Any]:
-    """The CRC-32 of each tensor and of the header without its checksums, in hexadecimal."""
-    rest = {key: value for key, value in header.items() if key != CHECKSUMS}
-    return {
-        "header": _hex(zlib.crc32(_header_text(rest).encode("utf-8", "surrogatepass"))),
-        "tensors": {name: _checksum(tensor) for name, tensor in tensors.items()},
-    }
-
-
-def _checksum(tensor: Tensor) -> str:
-    """Of the values, their type and the shape."""
-    kind = zlib.crc32(f"{tensor.dtype} {list(tensor.shape)}".encode())
-    return _hex(zlib.crc32(tensor.detach().reshape(-1).view(torch.uint8).numpy().data, kind))
-
-
-def _hex(number: int) -> str:
-    return f"{number:08x}"
-
-
-def _header_text(header: Mapping[str, Any]) -> str:
-    return json.dumps(header, sort_keys=True, ensure_ascii=False)
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    """One safetensors file, the header as JSON with sorted keys under the one metadata key `vtrans`, with the
-    checksums of all that is in it."""
-    check_path(path)
-    text = _header_text({**header, CHECKSUMS: checksums(tensors, header)})
-    try:
-        with aside(path) as temporary:
-            temporary.touch()
-            mode = temporary.stat().st_mode
-            save_file(dict(tensors), temporary, metadata={"vtrans": text})
-            temporary.chmod(stat.S_IMODE(mode))  # safetensors makes files that only their owner can read
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error).rstrip(".")
-        raise FileError(f"{path} can't be written: {reason}.") from None
-
-
-class TensorFile:
-    """The tensors of an open file, each compared with its checksum whenever it is read; FileError for a damaged one.
-    Files of earlier versions have no checksums."""
-
-    def __init__(self, path: Path, file: Any, checksums: Mapping[str, str] | None) -> None:
-        self.path, self._file, self._checksums = path, file, checksums
-
-    def keys(self) -> list[str]:
-        return list(self._file.keys())
-
-    def facts(self, name: str) -> tuple[str, list[int]]:
-        """The type, as safetensors names it, and the shape of a tensor, without reading it."""
-        part = self._file.get_slice(name)
-        return str(part.get_dtype()), list(part.get_shape())
-
-    def get_tensor(self, name: str) -> Tensor:
-        try:
-            tensor: Tensor = self._file.get_tensor(name)
-        except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
-            raise FileError(f"{self.path}: {name} can't be read: {str(error).rstrip('.')}.") from None
-        if self._checksums is not None and self._checksums.get(name) != _checksum(tensor):
-            raise FileError(f"{self.path} is damaged: {name} does not have its checksum; {_COPY_AGAIN}.")
-        return tensor
-
-
-_COPY_AGAIN = "copy the file again, or make it again"
-
-
-@contextmanager
-def open_tensors(path: str | Path, kind: str) -> Iterator[tuple[TensorFile, dict[str, Any]]]:
-    """A memory-mapped file of ours and its header, without the checksums; FileError when it is none, or its header
-    is damaged. `kind` is "model", whose header has a valid `training`, or "state", whose header has a `progress`."""
-    path = Path(path)
-    check_path(path)
-    if not path.is_file():
-        raise FileError(f"{path} is not there or is no file.")
-    try:
-        file = safe_open(path, framework="pt")
-    except (SafetensorError, OSError) as error:
-        raise FileError(f"{path} is truncated or no safetensors file: {error}.") from None
-    with file:
-        metadata: dict[str, str] | None = file.metadata()  # type: ignore[no-untyped-call]  # safetensors
-        header, sums = _header(path, (metadata or {}).get("vtrans"), kind)
-        yield TensorFile(path, file, sums), header
-
-
-def _header(path: Path, raw: str | None, kind: str) -> tuple[dict[str, Any], dict[str, str] | None]:
-    """The header of a file, and the checksums of its tensors, where it has them."""
-    try:
-        header = json.loads(raw) if raw is not None else None
-        if not isinstance(header, dict) or header.get("kind") != kind:
-            raise FileError(f"{path} is a safetensors file, but no {kind} of vtrans.")
-        if header.get("format") != FORMAT:
-            raise FileError(
-                f"{path} is of format {header.get('format')}, but this version reads {FORMAT}; "
-                "use the version of vtrans that wrote it."
-            )
-        _header_text(header).encode()  # half of a surrogate pair could be neither shown nor written
-        sums = header.pop(CHECKSUMS, None)
-        if sums is not None:
-            tensors = sums.get("tensors") if isinstance(sums, dict) else None
-            if not isinstance(tensors, dict) or sums != {**checksums({}, header), "tensors": tensors}:
-                raise FileError(f"{path} is damaged: its header does not have its checksum; {_COPY_AGAIN}.")
-            sums = tensors
-    except (ValueError, RecursionError):  # no JSON, no Unicode, or lists in lists without end
-        raise FileError(f"{path} is a safetensors file, but no {kind} of vtrans.") from None
-    if kind == "model":
-        header["training"] = _training(path, header.get("training", {}))
-    elif not isinstance(header.get("progress"), dict):
-        raise FileError(f"{path} is no complete {kind} of vtrans: it has no progress.")
-    return header, sums
-
-
-def _training(path: Path, training: Any) -> dict[str, Any]:
-    """What a header says of where its model comes from; FileError for what training and averaging never write."""
-
-    def counts(value: Any) -> bool:
-        return type(value) is int and value >= 0
-
-    def sound(key: str, value: Any) -> bool:
-        if key == "average_of":
-            return isinstance(value, list) and bool(value) and all(map(counts, value))
-        return counts(value) if key in ("step", "run_step", "epoch") else isinstance(value, str)
-
-    if not isinstance(training, dict):
-        raise FileError(f"{path} is no complete model of vtrans: its training must be a JSON object.")
-    for key, value in training.items():
-        if not sound(key, value):
-            raise FileError(f"{path} is no complete model of vtrans: training.{key} has a value that makes no sense.")
-    return training
-
-
-def tensor_bytes(path: Path) -> dict[str, int]:
-    """The bytes that each tensor of a safetensors file takes in it."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-    return {
-        name: facts["data_offsets"][1] - facts["data_offsets"][0] for name, facts in header.items() if "dtype" in facts
-    }
-
-
-# A run folder.
+# Run folders.
 
 
 class ChosenModel(NamedTuple):
-    """A model file, and why it stands for its run folder; no reason for a file that was named."""
+    """A model file, and why it was chosen from its run folder (empty if the file was named)."""
 
     file: Path
     reason: str
 
     @property
     def words(self) -> str:
-        """For people."""
+        """The file and the reason, as commands print them."""
         return f"model: {self.file}{f' ({self.reason})' if self.reason else ''}"
 
 
 class RunFolder:
-    """What `vtrans train` and `vtrans average` write: recipe.toml, metrics.jsonl, step-*.safetensors, best, last and
-    averaged.safetensors, and state/ with all that resuming needs and translating does not; tensorboard/ where
-    the recipe asks for it. FileError for a path that is not UTF-8."""
+    """The files that `vtrans train` and `vtrans average` write: recipe.toml, metrics.jsonl, step-*.safetensors, best,
+    last and averaged.safetensors; state/, which only resuming needs; and tensorboard/ if the recipe asks for it.
+    Raises FileError for a path that is not UTF-8."""
 
     def __init__(self, path: str | Path) -> None:
         check_path(path)
@@ -430,18 +256,18 @@ class RunFolder:
         return self.states / f"step-{step:08d}.safetensors"
 
     def steps(self) -> list[int]:
-        """Steps of the checkpoints that are there, in order."""
+        """The steps of the existing checkpoints, in order."""
         return _numbered(self.path)
 
     def state_steps(self) -> list[int]:
-        """Steps of the training states that are there, in order."""
+        """The steps of the existing training states, in order."""
         return _numbered(self.states)
 
     def holds_run(self) -> bool:
         return self.recipe.exists() or bool(self.steps()) or bool(self.state_steps())
 
     def link(self, step: int, name: Path) -> None:
-        """Makes `name` (best, last) the step's file, atomically: a hard link where the disk has them."""
+        """Makes `name` (best or last) the step's file: a hard link, or a copy if the disk has no links."""
         file = self.step_file(step)
         with aside(name) as temporary:
             try:
@@ -450,7 +276,7 @@ class RunFolder:
                 shutil.copyfile(file, temporary)
 
     def prune(self, keep: Collection[int], state_step: int) -> None:
-        """Removes the states but that of `state_step`, the checkpoints not in `keep`, and what a crash left."""
+        """Removes the states except that of `state_step`, the checkpoints not in `keep`, and files left by a crash."""
         for step in self.state_steps():
             if step != state_step:
                 self.state_file(step).unlink()
@@ -460,15 +286,15 @@ class RunFolder:
         for folder in (self.path, self.states):
             for leftover in folder.glob(".*.tmp"):
                 if not _TRAINING_FILE.match(leftover.name):
-                    continue  # an average or a translation may be under way
+                    continue  # an average or a translation may be running
                 if leftover.is_dir():
                     shutil.rmtree(leftover)
                 else:
                     leftover.unlink()
 
     def choose_model(self) -> ChosenModel:
-        """The file that stands for the run, and why: the average unless training has gone on since,
-        else the best, else the last. FileError when there is none."""
+        """The model of the run to use, and why: the average unless it is older than the last checkpoint, else the
+        best checkpoint, else the last. Raises FileError if there is none."""
         last_step = max(self.steps(), default=0)
         if self.averaged.exists():
             with open_tensors(self.averaged, "model") as (_, header):
@@ -476,7 +302,7 @@ class RunFolder:
                 made_at = header["training"].get("run_step", max(steps))
             if made_at >= last_step or not self.last.exists():
                 return ChosenModel(self.averaged, f"the average of {len(steps)} checkpoints up to step {max(steps)}")
-            stale = f"; averaged.safetensors was made at step {made_at}, training has gone on to {last_step}"
+            stale = f"; averaged.safetensors is of step {made_at}, but training has reached {last_step}"
         else:
             stale = "; there is no averaged.safetensors"
         if self.best.exists():
@@ -484,13 +310,13 @@ class RunFolder:
         if self.last.exists():
             return ChosenModel(self.last, "the last checkpoint" + stale)
         if not self.holds_run() and any(self.path.iterdir()):
-            raise FileError(f"{self.path} is no run folder; give one that `vtrans train` made, or a model file.")
-        raise FileError(f"{self.path} holds no model; run `vtrans train --out {self.path}` first.")
+            raise FileError(f"{self.path} is not a run folder; name one that `vtrans train` made, or a model file.")
+        raise FileError(f"{self.path} has no model; train one there first.")
 
 
 def run_of(file: Path) -> RunFolder | None:
-    """The run folder in which `file` has the name of a file that `vtrans train` or `vtrans average` writes, whether
-    it exists or not; None for any other file."""
+    """The run folder in which `file` has a name that `vtrans train` or `vtrans average` writes to, whether the file
+    exists or not; None for any other file."""
     file = Path(os.path.realpath(file))
     for entry in (file, file.parent):
         run = RunFolder(entry.parent)
@@ -503,9 +329,9 @@ def run_of(file: Path) -> RunFolder | None:
 class RunLock:
     """Keeps a second `vtrans train` out of a run folder.
 
-    The system gives it back when the process ends, however that comes about, so a crash blocks nothing. The
-    file stays: were it removed, two processes could hold two files of that name. Windows, and some network
-    disks, have no such lock: there nothing is refused.
+    The system releases the lock when the process ends in any way, so that a crash blocks nothing. The file stays: if it
+    were removed, two processes could lock two files of the same name. Windows and some network disks have no such lock,
+    and there a second process is not refused.
     """
 
     def __init__(self, run: RunFolder) -> None:
@@ -521,21 +347,21 @@ class RunLock:
             self.file = None
 
     def take(self) -> None:
-        """Takes the lock, unless it is held already; InputError where another process has it."""
+        """Takes the lock unless this object holds it. Raises InputError if another process does."""
         if sys.platform == "win32" or self.file is not None:
             return
         path = self.run.lock
         try:
             self.file = path.open("ab")
         except OSError as error:
-            raise FileError(f"{path} can't be written: {error.strerror}.") from None
+            raise FileError(f"{path} cannot be written: {error.strerror}.") from None
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(
-                f"another `vtrans train` is at work in {self.run.path}; let it end, stop it, or give another --out."
+                f"another `vtrans train` is running in {self.run.path}; wait, stop it, or use another run folder."
             ) from None
-        except OSError:  # this disk knows no locks
+        except OSError:  # this disk has no locks
             return
 
 
@@ -546,12 +372,12 @@ def _numbered(folder: Path) -> list[int]:
 
 
 def choose_model(path: str | Path) -> ChosenModel:
-    """A model file for a run folder (with the reason for the choice) or a file (with none)."""
+    """The model of a run folder, with the reason for the choice, or the file itself, without one."""
     path = Path(path)
     if path.is_dir():
         return RunFolder(path).choose_model()
     if not path.exists():
-        raise FileError(f"there is no model {path}; give a run folder of `vtrans train`, or a model file.")
+        raise FileError(f"there is no model {path}; name a run folder that `vtrans train` made, or a model file.")
     return ChosenModel(path, "")
 
 
@@ -565,8 +391,8 @@ def save_state(
     progress: Mapping[str, Any],
     raw: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """The optimizer's tensors under the names of the parameters, and `progress` as JSON. `raw` are the weights
-    that training goes on from, where the model file has their moving average."""
+    """Writes the optimizer's tensors under the names of the parameters, and `progress` as JSON. `raw` has the trained
+    weights if the model file has their moving average instead."""
     tensors = {f"{name}:{RAW}": value.detach().contiguous().cpu() for name, value in (raw or {}).items()}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state[parameter].items():
@@ -575,18 +401,18 @@ def save_state(
 
 
 def read_progress(path: Path) -> dict[str, Any]:
-    """The `progress` of a state file, without its tensors."""
+    """The `progress` of a state file."""
     with open_tensors(path, "state") as (_, header):
         progress: dict[str, Any] = header["progress"]
     return progress
 
 
 def load_state(path: Path, optimizer: torch.optim.Optimizer, model: Transformer) -> None:
-    """Gives the optimizer the state of a file, and the model the weights in it, where it has them;
-    FileError when the file is of other parameters."""
+    """Loads the optimizer's state from a file, and the model's weights if the file has them. Raises FileError if the
+    file belongs to other parameters."""
     with open_tensors(path, "state") as (file, _):
         by_parameter: dict[str, dict[str, Tensor]] = {}
-        for key in file.keys():  # noqa: SIM118 - a safetensors handle, not a dict
+        for key in file.keys():  # noqa: SIM118 - not a dict
             name, _, part = key.rpartition(":")
             by_parameter.setdefault(name, {})[part] = file.get_tensor(key).clone()
     parameters = dict(model.named_parameters())
@@ -594,10 +420,10 @@ def load_state(path: Path, optimizer: torch.optim.Optimizer, model: Transformer)
         raise FileError(f"{path} is the state of another architecture.")
     for name, parameter in parameters.items():
         if set(by_parameter[name]) - {RAW} != OPTIMIZER_PARTS:
-            raise FileError(f"{path}: the optimizer's state of {name} is not whole.")
+            raise FileError(f"{path}: the optimizer's state of {name} is incomplete.")
         for part, value in by_parameter[name].items():
             if part != "step" and value.shape != parameter.shape:
-                raise FileError(f"{path}: {name} must be of shape {list(parameter.shape)}, not {list(value.shape)}.")
+                raise FileError(f"{path}: {name} must have the shape {list(parameter.shape)}, got {list(value.shape)}.")
             if part == RAW:
                 parameter.data.copy_(value)
             else:
@@ -605,7 +431,7 @@ def load_state(path: Path, optimizer: torch.optim.Optimizer, model: Transformer)
 
 
 def load_weights(path: Path, model: Transformer) -> None:
-    """Puts the weights of a model file of the same architecture into `model`."""
+    """Copies the weights of a model file into `model`. Raises FileError for another architecture."""
     loaded = load_model(path)
     if loaded.model.config != model.config:
         raise FileError(f"{path} is a model of another architecture.")

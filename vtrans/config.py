@@ -1,4 +1,4 @@
-"""The settings: recipes, sampling and prepare-bpe's options as frozen dataclasses.
+"""Settings as frozen dataclasses: recipes and sampling.
 
 Each default has its one address here. The metadata of a field is a `Key`, which holds everything else that the program
 knows about the setting: its range, its help, whether a resumed run may change it, what CTranslate2 can express. A
@@ -8,82 +8,26 @@ recipe describes a model and its training completely, except the vocabulary, whi
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from vtrans.errors import InputError, RecipeError
-from vtrans.text import OnBadUtf8
-
-Subword = Literal["bpe", "unigram"]
-NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
-"""SentencePiece's rules: NFKC, with `nmt_` also special spaces and control characters, with `_cf` case folding;
-identity: none."""
+from vtrans.keys import check_value, choice, flag, keys_of, nearest, number, numbers, toml_value
 
 T = TypeVar("T", bound="ModelConfig | TrainConfig | SearchConfig")
 
 DEFAULT_RECIPE = "small"
 DEFAULT_RUN = "run"
 DEFAULT_AVERAGE = 5  # checkpoints, as for the base model of the paper (section 6.1)
-SMALLEST_VOCAB_SIZE = 5  # the special ids and one subword; a text may need more, which learning finds out
-DEFAULT_VOCAB_SIZE = 8000  # fewer if the text does not have as many subwords
 PRECISIONS = ("float32", "bfloat16")
 DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")  # the first is the default
 # Sizes of a shortlist: target subwords per source subword, and those that every sentence may use.
 DEFAULT_TRANSLATIONS, DEFAULT_FREQUENT = 8, 1500
 # Neighbours that `vtrans inspect` shows of a subword, and of a step of a translation.
 NEAREST, NEAREST_OF_STEP = 10, 3
-LONGEST_SHOWN = 80  # characters of a wrong value in an error
 TIE_FORMS = ("src-tgt-softmax", "tgt-softmax", "src-tgt", "none")
-
-
-@dataclass(frozen=True)
-class Key:
-    """The facts of a setting, which the metadata of its field holds under "key"."""
-
-    help: str
-    kind: type
-    """bool, int, float, str (one of `choices`), or tuple (a list of numbers)."""
-    low: float = 0
-    high: float = 0
-    unit: str = ""
-    """What a whole number counts."""
-    choices: tuple[str, ...] = ()
-    idle_if: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
-    """Other keys of the section, each with the test for values that leave this key without effect."""
-    may_change: bool = False
-    """Whether a resumed run may have another value."""
-    summary: str = ""
-    """The format of the value in `ModelConfig.summary`, which shows a key without one only if it is not the default."""
-    training_only: bool = False
-    """Whether the trained weights compute the same function for every value."""
-    adaptable: bool = False
-    """Whether a warm start can adapt the weights of a model with another value."""
-    exportable: bool = False
-    """Whether CTranslate2 can express values other than the default."""
-
-
-def _number(default: float | None, low: float, high: float, help: str, unit: str = "", **facts: Any) -> Any:
-    """A field with a number in [low, high], whole if `low` is."""
-    return field(default=default, metadata={"key": Key(help, type(low), low, high, unit, **facts)})
-
-
-def _choice(default: str, choices: tuple[str, ...], help: str, **facts: Any) -> Any:
-    """A field whose value is one of `choices`."""
-    return field(default=default, metadata={"key": Key(help, str, choices=choices, **facts)})
-
-
-def _numbers(low: float, high: float, help: str) -> Any:
-    """A field with a list of numbers in [low, high], empty by default."""
-    return field(default=(), metadata={"key": Key(help, tuple, low, high)})
-
-
-def _flag(default: bool, help: str, **facts: Any) -> Any:
-    """A field that is true or false."""
-    return field(default=default, metadata={"key": Key(help, bool, **facts)})
 
 
 def _decoder_only(architecture: str) -> bool:
@@ -98,29 +42,27 @@ def _sinusoidal(positions: str) -> bool:
 class ModelConfig:
     """The architecture. The defaults are those of the recipe `small`."""
 
-    d_model: int = _number(256, 2, 65536, "width of the embeddings and layers, D", exportable=True, summary="D {}")
-    d_ff: int = _number(1024, 1, 1 << 20, "width of the feed-forward layers, F", exportable=True, summary="F {}")
-    heads: int = _number(
-        4, 1, 1024, "attention heads, H; must divide d_model", "heads", exportable=True, summary="H {}"
-    )
-    architecture: str = _choice(
+    d_model: int = number(256, 2, 65536, "width of the embeddings and layers, D", exportable=True, summary="D {}")
+    d_ff: int = number(1024, 1, 1 << 20, "width of the feed-forward layers, F", exportable=True, summary="F {}")
+    heads: int = number(4, 1, 1024, "attention heads, H; must divide d_model", "heads", exportable=True, summary="H {}")
+    architecture: str = choice(
         "encoder-decoder",
         ("encoder-decoder", "decoder-only"),
         "decoder-only: one stack of decoder_layers layers for source and target (GPT, Radford et al. 2018)",
     )
-    source_mask: str = _choice(
+    source_mask: str = choice(
         "prefix",
         ("prefix", "causal"),
         "decoder-only: a source token attends to the whole source (Raffel et al. 2019, section 3.2) or to its prefix",
         idle_if={"architecture": lambda value: not _decoder_only(value)},
     )
-    encoder_layers: int = _number(
+    encoder_layers: int = number(
         3, 0, 1000, "layers of the encoder; 0 for decoder-only", "layers", exportable=True, summary="{} encoder layers"
     )
-    decoder_layers: int = _number(
+    decoder_layers: int = number(
         3, 1, 1000, "layers of the decoder", "layers", exportable=True, summary="{} decoder layers"
     )
-    dropout: float = _number(
+    dropout: float = number(
         0.1,
         0.0,
         0.95,
@@ -129,19 +71,19 @@ class ModelConfig:
         exportable=True,
         summary="dropout {}",
     )
-    attention_dropout: float = _number(0.0, 0.0, 0.95, "on the attention weights", training_only=True, exportable=True)
-    activation_dropout: float = _number(
+    attention_dropout: float = number(0.0, 0.0, 0.95, "on the attention weights", training_only=True, exportable=True)
+    activation_dropout: float = number(
         0.0, 0.0, 0.95, "after the feed-forward activation", training_only=True, exportable=True
     )
-    activation: str = _choice("relu", ("relu", "gelu"), "activation of the feed-forward layers", exportable=True)
-    norm: str = _choice(
+    activation: str = choice("relu", ("relu", "gelu"), "activation of the feed-forward layers", exportable=True)
+    norm: str = choice(
         "post",
         ("post", "pre"),
         "layer norm after the residual sum (paper) or before the sublayer",
         exportable=True,
         summary="{}-norm",
     )
-    tie: str = _choice(
+    tie: str = choice(
         "auto",
         ("auto", *TIE_FORMS),
         "which embeddings are one matrix; auto: src-tgt-softmax for a joint vocabulary, else tgt-softmax",
@@ -149,8 +91,8 @@ class ModelConfig:
         exportable=True,
         summary="tie {}",
     )
-    positions: str = _choice("sinusoidal", ("sinusoidal", "learned"), "position encoding", exportable=True)
-    max_positions: int = _number(
+    positions: str = choice("sinusoidal", ("sinusoidal", "learned"), "position encoding", exportable=True)
+    max_positions: int = number(
         1024,
         2,
         1 << 20,
@@ -160,19 +102,19 @@ class ModelConfig:
         adaptable=True,
         exportable=True,
     )
-    share_positions: bool = _flag(
+    share_positions: bool = flag(
         False,
         "one learned position table for encoder and decoder",
         idle_if={"positions": _sinusoidal, "architecture": _decoder_only},
         exportable=True,
     )
-    share_layers: str = _choice(
+    share_layers: str = choice(
         "none",
         ("none", "attention", "feed-forward", "all"),
         "what the layers of a stack share, each sublayer with its norm (ALBERT, Lan et al. 2019)",
         exportable=True,  # as copies, which CTranslate2 finds equal and keeps once
     )
-    share_group: int = _number(
+    share_group: int = number(
         0,
         0,
         1000,
@@ -181,18 +123,18 @@ class ModelConfig:
         idle_if={"share_layers": lambda value: value == "none"},
         exportable=True,
     )
-    share_stacks: bool = _flag(
+    share_stacks: bool = flag(
         False,
         "encoder layer i = decoder layer i except cross-attention (Raffel et al. 2019, section 3.2)",
         idle_if={"architecture": _decoder_only},
         exportable=True,
     )
-    scale_embedding: bool = _flag(
+    scale_embedding: bool = flag(
         True,
         "multiply embeddings by sqrt(D) (paper, section 3.4); without it they start at the same size",
         exportable=True,
     )
-    cross_attention_residual: bool = _flag(
+    cross_attention_residual: bool = flag(
         True,
         "residual connection around cross-attention; false is an ablation",
         idle_if={"architecture": _decoder_only},
@@ -229,94 +171,94 @@ class ModelConfig:
 class TrainConfig:
     """The training. The defaults are those of the recipe `small`."""
 
-    max_steps: int = _number(20_000, 1, 10**9, "updates in all", "updates", may_change=True)
-    batch_tokens: int = _number(4096, 1, 10**8, "padded tokens of the larger side of a batch", "tokens")
-    accumulate: int = _number(1, 1, 10**6, "batches per update", "batches")
-    learning_rate: float = _number(
+    max_steps: int = number(20_000, 1, 10**9, "updates in all", "updates", may_change=True)
+    batch_tokens: int = number(4096, 1, 10**8, "padded tokens of the larger side of a batch", "tokens")
+    accumulate: int = number(1, 1, 10**6, "batches per update", "batches")
+    learning_rate: float = number(
         0.0, 0.0, 10.0, "peak, reached at the end of the warm-up; 0: the paper's formula times `scale`"
     )
-    scale: float = _number(
+    scale: float = number(
         1.0,
         0.0,
         1000.0,
         "factor on the paper's formula (section 5.3)",
         idle_if={"learning_rate": lambda value: value > 0},
     )
-    warmup: int = _number(2000, 1, 10**9, "updates of linear warm-up", "updates")
-    beta1: float = _number(0.9, 0.0, 0.999999, "Adam's decay of the mean gradient")
-    beta2: float = _number(0.98, 0.0, 0.999999, "Adam's decay of the mean squared gradient")
-    epsilon: float = _number(1e-9, 1e-16, 1.0, "Adam's epsilon")
-    weight_decay: float = _number(0.0, 0.0, 10.0, "decoupled weight decay (AdamW)")
-    clip_norm: float = _number(0.0, 0.0, 1e6, "largest norm of the gradient; 0: no clipping")
-    label_smoothing: float = _number(0.1, 0.0, 0.99, "share of the target mass spread over the vocabulary")
-    log_every: int = _number(100, 1, 10**9, "updates between two lines of metrics.jsonl", "updates", may_change=True)
-    checkpoint_every: int = _number(
+    warmup: int = number(2000, 1, 10**9, "updates of linear warm-up", "updates")
+    beta1: float = number(0.9, 0.0, 0.999999, "Adam's decay of the mean gradient")
+    beta2: float = number(0.98, 0.0, 0.999999, "Adam's decay of the mean squared gradient")
+    epsilon: float = number(1e-9, 1e-16, 1.0, "Adam's epsilon")
+    weight_decay: float = number(0.0, 0.0, 10.0, "decoupled weight decay (AdamW)")
+    clip_norm: float = number(0.0, 0.0, 1e6, "largest norm of the gradient; 0: no clipping")
+    label_smoothing: float = number(0.1, 0.0, 0.99, "share of the target mass spread over the vocabulary")
+    log_every: int = number(100, 1, 10**9, "updates between two lines of metrics.jsonl", "updates", may_change=True)
+    checkpoint_every: int = number(
         1000, 1, 10**9, "updates between two validations, each with a checkpoint", "updates", may_change=True
     )
-    keep_last: int = _number(5, 1, 10**6, "newest checkpoints kept", "checkpoints", may_change=True)
-    keep_best: int = _number(
+    keep_last: int = number(5, 1, 10**6, "newest checkpoints kept", "checkpoints", may_change=True)
+    keep_best: int = number(
         5, 1, 10**6, "best checkpoints kept, in addition to the newest", "checkpoints", may_change=True
     )
-    best_metric: str = _choice(
+    best_metric: str = choice(
         "bleu", ("bleu", "chrf", "nll"), "what decides which checkpoint is the best", may_change=True
     )
-    patience: int = _number(
+    patience: int = number(
         0, 0, 10**6, "validations without a new best before training ends; 0: never", "validations", may_change=True
     )
-    valid_sentences: int = _number(
+    valid_sentences: int = number(
         0, 0, 10**9, "sentences translated per validation for BLEU and chrF; 0: all", "sentences", may_change=True
     )
-    valid_beam: int = _number(1, 1, 1000, "beam of those translations; 1 is greedy", "hypotheses", may_change=True)
-    samples: int = _number(3, 0, 1000, "translations shown per validation", "translations", may_change=True)
-    ema: float = _number(
+    valid_beam: int = number(1, 1, 1000, "beam of those translations; 1 is greedy", "hypotheses", may_change=True)
+    samples: int = number(3, 0, 1000, "translations shown per validation", "translations", may_change=True)
+    ema: float = number(
         0.0, 0.0, 0.999999, "decay of a moving average of the weights, which is validated and saved instead; 0: off"
     )
-    bpe_dropout: float = _number(
+    bpe_dropout: float = number(
         0.0, 0.0, 0.95, "probability of leaving out a merge, drawn each time a pair is encoded; 0: off, usual 0.1"
     )
-    corpus_weights: tuple[float, ...] = _numbers(
+    corpus_weights: tuple[float, ...] = numbers(
         0.0,
         1000.0,
         "how often an epoch has the pairs of each --src of prepare-bpe, such as [2, 0.5]; a fraction is a random "
         "part, drawn for each epoch; []: once each",
     )
-    precision: str = _choice(
+    precision: str = choice(
         "auto",
         ("auto", *PRECISIONS),
         "precision of matrix products; auto: bfloat16 on a GPU that supports it, else float32",
         may_change=True,
     )
-    tensorboard: bool = _flag(False, "write metrics for TensorBoard too, to RUN/tensorboard", may_change=True)
-    seed: int = _number(1, 0, 2**63 - 1, "seed of every random choice")
+    tensorboard: bool = flag(False, "write metrics for TensorBoard too, to RUN/tensorboard", may_change=True)
+    seed: int = number(1, 0, 2**63 - 1, "seed of every random choice")
 
 
 @dataclass(frozen=True)
 class SearchConfig:
     """How translations are searched. `vtrans translate` has a flag, which wins, for each key but `max_source`."""
 
-    beam: int = _number(4, 1, 1000, "live hypotheses per sentence", "hypotheses", may_change=True)
-    alpha: float = _number(0.6, -10.0, 10.0, "exponent of the length penalty", may_change=True)
-    length_penalty: str = _choice(
+    beam: int = number(4, 1, 1000, "live hypotheses per sentence", "hypotheses", may_change=True)
+    alpha: float = number(0.6, -10.0, 10.0, "exponent of the length penalty", may_change=True)
+    length_penalty: str = choice(
         "gnmt",
         ("gnmt", "length"),
         "gnmt: ((5 + |Y|) / 6) ** alpha; length: |Y| ** alpha, as in fairseq, Marian and CTranslate2",
         may_change=True,
         idle_if={"alpha": lambda value: value == 0},
     )
-    stop: str = _choice(
+    stop: str = choice(
         "count",
         ("count", "exhaustive"),
         "count: stop at `beam` finished hypotheses; exhaustive: when no live hypothesis can win",
         may_change=True,
     )
-    max_length: int = _number(
+    max_length: int = number(
         0, 0, 10**6, "most target tokens; 0: no limit besides source tokens + 50", "tokens", may_change=True
     )
-    min_length: int = _number(0, 0, 10**6, "least target tokens before EOS", "tokens", may_change=True)
-    no_repeat_ngram: int = _number(
+    min_length: int = number(0, 0, 10**6, "least target tokens before EOS", "tokens", may_change=True)
+    no_repeat_ngram: int = number(
         0, 0, 1000, "no sequence of this many target tokens occurs twice; 0: no such rule", "tokens", may_change=True
     )
-    repetition_penalty: float = _number(
+    repetition_penalty: float = number(
         1.0,
         1.0,
         1000.0,
@@ -324,7 +266,7 @@ class SearchConfig:
         may_change=True,
         idle_if={"no_repeat_ngram": lambda value: value == 1},
     )
-    max_source: int = _number(
+    max_source: int = number(
         1024,
         1,
         10**6,
@@ -332,7 +274,7 @@ class SearchConfig:
         "tokens",
         may_change=True,
     )
-    batch_tokens: int = _number(
+    batch_tokens: int = number(
         2048, 1, 10**8, "padded source tokens per batch; 1: one sentence at a time", "tokens", may_change=True
     )
 
@@ -357,65 +299,6 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class PrepareOptions:
-    """The options of `vtrans prepare-bpe`, whose command line reads these defaults."""
-
-    src: tuple[str | Path, ...]
-    tgt: tuple[str | Path, ...]
-    valid_src: tuple[str | Path, ...] = ()
-    valid_tgt: tuple[str | Path, ...] = ()
-    out: str | Path = "data"
-    vocab_size: int | None = _number(
-        None,
-        SMALLEST_VOCAB_SIZE,
-        1 << 24,
-        "subwords of a vocabulary, special ones and bytes included; None: DEFAULT_VOCAB_SIZE, or what the text allows",
-    )
-    separate: bool = _flag(False, "one vocabulary per side instead of a joint one")
-    subword: Subword = _choice("bpe", ("bpe", "unigram"), "kind of vocabulary")  # noqa: RUF009 - a field
-    normalization: str = _choice(
-        "nmt_nfkc", NORMALIZATIONS, 'SentencePiece\'s normalization rule; "identity" switches it off'
-    )
-    character_coverage: float = _number(
-        0.9999, 0.9, 1.0, "share of running characters that have a subword; the others are spelt in bytes"
-    )
-    symbols: tuple[str, ...] = ()
-    """Subwords that are never split, such as the tag of back-translated text (Caswell et al. 2019)."""
-    sample: int = _number(1_000_000, 1, 10**9, "random training pairs from which the vocabulary is learnt", "pairs")
-    max_tokens: int = _number(
-        250, 1, 10**6, "training pairs with more subwords than this on a side are dropped", "subwords"
-    )
-    max_ratio: float = _number(
-        4.0, 1.0, 1e6, "training pairs with one side longer than this many times the other are dropped"
-    )
-    on_bad_utf8: OnBadUtf8 = _choice(  # noqa: RUF009 - a field
-        "error", get_args(OnBadUtf8), "error, or replace each bad sequence by U+FFFD and count it"
-    )
-    seed: int = _number(1, 0, 2**63 - 1, "seed of the held-out and sampled pairs")
-    threads: int = _number(0, 0, 1024, "processors that encode; 0: all. The result does not depend on it", "processors")
-    force: bool = _flag(False, "replace a data folder made from other inputs or options")
-
-    def checked(self) -> PrepareOptions:
-        """These options. Raises InputError for the first one that is not allowed."""
-        for name, key in keys_of(type(self)).items():
-            if (value := getattr(self, name)) is not None:
-                check_value(key, f"`{name}`", value)
-        if not self.src:
-            raise InputError("`src` and `tgt` must name at least one corpus, got none.")
-        for ours, theirs in (("src", "tgt"), ("valid_src", "valid_tgt")):
-            n, m = len(getattr(self, ours)), len(getattr(self, theirs))
-            if n != m:
-                raise InputError(f"`{ours}` and `{theirs}` must name as many files, got {n} and {m}.")
-        return self
-
-    def identity(self) -> dict[str, Any]:
-        """The options that decide what the data is, as data.json records them."""
-        apart = ("src", "tgt", "valid_src", "valid_tgt", "out", "threads", "force")
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in apart}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-
-@dataclass(frozen=True)
 class Recipe:
     """What `vtrans train` is asked to do."""
 
@@ -429,71 +312,6 @@ SECTIONS: dict[str, type[ModelConfig] | type[TrainConfig] | type[SearchConfig]] 
     "train": TrainConfig,
     "search": SearchConfig,
 }
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A clause that names the known word most like `word`, or all of them."""
-    known = list(known)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
-
-
-def _shown(value: Any) -> str:
-    """A value as an error shows it, shortened if it is long."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # a number of thousands of digits, or deeply nested tables
-        return f"a value of type {type(value).__name__} that is too large to show"
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
-
-
-def keys_of(kind: type[Any]) -> dict[str, Key]:
-    """The facts of the settings that a dataclass of this file declares, by name."""
-    return {f.name: f.metadata["key"] for f in dataclasses.fields(kind) if "key" in f.metadata}
-
-
-def toml_value(value: Any) -> str:
-    """A value of a recipe as TOML."""
-    if isinstance(value, tuple):
-        return f"[{', '.join(repr(n).removesuffix('.0') for n in value)}]"
-    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else repr(value)
-
-
-def check_value(key: Key, name: str, value: Any) -> Any:
-    """The value, converted to the type of its key. Raises InputError, which calls the key `name`, if it is not one
-    of the values that the key allows."""
-    low, high = (int(bound) if key.kind is int else f"{bound:g}" for bound in (key.low, key.high))
-    if key.kind is bool:
-        right, allowed = isinstance(value, bool), "true or false"
-    elif key.kind is str:
-        right, allowed = value in key.choices, f"one of {', '.join(key.choices)}"
-    elif key.kind is tuple:
-        numbers = _numbers_in(value)
-        right = numbers is not None and all(key.low <= n <= key.high for n in numbers) and (any(numbers) or not numbers)
-        allowed, value = f"a list of numbers from {low} to {high}, not all 0", numbers if right else value
-    else:
-        whole, kinds = key.kind is int, (int,) if key.kind is int else (int, float)
-        right = isinstance(value, kinds) and not isinstance(value, bool) and key.low <= value <= key.high
-        of = f" of {key.unit}" if key.unit else ""
-        allowed = f"a{' whole' if whole else ''} number{of} from {low} to {high}"
-        value = float(value) if right and not whole else value
-    if not right:
-        raise InputError(f"{name} must be {allowed}, got {_shown(value)}.")
-    return value
-
-
-def _numbers_in(value: Any) -> tuple[float, ...] | None:
-    """The numbers of a list, of a text with commas such as "2,0.5" (as recipes had them once, and `--set` has them
-    still), or of a single number; None for anything else."""
-    if isinstance(value, str):
-        value = value.split(",") if value else []
-    values = value if isinstance(value, (list, tuple)) else [value]
-    if any(isinstance(n, bool) or not isinstance(n, (int, float, str)) for n in values):
-        return None
-    try:
-        return tuple(float(n) for n in values)
-    except (ValueError, OverflowError):
-        return None
 
 
 def section_from(kind: type[T], section: str, values: Mapping[str, Any], where: str, base: T | None = None) -> T:

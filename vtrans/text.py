@@ -1,9 +1,8 @@
-"""Bytes to lines and back: the newline and encoding law of vtrans.
+"""Reads lines of text from bytes and writes them back.
 
-A line ends at `\\n` and nowhere else. One `\\r` before it is stripped, so is a byte order mark at
-the start of the file. The other characters at which `str.splitlines` splits (U+2028, U+2029,
-U+0085, VT, FF, FS, GS, RS, a lone CR) are no line ends here: inside a line they become a space
-and are counted. Text is UTF-8 always, whatever the locale says.
+A line ends at `\\n` only. One `\\r` before it is removed, and so is a byte order mark at the start of the file. The
+other characters at which `str.splitlines` splits (U+2028, U+2029, U+0085, VT, FF, FS, GS, RS, a lone CR) become a space
+and are counted. Text is always UTF-8; the locale does not matter.
 """
 
 from __future__ import annotations
@@ -22,34 +21,35 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 from vtrans.errors import FileError, InputError
+from vtrans.files import reason, replacing
 
 OnBadUtf8 = Literal["error", "replace"]
 
 _BOM = b"\xef\xbb\xbf"
 _CHUNK = 1 << 18
-# What str.splitlines takes for a line end, but for \n: all of it is lost at a read and a write elsewhere.
+# What str.splitlines takes for a line end, except \n. Other tools would split a line there.
 _ODD_LINE_END = re.compile("[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _LINE_END = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-# What reading raises: OSError covers gzip.BadGzipFile and the bz2 module, EOFError a truncated file.
+# OSError includes gzip.BadGzipFile and the errors of the bz2 module; EOFError means a truncated file.
 _READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
 @dataclass
 class LineReport:
-    """What reading met; the counts run up to a block ahead of the lines handed out."""
+    """What `read_lines` has counted so far: at most one block more than the lines that it has yielded."""
 
     odd_line_ends: int = 0
-    """Characters that other tools take for a line end, each now a space."""
+    """Characters that other tools take for a line end; each became a space."""
     replacements: int = 0
-    """U+FFFD put in for bytes that are no UTF-8 (one for up to three bytes)."""
+    """U+FFFD characters in place of bytes that are not UTF-8 (one for up to three bytes)."""
     bytes: int = field(default=0, compare=False)
-    """Bytes of text that have been read, unpacked."""
+    """Bytes of text read, after decompression."""
 
 
 def open_bytes(path: str | Path) -> BinaryIO:
-    """The bytes of a file, unpacked if its name ends in .gz, .xz or .bz2.
+    """Opens a file for reading, decompressed if its name ends in .gz, .xz or .bz2.
 
-    Raises FileError if it can't be opened; damage inside is met, and named, by `read_lines`.
+    Raises FileError if it cannot be opened. `read_lines` finds damage inside it.
     """
     name = str(path)
     try:
@@ -63,10 +63,9 @@ def open_bytes(path: str | Path) -> BinaryIO:
     except FileNotFoundError:
         raise FileError(f"there is no file {name}.") from None
     except IsADirectoryError:
-        raise FileError(f"{name} is a folder; a file is wanted.") from None
+        raise FileError(f"{name} is a folder, but must be a file.") from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise FileError(f"{name} can't be read: {reason}.") from None
+        raise FileError(f"{name} cannot be read: {reason(error)}.") from None
 
 
 def read_lines(
@@ -78,14 +77,14 @@ def read_lines(
 ) -> Iterator[str]:
     """The lines of a stream, without their line ends.
 
-    n newlines give n lines, or n + 1 if text follows the last. Memory is bounded by the longest
-    line and a block; a line is handed out as soon as its `\\n` has arrived, so pipes may stay open.
-    `name` stands in messages. Raises InputError for bytes that are no UTF-8 (with `on_bad_utf8`
-    "replace" they become counted U+FFFD), FileError if the stream breaks off or is damaged.
+    n newlines give n lines, or n + 1 if text follows the last. A line is yielded as soon as its `\\n` has arrived, so a
+    pipe may stay open. Memory holds one block and the longest line. Errors call the stream `name`. Raises InputError
+    for bytes that are not UTF-8 (with `on_bad_utf8` "replace" they become U+FFFD instead), and FileError if the stream
+    is truncated or damaged.
     """
     report = report if report is not None else LineReport()
     reader = _Decoder(name, on_bad_utf8, report)
-    # read1 returns what is there; read(n) of a buffered pipe would wait for n bytes.
+    # read1 returns the bytes that have arrived; read(n) of a buffered pipe would wait for n bytes.
     read = getattr(stream, "read1", stream.read)
     begun = False
     pieces: list[bytes] = []
@@ -93,7 +92,7 @@ def read_lines(
         try:
             chunk = read(_CHUNK)
         except _READ_ERRORS as error:
-            raise FileError(f"{name} can't be read to its end: {_reason(error)}.") from None
+            raise FileError(f"{name} cannot be read to its end: {reason(error)}.") from None
         if not chunk:
             break
         report.bytes += len(chunk)
@@ -112,16 +111,16 @@ def read_lines(
 
 
 class Extent:
-    """How much text a stream holds, if it is a regular file: for progress, which wants to know.
+    """How much text a stream holds, for a progress display. It is known for regular files only.
 
-    Of a compressed file it is an estimate: it unpacks to as much as the part that `report` has seen.
+    For a compressed file it is an estimate, which assumes that the rest compresses like the part read so far.
     """
 
     def __init__(self, stream: BinaryIO, report: LineReport) -> None:
         self._report = report
         self._packed = isinstance(stream, (gzip.GzipFile, lzma.LZMAFile, bz2.BZ2File))
-        self._size = 0  # of the file, from where reading begins; 0: not known
-        with suppress(OSError):  # no file at all, or one without places
+        self._size = 0  # bytes of the file from the current position; 0: unknown
+        with suppress(OSError):  # not a file, or one without positions
             self._descriptor = stream.fileno()
             here = os.fstat(self._descriptor)
             self._start = os.lseek(self._descriptor, 0, os.SEEK_CUR)
@@ -132,7 +131,7 @@ class Extent:
         return self._size > 0
 
     def share(self, done: float) -> float:
-        """The part of the whole, from 0 to 1, that `done` bytes of text are."""
+        """`done` bytes of text as a share of the whole, from 0 to 1."""
         whole = float(self._size)
         if self._packed:
             whole *= self._report.bytes / max(1, os.lseek(self._descriptor, 0, os.SEEK_CUR) - self._start)
@@ -140,7 +139,7 @@ class Extent:
 
 
 class _Decoder:
-    """Blocks of whole lines to text, counting lines and bytes for the messages."""
+    """Decodes blocks of whole lines, and counts lines and bytes for error messages."""
 
     def __init__(self, name: str, on_bad_utf8: OnBadUtf8, report: LineReport) -> None:
         self.name, self.on_bad_utf8, self.report = name, on_bad_utf8, report
@@ -148,10 +147,9 @@ class _Decoder:
         self.offset = 0  # of its first byte
 
     def without_bom(self, block: bytes) -> bytes:
-        """The first block of a stream without byte order marks.
+        """The first block of a stream without its byte order marks.
 
-        All of them (concatenated files have several): a first line never starts with one, so that
-        reading what was written gives the same lines.
+        Concatenated files have several. Removing all of them means that text that was read and written reads the same.
         """
         while block.startswith(_BOM):
             block = block[len(_BOM) :]
@@ -179,7 +177,7 @@ class _Decoder:
                     raise InputError(
                         f"{self.name}: line {self.line} is not UTF-8: byte 0x{raw[error.start]:02x} "
                         f"at byte offset {self.offset + error.start}; convert the file to UTF-8, "
-                        "or use --on-bad-utf8 replace."
+                        "or set `on_bad_utf8` to replace."
                     ) from None
                 text = raw.decode("utf-8", errors="replace")
                 self.report.replacements += text.count("\ufffd") - raw.count(b"\xef\xbf\xbd")
@@ -196,83 +194,25 @@ class _Decoder:
         return text
 
 
-def _reason(error: Exception) -> str:
-    """Why, in the words of the exception, as the end of a sentence."""
-    return str(getattr(error, "strerror", None) or error or type(error).__name__).rstrip(".")
-
-
 def one_line(text: str) -> str:
-    """`text` with a space for every character that anyone takes for a line end."""
+    """`text` with a space for every character that some tool takes for a line end."""
     return _LINE_END.sub(" ", text)
 
 
-def printable(name: str | Path) -> str:
-    """A file's name with `\\xff` for each byte that is not UTF-8, as JSON and a terminal can hold it."""
-    return os.fsencode(name).decode("utf-8", errors="backslashreplace")
-
-
-def check_path(path: str | Path) -> None:
-    """FileError for a path that is not UTF-8, by which safetensors and CTranslate2 can't open a file."""
-    try:
-        os.fsencode(path).decode("utf-8")
-    except UnicodeDecodeError:
-        raise FileError(
-            f"the path {printable(path)} is not UTF-8, but that of a model, a run or a data folder must be; rename it, "
-            "or give another."
-        ) from None
-
-
 def write_line(stream: BinaryIO, text: str) -> None:
-    """Exactly one line out, whatever `text` holds: line ends inside it become spaces."""
-    # A lone surrogate, which no UTF-8 input can give, is written as "?" rather than lost with its line.
+    """Writes `text` as exactly one line: line ends inside it become spaces."""
+    # A lone surrogate, which UTF-8 input never contains, is written as "?".
     stream.write(one_line(text).encode("utf-8", errors="replace") + b"\n")
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[BinaryIO]:
-    """A file written aside, flushed to disk and renamed over `path` when the block ends.
-
-    If the block raises, `path` is as it was and nothing else stays. A link is followed, permissions are
-    kept; a device or a pipe is written directly, since it can't be renamed over. Raises FileError if
-    the file can't be opened.
-    """
-    target = Path(os.path.realpath(path))
-    try:
-        special = target.exists() and not stat.S_ISREG(target.stat().st_mode)
-        if special:
-            handle: BinaryIO = target.open("wb")
-        else:
-            aside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-            handle = aside.open("wb")
-            if target.exists():
-                aside.chmod(stat.S_IMODE(target.stat().st_mode))
-    except OSError as error:
-        raise FileError(f"{path} can't be written: {_reason(error)}.") from None
-    if special:
-        with handle:
-            yield handle
-        return
-    try:
-        with handle:
-            yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
-        aside.replace(target)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            aside.unlink()
-        raise
-    sync_folder(target.parent)
-
-
-@contextmanager
 def writing(path: str | Path) -> Iterator[BinaryIO]:
-    """`replacing`, packed if the name ends in .gz, .xz or .bz2, as `open_bytes` unpacks."""
+    """A stream as of `replacing`, compressed if the name ends in .gz, .xz or .bz2."""
     name = str(path)
     with replacing(path) as file:
         packed: Any = nullcontext(file)
         if name.endswith(".gz"):
-            # Neither name nor time inside: equal lines give equal files.
+            # Without name and time, so that equal lines give equal files.
             packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
         elif name.endswith(".xz"):
             packed = lzma.LZMAFile(file, "wb")  # noqa: SIM115  # closed just below
@@ -280,19 +220,3 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
             packed = bz2.BZ2File(file, "wb")
         with packed as stream:
             yield stream
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to disk, where the system can: a rename is safe only then."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def write_atomically(path: str | Path, data: bytes) -> None:
-    """The whole of a small file, with the promises of `replacing`."""
-    with replacing(path) as stream:
-        stream.write(data)

@@ -31,10 +31,12 @@ if not __package__:  # run as a script: make the package importable
     __package__ = "recipes.sharing"
     importlib.import_module(__package__)
 
-from vtrans.config import DEFAULT_VOCAB_SIZE, Recipe
+from vtrans.config import Recipe
 from vtrans.console import Console, duration
+from vtrans.data.options import DEFAULT_VOCAB_SIZE
 from vtrans.errors import FileError, InputError, VtransError
-from vtrans.text import open_bytes, read_lines, write_atomically
+from vtrans.files import write_atomically
+from vtrans.text import open_bytes, read_lines
 from vtrans.training.recipe import load_recipe
 
 from ..experiment import EXPERIMENTS, fetched, files_of, pairs_of

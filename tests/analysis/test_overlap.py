@@ -24,8 +24,8 @@ from vtrans.analysis.overlap import (
     overlap_of_data,
     overlap_of_files,
 )
-from vtrans.config import PrepareOptions
 from vtrans.console import Console
+from vtrans.data.options import PrepareOptions
 from vtrans.data.overlap import OVERLAP_DEFINITION
 from vtrans.data.store import DataFolder
 from vtrans.data.writing_systems import SCRIPT_DEFINITION, ScriptRow, script_of

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from vtrans.config import PrepareOptions
 from vtrans.console import Console
+from vtrans.data.options import PrepareOptions
 from vtrans.data.prepare import prepare
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.errors import InputError

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from corpora import TRAIN, made, options, snapshot, two_corpora
 
-from vtrans.config import PrepareOptions
 from vtrans.console import Console
+from vtrans.data.options import PrepareOptions
 from vtrans.data.prepare import prepare
 from vtrans.errors import InputError
 

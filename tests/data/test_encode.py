@@ -16,10 +16,10 @@ import pytest
 import vtrans.data.encode
 import vtrans.data.prepare
 import vtrans.runtime.workers
-from vtrans.config import PrepareOptions
 from vtrans.console import Console
 from vtrans.data.encode import Encoded, Encoder, Pair, Task, encode, hash_of, reason_to_drop
 from vtrans.data.learn_vocabulary import learn
+from vtrans.data.options import PrepareOptions
 from vtrans.data.prepare import prepare
 from vtrans.errors import VtransError
 

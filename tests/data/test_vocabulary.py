@@ -12,8 +12,8 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtrans.config import DEFAULT_VOCAB_SIZE, Subword
 from vtrans.data.learn_vocabulary import SizeError, learn
+from vtrans.data.options import DEFAULT_VOCAB_SIZE, Subword
 from vtrans.data.overlap import (
     OVERLAP_DEFINITION,
     OVERLAP_THRESHOLDS,

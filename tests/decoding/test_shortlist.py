@@ -21,7 +21,7 @@ from translators import SEARCH, VARIANTS, forward, same, sentences, vocabulary
 
 import vtrans.decoding.shortlist
 from vtrans.average import average
-from vtrans.checkpoint import LoadedModel, RunFolder, Shortlist, add_shortlist, load_model, open_tensors, write_tensors
+from vtrans.checkpoint import LoadedModel, RunFolder, Shortlist, add_shortlist, load_model
 from vtrans.config import ModelConfig, Sampling
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
@@ -33,6 +33,7 @@ from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translator import Translator
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
+from vtrans.tensor_files import open_tensors, write_tensors
 
 # Learning.
 

@@ -19,7 +19,7 @@ from cli_runner import Done
 from exports import LINES, SMALL, random_model, written
 
 from vtrans.checkpoint import LoadedModel, RunFolder, choose_model, load_model, save_model
-from vtrans.config import Key, ModelConfig, SearchConfig
+from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import EOS_ID, PAD_ID
@@ -34,6 +34,7 @@ from vtrans.interop import comparison, ctranslate2_spec
 from vtrans.interop import ctranslate2_export as exporting
 from vtrans.interop.comparison import compare
 from vtrans.interop.ctranslate2_export import export
+from vtrans.keys import Key
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2, an optional extra, is not installed")
 

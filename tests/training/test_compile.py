@@ -21,8 +21,9 @@ from runs import (
 )
 from safetensors.torch import load_file
 
-from vtrans.checkpoint import RunFolder, read_progress, write_tensors
+from vtrans.checkpoint import RunFolder, read_progress
 from vtrans.data.store import DataFolder
+from vtrans.tensor_files import write_tensors
 
 
 def test_without_a_compiler_training_continues_with_one_warning(

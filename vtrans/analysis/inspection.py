@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from vtrans.analysis.parts import Part, SharedGroup, part_tree, shared_groups
-from vtrans.checkpoint import VOCABULARIES, LoadedModel, tensor_bytes
+from vtrans.checkpoint import VOCABULARIES, LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.errors import InputError
 from vtrans.model import count_parameters
+from vtrans.tensor_files import tensor_bytes
 
 WIDTH = 112  # columns of the facts at most
 

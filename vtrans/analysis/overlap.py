@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vtrans.config import PrepareOptions
 from vtrans.console import Console
 from vtrans.data.learn_vocabulary import learn_from
+from vtrans.data.options import PrepareOptions
 from vtrans.data.overlap import (
     OVERLAP_DEFINITION,
     OVERLAP_THRESHOLDS,
@@ -33,7 +33,8 @@ from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.data.writing_systems import SCRIPT_DEFINITION, SCRIPT_THRESHOLD, overlap_by_script, script_table
 from vtrans.errors import FileError, InputError
-from vtrans.text import OnBadUtf8, open_bytes, printable, read_lines
+from vtrans.files import printable
+from vtrans.text import OnBadUtf8, open_bytes, read_lines
 
 LINES = 10_000  # encoded at a time
 MOST_SHARED = 15  # pieces that the report names

@@ -12,7 +12,7 @@ from vtrans.commands.lines import print_line, terminal_width
 from vtrans.commands.options import Json, Quiet, check_output
 from vtrans.console import Console
 from vtrans.errors import InputError
-from vtrans.text import write_atomically
+from vtrans.files import write_atomically
 
 
 def attend(

@@ -8,8 +8,9 @@ from typing import Annotated, Any, cast, get_args
 
 import typer
 
-from vtrans.config import DEFAULT_RUN, SearchConfig, check_value, keys_of
+from vtrans.config import DEFAULT_RUN, SearchConfig
 from vtrans.errors import InputError
+from vtrans.keys import check_value, keys_of
 from vtrans.text import OnBadUtf8, open_bytes, read_lines
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and errors on stderr.")]

@@ -10,8 +10,8 @@ import typer
 
 from vtrans.commands.lines import print_line, result_console, terminal_width
 from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
-from vtrans.config import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.console import Console
+from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.errors import InputError
 
 

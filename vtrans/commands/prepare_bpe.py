@@ -11,8 +11,8 @@ import typer
 
 from vtrans.commands.lines import print_line
 from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
-from vtrans.config import DEFAULT_VOCAB_SIZE, NORMALIZATIONS, PrepareOptions
 from vtrans.console import Console
+from vtrans.data.options import DEFAULT_VOCAB_SIZE, NORMALIZATIONS, PrepareOptions
 from vtrans.errors import InputError
 
 _text, _vocabulary, _filter, _output = (

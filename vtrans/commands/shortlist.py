@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from vtrans.commands.options import Quiet
-from vtrans.config import DEFAULT_FREQUENT, DEFAULT_RUN, DEFAULT_TRANSLATIONS, PrepareOptions
+from vtrans.config import DEFAULT_FREQUENT, DEFAULT_RUN, DEFAULT_TRANSLATIONS
 from vtrans.console import Console
+from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
-from vtrans.text import check_path
+from vtrans.files import check_path
 
 
 def shortlist(

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from vtrans.commands.options import Device, Quiet
-from vtrans.config import DEFAULT_RECIPE, DEFAULT_RUN, PrepareOptions
+from vtrans.config import DEFAULT_RECIPE, DEFAULT_RUN
 from vtrans.console import Console
+from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
 from vtrans.runtime.memory import manage_memory
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vtrans.config import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.console import Console, duration
 from vtrans.data.encode import Encoded, Encoder, Pair, Task, encoders
 from vtrans.data.learn_vocabulary import SizeError, learn_from, learn_vocabularies
+from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.parallel_text import Inputs, Sample, Split
 from vtrans.data.report import shown
 from vtrans.data.vocabulary import Vocabulary

@@ -12,8 +12,8 @@ from typing import Any
 
 import sentencepiece
 
-from vtrans.config import DEFAULT_VOCAB_SIZE, PrepareOptions, Subword
 from vtrans.console import Console
+from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions, Subword
 from vtrans.data.parallel_text import Sample, Split
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from vtrans.errors import InputError

@@ -9,12 +9,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from vtrans.config import PrepareOptions
 from vtrans.console import Console
+from vtrans.data.options import PrepareOptions
 from vtrans.data.report import shown
-from vtrans.data.store import OUR_FILES, REPORT_FILE, file_sha256, read_report
+from vtrans.data.store import OUR_FILES, REPORT_FILE, read_report
 from vtrans.errors import FileError, InputError
-from vtrans.text import sync_folder, write_atomically
+from vtrans.files import file_sha256, sync_folder, write_atomically
 
 _STAGING = ".preparing"
 

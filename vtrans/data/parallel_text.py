@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vtrans.config import PrepareOptions
 from vtrans.console import Console
 from vtrans.data.encode import Encoded, Pair, hash_of
+from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
-from vtrans.text import LineReport, OnBadUtf8, open_bytes, printable, read_lines
+from vtrans.files import printable
+from vtrans.text import LineReport, OnBadUtf8, open_bytes, read_lines
 
 HELD_OUT_SOURCES = 1000
 """Source sentences held out for validation, with all their pairs, if there is no validation text."""

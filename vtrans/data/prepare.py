@@ -16,11 +16,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from vtrans.config import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.console import Console
 from vtrans.data.dry_run import estimate
 from vtrans.data.encode import RATIO_FREE_TOKENS, Encoder, Pair, Task, encode
 from vtrans.data.learn_vocabulary import check_symbols, learn_vocabularies
+from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.output_folder import current_report, publish, staging_folder
 from vtrans.data.overlap import OVERLAP_DEFINITION, OVERLAP_THRESHOLDS, overlap, subword_counts
 from vtrans.data.parallel_text import Inputs, Repeats, Split
@@ -30,7 +30,7 @@ from vtrans.data.store_writer import StoreWriter
 from vtrans.data.vocabulary import JOINT_FILE, SPECIAL_PIECES, SRC_FILE, TGT_FILE, Vocabulary
 from vtrans.data.writing_systems import SCRIPT_DEFINITION, overlap_by_script
 from vtrans.errors import InputError, VtransError
-from vtrans.text import check_path, write_atomically
+from vtrans.files import check_path, write_atomically
 
 _BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # limits of what is encoded together, and sent to a worker
 

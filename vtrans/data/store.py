@@ -23,7 +23,7 @@ from torch import Tensor
 
 from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary
 from vtrans.errors import FileError
-from vtrans.text import check_path
+from vtrans.files import check_path, file_sha256
 
 FORMAT, REVISION = "vtrans data", 1
 STORE_FORMAT = "vtrans tokens"
@@ -227,12 +227,3 @@ def _sound(report: dict[str, Any]) -> bool:
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def file_sha256(path: Path) -> str | None:
-    """The SHA-256 of a file, or None if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None

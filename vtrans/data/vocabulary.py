@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import sentencepiece
 
-from vtrans.config import Subword
+from vtrans.data.options import Subword
 from vtrans.errors import FileError, InputError
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3

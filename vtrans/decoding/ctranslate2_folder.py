@@ -12,12 +12,11 @@ import torch
 
 from vtrans.checkpoint import choose_model
 from vtrans.config import SearchConfig, section_from
-from vtrans.data.store import file_sha256
 from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary
 from vtrans.decoding.ctranslate2_engine import CTranslate2Engine
 from vtrans.decoding.engine import ENGINES
 from vtrans.errors import FileError, InputError
-from vtrans.text import check_path
+from vtrans.files import check_path, file_sha256
 
 FOLDER = "ctranslate2"  # the export in a run folder
 DESCRIPTION = "vtrans.json"  # vocabularies, search settings, origin: what CTranslate2 does not read

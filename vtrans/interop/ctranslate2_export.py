@@ -19,7 +19,6 @@ from typing import Any
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig
 from vtrans.console import Console
-from vtrans.data.store import file_sha256
 from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE
 from vtrans.decoding.ctranslate2_folder import (
     DESCRIPTION,
@@ -31,9 +30,9 @@ from vtrans.decoding.ctranslate2_folder import (
 )
 from vtrans.decoding.sources import EXTRA_LENGTH
 from vtrans.errors import FileError, InputError, VtransError
+from vtrans.files import check_path, file_sha256, sync_folder
 from vtrans.interop.comparison import TOLERANCES, Comparison, compare, made_up
 from vtrans.interop.ctranslate2_spec import specification
-from vtrans.text import check_path, sync_folder
 
 QUANTIZATIONS = tuple(TOLERANCES)
 

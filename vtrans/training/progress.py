@@ -12,7 +12,7 @@ from typing import Any
 from vtrans.checkpoint import RunFolder
 from vtrans.config import TrainConfig
 from vtrans.console import Console
-from vtrans.text import write_atomically
+from vtrans.files import write_atomically
 from vtrans.training.tensorboard import Events
 
 

@@ -26,14 +26,12 @@ from vtrans.config import (
     SearchConfig,
     TrainConfig,
     check_together,
-    keys_of,
-    nearest,
     section_from,
-    toml_value,
 )
 from vtrans.data.batches import Mixture
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
+from vtrans.keys import keys_of, nearest, toml_value
 from vtrans.model import resolve_tie
 
 Values = Mapping[str, Mapping[str, Any]]

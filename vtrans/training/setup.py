@@ -15,10 +15,10 @@ from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import PAD_ID
 from vtrans.errors import FileError, InputError
+from vtrans.files import write_atomically
 from vtrans.model import Transformer
 from vtrans.runtime.ranks import Ranks
 from vtrans.runtime.seeds import derived_seed
-from vtrans.text import write_atomically
 from vtrans.training.job import Job, Learner
 from vtrans.training.optimizer import begin
 from vtrans.training.progress import Metrics, Progress

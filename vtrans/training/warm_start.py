@@ -9,10 +9,11 @@ from pathlib import Path
 from torch import Tensor
 
 from vtrans.checkpoint import RunFolder, load_model
-from vtrans.config import ModelConfig, keys_of, toml_value
-from vtrans.data.store import file_sha256
+from vtrans.config import ModelConfig
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.errors import FileError, InputError
+from vtrans.files import file_sha256
+from vtrans.keys import keys_of, toml_value
 from vtrans.model import Transformer
 
 # An embedding that is tied in the new model only takes each row from the first of these that has the subword.

@@ -1,0 +1,162 @@
+"""safetensors files with a JSON header and checksums: models and training states.
+
+The header is the one metadata key `vtrans`, JSON with sorted keys. It names the format, the `kind` of the file ("model"
+or "state") and, under "crc32", the checksums of the header itself and of every tensor. Files of early versions have no
+checksums.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from vtrans.errors import FileError
+from vtrans.files import aside, check_path, reason
+
+FORMAT = 1
+CHECKSUMS = "crc32"
+_COPY_AGAIN = "copy the file again, or make it again"
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
+    """Writes a file of tensors with this header and checksums. Raises FileError if the path cannot be written."""
+    check_path(path)
+    text = _header_text({**header, CHECKSUMS: checksums(tensors, header)})
+    try:
+        with aside(path) as temporary:
+            temporary.touch()
+            mode = temporary.stat().st_mode
+            save_file(dict(tensors), temporary, metadata={"vtrans": text})
+            temporary.chmod(stat.S_IMODE(mode))  # safetensors makes files that only their owner can read
+    except (OSError, SafetensorError) as error:
+        raise FileError(f"{path} cannot be written: {reason(error)}.") from None
+
+
+class TensorFile:
+    """The tensors of an open file. Reading one raises FileError unless it has its checksum."""
+
+    def __init__(self, path: Path, file: Any, checksums: Mapping[str, str] | None) -> None:
+        self.path, self._file, self._checksums = path, file, checksums
+
+    def keys(self) -> list[str]:
+        return list(self._file.keys())
+
+    def facts(self, name: str) -> tuple[str, list[int]]:
+        """The type of a tensor, as safetensors names it, and its shape, without reading it."""
+        part = self._file.get_slice(name)
+        return str(part.get_dtype()), list(part.get_shape())
+
+    def get_tensor(self, name: str) -> Tensor:
+        try:
+            tensor: Tensor = self._file.get_tensor(name)
+        except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
+            raise FileError(f"{self.path}: {name} cannot be read: {str(error).rstrip('.')}.") from None
+        if self._checksums is not None and self._checksums.get(name) != _checksum(tensor):
+            raise FileError(f"{self.path} is damaged: {name} does not match its checksum; {_COPY_AGAIN}.")
+        return tensor
+
+
+@contextmanager
+def open_tensors(path: str | Path, kind: str) -> Iterator[tuple[TensorFile, dict[str, Any]]]:
+    """A memory-mapped file and its header without the checksums.
+
+    The header of a "model" has a valid `training`, that of a "state" has a `progress`. Raises FileError for a missing
+    or damaged file and one of another kind.
+    """
+    path = Path(path)
+    check_path(path)
+    if not path.is_file():
+        raise FileError(f"there is no file {path}.")
+    try:
+        file = safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise FileError(f"{path} is truncated or not a safetensors file: {error}.") from None
+    with file:
+        metadata: dict[str, str] | None = file.metadata()  # type: ignore[no-untyped-call]  # safetensors
+        header, sums = _header(path, (metadata or {}).get("vtrans"), kind)
+        yield TensorFile(path, file, sums), header
+
+
+def tensor_bytes(path: Path) -> dict[str, int]:
+    """The number of bytes of each tensor in a safetensors file."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+    return {
+        name: facts["data_offsets"][1] - facts["data_offsets"][0] for name, facts in header.items() if "dtype" in facts
+    }
+
+
+def checksums(tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> dict[str, Any]:
+    """The CRC-32 of each tensor, and of the header without its checksums, in hexadecimal."""
+    rest = {key: value for key, value in header.items() if key != CHECKSUMS}
+    return {
+        "header": f"{zlib.crc32(_header_text(rest).encode('utf-8', 'surrogatepass')):08x}",
+        "tensors": {name: _checksum(tensor) for name, tensor in tensors.items()},
+    }
+
+
+def _checksum(tensor: Tensor) -> str:
+    """The CRC-32 of a tensor's type, shape and values."""
+    kind = zlib.crc32(f"{tensor.dtype} {list(tensor.shape)}".encode())
+    return f"{zlib.crc32(tensor.detach().reshape(-1).view(torch.uint8).numpy().data, kind):08x}"
+
+
+def _header_text(header: Mapping[str, Any]) -> str:
+    return json.dumps(header, sort_keys=True, ensure_ascii=False)
+
+
+def _header(path: Path, raw: str | None, kind: str) -> tuple[dict[str, Any], dict[str, str] | None]:
+    """The header of a file, checked, and the checksums of its tensors if it has them."""
+    try:
+        header = json.loads(raw) if raw is not None else None
+        if not isinstance(header, dict) or header.get("kind") != kind:
+            raise FileError(f"{path} is a safetensors file, but not a {kind} of vtrans.")
+        if header.get("format") != FORMAT:
+            raise FileError(
+                f"{path} has the format {header.get('format')}, but this version reads {FORMAT}; "
+                "use the version of vtrans that wrote it."
+            )
+        _header_text(header).encode()  # half of a surrogate pair could be neither printed nor written
+        sums = header.pop(CHECKSUMS, None)
+        if sums is not None:
+            tensors = sums.get("tensors") if isinstance(sums, dict) else None
+            if not isinstance(tensors, dict) or sums != {**checksums({}, header), "tensors": tensors}:
+                raise FileError(f"{path} is damaged: its header does not match its checksum; {_COPY_AGAIN}.")
+            sums = tensors
+    except (ValueError, RecursionError):  # not JSON, not Unicode, or nested too deeply
+        raise FileError(f"{path} is a safetensors file, but not a {kind} of vtrans.") from None
+    if kind == "model":
+        header["training"] = _training(path, header.get("training", {}))
+    elif not isinstance(header.get("progress"), dict):
+        raise FileError(f"{path} is not a complete {kind} of vtrans: it has no progress.")
+    return header, sums
+
+
+def _training(path: Path, training: Any) -> dict[str, Any]:
+    """The header's record of how the model was made. Raises FileError for one that vtrans does not write."""
+
+    def is_count(value: Any) -> bool:
+        return type(value) is int and value >= 0
+
+    def is_valid(key: str, value: Any) -> bool:
+        if key == "average_of":
+            return isinstance(value, list) and bool(value) and all(map(is_count, value))
+        return is_count(value) if key in ("step", "run_step", "epoch") else isinstance(value, str)
+
+    if not isinstance(training, dict):
+        raise FileError(f"{path} is not a complete model of vtrans: its training must be a JSON object.")
+    for key, value in training.items():
+        if not is_valid(key, value):
+            raise FileError(f"{path} is not a complete model of vtrans: training.{key} has an invalid value.")
+    return training
