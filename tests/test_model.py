@@ -258,7 +258,7 @@ def test_gradients_of_the_three_uses_add_up_in_one_matrix() -> None:
 
 @pytest.mark.parametrize("tie", ["src-tgt-softmax", "src-tgt"])
 def test_separate_vocabularies_refuse_a_shared_source(tie: str) -> None:
-    with pytest.raises(InputError, match=f"model.tie = {tie}"):
+    with pytest.raises(InputError, match=rf"model\.tie .*{tie}"):
         make(dataclasses.replace(SMALL, tie=tie), src=V, tgt=V + 5)
     make(dataclasses.replace(SMALL, tie="tgt-softmax"), src=V, tgt=V + 5)
 

@@ -35,9 +35,9 @@ class Module(nn.Module):
 class Transformer(Module):
     """Encoder, decoder, and one to three embedding matrices for three uses (section 3.4 of the paper).
 
-    `config.tie` says which of the source embedding, the target embedding and the pre-softmax projection are one
-    parameter: `src-tgt-softmax`, `tgt-softmax`, `src-tgt` or `none`. The first owner in that order names the
-    tensor in files. `src_vocab` and `tgt_vocab` are vocabulary sizes; `pad_id` is never predicted.
+    `config.tie` says which of `src_embedding`, `tgt_embedding` and `projection` are one parameter:
+    `src-tgt-softmax`, `tgt-softmax`, `src-tgt` or `none`. Files store a shared parameter once, under the first of
+    its names in this order. `src_vocab` and `tgt_vocab` are vocabulary sizes; `pad_id` is never predicted.
 
     Raises InputError for a `tie` that the vocabularies do not allow, and for settings that contradict each other.
     """
@@ -67,7 +67,7 @@ class Transformer(Module):
 
     @property
     def max_length(self) -> int | None:
-        """The longest sequence of either side, BOS or EOS included, that has positions; None: no limit."""
+        """The length of the longest sequence of either side, BOS or EOS included. None means no limit."""
         return self.config.reach
 
     @property
@@ -83,12 +83,12 @@ class Transformer(Module):
         return self.logits(self.decode(tgt_BT, self.encode(src_BS, keep_BS), keep_BS))
 
     def hidden(self, src_BS: Tensor, keep_BS: Tensor, tgt_BT: Tensor, real_N: Tensor) -> Tensor:
-        """Returns the decoder's output [N, D] at the places `real_N` among the flattened B * T."""
+        """Returns the decoder's output [N, D] at the positions `real_N`, indices into the flattened [B, T]."""
         h_BTD = self.decode(tgt_BT, self.encode(src_BS, keep_BS), keep_BS)
         return h_BTD.flatten(0, 1).index_select(0, real_N)
 
     def encode(self, src_BS: Tensor, keep_BS: Tensor) -> Tensor:
-        """Returns the memory [B, S, D], which cross-attention reads as it is."""
+        """Returns the encoder's output [B, S, D], the memory of cross-attention."""
         x_BSD = self.src_embedding(src_BS) + self.src_positions(src_BS.shape[1])
         return self.encoder(self.dropout(x_BSD), keep_BS)
 
@@ -102,7 +102,7 @@ class Transformer(Module):
         return self.dropout(self.tgt_embedding(tgt_BT) + positions)
 
     def logits(self, h_D: Tensor) -> Tensor:
-        """Returns h E^T, [..., D] to [..., V]. Padding is -inf, so its row gets no gradient from the softmax."""
+        """Returns h E^T, [..., D] to [..., V]. The logit of padding is -inf, so the softmax gives it no gradient."""
         logits_V = self.projection(h_D)
         logits_V[..., self.pad_id] = -torch.inf
         return logits_V
@@ -114,8 +114,8 @@ def check_tie(tie: str, joint: bool) -> None:
         raise InputError(f"model.tie must be one of {', '.join(TIE_FORMS)}, got {tie!r}.")
     if tie.startswith("src-tgt") and not joint:
         raise InputError(
-            f"model.tie = {tie} shares one matrix between source and target, which needs a joint vocabulary, but this "
-            "data has separate vocabularies; choose tgt-softmax or none, or prepare the data with a joint vocabulary."
+            f"model.tie must be tgt-softmax or none with separate vocabularies, got {tie}; to share one matrix between "
+            "source and target, prepare the data with a joint vocabulary."
         )
 
 
@@ -135,7 +135,7 @@ class Embedding(Module):
     """E[x] * sqrt(D).
 
     E starts with standard deviation D ** -0.5, so that the scaled rows and, if E is also the projection, the logits
-    start at unit variance. Without `model.scale_embedding`, `scale` is 1; E starts the same.
+    start at unit variance. Without `model.scale_embedding`, `scale` is 1, and E starts with the same values.
     """
 
     def __init__(self, vocab: int, D: int, scale: float) -> None:
@@ -148,7 +148,7 @@ class Embedding(Module):
 
 
 class Projection(Module):
-    """h E^T, without scaling or bias. `weight` is the embedding's own parameter if they are tied, else None."""
+    """h E^T, without scaling or bias. `weight` is the target embedding's parameter if the two are tied, else None."""
 
     def __init__(self, weight: nn.Parameter | None, vocab: int, D: int) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class SinusoidalPositions(Module):
     def forward(self, length: int) -> Tensor:
         """Returns the first `length` rows [length, D]; the table grows to a power of two when it is too short."""
         if length > self.table.shape[0]:
-            with torch.inference_mode(False):  # training reads the table, too
+            with torch.inference_mode(False):  # training may read this table later
                 self.table = self.rows(1 << (length - 1).bit_length(), self.table.shape[1]).to(self.table)
         return self.table[:length]
 
@@ -208,10 +208,10 @@ Positions = SinusoidalPositions | LearnedPositions
 
 
 class Sublayers:
-    """Makes the sublayers of a stack, each with its residual. Called again with the same number, a method returns the
-    SAME modules: all sharing of layers happens here.
+    """Makes the sublayers of a stack, each with its residual. For the same number, a method returns the SAME modules:
+    all sharing of layers happens here.
 
-    With `share_layers`, all layers of a stack, or each group of `share_group` layers, use the same number
+    With `share_layers`, all layers of a stack, or each group of `share_group` layers, have the same number
     (`ModelConfig.sublayer`). With `share_stacks`, both stacks use one object of this class.
     """
 
@@ -297,11 +297,11 @@ class DecoderLayer(Module):
 
 
 class DecoderOnly(Module):
-    """The stack of a language model of the source, its EOS as the separator, and the target (Radford et al. 2018).
+    """A language model's stack, which reads source and target as one sequence (Radford et al. 2018).
 
-    Without encoder layers, the memory [B, S, D] is the embedded source. The stack reads memory and target as one
-    sequence of n positions: source, padding, target. `model.source_mask` makes it causal throughout or a prefix
-    language model (Raffel et al. 2019, section 3.2.1).
+    The source's EOS separates the two. There are no encoder layers, so the memory [B, S, D] is the embedded source.
+    The n positions of the sequence are source, padding, target. `model.source_mask` makes the stack causal throughout
+    or a prefix language model (Raffel et al. 2019, section 3.2.1).
     """
 
     def __init__(self, config: ModelConfig, sublayers: Sublayers) -> None:
@@ -322,8 +322,8 @@ class DecoderOnly(Module):
         return self.final_norm(x_BnD[:, keep_BS.shape[1] :])
 
     def keep(self, keep_BS: Tensor, T: int) -> Tensor:
-        """Returns what each position attends to [B, n, n]: itself, all before it except padding, and with `prefix` the
-        source positions to the whole source."""
+        """Returns the mask [B, n, n]: each position attends to itself and to all earlier ones except padding; with
+        `prefix`, source positions attend to the whole source."""
         B, S = keep_BS.shape
         keep_nn = keep_BS.new_ones(S + T, S + T).tril()
         keep_nn[:S, :S] |= self.prefix
@@ -342,7 +342,7 @@ def final_norm(config: ModelConfig, layers: int) -> LayerNorm | nn.Identity:
 class Residual(Module):
     """Wraps a sublayer f: norm(x + dropout(f(x))) as in the paper, or pre-norm, x + dropout(f(norm(x))).
 
-    Without `skip`, an ablation, the "x +" is left out.
+    `skip=False` is an ablation that leaves out the "x +".
     """
 
     def __init__(self, config: ModelConfig, *, skip: bool = True) -> None:
@@ -386,8 +386,8 @@ class SelfAttention(Module):
         self.out = xavier(config.d_model, config.d_model)
 
     def forward(self, x_BTD: Tensor, keep_BQT: Tensor | None = None) -> Tensor:
-        """[B, T, D] to [B, T, D]. `keep_BQT` says what each position attends to; with Q = 1, all to the same positions.
-        Without it, attention is causal and needs no mask for padding, which follows every real position."""
+        """[B, T, D] to [B, T, D]. `keep_BQT` says what each position attends to; Q = 1 is one mask for all positions.
+        Without it, attention is causal, and padding needs no mask because it follows every real position."""
         mask, dropout = None if keep_BQT is None else keep_BQT[:, None], self.dropout if self.training else 0.0
         q_BHTd, k_BHTd, v_BHTd = self.queries_keys_values(x_BTD)
         mixed = F.scaled_dot_product_attention(
@@ -421,7 +421,7 @@ class CrossAttention(Module):
         return split_heads(k, self.heads), split_heads(v, self.heads)
 
     def forward(self, x_BTD: Tensor, memory: tuple[Tensor, Tensor], keep_BS: Tensor) -> Tensor:
-        """[B, T, D] to [B, T, D]. Each source holds at least EOS, so that no softmax row is all -inf."""
+        """[B, T, D] to [B, T, D]. Each source holds at least EOS, so no softmax row is all -inf."""
         mask, dropout = keep_BS[:, None, None, :], self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(self.queries(x_BTD), *memory, attn_mask=mask, dropout_p=dropout)
         return self.out(merge_heads(mixed))

@@ -1,7 +1,7 @@
 """Word alignments of translations, read from the cross-attention of the decoder.
 
-After the search, one forced pass over the translation shows where every position looks; nothing is recorded during
-the search. A word is what stands between spaces, in the line as read and as written.
+After the search, one forced pass over the translation shows where every position attends; nothing is recorded during
+the search. Words are what `split()` returns for the source line and for the translation.
 
 Legend: B pairs, S source length with EOS, T target length, n = S + T, H heads, I source words, J target words.
 """
@@ -39,8 +39,8 @@ def align(
     words: Sequence[tuple[Sequence[int], Sequence[int]]],
     batch_tokens: int,
 ) -> list[Links]:
-    """Returns the links of each pair. `words` holds, for each pair and side, the number of each subword's word, without
-    EOS. The attention of several models is averaged by `weights`."""
+    """Returns the links of each pair. `words` holds, for both sides of each pair, the number of each subword's word,
+    without EOS. The attention of several models is averaged by `weights`."""
     found: list[Links] = [()] * len(pairs)
     for rows, batch in forced_batches(pairs, batch_tokens, models[0].device):
         attention_BTS = np.sum(
@@ -52,8 +52,8 @@ def align(
 
 
 def mean_attention(model: Transformer, batch: Batch) -> NDArray[np.float64]:
-    """Returns where the position that predicts each target subword looks [B, T, S]: the mean over the heads of the
-    upper half of the layers. The middle one of an odd number of layers does not count."""
+    """Returns the attention [B, T, S] of the position that predicts each target subword: the mean over the heads of
+    the upper half of the layers. With an odd number of layers, the middle one is left out."""
     upper = cross_attention(model, batch, upper_half(model))
     mean: NDArray[np.float64] = torch.cat(upper, 1).mean(1).float().cpu().double().numpy()
     return mean
@@ -63,8 +63,8 @@ def cross_attention(model: Transformer, batch: Batch, first: int = 0) -> list[Te
     """Returns the attention of each target position to the source [B, H, T, S], for each decoder layer from `first`
     on; 0 is the lowest layer.
 
-    In a decoder-only model, a position also attends to earlier target positions, so its row sums to less than 1: a
-    head that looks mostly there says little about the source, and gets little weight in a mean.
+    In a decoder-only model, a position also attends to earlier target positions, so its row sums to less than 1. A
+    head that attends mostly to the target says little about the source, and has little weight in a mean.
     """
     memory_BSD = model.encode(batch.src_BS, batch.keep_BS)
     x_BTD = model.embed_tgt(batch.tgt_in_BT, batch.keep_BS)
@@ -110,8 +110,8 @@ def upper_half(model: Transformer) -> int:
 def links(attention_TS: NDArray[np.float64], src_words: Sequence[int], tgt_words: Sequence[int]) -> Links:
     """Returns the links between words, from the attention between their subwords.
 
-    A source word counts the sum over its subwords, a target word the mean over its subwords. Attention to EOS
-    counts for no word.
+    Attention is summed over the subwords of a source word and averaged over the subwords of a target word. Attention
+    to EOS is ignored.
     """
     if not src_words or not tgt_words:
         return ()
@@ -134,13 +134,13 @@ def source_words(line: str, ids: Sequence[int], vocab: Vocabulary) -> list[int]:
     by_word = vocab.encode_batch(line.split())
     if list(chain.from_iterable(by_word)) == list(ids):
         return [i for i, part in enumerate(by_word) for _ in part]
-    # The vocabulary's normalisation splits words elsewhere than at the line's own spaces.
+    # The vocabulary's normalisation changes where words end, so that they differ from those of the line.
     return [min(i, len(by_word) - 1) for i in target_words(ids, vocab)]
 
 
 def target_words(tokens: Sequence[int], vocab: Vocabulary) -> list[int]:
     """Returns, for each subword, the number of its word in the decoded text, split at spaces. A subword without text
-    belongs to the following word, at the end to the last one."""
+    belongs to the next word, or to the last word if none follows."""
     numbers, last, between = [], -1, True
     for token in tokens:
         text = _text(token, vocab)
@@ -156,7 +156,7 @@ def target_words(tokens: Sequence[int], vocab: Vocabulary) -> list[int]:
 
 
 def _text(token: int, vocab: Vocabulary) -> str:
-    """Returns what a subword adds to the text; a single non-ASCII byte counts as some letter."""
+    """Returns the text of a subword. A byte that is only part of a character counts as the letter x."""
     if token <= EOS_ID:
         return ""
     piece = vocab.piece(token).replace("\u2581", " ")

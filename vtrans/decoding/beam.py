@@ -146,8 +146,8 @@ class _Beam:
         return table[:, :, :K], table[:, at_B1, others_BK]
 
     def _record(self, extensions: Floats, live: Floats) -> list[int]:
-        """Enters the ranked extensions and the new live beam of a step into the searches; returns the sentences whose
-        search is finished."""
+        """Records the ranked extensions and the new live beam of a step; returns the sentences whose search is
+        finished."""
         ends_BK = (extensions[_TOKEN] == self.eos_id) & (extensions[_SUM] > -math.inf)
         some_end_B = ends_BK.any(1).tolist()
         top_B = live[_SUM, :, 0].tolist()
@@ -169,7 +169,7 @@ class _Beam:
         return length_penalty(length, self.config.alpha, self.config.length_penalty)
 
     def _finish(self, search: _Search, extension: list[float]) -> None:
-        """Enters a finished hypothesis among the best, after those of equal score."""
+        """Inserts a finished hypothesis into the best ones, after those of equal score."""
         logprob, eos_logprob, row, _ = extension
         search.ended += 1
         new = _Finished(logprob / self._penalty(search.age), logprob, search.age, int(row), eos_logprob)
@@ -185,8 +185,8 @@ class _Beam:
             return True
         if len(search.best) < self.nbest:
             return False
-        # Sums only fall. With alpha >= 0 a live row does best by ending at the limit, where the penalty is largest;
-        # with alpha < 0 by ending in the next step. An equal score does not displace an earlier hypothesis.
+        # Sums never rise. A live row therefore scores best where the penalty is largest: at the limit if alpha >= 0,
+        # in the next step if alpha < 0. An equal score does not displace an earlier hypothesis.
         bound = top / max(self._penalty(search.age + 1), self._penalty(search.limit))
         return bound <= search.best[-1].score
 
@@ -286,7 +286,7 @@ def _top(logprobs_nV: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _order_ties(block: Tensor, values_nm: NDArray[np.floating], tokens_nm: NDArray[np.integer]) -> None:
-    """Orders equal values by id, in place. Of the tokens that equal the last one, the lowest ids are kept."""
+    """Orders equal values by id, in place. Among the tokens that equal the last one, the lowest ids are kept."""
     equal_n = ((values_nm[:, 1:] == values_nm[:, :-1]) & (values_nm[:, 1:] > -math.inf)).any(1)
     rows = np.flatnonzero(equal_n)
     if block.device.type != "cpu" and len(rows):
@@ -300,8 +300,8 @@ def _order_ties(block: Tensor, values_nm: NDArray[np.floating], tokens_nm: NDArr
 
 
 def sort_rows(logprobs_nV: Tensor, count: int) -> NDArray[np.floating]:
-    """Returns the best `count` values and ids [2, n, count], equal values by id. One copy from the device serves all
-    rows, as ties are common in half precision."""
+    """Returns the best `count` values and ids [2, n, count], equal values by id. All rows are copied from the device
+    at once, because ties are common in half precision."""
     values, order = logprobs_nV.sort(dim=1, descending=True, stable=True)
     wide = wide_type(values)
     both: NDArray[np.floating] = torch.stack((values[:, :count].to(wide), order[:, :count].to(wide))).cpu().numpy()

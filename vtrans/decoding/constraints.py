@@ -1,7 +1,7 @@
 """Constraints on translations: a given prefix, a minimum length, no repeated n-grams, a penalty for repetition.
 
-`Constrained` wraps a decoder and changes the log-probabilities that it returns. The search does not know about it,
-and without constraints nothing is wrapped.
+`Constrained` wraps a decoder and changes the log-probabilities that it returns, so the search itself has no
+constraints.
 
 Legend: B sentences in the batch, K rows per sentence, n rows of a block, T tokens so far, V vocabulary, X positions, G
 n-gram.
@@ -31,7 +31,7 @@ class Prefix:
 
 @dataclass(frozen=True)
 class Rules:
-    """The constraints on all sentences; 0 and 1.0 mean none."""
+    """The constraints on all sentences; the defaults constrain nothing."""
 
     eos_id: int
     starts_V: Tensor | None = None  # whether a token may follow a closed prefix; required if there is one
@@ -80,7 +80,7 @@ def constrain(
 def constrain_listed(
     block: Listed, said_nT: Tensor, ages: Sequence[int], prefixes: Sequence[Prefix], rules: Rules
 ) -> None:
-    """Applies the constraints to a block of listed tokens, which include all tokens of the rows and their prefixes."""
+    """Applies the constraints to a block that lists all tokens of its rows and of their prefixes, in place."""
     column = {id_: c for c, id_ in enumerate(block.ids.tolist())}
     said_nT = torch.searchsorted(block.ids, said_nT.contiguous()).where(said_nT >= 0, -1)
     starts_v = None if rules.starts_V is None else rules.starts_V[block.ids.to(rules.starts_V.device)]
@@ -117,8 +117,8 @@ class ConstrainedState:
 
 
 class Constrained:
-    """A decoder under constraints. `prefixes` holds one prefix per sentence, in the order in which the sentences enter,
-    which is the order of the sources that the search was given; None means no prefixes."""
+    """A decoder under constraints. `prefixes` holds one prefix per sentence, in the order in which the sentences enter:
+    that of the search's sources. None means no prefixes."""
 
     def __init__(self, decoder: Decoder[Any], rules: Rules, prefixes: Sequence[Prefix] | None = None) -> None:
         self.decoder, self.rules = decoder, rules

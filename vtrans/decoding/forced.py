@@ -21,14 +21,15 @@ from vtrans.model import Transformer
 BLOCK = 1 << 23
 
 Pair = tuple[Sequence[int], Sequence[int]]
-"""Subword ids: a source without EOS, and the target to predict, with EOS if that is to be predicted, too."""
+"""Subword ids: a source without EOS, and the target to predict, which may end in EOS."""
 
 
 def forced_batches(pairs: Sequence[Pair], batch_tokens: int, device: torch.device) -> Iterator[tuple[list[int], Batch]]:
-    """Yields the pairs that have a target in batches of similar length, longest first, with their numbers.
+    """Yields batches of pairs of similar length, longest first, each with the indices of its pairs. Pairs without a
+    target are in no batch.
 
-    A batch has at most `batch_tokens` subwords on the larger side, padding included, or one pair. Its `targets_N`
-    are the targets as given; EOS is not added.
+    A batch has at most `batch_tokens` subwords on the larger side, padding included, unless it is a single pair. Its
+    `targets_N` are the targets as given; EOS is not added.
     """
     sizes = [max(len(source) + 1, len(target)) for source, target in pairs]
     order = sorted((i for i, (_, target) in enumerate(pairs) if target), key=lambda i: -sizes[i])

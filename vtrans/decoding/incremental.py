@@ -1,4 +1,4 @@
-"""A Transformer that is fed one subword per row and step: the decoder that the search runs on.
+"""Decoding step by step: one subword per row is fed to a Transformer in each step of the search.
 
 `Transformer.decode` computes all positions at once. A step computes one position per row, and reads the keys and
 values of earlier positions from a DecodingState. Whatever depends on the precision of decoding is here, too.
@@ -10,6 +10,7 @@ width, V vocabulary, n keys (or rows of a block), x = B * H.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -28,11 +29,11 @@ class IncrementalDecoder:
     """Implements `search.Decoder` with one model.
 
     `precision` is one of DECODING_PRECISIONS. "float32" leaves the weights as they are; "bfloat16" and "float16"
-    convert the model in place; "int8" rounds a copy of the projection's weight, most of the work on a CPU.
+    convert the model in place; "int8" rounds a copy of the projection's weight, the largest product of a step.
 
-    The projection is copied if its weight is frozen (requires no gradient), as loading for translation leaves it.
-    A model in training is never copied: this decoder follows its updates. Raises InputError for "int8" elsewhere
-    than on a CPU.
+    The projection's weight is copied if it is frozen (requires no gradient), as in a model loaded for translation.
+    Nothing is copied from a model in training, so this decoder follows its updates. Raises InputError for "int8" on
+    a device that is not a CPU.
     """
 
     def __init__(self, model: Transformer, precision: str = "float32") -> None:
@@ -43,7 +44,7 @@ class IncrementalDecoder:
         self.reuse_slots = on_cpu
         self.rows = ROWS_CPU if on_cpu else ROWS_GPU
         decoder = model.decoder
-        self.stack = (
+        self.steps = (
             DecoderOnlySteps(model, decoder) if isinstance(decoder, DecoderOnly) else DecoderSteps(model, decoder)
         )
         self.project = projection(model, precision)
@@ -59,7 +60,7 @@ class IncrementalDecoder:
         src_BS = torch.tensor([[*s] + [pad_id] * (S - len(s)) for s in sources], device=self.device)
         length_B = torch.tensor([len(s) for s in sources], device=self.device)
         keep_BS = torch.arange(S, device=self.device) < length_B[:, None]
-        return self.stack.source_cache(self.model.encode(src_BS, keep_BS), keep_BS), keep_BS
+        return self.steps.source_cache(self.model.encode(src_BS, keep_BS), keep_BS), keep_BS
 
     def step(self, state: DecodingState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Tensor]:
         blocks = torch.split(self.hidden(state, tokens_BK, live_r), self.rows)
@@ -74,9 +75,11 @@ class IncrementalDecoder:
         """Computes a step up to the projection: the decoder's output [r, D] of the live rows."""
         # Copy both now; a copy after the layers would synchronise the GPU.
         tokens_BK, live_r = tokens_BK.to(self.device), live_r.to(self.device)
-        positions_BD = self.stack.positions(state, state.advance())
+        positions_BD = self.steps.positions(state, state.advance())
         x_BKD = self.model.tgt_embedding(tokens_BK) + positions_BD[:, None]
-        return self.stack.step(x_BKD, state).flatten(0, 1)[live_r]
+        for layer, layer_state in zip(self.steps.layers, state.layers(), strict=True):
+            x_BKD = layer(x_BKD, layer_state)
+        return self.model.decoder.final_norm(x_BKD).flatten(0, 1)[live_r]
 
     def reorder(self, state: DecodingState, parents_BK: Tensor) -> None:
         state.reorder(parents_BK)
@@ -94,14 +97,16 @@ class IncrementalDecoder:
 def projection(model: Transformer, precision: str) -> Callable[[Tensor], Tensor]:
     """Returns the projection of a step, [n, D] to [n, V].
 
-    With the few rows of a sentence, a CPU spends the time reading E. A transposed copy of E takes half the time to
-    read: with a beam of 4, single sentences are searched 8% faster in all, batches 2 to 4% (V 8,000, D 128 and 256).
-    A copy in 8 bits takes a quarter.
+    A product with few rows spends its time reading E. On a CPU, a transposed copy of E is read in half the time: with
+    a beam of 4, the search of single sentences is 8% faster, that of batches 2 to 4% (V 8,000, D 128 and 256). A copy
+    in 8 bits is read in a quarter of the time.
     """
     weight_VD = model.projection.weight
     if precision == "int8":
         if weight_VD.device.type != "cpu":
-            raise InputError(f"`precision` int8 needs a CPU, but `device` is {weight_VD.device}; choose bfloat16.")
+            raise InputError(
+                f"`precision` must be float32, bfloat16 or float16 on `device` {weight_VD.device}, got int8."
+            )
         return Int8Weight(weight_VD.detach()).product
     if weight_VD.device.type == "cpu" and weight_VD.dtype is torch.float32 and not weight_VD.requires_grad:
         transposed_DV = weight_VD.t().contiguous()
@@ -110,32 +115,29 @@ def projection(model: Transformer, precision: str) -> Callable[[Tensor], Tensor]
 
 
 def logprobs(logits_nV: Tensor) -> Tensor:
-    """Returns log-probabilities [n, V]; in float32 if the logits are of half precision."""
+    """Returns log-probabilities [n, V]; in float32 if the logits are in half precision."""
     return (logits_nV.float() if logits_nV.dtype in (torch.bfloat16, torch.float16) else logits_nV).log_softmax(-1)
 
 
 class DecoderSteps:
-    """The steps of a decoder with cross-attention."""
+    """What a step computes in a decoder with cross-attention."""
 
     def __init__(self, model: Transformer, decoder: Decoder) -> None:
-        self.table, self.decoder = model.tgt_positions, decoder
+        self.table = model.tgt_positions
+        self.attentions = [layer.cross_attention for layer in decoder.layers]
+        self.layers = [partial(self.step, layer) for layer in decoder.layers]
 
     def source_cache(self, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
         """Returns each layer's keys and values of the memory [L, 2, B, H, S, d]."""
-        layers = self.decoder.layers
-        return torch.stack([torch.stack(layer.cross_attention.keys_values(memory_BSD)) for layer in layers])
+        return torch.stack([torch.stack(attention.keys_values(memory_BSD)) for attention in self.attentions])
 
     def positions(self, state: DecodingState, age_B: Tensor) -> Tensor:
         """Returns the positions of the newest subwords [B, D]."""
         return self.table(state.oldest)[age_B]
 
-    def step(self, x_BKD: Tensor, state: DecodingState) -> Tensor:
-        """Returns the output for each row's newest subword [B, K, D], and stores its keys and values."""
-        for layer, own in zip(self.decoder.layers, state.layers(), strict=True):
-            x_BKD = self._layer(layer, x_BKD, own)
-        return self.decoder.final_norm(x_BKD)
-
-    def _layer(self, layer: DecoderLayer, x_BKD: Tensor, state: LayerState) -> Tensor:
+    @staticmethod
+    def step(layer: DecoderLayer, x_BKD: Tensor, state: LayerState) -> Tensor:
+        """Returns a layer's output for each row's newest subword [B, K, D], whose keys and values it stores."""
         x_BKD = layer.self_attention_residual(x_BKD, lambda x: attend_to_own(layer.self_attention, x, state))
         cross = layer.cross_attention
         x_BKD = layer.cross_attention_residual(x_BKD, lambda x: cross.out(attend(cross.queries(x), state.source)))
@@ -143,10 +145,11 @@ class DecoderSteps:
 
 
 class DecoderOnlySteps:
-    """The steps of a decoder-only model: each layer's keys and values of the source are computed once."""
+    """What a step computes in a decoder-only model, whose layers attend to source and target together."""
 
     def __init__(self, model: Transformer, decoder: DecoderOnly) -> None:
         self.table, self.decoder = model.tgt_positions, decoder
+        self.layers = [partial(self.step, layer) for layer in decoder.layers]
 
     def source_cache(self, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
         """Returns each layer's keys and values of the source [L, 2, B, H, S, d]."""
@@ -161,21 +164,17 @@ class DecoderOnlySteps:
         """Returns the positions of the newest subwords [B, D], which continue after the source."""
         return self.table(state.longest)[torch.tensor(state.lengths, device=age_B.device) + age_B]
 
-    def step(self, x_BKD: Tensor, state: DecodingState) -> Tensor:
-        """Returns the output for each row's newest subword [B, K, D], and stores its keys and values."""
-        for layer, own in zip(self.decoder.layers, state.layers(), strict=True):
-            x_BKD = self._layer(layer, x_BKD, own)
-        return self.decoder.final_norm(x_BKD)
-
-    def _layer(self, layer: EncoderLayer, x_BKD: Tensor, state: LayerState) -> Tensor:
+    @staticmethod
+    def step(layer: EncoderLayer, x_BKD: Tensor, state: LayerState) -> Tensor:
+        """Returns a layer's output for each row's newest subword [B, K, D], whose keys and values it stores."""
         attention = layer.self_attention
         x_BKD = layer.self_attention_residual(x_BKD, lambda x: attend_to_own(attention, x, state, with_source=True))
         return layer.feed_forward_residual(x_BKD, layer.feed_forward)
 
 
 def attend_to_own(attention: SelfAttention, x_BKD: Tensor, state: LayerState, *, with_source: bool = False) -> Tensor:
-    """Returns the self-attention of each row's newest position [B, K, D] to the row's history and itself, and, with
-    `with_source`, to the source under the same softmax. Stores the position's keys and values."""
+    """Returns the self-attention [B, K, D] of each row's newest position to itself and the row's history. With
+    `with_source`, the source is under the same softmax. Stores the position's keys and values."""
     B, K, D = x_BKD.shape
     qkv_BK3Hd = attention.qkv(x_BKD).view(B, K, 3, attention.heads, D // attention.heads)
     state.store(qkv_BK3Hd[:, :, 1:])
@@ -189,10 +188,10 @@ def attend_to_own(attention: SelfAttention, x_BKD: Tensor, state: LayerState, *,
 
 
 def attend(q_BHKd: Tensor, *parts: Seen) -> Tensor:
-    """Returns the attention of K queries per sentence to all keys of the parts, under one softmax [B, K, D].
+    """Returns the attention [B, K, D] of K queries per sentence to all keys of the parts, under one softmax.
 
-    Two batched products: with so few queries, `scaled_dot_product_attention` takes 1.3 to 1.6 times as long on one
-    CPU thread, and 6 times as long on two.
+    It is computed by batched products: with so few queries, `scaled_dot_product_attention` takes 1.3 to 1.6 times as
+    long on one CPU thread, and 6 times as long on two.
     """
     B, H, K, d = q_BHKd.shape
     q_xKd = q_BHKd.reshape(B * H, K, d)

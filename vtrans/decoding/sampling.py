@@ -170,7 +170,7 @@ class _Sampler:
 
 
 def tokens_at(probs_nV: Tensor, places_n: Tensor) -> Tensor:
-    """Returns the tokens [n] at the places, in [0, 1), of the cumulative distributions in vocabulary order."""
+    """Returns the token [n] at each row's place, a number in [0, 1), of its cumulative distribution."""
     mass_nV = probs_nV.cumsum(1)
     total_n1 = mass_nV[:, -1:]
     below_n1 = torch.nextafter(total_n1, torch.zeros_like(total_n1))  # a place never rounds up to the total

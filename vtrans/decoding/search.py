@@ -2,7 +2,8 @@
 
 The loop takes one step for all sentences of the batch at a time. A sentence leaves when its search is finished, at the
 latest at its own length limit, and a waiting sentence takes its place (continuous batching). The other sentences of a
-batch never change a sentence's result. How a step ranks extensions is in beam.py, how it draws them in sampling.py.
+batch never change a sentence's result. A policy chooses the tokens of a step: beam.py ranks them, sampling.py draws
+them.
 
 Legend: B sentences in the batch, K rows per sentence (the width of the beam, or the samples), r live rows among the
 B * K, n rows of a block, V vocabulary, v listed tokens.
@@ -21,13 +22,13 @@ from vtrans.errors import VtransError
 
 State = TypeVar("State")
 
-# An admission costs an encoder call, so waiting sentences enter once they would fill an eighth of the batch (or none
-# would be left). When none waits, the batch is compacted once a quarter of it is empty.
+# An admission costs an encoder call, so waiting sentences enter together: when they fill an eighth of the batch, or are
+# the last ones. When no sentence is waiting, the batch is compacted once a quarter of it is empty.
 ADMIT_SHARE, EMPTY_SHARE = 8, 4
 
 
 class Listed(NamedTuple):
-    """Log-probabilities [n, v] of the tokens `ids` [v], which increase; all other tokens are impossible."""
+    """Log-probabilities [n, v] of the tokens `ids` [v], in increasing order; all other tokens are impossible."""
 
     logprobs: Tensor
     ids: Tensor
@@ -51,10 +52,10 @@ class Decoder(Protocol[State]):
     def step(self, state: State, tokens_BK: Tensor, live_r: Tensor) -> Iterable[Block]:
         """Feeds each row its last token [B, K], and returns log-probabilities of the next token, n rows at a time.
 
-        `live_r` [r] holds the increasing places of the live rows among the flattened B * K rows; the blocks cover
-        these rows in order, and are read once, one after the other, before the next call. A listed block has at
-        least K + 2 tokens, or the whole vocabulary. Both arguments are int64 on the CPU. The first token of a
-        sentence is BOS; EOS is never fed; other rows are fed any other token.
+        `live_r` [r] holds the live rows, increasing indices into the flattened B * K rows. The blocks cover these
+        rows in order; the search reads each block once, before the next call. A listed block has at least K + 2
+        tokens, or the whole vocabulary. Both arguments are int64 on the CPU. The first token of a sentence is BOS;
+        EOS is never fed. Rows that are not live are fed any other token.
         """
 
     def reorder(self, state: State, parents_BK: Tensor) -> None:
@@ -64,8 +65,8 @@ class Decoder(Protocol[State]):
         """Ends these sentences (indices into B). They keep their places; their rows are no longer live."""
 
     def admit(self, state: State, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
-        """Puts new sentences into the `places` of dropped ones, and the remaining new sentences after the last. They
-        have not been fed yet, so the sentences of one state differ in age."""
+        """Puts new sentences into the `places` of dropped ones, and the remaining new sentences after the last place.
+        The sentences of one state therefore differ in age."""
 
     def select(self, state: State, sentences: Sequence[int]) -> None:
         """Keeps only these sentences (increasing indices into B)."""
@@ -92,26 +93,26 @@ def length_penalty(length: int, alpha: float, kind: str) -> float:
 
 
 class Policy(Protocol):
-    """What a step does with the log-probabilities: beam search or sampling. The policy holds the batch's rows."""
+    """Chooses the tokens of each step, by beam search or sampling, and holds the rows of the batch."""
 
     width: int  # K
     tokens_BK: Tensor  # the token that each row is fed next
 
     def live(self) -> Tensor:
-        """Returns the increasing places [r] of the live rows among all B * K."""
+        """Returns the live rows [r], increasing indices into the flattened B * K rows."""
 
     def enter(self, sentences: Sequence[int], places: Sequence[int]) -> None:
-        """Starts new sentences (indices into the sources) in these places, then after the last, as `Decoder.admit`."""
+        """Starts new sentences (indices into the sources) in `places` and after the last place, as `Decoder.admit`."""
 
     def advance(self, blocks: Iterable[Block]) -> list[int]:
         """Takes a step with the log-probabilities of the live rows; returns the sentences (indices into B) whose
         search is finished."""
 
     def parents(self) -> Tensor | None:
-        """Returns the rows parents_BK that the rows continue; None if each row continues itself."""
+        """Returns the old row that each row continues [B, K]; None if each row continues itself."""
 
     def leave(self, b: int) -> list[Hypothesis]:
-        """Returns the hypotheses of a finished search and empties its place."""
+        """Returns the hypotheses of sentence `b`, whose search is finished, and empties its place."""
 
     def select(self, sentences: Sequence[int]) -> None:
         """Keeps only these sentences."""
@@ -195,7 +196,7 @@ def wide_type(logprobs: Tensor) -> torch.dtype:
 
 
 def bad_logprobs() -> VtransError:
-    """Returns the error for log-probabilities that no token can be chosen by."""
+    """Returns the error for log-probabilities from which no token can be chosen."""
     return VtransError(
         "the model's log-probabilities are not numbers or leave no token possible: its weights are damaged, or the "
         "precision is too low; try another checkpoint, or float32."

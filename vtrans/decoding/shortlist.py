@@ -27,7 +27,7 @@ from vtrans.decoding.search import Listed
 from vtrans.decoding.state import DecodingState
 from vtrans.runtime.products import linear
 
-# The most links in memory, 1 GB at the peak. Of a corpus with more, every n-th pair is read.
+# The most links in memory, 1 GB at the peak. From a corpus with more links, every n-th pair is read.
 LINKS = 50_000_000
 CHUNK = 1_000_000  # links per chunk of work
 ITERATIONS = 5  # of EM, as is usual for model 1
@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 
 def learn_shortlist(store: TokenStore, src_size: int, tgt_size: int, translations: int, frequent: int) -> Shortlist:
     """Returns the shortlist of a corpus: `translations` target subwords per source subword, and the `frequent` most
-    frequent target subwords, which are in every list and take no place among the translations."""
+    frequent target subwords, which are in every sentence's list and therefore not among the translations."""
     counts = np.zeros(tgt_size, dtype=np.int64)
     ids = store.tgt_ids.numpy()
     for start in range(0, len(ids), CHUNK):
@@ -57,7 +57,7 @@ def learn_shortlist(store: TokenStore, src_size: int, tgt_size: int, translation
 
 def model_1(store: TokenStore, src_size: int, tgt_size: int) -> tuple[Ints, Ints, Floats]:
     """Returns t(target | source) as source ids, target ids and probabilities [E], ordered by source, then target. The
-    source id `src_size` is the empty word, which any target subword may come from."""
+    source id `src_size` is the empty word, which may generate any target subword."""
     lengths = (store.src_lengths.numpy() + 1).astype(np.int64) * store.tgt_lengths.numpy()
     chosen = np.arange(0, len(store), max(1, -(-int(lengths.sum()) // LINKS)))
     chunks = list(_chunks(chosen, lengths))
@@ -96,8 +96,8 @@ def _chunks(pairs: Ints, links: Ints) -> Iterator[Ints]:
 
 
 def _keys(store: TokenStore, pairs: Ints, src_size: int, tgt_size: int) -> tuple[Ints, Ints]:
-    """Returns the links of these pairs as keys source * tgt_size + target [X], one target position after the other, and
-    the number of links of each target position: one per source subword and one for the empty word."""
+    """Returns the links of these pairs as keys source * tgt_size + target [X], ordered by target position, and the
+    number of links of each target position: one per source subword and one for the empty word."""
     S_P, T_P = (lengths.numpy()[pairs].astype(np.int64) for lengths in (store.src_lengths, store.tgt_lengths))
     widths = np.repeat(S_P + 1, T_P)
     targets = _joined(store.tgt_ids.numpy(), store.tgt_offsets.numpy()[pairs], T_P)
@@ -119,8 +119,8 @@ def _joined(ids: NDArray[np.int32], begins: Ints, lengths: Ints) -> Ints:
 
 
 class Candidates:
-    """Makes the lists of sentences: the frequent subwords, the translations of each source subword, EOS, and, with a
-    joint vocabulary, the source subwords themselves, because names and numbers are copied."""
+    """Lists the subwords for each sentence: the frequent ones, the translations of its source subwords, EOS, and, with
+    a joint vocabulary, the source subwords themselves, because names and numbers are copied."""
 
     def __init__(self, shortlist: Shortlist, tgt_size: int, joint: bool) -> None:
         self.translations, self.joint = shortlist.translations.long(), joint
@@ -129,7 +129,7 @@ class Candidates:
         self.always_V[EOS_ID] = True
 
     def listed(self, sources: Sequence[Sequence[int]], forced: Sequence[Sequence[int]]) -> Tensor:
-        """Returns which subwords each sentence may use [B, V]; `forced` are subwords that it must use."""
+        """Returns which subwords each sentence may use [B, V]; it may always use its `forced` subwords."""
         listed_BV = self.always_V.repeat(len(sources), 1)
         for listed_V, source, tokens in zip(listed_BV, sources, forced, strict=True):
             listed_V[self.translations[list(source)].flatten()] = True
@@ -160,9 +160,9 @@ class ShortlistedState:
 class Shortlisted:
     """A decoder that predicts only the subwords of a sentence's list. Probabilities sum to 1 over the list.
 
-    Rows that are projected together share the columns; columns of other sentences' lists are -inf, so a sentence's
-    result does not depend on its batch. `forced` are additional subwords to list for each sentence, in the order in
-    which the sentences enter.
+    Rows that are projected together have the same columns. Columns that are not in a sentence's own list are -inf for
+    it, so its result does not depend on its batch. `forced` holds additional subwords to list for each sentence, in
+    the order in which the sentences enter.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ SLOTS, FAR_SHARE = 8, 8
 
 
 class Seen(NamedTuple):
-    """Keys and values that the rows of some sentences attend to; `bias` is -inf where a row does not."""
+    """Keys and values for the rows of some sentences; `bias` is -inf where a row must not attend."""
 
     keys_xdn: Tensor
     values_xnd: Tensor
@@ -39,8 +39,8 @@ class Seen(NamedTuple):
 class LayerState(NamedTuple):
     """One layer's part of a DecodingState during one step.
 
-    Most sentences need few slots: `own` covers the slots that suffice for them. The sentences `far_f` need more;
-    what they see comes from `own_of_far` and replaces what `own` gives for them.
+    Most sentences need few slots, and `own` covers as many as suffice for them. The sentences `far_f` need more;
+    for them, `own_of_far` replaces `own`.
     """
 
     cache_2BHCd: Tensor
@@ -56,7 +56,7 @@ class LayerState(NamedTuple):
         self.cache_2BHCd.view(-1, d).index_copy_(0, self.newest, kv_BK2Hd.reshape(-1, d))
 
     def own_of_far(self) -> Seen:
-        """Returns what the sentences `far_f` see of their subwords, over all slots in use."""
+        """Returns the keys and values of the sentences `far_f`, in all slots in use."""
         assert self.far_f is not None
         assert self.far_bias_yKn is not None
         keys_yCd, values_yCd = self.cache_2BHCd.index_select(1, self.far_f).flatten(1, 2)
@@ -71,14 +71,14 @@ class DecodingState:
     subwords fed so far. Each step fills one slot of `own` per row. Reordering the beam moves no keys or values:
     `ancestors_BKn` says which slots belong to a row's own history, and only these marks are reordered.
 
-    With `reuse_slots` a step takes the first slots that are no row's ancestor any more. Rows of a beam have most of
-    their history in common, so that a sentence needs about twice as many slots as its rows are long. Finding free
-    slots reads the marks on the host; a GPU would be synchronised, so there each step takes new slots.
+    With `reuse_slots`, a step takes the first slots that are not in any row's history. Rows of a beam have most of
+    their history in common, so a sentence needs about twice as many slots as its rows are long. Finding free slots
+    reads the marks on the host. That would synchronise a GPU, so a GPU takes new slots in each step.
 
-    Example: one sentence, two rows, three steps, with reused slots. After each step, the beam says which old row
-    each row continues (`reorder`).
+    Example: one sentence, two rows, three steps, with reused slots. After each step, `reorder` says which old row
+    each row continues.
 
-        step  subwords fed   slots taken   ancestors of row 0, row 1   rows that the beam continues
+        step  subwords fed   slots taken   ancestors of row 0, row 1   rows continued
         1     <s>   <s>      0  1          0          1                0  0   (slot 1 is free again)
         2     Ein   Der      1  2          0 1        0 2              1  0
         3     Hund  Mann     3  4          0 2 3      0 1 4
@@ -182,8 +182,8 @@ class DecodingState:
             self.ancestors_BKn = self.ancestors_BKn[:, :, :n].contiguous()
 
     def layers(self) -> list[LayerState]:
-        """Returns each layer's part for this step. It is cut out for all layers at once, because a small tensor
-        operation takes as long as a large one."""
+        """Returns each layer's part for this step. All layers are sliced at once, because a small tensor operation
+        takes as long as a large one."""
         if self.source_parts is None:
             memory = self.memory.flatten(2, 3)
             parts = zip(memory[:, 0].transpose(2, 3).unbind(), memory[:, 1].unbind(), strict=True)
@@ -200,14 +200,14 @@ class DecodingState:
         ]
 
     def _places_of_slot_0(self) -> Tensor:
-        """Returns where the first slot of each sentence lies among all vectors of a layer's cache [2, B, H, C], as
-        [B, 1, 2, H]: the newest keys and values come as [B, K, 2, H]."""
+        """Returns the index of each sentence's first slot in a layer's flattened cache [2 * B * H * C], in the order
+        [B, 1, 2, H] in which the newest keys and values [B, K, 2, H] are stored."""
         B, H, C = self.own.shape[2:5]
         places = torch.arange(2 * B * H, device=self.own.device).view(2, B, H) * C
         return places.transpose(0, 1)[:, None]
 
     def _bias(self, ancestors_bKn: Tensor) -> Tensor:
-        """Returns what is added to the attention scores of each head [b * H, K, n]."""
+        """Returns the summand of the attention scores of each head [b * H, K, n]: 0 at ancestors, -inf elsewhere."""
         b, K, n = ancestors_bKn.shape
         bias_bKn = torch.where(ancestors_bKn, self.seen, self.unseen)
         return bias_bKn[:, None].expand(b, self.own.shape[3], K, n).reshape(-1, K, n)
@@ -218,7 +218,7 @@ class DecodingState:
         B, H, S = *self.memory.shape[2:4], self.keep_BS.shape[1]
         return bias_BS[:, None, None].expand(B, H, self.width, S).reshape(B * H, self.width, S)
 
-    # Changes of the batch between two steps, as the search asks for them (search.Decoder).
+    # The search changes the batch between two steps, as `search.Decoder` describes.
 
     def reorder(self, parents_BK: Tensor) -> None:
         """Row k of each sentence continues the old row `parents_BK[:, k]`."""
@@ -226,7 +226,7 @@ class DecodingState:
         self.ancestors_BKn = self.ancestors_BKn[at_B1, parents_BK.to(self.ancestors_BKn.device)]
 
     def drop(self, sentences: Sequence[int]) -> None:
-        """Ends these sentences. They keep their places, but no slots, and count as just entered."""
+        """Ends these sentences. Their places stay, but their slots are free and their ages are 0."""
         for b in sentences:
             self.entered[b], self.lengths[b] = self.steps, 0
         self.entered_B[list(sentences)] = self.steps
@@ -274,8 +274,8 @@ class DecodingState:
 class Cache:
     """Keys and values [L, 2, B, H, n, d] that are resized by copying between two buffers.
 
-    Memory that was used before causes no page faults, which cost more than the copy. Memory that was never written
-    is zero, because attention multiplies it by weights of 0.
+    Memory that was used before causes no page faults, which cost more than the copy. New memory is zero, because
+    attention multiplies unused slots by weights of 0, and 0 * NaN is NaN.
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -283,8 +283,8 @@ class Cache:
         self._buffer, self._spare = tensor.view(-1), tensor.new_empty(0)
 
     def resized(self, B: int, n: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Gives `tensor` that many sentences and places. Yields its parts [B, H, n, d], which hold anything, with
-        their old contents; read these before the next call."""
+        """Resizes `tensor` to [L, 2, B, H, n, d]. Yields each new [B, H, n, d], which the caller fills, with the old
+        one, which is valid until the next call."""
         old = self.tensor
         shape = (*old.shape[:2], B, old.shape[3], n, old.shape[5])
         size = math.prod(shape)

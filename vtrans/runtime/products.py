@@ -102,10 +102,11 @@ _HAS_ONEDNN = _probe()
 class Int8Weight:
     """A weight [O, I] in 8 bits for products on a CPU, with one scale per row of the weight and per row of x.
 
-    Sums are of whole numbers and therefore exact: a row's product does not depend on the rows multiplied with it.
-    An element is off by at most half a step, 1/254 of the largest in its row. Without VNNI instructions, x has half
-    as many steps, because the sum of two products would overflow. Four times as fast as float32 for [128, 128] x
-    [128, 8000], eight times for four rows of x. Raises InputError if torch has no such product.
+    Sums are of whole numbers and therefore exact, so a row's product does not depend on the rows multiplied with it.
+    Rounding changes an element by at most half a step, 1/254 of the largest in its row. Without VNNI instructions, x
+    has half as many steps, because the sum of two products would overflow. The product is four times as fast as in
+    float32 for [128, 128] x [128, 8000], and eight times for four rows of x. Raises InputError if torch has no such
+    product.
     """
 
     def __init__(self, weight_OI: Tensor) -> None:
@@ -117,7 +118,8 @@ class Int8Weight:
             self.product(weight_OI[:1])
         except (AttributeError, RuntimeError, NotImplementedError):
             raise InputError(
-                "`precision` cannot be int8: this build of torch has no 8-bit product for this processor; leave it out."
+                "`precision` must be float32, bfloat16 or float16, got int8: this build of torch has no 8-bit product "
+                "for this processor."
             ) from None
 
     def product(self, x_NI: Tensor) -> Tensor:
@@ -132,5 +134,5 @@ class Int8Weight:
 
 
 def _positive(x: Tensor) -> Tensor:
-    """Returns `x` with 1e-30 in place of smaller values, by which a division would overflow."""
+    """Returns `x` with smaller values raised to 1e-30, so that a division by it does not overflow."""
     return x.clamp(min=1e-30)
