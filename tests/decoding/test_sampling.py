@@ -12,6 +12,7 @@ import pytest
 import torch
 from fakes import BOS, EOS, BrokenDecoder, FakeDecoder, Ids, hashed, many_sentences, scripted
 
+from vtrans.config import Sampling
 from vtrans.decoding.sampling import sample, tokens_at
 from vtrans.decoding.search import Hypothesis
 from vtrans.errors import VtransError
@@ -20,18 +21,34 @@ SOURCE: Ids = (2, EOS)
 
 
 def drawn(
-    decoder: Any, sources: Sequence[Sequence[int]], limits: Sequence[int], **options: Any
+    decoder: Any,
+    sources: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    *,
+    seeds: Sequence[int] | None = None,
+    nbest: int = 1,
+    batch_tokens: int = 100,
+    **settings: Any,
 ) -> list[list[Hypothesis]]:
     """Returns the samples of every source, in the order of the sources; each must come exactly once."""
-    usual: dict[str, Any] = {"n": 1, "top_k": 0, "top_p": 1.0, "temperature": 1.0, "batch_tokens": 100}
-    usual |= {"seeds": range(len(sources)), "bos_id": BOS, "eos_id": EOS}
-    found = list(sample(decoder, sources, limits, **(usual | options)))
+    results = sample(
+        decoder,
+        sources,
+        limits,
+        sampling=Sampling(**settings),
+        seeds=range(len(sources)) if seeds is None else seeds,
+        nbest=nbest,
+        batch_tokens=batch_tokens,
+        bos_id=BOS,
+        eos_id=EOS,
+    )
+    found = list(results)
     assert sorted(i for i, _ in found) == list(range(len(sources)))
     return [hypotheses for _, hypotheses in sorted(found, key=lambda pair: pair[0])]
 
 
 def filtered(chances: Sequence[float], top_k: int, top_p: float, temperature: float) -> list[float]:
-    """The distribution to draw from, written out."""
+    """Returns the distribution to draw from, computed token by token."""
     weights = [chance ** (1 / temperature) for chance in chances]
     order = sorted(range(len(weights)), key=lambda token: (-weights[token], token))[: top_k or None]
     total, mass, kept = sum(weights[token] for token in order), 0.0, []
@@ -47,9 +64,9 @@ def filtered(chances: Sequence[float], top_k: int, top_p: float, temperature: fl
     ("top_k", "top_p", "temperature"),
     [(0, 1.0, 1.0), (3, 1.0, 1.0), (0, 0.7, 1.0), (5, 0.8, 1.0), (0, 1.0, 2.0), (4, 0.9, 0.5), (1, 1.0, 1.0)],
 )
-def test_samples_are_as_frequent_as_they_should_be(top_k: int, top_p: float, temperature: float) -> None:
+def test_sample_frequencies_fit_the_filtered_distribution(top_k: int, top_p: float, temperature: float) -> None:
     n, table = 4000, hashed(8, words=6)
-    [samples] = drawn(FakeDecoder(table), [SOURCE], [2], n=n, top_k=top_k, top_p=top_p, temperature=temperature)
+    [samples] = drawn(FakeDecoder(table), [SOURCE], [2], nbest=n, top_k=top_k, top_p=top_p, temperature=temperature)
     counts = Counter((*h.tokens, EOS) if h.finished else h.tokens for h in samples)
 
     def chances(prefix: Ids) -> list[float]:
@@ -70,41 +87,41 @@ def test_samples_are_as_frequent_as_they_should_be(top_k: int, top_p: float, tem
 @pytest.mark.parametrize("temperature", [1e-6, 1e-310, 5e-324])
 def test_a_tiny_temperature_draws_only_the_most_probable_tokens(temperature: float) -> None:
     table = scripted(4, {(): {2: 0.2, 3: 0.3, 4: 0.3, 5: 0.2}})
-    [samples] = drawn(FakeDecoder(table), [SOURCE], [1], n=100, temperature=temperature)
+    [samples] = drawn(FakeDecoder(table), [SOURCE], [1], nbest=100, temperature=temperature)
     counts = Counter(sample.tokens for sample in samples)
     assert set(counts) == {(3,), (4,)}
     assert min(counts.values()) > 30
 
 
-def test_the_most_probable_tokens_up_to_the_mass_are_kept() -> None:
+def test_top_k_and_top_p_keep_the_fewest_most_probable_tokens() -> None:
     table = scripted(4, {(): {2: 0.125, 3: 0.5, 4: 0.25, 5: 0.125}})
     for top_k, top_p, support in [
         (0, 0.5, {3}),
         (0, 0.51, {3, 4}),
         (0, 0.75, {3, 4}),
-        (0, 0.76, {2, 3, 4}),  # of the equal 2 and 5 the lower id
+        (0, 0.76, {2, 3, 4}),  # 2 and 5 are equal; the lower id is kept
         (3, 1.0, {2, 3, 4}),
-        (2, 0.67, {3, 4}),  # 0.67 of what top_k left, of which 3 is two thirds
+        (2, 0.67, {3, 4}),  # token 3 has two thirds of the mass that top_k leaves
         (2, 0.66, {3}),
         (99, 1.0, {2, 3, 4, 5}),
         (0, 1e-9, {3}),
     ]:
-        [samples] = drawn(FakeDecoder(table), [SOURCE], [4], n=300, top_k=top_k, top_p=top_p)
+        [samples] = drawn(FakeDecoder(table), [SOURCE], [4], nbest=300, top_k=top_k, top_p=top_p)
         assert {h.tokens[0] for h in samples} == support, (top_k, top_p)
 
 
-def test_a_sample_does_not_depend_on_its_batch_nor_on_how_many_are_drawn() -> None:
+def test_a_sample_depends_neither_on_its_batch_nor_on_the_number_of_samples() -> None:
     table = hashed(6, words=25)
     sources, limits = many_sentences(6)
     seeds = [1000 - i for i in range(len(sources))]
     options: dict[str, Any] = {"top_k": 12, "top_p": 0.95, "temperature": 1.3}
     alone = [
-        drawn(FakeDecoder(table), [source], [limit], seeds=[seed], n=3, **options)[0]
+        drawn(FakeDecoder(table), [source], [limit], seeds=[seed], nbest=3, **options)[0]
         for source, limit, seed in zip(sources, limits, seeds, strict=True)
     ]
     for batch_tokens in (1, 7, 100):
         order = list(range(len(sources)))
-        for n in (3, 1):
+        for nbest in (3, 1):
             ordered, ordered_limits = [sources[i] for i in order], [limits[i] for i in order]
             own = dict(zip(ordered, ordered_limits, strict=True))
             decoder = FakeDecoder(table, limits=own, batch_tokens=batch_tokens)
@@ -113,29 +130,29 @@ def test_a_sample_does_not_depend_on_its_batch_nor_on_how_many_are_drawn() -> No
                 ordered,
                 ordered_limits,
                 seeds=[seeds[i] for i in order],
-                n=n,
+                nbest=nbest,
                 batch_tokens=batch_tokens,
                 **options,
             )
-            assert found == [alone[i][:n] for i in order]
+            assert found == [alone[i][:nbest] for i in order]
             random.Random(7).shuffle(order)
 
 
-def test_a_seed_gives_the_same_samples_and_another_one_others() -> None:
+def test_equal_seeds_give_equal_samples_and_different_seeds_different_ones() -> None:
     table = hashed(9, words=25, eos=-3.0)
-    first, again, other = (drawn(FakeDecoder(table), [SOURCE], [9], seeds=[seed], n=4)[0] for seed in (1, 1, 2))
+    first, again, other = (drawn(FakeDecoder(table), [SOURCE], [9], seeds=[seed], nbest=4)[0] for seed in (1, 1, 2))
     assert first == again
     assert not {h.tokens for h in first} & {h.tokens for h in other}
-    assert len({h.tokens for h in first}) == 4  # the rows draw apart
-    # Golden: what a seed gives is part of the interface.
+    assert len({h.tokens for h in first}) == 4  # each row draws its own numbers
+    # Golden values: the samples of a seed are part of the interface.
     words = scripted(8, {(): dict.fromkeys(range(2, 10), 0.125)})
-    [samples] = drawn(FakeDecoder(words), [SOURCE], [9], seeds=[1], n=8)
+    [samples] = drawn(FakeDecoder(words), [SOURCE], [9], seeds=[1], nbest=8)
     assert [h.tokens[0] for h in samples] == [9, 6, 9, 4, 6, 8, 8, 9]
 
 
 def test_the_logprob_of_a_sample_is_the_models_own() -> None:
     table = hashed(10, words=9)
-    [samples] = drawn(FakeDecoder(table), [SOURCE], [4], n=50, top_k=3, temperature=0.7)
+    [samples] = drawn(FakeDecoder(table), [SOURCE], [4], nbest=50, top_k=3, temperature=0.7)
     for h in samples:
         path = (*h.tokens, EOS) if h.finished else h.tokens
         assert list(h.token_logprobs) == [table(SOURCE, path[:t])[token] for t, token in enumerate(path)]
@@ -145,13 +162,13 @@ def test_the_logprob_of_a_sample_is_the_models_own() -> None:
     assert {h.finished for h in samples} == {True, False}
 
 
-def test_a_place_at_the_very_end_is_the_last_token_that_is_possible() -> None:
+def test_the_end_of_the_distribution_is_the_last_possible_token() -> None:
     probs_nV = torch.tensor([[0.0, 0.3, 0.1, 0.3, 0.0]], dtype=torch.float64)
     for place, token in [(0.0, 1), (0.4, 1), (0.43, 2), (0.58, 3), (1 - 2**-53, 3), (1.0, 3)]:
         assert tokens_at(probs_nV, torch.tensor([place], dtype=torch.float64)).tolist() == [token]
 
 
-def test_impossible_distributions_are_refused() -> None:
+def test_nan_and_distributions_without_a_possible_token_are_errors() -> None:
     with pytest.raises(VtransError):
         drawn(BrokenDecoder(hashed(1, 20, eos=-5.0)), [SOURCE], [9])
     with pytest.raises(VtransError):

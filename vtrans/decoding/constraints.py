@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -27,6 +28,9 @@ class Prefix:
 
     tokens: tuple[int, ...] = ()
     closed: bool = False
+
+
+NO_PREFIXES = repeat(Prefix())
 
 
 @dataclass(frozen=True)
@@ -117,21 +121,17 @@ class ConstrainedState:
 
 
 class Constrained:
-    """A decoder under constraints. `prefixes` holds one prefix per sentence, in the order in which the sentences enter:
-    that of the search's sources. None means no prefixes."""
+    """A decoder under constraints. `prefixes` yields one prefix per sentence, in the order in which the sentences
+    enter: that of the search's sources."""
 
-    def __init__(self, decoder: Decoder[Any], rules: Rules, prefixes: Sequence[Prefix] | None = None) -> None:
+    def __init__(self, decoder: Decoder[Any], rules: Rules, prefixes: Iterable[Prefix] = NO_PREFIXES) -> None:
         self.decoder, self.rules = decoder, rules
-        self._waiting = iter(prefixes) if prefixes is not None else None
-
-    def _next(self, count: int) -> list[Prefix]:
-        return [Prefix() if self._waiting is None else next(self._waiting) for _ in range(count)]
+        self._prefixes = iter(prefixes)
 
     def start(self, sources: Sequence[Sequence[int]], width: int) -> ConstrainedState:
+        prefixes = [next(self._prefixes) for _ in sources]
         said_BKT = torch.full((len(sources), width, 16), -1)
-        return ConstrainedState(
-            self.decoder.start(sources, width), said_BKT, self._next(len(sources)), [-1] * len(sources)
-        )
+        return ConstrainedState(self.decoder.start(sources, width), said_BKT, prefixes, [-1] * len(sources))
 
     def step(self, state: ConstrainedState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Block]:
         state.ages = [age + 1 for age in state.ages]
@@ -180,9 +180,9 @@ class Constrained:
         state.said_BKT = torch.cat((state.said_BKT, state.said_BKT.new_empty(added, *state.said_BKT.shape[1:])))
         state.ages += [-1] * added
         state.prefixes += [Prefix()] * added
-        for b, prefix in zip([*places, *range(B, B + added)], self._next(len(sources)), strict=True):
+        for b in (*places, *range(B, B + added)):
             state.said_BKT[b] = -1
-            state.ages[b], state.prefixes[b] = -1, prefix
+            state.ages[b], state.prefixes[b] = -1, next(self._prefixes)
 
     def select(self, state: ConstrainedState, sentences: Sequence[int]) -> None:
         self.decoder.select(state.inner, sentences)

@@ -14,6 +14,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from vtrans.config import Sampling
 from vtrans.decoding.search import Block, Decoder, Hypothesis, Listed, State, bad_logprobs, logprobs_of, run, wide_type
 
 # Lower temperatures are raised to this one. Both draw only the most probable tokens, but the reciprocal of this one is
@@ -26,31 +27,25 @@ def sample(
     sources: Sequence[Sequence[int]],
     limits: Sequence[int],
     *,
+    sampling: Sampling,
     seeds: Sequence[int],
-    n: int,
-    top_k: int,
-    top_p: float,
-    temperature: float,
+    nbest: int,
     batch_tokens: int,
     bos_id: int,
     eos_id: int,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """Draws `n` translations of each source; yields as `search.run`.
+    """Draws `nbest` translations of each source; yields as `search.run`.
 
-    Log-probabilities are divided by `temperature` (above 0). Then only the `top_k` most probable tokens are kept
-    (0: all), and of these the fewest most probable ones whose mass reaches `top_p` (1: all). In each step, row k of
-    a sentence draws one number from a generator of (its seed, k), and takes the token at that place of the cumulative
-    distribution in vocabulary order. A sample therefore depends neither on its batch nor on `n`. `logprob` is the
-    model's own, before temperature and filters; `score` is its mean per token. A sample that reaches its limit
-    without EOS has `finished=False`.
+    Log-probabilities are divided by `temperature`. Then only the `top_k` most probable tokens are kept (0: all), and
+    among these the fewest most probable ones whose mass reaches `top_p` (1: all). In each step, row k of a sentence
+    draws one number from a generator of (the sentence's seed, k), and takes the token at that place of the cumulative
+    distribution in vocabulary order. A sample therefore depends neither on its batch nor on `nbest`. `seeds` holds
+    one seed per source; `sampling.seed` is not used. `logprob` is the model's own, before temperature and filters;
+    `score` is its mean per token. A sample that reaches its limit without EOS has `finished=False`.
     """
-    assert n >= 1, n
-    assert temperature > 0, temperature
-    assert top_k >= 0, top_k
-    assert 0 < top_p <= 1, top_p
+    assert nbest >= 1, nbest
     assert len(seeds) == len(sources), (len(seeds), len(sources))
-    policy = _Sampler(limits, seeds, n, top_k, top_p, temperature, bos_id, eos_id)
-    return run(decoder, sources, limits, batch_tokens, policy)
+    return run(decoder, sources, limits, batch_tokens, _Sampler(limits, sampling, seeds, nbest, bos_id, eos_id))
 
 
 @dataclass
@@ -72,22 +67,12 @@ class _Sampler:
     """The samples of all sentences. A complete sample is fed BOS until all of its sentence's samples are complete."""
 
     def __init__(
-        self,
-        limits: Sequence[int],
-        seeds: Sequence[int],
-        n: int,
-        top_k: int,
-        top_p: float,
-        temperature: float,
-        bos_id: int,
-        eos_id: int,
+        self, limits: Sequence[int], sampling: Sampling, seeds: Sequence[int], nbest: int, bos_id: int, eos_id: int
     ) -> None:
-        self.limits, self.seeds, self.width = limits, seeds, n
-        self.top_k, self.top_p = top_k, top_p
-        self.temperature = max(temperature, SMALLEST_TEMPERATURE)
+        self.limits, self.sampling, self.seeds, self.width = limits, sampling, seeds, nbest
         self.bos_id, self.eos_id = bos_id, eos_id
         self.samples: list[list[_Sample]] = []  # per place; an empty place has none
-        self.tokens_BK = torch.empty(0, n, dtype=torch.int64)
+        self.tokens_BK = torch.empty(0, nbest, dtype=torch.int64)
 
     def enter(self, sentences: Sequence[int], places: Sequence[int]) -> None:
         added = len(sentences) - len(places)
@@ -131,26 +116,9 @@ class _Sampler:
         logprobs_nV = logprobs_of(block)
         wide_nV = logprobs_nV.to(wide_type(logprobs_nV))
         places_n = torch.tensor(places, dtype=wide_nV.dtype).to(wide_nV.device)
-        columns_n = tokens_at(self._distribution(wide_nV), places_n)
+        columns_n = tokens_at(distribution(wide_nV, self.sampling), places_n)
         tokens_n = block.ids[columns_n] if isinstance(block, Listed) else columns_n
         return torch.stack((tokens_n.to(wide_nV.dtype), wide_nV.gather(1, columns_n.unsqueeze(1)).squeeze(1)))
-
-    def _distribution(self, logprobs_nV: Tensor) -> Tensor:
-        """Returns probabilities [n, V] after temperature and filters; they need not sum to 1."""
-        # Subtract the largest before dividing: a small temperature then overflows to -inf for the others only.
-        gaps_nV = logprobs_nV - logprobs_nV.amax(1, keepdim=True)
-        probs_nV = torch.softmax(gaps_nV / self.temperature, 1)
-        V = probs_nV.shape[1]
-        if not 0 < self.top_k < V and self.top_p == 1:
-            return probs_nV
-        sorted_nV, order_nV = probs_nV.sort(dim=1, descending=True, stable=True)
-        if 0 < self.top_k < V:
-            sorted_nV[:, self.top_k :] = 0
-        if self.top_p < 1:
-            mass_nV = sorted_nV.cumsum(1)
-            before_nV = mass_nV - sorted_nV
-            sorted_nV = sorted_nV.where(before_nV < self.top_p * mass_nV[:, -1:], 0)
-        return torch.zeros_like(probs_nV).scatter(1, order_nV, sorted_nV)
 
     def parents(self) -> Tensor | None:
         return None
@@ -167,6 +135,24 @@ class _Sampler:
     def select(self, sentences: Sequence[int]) -> None:
         self.samples = [self.samples[b] for b in sentences]
         self.tokens_BK = self.tokens_BK[list(sentences)]
+
+
+def distribution(logprobs_nV: Tensor, sampling: Sampling) -> Tensor:
+    """Returns probabilities [n, V] after temperature and filters; they need not sum to 1."""
+    # Subtract the largest before dividing: a small temperature then overflows to -inf for the others only.
+    gaps_nV = logprobs_nV - logprobs_nV.amax(1, keepdim=True)
+    probs_nV = torch.softmax(gaps_nV / max(sampling.temperature, SMALLEST_TEMPERATURE), 1)
+    top_k, top_p, V = sampling.top_k, sampling.top_p, probs_nV.shape[1]
+    if not 0 < top_k < V and top_p == 1:
+        return probs_nV
+    sorted_nV, order_nV = probs_nV.sort(dim=1, descending=True, stable=True)
+    if 0 < top_k < V:
+        sorted_nV[:, top_k:] = 0
+    if top_p < 1:
+        mass_nV = sorted_nV.cumsum(1)
+        before_nV = mass_nV - sorted_nV
+        sorted_nV = sorted_nV.where(before_nV < top_p * mass_nV[:, -1:], 0)
+    return torch.zeros_like(probs_nV).scatter(1, order_nV, sorted_nV)
 
 
 def tokens_at(probs_nV: Tensor, places_n: Tensor) -> Tensor:

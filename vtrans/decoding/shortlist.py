@@ -11,7 +11,7 @@ pairs of ids), P sentence pairs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -165,14 +165,12 @@ class Shortlisted:
     the order in which the sentences enter.
     """
 
-    def __init__(
-        self, decoder: IncrementalDecoder, candidates: Candidates, forced: Sequence[Sequence[int]] | None = None
-    ) -> None:
+    def __init__(self, decoder: IncrementalDecoder, candidates: Candidates, forced: Iterable[Sequence[int]]) -> None:
         self.decoder, self.candidates = decoder, candidates
-        self._waiting = iter(forced) if forced is not None else None
+        self._forced = iter(forced)
 
     def _listed(self, sources: Sequence[Sequence[int]]) -> Tensor:
-        return self.candidates.listed(sources, [() if self._waiting is None else next(self._waiting) for _ in sources])
+        return self.candidates.listed(sources, [next(self._forced) for _ in sources])
 
     def start(self, sources: Sequence[Sequence[int]], width: int) -> ShortlistedState:
         listed_BV = self._listed(sources)

@@ -101,11 +101,11 @@ class DecodingState:
         self.slots_BK = self.entered_B.new_empty(B, width)  # of the newest subwords
         self.near = LEAST  # slots that suffice for most sentences
         self.far_f: Tensor | None = None  # the other sentences
-        self.source_xKS = self._source_bias()
-        self.source_parts: list[Seen] | None = None  # per layer
         self.itself_KK = torch.eye(width, dtype=torch.bool, device=memory.device)
         self.seen, self.unseen = memory.new_zeros(()), memory.new_full((), -torch.inf)  # added to attention scores
         self._places = self._places_of_slot_0()
+        self.source_parts: list[Seen] | None = None  # per layer; None: sliced in the next step
+        self._set_source_bias()
 
     @property
     def memory(self) -> Tensor:
@@ -212,11 +212,11 @@ class DecodingState:
         bias_bKn = torch.where(ancestors_bKn, self.seen, self.unseen)
         return bias_bKn[:, None].expand(b, self.own.shape[3], K, n).reshape(-1, K, n)
 
-    def _source_bias(self) -> Tensor:
-        self.source_parts = None
-        bias_BS = torch.zeros_like(self.keep_BS, dtype=self.memory.dtype).masked_fill_(~self.keep_BS, -torch.inf)
+    def _set_source_bias(self) -> None:
+        bias_BS = torch.where(self.keep_BS, self.seen, self.unseen)
         B, H, S = *self.memory.shape[2:4], self.keep_BS.shape[1]
-        return bias_BS[:, None, None].expand(B, H, self.width, S).reshape(B * H, self.width, S)
+        self.source_xKS = bias_BS[:, None, None].expand(B, H, self.width, S).reshape(B * H, self.width, S)
+        self.source_parts = None
 
     # The search changes the batch between two steps, as `search.Decoder` describes.
 
@@ -244,7 +244,7 @@ class DecodingState:
         for new_bHCd, old_BHCd in self.own_cache.resized(len(sentences), self.own.shape[4]):
             new_bHCd[:, :, :n] = old_BHCd[:, :, :n].index_select(0, at_b)
         self._places = self._places_of_slot_0()
-        self.source_xKS = self._source_bias()
+        self._set_source_bias()
 
     def admit(self, memory: Tensor, keep_BS: Tensor, lengths: list[int], places: Sequence[int]) -> None:
         """Puts new sentences into the places of dropped ones, and the remaining new sentences after the last."""
@@ -268,7 +268,7 @@ class DecodingState:
         self.entered, self.lengths = self.entered + [0] * added, self.lengths + [0] * added
         for b, length in zip(taken, lengths, strict=True):
             self.entered[b], self.lengths[b] = self.steps, length
-        self.source_xKS = self._source_bias()
+        self._set_source_bias()
 
 
 class Cache:
