@@ -1,4 +1,4 @@
-"""The model against independent references, and the laws of its masks, positions and ties."""
+"""The model, compared with independent implementations, and the laws of its masks, positions and ties."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vtrans.errors import InputError
 from vtrans.model import Decoder, SelfAttention, Transformer, count_parameters, resolve_tie
 from vtrans.training.recipe import load_recipe
 
-# Parity with independent references.
+# Equal to independent implementations.
 
 
 def test_logits_equal_those_of_torch_transformer() -> None:
@@ -190,7 +190,7 @@ def test_layers_share_no_projection_by_default() -> None:
     assert len({p.untyped_storage().data_ptr() for p in weights}) == len(weights)
 
 
-def test_fused_projections_start_as_separate_ones_would() -> None:
+def test_fused_projections_are_initialised_like_separate_ones() -> None:
     torch.manual_seed(0)
     D = 64
     attention = SelfAttention(ModelConfig(d_model=D, heads=4))
@@ -215,7 +215,7 @@ def test_scaled_embeddings_and_logits_start_at_unit_variance() -> None:
 
 
 @pytest.mark.parametrize("tie", TIE_FORMS)
-def test_each_form_of_tie_shares_exactly_what_it_names(tie: str) -> None:
+def test_each_form_of_tie_shares_exactly_the_matrices_it_names(tie: str) -> None:
     model = make(dataclasses.replace(SMALL, tie=tie))
     src, tgt, out = model.src_embedding.weight, model.tgt_embedding.weight, model.projection.weight
     assert (src is tgt) == (tie in ("src-tgt-softmax", "src-tgt"))
@@ -257,7 +257,7 @@ def test_gradients_of_the_three_uses_add_up_in_one_matrix() -> None:
 
 
 @pytest.mark.parametrize("tie", ["src-tgt-softmax", "src-tgt"])
-def test_separate_vocabularies_refuse_a_shared_source(tie: str) -> None:
+def test_separate_vocabularies_cannot_share_the_source_embedding(tie: str) -> None:
     with pytest.raises(InputError, match=rf"model\.tie .*{tie}"):
         make(dataclasses.replace(SMALL, tie=tie), src=V, tgt=V + 5)
     make(dataclasses.replace(SMALL, tie="tgt-softmax"), src=V, tgt=V + 5)
@@ -290,7 +290,7 @@ def test_padding_is_never_predicted_and_its_row_gets_no_gradient_from_the_softma
 
 
 def test_in_a_decoder_only_model_the_source_never_attends_to_the_target() -> None:
-    """A change of one subword changes the expected positions, with both masks."""
+    """With either mask, changing one position changes exactly the positions that attend to it."""
     for config in SEQUENCES:
         model = make(config)
         decoder: Any = model.decoder
@@ -338,7 +338,7 @@ def test_each_side_of_a_decoder_only_model_has_half_of_the_learned_positions() -
 
 
 def test_a_mask_is_true_where_the_model_attends() -> None:
-    """In nn.MultiheadAttention True means the opposite."""
+    """In nn.MultiheadAttention, True means the opposite."""
     model = make()
     src, _ = padded(sequences(6))
     all_kept = model.encode(src, torch.tensor([[True] * 7]))

@@ -1,4 +1,4 @@
-"""Word alignments: the attention they are read from, and how subwords become words."""
+"""Word alignments: the attention of the decoder, and the links between words that are read from it."""
 
 from __future__ import annotations
 
@@ -45,25 +45,27 @@ LINES = [line for line in sentences(30, seed=3) if line]
 @pytest.mark.parametrize(
     ("attention", "src", "tgt", "expected"),
     [
-        # Each word of either side is linked to its best one: source 2, too, though no target word chose it.
+        # Each word of either side is linked to its best one: source word 2, too, which is no target word's best.
         ([[0.8, 0.1, 0.1], [0.1, 0.6, 0.3]], [0, 1, 2], [0, 1], "0-0 1-1 2-1"),
-        # A source word with less than ENOUGH is not linked.
+        # A source word whose largest share is below ENOUGH is not linked.
         ([[0.8, 0.1, 0.05], [0.1, 0.6, 0.09]], [0, 1, 2], [0, 1], "0-0 1-1"),
         # Subwords of a source word add up: 0.3 + 0.3 is more than 0.4.
         ([[0.3, 0.3, 0.4]], [0, 0, 1], [0], "0-0 1-0"),
         ([[0.3, 0.3, 0.4], [0.05, 0.05, 0.9]], [0, 0, 1], [0, 1], "0-0 1-1"),
         # Subwords of a target word are averaged.
         ([[0.9, 0.1], [0.3, 0.7], [0.45, 0.55]], [0, 1], [0, 0, 1], "0-0 1-1"),
-        # Attention to EOS, the last column here, counts for no word.
+        # Attention to EOS, the last column here, is ignored.
         ([[0.1, 0.2, 0.7]], [0, 1], [0], "0-0 1-0"),
         ([[0.05, 0.2, 0.75]], [0, 1], [0], "1-0"),
-        # The number of a word without a subword is not used.
+        # Words without subwords leave gaps in the numbers.
         ([[0.9, 0.1], [0.1, 0.9]], [1, 4], [0, 2], "1-0 4-2"),
         ([[0.9, 0.1]], [], [0], ""),
         ([[0.9, 0.1]], [0], [], ""),
     ],
 )
-def test_links_of_an_attention(attention: Any, src: list[int], tgt: list[int], expected: str) -> None:
+def test_links_join_words_that_share_most_attention(
+    attention: Any, src: list[int], tgt: list[int], expected: str
+) -> None:
     assert ENOUGH == 0.1
     assert pharaoh(links(np.array(attention), src, tgt)) == expected
 
@@ -77,12 +79,12 @@ def test_mean_attention_reads_the_upper_half_at_predicting_positions(layers: int
     with torch.no_grad():
         every = cross_attention(model, batch)
         found = mean_attention(model, batch)
-    assert batch.tgt_in_BT.tolist() == [[2, 8, 9, 10]], "position t is fed the subword before t"
+    assert batch.tgt_in_BT.tolist() == [[2, 8, 9, 10]], "position t is fed the subword before the one it predicts"
     expected: Tensor = sum(every[i].mean(1) for i in read) / len(read)  # type: ignore[assignment]  # of tensors
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-12)
 
 
-def test_the_attention_of_several_models_is_averaged_whatever_the_batch() -> None:
+def test_the_averaged_attention_of_several_models_does_not_depend_on_the_batch() -> None:
     models = [loaded(VARIANTS[name]).model for name in ("post-norm, one matrix", "pre-norm, tgt-softmax")]
     pairs = [([5 + i % 7] * (1 + i % 5), [6 + i % 11] * (1 + i % 4)) for i in range(40)]
     words = [(list(range(len(s))), list(range(len(t)))) for s, t in pairs]
@@ -99,7 +101,7 @@ def test_the_attention_of_several_models_is_averaged_whatever_the_batch() -> Non
 
 
 @pytest.mark.parametrize("config", networks.VARIANTS)
-def test_the_attention_returned_is_the_attention_that_mixes(
+def test_the_attention_returned_is_the_one_that_the_model_uses(
     config: ModelConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make(config)
@@ -131,7 +133,7 @@ def test_the_attention_returned_is_the_attention_that_mixes(
 
 
 @pytest.mark.parametrize("config", SEQUENCES)
-def test_the_attention_of_a_decoder_only_model_is_the_attention_that_mixes(
+def test_the_attention_of_a_decoder_only_model_is_the_one_that_it_uses(
     config: ModelConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`cross_attention` returns the part from target positions to the source."""
@@ -294,7 +296,7 @@ def test_a_translation_as_long_as_the_position_table_has_an_alignment(name: str)
 
 
 @pytest.mark.parametrize(("form", "before"), [("text", 0), ("scores", 1), ("tsv", 2)])
-def test_links_stand_before_the_text(form: Any, before: int) -> None:
+def test_links_are_written_before_the_text(form: Any, before: int) -> None:
     made, out = translator(), io.BytesIO()
     translate_stream(made, ["a dog", "", "cat"], out, TranslateOptions(alignments=True, form=form))
     found = [best[0] for best in made.nbest(["a dog", "", "cat"], alignments=True)]

@@ -1,4 +1,4 @@
-"""Beam search against its definition: enumeration, a slow reference, known best paths."""
+"""Beam search, compared with enumeration, a slow reference and known best paths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def search_one(table: Table, limit: int, nbest: int = 1, **config: Any) -> list[
 
 
 def enumerated(table: Table, limit: int, alpha: float, kind: str) -> list[tuple[float, Ids]]:
-    """Every translation of at most `limit` tokens with EOS, as (score, words), best first."""
+    """Returns every translation of at most `limit` tokens, EOS included, as (score, words), best first."""
     words = range(2, len(table(SOURCE, ())))
     found = []
     for length in range(limit):
@@ -44,7 +44,7 @@ def penalty(length: int, alpha: float, kind: str) -> float:
 
 
 def reference(table: Table, source: Ids, limit: int, nbest: int, config: SearchConfig) -> list[dict[str, Any]]:
-    """The definition, written out: no bound, no batch, no arrays."""
+    """Returns the search's result by definition, without bound, batch or arrays."""
     live: list[tuple[float, Ids]] = [(0.0, ())]
     finished: list[dict[str, Any]] = []
     last: list[tuple[float, Ids]] = []
@@ -82,7 +82,7 @@ def plain(hypotheses: Sequence[Hypothesis]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("stop", ["count", "exhaustive"])
 @pytest.mark.parametrize("kind", ["gnmt", "length"])
 @pytest.mark.parametrize("trouble", [{}, {"ties": True}, {"holes": 0.3}, {"ties": True, "holes": 0.5}, {"eos": 2}])
-def test_the_search_is_the_definition(stop: str, kind: str, trouble: dict[str, Any]) -> None:
+def test_the_search_equals_its_definition(stop: str, kind: str, trouble: dict[str, Any]) -> None:
     for seed in range(40):
         numbers = random.Random(seed)
         beam = numbers.choice([1, 2, 3, 4, 5, 9])
@@ -97,7 +97,7 @@ def test_the_search_is_the_definition(stop: str, kind: str, trouble: dict[str, A
 
 @pytest.mark.parametrize("kind", ["gnmt", "length"])
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0, -1.0])
-def test_exhaustive_with_a_beam_as_wide_as_the_space_is_enumeration(kind: str, alpha: float) -> None:
+def test_an_exhaustive_beam_as_wide_as_the_space_equals_enumeration(kind: str, alpha: float) -> None:
     for seed in range(12):
         words, limit = [(2, 5), (3, 4), (5, 3), (1, 7)][seed % 4]
         table = hashed(seed, words, holes=0.2 if seed % 3 == 0 else 0.0, eos=-1.0)
@@ -110,7 +110,7 @@ def test_exhaustive_with_a_beam_as_wide_as_the_space_is_enumeration(kind: str, a
             assert all(h.finished for h in found) == bool(best)
 
 
-def test_beam_1_is_greedy() -> None:
+def test_beam_1_equals_greedy_search() -> None:
     for seed in range(50):
         table, limit = hashed(seed, words=12), 1 + seed % 9
         prefix: Ids = ()
@@ -124,7 +124,7 @@ def test_beam_1_is_greedy() -> None:
         assert (found.tokens, found.finished) == (prefix, len(prefix) < limit)
 
 
-# 2 looks best, but what follows it is spread thin; 3 leads to the best path.
+# Token 2 is the most probable first token, but token 3 begins the most probable path.
 TRAP = scripted(
     words=4,
     rules={
@@ -160,36 +160,36 @@ def test_scores_by_hand() -> None:
     )
 
 
-def test_eos_below_the_first_k_ranks_is_dropped() -> None:
+def test_eos_below_the_first_k_ranks_is_discarded() -> None:
     table = scripted(4, {(): {2: 0.4, 3: 0.35, EOS: 0.25}, (2,): {4: 1.0}, (3,): {4: 1.0}})
     assert [h.tokens for h in search_one(table, 5, nbest=2, beam=2)] == [(2, 4), (3, 4)]
     assert [h.tokens for h in search_one(table, 5, nbest=3, beam=3, alpha=0.0)] == [(2, 4), (3, 4), ()]
 
 
-def test_all_that_finish_in_the_last_step_count() -> None:
-    # One hypothesis has finished when two more do, one step later: three, with a beam of two.
+def test_all_hypotheses_that_finish_in_the_last_step_are_ranked() -> None:
+    # One hypothesis finishes in the first step and two in the second: three in all, with a beam of two.
     table = scripted(4, {(): {2: 0.5, EOS: 0.26, 3: 0.24}, (2,): {EOS: 0.6, 4: 0.4}, (3,): {EOS: 1.0}})
     assert [h.tokens for h in search_one(table, 5, nbest=2, beam=2, alpha=0.0)] == [(2,), ()]
     assert [h.tokens for h in search_one(table, 5, nbest=2, beam=2, alpha=3.0)] == [(2,), (3,)]
 
 
 @pytest.mark.parametrize("stop", ["count", "exhaustive"])
-def test_a_later_tie_never_displaces(stop: str) -> None:
+def test_a_later_hypothesis_of_equal_score_ranks_lower(stop: str) -> None:
     table = scripted(3, {(): {2: 0.5, EOS: 0.5}, (2,): {3: 1.0}})
     found = search_one(table, 5, nbest=2, beam=2, alpha=0.0, stop=stop)
     assert found[0].score == found[1].score
     assert [h.tokens for h in found] == [(), (2, 3)]
     decoder = FakeDecoder(table)
     assert searched(decoder, [SOURCE], [5], beam=2, alpha=0.0, stop=stop)[0][0].tokens == ()
-    assert decoder.log.count("step") == 1  # nor is it waited for
+    assert decoder.log.count("step") == 1  # the search does not wait for it
 
 
 def test_equal_extensions_rank_by_token_id() -> None:
-    # 40 equal words, of which torch.topk alone may take any eight, in any order.
+    # torch.topk alone may return any of these 40 equal words, in any order.
     flat = scripted(40, {(): dict.fromkeys(range(2, 42), 1 / 40)})
     found = search_one(flat, 3, nbest=4, beam=4)
     assert [h.tokens for h in found] == [(2,), (3,), (4,), (5,)]
-    # Here the four tokens kept of the row differ, but the last one equals what was left out.
+    # Here the four tokens kept for the row differ, but the last one equals tokens that are left out.
     chances = {EOS: 0.3, 41: 0.2, 40: 0.12} | dict.fromkeys(range(2, 40), 0.01)
     table = scripted(40, {(): chances, (41,): {}})
     found = search_one(table, 3, nbest=3, beam=3, alpha=0.0, stop="exhaustive")
@@ -216,7 +216,7 @@ def test_one_finished_hypothesis_beats_better_live_ones() -> None:
     assert (found.tokens, found.finished) == ((), True)
 
 
-def test_where_nothing_can_follow_the_search_ends() -> None:
+def test_the_search_ends_if_no_token_is_possible() -> None:
     dead_end = scripted(3, {(): {2: 1.0}, (2,): {3: 1.0}, (2, 3): {}})
     [found] = search_one(dead_end, 9, beam=2)
     assert (found.tokens, found.finished) == ((2, 3), False)
@@ -224,7 +224,7 @@ def test_where_nothing_can_follow_the_search_ends() -> None:
     assert (found.tokens, found.finished, found.logprob, found.score) == ((), False, 0.0, 0.0)
 
 
-def test_the_limit_is_the_sentences_own() -> None:
+def test_each_sentence_has_its_own_limit() -> None:
     table = hashed(5, words=4, eos=-9.0)
     sources: list[Ids] = [(word, EOS) for word in range(2, 7)]
     limits = [6, 2, 9, 1, 4]
@@ -272,12 +272,12 @@ def test_token_logprobs_are_the_decoders_and_sum_to_the_logprob() -> None:
             path = (*h.tokens, EOS)
             answers = torch.tensor([table(SOURCE, path[:t])[token] for t, token in enumerate(path)], dtype=dtype)
             assert list(h.token_logprobs) == answers.tolist()
-            # In float32 too the sum is one of float64: a long sentence loses no digits.
+            # Sums are in float64, so the sum of a long float32 sentence loses no digits.
             assert h.logprob == pytest.approx(math.fsum(h.token_logprobs), abs=1e-14)
             assert h.score == h.logprob / length_penalty(len(path), 0.6, "gnmt")
 
 
-def test_nan_is_refused() -> None:
+def test_nan_is_an_error() -> None:
     with pytest.raises(VtransError):
         searched(BrokenDecoder(hashed(1, 20, eos=-5.0)), [SOURCE], [9])
 
@@ -291,9 +291,9 @@ def test_nan_is_refused() -> None:
 def test_the_best_tokens_are_those_of_a_stable_sort(V: int, count: int, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(V)
     logprobs_nV = torch.randn(80, V, generator=generator, dtype=dtype)
-    logprobs_nV[10:20] = logprobs_nV[10:20].mul(3).round()  # ties all over
+    logprobs_nV[10:20] = logprobs_nV[10:20].mul(3).round()  # many ties
     logprobs_nV[20:30, torch.randperm(V, generator=generator)[: V - 3]] = -math.inf
-    logprobs_nV[30, -5:] = 9.0  # in the rest that fills no block, where there is one
+    logprobs_nV[30, -5:] = 9.0  # in the remainder that fills no group, if there is one
     values_Nm, tokens_Nm = best_tokens(torch.split(logprobs_nV, 33), count)
     values, tokens = (part[:, :count].numpy() for part in logprobs_nV.sort(dim=1, descending=True, stable=True))
     assert np.array_equal(values_Nm, values)
@@ -302,7 +302,7 @@ def test_the_best_tokens_are_those_of_a_stable_sort(V: int, count: int, dtype: t
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_what_is_sorted_elsewhere_is_what_the_cpu_finds(dtype: torch.dtype) -> None:
+def test_sorting_rows_gives_the_same_tokens_as_topk(dtype: torch.dtype) -> None:
     logprobs = (torch.randn(200, 500, generator=torch.Generator().manual_seed(3)) * 4).round().to(dtype) / 4
     logprobs[logprobs > 1] = -torch.inf
     logprobs[:20, 5:] = -torch.inf

@@ -1,4 +1,4 @@
-"""Constraints against enumeration: prefixes, least length, no n-gram twice, the penalty on repetition."""
+"""Constraints, compared with enumeration: prefixes, minimum length, no repeated n-grams, repetition penalty."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NONE = Prefix()
 
 
 def allowed(said: Sequence[int], token: int, prefix: Prefix, rules: Rules) -> bool:
-    """The definition, a token at a time."""
+    """Returns whether the rules allow a token after `said`, by definition."""
     if len(said) < len(prefix.tokens):
         return token == prefix.tokens[len(said)]
     if token == EOS_ID and len(said) < rules.min_length:
@@ -57,22 +57,22 @@ def rules_of(V: int, **values: Any) -> Rules:
 
 
 CASES: dict[str, tuple[Prefix, dict[str, Any]]] = {
-    "nothing": (NONE, {}),
+    "no constraint": (NONE, {}),
     "prefix": (Prefix((5, 4)), {}),
     "closed prefix": (Prefix((5, 4), closed=True), {}),
-    "least length": (NONE, {"min_length": 2}),
-    "least length, all there is": (NONE, {"min_length": 3}),
-    "no token twice": (NONE, {"no_repeat_ngram": 1}),
-    "no bigram twice": (NONE, {"no_repeat_ngram": 2}),
-    "penalty": (NONE, {"repetition_penalty": 1.7}),
-    "all at once": (Prefix((5,)), {"min_length": 2, "no_repeat_ngram": 2, "repetition_penalty": 1.3}),
+    "minimum length": (NONE, {"min_length": 2}),
+    "minimum length at the limit": (NONE, {"min_length": 3}),
+    "no repeated token": (NONE, {"no_repeat_ngram": 1}),
+    "no repeated bigram": (NONE, {"no_repeat_ngram": 2}),
+    "repetition penalty": (NONE, {"repetition_penalty": 1.7}),
+    "all constraints": (Prefix((5,)), {"min_length": 2, "no_repeat_ngram": 2, "repetition_penalty": 1.3}),
     "a prefix that breaks the other rules": (Prefix((4, 4)), {"no_repeat_ngram": 1, "repetition_penalty": 1.3}),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("alpha", [0.0, 0.6, -0.5])
-def test_an_exhaustive_beam_as_wide_as_the_space_is_enumeration(name: str, alpha: float) -> None:
+def test_a_constrained_beam_as_wide_as_the_space_equals_enumeration(name: str, alpha: float) -> None:
     V, limit, nbest = 6, 4, 8
     prefix, values = CASES[name]
     model, rules = network(VARIANTS["pre-norm, tgt-softmax"], V, eos=1.0), rules_of(V, **values)
@@ -98,7 +98,7 @@ def test_an_exhaustive_beam_as_wide_as_the_space_is_enumeration(name: str, alpha
     assert all(h.logprob == pytest.approx(math.fsum(h.token_logprobs), abs=1e-9) for h in found)
 
 
-def test_every_row_has_its_own_age_past_and_prefix() -> None:
+def test_each_row_is_constrained_by_its_own_tokens_and_prefix() -> None:
     V = 9
     for seed in range(60):
         numbers = random.Random(seed)
@@ -137,7 +137,7 @@ def prefixes_of(lines: Sequence[str], seed: int = 1) -> list[str]:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_no_constrained_translation_depends_on_its_batch(name: str) -> None:
+def test_a_constrained_translation_does_not_depend_on_its_batch(name: str) -> None:
     begun = prefixes_of(LINES)
     made = translator(VARIANTS[name], **SETTINGS)
     alone = [
@@ -152,7 +152,7 @@ def test_no_constrained_translation_depends_on_its_batch(name: str) -> None:
 
 
 @pytest.mark.parametrize("sampling", [None, Sampling(seed=5)])
-def test_translations_keep_to_the_rules(sampling: Sampling | None) -> None:
+def test_translations_obey_all_rules(sampling: Sampling | None) -> None:
     vocab, begun = vocabulary(), prefixes_of(LINES)
     made = translator(**SETTINGS)
     met = 0
@@ -168,15 +168,17 @@ def test_translations_keep_to_the_rules(sampling: Sampling | None) -> None:
         grams = list(itertools.pairwise(tokens[max(0, len(forced) - 1) :]))
         assert len(set(grams)) == len(grams)
         if prefix == "ein " and len(tokens) > len(forced):
-            assert t.text.startswith("ein ") or t.text == "ein", "a space behind the prefix closes its last word"
+            assert t.text.startswith("ein ") or t.text == "ein", "a space after the prefix ends its last word"
             met += 1
     assert met
     if sampling is None:
         unbound = [best[0] for best in translator().nbest(LINES)]
-        assert any(len(set(itertools.pairwise(t.tokens))) < len(t.tokens) - 1 for t in unbound), "the rule was idle"
+        assert any(len(set(itertools.pairwise(t.tokens))) < len(t.tokens) - 1 for t in unbound), (
+            "without the rule, no bigram is repeated"
+        )
 
 
-def test_a_forced_token_counts_as_the_model_gives_it() -> None:
+def test_tokens_of_a_prefix_keep_the_models_log_probability() -> None:
     begun = ["Łódź läuft"] * len(LINES)
     made = translator(max_length=0)
     found = [best[0] for best in made.nbest(LINES, prefixes=begun)]
@@ -186,7 +188,7 @@ def test_a_forced_token_counts_as_the_model_gives_it() -> None:
             assert rescored.token_logprobs == pytest.approx(t.token_logprobs, abs=1e-9)
 
 
-def test_a_model_that_ends_at_once_can_be_told_not_to() -> None:
+def test_min_length_prevents_empty_translations() -> None:
     vocab = vocabulary()
     model = LoadedModel(network(SMALL, len(vocab), eos=9.0), vocab, vocab, SEARCH, {})
     lines = [line for line in LINES if line]
@@ -198,7 +200,7 @@ def test_a_model_that_ends_at_once_can_be_told_not_to() -> None:
         assert (len(t.tokens), t.finished) == (2, True)
 
 
-def test_the_limit_leaves_room_for_prefix_and_least_length() -> None:
+def test_the_length_limit_leaves_room_for_the_prefix_and_the_minimum_length() -> None:
     made = translator(max_length=0, min_length=70)
     (t,) = next(iter(made.nbest(["dog"])))
     assert len(t.token_logprobs) > 70
@@ -217,7 +219,7 @@ def test_the_limit_leaves_room_for_prefix_and_least_length() -> None:
         )
 
 
-def test_without_constraints_the_decoder_is_the_model_itself() -> None:
+def test_a_decoder_is_wrapped_only_if_there_are_constraints() -> None:
     engine = TorchEngine([loaded()])
     plain, begun = Source([4, EOS_ID], 10, "1/0"), Source([4, EOS_ID], 10, "1/0", Prefix((4,)))
     assert engine.decoder([plain], SEARCH) is engine.decoders[0]
@@ -225,7 +227,7 @@ def test_without_constraints_the_decoder_is_the_model_itself() -> None:
     assert isinstance(engine.decoder([plain], dataclasses.replace(SEARCH, min_length=1)), Constrained)
 
 
-def test_a_line_in_pieces_begins_with_its_prefix_once() -> None:
+def test_only_the_first_piece_of_a_line_has_the_prefix() -> None:
     line = " ".join(["dog", "cat", "runs", "in"] * 4)
     made = translator(max_source=len(vocabulary().encode(line)) // 2, max_length=6)
     (text,) = made.translate([line], prefixes=["ein Hund"])
@@ -236,11 +238,11 @@ def test_a_line_in_pieces_begins_with_its_prefix_once() -> None:
 
 
 @pytest.mark.parametrize(("lines", "prefixes"), [(5, 4), (4, 5), (6, 3), (3, 6), (0, 1)])
-def test_unequal_numbers_of_prefixes_are_refused(lines: int, prefixes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_must_be_one_prefix_per_line(lines: int, prefixes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vtrans.decoding.translator.WINDOW", 3)
-    with pytest.raises(InputError, match=f"there are {prefixes} prefixes, but (more|{lines}) lines"):
+    with pytest.raises(InputError, match=rf"\b{prefixes} prefixes"):
         list(translator().translate(["dog"] * lines, prefixes=["ein"] * prefixes))
-    with pytest.raises(InputError, match="`prefixes` must be a list"):
+    with pytest.raises(InputError, match="`prefixes`"):
         translator().translate(["dog"], prefixes="ein")
 
 
@@ -255,7 +257,7 @@ def test_the_stream_takes_prefixes_line_by_line() -> None:
     assert expected != "".join(text + "\n" for text in translator().translate(lines))
 
 
-def test_ensembles_are_constrained_too() -> None:
+def test_an_ensemble_can_be_constrained() -> None:
     models = [loaded(SMALL, 1), loaded(VARIANTS["pre-norm, tgt-softmax"], 2)]
     made = Translator(TorchEngine(models), translator(**SETTINGS).search)
     for line, text in zip(LINES, made.translate(LINES, prefixes=["ein Hund"] * len(LINES)), strict=True):
@@ -263,7 +265,7 @@ def test_ensembles_are_constrained_too() -> None:
 
 
 def test_an_empty_place_does_not_age() -> None:
-    """Else it would lengthen the table of what was said, which is as long as the oldest."""
+    """The table of tokens is as long as the oldest sentence."""
     decoder = Constrained(FakeDecoder(hashed(1, words=9)), Rules(EOS, no_repeat_ngram=2))
     state = decoder.start([(2, EOS), (3, EOS)], 1)
     for age in range(10):

@@ -22,7 +22,7 @@ def averaged(first: Table, second: Table) -> Table:
     return table
 
 
-def test_an_ensemble_of_one_is_that_one() -> None:
+def test_an_ensemble_of_one_model_equals_that_model() -> None:
     table = hashed(11, words=25, holes=0.2)
     sources, limits = many_sentences(11)
     assert searched(Ensemble([FakeDecoder(table)]), sources, limits) == searched(FakeDecoder(table), sources, limits)
@@ -41,7 +41,7 @@ def test_an_ensemble_averages_probabilities() -> None:
     assert "admit" in decoders[1].log
 
 
-def test_an_ensemble_is_never_more_than_sure() -> None:
+def test_no_probability_of_an_ensemble_exceeds_1() -> None:
     for size in range(1, 12):  # in float32, log(7 * 1.0) - log(7) rounds to 2e-7
         decoders = [FakeDecoder(scripted(3, {}), dtype=torch.float32) for _ in range(size)]
         assert searched(Ensemble(decoders), [SOURCE], [3])[0][0].logprob <= 0

@@ -96,7 +96,7 @@ def test_without_reuse_the_oldest_sentence_determines_the_slots_in_use() -> None
 
 @pytest.mark.parametrize("config", [SMALL, *SEQUENCES])
 def test_a_dropped_sentence_needs_no_position(config: ModelConfig) -> None:
-    """Here it was at the last position of the model; the sentences that continue beside it are short."""
+    """The dropped sentence was at the last position of the model; the other sentences are short."""
     model = make(config)
     decoder = IncrementalDecoder(model)
     rows = sequences(122, 3, 2)
@@ -113,7 +113,7 @@ def test_a_dropped_sentence_needs_no_position(config: ModelConfig) -> None:
 
 
 def test_each_sentence_may_use_all_positions() -> None:
-    """The longest source and the oldest target of a batch, of different sentences, do not add up."""
+    """The longest source and the longest target belong to different sentences, so their lengths do not add up."""
     decoder = IncrementalDecoder(make(SEQUENCES[2]))
     with torch.inference_mode():
         state = decoder.start(sequences(3), 2)
@@ -131,21 +131,21 @@ def test_an_empty_place_keeps_no_slots() -> None:
         state = decoder.start(sequences(4, 4), 2)
         for t in range(60):
             step(decoder, state, torch.full((2, 2), 5))
-            if t == 30:  # the older one would keep 31 slots
+            if t == 30:  # the first sentence would keep 31 slots
                 decoder.drop(state, [0])
                 decoder.drop(state, [1])
                 decoder.admit(state, sequences(4), [1])
-    assert state.used <= 64  # 2 * 29 of the younger one, whose rows share no slot, rounded up
+    assert state.used <= 64  # 2 * 29 of the second sentence, whose rows have no slot in common, rounded up
 
 
-def test_slots_that_are_no_rows_ancestors_are_used_again() -> None:
+def test_slots_outside_every_rows_history_are_reused() -> None:
     decoder = IncrementalDecoder(make(SMALL))
     with torch.inference_mode():
         state = decoder.start(sequences(4, 6), 4)
         for _ in range(40):
             step(decoder, state, torch.full((2, 4), 5))
             decoder.reorder(state, torch.tensor([[0, 0, 0, 0], [2, 2, 2, 2]]))
-    assert state.used == 48  # 40 that the rows have in common, and the newest of each
+    assert state.used == 48  # 40 slots in all rows' history, and the newest of each row, rounded up
 
 
 @pytest.mark.parametrize("config", [SMALL, *SEQUENCES])
@@ -188,7 +188,7 @@ def test_decoding_follows_a_model_in_training() -> None:
     for _ in range(2):
         with torch.inference_mode():
             before = step(decoder, decoder.start(rows, 2), tokens)
-        with torch.no_grad():  # unseen by the version counter, as in a fused optimizer
+        with torch.no_grad():  # `data` bypasses the version counter, as a fused optimizer does
             model.projection.weight.data.add_(torch.randn_like(model.projection.weight))
             full = model(*padded(rows), tokens[:, :1]).log_softmax(-1)
         with torch.inference_mode():
@@ -215,7 +215,7 @@ def test_a_frozen_model_decodes_within_its_precision(precision: str) -> None:
     assert (off > 1e-5) == (precision != "float32")
 
 
-def test_int8_is_refused_elsewhere_than_on_a_cpu() -> None:
+def test_int8_needs_a_cpu() -> None:
     with torch.device("meta"):
         model = Transformer(SMALL, V, V, joint=True, pad_id=PAD)
     with pytest.raises(InputError, match="`precision`"):

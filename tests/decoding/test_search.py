@@ -1,4 +1,4 @@
-"""The loop that beam search and sampling share: what is in a batch never changes a result."""
+"""The loop that beam search and sampling share: the batch never changes a sentence's result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_length_penalties_by_hand(length: int, alpha: float, kind: str, value: f
 
 @pytest.mark.parametrize("config", [{}, {"stop": "exhaustive"}, {"beam": 1}, {"alpha": -1.0, "nbest": 3}])
 @pytest.mark.parametrize("trouble", [{}, {"ties": True, "holes": 0.2}])
-def test_no_batch_changes_a_result(config: dict[str, Any], trouble: dict[str, Any]) -> None:
+def test_results_do_not_depend_on_the_batch(config: dict[str, Any], trouble: dict[str, Any]) -> None:
     for seed in range(3):
         table = hashed(seed, words=25, **trouble)
         sources, limits = many_sentences(seed)
@@ -52,7 +52,7 @@ def test_no_batch_changes_a_result(config: dict[str, Any], trouble: dict[str, An
                 random.Random(seed).shuffle(order)
 
 
-def test_sentences_enter_while_others_are_under_way() -> None:
+def test_waiting_sentences_enter_while_others_are_searched() -> None:
     table = hashed(1, words=25)
     sources, limits = many_sentences(1)
     decoder = FakeDecoder(table, batch_tokens=60)
@@ -61,7 +61,7 @@ def test_sentences_enter_while_others_are_under_way() -> None:
     assert decoder.log.count("start") == 1  # the batch never ran empty
     assert decoder.log.count("admit") >= 5
     assert any(len(set(ages)) > 2 for ages in decoder.ages)
-    # An encoder call brings in an eighth of the batch, or what was left.
+    # An admission is at least an eighth of the batch, or the last waiting sentences.
     sizes = [len(ages) for ages in decoder.ages]
     fresh = [ages.count(0) for ages in decoder.ages]
     assert sum(fresh) == len(sources)
@@ -71,7 +71,7 @@ def test_sentences_enter_while_others_are_under_way() -> None:
     assert all(4 * empty < size + empty for empty, size in zip(decoder.empty, sizes, strict=True))
 
 
-def test_one_sentence_at_a_time() -> None:
+def test_a_small_budget_searches_one_sentence_at_a_time() -> None:
     sources, limits = many_sentences(2)
     decoder = FakeDecoder(hashed(2, words=9))
     searched(decoder, sources, limits, batch_tokens=1)
@@ -79,7 +79,7 @@ def test_one_sentence_at_a_time() -> None:
     assert "admit" not in decoder.log
 
 
-def test_results_come_as_sentences_finish() -> None:
+def test_results_are_yielded_as_sentences_finish() -> None:
     table = scripted(3, {(2,) * n: {2: 1.0} for n in range(20)})
     sources: list[Ids] = [(2, EOS), (3, EOS), (4, EOS)]
     decoder = FakeDecoder(table)
@@ -88,11 +88,11 @@ def test_results_come_as_sentences_finish() -> None:
     assert seen == [(1, 2), (2, 5), (0, 9)]
 
 
-def test_no_sources_no_results() -> None:
+def test_without_sources_there_are_no_results() -> None:
     assert searched(FakeDecoder(hashed(1, 3)), [], []) == []
 
 
-def test_greedy_search_never_regroups_rows() -> None:
+def test_greedy_search_never_reorders_rows() -> None:
     decoder = FakeDecoder(hashed(4, words=9, eos=-2.0))
     searched(decoder, [SOURCE], [9], beam=1)
     assert set(decoder.log) == {"start", "step"}

@@ -1,4 +1,4 @@
-"""The lexical shortlist: what model 1 learns, and that lists change nothing but what may be said."""
+"""The lexical shortlist: IBM model 1 as defined, and a search that is limited to a sentence's list."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def random_pairs(count: int, seed: int = 0, size: int = 12) -> list[tuple[list[i
     return [(ids(), ids()) for _ in range(count)]
 
 
-def by_the_book(pairs: list[tuple[list[int], list[int]]], empty: int) -> dict[tuple[int, int], float]:
-    """Model 1 a link at a time: five rounds of expected counts, from equal probabilities."""
+def reference(pairs: list[tuple[list[int], list[int]]], empty: int) -> dict[tuple[int, int], float]:
+    """Returns model 1 link by link: five iterations of expected counts, from equal probabilities."""
     t: dict[tuple[int, int], float] = defaultdict(lambda: 1.0)
     for _ in range(5):
         counts: Counter[tuple[int, int]] = Counter()
@@ -74,17 +74,17 @@ def by_the_book(pairs: list[tuple[list[int], list[int]]], empty: int) -> dict[tu
 
 
 @pytest.mark.parametrize("chunk", [10, 1000])
-def test_model_1_is_that_of_the_book(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+def test_model_1_equals_a_reference_implementation(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr(vtrans.decoding.shortlist, "CHUNK", chunk)
     pairs = [*random_pairs(40), ([5, 5, 6], [7, 7]), ([], [4]), ([4], [])]
     src, tgt, probabilities = model_1(store_of(pairs), 12, 12)
-    expected = by_the_book(pairs, 12)
+    expected = reference(pairs, 12)
     found = dict(zip(zip(src.tolist(), tgt.tolist(), strict=True), probabilities.tolist(), strict=True))
     assert found == pytest.approx(dict(expected), abs=1e-12)
     assert list(found) == sorted(found)
 
 
-def test_of_a_large_corpus_every_nth_pair_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_nth_pair_of_a_large_corpus_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = random_pairs(50)
     links = sum((len(src) + 1) * len(tgt) for src, tgt in pairs)
     monkeypatch.setattr(vtrans.decoding.shortlist, "LINKS", -(-links // 3))
@@ -92,8 +92,8 @@ def test_of_a_large_corpus_every_nth_pair_is_read(monkeypatch: pytest.MonkeyPatc
     assert all((a == b).all() for a, b in zip(part, whole, strict=True))
 
 
-def test_a_dictionary_is_found_again() -> None:
-    """Targets in any order, with a word that translates nothing in each sentence."""
+def test_the_shortlist_finds_the_dictionary_that_made_the_corpus() -> None:
+    """Target words are in any order, and each target has one word without a source."""
     numbers = random.Random(1)
     words, filler = list(range(4, 24)), 50
     translation = dict(zip(words, numbers.sample(range(30, 50), len(words)), strict=True))
@@ -105,7 +105,7 @@ def test_a_dictionary_is_found_again() -> None:
     found = learn_shortlist(store_of(pairs), 24, 60, translations=2, frequent=1)
     assert found.frequent.tolist() == [filler]
     assert {word: int(found.translations[word, 0]) for word in words} == translation
-    assert filler not in found.translations, "the frequent ones take no place"
+    assert filler not in found.translations, "a frequent subword is not among the translations"
     assert found.translations[:4].tolist() == [[EOS_ID] * 2] * 4
     assert found.translations.dtype == found.frequent.dtype == torch.int32
     assert learn_shortlist(store_of([]), 5, 6, 2, 3).translations.tolist() == [[EOS_ID] * 2] * 5
@@ -121,7 +121,7 @@ UNTIED = {
 
 
 def network(config: ModelConfig, vocab: int, seed: int) -> Transformer:
-    """A lively model in float64 whose translations end: its output leans towards the row of EOS."""
+    """Returns a model in float64 with varied translations that end: its output leans towards the row of EOS."""
     torch.manual_seed(seed)
     model = Transformer(config, vocab, vocab, joint=True, pad_id=PAD_ID).double().eval()
     with torch.no_grad():
@@ -160,15 +160,17 @@ PREFIXES = [("", "Łódź", "park 5€ ", "läuft ")[i % 4] for i in range(len(L
 
 @pytest.mark.parametrize("name", UNTIED)
 @pytest.mark.parametrize("how", ["search", "sampling", "constraints", "ensemble", "narrow blocks"])
-def test_no_translation_depends_on_its_batch(monkeypatch: pytest.MonkeyPatch, name: str, how: str) -> None:
-    if how == "narrow blocks":  # of several sentences each, so that the last one grows and is shared
+def test_a_translation_with_a_shortlist_does_not_depend_on_its_batch(
+    monkeypatch: pytest.MonkeyPatch, name: str, how: str
+) -> None:
+    if how == "narrow blocks":  # so that there are several parts, and new sentences enter the last one
         monkeypatch.setattr("vtrans.decoding.incremental.ROWS_CPU", 8)
     models = [loaded(name, seed, shortlist(seed)) for seed in ((1, 2) if how == "ensemble" else (1,))]
     sampling = Sampling(seed=3) if how == "sampling" else None
     rules: dict[str, Any] = {"no_repeat_ngram": 2, "repetition_penalty": 1.3, "min_length": 2}
     search = rules if how == "constraints" else {}
     prefixes = PREFIXES if how == "constraints" else None
-    # A draw is seeded by the line's number, so that single lines have to be drawn where they stand.
+    # A sample is seeded by the number of its line, so all lines are translated in one call.
     alone = list(made(*models, batch_tokens=1, **search).nbest(LINES, 2, sampling, prefixes=prefixes))
     assert len({best[0].text for best in alone}) > 8
     for batch_tokens in (20, 50, 5000):
@@ -180,7 +182,7 @@ def test_no_translation_depends_on_its_batch(monkeypatch: pytest.MonkeyPatch, na
 
 
 @pytest.mark.parametrize("seeds", [(1,), (1, 2)])
-def test_what_is_said_is_listed_and_its_probability_is_among_the_listed(seeds: tuple[int, ...]) -> None:
+def test_probabilities_sum_to_1_over_the_list_of_a_sentence(seeds: tuple[int, ...]) -> None:
     models = [loaded(NAME, seed, shortlist(7)) for seed in seeds]
     vocab, table = vocabulary(), shortlist(7)
     unlike = 0
@@ -200,7 +202,7 @@ def test_what_is_said_is_listed_and_its_probability_is_among_the_listed(seeds: t
 
 @pytest.mark.parametrize("sampling", [None, Sampling(seed=2), Sampling(seed=2, top_k=3, top_p=0.9)])
 @pytest.mark.parametrize("how", ["frequent", "translations"])
-def test_a_list_of_everything_changes_nothing(sampling: Sampling | None, how: str) -> None:
+def test_listing_the_whole_vocabulary_changes_nothing(sampling: Sampling | None, how: str) -> None:
     V = len(vocabulary())
     every = torch.arange(V, dtype=torch.int32)
     none = torch.empty(0, dtype=torch.int32)
@@ -213,7 +215,7 @@ def test_a_list_of_everything_changes_nothing(sampling: Sampling | None, how: st
         assert same(list(made(model, **search).nbest(LINES, n, sampling)), plain)
 
 
-def test_a_list_shorter_than_the_beam_will_do() -> None:
+def test_a_list_may_be_shorter_than_the_beam() -> None:
     V = len(vocabulary())
     tiny = Shortlist(torch.full((V, 1), EOS_ID, dtype=torch.int32), torch.tensor([4], dtype=torch.int32))
     model = dataclasses.replace(loaded(NAME, 1, tiny), tgt_vocab=Vocabulary(vocabulary().proto))
@@ -222,7 +224,7 @@ def test_a_list_shorter_than_the_beam_will_do() -> None:
     assert {token for (t,) in found for token in t.tokens} <= {4, EOS_ID}
 
 
-def test_the_list_of_a_sentence() -> None:
+def test_a_list_holds_frequent_subwords_translations_and_copies() -> None:
     table = Shortlist(torch.tensor([[9, 8]] * 4 + [[6, 7], [7, 3], [0, 5]]).int(), torch.tensor([2, 0]).int())
     joint, apart = Candidates(table, 10, joint=True), Candidates(table, 10, joint=False)
 
@@ -240,7 +242,7 @@ def test_a_prefix_need_not_be_listed() -> None:
         assert t.text.startswith(prefix.strip()), (line, prefix)
 
 
-def test_constraints_mean_the_same_in_a_list() -> None:
+def test_constraints_on_listed_tokens_equal_those_on_the_vocabulary() -> None:
     V, ids = 12, torch.tensor([1, EOS_ID, 4, 6, 7, 9, 11])
     starts = torch.tensor([t == EOS_ID or t % 2 == 0 for t in range(V)])
     for seed in range(40):
@@ -261,7 +263,9 @@ def test_constraints_mean_the_same_in_a_list() -> None:
 # The file and the command.
 
 
-def test_a_model_file_with_a_shortlist(tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder) -> None:
+def test_a_shortlist_is_added_replaced_dropped_by_averaging_and_checked_on_loading(
+    tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder
+) -> None:
     plain, listed = run_copy.last, tmp_path / "listed.safetensors"
     V = len(tiny_data.src_vocab)
     add_shortlist(plain, learn_shortlist(tiny_data.train, V, V, 4, 9), listed)
@@ -286,11 +290,11 @@ def test_a_model_file_with_a_shortlist(tmp_path: Path, run_copy: RunFolder, tiny
     ):
         kept = {key: t for key, t in after.items() if key != name} | ({} if value is None else {name: value})
         write_tensors(tmp_path / "bad.safetensors", kept, b)
-        with pytest.raises(FileError, match=r"bad\.safetensors has a shortlist that does not fit its vocabulary"):
+        with pytest.raises(FileError, match=r"bad\.safetensors .*shortlist"):
             load_model(tmp_path / "bad.safetensors")
 
 
-def test_the_command_and_the_flag(
+def test_the_command_adds_a_shortlist_that_translate_uses(
     tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done]
 ) -> None:
     lacking = run_cli("translate", "--model", run_copy.path, "--shortlist", stdin=SENTENCE)
@@ -321,7 +325,7 @@ def test_the_command_and_the_flag(
 
 
 @pytest.mark.parametrize("command", ["shortlist", "train"])
-def test_a_damaged_data_folder_is_refused(
+def test_a_damaged_data_folder_changes_no_model_file(
     tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done], command: str
 ) -> None:
     data = shutil.copytree(tiny_data.path, tmp_path / "data")
@@ -341,7 +345,7 @@ def test_a_damaged_data_folder_is_refused(
 def test_a_checkpoint_gets_no_shortlist(
     tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done]
 ) -> None:
-    """Training links `best` and `last` again, and so would drop it."""
+    """Training replaces the files `best` and `last`, which would lose the shortlist."""
     before = {file: file.read_bytes() for file in run_copy.path.glob("*.safetensors")}
     for model, out in (
         (run_copy.path, None),  # which stands for its best checkpoint
@@ -364,7 +368,7 @@ def test_a_checkpoint_gets_no_shortlist(
     assert load_model(new).shortlist is not None
 
 
-def test_what_does_not_fit_is_refused(
+def test_the_command_checks_model_data_and_options(
     run_copy: RunFolder, tiny_data_separate: DataFolder, run_cli: Callable[..., Done]
 ) -> None:
     done = run_cli("shortlist", run_copy.best, "--data", tiny_data_separate.path, "--out", run_copy.path / "new")

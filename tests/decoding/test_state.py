@@ -1,4 +1,4 @@
-"""The decoding state against lists: whatever enters, leaves and changes parents, each row sees its own history."""
+"""The decoding state, compared with plain lists: each row sees its own history, whatever enters, leaves or moves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_example_of_the_docstring() -> None:
 
 @dataclass
 class Sentence:
-    """The numbers that its rows must see: each vector has width 1 and holds a number of its own."""
+    """A sentence as the numbers that its rows must see. Each key and value has width 1 and holds a unique number."""
 
     source: list[int]
     rows: list[list[int]]  # one number per step
@@ -46,7 +46,7 @@ class Sentence:
 
 
 class Numbers:
-    """A source of sentences and of decisions."""
+    """Draws sentences and decisions at random."""
 
     def __init__(self, seed: int) -> None:
         self.random, self.last = random.Random(seed), 0
@@ -137,7 +137,7 @@ def test_each_row_sees_its_own_history_and_source(width: int, reuse_slots: bool)
         step(state, batch, numbers)
         calls["far"] += state.far_f is not None
         calls["several far"] += state.far_f is not None and len(state.far_f) > 1
-        # No slot is read that no sentence needs.
+        # The slots in use end at the last one that some sentence needs, rounded up.
         if reuse_slots:
             last = int(state.ancestors_BKn.any(1).any(0).nonzero().max()) + 1
         else:

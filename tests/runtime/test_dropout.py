@@ -10,7 +10,7 @@ from vtrans.runtime.dropout import Dropout
 
 
 def masks(rate: float, shape: tuple[int, ...], seed: int = 0) -> Tensor:
-    """1 where an element was kept, after checking that the others are 0 and those are scaled alike."""
+    """Returns 1 for kept elements and 0 for dropped ones. Checks that all kept elements have the same scale."""
     torch.manual_seed(seed)
     out: Tensor = Dropout(rate).train()(torch.ones(shape, dtype=torch.float64))
     scale = (1 << 16) / ((1 << 16) - round(rate * (1 << 16)))
@@ -24,13 +24,13 @@ def test_dropout_has_its_rate_in_every_lane_and_keeps_the_mean(rate: float) -> N
     keep = masks(rate, (1000, 400))
     sigma = (rate * (1 - rate)) ** 0.5
     assert abs(float(keep.mean()) - (1 - rate)) < 4 * sigma / keep.numel() ** 0.5
-    for lane in keep.view(-1, 4).mean(0).tolist():  # of the four that one draw decides
+    for lane in keep.view(-1, 4).mean(0).tolist():  # one draw decides four elements
         assert abs(lane - (1 - rate)) < 4 * sigma / (keep.numel() / 4) ** 0.5
-    assert abs(float(keep.mean(0).std()) - sigma / 1000**0.5) < 0.2 * sigma / 1000**0.5  # columns are no likelier
-    assert abs(float(keep.mean(1).std()) - sigma / 400**0.5) < 0.2 * sigma / 400**0.5  # nor are rows
+    assert abs(float(keep.mean(0).std()) - sigma / 1000**0.5) < 0.2 * sigma / 1000**0.5  # columns
+    assert abs(float(keep.mean(1).std()) - sigma / 400**0.5) < 0.2 * sigma / 400**0.5  # rows
 
 
-def test_dropout_decides_each_element_by_itself() -> None:
+def test_dropout_decides_each_element_independently() -> None:
     centred = masks(0.3, (1000, 400)).flatten() - 0.7
     variance = 0.3 * 0.7
     for lag in (*range(1, 18), 400, 624, 1248):  # neighbours, draws, rows, the period of the generator's state
@@ -41,9 +41,9 @@ def test_dropout_decides_each_element_by_itself() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_dropout_repeats_from_the_generators_state_and_passes_the_gradient_through(dtype: torch.dtype) -> None:
+def test_dropout_is_reproducible_and_scales_the_gradient_by_its_mask(dtype: torch.dtype) -> None:
     dropout = Dropout(0.4).train()
-    x = torch.randn(7, 5, 3, dtype=dtype, requires_grad=True)  # no multiple of four
+    x = torch.randn(7, 5, 3, dtype=dtype, requires_grad=True)  # 105 elements are not a multiple of 4
     state = torch.get_rng_state()
     out = dropout(x)
     after = torch.get_rng_state()
@@ -57,7 +57,7 @@ def test_dropout_repeats_from_the_generators_state_and_passes_the_gradient_throu
     assert 0 < int((grad == 0).sum()) < grad.numel()
 
 
-def test_dropout_does_nothing_in_evaluation_or_at_rate_zero() -> None:
+def test_dropout_returns_its_input_in_evaluation_and_at_rate_0() -> None:
     x = torch.randn(4, 4)
     state = torch.get_rng_state()
     assert Dropout(0.5).eval()(x) is x

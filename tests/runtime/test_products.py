@@ -1,4 +1,4 @@
-"""The product through oneDNN is torch's own product, gradients included."""
+"""The product of oneDNN equals torch's own product, gradients included."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from vtrans.runtime import products as room
+from vtrans.runtime import products
 from vtrans.runtime.products import SMALL, Int8Weight, Linear, linear
 
-needs_onednn = pytest.mark.skipif(not room._HAS_ONEDNN, reason="this torch has no oneDNN")
+needs_onednn = pytest.mark.skipif(not products._HAS_ONEDNN, reason="this torch has no oneDNN")
 
 
 def operands(*shape: int, outputs: int, requires_grad: bool = False) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -25,7 +25,7 @@ def operands(*shape: int, outputs: int, requires_grad: bool = False) -> tuple[to
 @pytest.mark.parametrize("shape", [(4096, 32), (8, 512, 32), (2, 2, 1024, 32)])
 @pytest.mark.parametrize("outputs", [48, 20])
 @pytest.mark.parametrize("biased", [True, False])
-def test_it_agrees_with_torch_forward_and_backward(shape: tuple[int, ...], biased: bool, outputs: int) -> None:
+def test_outputs_and_gradients_equal_those_of_torch(shape: tuple[int, ...], biased: bool, outputs: int) -> None:
     x, weight, bias = operands(*shape, outputs=outputs, requires_grad=True)
     inputs = [x, weight, bias] if biased else [x, weight]
     assert x.numel() * outputs >= SMALL
@@ -42,7 +42,7 @@ def test_it_agrees_with_torch_forward_and_backward(shape: tuple[int, ...], biase
 
 @needs_onednn
 @pytest.mark.parametrize("wanted", ["x", "weight", "bias"])
-def test_an_operand_that_alone_requires_a_gradient_gets_it(wanted: str) -> None:
+def test_only_the_operand_that_requires_a_gradient_gets_one(wanted: str) -> None:
     x, weight, bias = operands(4096, 32, outputs=48)
     named = {"x": x, "weight": weight, "bias": bias}
     named[wanted].requires_grad_()
@@ -56,7 +56,7 @@ def test_an_operand_that_alone_requires_a_gradient_gets_it(wanted: str) -> None:
         torch.testing.assert_close(operand.grad, expected[name], rtol=1e-4, atol=1e-3, check_dtype=False)
 
 
-def test_a_view_that_is_not_contiguous_is_read_as_it_is() -> None:
+def test_operands_may_be_views_that_are_not_contiguous() -> None:
     x, weight, bias = operands(64, 4096, outputs=48)
     turned = x.t()  # [4096, 64]
     weight = weight[:, :64]
@@ -64,24 +64,24 @@ def test_a_view_that_is_not_contiguous_is_read_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_other_types_are_left_to_torch(dtype: torch.dtype) -> None:
+def test_other_types_use_torchs_product(dtype: torch.dtype) -> None:
     x, weight, bias = (t.to(dtype) for t in operands(4096, 32, outputs=48))
     assert torch.equal(linear(x, weight, bias), F.linear(x, weight, bias))
 
 
-def test_small_products_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_onednn_product", None)
+def test_small_products_use_torchs_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "_onednn_product", None)
     x, weight, bias = operands(4, 32, outputs=48)
     assert torch.equal(linear(x, weight, bias), F.linear(x, weight, bias))
 
 
-def test_autocast_keeps_its_meaning() -> None:
+def test_autocast_applies_to_the_product() -> None:
     x, weight, bias = operands(4096, 32, outputs=48)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert linear(x, weight, bias).dtype is torch.bfloat16
 
 
-def test_the_layer_is_torchs_layer_in_files_and_in_memory() -> None:
+def test_the_layer_has_the_names_and_values_of_torchs_layer() -> None:
     layer = Linear(32, 48)
     assert list(layer.state_dict()) == list(torch.nn.Linear(32, 48).state_dict())
     x = torch.randn(4096, 32)
@@ -89,7 +89,7 @@ def test_the_layer_is_torchs_layer_in_files_and_in_memory() -> None:
 
 
 @needs_onednn
-def test_eight_bits_are_off_by_half_a_step_of_their_rows_at_most() -> None:
+def test_int8_rounds_by_at_most_half_a_step_of_each_row() -> None:
     x, weight, _ = operands(9, 64, outputs=30)
     x = x * torch.logspace(-3, 3, 9)[:, None]  # each row has a scale of its own
     weight = weight * torch.logspace(-2, 2, 30)[:, None]
@@ -105,7 +105,7 @@ def test_eight_bits_are_off_by_half_a_step_of_their_rows_at_most() -> None:
 
 
 @needs_onednn
-def test_eight_bits_do_not_depend_on_what_else_is_multiplied() -> None:
+def test_an_int8_product_does_not_depend_on_the_other_rows() -> None:
     x, weight, _ = operands(9, 64, outputs=30)
     int8 = Int8Weight(weight)
     together = int8.product(x)
@@ -114,7 +114,7 @@ def test_eight_bits_do_not_depend_on_what_else_is_multiplied() -> None:
 
 
 @needs_onednn
-def test_eight_bits_of_nothing_are_nothing() -> None:
+def test_an_int8_product_with_zeros_is_zero() -> None:
     int8 = Int8Weight(torch.zeros(3, 8))
     assert (int8.product(torch.tensor([[0.0] * 8, [1e20] * 8])) == 0).all()
     assert (Int8Weight(torch.ones(3, 8)).product(torch.zeros(2, 8)) == 0).all()
