@@ -386,7 +386,7 @@ class SelfAttention(Module):
         self.out = xavier(config.d_model, config.d_model)
 
     def forward(self, x_BTD: Tensor, keep_BQT: Tensor | None = None) -> Tensor:
-        """[B, T, D] to [B, T, D]. `keep_BQT` says what each position attends to; Q = 1 is one mask for all positions.
+        """[B, T, D] to [B, T, D]. `keep_BQT` is the mask of each position, or with Q = 1 one mask for all positions.
         Without it, attention is causal, and padding needs no mask because it follows every real position."""
         mask, dropout = None if keep_BQT is None else keep_BQT[:, None], self.dropout if self.training else 0.0
         q_BHTd, k_BHTd, v_BHTd = self.queries_keys_values(x_BTD)

@@ -70,7 +70,7 @@ class _Finished:
     score: float
     logprob: float
     length: int  # in tokens, EOS included
-    row: int  # the live row of the step before that it extends
+    row: int  # the live row of the previous step that it extends
     eos_logprob: float
 
 
@@ -121,7 +121,7 @@ class _Beam:
         values_rm, tokens_rm = best_tokens(blocks, self.width + 1)
         if np.isnan(values_rm).any():
             raise bad_logprobs()
-        # Rows that are not live take part with impossible extensions.
+        # All extensions of rows that are not live are impossible.
         at_r, shape = np.flatnonzero(self.live_BK > -math.inf), (self.live_BK.size, values_rm.shape[1])
         values_Nm, tokens_Nm = np.full(shape, -math.inf), np.full(shape, self.bos_id)
         values_Nm[at_r], tokens_Nm[at_r] = values_rm, tokens_rm

@@ -49,11 +49,11 @@ def constrain(
 ) -> None:
     """Applies the constraints to a block of log-probabilities, in place.
 
-    `said_nT` holds each row's tokens so far, as many as its age, then -1. Within the prefix, only its next token stays
-    possible, with its own log-probability, whatever the other constraints. After the prefix, the log-probability of
-    each token in the row is multiplied by `repetition_penalty` (Keskar et al. 2019 divide positive logits and multiply
-    negative ones; log-probabilities are never positive). A token that would repeat an n-gram of the row, or EOS
-    before `min_length`, becomes impossible.
+    `said_nT` holds each row's tokens so far, as many as its age, then -1. Within the prefix, only its next token is
+    possible; it keeps its log-probability, and the other constraints have no effect. After the prefix, the
+    log-probability of each token in the row is multiplied by `repetition_penalty` (Keskar et al. 2019 divide positive
+    logits and multiply negative ones; log-probabilities are never positive). A token that would repeat an n-gram of
+    the row becomes impossible, and so does EOS before `min_length`.
     """
     V = logprobs_nV.shape[1]
     forced = [
@@ -140,7 +140,7 @@ class Constrained:
         if max(state.ages) > T:
             said_BKT = torch.cat((said_BKT, torch.full_like(said_BKT, -1)), 2)
         ages_B = torch.tensor(state.ages, device=tokens_BK.device)
-        # BOS is fed first but is no token of the translation; -1 is written in its place.
+        # BOS is fed first, but it does not belong to the translation; -1 is written in its place.
         here_BK1 = (ages_B - 1).clamp(min=0)[:, None, None].expand(B, K, 1)
         newest_BK1 = tokens_BK[:, :, None].where(ages_B[:, None, None] > 0, -1)
         state.said_BKT = said_BKT.scatter(2, here_BK1, newest_BK1)
@@ -171,7 +171,7 @@ class Constrained:
     def drop(self, state: ConstrainedState, sentences: Sequence[int]) -> None:
         self.decoder.drop(state.inner, sentences)
         for b in sentences:
-            state.ages[b] = 0  # an empty place must not age, because the oldest sentence sizes the table
+            state.ages[b] = 0  # the table has as many columns as the largest age
 
     def admit(self, state: ConstrainedState, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
         self.decoder.admit(state.inner, sources, places)

@@ -50,13 +50,13 @@ def sample(
 
 @dataclass
 class _Sample:
-    """One sample while it grows."""
+    """One sample and its state."""
 
     generator: random.Random
     limit: int
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)  # of the tokens and of EOS
-    finished: bool = False  # by EOS
+    finished: bool = False  # ended in EOS
 
     @property
     def complete(self) -> bool:
@@ -112,7 +112,7 @@ class _Sampler:
         return [b for b, row in enumerate(self.samples) if row and all(s.complete for s in row)]
 
     def _draw(self, block: Block, places: Sequence[float]) -> Tensor:
-        """Returns the tokens of n rows and their log-probabilities [2, n]."""
+        """Draws one token for each row of a block; returns the tokens and their log-probabilities [2, n]."""
         logprobs_nV = logprobs_of(block)
         wide_nV = logprobs_nV.to(wide_type(logprobs_nV))
         places_n = torch.tensor(places, dtype=wide_nV.dtype).to(wide_nV.device)

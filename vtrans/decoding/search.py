@@ -141,7 +141,7 @@ def run(
             state, batch = None, []
             policy.select([])
         elif empty > len(fresh) and (fresh or EMPTY_SHARE * empty >= len(batch)):
-            # After an admission no place is empty; an old empty place would cost time in every step.
+            # Each empty place costs time in every step. An admission leaves none; else a quarter may be empty.
             decoder.select(state, live)  # type: ignore[arg-type]  # a live batch has a state
             policy.select(live)
             batch = [batch[b] for b in live]
