@@ -83,7 +83,7 @@ class DecodingState:
         2     Ein   Der      1  2          0 1        0 2              1  0
         3     Hund  Mann     3  4          0 2 3      0 1 4
 
-    Row 0 now stands for "Der Hund" and row 1 for "Ein Mann"; both share slot 0.
+    Row 0 now stands for "Der Hund" and row 1 for "Ein Mann"; slot 0 belongs to both.
     """
 
     def __init__(self, memory: Tensor, keep_BS: Tensor, lengths: list[int], width: int, *, reuse_slots: bool) -> None:
