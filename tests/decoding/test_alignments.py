@@ -63,9 +63,7 @@ LINES = [line for line in sentences(30, seed=3) if line]
         ([[0.9, 0.1]], [0], [], ""),
     ],
 )
-def test_links_join_words_that_share_most_attention(
-    attention: Any, src: list[int], tgt: list[int], expected: str
-) -> None:
+def test_words_with_most_attention_are_linked(attention: Any, src: list[int], tgt: list[int], expected: str) -> None:
     assert ENOUGH == 0.1
     assert pharaoh(links(np.array(attention), src, tgt)) == expected
 

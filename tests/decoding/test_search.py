@@ -1,4 +1,4 @@
-"""The loop that beam search and sampling share: the batch never changes a sentence's result."""
+"""The loop of beam search and sampling: the batch never changes a sentence's result."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ Links = tuple[tuple[int, int], ...]
 
 # Chosen by alignment error rate on the gold alignments of the phrasebook (tests/bench/alignments.py): the upper half
 # of the decoder's layers, the mean of their heads, and the position that predicts a subword, not the one that is fed
-# it. Each word of either side is linked to the word that shares most attention with it; a source word only if this
-# share is at least ENOUGH, because a translation need not render every word.
+# it. Each target word is linked to the source word that it attends to most. Each source word is linked to the target
+# word that attends to it most, if this attention is at least ENOUGH: a translation need not render every word.
 ENOUGH = 0.1
 
 

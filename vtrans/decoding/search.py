@@ -1,4 +1,4 @@
-"""What beam search and sampling share: the decoder protocol, hypotheses, and the loop that batches sentences.
+"""The common parts of beam search and sampling: the decoder protocol, hypotheses, and the loop that batches sentences.
 
 The loop takes one step for all sentences of the batch at a time. A sentence leaves when its search is finished, at the
 latest at its own length limit, and a waiting sentence takes its place (continuous batching). The other sentences of a
