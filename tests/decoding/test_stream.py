@@ -167,7 +167,7 @@ def test_a_process_that_dies_ends_the_others(
     first.stdin.write(b"The big dog sees me today.\n" * 3)
     _, err = first.communicate(timeout=60)
     assert first.returncode == 1
-    assert "error: one of the 2 processes has ended before its time" in err.decode().split("\n")[-2]
+    assert err.decode().split("\n")[-2].startswith("error: one of the 2 processes ")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -194,7 +194,7 @@ def test_an_error_in_another_process_is_printed_once(
     first, second = together("--device", "cuda:77")
     _, err = first.communicate(timeout=60)
     assert first.returncode == 2
-    assert err.decode().startswith("error: --device cuda:77 can't be used here")
+    assert err.decode().startswith("error: --device cuda:77 ")
     assert second.communicate(timeout=60) == (b"", b"")
 
 
