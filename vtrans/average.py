@@ -1,8 +1,7 @@
-"""The mean of several checkpoints (the paper, section 6.1), streaming: the unique weights, one at a time."""
+"""The mean of several checkpoints (the paper, section 6.1), computed one weight at a time."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,26 +20,26 @@ from vtrans.tensor_files import TensorFile, open_tensors, write_tensors
 def average(files: Sequence[Path], out: Path, run_step: int | None = None) -> list[int]:
     """Writes the mean of the model files to `out` and returns their steps.
 
-    `run_step` is how far their run has come, which the best checkpoints alone do not tell.
+    `run_step` is the last step of their run; the best checkpoints may be older. A shared weight is in a file once, so
+    it counts once. Each mean is computed in float64 and stored in the type of the first file. Peak memory is one
+    model. The header, with the search settings, is that of the newest file.
 
-    A shared weight stands once in a file, and so is counted once. Each mean is taken in float64
-    and stored in the type of the first file. Peak memory is one model. The header, and with it the search settings,
-    is that of the newest file. Raises InputError when two files are not of the same architecture and vocabulary,
-    naming what differs, and where `out` is a checkpoint, FileError for weights that are not finite.
+    Raises InputError if two files differ in architecture or vocabulary, naming the difference, or if `out` is a
+    checkpoint; FileError for weights that are not finite.
     """
     if not files:
-        raise InputError("there is no checkpoint to average.")
+        raise InputError("no checkpoints to average were given.")
     check_path(out)
     if _is_checkpoint(out):
-        raise InputError(f"{out} is a checkpoint of training, which may go on from it; give another --out.")
+        raise InputError(f"`out` must not be {out}, a checkpoint of training; choose another file.")
     with ExitStack() as stack:
         opened = [stack.enter_context(open_tensors(f, "model")) for f in files]
         first, header = opened[0]
         check_model(files[0], first, header)
         names = _weights(first)
         for path, (file, other) in zip(files[1:], opened[1:], strict=True):
-            _check_same(files[0], names, header, path, _weights(file), other)
-        for name in names:  # the vocabularies first: they explain matrices of other shapes
+            _check_same(files[0], first, header, path, file, other)
+        for name in names:  # first, since different vocabularies explain different shapes
             if name.startswith("vocabulary."):
                 for path, (file, _) in zip(files, opened, strict=True):
                     if not torch.equal(file.get_tensor(name), first.get_tensor(name)):
@@ -70,7 +69,7 @@ def average(files: Sequence[Path], out: Path, run_step: int | None = None) -> li
 
 
 def _is_checkpoint(path: Path) -> bool:
-    """Whether training made the file; an average may be replaced, and what is no model of ours."""
+    """Whether the file is a checkpoint of training, and not an average or another file."""
     try:
         with open_tensors(path, "model") as (_, header):
             return "average_of" not in header["training"]
@@ -79,7 +78,7 @@ def _is_checkpoint(path: Path) -> bool:
 
 
 def _weights(file: TensorFile) -> list[str]:
-    """The tensors of a file but its shortlist, which the average does not get: `vtrans shortlist` makes one."""
+    """The names of the tensors of a file without its shortlist, which belongs to one model."""
     return [name for name in file.keys() if not name.startswith("shortlist.")]  # noqa: SIM118 - not a dict
 
 
@@ -88,21 +87,11 @@ def _steps(header: dict[str, Any]) -> list[int]:
     return list(training.get("average_of", [training.get("step", 0)]))
 
 
-def _check_same(
-    a: Path,
-    names: list[str],
-    header: dict[str, Any],
-    b: Path,
-    other: list[str],
-    other_header: dict[str, Any],
-) -> None:
-    if set(names) != set(other):
-        odd = sorted(set(names) ^ set(other))[0]
-        raise InputError(f"{odd} is in only one of {a} and {b}; only checkpoints of one run can be averaged.")
-    mine, theirs = (
-        dataclasses.asdict(section_of(ModelConfig, head, "model", path))
-        for path, head in ((a, header), (b, other_header))
-    )
+def _check_same(a: Path, first: TensorFile, header: dict[str, Any], b: Path, other: TensorFile, head: Any) -> None:
+    """Raises InputError if two files have other tensors, or settings of the model that are not for training only."""
+    if odd := sorted(set(_weights(first)) ^ set(_weights(other))):
+        raise InputError(f"{odd[0]} is in only one of {a} and {b}; only checkpoints of one run can be averaged.")
+    mine, theirs = (vars(section_of(ModelConfig, h, "model", path)) for path, h in ((a, header), (b, head)))
     for key, facts in keys_of(ModelConfig).items():
         if not facts.training_only and mine[key] != theirs[key]:
             raise InputError(

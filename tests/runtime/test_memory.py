@@ -1,4 +1,4 @@
-"""What is told to the C library and to oneDNN about memory."""
+"""Settings of the C library and oneDNN for memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from vtrans.runtime.memory import manage_memory
 
 
-def test_keeping_freed_memory_leaves_a_variable_of_the_user_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_of_the_user_take_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[int, int]] = []
 
     class Library:
@@ -37,7 +37,7 @@ def test_keeping_freed_memory_leaves_a_variable_of_the_user_alone(monkeypatch: p
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")
 def test_products_of_many_shapes_take_bounded_memory() -> None:
-    """A kernel for each shape, half a megabyte each, would stay in memory."""
+    """Without the limit, a kernel of half a megabyte per shape stays in memory."""
     code = """
 import os, sys
 import vtrans.runtime.memory
@@ -50,7 +50,7 @@ x, w = torch.randn(2000, 128), torch.randn(256, 128)
 linear(x, w)
 with open("/proc/self/statm") as file:
     before = int(file.read().split()[1])
-for n in range(2000, 1400, -1):  # downwards, so that what is let go is large enough for the next
+for n in range(2000, 1400, -1):  # downwards, so that the next product fits into freed memory
     linear(x[:n], w)
 with open("/proc/self/statm") as file:
     print((int(file.read().split()[1]) - before) * os.sysconf("SC_PAGE_SIZE"))

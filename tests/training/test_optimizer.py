@@ -1,4 +1,4 @@
-"""The schedule as a pure function, and one optimizer state a unique weight."""
+"""The learning rate as a function of the step, and one optimizer state per unique weight."""
 
 from __future__ import annotations
 

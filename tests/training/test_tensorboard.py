@@ -113,7 +113,7 @@ def test_without_the_package_its_extra_is_named(
         raise ImportError("protobuf is too old")
 
     monkeypatch.setattr(importlib, "import_module", broken)
-    with pytest.raises(InputError, match=r"can't be imported \(protobuf is too old\); install it with"):
+    with pytest.raises(InputError, match="protobuf is too old"):
         Events(tmp_path / "run")
 
 

@@ -1,4 +1,4 @@
-"""`vtrans average`: which checkpoints of a run, or which files."""
+"""`vtrans average`: averages checkpoints of a run, or the files that are named."""
 
 from __future__ import annotations
 
@@ -19,17 +19,34 @@ def average(
         typer.Argument(help=f"A run folder, or model files.  [default: {DEFAULT_RUN}]", metavar="RUN|FILE"),
     ] = None,
     last: Annotated[
-        int | None, typer.Option(help=f"The newest N checkpoints.  [default: {DEFAULT_AVERAGE}]", min=1, metavar="N")
+        int | None,
+        typer.Option(
+            help=f"Average the N newest checkpoints of the run.  [default: {DEFAULT_AVERAGE}]",
+            min=1,
+            metavar="N",
+            rich_help_panel="Checkpoints",
+        ),
     ] = None,
-    best: Annotated[int | None, typer.Option(help="The best N instead.", min=1, metavar="N")] = None,
+    best: Annotated[
+        int | None,
+        typer.Option(
+            help="Average the N checkpoints with the best validation instead.",
+            min=1,
+            metavar="N",
+            rich_help_panel="Checkpoints",
+        ),
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="File to write.  [default: RUN/averaged.safetensors]", metavar="FILE")
+        Path | None,
+        typer.Option(
+            help="The file to write.  [default: RUN/averaged.safetensors]", metavar="FILE", rich_help_panel="Output"
+        ),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Average the weights of several checkpoints.
 
-    Takes the newest or the best of a run, or files that you name.
+    By default these are the newest checkpoints of a run.
     """
     from vtrans.average import average as run_average
     from vtrans.average import best_checkpoints, newest_checkpoints
@@ -38,7 +55,7 @@ def average(
 
     console = Console(quiet=quiet)
     if last is not None and best is not None:
-        raise InputError("--last and --best exclude each other; give one of them.")
+        raise InputError("--last and --best cannot be combined; give one of them.")
     paths = what or [Path(DEFAULT_RUN)]
     if len(paths) == 1 and not paths[0].is_file():
         run = RunFolder(paths[0])
@@ -46,21 +63,21 @@ def average(
         if best:
             files = best_checkpoints(run, count)
         else:
-            # Checkpoints beyond keep_last are kept because they are among the best; they do not adjoin the newest.
+            # Checkpoints beyond keep_last are kept for being among the best, and may be much older.
             kept = load_recipe(str(run.recipe)).train.keep_last if run.recipe.exists() else count
             files = newest_checkpoints(run, min(count, kept))
         target, run_step = out or run.averaged, max(run.steps())
         if len(files) < count and (best or last):
             key = "train.keep_best" if best else "train.keep_last"
-            console.warn(f"{run.path} holds {len(files)} such checkpoints, not {count}; a larger {key} keeps more")
+            console.warn(f"{run.path} has {len(files)} of these {count} checkpoints; a larger {key} keeps more")
     else:
         if last is not None or best is not None:
-            raise InputError("--last and --best choose in a run folder; named files are averaged as they are.")
+            raise InputError("--last and --best need a run folder; leave them out to average named files.")
         if out is None:
-            raise InputError("averaging named files needs --out FILE for the result.")
+            raise InputError("--out FILE is required to average named files.")
         for path in paths:
             if path.is_dir():
-                raise InputError(f"{path} is a folder; average takes one run folder, or model files.")
+                raise InputError(f"{path} is a folder; give one run folder, or model files.")
         files, target, run_step = paths, out, None
     steps = run_average(files, target, run_step)
     console.info(f"{target}: the average of {len(files)} checkpoints, steps {', '.join(map(str, steps))}")

@@ -1,4 +1,4 @@
-"""`vtrans train`: a new run, a resumed one or a rehearsal."""
+"""`vtrans train`: starts or resumes a run, or estimates one."""
 
 from __future__ import annotations
 
@@ -14,53 +14,76 @@ from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
 from vtrans.runtime.memory import manage_memory
 
+_RUN, _RECIPE, _SPEED = "Run", "Recipe", "Speed"
+
 
 def train(
-    data: Annotated[Path, typer.Option(help="Data folder of prepare-bpe.", metavar="FOLDER")] = Path(
-        PrepareOptions.out
-    ),
-    out: Annotated[Path, typer.Option(help="Run folder; one that holds a run is resumed.", metavar="FOLDER")] = Path(
-        DEFAULT_RUN
-    ),
+    data: Annotated[
+        Path, typer.Option(help="The folder that prepare-bpe wrote.", metavar="FOLDER", rich_help_panel=_RUN)
+    ] = Path(PrepareOptions.out),
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="The run folder to write. If it holds a run, that run is resumed.",
+            metavar="FOLDER",
+            rich_help_panel=_RUN,
+        ),
+    ] = Path(DEFAULT_RUN),
     recipe: Annotated[
         str | None,
         typer.Option(
-            help=f"A recipe's name or a TOML file.  [default: {DEFAULT_RECIPE}; when resuming, the run's own]",
+            help="The name of a recipe, or a TOML file.  "
+            f"[default: the recipe of the run that is resumed, else {DEFAULT_RECIPE}]",
             metavar="NAME|FILE",
+            rich_help_panel=_RECIPE,
         ),
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Override a value of the recipe; repeat.", metavar="section.key=value"),
+        typer.Option(
+            "--set",
+            help="Replace a value of the recipe, such as train.max_steps=500. Can be repeated.",
+            metavar="section.key=value",
+            rich_help_panel=_RECIPE,
+        ),
     ] = None,
     init_from: Annotated[
         Path | None,
         typer.Option(
-            help="Begin a new run with the weights of this model, of the same vocabulary or another.",
+            help="Start a new run with the weights of this model. Its vocabulary may differ.",
             metavar="RUN|FILE",
+            rich_help_panel=_RUN,
         ),
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Throw the run in the folder away and start over.")] = False,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Delete the run in the run folder and start over.", rich_help_panel=_RUN),
+    ] = False,
     compile_: Annotated[
         bool,
         typer.Option(
             "--compile",
-            help="Compile the layers; resuming is not exact then. For a GPU: on a CPU steps took twice as long.",
+            help="Compile the layers for a GPU; resuming is not bit-exact then. On a CPU, steps took twice as long.",
+            rich_help_panel=_SPEED,
         ),
     ] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Say what training will take, from a few updates; write nothing."),
+        typer.Option(
+            "--dry-run",
+            help="Estimate the time and memory that training takes, and write nothing.",
+            rich_help_panel=_RUN,
+        ),
     ] = False,
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model, or resume the run in the folder.
+    """Train a model, or resume the run in the run folder.
 
-    A resumed run goes on exactly where it stopped.
+    A resumed run continues exactly where it stopped.
     """
     if dry_run and quiet:
-        raise InputError("--dry-run is there to say what training will take; leave out --quiet.")
+        raise InputError("--dry-run prints an estimate; leave out --quiet.")
     manage_memory()
     from vtrans.checkpoint import RunFolder
     from vtrans.data.store import DataFolder

@@ -1,4 +1,4 @@
-"""The memory of this process: what glibc and oneDNN are told to keep of it, and the most that it has had."""
+"""Settings of glibc and oneDNN for the memory of this process, and its peak."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
 
 
 def manage_memory() -> None:
-    """Tells glibc to keep large blocks it is given back, whose page faults cost a quarter of the time; and oneDNN to
-    keep no more than 64 of the kernels that it makes for each shape of a product.
+    """Makes glibc keep freed large blocks, and oneDNN keep at most 64 compiled kernels. Call it before the first
+    product. Environment variables that the user has set take precedence.
 
-    Each kernel takes half a megabyte to two, and their places split what is free between them: with the 1,024 of its
-    own cache, and as many of torch's beside it, a training of 2 million weights grew to 3.8 GB. After 100 updates of
-    3+3 layers, D 256, with two validations, the peak is 1.8 GB with 128 of them, 1.5 with 64, which are no slower in
-    training and a tenth faster in decoding, and 1.3 with 32, which are a tenth slower in training. It has to be called
-    before the first product. A variable that the user set wins. Where the C library is another one, it keeps its ways.
+    By default glibc returns large blocks to the system, and their page faults cost a quarter of a training's time.
+    oneDNN compiles a kernel for each shape of a product, which takes 0.5 to 2 MB and fragments the free memory. With
+    the 1,024 kernels of its default cache, and as many in torch's, a training of 2 million weights grew to 3.8 GB.
+    After 100 updates of 3+3 layers, D 256, with two validations, the peak is 1.8 GB with 128 kernels, 1.5 GB with 64
+    and 1.3 GB with 32. Compared with 128, 64 are as fast in training and a tenth faster in decoding; 32 are a tenth slower
+    in training.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
-    os.environ.setdefault("LRU_CACHE_CAPACITY", "1")  # torch's, which speeds nothing up beside oneDNN's own
+    os.environ.setdefault("LRU_CACHE_CAPACITY", "1")  # torch's own cache, which saves no time in addition
     keep, M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = 1 << 30, -1, -3
     if platform.libc_ver()[0] != "glibc":
         return
@@ -40,7 +41,7 @@ def manage_memory() -> None:
 
 
 def peak_memory(device: torch.device) -> float:
-    """The most bytes that this process has had: of the GPU it works on, else of main memory."""
+    """The peak memory of this process in bytes: on the GPU if it uses one, else in main memory."""
     if device.type == "cuda":
         import torch
 

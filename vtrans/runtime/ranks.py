@@ -1,4 +1,4 @@
-"""The processes that work together under torchrun, through torch.distributed; or the only one."""
+"""The processes that torchrun has started, which communicate through torch.distributed; or a single process."""
 
 from __future__ import annotations
 
@@ -19,42 +19,40 @@ from vtrans.errors import VtransError
 
 CPU = torch.device("cpu")
 
-# How long a rank waits for another that is silent, as while rank 0 validates or an open pipe brings nothing. One
-# that has died is noticed at once: its connections close, or torchrun, which sees it within a second, ends the rest
-# by SIGTERM, and after 30 seconds by force.
+# How long a rank waits for a silent one, for example while rank 0 validates or waits for input. A dead rank is noticed
+# at once: its connections close, or torchrun ends the others with SIGTERM within a second, and by force after 30.
 PATIENT = timedelta(hours=24)
-SIGNALS = timedelta(milliseconds=200)  # within which a rank that waits for another heeds Ctrl-C
+SIGNALS = timedelta(milliseconds=200)  # how often a waiting rank handles signals
 
 
 class Ranks:
-    """The processes of one command under torchrun, or the only one."""
+    """This process among those of one command."""
 
     def __init__(self) -> None:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
         self.local = int(os.environ.get("LOCAL_RANK", "0"))
-        self._answered = True  # whether rank 0 has heard from all since it last dealt
+        self._answered = True  # whether all ranks have answered the last `deal`
 
     @contextmanager
     def joined(self, device: torch.device) -> Iterator[None]:
-        """While it lasts the ranks can speak to each other, with tensors on that device."""
+        """Inside the block the ranks can exchange tensors on this device."""
         if self.world == 1:
             yield
             return
         if device.type == "cuda":
-            torch.cuda.set_device(device)  # else every rank's barrier would meet on the first GPU
+            torch.cuda.set_device(device)  # otherwise every rank would use the first GPU for barriers
             dist.init_process_group("nccl", timeout=PATIENT, device_id=device)
         else:
             dist.init_process_group("gloo", timeout=PATIENT)
         yield
-        # Not after an exception: the others, who know nothing of it, would be waited for. They notice that this
+        # Not after an exception: this would wait for the other ranks, which have not failed. They notice when this
         # process ends.
         dist.destroy_process_group()
 
     @contextmanager
     def watched(self, advice: Callable[[], str]) -> Iterator[None]:
-        """Around what the ranks do together: where one of them dies, the others raise VtransError, which ends with
-        the advice."""
+        """Raises VtransError, which ends with the advice, if another rank dies inside the block."""
         try:
             yield
         except RuntimeError as error:
@@ -63,13 +61,13 @@ class Ranks:
             raise self._ended(error, f"; {advice()}") from None
 
     def _ended(self, error: RuntimeError, rest: str = "") -> VtransError:
-        """What torch says of the end of another rank, as a sentence."""
-        reason = re.sub(r"^\[[^]]*\] ", "", str(error)).partition(". ")[0].strip()  # without the place in its source
-        return VtransError(f"one of the {self.world} processes has ended before its time ({reason}){rest}.")
+        """The error for a rank that has died, with the reason that torch gives."""
+        reason = re.sub(r"^\[[^]]*\] ", "", str(error)).partition(". ")[0].strip()  # without torch's source line
+        return VtransError(f"one of the {self.world} processes has died ({reason}){rest}.")
 
     def device_name(self, asked: str | None) -> str | None:
-        """The device for this rank: of several ranks each takes its own GPU, unless the user names one. Without GPUs
-        it is the CPU: there is no way for them to speak to each other from Apple's MPS."""
+        """The device of this rank. Several ranks use one GPU each, unless the user names one, or else the CPU:
+        torch.distributed has no backend for Apple's MPS."""
         if self.world == 1:
             return asked
         if asked == "cuda" or (asked is None and torch.cuda.is_available()):
@@ -77,11 +75,11 @@ class Ranks:
         return asked or "cpu"
 
     def wrapped(self, module: nn.Module, device: torch.device) -> nn.Module:
-        """The module, whose gradients are from now on the mean over all ranks; the only one's are its own."""
+        """The module, with gradients that are the mean over all ranks; for a single rank the module itself."""
         if self.world == 1:
             return module
-        # The only buffers are position tables, which a rank may have grown and another not. torch has
-        # renamed the option, and warns of the old name where it knows the new one.
+        # The only buffers are position tables, which may have grown on some ranks only. Newer versions of torch have
+        # another name for the option, and warn about the old one.
         known = inspect.signature(DistributedDataParallel).parameters
         buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
         settings: dict[str, Any] = {buffers: False}
@@ -89,7 +87,7 @@ class Ranks:
         return DistributedDataParallel(module, device_ids=own, **settings)
 
     def summed(self, values: Sequence[float], device: torch.device) -> list[float]:
-        """The sums over all ranks of a few numbers."""
+        """The sum of each number over all ranks."""
         if self.world == 1:
             return list(values)
         wide = torch.float32 if device.type == "mps" else torch.float64
@@ -98,7 +96,7 @@ class Ranks:
         return tensor.tolist()
 
     def all_texts(self, own: str) -> list[str]:
-        """A text of each rank, on all of them."""
+        """The texts of all ranks, in order."""
         if self.world == 1:
             return [own]
         texts: list[Any] = [None] * self.world
@@ -109,26 +107,25 @@ class Ranks:
         if self.world > 1:
             dist.barrier()
 
-    # Rank 0 deals work out, the others answer: over gloo, on the CPU, whatever the device of the models.
+    # Rank 0 deals out work and the others answer, over gloo on the CPU whatever the device of the models is.
 
     @contextmanager
     def leading(self) -> Iterator[None]:
-        """On rank 0, around all that may fail: at the end the others are told that there is no more.
+        """Tells the other ranks at the end of the block that there is no more work; for rank 0.
 
-        An exception in the middle of a round leaves them waiting for what never comes: they notice
-        when this process ends.
+        After an exception between `deal` and `answer` it cannot tell them; they notice when this process ends.
         """
         try:
             yield
         finally:
             if self.world > 1 and self._answered:
-                with suppress(VtransError):  # of a rank that has died after its last answer
+                with suppress(VtransError):  # a rank has died after its last answer
                     self.deal([b""] * self.world)
 
     def deal(self, parts: Sequence[bytes] | None = None) -> bytes:
-        """Give each rank its part (rank 0), or wait for one (the others); b"" says that there is no more.
+        """Gives each rank its part. Rank 0 passes all `parts`; the others wait. b"" means that there is no more.
 
-        Returns this rank's own. Raises VtransError if a rank has died.
+        Returns this rank's part. Raises VtransError if a rank has died.
         """
         self._answered = False
         sizes = torch.tensor([len(part) for part in parts] if parts else [0] * self.world)
@@ -141,7 +138,7 @@ class Ranks:
         return own[: int(sizes[self.rank])].numpy().tobytes()
 
     def answer(self, part: bytes) -> list[bytes]:
-        """Hand rank 0 an answer to what it has dealt; there, returns those of all ranks.
+        """Sends the answer of this rank to rank 0. Returns all answers on rank 0, and nothing on the others.
 
         Raises VtransError if a rank has died.
         """
@@ -154,9 +151,9 @@ class Ranks:
         return [a[: int(size)].numpy().tobytes() for a, size in zip(all_ or (), sizes[: len(all_ or ())], strict=True)]
 
     def _finish(self, work: dist.Work) -> None:
-        """Wait, in slices between which Python sees to its signals: gloo does not return for them."""
+        """Waits in short slices, so that Python can handle signals between them: gloo does not return for a signal."""
         while not work.is_completed():
-            with suppress(RuntimeError):  # this slice is over; or it failed, which the last wait tells
+            with suppress(RuntimeError):  # the slice has ended, or the work failed, which the last wait reports
                 work.wait(SIGNALS)
         try:
             work.wait()
@@ -165,7 +162,7 @@ class Ranks:
 
 
 def _padded(part: bytes, width: int) -> Tensor:
-    """A tensor [width] of these bytes."""
+    """The bytes as a tensor [width], filled up with zeros."""
     tensor = torch.zeros(width, dtype=torch.uint8)
     if part:
         tensor[: len(part)] = torch.frombuffer(bytearray(part), dtype=torch.uint8)

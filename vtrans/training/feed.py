@@ -1,7 +1,7 @@
-"""The batches that training is fed with, epoch after epoch, and each rank's share of them.
+"""The batches of training, epoch after epoch, and each rank's share of them.
 
-They are a pure function of the recipe, the data and the place at which they begin, so that a run that was
-interrupted goes on in the middle of an epoch.
+They depend only on the recipe, the data and the place where they start, so that a run can resume in the middle of an
+epoch.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from vtrans.runtime.seeds import derived_seed
 
 MOST_WORKERS = 8  # processes of one rank that draw segmentations
 
-# A rank's part of a batch, the target tokens of all ranks' parts, and whether it counts: a rank that a small batch
-# leaves without a pair computes one that does not.
 Share = tuple[Batch, int, bool]
+"""A rank's part of a batch, the target tokens of all parts, and whether this part counts. If a batch has fewer pairs
+than there are ranks, a rank without one computes a pair that does not count."""
 
 
 class Place(NamedTuple):
-    """Between two batches; the first is the beginning of the first epoch."""
+    """A place between two batches. The default is the start of the first epoch."""
 
     epoch: int = 1
-    drawn: int = 0  # windows of the epoch before it, where segmentations are drawn; see segmentation.py
-    position: int = 0  # batches of the epoch before it, or of the window after those
+    drawn: int = 0  # with BPE-dropout: complete windows of the epoch (data/bpe_dropout.py)
+    position: int = 0  # batches used of the epoch, or with BPE-dropout of the current window
 
 
 @dataclass(frozen=True)
 class EpochSize:
-    """What an epoch comes to; reckoned from `planned` of its pairs, which are fewer where segmentations are drawn."""
+    """The size of an epoch, estimated from `planned` of its pairs: all of them, but with BPE-dropout one window."""
 
     pairs: int
     planned: int
     src_tokens: float
     tgt_tokens: float  # EOS counted
     batches: float
-    padded: int  # positions of both sides, padding included
-    padding: float  # its part of them
+    padded: int  # positions of both sides, with padding
+    padding: float  # the share of padding in them
 
 
 class Feed:
-    """The batches of a data folder by a recipe, for one rank of several. They are in main memory, ready to be copied
-    to its device: by the thread that works there, since not every device stands two."""
+    """Makes the batches of one rank, in main memory. The training thread copies them to the device, since not every
+    device can be used by two threads. `workers` processes draw the segmentations of BPE-dropout."""
 
     def __init__(
         self, data: DataFolder, recipe: Recipe, ranks: Ranks, device: torch.device, workers: int | None = None
@@ -63,7 +63,7 @@ class Feed:
         self.segmentations = _segmentations(data, recipe, self.mixture, workers or _workers(device))
 
     def shares(self, place: Place) -> Generator[tuple[Place, Share], None, None]:
-        """Without end: this rank's share of each batch from there on, with the place that follows it."""
+        """Yields this rank's share of each batch from `place` on, with the place after it, for ever."""
         epoch, drawn, position = place
         with closing(self._plans(epoch, drawn)) as plans:
             for epoch, drawn, store, plan in plans:
@@ -77,7 +77,7 @@ class Feed:
                 position = 0
 
     def epoch_size(self) -> EpochSize:
-        """What the first epoch comes to, for all ranks together."""
+        """The size of the first epoch, for all ranks together."""
         with closing(self._plans(1, 0)) as plans:
             _, _, store, plan = next(plans)
         pairs, planned = len(self.mixture), sum(map(len, plan))
@@ -91,8 +91,8 @@ class Feed:
         )
 
     def _plans(self, epoch: int, drawn: int) -> Generator[tuple[int, int, TokenStore, list[Tensor]], None, None]:
-        """Without end, from there on: epoch, windows of it done, and the batches of a store: of the whole epoch,
-        or of a window of drawn segmentations."""
+        """Yields the epoch, its complete windows, a store of pairs and the batches of that store, for ever: one plan
+        per epoch, or with BPE-dropout one per window."""
         config, store = self.config, self.store
         if self.segmentations is None:
             for number in count(epoch):
@@ -108,8 +108,8 @@ class Feed:
 
 
 def _workers(device: torch.device) -> int:
-    """How many processes draw segmentations. On a CPU, which has all its cores at work, it is this one; beside a GPU
-    as many as the machine has cores for each of its ranks."""
+    """The processes that draw segmentations: only this one on a CPU, whose cores are all busy, and beside a GPU one
+    per free core of this rank."""
     if device.type == "cpu":
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -117,11 +117,11 @@ def _workers(device: torch.device) -> int:
 
 
 def _segmentations(data: DataFolder, recipe: Recipe, mixture: Mixture, workers: int) -> Segmentations | None:
-    """Segmentations drawn anew each time, if the recipe asks for BPE-dropout."""
+    """The segmentations that BPE-dropout draws, or None if the recipe does not ask for it."""
     config, model = recipe.train, recipe.model
     if config.bpe_dropout == 0:
         return None
-    longest = config.batch_tokens - 1  # EOS goes in as well
+    longest = config.batch_tokens - 1  # without EOS
     if model.reach is not None:
         longest = min(longest, model.reach - 1)
     vocabularies = data.src_vocab, data.tgt_vocab

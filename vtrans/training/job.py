@@ -57,7 +57,7 @@ class Learner:
         # numbers to be equal always.
         ids = torch.full((10,), EOS_ID, dtype=torch.int32)
         batch = collate([ids[:n] for n in (10, 8, 7)], [ids[:n] for n in (4, 5, 6)]).to(device)
-        self.objective.compile_states()
+        self.objective.compile()
         self.model.train()
         try:
             with products(device, self.config.precision):

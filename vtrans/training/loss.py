@@ -1,5 +1,5 @@
-"""What training minimises: label-smoothed cross entropy (Szegedy et al. 2016; the paper, section 5.4),
-summed over tokens, together with the projection before it, so that the logits never exist all at once.
+"""The loss: label-smoothed cross entropy (Szegedy et al. 2016; the paper, section 5.4), summed over tokens. It is
+computed together with the projection before it, in chunks, so that all logits never exist at the same time.
 
 Legend: N target positions, n those of one chunk, D model width, V vocabulary.
 """
@@ -17,18 +17,17 @@ from vtrans.data.batches import Batch
 from vtrans.model import Transformer
 from vtrans.runtime.products import linear
 
-# Logits that exist at once. On a CPU 32 MiB of them: smaller chunks multiply slower, larger ones leave the cache.
-# A GPU wants large products, and has the memory.
+# Logits per chunk. On a CPU, 32 MiB: the products of smaller chunks are slower, larger chunks do not fit the cache.
+# A GPU is faster with large products, and has the memory.
 CHUNK = {"cpu": 1 << 23}
 CHUNK_ELSEWHERE = 1 << 27
 
 
 class Objective(nn.Module):
-    """The summed loss of a batch; what several ranks wrap.
+    """Computes the summed loss of a batch. This is the module that DistributedDataParallel wraps.
 
-    `compiled` is `model.hidden` as torch.compile makes it, or None. It is used in training alone, where dropout is, so
-    that it is compiled once; and the loss is no part of it, since a loop over chunks would be compiled anew for
-    each number of tokens.
+    `compiled` is `model.hidden` compiled, or None. Only training uses it, so that it is compiled once, with dropout.
+    The loss is not compiled, since its loop over chunks would be compiled again for each number of tokens.
     """
 
     def __init__(self, model: Transformer, smoothing: float) -> None:
@@ -36,9 +35,9 @@ class Objective(nn.Module):
         self.model, self.smoothing = model, smoothing
         self.compiled: Callable[..., Tensor] | None = None
 
-    def compile_states(self) -> None:
-        """From now on; the first call compiles, and raises whatever the compiler does. The model is no other
-        module than before, so that names in files are the same."""
+    def compile(self) -> None:
+        """Compiles the model's layers at the next call, which raises what the compiler raises. The model stays the same
+        module, so that the names of its weights stay the same."""
         self.compiled = torch.compile(self.model.hidden, dynamic=True)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -50,7 +49,7 @@ class Objective(nn.Module):
 
 
 def products(device: torch.device, precision: str) -> torch.autocast:
-    """Inside, matrix products are in `precision`; weights, norms and loss stay in float32."""
+    """Inside the block, matrix products use `precision`; weights, norms and the loss stay in float32."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
@@ -60,9 +59,9 @@ def projected_loss(
     """Summed loss (with gradient) and summed negative log-likelihood (without) of the logits h W^T, in nats.
 
     The target distribution gives 1 - smoothing to the target and spreads `smoothing` evenly over the V - 1
-    subwords that can be predicted, the target included, `pad_id` excluded. Divide by N for a mean a token.
-    `chunk` bounds the logits that exist at once; 0: what suits the device. Under autocast the products are
-    in its type, all else in float32.
+    subwords that can be predicted: all, with the target, but without `pad_id`. Divide by N for a mean per token.
+    `chunk` is the largest number of logits per chunk; 0 chooses one for the device. Under autocast the products have
+    its type; the rest is computed in float32.
     """
     apply = cast(Callable[..., tuple[Tensor, Tensor]], _ProjectedLoss.apply)
     with_gradient = torch.is_grad_enabled() and (h_ND.requires_grad or weight_VD.requires_grad)
@@ -71,11 +70,12 @@ def projected_loss(
 
 
 class _ProjectedLoss(torch.autograd.Function):
-    """The gradient of the logits is softmax minus the target distribution: each chunk's is made and used up
-    while its logits are at hand, in their memory, and the backward pass only scales what was summed up.
+    """Computes loss and gradient chunk by chunk.
 
-    Of the target distribution only the spike at the target is ever written into a chunk. The even part is the
-    same in every row: it reaches h as one constant row, and W as the sum of h.
+    The gradient of the logits is softmax minus the target distribution. The forward pass computes it in the memory of
+    a chunk's logits and adds it to the gradients of h and W; the backward pass only scales these. The target
+    distribution is a spike at the target plus an even part. Only the spike is written into a chunk: the even part is
+    the same in every row, so it adds one constant row to the gradient of h, and the sum of h to that of W.
     """
 
     @staticmethod
@@ -97,7 +97,7 @@ class _ProjectedLoss(torch.autograd.Function):
         with torch.autocast(device, enabled=False):
             x_ND, w_VD = h_ND.to(dtype), weight_VD.to(dtype)
             all_V = weight_VD.new_ones(len(weight_VD), dtype=exact)
-            all_V[pad_id : pad_id + 1] = 0  # filled on the device; all_V[pad_id] would be copied there, which waits
+            all_V[pad_id : pad_id + 1] = 0  # a slice is filled on the device; `all_V[pad_id] = 0` would wait for it
             even_D = all_V @ weight_VD.to(exact)  # sum of the rows that can be predicted
             nll = lse = torch.zeros((), dtype=exact, device=h_ND.device)
             if with_gradient:

@@ -1,4 +1,4 @@
-"""Adam (Kingma and Ba 2015), the learning rate as a pure function of the step, the moving average of weights."""
+"""Adam (Kingma and Ba 2015), the learning rate as a function of the step, and the moving average of the weights."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from vtrans.config import TrainConfig
 
 
 def learning_rate(step: int, config: TrainConfig, d_model: int) -> float:
-    """The rate of update `step` (from 1): linear warm-up, then the inverse square root.
+    """The learning rate of update `step` (from 1): linear warm-up, then proportional to step^-0.5.
 
-    With `learning_rate` set it is the peak, at step `warmup`. Otherwise it is the formula of
-    section 5.3, scale * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5).
+    `config.learning_rate` above 0 is the peak, reached at step `warmup`. Otherwise the rate is that of section 5.3 of
+    the paper, scale * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5).
     """
     shape: float = min(step**-0.5, step * config.warmup**-1.5)
     if config.learning_rate > 0:
@@ -24,8 +24,8 @@ def learning_rate(step: int, config: TrainConfig, d_model: int) -> float:
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainConfig) -> torch.optim.Optimizer:
-    """Adam in one fused kernel; with `weight_decay` the decoupled form (AdamW). A shared
-    parameter comes once from `Module.parameters`, and so has one state and one update."""
+    """Adam in one fused kernel, with decoupled weight decay (AdamW). `Module.parameters` yields a shared parameter
+    once, so it has one state and gets one update."""
     return torch.optim.AdamW(
         parameters,
         lr=0.0,  # set at every step from `learning_rate`
@@ -37,7 +37,7 @@ def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainConfig) -> t
 
 
 def begin(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter]) -> None:
-    """Gives Adam the state that it has before its first update, so that step 0 can be saved like any other."""
+    """Gives Adam the state from before its first update, so that step 0 is saved like any other step."""
     for parameter in parameters:
         optimizer.state[parameter] = {
             "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
@@ -47,7 +47,7 @@ def begin(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter]) 
 
 
 class MovingAverage:
-    """The exponential moving average of parameters, of which an update leaves `decay`; at first they are its own."""
+    """The exponential moving average of parameters, which starts with their values. An update keeps `decay` of it."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], decay: float) -> None:
         self.parameters: list[Tensor] = list(parameters)
@@ -56,18 +56,18 @@ class MovingAverage:
 
     @torch.no_grad()
     def restart(self) -> None:
-        """From the parameters as they are."""
+        """Sets the average to the current parameters."""
         torch._foreach_copy_(self.means, self.parameters)
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Takes in the parameters after update `step` (from 1)."""
-        decay = min(self.decay, (1 + step) / (10 + step))  # the first weights are soon forgotten
+        """Adds the parameters after update `step` (from 1) to the average."""
+        decay = min(self.decay, (1 + step) / (10 + step))  # smaller at first, to forget the untrained weights
         torch._foreach_lerp_(self.means, self.parameters, 1 - decay)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Inside, the parameters and the average have changed places."""
+        """Inside the block the parameters have the values of the average."""
         weights = [p.data for p in self.parameters]
         try:
             for parameter, mean in zip(self.parameters, self.means, strict=True):

@@ -1,4 +1,4 @@
-"""The figures of metrics.jsonl for TensorBoard, which is an optional extra."""
+"""Writes the figures of metrics.jsonl for TensorBoard, an optional dependency."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from vtrans.errors import FileError, InputError
 class Events:
     """Writes records of metrics.jsonl as scalars, such as train/loss and valid/bleu.
 
-    A run that goes on writes its records anew, in a file that replaces those of before: what TensorBoard shows is what
-    metrics.jsonl holds, also where that was cut back, and where the run began without. Raises InputError where
+    A resumed run replaces the files of before and writes all its records again, so that TensorBoard shows exactly what
+    metrics.jsonl holds, even if that was cut back or the run started without TensorBoard. Raises InputError if
     TensorBoard is not installed.
     """
 
@@ -28,19 +28,19 @@ class Events:
             if isinstance(error, ModuleNotFoundError) and error.name == "tensorboard":
                 reason = "TensorBoard is not installed"
             else:
-                reason = f"TensorBoard can't be imported ({error})"
+                reason = f"TensorBoard cannot be imported ({error})"
             raise InputError(
                 f"{reason}; install it with `pip install 'vtrans[tensorboard]'`, or set train.tensorboard = false."
             ) from None
 
     def begin(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Starts the file anew with these records."""
+        """Replaces the files by one with these records."""
         remove(self.folder)
         try:
-            # The step tells a TensorBoard that looks on to forget what the files of before said.
+            # `purge_step` tells a running TensorBoard to forget the old files.
             self._writer = self._module.SummaryWriter(str(self.folder), purge_step=0)
         except OSError as error:
-            raise FileError(f"{self.folder} can't be written: {error.strerror}.") from None
+            raise FileError(f"{self.folder} cannot be written: {error.strerror}.") from None
         for record in records:
             self._add(record)
         self._writer.flush()
@@ -60,7 +60,7 @@ class Events:
 
 
 def remove(folder: Path) -> None:
-    """Removes what was written there, and the folder if it holds nothing else."""
+    """Removes the files of TensorBoard, and the folder if nothing else is in it."""
     for file in folder.glob("events.out.tfevents.*"):
         file.unlink()
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""How good a model in training is: the likelihood of the validation pairs, and the scores of real translations."""
+"""Validation: the likelihood of the validation pairs, and BLEU and chrF of translations."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from vtrans.training.loss import Objective, products
 
 
 class _Cancelled(Exception):
-    """The validation is not wanted any more."""
+    """The validation was cancelled."""
 
 
 def translated(train: TrainConfig, pairs: int) -> int:
-    """The number of sentences translated, of `pairs` validation pairs."""
+    """The number of sentences to translate of `pairs` validation pairs."""
     return min(train.valid_sentences or pairs, pairs)
 
 
 def search_of(train: TrainConfig, search: SearchConfig) -> SearchConfig:
-    """The search of a validation's translations."""
+    """The search settings of validation."""
     return dataclasses.replace(search, beam=train.valid_beam)
 
 
 def manner(train: TrainConfig, search: SearchConfig, pairs: int) -> str:
-    """The end of the signature of BLEU and chrF: every setting that the translations depend on. Scores whose
-    signatures end differently are not comparable."""
+    """The settings that the translations depend on, as the end of the signature of BLEU and chrF. Scores are
+    comparable only if their signatures end the same."""
     settings = dataclasses.asdict(search_of(train, search))
     del settings["batch_tokens"]  # a translation never depends on its batch
     if search.stop == "count" and train.valid_beam == 1:  # greedy search compares no scores
@@ -47,7 +47,7 @@ def manner(train: TrainConfig, search: SearchConfig, pairs: int) -> str:
 
 
 class Validation:
-    """Validates the model of an objective, as it is at that moment, on the validation pairs of a data folder."""
+    """Measures the model of an objective on the validation pairs of a data folder."""
 
     def __init__(
         self, data: DataFolder, recipe: Recipe, objective: Objective, device: torch.device, console: Console
@@ -58,9 +58,9 @@ class Validation:
         self.manner = manner(recipe.train, recipe.search, len(data.valid))
 
     def measure(self, step: int, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
-        """The record of metrics.jsonl: negative log-likelihood a token, and BLEU and chrF of translations. Says it,
-        too. None as soon as it is `cancelled`, which is asked now and then. Afterwards the model is in training
-        mode."""
+        """Returns the record for metrics.jsonl (negative log-likelihood per token, BLEU and chrF) and prints it.
+        Returns None if `cancelled`, which is called before each batch and sentence, returns True. Leaves the model in
+        training mode."""
 
         def heed() -> None:
             if cancelled():
@@ -81,7 +81,7 @@ class Validation:
         search = search_of(config, self.recipe.search)
         data, model = self.data, self.objective.model
         loaded = LoadedModel(model, data.src_vocab, data.tgt_vocab, self.recipe.search, {"step": step})
-        # Searched once: a model that has just begun to learn loops on most lines, and scores stay comparable.
+        # Without a second search of repetitive output: a model that has hardly learned repeats itself on most lines.
         translator = Translator(TorchEngine([loaded]), search, retry=False)
         sources = [store.src_text(i) for i in range(count)]
         references = [store.tgt_text(i) for i in range(count)]
@@ -91,7 +91,7 @@ class Validation:
         record = {
             "kind": "valid",
             "step": step,
-            "nll": nll if finite else None,  # JSON knows no other word for it
+            "nll": nll if finite else None,  # JSON has no NaN
             "ppl": math.exp(min(nll, 50)) if finite else None,
             "bleu": scores["bleu"],
             "chrf": scores["chrf"],
@@ -108,7 +108,7 @@ class Validation:
         return record
 
     def _nll(self, heed: Callable[[], None]) -> float:
-        """The mean negative log-likelihood a target token, EOS counted, over every pair."""
+        """The mean negative log-likelihood per target token, with EOS, over all pairs."""
         store, config = self.data.valid, self.recipe.train
         loss, tokens = 0.0, 0
         with torch.inference_mode():
