@@ -20,7 +20,7 @@ from runs import (
 
 import vtrans
 import vtrans.data.bpe_dropout
-import vtrans.files
+import vtrans.tensor_files
 from vtrans.checkpoint import RunFolder, load_model
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError, VtransError
@@ -82,7 +82,7 @@ class Moments:
             self.record()
             path.write_bytes(whole)
 
-        monkeypatch.setattr(vtrans.files, "save_file", half)
+        monkeypatch.setattr(vtrans.tensor_files, "save_file", half)
 
     def recording(self, operation: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **how: Any) -> Any:

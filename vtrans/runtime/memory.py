@@ -23,8 +23,8 @@ def manage_memory() -> None:
     oneDNN compiles a kernel for each shape of a product, which takes 0.5 to 2 MB and fragments the free memory. With
     the 1,024 kernels of its default cache, and as many in torch's, a training of 2 million weights grew to 3.8 GB.
     After 100 updates of 3+3 layers, D 256, with two validations, the peak is 1.8 GB with 128 kernels, 1.5 GB with 64
-    and 1.3 GB with 32. Compared with 128, 64 are as fast in training and a tenth faster in decoding; 32 are a tenth slower
-    in training.
+    and 1.3 GB with 32. Compared with 128 kernels, 64 are as fast in training and a tenth faster in decoding, and 32
+    are a tenth slower in training.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     os.environ.setdefault("LRU_CACHE_CAPACITY", "1")  # torch's own cache, which saves no time in addition
