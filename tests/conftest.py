@@ -1,6 +1,6 @@
-"""A small corpus, data folders made of it and a trained run, shared by the tests of the upper floors.
+"""A small corpus, data folders made from it and a trained run, for tests of training and everything above it.
 
-What is of session scope is read-only: copy a folder before you write into it.
+Fixtures of session scope are read-only. Copy a folder before writing to it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-# Two cores run several suites at once, and equal bytes ask for equal thread counts.
+# Several suites run on two cores, and equal bytes need equal thread counts.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hypothesis
@@ -90,7 +90,7 @@ EVERY_STEP = (
 
 
 def write_pairs(folder: Path, name: str, pairs: Sequence[tuple[str, str]]) -> tuple[Path, Path]:
-    """Two files of these pairs, `name`.en and `name`.de."""
+    """Writes these pairs to two files, `name`.en and `name`.de."""
     paths = (folder / f"{name}.en", folder / f"{name}.de")
     for side, path in enumerate(paths):
         path.write_bytes("".join(pair[side] + "\n" for pair in pairs).encode())
@@ -105,7 +105,7 @@ def make_data(
     vocab_size: int | None = 320,
     train: Sequence[tuple[str, str]] = tuple(TRAIN_PAIRS),
 ) -> DataFolder:
-    """A data folder in `folder`/data of the tiny corpus."""
+    """Makes the data folder `folder`/data from the tiny corpus."""
     src, tgt = write_pairs(folder, "train", train)
     valid_src, valid_tgt = write_pairs(folder, "valid", VALID_PAIRS)
     options = PrepareOptions(
@@ -133,8 +133,7 @@ def tiny_train(data: DataFolder, run: Path, *overrides: str, fresh: bool = False
 
 @pytest.fixture(scope="session", autouse=True)
 def heed_ctrl_c() -> None:
-    """A suite that a shell has put in the background ignores SIGINT, under nohup SIGHUP too, and so would the
-    commands it starts."""
+    """Restores SIGINT and SIGHUP, which a suite in the background or under nohup ignores, as would its commands."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -167,13 +166,13 @@ def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
 
 @pytest.fixture(scope="session")
 def tiny_data_separate(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
-    """The same corpus with a vocabulary a side."""
+    """The same corpus with one vocabulary per side."""
     return make_data(tmp_path_factory.mktemp("tiny-separate"), separate=True)
 
 
 @pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder) -> RunFolder:
-    """A run of 30 steps on `tiny_data`, checkpoints at 10, 20 and 30; never write into it."""
+    """A run of 30 steps on `tiny_data`, with checkpoints at 10, 20 and 30. Never write to it."""
     return tiny_train(tiny_data, tmp_path_factory.mktemp("tiny-run") / "run")
 
 
@@ -203,5 +202,5 @@ def ending_run(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder) 
 
 @pytest.fixture
 def run_copy(tmp_path: Path, tiny_run: RunFolder) -> RunFolder:
-    """A copy of `tiny_run` to write into."""
+    """A copy of `tiny_run` to write to."""
     return RunFolder(shutil.copytree(tiny_run.path, tmp_path / "run"))

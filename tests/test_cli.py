@@ -1,4 +1,4 @@
-"""The command line: closed, light, one sentence for every fault; streams that stay open."""
+"""The command line: its options and help, one sentence for every fault, and streams that stay open."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ FLAGS = {
 }
 
 
-# What there is.
+# Help.
 
 
-def test_the_command_line_is_closed() -> None:
+def test_every_option_of_the_command_line_is_listed_here() -> None:
     group = typer.main.get_command(app := cli.app)
     assert app.registered_commands
     commands: dict[str, Any] = group.commands  # type: ignore[attr-defined]  # a group has commands
@@ -82,7 +82,7 @@ def test_the_command_line_is_closed() -> None:
 
 
 @pytest.mark.parametrize("command", FLAGS)
-def test_help_is_for_people(command: str, run_cli: Callable[..., Done]) -> None:
+def test_help_is_plain_and_not_cut_off(command: str, run_cli: Callable[..., Done]) -> None:
     done = run_cli(*command.split(), "--help")
     assert (done.code, done.err) == (0, "")
     text = done.out.decode()
@@ -91,7 +91,7 @@ def test_help_is_for_people(command: str, run_cli: Callable[..., Done]) -> None:
     assert "..." not in text.replace("]...", "").replace("}...", ""), "a summary is cut off"
 
 
-def test_help_shows_the_true_defaults(run_cli: Callable[..., Done]) -> None:
+def test_help_shows_the_defaults_of_the_code(run_cli: Callable[..., Done]) -> None:
     def flat(command: str) -> str:
         return " ".join(run_cli(command, "--help").out.decode().split())
 
@@ -109,7 +109,7 @@ def test_help_shows_the_true_defaults(run_cli: Callable[..., Done]) -> None:
     assert f"[default: {' and '.join(DEFAULT_METRICS)}]" in flat("score")
 
 
-def test_each_search_option_says_that_the_model_has_its_default() -> None:
+def test_search_options_take_their_default_from_the_model() -> None:
     commands: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
     names = {field.name for field in dataclasses.fields(SearchConfig)}
     for command in ("translate", "logprob"):
@@ -136,7 +136,7 @@ def test_the_version(run_cli: Callable[..., Done]) -> None:
     assert run_cli("--version") == Done(0, f"vtrans {vtrans.__version__}\n".encode(), "")
 
 
-def test_no_command_at_all_shows_the_help(run_cli: Callable[..., Done]) -> None:
+def test_without_a_command_the_help_is_shown(run_cli: Callable[..., Done]) -> None:
     done = run_cli()
     assert done.code == 2
     assert "command" in done.err
@@ -218,7 +218,7 @@ def test_the_five_commands_chain(
     assert {"p_value", "signature"} <= json.loads(compared.out)[0].keys()
 
 
-def test_quiet_is_quiet_but_for_warnings(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
+def test_quiet_leaves_only_warnings(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
     done = run_cli("translate", "--model", tiny_run.path, "--quiet", stdin=SENTENCE + b"a\x0bb\n")
     assert done.code == 0
     assert all(line.startswith("warning: ") for line in done.err.removesuffix("\n").split("\n"))
@@ -227,7 +227,7 @@ def test_quiet_is_quiet_but_for_warnings(tiny_run: RunFolder, tmp_path: Path, ru
     assert done == Done(0, b"", "")
 
 
-def test_the_model_of_a_run_is_chosen_with_a_reason(run_copy: RunFolder, run_cli: Callable[..., Done]) -> None:
+def test_the_choice_of_a_runs_model_is_explained(run_copy: RunFolder, run_cli: Callable[..., Done]) -> None:
     def chosen() -> str:
         return run_cli("translate", "--model", run_copy.path, stdin=SENTENCE).err.partition("\n")[0]
 
@@ -241,7 +241,7 @@ def test_the_model_of_a_run_is_chosen_with_a_reason(run_copy: RunFolder, run_cli
     assert f"{run_copy.last} (the last checkpoint" in chosen()
 
 
-def test_forms_of_the_result(tiny_run: RunFolder, run_cli: Callable[..., Done]) -> None:
+def test_the_output_formats_agree(tiny_run: RunFolder, run_cli: Callable[..., Done]) -> None:
     words = ("translate", "--model", tiny_run.path, "--beam", "3")
     source = SENTENCE + b"\n" + SENTENCE
     plain = run_cli(*words, stdin=source).out.decode().split("\n")
@@ -284,7 +284,7 @@ def test_given_pairs_are_scored(
 ) -> None:
     source, found = tiny_data.path.parent / "valid.en", tmp_path / "found.de"
     lines = source.read_bytes()
-    # Short ones: encoded anew, one at the limit may be over it.
+    # Short translations: encoded again, one at the limit may exceed it.
     found.write_bytes(run_cli("translate", "--model", tiny_run.path, "--max-length", "12", stdin=lines).out)
     words = ("logprob", source, found, "--model", tiny_run.path)
     done = run_cli(*words)
@@ -338,7 +338,9 @@ def test_constraints_reach_the_search(tiny_run: RunFolder, tmp_path: Path, run_c
         assert t is first or len(set(tokens)) == len(tokens)
 
 
-def test_unequal_pipes_are_met_at_their_end(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
+def test_pipes_of_unequal_length_are_an_error_at_their_end(
+    tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]
+) -> None:
     pipe, target = tmp_path / "pipe", tmp_path / "two.de"
     os.mkfifo(pipe)
     target.write_bytes(b"Hund\nKater\n")
@@ -362,7 +364,7 @@ def test_input_and_output_may_be_files(tiny_run: RunFolder, tmp_path: Path, run_
     assert expected.out.count(b"\n") == 4
 
 
-def test_an_error_leaves_the_old_output_whole(
+def test_an_error_leaves_the_old_output_unchanged(
     tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]
 ) -> None:
     target = tmp_path / "out.txt"
@@ -389,7 +391,7 @@ def test_any_bytes_in_lines_in_equal_lines_out(
     assert all(one_line(line) == line for line in done.out.decode().split("\n"))
 
 
-# Faults: one sentence, exit code 2, nothing half-written.
+# Faults: one sentence, exit code 2, and no file is changed.
 
 
 @pytest.fixture(scope="module")
@@ -399,7 +401,7 @@ def place(
     tiny_data_separate: DataFolder,
     tiny_run: RunFolder,
 ) -> Path:
-    """A folder with good files, and bad ones of every kind."""
+    """A folder with valid files, and invalid ones of every kind."""
     place = tmp_path_factory.mktemp("place")
     for name in ("train.en", "train.de", "valid.en", "valid.de"):
         shutil.copy(tiny_data.path.parent / name, place / name)
@@ -429,7 +431,7 @@ def place(
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Every file of a folder with the digest of its bytes."""
+    """The SHA-256 of every file in a folder."""
     return {
         str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "folder"
         for file in folder.rglob("*")
@@ -653,12 +655,12 @@ def test_an_open_pipe_gets_its_answers(tiny_run: RunFolder) -> None:
         assert all(line.startswith("warning: ") for line in err.decode().split("\n")[:-1])
 
 
-def test_an_empty_pipe_that_does_not_block_is_not_taken_for_its_end(tiny_run: RunFolder) -> None:
+def test_an_empty_nonblocking_pipe_has_not_ended(tiny_run: RunFolder) -> None:
     theirs, ours = os.pipe()
     os.set_blocking(theirs, False)
     process = start("translate", "--model", tiny_run.path, stdin=theirs)
     assert process.stderr is not None
-    os.read(process.stderr.fileno(), 1)  # it has begun, and found nothing to read
+    os.read(process.stderr.fileno(), 1)  # it has started and found nothing to read
     for _ in range(2):
         os.write(ours, SENTENCE)
         assert read_line(process)
@@ -668,7 +670,7 @@ def test_an_empty_pipe_that_does_not_block_is_not_taken_for_its_end(tiny_run: Ru
     assert (process.returncode, out) == (0, b"")
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(tiny_run: RunFolder, tmp_path: Path) -> None:
+def test_a_closed_output_pipe_ends_the_command_quietly(tiny_run: RunFolder, tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.write_bytes(SENTENCE * 5000)
     with start("translate", "--model", tiny_run.path, "--input", source, "--quiet", "--line-buffered") as process:
@@ -688,7 +690,7 @@ def test_interrupting_leaves_whole_lines(tiny_run: RunFolder, tmp_path: Path) ->
         process = start("translate", "--model", tiny_run.path, "--line-buffered", *words)
         assert process.stdin is not None
         assert process.stderr is not None
-        os.read(process.stderr.fileno(), 1)  # it has begun: the model is named
+        os.read(process.stderr.fileno(), 1)  # it has started: the model is named
         process.stdin.write(SENTENCE * 20)
         process.stdin.flush()
         first = b"" if words else read_line(process)
@@ -723,7 +725,7 @@ def test_translating_from_a_terminal(tiny_run: RunFolder) -> None:
 
 
 def test_progress_is_not_drawn_over_the_translations(tiny_run: RunFolder, tmp_path: Path) -> None:
-    # What reads a pipe mostly writes to the same terminal.
+    # The reader of a pipe often writes to the same terminal.
     for out, drawn in (("terminal", False), ("pipe", False), ("file", True)):
         with terminal() as (ours, theirs), (tmp_path / "out").open("wb") as file:
             stdout = {"terminal": theirs, "pipe": subprocess.PIPE, "file": file}[out]
@@ -743,7 +745,9 @@ def test_progress_knows_how_long_a_file_is(tiny_run: RunFolder, tmp_path: Path) 
             words = ("--input", source, "--output", tmp_path / "out")
             process = start("translate", "--model", tiny_run.path, *words, stderr=theirs)
             seen = ""
-            while process.poll() is None or select.select([ours], [], [], 0)[0]:  # a full terminal would stop it
+            while (
+                process.poll() is None or select.select([ours], [], [], 0)[0]
+            ):  # a full terminal would block the command
                 if select.select([ours], [], [], 0.1)[0]:
                     seen += os.read(ours, 1 << 16).decode()
             process.communicate(timeout=60)
@@ -752,7 +756,7 @@ def test_progress_knows_how_long_a_file_is(tiny_run: RunFolder, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("name", "opened"), [("o.gz", gzip.open), ("o.xz", lzma.open), ("o.bz2", bz2.open)])
-def test_output_is_packed_as_input_is_unpacked(
+def test_output_is_compressed_according_to_its_name(
     name: str, opened: Callable[..., Any], tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]
 ) -> None:
     target = tmp_path / name
@@ -798,7 +802,7 @@ def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_text_may_be_of_any_name(odd: Path, tiny_run: RunFolder, run_cli: Callable[..., Done]) -> None:
+def test_a_text_file_may_have_any_name(odd: Path, tiny_run: RunFolder, run_cli: Callable[..., Done]) -> None:
     run, src, tgt = tiny_run.path, os.fsdecode(b"a\xff.en"), os.fsdecode(b"a\xff.de")
     for words in (
         ("prepare-bpe", "--src", src, "--tgt", tgt, "--vocab-size", "320", "--json"),

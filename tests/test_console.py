@@ -1,4 +1,4 @@
-"""console: plain lines off a terminal, rich on one, and no text or stream that breaks it."""
+"""console: plain lines without a terminal, rich with one; no text and no stream breaks it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Terminal(io.StringIO):
 
 
 class Bytes(io.TextIOWrapper):
-    """A stream of that encoding whose bytes can be read back."""
+    """A stream with this encoding whose bytes can be read."""
 
     def __init__(self, encoding: str) -> None:
         self.raw_bytes = io.BytesIO()
@@ -31,7 +31,7 @@ class Bytes(io.TextIOWrapper):
 
 
 class Broken(io.StringIO):
-    """A pipe whose reader has gone."""
+    """A pipe that nobody reads any more."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Broken(io.StringIO):
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time that the module sees, in its only element."""
+    """A list whose only element is the time that the module sees."""
     now = [100.0]
     monkeypatch.setattr("vtrans.console.time.monotonic", lambda: now[0])
     return now
@@ -72,7 +72,7 @@ def _use_everything(console: Console) -> None:
             counter.update(3)
 
 
-def test_plain_lines_off_a_terminal() -> None:
+def test_without_a_terminal_lines_are_plain() -> None:
     out = io.StringIO()
     _use_everything(Console(stream=out))
     assert out.getvalue() == (
@@ -96,7 +96,7 @@ def test_quiet_leaves_warnings_and_errors() -> None:
         assert lines.count("\n") == 2
 
 
-def test_on_a_terminal_text_is_no_markup() -> None:
+def test_text_is_not_read_as_markup() -> None:
     out = Terminal()
     _use_everything(Console(stream=out))
     shown = out.getvalue()
@@ -129,7 +129,7 @@ def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch, term:
 
 
 @pytest.mark.parametrize("make", [io.StringIO, Terminal])
-def test_control_characters_are_shown_and_not_sent(make: type[io.StringIO]) -> None:
+def test_control_characters_are_written_out(make: type[io.StringIO]) -> None:
     out = make()
     console = Console(stream=out)
     console.info("a\x1b[31mb\rc\x07d\x9be\tf\ng")
@@ -142,7 +142,7 @@ def test_control_characters_are_shown_and_not_sent(make: type[io.StringIO]) -> N
 
 
 @given(st.text())
-def test_any_text_passes_any_encoding(text: str) -> None:
+def test_any_text_can_be_printed_in_any_encoding(text: str) -> None:
     for encoding in ("ascii", "latin-1", "cp1252", "utf-8"):
         out = Bytes(encoding)
         console = Console(stream=out)
@@ -152,26 +152,26 @@ def test_any_text_passes_any_encoding(text: str) -> None:
         assert out.raw_bytes.getvalue().endswith(b"\n")
 
 
-def test_what_the_encoding_lacks_is_escaped() -> None:
+def test_characters_missing_from_the_encoding_are_escaped() -> None:
     out = Bytes("ascii")
     Console(stream=out).info("ü 🙂 \udc80")
     out.flush()
     assert out.raw_bytes.getvalue() == b"\\xfc \\U0001f642 \\udc80\n"
 
 
-def test_a_broken_pipe_is_no_crash() -> None:
+def test_a_broken_pipe_is_ignored() -> None:
     out = Broken()
     _use_everything(Console(stream=out))
-    assert out.tries == 1  # after the first failure nothing is tried again
+    assert out.tries == 1  # nothing is written after the first failure
 
 
-def test_no_stderr_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_stderr_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
     _use_everything(Console())
 
 
-def test_a_pipe_that_closes_leaves_the_exit_code_alone() -> None:
-    """Python turns what it can't flush at exit into exit code 120."""
+def test_a_closed_pipe_does_not_change_the_exit_code() -> None:
+    """Python exits with code 120 if it cannot flush a stream at exit."""
     code = "from vtrans.console import Console\nc = Console()\nfor _ in range(9999): c.info('x' * 99)"
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
@@ -185,7 +185,7 @@ def test_import_is_light() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
 
 
-def test_progress_lines_are_rare(clock: list[float]) -> None:
+def test_progress_lines_are_at_least_ten_seconds_apart(clock: list[float]) -> None:
     out = io.StringIO()
     with Console(stream=out).progress("reading", 1600, "lines") as counter:
         for _ in range(280):
@@ -208,7 +208,7 @@ def test_progress_without_a_total(clock: list[float]) -> None:
     assert out.getvalue() == "reading: 5\nreading: 5 in 11 s\n"
 
 
-def test_short_progress_says_nothing(clock: list[float]) -> None:
+def test_short_progress_prints_nothing(clock: list[float]) -> None:
     out = io.StringIO()
     with Console(stream=out).progress("reading", 3, "lines") as counter:
         clock[0] += 9.9
@@ -216,8 +216,8 @@ def test_short_progress_says_nothing(clock: list[float]) -> None:
     assert out.getvalue() == ""
 
 
-def test_progress_of_nothing(clock: list[float]) -> None:
-    """A total of 0 and a count of 0 after ten seconds: no division by zero."""
+def test_progress_of_zero_units_divides_by_nothing(clock: list[float]) -> None:
+    """A total of 0, and a count of 0 after ten seconds."""
     for stream in (io.StringIO(), Terminal()):
         console = Console(stream=stream)
         with console.progress("reading", 0, "lines") as counter:
@@ -238,7 +238,7 @@ def test_time_left_counts_the_steps_of_this_run(clock: list[float], monkeypatch:
     assert "step 1,100 of 2,000  7 min 30 s left" in out.getvalue()
 
 
-def test_an_error_inside_a_display_gets_out_and_restores_the_terminal() -> None:
+def test_an_error_inside_a_display_is_raised_and_restores_the_terminal() -> None:
     out = Terminal()
     console = Console(stream=out)
     with pytest.raises(KeyboardInterrupt), console.live("training", 10), console.progress("inner", 5):
@@ -248,7 +248,7 @@ def test_an_error_inside_a_display_gets_out_and_restores_the_terminal() -> None:
     assert "afterwards" in out.getvalue()
 
 
-def test_a_table_of_nothing() -> None:
+def test_empty_and_ragged_tables() -> None:
     out = io.StringIO()
     console = Console(stream=out)
     console.table("empty", [])
@@ -276,7 +276,7 @@ def test_wide_characters_are_aligned() -> None:
         ("co\u00adop", 5),
     ],
 )
-def test_marks_take_no_column_of_their_own(text: str, width: int) -> None:
+def test_combining_characters_take_no_column(text: str, width: int) -> None:
     assert text_width(text) == width
 
 

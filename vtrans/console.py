@@ -1,10 +1,8 @@
-"""What people read while a command runs, on stderr, and results that are tables; the only importer of rich.
+"""Output for people: messages and progress on stderr, and tables. This module alone imports rich.
 
-On a terminal there are colours and live displays. Anywhere else (a file, a pipe, TERM=dumb) there
-are plain lines without control codes, and a progress line every ten seconds at most. rich is imported
-inside the methods that draw with it, so that `vtrans --help` never pays for it.
-
-The caller's text is never read as markup: a corpus line may hold "[/red]" or an escape sequence.
+A terminal gets colours and live displays. Anything else (a file, a pipe, TERM=dumb) gets plain lines without control
+codes, and a progress line every ten seconds at most. rich is imported in the methods that draw with it, so that
+`vtrans --help` stays fast. Text is never read as markup: a corpus line may contain "[/red]" or an escape sequence.
 """
 
 from __future__ import annotations
@@ -15,28 +13,27 @@ import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     import rich.console
     import rich.live
 
 PLAIN_SECONDS = 10.0
-"""Least time between two progress lines where there is no terminal."""
+"""The least time between two progress lines without a terminal."""
 
 DRAW_SECONDS = 0.1
-"""Least time between two updates of a display: a caller may count every line of a corpus."""
+"""The least time between two updates of a display. A caller may count every line of a corpus."""
 
-# They would move the cursor, recolour the terminal or turn what follows: they are shown, not sent.
 _DIRECTION = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 STEERING = (*range(9), *range(11, 32), *range(127, 160), *_DIRECTION)
-"""What would steer a terminal, line ends and tabs apart: control characters, and those that turn the direction of
-writing."""
+"""Characters that control a terminal, except line ends and tabs: control characters, and those that change the
+direction of writing. They are written out instead of sent."""
 _SHOWN = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in STEERING}
 
 
 def duration(seconds: float) -> str:
-    """A time in words, such as `42 s`, `3 min 20 s`, `2 h 05 min` and `3 d 04 h`."""
+    """A time in words: `42 s`, `3 min 20 s`, `2 h 05 min` or `3 d 04 h`."""
     whole = max(0, round(seconds))
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
@@ -49,10 +46,10 @@ def duration(seconds: float) -> str:
 
 
 class _Stream:
-    """A text stream that takes any text and never raises: a broken display must not end a training.
+    """A text stream that accepts any text and never raises, so that a broken display does not end a training.
 
-    What its encoding lacks is written as a backslash escape. After the first failed write (the reader
-    of a pipe has gone, the disk is full) all else is dropped.
+    Characters that its encoding does not have are written as backslash escapes. After the first write that fails
+    (nobody reads the pipe any more, or the disk is full) it drops everything.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -89,98 +86,82 @@ class _Stream:
     def _give_up(self, stream: TextIO) -> None:
         self._stream = None
         if stream in (sys.__stderr__, sys.__stdout__):
-            # Python flushes what is left at exit, and would turn exit code 0 into 120 for it.
+            # Python flushes the stream at exit; if that fails, the exit code becomes 120.
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, stream.fileno())
             os.close(null)
 
 
-class Counter(Protocol):
-    """What `Console.progress` gives: counts what has been done."""
+class Counter:
+    """Counts what has been done, for `Console.progress`. This class shows nothing; others show the count."""
+
+    def __init__(self) -> None:
+        self._done: float = 0
+        self._share: float | None = None
+        self._began = time.monotonic()
 
     def advance(self, n: float = 1) -> None:
         """Count `n` more units."""
+        self.update(self._done + n)
 
     def update(self, completed: float, share: float | None = None) -> None:
-        """Set the units done so far, and where asked for what share of the whole they are, from 0 to 1."""
+        """Set the units done so far, and their share of the whole, from 0 to 1, if the total is unknown."""
+        self._done = completed
+        if share is not None:
+            self._share = share
+        self._show()
+
+    def close(self) -> None:
+        """Show the final count."""
+
+    def _show(self) -> None:
+        """Show the count, unless it was shown a moment ago."""
 
 
-class Display(Protocol):
-    """What `Console.live` gives: the training as it stands."""
+class Display:
+    """Shows the state of a training, for `Console.live`. This class shows nothing."""
 
     def update(self, fields: Mapping[str, str], completed: int) -> None:
         """Show these figures, in their order, after `completed` steps."""
 
 
-class _NoCounter:
-    """A counter that shows nothing."""
-
-    def advance(self, n: float = 1) -> None:
-        pass
-
-    def update(self, completed: float, share: float | None = None) -> None:
-        pass
-
-
-class _NoDisplay:
-    """A display that shows nothing."""
-
-    def update(self, fields: Mapping[str, str], completed: int) -> None:
-        pass
-
-
-class _Lines:
-    """A counter for where there is no terminal: at most a line every PLAIN_SECONDS."""
+class _Lines(Counter):
+    """A counter that prints a line every PLAIN_SECONDS at most."""
 
     def __init__(self, console: Console, description: str, total: float | None, unit: str, rate: bool) -> None:
+        super().__init__()
         self._console, self._description, self._total, self._unit = console, description, total, unit
         self._rate = rate
-        self._done: float = 0
-        self._share: float | None = None
-        self._began = self._last = time.monotonic()
-        self._said = False
-
-    def advance(self, n: float = 1) -> None:
-        self.update(self._done + n)
-
-    def update(self, completed: float, share: float | None = None) -> None:
-        self._done = completed
-        self._share = completed / self._total if self._total else share
-        now = time.monotonic()
-        if now - self._last >= PLAIN_SECONDS:
-            self._last, self._said = now, True
-            self._console.info(self._line(now - self._began))
+        self._last = self._began
+        self._printed = False
 
     def close(self) -> None:
-        """The last line, where there have been others: else a log would stop at 97%."""
-        if self._said:
+        """Print the final count if there are earlier lines, so that a log does not end at 97%."""
+        if self._printed:
             seconds = time.monotonic() - self._began
-            self._console.info(
-                f"{self._description}: {self._done:,.0f} {self._unit} in {duration(seconds)}".replace("  ", " ")
-            )
+            self._console.info(f"{self._description}: {_count(self._done, None, self._unit)} in {duration(seconds)}")
 
-    def _line(self, seconds: float) -> str:
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now - self._last < PLAIN_SECONDS:
+            return
+        self._last, self._printed = now, True
+        seconds, share = now - self._began, self._done / self._total if self._total else self._share
         parts = [_count(self._done, self._total, self._unit)]
         if self._rate:
             parts.append(_per_second(self._done, seconds))
-        if self._share is not None:
-            parts.append(f"{self._share:.0%}")
-            if 0 < self._share < 1:
-                parts.append(f"{duration((1 - self._share) / self._share * seconds)} left")
-        return f"{self._description}: {', '.join(parts)}"
+        if share is not None:
+            parts.append(f"{share:.0%}")
+            if 0 < share < 1:
+                parts.append(f"{duration((1 - share) / share * seconds)} left")
+        self._console.info(f"{self._description}: {', '.join(parts)}")
 
 
-class _Bar:
-    """A counter drawn by rich."""
+class _Bar(Counter):
+    """A counter that rich draws."""
 
     def __init__(
-        self,
-        console: rich.console.Console,
-        description: str,
-        total: float | None,
-        unit: str,
-        rate: bool,
-        shares: bool,
+        self, console: rich.console.Console, description: str, total: float | None, unit: str, rate: bool, shares: bool
     ) -> None:
         from rich.progress import (
             BarColumn,
@@ -191,12 +172,12 @@ class _Bar:
             TimeRemainingColumn,
         )
 
+        super().__init__()
+        columns: list[Any] = [BarColumn(), TimeRemainingColumn(elapsed_when_finished=True)]
         if shares:
-            columns: list[Any] = [BarColumn(), TaskProgressColumn(), TimeRemainingColumn(elapsed_when_finished=True)]
+            columns.insert(1, TaskProgressColumn())
         elif total is None:
             columns = [TimeElapsedColumn()]
-        else:
-            columns = [BarColumn(), TimeRemainingColumn(elapsed_when_finished=True)]
         self.renderable = Progress(
             TextColumn("{task.description}", markup=False),
             *columns,
@@ -204,37 +185,29 @@ class _Bar:
             console=console,
             auto_refresh=False,
         )
-        self._total, self._unit, self._rate = total, unit, rate
-        self._done: float = 0
-        self._share: float | None = 0.0 if shares else None
-        self._drawn = 0.0
-        self._began = time.monotonic()
+        self._total, self._unit, self._rate, self._shares = total, unit, rate, shares
         self._task = self.renderable.add_task(description, total=1.0 if shares else total, count="")
-        self._draw()
-
-    def advance(self, n: float = 1) -> None:
-        self.update(self._done + n)
-
-    def update(self, completed: float, share: float | None = None) -> None:
-        self._done = completed
-        if self._share is not None and share is not None:
-            self._share = share
-        if time.monotonic() - self._drawn >= DRAW_SECONDS:
-            self._draw()
+        self._drawn = 0.0
+        self._show()
 
     def close(self) -> None:
-        self._draw()
+        self._drawn = 0.0
+        self._show()
 
-    def _draw(self) -> None:
-        self._drawn = time.monotonic()
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now - self._drawn < DRAW_SECONDS:
+            return
+        self._drawn = now
         count = _count(self._done, self._total, self._unit)
         if self._rate and self._done:
-            count += f", {_per_second(self._done, self._drawn - self._began)}"
-        self.renderable.update(self._task, completed=self._done if self._share is None else self._share, count=count)
+            count += f", {_per_second(self._done, now - self._began)}"
+        completed = (self._share or 0.0) if self._shares else self._done
+        self.renderable.update(self._task, completed=completed, count=count)
 
 
-class _Panel:
-    """The live display of a training: a bar of its steps, and its figures beneath."""
+class _Panel(Display):
+    """The live display of a training: a progress bar, and its figures below."""
 
     def __init__(self, title: str, total: int, completed: int) -> None:
         self._title, self._total, self._completed, self._first = title, total, completed, completed
@@ -254,7 +227,7 @@ class _Panel:
         from rich.text import Text
 
         done = self._completed - self._first
-        # As of the last update. Validations are part of the time, so that the estimate holds over hours.
+        # The time includes validations, so that the estimate is right for hours of training.
         left = f"{duration((self._total - self._completed) * self._seconds / done)} left" if done > 0 else ""
         bar = Table.grid(padding=(0, 2))
         bar.add_row(
@@ -269,36 +242,32 @@ class _Panel:
 
 
 class Console:
-    """All output for people, on stderr. `quiet` leaves only warnings and errors.
+    """Prints messages, tables and progress to stderr or another `stream`; if `quiet`, only warnings and errors."""
 
-    `stream` is another place than stderr: stdout, where tables are the result; `plain` asks for plain lines on
-    a terminal too.
-    """
-
-    def __init__(self, *, quiet: bool = False, plain: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
         self.quiet = quiet
         self._out = _Stream(stream if stream is not None else sys.stderr)
         dumb = os.environ.get("TERM", "").lower() in ("dumb", "unknown")
-        self.is_terminal = self._out.isatty() and not dumb and not plain
+        self.is_terminal = self._out.isatty() and not dumb
         self._rich: rich.console.Console | None = None
         self._stack: list[Any] = []
         self._live: rich.live.Live | None = None
 
     def info(self, text: str) -> None:
-        """Print `text`, above a live display if there is one."""
+        """Print `text`, above any live display."""
         if not self.quiet:
             self._print(text, "")
 
     def warn(self, text: str) -> None:
-        """Print a warning, quiet or not."""
+        """Print a warning, even if quiet."""
         self._print(f"warning: {text}", "yellow")
 
     def error(self, text: str) -> None:
-        """Print an error, quiet or not."""
+        """Print an error, even if quiet."""
         self._print(f"error: {text}", "bold red")
 
     def table(self, title: str, rows: Iterable[Sequence[object]], *, header: Sequence[str] | None = None) -> None:
-        """Print `rows` under `title`, in columns; columns of figures are set to the right."""
+        """Print `rows` under `title` in columns. Columns of numbers are aligned right."""
         if self.quiet:
             return
         self._print(title, "bold")
@@ -316,15 +285,13 @@ class Console:
         shares: bool = False,
         drawn: bool = True,
     ) -> Iterator[Counter]:
-        """Show how far a loop has come, while the context lasts.
+        """Show the progress of a loop while the context lasts, below any outer `progress` or `live`.
 
-        It may stand inside another `progress` or a `live`, and is then drawn beneath. Draw nothing
-        while stdout, too, is a terminal that is being written to. `rate` adds the units a second;
-        `shares`: `update` tells what share of the whole is done, whose number of units nobody knows.
-        Where not `drawn`, a terminal gets the plain lines too.
+        `rate` adds the units per second. With `shares`, the total is unknown and `update` is given the share that is
+        done. Without `drawn`, a terminal gets plain lines too. Do not use it while writing to stdout on a terminal.
         """
         if self.quiet:
-            yield _NoCounter()
+            yield Counter()
         elif not (self.is_terminal and drawn):
             lines = _Lines(self, description, total, unit, rate)
             yield lines
@@ -337,12 +304,12 @@ class Console:
 
     @contextmanager
     def live(self, title: str, total: int, completed: int = 0) -> Iterator[Display]:
-        """A live display of `total` training steps, `completed` of which an earlier run has done.
+        """A live display of `total` training steps, `completed` of which were done before this process started.
 
-        It shows nothing where there is no terminal: print log lines through `info` there.
+        It shows nothing without a terminal. Print lines with `info` instead.
         """
         if self.quiet or not self.is_terminal:
-            yield _NoDisplay()
+            yield Display()
         else:
             panel = _Panel(_shown(title), total, completed)
             with self._shown_live(panel):
@@ -359,12 +326,12 @@ class Console:
             self._out.flush()
 
     def _drawing(self) -> rich.console.Console:
-        """rich's console, made at the first use."""
+        """rich's console, made when it is first used."""
         if self._rich is None:
             from rich.console import Console as RichConsole
 
             self._rich = RichConsole(
-                file=self._out,  # type: ignore[arg-type]  # rich uses write, flush, isatty, fileno and encoding only
+                file=self._out,  # type: ignore[arg-type]  # rich uses only write, flush, isatty, fileno and encoding
                 force_terminal=True,
                 markup=False,
                 highlight=False,
@@ -374,9 +341,9 @@ class Console:
 
     @contextmanager
     def _shown_live(self, renderable: Any) -> Iterator[None]:
-        """Keep `renderable` on the screen, beneath those already there.
+        """Keep `renderable` on the screen, below those already there.
 
-        There is one live region for all: rich before 14.1 refuses a second.
+        All share one live region, because rich before 14.1 refuses a second one.
         """
         from rich.console import Group
         from rich.live import Live
@@ -404,45 +371,46 @@ class Console:
 
 
 def _shown(text: str) -> str:
-    """`text` with what would steer the terminal written out; line ends and tabs stay."""
+    """`text` with the characters of STEERING written out."""
     return text.translate(_SHOWN)
 
 
 def _count(done: float, total: float | None, unit: str) -> str:
-    """What has been done, as `120 of 1,000 lines`."""
+    """A count, such as `120 of 1,000 lines`."""
     of = f" of {total:,.0f}" if total is not None else ""
     return f"{done:,.0f}{of} {unit}".strip()
 
 
 def _per_second(done: float, seconds: float) -> str:
-    """A rate, as `350/s` or `2.4/s`."""
+    """A rate, such as `350/s` or `2.4/s`."""
     rate = done / max(seconds, 1e-9)
     return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
 
 
 def text_width(text: str) -> int:
-    """Columns that `text` takes in a terminal."""
+    """The number of columns that `text` takes in a terminal."""
     return sum((1, 2)[unicodedata.east_asian_width(c) in "WF"] for c in text if not joins(c))
 
 
 def joins(character: str) -> bool:
-    """Whether it takes no column of its own: accents, vowel signs, joiners; not the soft hyphen, which is drawn."""
+    """Whether a character takes no column of its own, as accents, vowel signs and joiners (but not soft hyphens)."""
     return unicodedata.category(character) in ("Mn", "Me", "Cf") and character != "\u00ad"
 
 
 def _columns(rows: list[list[str]], header: Sequence[str] | None) -> list[str]:
-    """`rows` as lines of aligned columns, two spaces between them."""
-    count = max((len(row) for row in [*rows, *([header] if header else [])]), default=0)
-    body = [row + [""] * (count - len(row)) for row in rows]
-    figures = ("+", "-", *"0123456789")
-    right = [all(row[i] == "" or row[i].startswith(figures) for row in body) for i in range(count)]
-    everything = [*([list(header) + [""] * (count - len(header))] if header else []), *body]
-    widths = [max(text_width(cell) for cell in column) for column in zip(*everything, strict=True)]
+    """The rows as lines of aligned columns, with two spaces between them."""
+    everything = [*([list(header)] if header else []), *rows]
+    count = max(map(len, everything), default=0)
+    everything = [row + [""] * (count - len(row)) for row in everything]
+    body = everything[1:] if header else everything
+    figures = ("", "+", "-", *"0123456789")
+    right = [all(row[i][:1] in figures for row in body) for i in range(count)]
+    widths = [max(map(text_width, column)) for column in zip(*everything, strict=True)]
     lines = []
     for row in everything:
-        cells = [
-            " " * (width - text_width(cell)) + cell if to_right else cell + " " * (width - text_width(cell))
-            for cell, width, to_right in zip(row, widths, right, strict=True)
-        ]
+        cells = []
+        for cell, width, to_right in zip(row, widths, right, strict=True):
+            space = " " * (width - text_width(cell))
+            cells.append(space + cell if to_right else cell + space)
         lines.append("  " + "  ".join(cells).rstrip())
     return lines

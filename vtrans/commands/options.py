@@ -1,4 +1,4 @@
-"""The options that several commands share, and what is checked of them before the work begins."""
+"""The options that several commands have, and checks of options before a command starts its work."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from vtrans.errors import InputError
 from vtrans.keys import check_value, keys_of
 from vtrans.text import OnBadUtf8, open_bytes, read_lines
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and errors on stderr.")]
-Json = Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings and errors to stderr.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Models = Annotated[
     list[Path] | None,
     typer.Option(
@@ -70,12 +70,12 @@ BadUtf8 = Annotated[
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that the user set: the others have their defaults where they are defined."""
+    """The options that the user has set. Functions of the library have the defaults of the others."""
     return {key: value for key, value in options.items() if value is not None}
 
 
 def flag(options: dict[str, Any]) -> str:
-    """The first of the options as the user writes it."""
+    """The flag of the first of these options."""
     return "--" + next(iter(options)).replace("_", "-")
 
 
@@ -87,8 +87,8 @@ def check_search(options: dict[str, Any]) -> None:
 
 
 def check_output(output: Path | None, inputs: list[tuple[str, Path | None]], name: str = "--output") -> None:
-    """Refuses to write over what is read, or over a file of a run or an export; `inputs` are (the option as the user
-    writes it, its file), `name` is that of the output."""
+    """Raises InputError if the output would replace an input, or a file of a run or an export. `inputs` are pairs of a
+    flag and its file; `name` is the flag of the output."""
     if output is None:
         return
     from vtrans.checkpoint import run_of
@@ -97,19 +97,17 @@ def check_output(output: Path | None, inputs: list[tuple[str, Path | None]], nam
     try:
         for option, file in inputs:
             if file and output.is_file() and file.exists() and output.samefile(file):
-                raise InputError(f"{name} {output} is the file of {option}, which would be lost; name another.")
+                raise InputError(f"{name} must not be the file of {option}, got {output} for both.")
         if run_of(output):
-            raise InputError(f"{name} {output} is the name of a file of `vtrans train` or `average`; name another.")
+            raise InputError(f"{name} must not be a file of `vtrans train` or `vtrans average`, got {output}.")
         if is_exported(Path(os.path.realpath(output)).parent):
-            raise InputError(
-                f"{name} {output} is in a folder of `vtrans export`, which holds nothing else; name another."
-            )
-    except OSError:  # opening the file says what is wrong with it
+            raise InputError(f"{name} must not be in a folder that `vtrans export` made, got {output}.")
+    except OSError:  # opening the file will raise the error
         return
 
 
 def check_line_counts(src: Path, other: Path, what: str) -> None:
-    """Counts the lines of two files before the work begins; pipes, read once, are met when one of them ends."""
+    """Raises InputError if two files have different numbers of lines. Pipes are not read: that works only once."""
     if src.is_file() and other.is_file():
         counts = []
         for path in (src, other):
@@ -122,7 +120,7 @@ def check_line_counts(src: Path, other: Path, what: str) -> None:
 
 
 def bad_utf8(how: str) -> OnBadUtf8:
-    """The value of --on-bad-utf8, checked."""
+    """The value of `on_bad_utf8`. Raises InputError if it is not allowed."""
     if how not in get_args(OnBadUtf8):
         raise InputError(f"`on_bad_utf8` must be error or replace, got {how!r}.")
     return cast(OnBadUtf8, how)
