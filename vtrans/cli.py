@@ -113,10 +113,10 @@ def main() -> None:
 
 def _run(words: list[str], debug: bool) -> int:
     """Runs the command that the words name, prints its error if there is one, and returns the exit code."""
-    command: Any = typer.main.get_command(app)
-    if "_VTRANS_COMPLETE" in os.environ:  # the shell asks for completions
-        command.main(prog_name="vtrans")
     try:
+        command: Any = typer.main.get_command(app)
+        if "_VTRANS_COMPLETE" in os.environ:  # the shell asks for completions
+            command.main(prog_name="vtrans")
         # command.main() would handle Ctrl-C and a broken pipe in its own way.
         with command.make_context("vtrans", list(words) or ["--help"]) as context:
             command.invoke(context)
