@@ -121,7 +121,7 @@ def after_crash(moment: Moment, folder: Path) -> RunFolder:
 
 
 CRASHING = (
-    "train.max_steps=4",
+    "train.max_steps=3",
     "train.checkpoint_every=2",
     "train.log_every=1",
     "train.valid_sentences=1",
@@ -161,7 +161,7 @@ def test_a_crash_of_a_fresh_start_never_leaves_half_of_the_old_run(tmp_path: Pat
     settings = (*CRASHING, "train.seed=9")
     old = tiny_train(tiny_data, tmp_path / "old", *CRASHING)
     whole = RunFolder(shutil.copytree(old.path, tmp_path / "whole"))
-    for moment in moments_of(whole.path, *settings, data=tiny_data, fresh=True)[:15]:
+    for moment in moments_of(whole.path, *settings, data=tiny_data, fresh=True)[:9]:
         run = after_crash(moment, tmp_path / "run")
         with suppress(InputError):  # the old command finds the whole old run or nothing of it, or is refused
             same(tiny_train(tiny_data, run.path, *CRASHING, "train.seed=1"), old)

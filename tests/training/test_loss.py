@@ -65,7 +65,7 @@ def test_it_equals_torch_cross_entropy_without_the_padding_column() -> None:
     torch.testing.assert_close(loss, expected)
 
 
-def test_the_log_likelihood_carries_no_gradient_and_needs_none() -> None:
+def test_the_log_likelihood_has_no_gradient() -> None:
     h, weight, targets = example()
     loss, nll = projected_loss(h, weight, targets, 0.1, PAD)
     assert not nll.requires_grad
@@ -96,7 +96,7 @@ def test_the_logits_never_exist_all_at_once() -> None:
     assert largest.elements == 30 * 50
 
 
-def test_half_precision_is_of_the_products_alone() -> None:
+def test_bfloat16_is_used_for_the_products_of_the_loss_only() -> None:
     h, weight, targets = example(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         loss, nll = projected_loss(h.bfloat16(), weight, targets, 0.1, PAD)

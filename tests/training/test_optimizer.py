@@ -55,8 +55,8 @@ def test_weight_decay_is_decoupled() -> None:
     torch.testing.assert_close(weight.detach(), torch.full((3,), 1 - 0.5 * 0.1))
 
 
-def test_the_average_has_no_history() -> None:
-    """Else each update would hang another node for autograd on the one before, for as long as training goes on."""
+def test_the_moving_average_keeps_no_autograd_graph() -> None:
+    """Otherwise every update would add a node to the graph of autograd."""
     parameter = torch.nn.Parameter(torch.ones(3))
     average = MovingAverage([parameter], 0.9)
     for step in range(1, 4):

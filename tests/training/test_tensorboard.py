@@ -63,14 +63,14 @@ def expected(run: RunFolder) -> list[Point]:
 
 
 @pytest.mark.usefixtures("writer")
-def test_the_figures_are_those_of_the_metrics(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_tensorboard_gets_the_figures_of_the_metrics(tmp_path: Path, tiny_data: DataFolder) -> None:
     run = tiny_train(tiny_data, tmp_path / "run", "train.max_steps=10", ON)
     assert points(run) == expected(run)
     tags = {tag for tag, _, _ in points(run)}
     assert {"train/loss", "train/lr", "train/tgt_tokens", "valid/bleu", "valid/ppl"} <= tags
     assert not [tag for tag in tags if "signature" in tag or tag.endswith(("kind", "step"))]
     assert (run.events / "events.out.tfevents.closed").exists()
-    # One that goes on has what it goes on from, and nothing of what was cut off.
+    # A resumed run has the records up to its checkpoint and none that were cut off.
     with run.metrics.open("ab") as file:
         file.write(b'{"kind":"train","step":11,"loss":1.0}\n')
     tiny_train(tiny_data, run.path, "train.max_steps=15", ON)
@@ -80,7 +80,7 @@ def test_the_figures_are_those_of_the_metrics(tmp_path: Path, tiny_data: DataFol
 
 
 @pytest.mark.usefixtures("writer")
-def test_it_can_be_switched_on_later_and_off(run_copy: RunFolder, tiny_data: DataFolder) -> None:
+def test_tensorboard_can_be_switched_on_and_off_on_resume(run_copy: RunFolder, tiny_data: DataFolder) -> None:
     assert not run_copy.events.exists()
     tiny_train(tiny_data, run_copy.path, "train.max_steps=35", ON)
     assert points(run_copy) == expected(run_copy)
@@ -96,7 +96,7 @@ def test_it_can_be_switched_on_later_and_off(run_copy: RunFolder, tiny_data: Dat
     assert not run_copy.events.exists()
 
 
-def test_without_the_package_its_extra_is_named(
+def test_without_tensorboard_the_error_names_the_extra(
     tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
@@ -118,7 +118,7 @@ def test_without_the_package_its_extra_is_named(
 
 
 @pytest.mark.filterwarnings("ignore")  # of the package and of those it imports
-def test_tensorboard_reads_it(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_the_real_tensorboard_reads_the_files(tmp_path: Path, tiny_data: DataFolder) -> None:
     name = "tensorboard.backend.event_processing.event_accumulator"
     reader = pytest.importorskip(name, reason="TensorBoard, an optional extra, is not installed")
     run = tiny_train(tiny_data, tmp_path / "run", "train.max_steps=10", ON)

@@ -65,7 +65,9 @@ def test_a_validation_searches_each_line_once(tiny_run: RunFolder) -> None:
 
     once = {step: chrf(step, retry=False) for step in tiny_run.steps()}
     assert once == {step: recorded[step] for step in once}
-    assert any(chrf(step, retry=True) != once[step] for step in once), "else the test shows nothing"
+    assert any(chrf(step, retry=True) != once[step] for step in once), (
+        "no translation repeats itself, so this test shows nothing"
+    )
 
 
 def test_the_signature_has_exactly_the_settings_that_translations_depend_on() -> None:

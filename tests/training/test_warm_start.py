@@ -1,5 +1,5 @@
 """A new run that begins with the weights of a model: which rows it takes over, by which form of tying, and that
-nothing of it is needed to go on."""
+the run resumes without it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_with_the_same_vocabulary_every_weight_is_taken_over(
         torch.testing.assert_close(weight, load_file(best)[name], rtol=0, atol=1e-8)
 
 
-def test_rows_of_shared_subwords_are_kept_and_new_ones_stay(
+def test_rows_of_common_subwords_are_copied_and_new_ones_stay(
     tiny_run: RunFolder, tiny_data: DataFolder, other_data: DataFolder
 ) -> None:
     theirs = load_model(tiny_run.best)
@@ -86,7 +86,7 @@ def test_rows_of_shared_subwords_are_kept_and_new_ones_stay(
     assert all(torch.equal(own[n], there[n]) for n in own if not n.startswith("src_embedding"))
 
 
-def test_each_form_of_tying_takes_from_each_other(
+def test_every_form_of_tying_can_start_from_every_other(
     tmp_path: Path, tiny_data: DataFolder, tiny_data_separate: DataFolder
 ) -> None:
     files = {}
@@ -138,7 +138,7 @@ def _pieces(data: DataFolder, side: int) -> set[str]:
     return {vocabulary.piece(i) for i in range(len(vocabulary))}
 
 
-def test_a_longer_table_of_positions_begins_with_the_shorter(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_a_longer_position_table_starts_with_the_shorter_one(tmp_path: Path, tiny_data: DataFolder) -> None:
     learned = ("model.positions=learned", "train.max_steps=1")
     file = tiny_train(tiny_data, tmp_path / "run", *learned, "model.max_positions=60").last
     model = made(tiny_data, "src-tgt-softmax", positions="learned", max_positions=80)
@@ -163,7 +163,7 @@ def test_another_architecture_is_refused_by_name(tmp_path: Path, tiny_data: Data
             begin(tiny_data, tmp_path / "run", tiny_run.last, f"model.{setting}")
 
 
-def test_a_run_goes_on_exactly_without_the_file(
+def test_a_run_resumes_exactly_without_the_model_file(
     tmp_path: Path, tiny_run: RunFolder, tiny_data: DataFolder, other_data: DataFolder
 ) -> None:
     file = tmp_path / "model.safetensors"
@@ -183,7 +183,7 @@ def test_a_run_goes_on_exactly_without_the_file(
     assert str(tmp_path) not in json.dumps(load_model(run.last).training)
 
 
-def test_a_run_that_began_otherwise_refuses(run_copy: RunFolder, tiny_data: DataFolder, tmp_path: Path) -> None:
+def test_resuming_with_another_init_from_is_refused(run_copy: RunFolder, tiny_data: DataFolder, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"`init_from`"):
         begin(tiny_data, run_copy.path, run_copy.last, "train.max_steps=40")
     first, second = run_copy.step_file(20), run_copy.step_file(30)
