@@ -1,7 +1,7 @@
-"""Fake decoders for tests of the search: what they answer is a function of (source, prefix) alone.
+"""Fake decoders for tests of the search. Their log-probabilities depend on the source and the prefix only.
 
-They are strict: each call is checked against what the protocol promises, so a search that feeds a stale
-row, keeps a finished sentence or goes past a limit fails where it does so.
+They check every call against the decoder's protocol, so that a search which feeds a stale row, keeps a finished
+sentence or exceeds a limit fails at that call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FakeSentence:
     source: Ids
     rows: list[Ids]  # the prefix of each row, BOS included once it was fed
     age: int = 0  # tokens fed
-    dropped: bool = False  # over, its place empty
+    dropped: bool = False  # finished, so that its place is empty
 
 
 @dataclass
@@ -46,7 +46,7 @@ class FakeState:
 
 @dataclass
 class FakeDecoder:
-    """A decoder that looks log-probabilities up in a table, in float64 unless told otherwise."""
+    """A decoder that reads log-probabilities from a table, by default in float64."""
 
     table: Table
     limits: Mapping[Ids, int] = field(default_factory=dict)  # of sources whose age is to be checked
@@ -90,7 +90,7 @@ class FakeDecoder:
         self.empty.append(len(state.sentences) - len(state.live))
         answers: list[tuple[Ids, Ids]] = []
         for sentence, tokens in zip(state.sentences, tokens_BK.tolist(), strict=True):
-            assert sentence.dropped or EOS not in tokens, "a finished hypothesis was fed on"
+            assert sentence.dropped or EOS not in tokens, "a finished hypothesis was extended"
             assert sentence.age > 0 or sentence.dropped or set(tokens) == {BOS}, "the first token is BOS"
             assert sentence.dropped or sentence.age < self.limits.get(sentence.source, math.inf), "past its limit"
             sentence.age += 1
@@ -111,7 +111,7 @@ class FakeDecoder:
         assert not any(state.sentences[b].dropped for b in sentences)
         for b in sentences:
             state.sentences[b].dropped = True
-        assert state.live, "an empty batch is let go, not emptied"
+        assert state.live, "the last sentence of a batch must not be dropped"
 
     def select(self, state: FakeState, sentences: Sequence[int]) -> None:
         self.log.append("select")
@@ -121,7 +121,7 @@ class FakeDecoder:
 
 
 class BrokenDecoder(FakeDecoder):
-    """One whose second step answers NaN."""
+    """A decoder whose second step returns NaN."""
 
     def step(self, state: FakeState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Tensor]:
         for answers in super().step(state, tokens_BK, live_r):
@@ -129,7 +129,7 @@ class BrokenDecoder(FakeDecoder):
 
 
 def hashed(seed: int, words: int, *, ties: bool = False, holes: float = 0.0, eos: float = 0.0) -> Table:
-    """Log-probabilities drawn anew for each (source, prefix); BOS is impossible.
+    """Log-probabilities drawn at random for each (source, prefix); BOS is impossible.
 
     `ties`: quarters from a small set, so that many sums are equal (and rows do not sum to 1).
     `holes`: the share of impossible tokens. `eos`: added to the logit of EOS.
@@ -151,7 +151,7 @@ def hashed(seed: int, words: int, *, ties: bool = False, holes: float = 0.0, eos
 
 
 def scripted(words: int, rules: Mapping[Ids, Mapping[int, float]]) -> Table:
-    """Probabilities by prefix, as {token: p}; where no rule is, EOS is sure. For known best paths."""
+    """Probabilities per prefix, as {token: p}, for known best paths. Without a rule, EOS has probability 1."""
 
     def table(source: Ids, prefix: Ids) -> list[float]:
         chances = rules.get(prefix, {EOS: 1.0})
