@@ -460,7 +460,7 @@ FAULTS = [
     (f"{PREPARE} --vocab-size many", "--vocab-size"),
     (f"{PREPARE} --subword wpe", "--subword .*bpe, unigram.*wpe"),
     (f"{PREPARE} --normalization nfc", "--normalization .*nmt_nfkc.*'nfc'"),
-    (f"{PREPARE} --character-coverage 2", r"--character-coverage .*from 0\.9 to 1"),
+    (f"{PREPARE} --character-coverage 2", r"--character-coverage .*from 0\.98 to 1"),
     (f"{PREPARE} --max-ratio 0.5", r"--max-ratio .*from 1 .*0\.5"),
     (f"{PREPARE} --max-tokens 1", "--max-tokens|no training pair|tokens"),
     (f"{PREPARE} --dry-run --quiet", "--dry-run .*--quiet"),
@@ -874,3 +874,15 @@ def test_a_parameter_named_by_a_library_error_is_printed_as_its_flag(
     done = run_cli("prepare-bpe", "--src", tmp_path / "a", "--tgt", tmp_path / "b")
     assert done.code == 2
     assert done.err == "error: --tgt and --out and `max_length` must agree.\n"
+
+
+def test_a_wrong_override_of_a_new_run_is_blamed_on_its_recipe(
+    tmp_path: Path, tiny_data: DataFolder, run_cli: Callable[..., Done]
+) -> None:
+    words = ("train", "--data", tiny_data.path, "--out", tmp_path / "new")
+    done = run_cli(*words, "--set", "model.heads=3")
+    assert done.code == 2
+    assert done.err.startswith("error: recipe small: model.heads ")
+    done = run_cli(*words, "--set", "train.max_steps=1\nmodel.heads=1")
+    assert done.code == 2
+    assert done.err.count("\n") == 1

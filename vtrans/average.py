@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from vtrans.checkpoint import RunFolder, check_finite, check_model, read_progress, section_of
+from vtrans.checkpoint import RunFolder, check_finite, check_model, read_progress, run_of, section_of
 from vtrans.config import ModelConfig
 from vtrans.errors import FileError, InputError
 from vtrans.files import check_path
@@ -25,13 +25,14 @@ def average(files: Sequence[Path], out: Path, run_step: int | None = None) -> li
     model. The header, with the search settings, is that of the newest file.
 
     Raises InputError if two files differ in architecture or vocabulary, naming the difference, or if `out` is a
-    checkpoint; FileError for weights that are not finite.
+    file that training writes; FileError for weights that are not finite.
     """
     if not files:
         raise InputError("no checkpoints to average were given.")
     check_path(out)
-    if _is_checkpoint(out):
-        raise InputError(f"`out` must not be {out}, a checkpoint of training; choose another file.")
+    run = run_of(out)
+    if _is_checkpoint(out) or (run and out.resolve() != run.averaged):
+        raise InputError(f"`out` must not be {out}, a file of training; choose another file.")
     with ExitStack() as stack:
         opened = [stack.enter_context(open_tensors(f, "model")) for f in files]
         first, header = opened[0]

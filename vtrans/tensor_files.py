@@ -109,7 +109,8 @@ def checksums(tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> dict[
 def _checksum(tensor: Tensor) -> str:
     """The CRC-32 of a tensor's type, shape and values."""
     kind = zlib.crc32(f"{tensor.dtype} {list(tensor.shape)}".encode())
-    return f"{zlib.crc32(tensor.detach().reshape(-1).view(torch.uint8).numpy().data, kind):08x}"
+    values = tensor.detach().reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b""
+    return f"{zlib.crc32(values, kind):08x}"
 
 
 def _header_text(header: Mapping[str, Any]) -> str:

@@ -342,6 +342,17 @@ def test_a_damaged_data_folder_changes_no_model_file(
     assert not (tmp_path / "new").exists()
 
 
+def test_a_shortlist_may_have_no_frequent_subwords(
+    tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done]
+) -> None:
+    out = tmp_path / "listed.safetensors"
+    done = run_cli("shortlist", run_copy.last, "--data", tiny_data.path, "--frequent", "0", "--out", out)
+    assert done.code == 0, done.err
+    shortlist = load_model(out).shortlist
+    assert shortlist is not None
+    assert shortlist.frequent.numel() == 0
+
+
 def test_a_checkpoint_gets_no_shortlist(
     tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done]
 ) -> None:

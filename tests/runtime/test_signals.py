@@ -73,6 +73,18 @@ def test_an_ignored_signal_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+def test_a_stop_signal_may_be_caught_even_if_it_is_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        stop = StopSignal()
+        with stop.caught(even_ignored=[signal.SIGINT]):
+            signal.raise_signal(signal.SIGINT)
+        assert stop.number == signal.SIGINT
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("block", [ended_by_signals(), uninterrupted(), StopSignal().caught()])
 def test_other_threads_than_the_main_one_run_unchanged(block: AbstractContextManager[None]) -> None:
     done = []

@@ -42,7 +42,7 @@ class PrepareOptions:
         "nmt_nfkc", NORMALIZATIONS, 'SentencePiece\'s normalization rule; "identity" switches it off'
     )
     character_coverage: float = number(
-        0.9999, 0.9, 1.0, "share of running characters that have a subword; the others are spelt in bytes"
+        0.9999, 0.98, 1.0, "share of running characters that have a subword; the others are spelt in bytes"
     )
     symbols: tuple[str, ...] = ()
     """Subwords that are never split, such as the tag of back-translated text (Caswell et al. 2019)."""

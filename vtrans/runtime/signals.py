@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 
 ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 @contextmanager
-def handled_by(handler: Callable[[signal.Signals], None]) -> Iterator[None]:
+def handled_by(
+    handler: Callable[[signal.Signals], None], even_ignored: Collection[signal.Signals] = ()
+) -> Iterator[None]:
     """Calls `handler` for the ending signals that come inside the block, and restores the old handlers after it.
 
-    An ignored signal stays ignored: that is how nohup and a shell's background jobs ask for it. Python handles
-    signals in the main thread only, so in any other thread the block runs unchanged.
+    An ignored signal stays ignored, as nohup and a shell's background jobs ask for, unless `even_ignored` lists it.
+    Python handles signals in the main thread only, so in any other thread the block runs unchanged.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    taken = [number for number in ENDING if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    left_alone = {number: (None,) if number in even_ignored else (None, signal.SIG_IGN) for number in ENDING}
+    taken = [number for number in ENDING if signal.getsignal(number) not in left_alone[number]]
     before = {number: signal.signal(number, lambda came, frame: handler(signal.Signals(came))) for number in taken}
     try:
         yield
@@ -55,8 +58,11 @@ class StopSignal:
         self.number = 0  # of the signal that came; 0: none
 
     @contextmanager
-    def caught(self, tell: Callable[[str], None] = lambda name: None) -> Iterator[None]:
-        """Catches signals inside the block, and calls `tell` with the name of the first one."""
+    def caught(
+        self, tell: Callable[[str], None] = lambda name: None, even_ignored: Collection[signal.Signals] = ()
+    ) -> Iterator[None]:
+        """Catches signals inside the block, and calls `tell` with the name of the first one; `even_ignored` as for
+        `handled_by`."""
 
         def remember(number: signal.Signals) -> None:
             if self.number:
@@ -65,7 +71,7 @@ class StopSignal:
             with suppress(RuntimeError):  # the signal may interrupt a write to the stream that `tell` writes to
                 tell(number.name)
 
-        with handled_by(remember):
+        with handled_by(remember, even_ignored):
             yield
 
 

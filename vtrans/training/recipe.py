@@ -93,7 +93,7 @@ def _shipped() -> Traversable:
 
 def _with_overrides(recipe: Recipe, overrides: Iterable[str], where: str) -> Recipe:
     for override in overrides:
-        recipe = _merged(recipe, _parse_override(override), override)
+        recipe = _merged(recipe, _parse_override(override), " ".join(override.split()))
     return check_together(recipe, where)
 
 
@@ -140,9 +140,9 @@ def requested_recipe(
     """The recipe that the user asks for: the one named, else the run's recipe.toml, else the one in its state `own`."""
     if name is None and run.recipe.exists() and not fresh:
         name = str(run.recipe)
-    if name is None:
+    if name is None and own:
         return _with_overrides(recorded_recipe(own, str(run.path)), overrides, str(run.path))
-    return load_recipe(name, overrides)
+    return load_recipe(name or DEFAULT_RECIPE, overrides)
 
 
 def settled(recipe: Recipe, device: torch.device, *, joint: bool) -> Recipe:

@@ -37,6 +37,8 @@ from vtrans.training.setup import SetUp, TrainOptions, keep_finished_recipe, pre
 from vtrans.training.updates import Updates
 from vtrans.training.validation import Validation
 
+# Training stops and saves on these even where a shell's background job ignores them: `kill -INT` must reach a job.
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 BATCHES_AHEAD = 8  # that a thread prepares while the device computes
 
 
@@ -101,7 +103,7 @@ class Trainer:
             job.console.info(f"{name}: saving after this step")
 
         live = job.console.live("training", config.max_steps, progress.step)
-        with self.signal.caught(tell), live as display, closing(self._batches()) as batches:
+        with self.signal.caught(tell, even_ignored=STOPPING), live as display, closing(self._batches()) as batches:
             self._loop(batches, display)
         if job.leads:
             best = progress.best
