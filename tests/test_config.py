@@ -211,7 +211,7 @@ def test_overrides(text: str, section: str, key: str, value: object) -> None:
     assert type(got) is type(value)
 
 
-def test_weights_survive_the_toml(tmp_path: Path) -> None:
+def test_weights_survive_a_round_trip_through_toml(tmp_path: Path) -> None:
     recipe = load_recipe("small", ["train.corpus_weights=2,0.125"])
     path = write(tmp_path, recipe_toml(recipe))
     assert load_recipe(path) == recipe
@@ -338,7 +338,9 @@ def test_keys_with_an_effect_are_not_called_idle() -> None:
     st.sampled_from(("post", "pre")),
     st.booleans(),
 )
-def test_any_values_survive_the_toml(dropout: float, seed: int, epsilon: float, norm: str, share: bool) -> None:
+def test_any_values_survive_a_round_trip_through_toml(
+    dropout: float, seed: int, epsilon: float, norm: str, share: bool
+) -> None:
     recipe = Recipe(
         ModelConfig(dropout=dropout, norm=norm, share_positions=share, positions="learned"),
         TrainConfig(seed=seed, epsilon=epsilon),

@@ -165,7 +165,7 @@ def test_lines_are_scored_only_against_as_many_lines(lines: list[str]) -> None:
 
 
 def bytes_of(k: int) -> st.SearchStrategy[bytes]:
-    """Files of k newlines, and whatever else, text behind the last one included."""
+    """The bytes of files with k newlines, and possibly text after the last one."""
     odd = st.sampled_from([b"\r", b"\x85", b"\xe2\x80\xa8", b"\x0b", b"\xff", b"\xef\xbb\xbf", b"\0", b"Hund ", b"@@ "])
     part = st.lists(st.binary(max_size=4) | odd, max_size=4).map(lambda p: b"".join(p).replace(b"\n", b""))
     return st.lists(part, min_size=k, max_size=k).flatmap(

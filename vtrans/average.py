@@ -89,7 +89,7 @@ def _steps(header: dict[str, Any]) -> list[int]:
 
 
 def _check_same(a: Path, first: TensorFile, header: dict[str, Any], b: Path, other: TensorFile, head: Any) -> None:
-    """Raises InputError if two files have other tensors, or settings of the model that are not for training only."""
+    """Raises InputError if two files differ in their tensors, or in settings of the model that affect its output."""
     if odd := sorted(set(_weights(first)) ^ set(_weights(other))):
         raise InputError(f"{odd[0]} is in only one of {a} and {b}; only checkpoints of one run can be averaged.")
     mine, theirs = (vars(section_of(ModelConfig, h, "model", path)) for path, h in ((a, header), (b, head)))
@@ -117,7 +117,7 @@ def best_checkpoints(run: RunFolder, count: int) -> list[Path]:
 
 
 def _trained_steps(run: RunFolder) -> list[int]:
-    """The steps of a run's checkpoints but the untrained one of step 0; FileError if there are none."""
+    """The steps of a run's checkpoints, without the untrained one of step 0. Raises FileError if there are none."""
     steps = [step for step in run.steps() if step > 0]
     if not run.holds_run() and run.path.is_dir() and any(run.path.iterdir()):
         raise FileError(f"{run.path} is not a run folder; give one that `vtrans train` made, or model files.")

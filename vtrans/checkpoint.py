@@ -72,7 +72,7 @@ class LoadedModel:
 
 
 def aliases(model: torch.nn.Module) -> dict[str, str]:
-    """The further names of shared parameters, each with the name of its first owner."""
+    """The additional names of shared parameters, each with the name of its first owner."""
     first: dict[int, str] = {}
     found = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -267,7 +267,7 @@ class RunFolder:
         return self.recipe.exists() or bool(self.steps()) or bool(self.state_steps())
 
     def link(self, step: int, name: Path) -> None:
-        """Makes `name` (best or last) the step's file: a hard link, or a copy if the disk has no links."""
+        """Makes `name` (best or last) a hard link to the step's file, or a copy if the disk has no links."""
         file = self.step_file(step)
         with aside(name) as temporary:
             try:
@@ -302,7 +302,7 @@ class RunFolder:
                 made_at = header["training"].get("run_step", max(steps))
             if made_at >= last_step or not self.last.exists():
                 return ChosenModel(self.averaged, f"the average of {len(steps)} checkpoints up to step {max(steps)}")
-            stale = f"; averaged.safetensors is of step {made_at}, but training has reached {last_step}"
+            stale = f"; averaged.safetensors was made at step {made_at}, but training has reached {last_step}"
         else:
             stale = "; there is no averaged.safetensors"
         if self.best.exists():

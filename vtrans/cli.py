@@ -35,8 +35,8 @@ from vtrans.errors import VtransError
 
 
 class _Grouped:
-    """Help with the options, and the commands, of each `rich_help_panel` under its name, in plain text. rich itself
-    would draw boxes, in a pipe too, and take a tenth of a second to import."""
+    """Prints help in plain text, with options and commands under the names of their panels (`rich_help_panel`). rich
+    would draw boxes, even in a pipe, and takes a tenth of a second to import."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {}
@@ -69,7 +69,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-# The base class of all of Typer's errors about the command line; recent versions carry a click of their own.
+# The base class of all of Typer's errors about the command line; recent versions contain a copy of click.
 _UsageError: type[BaseException] = typer.BadParameter.__mro__[1]
 
 
@@ -134,7 +134,7 @@ def _run(words: list[str], debug: bool) -> int:
         return 1
     except Exception as error:
         if isinstance(error, _UsageError):
-            return 2 if _rank() else _failed(_usage_message(error), 2, debug)  # every rank has the same words
+            return 2 if _rank() else _failed(_usage_message(error), 2, debug)  # every rank has the same arguments
         what = " ".join(str(error).split()) or "no message"
         return _failed(f"{type(error).__name__}: {what} (--debug shows where)", 1, debug)
 
@@ -161,7 +161,7 @@ def _usage_message(error: Any) -> str:
         known = getattr(command, "commands", None) if kind == "command" else None
         if known is None:
             known = [name for parameter in getattr(command, "params", ()) for name in parameter.opts]
-        # Compare without the dashes: with them --resume would be like --fresh, which deletes a run.
+        # Compare without the dashes: with them --resume would match --fresh, which deletes a run.
         names = {name.lstrip("-"): name for name in known}
         close = difflib.get_close_matches(word.lstrip("-"), names, n=1, cutoff=0.6)
         message = f"there is no {kind} {word}" + (f"; did you mean {names[close[0]]}?" if close else "")

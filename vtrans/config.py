@@ -1,7 +1,7 @@
 """Settings as frozen dataclasses: recipes and sampling.
 
 Each default has its one address here. The metadata of a field is a `Key`, which holds everything else that the program
-knows about the setting: its range, its help, whether a resumed run may change it, what CTranslate2 can express. A
+knows about the setting: its range, its help, whether a resumed run may change it, whether CTranslate2 can express it. A
 recipe describes a model and its training completely, except the vocabulary, which comes from the data folder.
 """
 
@@ -234,7 +234,7 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """How translations are searched. `vtrans translate` has a flag, which wins, for each key but `max_source`."""
+    """The search for translations. `vtrans translate` has a flag that overrides each key except `max_source`."""
 
     beam: int = number(4, 1, 1000, "live hypotheses per sentence", "hypotheses", may_change=True)
     alpha: float = number(0.6, -10.0, 10.0, "exponent of the length penalty", may_change=True)
@@ -315,7 +315,7 @@ SECTIONS: dict[str, type[ModelConfig] | type[TrainConfig] | type[SearchConfig]] 
 
 
 def section_from(kind: type[T], section: str, values: Mapping[str, Any], where: str, base: T | None = None) -> T:
-    """A section of a recipe with these values, and for the other keys those of `base` or the defaults.
+    """A section of a recipe with these values. The other keys have the values of `base`, or else the defaults.
 
     Raises RecipeError, which begins with `where`, for an unknown key or a value that is not allowed.
     """
@@ -332,7 +332,7 @@ def section_from(kind: type[T], section: str, values: Mapping[str, Any], where: 
 
 
 def idle_keys(recipe: Recipe, section: str) -> dict[str, str]:
-    """The keys of a section that have a value but no effect, because of another key; each with a sentence."""
+    """The keys of a section that are set but have no effect because of another key, each with a message."""
     values = getattr(recipe, section)
     found = {}
     for spec in dataclasses.fields(values):
@@ -387,8 +387,8 @@ def _sharing_contradiction(model: ModelConfig) -> str | None:
         depths = [model.sublayer(part, depth - 1) + 1 for depth in (encoder, decoder)]
         if depths[0] != depths[1]:
             return (
-                f"model.share_stacks needs as many different {part} sublayers in both stacks, got {depths[0]} and "
-                f"{depths[1]}; make model.encoder_layers equal model.decoder_layers, or set "
+                f"model.share_stacks needs equal numbers of different {part} sublayers in both stacks, got "
+                f"{depths[0]} and {depths[1]}; make model.encoder_layers equal model.decoder_layers, or set "
                 'model.share_layers = "all".'
             )
     return None

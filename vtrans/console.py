@@ -1,7 +1,7 @@
 """Output for people: messages and progress on stderr, and tables. This module alone imports rich.
 
 A terminal gets colours and live displays. Anything else (a file, a pipe, TERM=dumb) gets plain lines without control
-codes, and a progress line every ten seconds at most. rich is imported in the methods that draw with it, so that
+codes, and at most one progress line every ten seconds. rich is imported in the methods that draw with it, so that
 `vtrans --help` stays fast. Text is never read as markup: a corpus line may contain "[/red]" or an escape sequence.
 """
 
@@ -93,7 +93,7 @@ class _Stream:
 
 
 class Counter:
-    """Counts what has been done, for `Console.progress`. This class shows nothing; others show the count."""
+    """Counts what has been done, for `Console.progress`. This class shows nothing; its subclasses do."""
 
     def __init__(self) -> None:
         self._done: float = 0
@@ -126,7 +126,7 @@ class Display:
 
 
 class _Lines(Counter):
-    """A counter that prints a line every PLAIN_SECONDS at most."""
+    """A counter that prints at most one line every PLAIN_SECONDS."""
 
     def __init__(self, console: Console, description: str, total: float | None, unit: str, rate: bool) -> None:
         super().__init__()
@@ -343,7 +343,7 @@ class Console:
     def _shown_live(self, renderable: Any) -> Iterator[None]:
         """Keep `renderable` on the screen, below those already there.
 
-        All share one live region, because rich before 14.1 refuses a second one.
+        All are drawn in one live region, because rich before 14.1 refuses a second one.
         """
         from rich.console import Group
         from rich.live import Live
@@ -393,7 +393,7 @@ def text_width(text: str) -> int:
 
 
 def joins(character: str) -> bool:
-    """Whether a character takes no column of its own, as accents, vowel signs and joiners (but not soft hyphens)."""
+    """Whether a character takes no column of its own, such as an accent, vowel sign or joiner (not a soft hyphen)."""
     return unicodedata.category(character) in ("Mn", "Me", "Cf") and character != "\u00ad"
 
 

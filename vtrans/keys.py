@@ -44,7 +44,7 @@ class Key:
 
 
 def number(default: float | None, low: float, high: float, help: str, unit: str = "", **facts: Any) -> Any:
-    """A field with a number in [low, high], whole if `low` is."""
+    """A field with a number in [low, high], an integer if `low` is one."""
     return field(default=default, metadata={"key": Key(help, type(low), low, high, unit, **facts)})
 
 
@@ -74,13 +74,13 @@ def _shown(value: Any) -> str:
     """A value as an error shows it, shortened if it is long."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # a number of thousands of digits, or deeply nested tables
+    except (ValueError, RecursionError):  # a number with thousands of digits, or deeply nested tables
         return f"a value of type {type(value).__name__} that is too large to show"
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 def keys_of(kind: type[Any]) -> dict[str, Key]:
-    """The facts of the settings that a dataclass of this file declares, by name."""
+    """The keys of a dataclass by name. A field without a key is not a setting."""
     return {f.name: f.metadata["key"] for f in dataclasses.fields(kind) if "key" in f.metadata}
 
 
@@ -115,8 +115,8 @@ def check_value(key: Key, name: str, value: Any) -> Any:
 
 
 def _numbers_in(value: Any) -> tuple[float, ...] | None:
-    """The numbers of a list, of a text with commas such as "2,0.5" (as recipes had them once, and `--set` has them
-    still), or of a single number; None for anything else."""
+    """The numbers of a list, of a text with commas such as "2,0.5" (from an override or an old recipe), or of a
+    single number; None for anything else."""
     if isinstance(value, str):
         value = value.split(",") if value else []
     values = value if isinstance(value, (list, tuple)) else [value]

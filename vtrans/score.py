@@ -127,7 +127,7 @@ def compare(
     hyp_name: str = "the hypothesis",
     ref_names: Sequence[str] = (),
 ) -> list[Comparison]:
-    """Both systems' scores, and by paired bootstrap resampling how likely their difference is by chance.
+    """The scores of two systems, and the p-value of their difference by paired bootstrap resampling.
 
     `seed` overrides the environment variable SACREBLEU_SEED. Raises InputError as `score` does, and for `samples` or
     `seed` below 1 (sacrebleu reads seed 0 as no seed).
@@ -166,7 +166,7 @@ def data_warnings(
     tokenize: str | None = None,
     lowercase: bool = False,
 ) -> list[str]:
-    """A sentence for everything about the data that makes its scores doubtful."""
+    """A sentence for each property of the data that makes its scores doubtful."""
     found = []
     written = [line for line in hypotheses if line.strip()]
     if blank := len(hypotheses) - len(written):

@@ -207,7 +207,7 @@ def write_line(stream: BinaryIO, text: str) -> None:
 
 @contextmanager
 def writing(path: str | Path) -> Iterator[BinaryIO]:
-    """A stream as of `replacing`, compressed if the name ends in .gz, .xz or .bz2."""
+    """A stream whose content replaces a file (see `replacing`), compressed if the name ends in .gz, .xz or .bz2."""
     name = str(path)
     with replacing(path) as file:
         packed: Any = nullcontext(file)

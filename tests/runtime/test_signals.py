@@ -54,7 +54,7 @@ def test_a_second_signal_ends_an_uninterrupted_block_at_once() -> None:
         write()
 
 
-def test_the_first_signal_is_remembered_and_told() -> None:
+def test_the_first_signal_is_remembered_and_reported() -> None:
     stop, told = StopSignal(), list[str]()
     before = signal.getsignal(signal.SIGTERM)
     with stop.caught(told.append):

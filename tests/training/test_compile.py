@@ -1,4 +1,4 @@
-"""Compiled layers."""
+"""Training with compiled layers."""
 
 from __future__ import annotations
 

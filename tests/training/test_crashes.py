@@ -30,19 +30,19 @@ from vtrans.training.validation import Validation
 
 
 class Crash(BaseException):
-    """The power went."""
+    """Stands for a power failure."""
 
 
 @pytest.mark.parametrize(
-    ("room", "name", "step"), [(Validation, "measure", 22), (Metrics, "write", 14), (Progress, "rank", 14)]
+    ("owner", "name", "step"), [(Validation, "measure", 22), (Metrics, "write", 14), (Progress, "rank", 14)]
 )
 def test_a_failing_validation_loses_no_update(
-    tmp_path: Path, tiny_data: DataFolder, room: type, name: str, step: int
+    tmp_path: Path, tiny_data: DataFolder, owner: type, name: str, step: int
 ) -> None:
     """A crash in the validation, or between it and the state that records it."""
     settings = (*EVERY_STEP, "train.ema=0.9")
     whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
-    works = getattr(room, name)
+    works = getattr(owner, name)
 
     def fail(self: Any, first: Any, *others: Any) -> Any:
         done = works(self, first, *others)
@@ -53,7 +53,7 @@ def test_a_failing_validation_loses_no_update(
 
     for _ in range(2):  # the resumed run fails in the same place
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(room, name, fail)
+            patch.setattr(owner, name, fail)
             with pytest.raises(Crash):
                 tiny_train(tiny_data, tmp_path / "run", *settings)
         run = RunFolder(tmp_path / "run")

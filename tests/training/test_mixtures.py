@@ -103,7 +103,7 @@ def test_corpus_weights_that_do_not_fit_the_data_are_refused(tmp_path: Path, two
     refused(old, "2,1", InputError, "corpus_weights")
 
 
-def test_weights_of_one_train_as_no_weights_do(tmp_path: Path, two_corpora: DataFolder) -> None:
+def test_weights_of_one_train_like_no_weights(tmp_path: Path, two_corpora: DataFolder) -> None:
     """The pairs are those of a run without weights, and so are the batches and their order."""
     plain, weighed = (
         tiny_train(two_corpora, tmp_path / name, *EVERY_STEP, *extra)

@@ -32,7 +32,7 @@ def test_resuming_on_other_data_is_refused(
     fewer.mkdir()
     before = story(run_copy)
     for other in (tiny_data_separate, make_data(fewer, train=tuple(TRAIN_PAIRS[1:]))):
-        with pytest.raises(InputError, match=r"other data.*`fresh`"):
+        with pytest.raises(InputError, match=r"data.*`fresh`"):
             tiny_train(other, run_copy.path, "train.max_steps=40")
     assert story(run_copy) == before
 

@@ -1,4 +1,4 @@
-"""What TensorBoard shows is what metrics.jsonl holds, also of a run that was cut back or went on."""
+"""What TensorBoard shows is what metrics.jsonl holds, also for a run that was cut back or resumed."""
 
 from __future__ import annotations
 

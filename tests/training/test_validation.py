@@ -192,7 +192,7 @@ def test_the_newest_and_the_best_checkpoints_are_kept(tmp_path: Path, tiny_data:
     assert run.steps() == [4, 20]
 
 
-def test_of_equals_the_earlier_is_best(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_the_earlier_of_two_equal_checkpoints_is_best(tmp_path: Path, tiny_data: DataFolder) -> None:
     run, progress = scripted(tiny_data, tmp_path / "run", [1, 5, 5, 5, 1], "train.max_steps=10")
     assert progress.best == [(5, 4), (5, 6)]
     assert progress.since_best == 3

@@ -30,7 +30,7 @@ def average(
     best: Annotated[
         int | None,
         typer.Option(
-            help="Average the N checkpoints with the best validation instead.",
+            help="Average the N best checkpoints instead.",
             min=1,
             metavar="N",
             rich_help_panel="Checkpoints",
@@ -63,7 +63,7 @@ def average(
         if best:
             files = best_checkpoints(run, count)
         else:
-            # Checkpoints beyond keep_last are kept for being among the best, and may be much older.
+            # The others are kept because they are among the best, and may be much older.
             kept = load_recipe(str(run.recipe)).train.keep_last if run.recipe.exists() else count
             files = newest_checkpoints(run, min(count, kept))
         target, run_step = out or run.averaged, max(run.steps())

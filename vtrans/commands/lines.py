@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, TextIO, cast
 
 from vtrans.console import Console, Counter
 from vtrans.errors import FileError
@@ -24,7 +24,7 @@ def source_of(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> It
     with open_bytes(path) if path else _stdin() as source:
         yield read_lines(source, name, on_bad_utf8=on_bad_utf8, report=report), Extent(source, report)
     if report.odd_line_ends:
-        odd = many(report.odd_line_ends, "character", "that other tools take for a line end replaced by a space")
+        odd = many(report.odd_line_ends, "character", "replaced by a space, because other tools end a line there")
         console.warn(f"{name}: {odd}")
     if report.replacements:
         console.warn(f"{name}: {many(report.replacements, 'bad UTF-8 sequence', 'replaced by U+FFFD')}")
@@ -38,7 +38,7 @@ def lines_of(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> Ite
 
 
 def _stdin() -> BinaryIO:
-    """Returns stdin as unbuffered bytes: a thread that still waits for it at the end holds no lock."""
+    """Returns stdin as unbuffered bytes, so that a thread that still waits for it at exit holds no lock."""
     try:
         os.set_blocking(0, True)  # otherwise a pipe that is empty for a moment would look like the end
         return cast(BinaryIO, open(0, "rb", buffering=0, closefd=False))
@@ -61,21 +61,21 @@ def read_all(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> lis
 def writer(path: Path | None) -> Iterator[BinaryIO]:
     """Yields stdout, or a file that is compressed according to its name and renamed once it is complete."""
     if path is None:
-        yield _stdout()
+        yield _stdout().buffer
     else:
         with writing(path) as stream:
             yield stream
 
 
-def _stdout() -> BinaryIO:
+def _stdout() -> TextIO:
     if sys.stdout is None:
         raise FileError("stdout is closed; there is nowhere to write the result.")
-    return sys.stdout.buffer
+    return sys.stdout
 
 
 def print_line(text: str) -> None:
     """Writes a line to stdout."""
-    stream = _stdout()
+    stream = _stdout().buffer
     stream.write(text.encode() + b"\n")
     stream.flush()
 
@@ -87,9 +87,7 @@ def terminal_width() -> int | None:
 
 def result_console() -> Console:
     """Returns a console that writes to stdout, in UTF-8 unless that is a terminal."""
-    stream = sys.stdout
-    if stream is None:
-        raise FileError("stdout is closed; there is nowhere to write the result.")
+    stream = _stdout()
     if isinstance(stream, io.TextIOWrapper) and not stream.isatty():
         stream.reconfigure(encoding="utf-8")
     return Console(stream=stream)

@@ -61,9 +61,9 @@ def logprob(
     """Score given translations with a model.
 
     For each pair of lines, write the natural log-probability of the translation (EOS included), a tab, and its score,
-    which is the log-probability over the length penalty. The translation of a blank source is blank with certainty: it
-    gets 0, and any other translation -inf. A pair that is too long to be translated in one piece gets nan. The text is
-    encoded into subwords again; a search may have found the same text as other subwords, with another score.
+    which is the log-probability over the length penalty. A blank source has only a blank translation, which gets 0; any
+    other gets -inf. A pair that is too long to be translated in one piece gets nan. The score of a translation may
+    differ from that of its search, which may have found the same text as other subwords.
     """
     search = given({"alpha": alpha, "length_penalty": length_penalty, "batch_tokens": batch_tokens})
     check_search(search)
@@ -82,6 +82,6 @@ def logprob(
     if counts.tgt_tokens:
         mean = total / counts.tgt_tokens
         console.info(
-            f"{many(counts.lines, 'pair', 'in')} {counts.seconds:.1f} s; mean log-probability {mean:.4f} per target "
-            f"subword, with {counts.tgt_tokens:,} subwords and EOS (perplexity {math.exp(min(-mean, 700)):.2f})"
+            f"{many(counts.lines, 'pair', 'in')} {counts.seconds:.1f} s; mean log-probability {mean:.4f} over "
+            f"{counts.tgt_tokens:,} target subwords, EOS included (perplexity {math.exp(min(-mean, 700)):.2f})"
         )

@@ -56,7 +56,7 @@ LengthPenalty = Annotated[
 Device = Annotated[
     str | None,
     typer.Option(
-        help="cpu, cuda, cuda:N or mps.  [default: the best there is]", metavar="NAME", rich_help_panel="Speed"
+        help="cpu, cuda, cuda:N or mps.  [default: the best available]", metavar="NAME", rich_help_panel="Speed"
     ),
 ]
 BadUtf8 = Annotated[
@@ -107,7 +107,8 @@ def check_output(output: Path | None, inputs: list[tuple[str, Path | None]], nam
 
 
 def check_line_counts(src: Path, other: Path, what: str) -> None:
-    """Raises InputError if two files have different numbers of lines. Pipes are not read: that works only once."""
+    """Raises InputError if two files have different numbers of lines. Pipes can be read only once
+    and are not counted."""
     if src.is_file() and other.is_file():
         counts = []
         for path in (src, other):

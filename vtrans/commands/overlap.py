@@ -51,7 +51,7 @@ def overlap(
 ) -> None:
     """Count the subwords that two languages have in common.
 
-    The figures, per script, show what a joint vocabulary and tied embeddings would have in common; no model is needed.
+    The figures show, for each script, how many subwords of a joint vocabulary both languages use. No model is needed.
     Unless a vocabulary is given, a joint one is learnt from both texts with the defaults of prepare-bpe.
     """
     if (src is None) != (tgt is None) or (src is None and data is None):

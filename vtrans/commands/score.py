@@ -50,7 +50,7 @@ def score(
 ) -> None:
     """Score translations against references.
 
-    sacrebleu computes the scores, and prints its signature with each.
+    sacrebleu computes the scores. Each is printed with its signature.
     """
     from vtrans.score import DEFAULT_METRICS, compare, data_warnings
     from vtrans.score import score as run_score

@@ -63,7 +63,7 @@ def train(
         bool,
         typer.Option(
             "--compile",
-            help="Compile the layers for a GPU; resuming is not bit-exact then. On a CPU, steps took twice as long.",
+            help="Compile the layers for a GPU; resuming is then not bit-exact. On a CPU, steps take twice as long.",
             rich_help_panel=_SPEED,
         ),
     ] = False,

@@ -69,8 +69,8 @@ Beam = Annotated[
     int | None, _search("The number of hypotheses kept per sentence; 1 is greedy search.", "N", stored="beam")
 ]
 STOP = (
-    "When to stop: count ends the search when as many hypotheses have finished as the beam is wide, exhaustive when no "
-    "unfinished one can still win."
+    "When to stop: count ends the search at --beam finished hypotheses, exhaustive when no unfinished hypothesis can "
+    "still win."
 )
 Stop = Annotated[str | None, _search(STOP, "RULE", stored="stop")]
 MAX_LENGTH = (
@@ -102,7 +102,7 @@ Sample = Annotated[bool, _sampling("Draw translations at random instead of searc
 TopK = Annotated[int | None, _sampling("Draw from the K most probable subwords only.  [default: all]", "K")]
 TOP_P = f"Draw from the most probable subwords only, whose probabilities sum to P.  [default: {Sampling.top_p}]"
 TopP = Annotated[float | None, _sampling(TOP_P, "P")]
-TEMPERATURE = f"Values below 1 are safer, above 1 more varied.  [default: {Sampling.temperature}]"
+TEMPERATURE = f"Translations vary less below 1 and more above 1.  [default: {Sampling.temperature}]"
 Temperature = Annotated[float | None, _sampling(TEMPERATURE, "X")]
 Seed = Annotated[int | None, _sampling(f"The seed of the random numbers.  [default: {Sampling.seed}]", "N")]
 Nbest = Annotated[int, _output("The number of translations per line, best first.", "N")]
@@ -271,6 +271,6 @@ def report(counts: Counts, console: Console, *, min_length: int = 0) -> None:
         console.warn(many(counts.unfinished, "line", "with a translation that did not end within its length limit"))
     if counts.empty:
         advice = "" if min_length else "; --min-length 1 asks for at least one subword"
-        console.warn(many(counts.empty, "line", f"with text, but an empty translation of it or of a piece{advice}"))
+        console.warn(many(counts.empty, "line", f"with text that has an empty translation, at least in part{advice}"))
     if counts.missing:
         console.warn(many(counts.missing, "n-best place", "left empty, because the search found no more hypotheses"))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def manage_memory() -> None:
     """Makes glibc keep freed large blocks, and oneDNN keep at most 64 compiled kernels. Call it before the first
-    product. Environment variables that the user has set take precedence.
+    matrix product. Environment variables that the user has set take precedence.
 
     By default glibc returns large blocks to the system, and their page faults cost a quarter of a training's time.
     oneDNN compiles a kernel for each shape of a product, which takes 0.5 to 2 MB and fragments the free memory. With
@@ -27,7 +27,7 @@ def manage_memory() -> None:
     are a tenth slower in training.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
-    os.environ.setdefault("LRU_CACHE_CAPACITY", "1")  # torch's own cache, which saves no time in addition
+    os.environ.setdefault("LRU_CACHE_CAPACITY", "1")  # torch's own cache, which saves no additional time
     keep, M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = 1 << 30, -1, -3
     if platform.libc_ver()[0] != "glibc":
         return

@@ -46,8 +46,8 @@ class Ranks:
         else:
             dist.init_process_group("gloo", timeout=PATIENT)
         yield
-        # Not after an exception: this would wait for the other ranks, which have not failed. They notice when this
-        # process ends.
+        # This is skipped after an exception: it would wait for the other ranks, which have not failed. They notice when
+        # this process ends.
         dist.destroy_process_group()
 
     @contextmanager
@@ -66,8 +66,8 @@ class Ranks:
         return VtransError(f"one of the {self.world} processes has died ({reason}){rest}.")
 
     def device_name(self, asked: str | None) -> str | None:
-        """The device of this rank. Several ranks use one GPU each, unless the user names one, or else the CPU:
-        torch.distributed has no backend for Apple's MPS."""
+        """The name of the device of this rank. Unless the user asks for one, several ranks use one GPU each, or the CPU
+        if there is none: torch.distributed has no backend for Apple's MPS."""
         if self.world == 1:
             return asked
         if asked == "cuda" or (asked is None and torch.cuda.is_available()):
@@ -107,7 +107,7 @@ class Ranks:
         if self.world > 1:
             dist.barrier()
 
-    # Rank 0 deals out work and the others answer, over gloo on the CPU whatever the device of the models is.
+    # Rank 0 deals out work and the others answer, over gloo on the CPU, even if the models are on a GPU.
 
     @contextmanager
     def leading(self) -> Iterator[None]:

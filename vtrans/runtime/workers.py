@@ -60,7 +60,7 @@ def _start_worker() -> None:
 
 
 def _end_with_parent() -> None:
-    """An idle worker does not notice by itself that the process that started it was killed."""
+    """Ends this worker when the process that started it ends; an idle worker would not notice."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

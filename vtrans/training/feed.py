@@ -40,12 +40,12 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class EpochSize:
-    """The size of an epoch, estimated from `planned` of its pairs: all of them, but with BPE-dropout one window."""
+    """The size of an epoch, estimated from `planned` of its pairs: one window with BPE-dropout, otherwise all."""
 
     pairs: int
     planned: int
     src_tokens: float
-    tgt_tokens: float  # EOS counted
+    tgt_tokens: float  # with EOS
     batches: float
     padded: int  # positions of both sides, with padding
     padding: float  # the share of padding in them
@@ -63,7 +63,7 @@ class Feed:
         self.segmentations = _segmentations(data, recipe, self.mixture, workers or _workers(device))
 
     def shares(self, place: Place) -> Generator[tuple[Place, Share], None, None]:
-        """Yields this rank's share of each batch from `place` on, with the place after it, for ever."""
+        """Yields this rank's share of each batch after `place`, with the place that follows the batch. Never ends."""
         epoch, drawn, position = place
         with closing(self._plans(epoch, drawn)) as plans:
             for epoch, drawn, store, plan in plans:
@@ -91,8 +91,8 @@ class Feed:
         )
 
     def _plans(self, epoch: int, drawn: int) -> Generator[tuple[int, int, TokenStore, list[Tensor]], None, None]:
-        """Yields the epoch, its complete windows, a store of pairs and the batches of that store, for ever: one plan
-        per epoch, or with BPE-dropout one per window."""
+        """Yields a plan per epoch, or per window with BPE-dropout: the epoch, its complete windows, a store of pairs,
+        and the batches of that store. Never ends."""
         config, store = self.config, self.store
         if self.segmentations is None:
             for number in count(epoch):
@@ -108,8 +108,8 @@ class Feed:
 
 
 def _workers(device: torch.device) -> int:
-    """The processes that draw segmentations: only this one on a CPU, whose cores are all busy, and beside a GPU one
-    per free core of this rank."""
+    """The number of processes that draw segmentations. On a CPU only this process does, because training uses all
+    cores; with a GPU there is one process per free core of this rank."""
     if device.type == "cpu":
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -46,15 +46,15 @@ class Learner:
         self.average = MovingAverage(model.parameters(), config.ema) if config.ema > 0 else None
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Inside the block the model has its averaged weights, if there is an average. That is the model which is
-        validated and saved as a checkpoint; the weights themselves are saved in the training state."""
+        """Gives the model its averaged weights inside the block, if the recipe asks for an average. Validation and
+        checkpoints use these weights; the training state holds the trained ones."""
         return nullcontext() if self.average is None else self.average.in_place()
 
     def compile(self, device: torch.device, console: Console) -> None:
         """Compiles the layers with torch.compile and runs them once; if that fails, warns and uses them uncompiled."""
-        console.info("compiling, which takes a minute or more")
-        # The batch has different numbers of sentences, source and target tokens: torch.compile would take equal
-        # numbers to be equal always.
+        console.info("compiling the layers, which takes a minute or more")
+        # The numbers of sentences, source tokens and target tokens differ, because torch.compile would assume that
+        # equal numbers are equal in every batch.
         ids = torch.full((10,), EOS_ID, dtype=torch.int32)
         batch = collate([ids[:n] for n in (10, 8, 7)], [ids[:n] for n in (4, 5, 6)]).to(device)
         self.objective.compile()
@@ -65,6 +65,6 @@ class Learner:
         except Exception as error:  # a missing compiler and an unsupported version raise exceptions of many types
             self.objective.compiled = None
             reason = str(error).strip().partition("\n")[0].rstrip(".")
-            console.warn(f"the layers cannot be compiled here ({type(error).__name__}: {reason}); training without it")
+            console.warn(f"the layers cannot be compiled here ({type(error).__name__}: {reason}); training uncompiled")
         finally:
             self.optimizer.zero_grad(set_to_none=True)

@@ -18,10 +18,11 @@ from vtrans.training.progress import Metrics, Progress
 
 
 def introduce(job: Job, model: Transformer, progress: Progress, *, resumed: bool, written: bool) -> None:
-    """Says what will be trained, on what and where. `written`: whether the run folder has the recipe."""
+    """Prints what will be trained, with which data and on which device. `written`: whether recipe.toml is written."""
     config, train, say = job.recipe.model, job.recipe.train, job.console.info
     ranks = f", {job.ranks.world} ranks" if job.ranks.world > 1 else ""
-    threads = f" ({torch.get_num_threads()} threads)" if job.device.type == "cpu" else ""
+    count = torch.get_num_threads()
+    threads = f" ({count} thread{'' if count == 1 else 's'})" if job.device.type == "cpu" else ""
     say(f"device: {job.device}{threads}{ranks}")
     say(f"data: {job.data.path}, {len(job.data.train):,} pairs, vocabulary {_vocabulary(job.data)}")
     say(f"model: {count_parameters(model):,} parameters, {config.summary}")
@@ -62,7 +63,7 @@ class Log:
         self._began, self._first = time.monotonic(), progress.step
 
     def write(self) -> None:
-        """Writes one line with the means over all updates since the line before."""
+        """Writes one line with the means over all updates since the previous line."""
         progress, window = self.progress, self.progress.window
         tokens = window.get("tgt_tokens", 0)
         if not tokens:  # every update was skipped; the next line counts them

@@ -1,5 +1,5 @@
 """The loss: label-smoothed cross entropy (Szegedy et al. 2016; the paper, section 5.4), summed over tokens. It is
-computed together with the projection before it, in chunks, so that all logits never exist at the same time.
+computed together with the projection before it, in chunks, so that the logits of all positions never exist at once.
 
 Legend: N target positions, n those of one chunk, D model width, V vocabulary.
 """
@@ -36,8 +36,8 @@ class Objective(nn.Module):
         self.compiled: Callable[..., Tensor] | None = None
 
     def compile(self) -> None:
-        """Compiles the model's layers at the next call, which raises what the compiler raises. The model stays the same
-        module, so that the names of its weights stay the same."""
+        """Has the layers compiled at the next call, which raises the compiler's errors. The model is not wrapped, so
+        that the names of its weights stay the same."""
         self.compiled = torch.compile(self.model.hidden, dynamic=True)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -97,7 +97,7 @@ class _ProjectedLoss(torch.autograd.Function):
         with torch.autocast(device, enabled=False):
             x_ND, w_VD = h_ND.to(dtype), weight_VD.to(dtype)
             all_V = weight_VD.new_ones(len(weight_VD), dtype=exact)
-            all_V[pad_id : pad_id + 1] = 0  # a slice is filled on the device; `all_V[pad_id] = 0` would wait for it
+            all_V[pad_id : pad_id + 1] = 0  # unlike `all_V[pad_id] = 0`, this does not wait for a GPU
             even_D = all_V @ weight_VD.to(exact)  # sum of the rows that can be predicted
             nll = lse = torch.zeros((), dtype=exact, device=h_ND.device)
             if with_gradient:

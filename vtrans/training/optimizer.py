@@ -47,7 +47,7 @@ def begin(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter]) 
 
 
 class MovingAverage:
-    """The exponential moving average of parameters, which starts with their values. An update keeps `decay` of it."""
+    """The exponential moving average of parameters. It starts with their values; each update keeps `decay` of it."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], decay: float) -> None:
         self.parameters: list[Tensor] = list(parameters)

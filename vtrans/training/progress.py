@@ -31,7 +31,7 @@ class Progress:
     since_best: int = 0  # validations without a new best
     stopped_early: bool = False
     skipped: int = 0  # updates whose gradient was not finite
-    skipped_in_row: int = 0  # the newest consecutive ones
+    skipped_in_row: int = 0  # consecutive ones up to this step
     metrics_bytes: int = 0  # length of metrics.jsonl
     window: dict[str, float] = field(default_factory=dict)  # sums since the last line of metrics.jsonl
     environment: dict[str, Any] = field(default_factory=dict)
@@ -50,8 +50,8 @@ class Progress:
     def rank_again(
         self, records: Sequence[Mapping[str, Any]], there: Collection[int], config: TrainConfig, manner: str
     ) -> None:
-        """Ranks the checkpoints `there` again, by another metric or by translations made in another `manner`
-        (validation.py). `records` are the lines of metrics.jsonl."""
+        """Ranks the existing checkpoints, `there`, again after a change of the metric or of how validation translates
+        (`manner` in validation.py). `records` are the lines of metrics.jsonl."""
         records = [record for record in records if record["kind"] == "valid"]
         if config.best_metric != "nll":
             records = [record for record in records if record["signature"].endswith(manner)]
@@ -122,5 +122,5 @@ def _quality(record: Mapping[str, Any], metric: str) -> float:
 
 
 def _ranked(entries: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
-    """Pairs of (quality, step), best first; the earlier of equals is first."""
+    """Pairs of (quality, step), best first, and the earlier of two equal ones first."""
     return sorted(entries, key=lambda entry: (-entry[0], entry[1]))

@@ -60,20 +60,20 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Iterable[str] = ()) -> Re
     else:
         names = recipe_names()
         if name not in names:
-            raise RecipeError(f"there is no recipe {name!r} (a file ends in .toml); {nearest(name, names)}")
+            raise RecipeError(f"there is no recipe {name!r} (a recipe file must end in .toml); {nearest(name, names)}")
         where = f"recipe {name}"
         raw = (_shipped() / f"{name}.toml").read_bytes()
     try:
         table = tomllib.loads(raw.decode("utf-8-sig"))
     except RecursionError:
         raise RecipeError(f"{where} has values nested too deeply; a recipe has sections of plain values.") from None
-    except ValueError as error:  # not UTF-8, not TOML, or a number of thousands of digits
+    except ValueError as error:  # not UTF-8, not TOML, or a number with thousands of digits
         raise RecipeError(f"{where} is not TOML: {str(error).rstrip('.')}.") from None
     return _with_overrides(_merged(Recipe(), table, where), overrides, where)
 
 
 def recipe_toml(recipe: Recipe) -> str:
-    """The recipe as TOML, with a comment that explains each value; `load_recipe` reads it back equal."""
+    """The recipe as TOML, with a comment that explains each value. `load_recipe` reads an equal recipe back."""
     lines: list[str] = []
     for name in SECTIONS:
         section = getattr(recipe, name)
@@ -226,7 +226,7 @@ def check_data(data: DataFolder, recipe: Recipe) -> None:
     """Raises InputError if the recipe cannot train on this data. It writes nothing."""
     for store, what in ((data.train, "training"), (data.valid, "validation")):
         if not len(store):
-            raise InputError(f"{data.path} has no {what} pairs; prepare it again from text that has some.")
+            raise InputError(f"{data.path} has no {what} pairs; prepare it again with {what} text.")
     _check_weights(data, recipe.train.corpus_weights)
     train, model = recipe.train, recipe.model
     if train.bpe_dropout > 0 and {data.src_vocab.kind, data.tgt_vocab.kind} != {"bpe"}:
@@ -260,8 +260,8 @@ def _check_weights(data: DataFolder, weights: tuple[float, ...]) -> None:
         return
     if len(sizes) != len(names):
         raise InputError(
-            f"train.corpus_weights = {toml_value(weights)} needs to know which pairs are of which corpus, but "
-            f"{data.path} was made by a version of vtrans that did not record it; prepare the data again."
+            f"train.corpus_weights = {toml_value(weights)} needs the corpus of each pair, which {data.path} does "
+            "not record, because an older version of vtrans made it; prepare the data again."
         )
     if len(weights) != len(sizes):
         corpora = ", ".join(f"{name} {n:,} pairs" for name, n in zip(names, sizes, strict=True))

@@ -40,7 +40,7 @@ def save(job: Job, learner: Learner, progress: Progress) -> None:
 
 
 def save_progress(job: Job, learner: Learner, progress: Progress) -> None:
-    """Writes the training state of this step, whose model is saved, and then updates `last`, `best` and the rest."""
+    """Writes the training state of this step, whose model is saved. Then links `last` and `best`."""
     raw = None if learner.average is None else {n: p.detach() for n, p in learner.model.named_parameters()}
     file = job.run.state_file(progress.step)
     save_state(file, learner.optimizer, learner.model, dataclasses.asdict(progress), raw)
@@ -62,8 +62,8 @@ def newest_progress(run: RunFolder) -> Progress | None:
             return Progress(**raw)
         except TypeError:
             raise FileError(
-                f"{run.state_file(step)} is of another version of vtrans; resume with that version, choose another run "
-                "folder, or start over with `fresh`."
+                f"{run.state_file(step)} was written by another version of vtrans; resume with that version, "
+                "choose another run folder, or start over with `fresh`."
             ) from None
     # A crash in the first moment of a run leaves only the model of step 0.
     if run.state_steps() or max(run.steps(), default=0) > 0:

@@ -1,4 +1,4 @@
-"""Everything before the first update: the recipe is settled, the model built or restored, the run folder prepared."""
+"""Prepares a run for its first update: settles the recipe, builds or restores the model, prepares the run folder."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def set_up(
     saved = None if options.fresh else newest_progress(run)
     if saved is not None and saved.data != data.digest:
         raise InputError(
-            f"the run in {run.path} was trained on other data than {data.path} has; give the data folder of the run, "
+            f"the run in {run.path} was not trained on the data in {data.path}; give the data folder of the run, "
             "choose another run folder, or start over with `fresh`."
         )
     own = saved.recipe if saved is not None else {}
@@ -110,7 +110,7 @@ def _initialise_from(path: Path, job: Job, model: Transformer, progress: Progres
     """Gives the model of a new run the weights of another model. A resumed run keeps its own weights."""
     if resumed:
         refuse_another(job.run, progress.init_from, path)
-        job.console.info(f"the run resumes with its own weights; those of {path} were for its first step")
+        job.console.info(f"the run resumes with its own weights; only a new run starts with those of {path}")
         return
     file, reason = choose_model(path)
     taken = warm_start(model, job.data.src_vocab, job.data.tgt_vocab, file)
@@ -151,7 +151,7 @@ def prepare_folder(ready: SetUp, lock: RunLock, *, fresh: bool, finished: bool) 
     if ready.recipe_text is not None and not finished:
         write_atomically(run.recipe, ready.recipe_text)
     if ready.saved is not None:
-        ready.saved.settle(run)  # a crash may have come in the middle of it
+        ready.saved.settle(run)  # a crash may have interrupted it
         ready.metrics.resume(ready.job.console)
     else:
         ready.metrics.begin()
@@ -169,7 +169,7 @@ def remove_run(run: RunFolder) -> None:
 
 
 def keep_finished_recipe(ready: SetUp) -> None:
-    """Updates recipe.toml of a finished run, whose models do not get new settings, and warns about such settings."""
+    """Updates recipe.toml of a finished run, and warns about the changes that its finished models cannot take."""
     assert ready.saved is not None, "a new run is not finished"
     job = ready.job
     recorded = recorded_recipe(ready.saved.recipe, str(job.run.path))

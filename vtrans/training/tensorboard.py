@@ -14,7 +14,7 @@ from vtrans.errors import FileError, InputError
 class Events:
     """Writes records of metrics.jsonl as scalars, such as train/loss and valid/bleu.
 
-    A resumed run replaces the files of before and writes all its records again, so that TensorBoard shows exactly what
+    A resumed run replaces its old files and writes all its records again, so that TensorBoard shows exactly what
     metrics.jsonl holds, even if that was cut back or the run started without TensorBoard. Raises InputError if
     TensorBoard is not installed.
     """

@@ -1,7 +1,7 @@
 """The training loop: updates, and when to read, log, validate, save and stop.
 
-setup.py builds or restores a run. Then `Trainer` feeds it batches (feed.py), which updates.py learns from, and writes
-checkpoints (resume.py) and validates them (validation.py).
+setup.py builds or restores a run. Then `Trainer` takes batches from feed.py, makes updates with updates.py, saves
+checkpoints with resume.py and validates them with validation.py.
 
 Every random choice is a function of (seed, epoch, position) or (seed, step, rank). So a run that was interrupted and
 resumed ends with the same bytes as one that was not, on the same machine type, torch version, number of threads and
@@ -39,20 +39,15 @@ from vtrans.training.validation import Validation
 
 # Training stops and saves on these even where a shell's background job ignores them: `kill -INT` must reach a job.
 STOPPING = (signal.SIGINT, signal.SIGTERM)
-BATCHES_AHEAD = 8  # that a thread prepares while the device computes
+BATCHES_AHEAD = 8  # batches that a thread prepares while the device computes
 
 
-def train(
-    data: DataFolder,
-    run: RunFolder,
-    console: Console,
-    options: TrainOptions,
-) -> Progress:
+def train(data: DataFolder, run: RunFolder, console: Console, options: TrainOptions) -> Progress:
     """Trains a model on a data folder, or resumes the run in the folder `run`. Returns the progress of the run.
 
     Raises InputError if the run has other data or another recipe, or another process trains in its folder; FileError
-    if a file cannot be read or written; VtransError if a signal stopped the run (its state is saved), no gradient is
-    finite any more (its last checkpoint stays), the device has too little memory, or another rank has died.
+    if a file cannot be read or written; VtransError if a signal stopped the run (its state is saved), the gradients
+    are no longer finite (its last checkpoint stays), the device has too little memory, or another rank has died.
     """
     if run.path.resolve() == data.path.resolve():
         raise InputError(f"{run.path} is the data folder; choose another folder for the run (`out`).")
@@ -163,7 +158,7 @@ class Trainer:
         return step > 0 and due and step not in self.progress.validated
 
     def _batches(self) -> Generator[Share, None, None]:
-        """This rank's batches, from the run's place in the data on. Moves that place forward in `progress`."""
+        """Yields this rank's batches from the run's place in the data, and moves that place forward in `progress`."""
         progress = self.progress
         made = self.feed.shares(Place(progress.epoch, progress.drawn, progress.position))
         with closing(ahead(made, BATCHES_AHEAD)) as shares:

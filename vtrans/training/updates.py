@@ -27,21 +27,21 @@ class Updates:
     """Makes updates, and adds what they measured to the progress of the run.
 
     `update` never waits for the device: it keeps the losses as tensors, and the optimizer's kernel itself skips an
-    update whose gradient is not finite. `read` waits, and takes in all updates since it was last called. `objective`
-    is the learner's, which `Ranks.wrapped` may have wrapped.
+    update whose gradient is not finite. `read` waits, and adds up all updates since its last call. `objective` is the
+    learner's objective as `Ranks.wrapped` returns it.
     """
 
     def __init__(self, job: Job, learner: Learner, objective: nn.Module, progress: Progress) -> None:
         self.job, self.learner, self.objective, self.progress = job, learner, objective, progress
         self.read_every = READ_EVERY.get(job.device.type, READ_EVERY_ELSEWHERE)
-        # Of each update to read: its step, [loss, nll, whether it was skipped], and the counts of its tokens.
+        # An entry per update: its step, [loss, nll, whether it was skipped], and the counts of its tokens.
         self._unread: list[tuple[int, Tensor, dict[str, float]]] = []
         self._dtype = torch.float32 if job.device.type == "mps" else torch.float64
         self._clock = time.monotonic()
 
     @property
     def full(self) -> bool:
-        """Whether enough updates have been made to read them."""
+        """Whether enough updates are unread for the next read."""
         return len(self._unread) >= self.read_every
 
     def update(self, group: Sequence[Share]) -> None:
@@ -89,7 +89,7 @@ class Updates:
 
     def read(self, signal_number: int = 0) -> bool:
         """Adds the updates since the last call to `progress.window`, summed over the ranks. Returns whether any rank
-        has got a signal: a rank that stopped alone would leave the others waiting for it.
+        has received a signal: a rank that stopped alone would leave the others waiting for it.
 
         Raises VtransError after NON_FINITE_LIMIT consecutive updates without a finite gradient.
         """

@@ -81,7 +81,7 @@ class Validation:
         search = search_of(config, self.recipe.search)
         data, model = self.data, self.objective.model
         loaded = LoadedModel(model, data.src_vocab, data.tgt_vocab, self.recipe.search, {"step": step})
-        # Without a second search of repetitive output: a model that has hardly learned repeats itself on most lines.
+        # No second search for repetitive translations: an untrained model repeats itself on most lines.
         translator = Translator(TorchEngine([loaded]), search, retry=False)
         sources = [store.src_text(i) for i in range(count)]
         references = [store.tgt_text(i) for i in range(count)]

@@ -16,13 +16,13 @@ from vtrans.files import file_sha256
 from vtrans.keys import keys_of, toml_value
 from vtrans.model import Transformer
 
-# An embedding that is tied in the new model only takes each row from the first of these that has the subword.
+# If the new model ties embeddings that the old one does not, a row comes from the first of these with its subword.
 _EMBEDDINGS = ("projection.weight", "tgt_embedding.weight", "src_embedding.weight")
 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """What a run was started from: the file, and for each embedding the rows taken from it and all its rows."""
+    """What a warm start has copied: the file, its SHA-256, and per embedding the copied rows and all rows."""
 
     path: Path
     digest: str
@@ -67,10 +67,10 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
             continue
         there = weights[name]
         if own.positions == "learned" and there.shape != parameter.shape and there.shape[1:] == parameter.shape[1:]:
-            reach = min(len(there), len(parameter))  # the tables differ in their number of positions only
+            reach = min(len(there), len(parameter))  # the tables differ only in their number of positions
             parameter.data[:reach].copy_(there.data[:reach])
             continue
-        assert there.shape == parameter.shape, "one architecture, one shape"
+        assert there.shape == parameter.shape, "equal architectures have equal shapes"
         parameter.data.copy_(there.data)
     digest = file_sha256(path)
     if digest is None:
@@ -79,8 +79,8 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
 
 
 def refuse_another(run: RunFolder, began: Mapping[str, str], path: Path) -> None:
-    """Raises InputError if a run, whose state records that it `began` with certain weights, began with others than
-    those at `path`."""
+    """Raises InputError if the weights at `path` are not those that the run began with. `began` is the record of these
+    in its state."""
     if not began:
         raise InputError(
             f"the run in {run.path} did not start from another model; leave out `init_from` to resume it, choose "
