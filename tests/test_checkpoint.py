@@ -45,7 +45,7 @@ from vtrans.training.optimizer import make_optimizer
 
 SHAPE: dict[str, Any] = {"d_model": 16, "d_ff": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 2}
 
-# Of each form: the owners of the matrices, and the aliases of each.
+# For each form of tying, the owners of the matrices with their aliases.
 OWNERS: dict[str, dict[str, list[str]]] = {
     "src-tgt-softmax": {"src_embedding": ["tgt_embedding", "projection"]},
     "tgt-softmax": {"src_embedding": [], "tgt_embedding": ["projection"]},

@@ -100,9 +100,9 @@ def check_value(key: Key, name: str, value: Any) -> Any:
     elif key.kind is str:
         right, allowed = value in key.choices, f"one of {', '.join(key.choices)}"
     elif key.kind is tuple:
-        numbers = _numbers_in(value)
-        right = numbers is not None and all(key.low <= n <= key.high for n in numbers) and (any(numbers) or not numbers)
-        allowed, value = f"a list of numbers from {low} to {high}, not all 0", numbers if right else value
+        listed = _numbers_in(value)
+        right = listed is not None and all(key.low <= n <= key.high for n in listed) and (any(listed) or not listed)
+        allowed, value = f"a list of numbers from {low} to {high}, not all 0", listed if right else value
     else:
         whole, kinds = key.kind is int, (int,) if key.kind is int else (int, float)
         right = isinstance(value, kinds) and not isinstance(value, bool) and key.low <= value <= key.high

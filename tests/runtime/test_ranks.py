@@ -70,7 +70,7 @@ def test_each_rank_makes_its_gpu_the_current_one(monkeypatch: pytest.MonkeyPatch
     with Ranks().joined(CPU):
         pass
     assert done == [torch.device("cuda:1"), "nccl", "ended", "gloo", "ended"]
-    # Who ends by an error does not wait for the others, who know nothing of it.
+    # A rank that raises an error does not wait for the others, which do not know about it.
     with pytest.raises(InputError), Ranks().joined(CPU):
         raise InputError("no such thing.")
     assert done[5:] == ["gloo"]

@@ -61,7 +61,7 @@ def test_compiled_layers_are_used_in_training_only(
     monkeypatch.setattr(torch, "compile", fake)
     settings = (*TINY, "train.max_steps=4", "train.checkpoint_every=2")
     heard(tiny_data, tmp_path / "run", *settings, compile=True)
-    assert len(calls) == 1 + 4  # one to try it, one a step; none in the two validations
+    assert len(calls) == 1 + 4  # one trial and one per step; none in the two validations
     run = RunFolder(tmp_path / "run")
     same(tiny_train(tiny_data, tmp_path / "plain", *settings), run)
     assert not [name for name in load_file(run.last) if "_orig_mod" in name]

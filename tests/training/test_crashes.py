@@ -150,7 +150,7 @@ def test_a_crash_in_any_file_operation_loses_nothing(tmp_path: Path, tiny_data: 
 def test_a_crash_while_resuming_loses_nothing(tmp_path: Path, tiny_data: DataFolder) -> None:
     whole = RunFolder(tmp_path / "whole")
     moments = moments_of(whole.path, *CRASHING, data=tiny_data)
-    # The state of step 2 is new, and `last`, `best` and the removal of old files do not follow it yet.
+    # The state of step 2 is written, but `last`, `best` and the old files are not yet updated.
     newest = next(moment for moment in moments if Path("state/step-00000002.safetensors") in moment)
     resumed = moments_of(after_crash(newest, tmp_path / "resumed").path, *CRASHING, data=tiny_data)
     for moment in resumed[:10]:

@@ -30,7 +30,7 @@ def test_bpe_dropout_cuts_pairs_into_more_subwords(tmp_path: Path, tiny_data: Da
     src_tokens, tgt_tokens = (sum(line[key] for line in first) for key in ("src_tokens", "tgt_tokens"))
     assert 1.1 * int(store.src_lengths.sum()) < src_tokens < 2 * int(store.src_lengths.sum())
     assert 1.05 * int(store.tgt_lengths.sum()) < tgt_tokens - len(store) < 2 * int(store.tgt_lengths.sum())
-    assert max(line["src_tokens"] for line in first) < 240  # the budget holds for what was drawn
+    assert max(line["src_tokens"] for line in first) < 240  # the drawn segmentations fit the budget
 
 
 def test_bpe_dropout_stays_within_learned_positions(tmp_path: Path, tiny_data: DataFolder) -> None:
@@ -97,7 +97,7 @@ def test_corpus_weights_that_do_not_fit_the_data_are_refused(tmp_path: Path, two
             rf"corpus_weights .*a\.en 40 pairs, b\.en \d+ pairs.*got \[{weights}\]",
         )  # fmt: skip
     refused(two_corpora, "0.001,0", RecipeError, "leaves no pair")
-    # As a version of vtrans made it that did not record the corpora.
+    # An early version of vtrans did not record the corpora.
     old = DataFolder.open(two_corpora.path)
     old.corpora = (len(old.train),)
     refused(old, "2,1", InputError, "corpus_weights")

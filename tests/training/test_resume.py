@@ -67,7 +67,7 @@ def test_accumulation_over_the_end_of_an_epoch_resumes_exactly(tmp_path: Path, t
 def test_a_run_with_every_option_resumes_exactly(
     tmp_path: Path, two_corpora: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Several windows an epoch, so that a stop comes in the middle of one, and others between two.
+    # With several windows per epoch, some stops come inside a window and others between two.
     monkeypatch.setattr(vtrans.data.bpe_dropout, "SHARD", 8)
     monkeypatch.setattr(vtrans.data.bpe_dropout, "WINDOW", 3)
     settings = (

@@ -54,7 +54,7 @@ def test_resuming_with_another_recipe_is_refused_with_every_difference(
             tiny_train(tiny_data, run_copy.path, change)
     assert story(run_copy) == before
     assert run_copy.recipe.read_bytes() == recipe
-    # An edited recipe.toml is a request like any other, and the recipe of the state is what it is held against.
+    # An edited recipe.toml is compared with the recipe in the training state, like any other recipe.
     run_copy.recipe.write_text(recipe.decode().replace("seed = 1", "seed = 5"))
     with pytest.raises(InputError, match=r"train\.seed 1 -> 5"):
         train(tiny_data, run_copy, Console(quiet=True), TrainOptions(device="cpu"))
@@ -85,14 +85,14 @@ def test_settings_of_saving_and_validation_may_change(run_copy: RunFolder, tiny_
         assert str(getattr(getattr(recipe, section), key)) == value
     assert [line["step"] for line in lines(run_copy) if line["kind"] == "valid"] == [10, 20, 30, 32, 36, 40]
     assert load_model(run_copy.last).search.beam == 7
-    # And what is trained is what would have been.
+    # The weights equal those of a run whose settings never changed.
     weights = load_file(run_copy.last)
     straight = tiny_train(tiny_data, run_copy.path.parent / "straight", "train.max_steps=40")
     assert all(torch.equal(value, weights[name]) for name, value in load_file(straight.last).items())
 
 
 def test_bpe_dropout_cannot_start_in_the_middle_of_a_run(run_copy: RunFolder, tiny_data: DataFolder) -> None:
-    # Also where the run is of a version that did not know of it.
+    # The state is like one of an early version, which lacks the key.
     state = run_copy.state_file(30)
     progress = read_progress(state)
     del progress["recipe"]["train"]["bpe_dropout"]
@@ -120,7 +120,7 @@ def test_a_finished_run_keeps_its_settings(run_copy: RunFolder, tiny_data: DataF
         assert change in said
     assert contents(run_copy.path) == before
     assert "search.alpha" not in heard(tiny_data, run_copy.path)
-    # With updates to make, the models that follow have the setting.
+    # If the run continues, its next models have the setting.
     tiny_train(tiny_data, run_copy.path, "search.alpha=3", "train.max_steps=40")
     assert load_model(run_copy.last).search.alpha == load_recipe(str(run_copy.recipe)).search.alpha == 3
 
@@ -180,7 +180,7 @@ def test_the_recipe_that_training_wrote_repeats_the_run(run_copy: RunFolder, tin
         TrainOptions(recipe=own, overrides=["train.max_steps=40"], device="cpu"),
     )
     assert load_recipe(own).train.max_steps == 40
-    # Without any state: it is what a crash before the first one leaves.
+    # A crash before the first state leaves only the recipe and the metrics.
     shutil.rmtree(run_copy.states)
     for file in run_copy.path.glob("*.safetensors"):
         file.unlink()

@@ -166,10 +166,10 @@ def test_the_saved_model_is_the_moving_average(tmp_path: Path, tiny_data: DataFo
         for name, mean in expected.items():
             torch.testing.assert_close(saved[name], mean, rtol=0, atol=1e-6)
         assert not torch.equal(saved["src_embedding.weight"], weights[step]["src_embedding.weight"])
-    # What was trained is what would have been, and the state has it.
+    # The state holds the trained weights, which the average does not influence.
     state = load_file(run.state_file(6))
     assert all(torch.equal(state[f"{name}:weight"], weights[6][name]) for name in expected)
-    # And the average is what was validated.
+    # Validation used the average.
     saved_nll, plain_nll = ([line["nll"] for line in lines(r) if line["kind"] == "valid"] for r in (run, plain))
     assert saved_nll != plain_nll
     translator = vtrans.load(run.last, beam=1)

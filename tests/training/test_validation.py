@@ -205,7 +205,7 @@ def test_patience_ends_a_run_also_after_a_resume(tmp_path: Path, tiny_data: Data
     if stop:
         scripted(tiny_data, tmp_path / "run", bleu, "train.patience=3", f"train.max_steps={stop}")
     run, progress = scripted(tiny_data, tmp_path / "run", bleu, "train.patience=3")
-    # A run that ends between two validations has one more there: after steps 5 and 9.
+    # A run that ends between two validations, at step 5 or 9, validates once more at its end.
     assert progress.step == {0: 10, 2: 10, 5: 8, 8: 10, 9: 9}[stop]
     assert progress.stopped_early
     said = heard(tiny_data, run.path)

@@ -1,5 +1,5 @@
-"""A new run that begins with the weights of a model: which rows it takes over, by which form of tying, and that
-the run resumes without it."""
+"""A new run that begins with the weights of a model: which rows it copies under each form of tying. The run
+resumes without that model."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def made(data: DataFolder, tie: str, **other: Any) -> Transformer:
     return Transformer(config, len(data.src_vocab), len(data.tgt_vocab), joint=data.joint, pad_id=PAD_ID)
 
 
-def test_with_the_same_vocabulary_every_weight_is_taken_over(
+def test_with_the_same_vocabulary_every_weight_is_copied(
     tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder
 ) -> None:
     said = begin(tiny_data, tmp_path / "run", tiny_run.path, "train.max_steps=1")
@@ -100,7 +100,7 @@ def test_every_form_of_tying_can_start_from_every_other(
         weight: torch.Tensor = getattr(model, role).weight
         return weight[place]
 
-    # Two vocabularies and three matrices from one: each has the row of its subword.
+    # From one matrix to three, with two vocabularies: each takes the row of its subword.
     one = load_model(files["src-tgt-softmax"]).model
     three = made(tiny_data_separate, "none")
     taken = warm_start(three, tiny_data_separate.src_vocab, tiny_data_separate.tgt_vocab, files["src-tgt-softmax"])
@@ -109,7 +109,7 @@ def test_every_form_of_tying_can_start_from_every_other(
     for role in taken.rows:
         expected = row(one, "src_embedding", tiny_data, "e")
         assert torch.equal(row(three, role, tiny_data_separate, "e"), expected)
-    # One matrix from three: the projection's row, and the source's where the target has no such subword.
+    # From three matrices to one: the projection's row, or the source's if the target lacks the subword.
     apart = load_model(files["none"]).model
     for tie, first in (("src-tgt-softmax", "projection"), ("src-tgt", "tgt_embedding")):
         joint = made(tiny_data, tie)
@@ -124,7 +124,7 @@ def test_every_form_of_tying_can_start_from_every_other(
             row(joint, "src_embedding", tiny_data, only_source),
             row(apart, "src_embedding", tiny_data_separate, only_source),
         )
-    # And what is not tied any more begins as it was.
+    # Matrices that are no longer tied start with equal weights.
     loose = made(tiny_data, "none")
     warm_start(loose, tiny_data.src_vocab, tiny_data.tgt_vocab, files["src-tgt"])
     tied = load_model(files["src-tgt"]).model

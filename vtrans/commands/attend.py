@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,42 +15,33 @@ from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.files import write_atomically
 
+_attention = partial(typer.Option, rich_help_panel="Attention")
+Target = Annotated[str | None, _attention(help="Use this translation instead of the model's own.", metavar="TEXT")]
+Layer = Annotated[
+    int | None,
+    _attention(help="Decoder layer, counted from 0 at the bottom.  [default: the mean of the upper half]", metavar="N"),
+]
+Head = Annotated[
+    int | None,
+    _attention(help="Attention head of that layer, counted from 0.  [default: the mean of all heads]", metavar="N"),
+]
+Subwords = Annotated[bool, _attention("--subwords", help="Show subwords instead of words on both axes.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="SVG file to write.  [default: print characters on stdout]", metavar="FILE", rich_help_panel="Output"
+    ),
+]
+
 
 def attend(
     model: Annotated[Path, typer.Argument(help="Run folder or model file.", metavar="MODEL")],
     sentence: Annotated[str, typer.Argument(help="Sentence to translate.", metavar="SENTENCE")],
-    target: Annotated[
-        str | None,
-        typer.Option(
-            help="Use this translation instead of the model's own.", metavar="TEXT", rich_help_panel="Attention"
-        ),
-    ] = None,
-    layer: Annotated[
-        int | None,
-        typer.Option(
-            help="Decoder layer, counted from 0 at the bottom.  [default: the mean of the upper half]",
-            metavar="N",
-            rich_help_panel="Attention",
-        ),
-    ] = None,
-    head: Annotated[
-        int | None,
-        typer.Option(
-            help="Attention head of that layer, counted from 0.  [default: the mean of all heads]",
-            metavar="N",
-            rich_help_panel="Attention",
-        ),
-    ] = None,
-    subwords: Annotated[
-        bool,
-        typer.Option("--subwords", help="Show subwords instead of words on both axes.", rich_help_panel="Attention"),
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="SVG file to write.  [default: print characters on stdout]", metavar="FILE", rich_help_panel="Output"
-        ),
-    ] = None,
+    target: Target = None,
+    layer: Layer = None,
+    head: Head = None,
+    subwords: Subwords = False,
+    out: Out = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,38 +13,24 @@ from vtrans.config import DEFAULT_AVERAGE, DEFAULT_RUN
 from vtrans.console import Console
 from vtrans.errors import InputError
 
+_checkpoints = partial(typer.Option, min=1, metavar="N", rich_help_panel="Checkpoints")
+What = Annotated[
+    list[Path] | None,
+    typer.Argument(help=f"A run folder, or model files.  [default: {DEFAULT_RUN}]", metavar="RUN|FILE"),
+]
+Last = Annotated[
+    int | None, _checkpoints(help=f"Average the N newest checkpoints of the run.  [default: {DEFAULT_AVERAGE}]")
+]
+Best = Annotated[int | None, _checkpoints(help="Average the N best checkpoints instead.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="The file to write.  [default: RUN/averaged.safetensors]", metavar="FILE", rich_help_panel="Output"
+    ),
+]
 
-def average(
-    what: Annotated[
-        list[Path] | None,
-        typer.Argument(help=f"A run folder, or model files.  [default: {DEFAULT_RUN}]", metavar="RUN|FILE"),
-    ] = None,
-    last: Annotated[
-        int | None,
-        typer.Option(
-            help=f"Average the N newest checkpoints of the run.  [default: {DEFAULT_AVERAGE}]",
-            min=1,
-            metavar="N",
-            rich_help_panel="Checkpoints",
-        ),
-    ] = None,
-    best: Annotated[
-        int | None,
-        typer.Option(
-            help="Average the N best checkpoints instead.",
-            min=1,
-            metavar="N",
-            rich_help_panel="Checkpoints",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="The file to write.  [default: RUN/averaged.safetensors]", metavar="FILE", rich_help_panel="Output"
-        ),
-    ] = None,
-    quiet: Quiet = False,
-) -> None:
+
+def average(what: What = None, last: Last = None, best: Best = None, out: Out = None, quiet: Quiet = False) -> None:
     """Average the weights of several checkpoints.
 
     By default these are the newest checkpoints of a run.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,50 +16,40 @@ from vtrans.config import DEFAULT_RUN, NEAREST, NEAREST_OF_STEP
 from vtrans.errors import InputError
 from vtrans.text import one_line
 
+_report = partial(typer.Option, rich_help_panel="The report")
+_near = partial(typer.Option, rich_help_panel="Nearest embeddings, instead of the report")
+Data = Annotated[
+    Path | None,
+    _report(
+        help="Data folder that the model was trained on; adds its vocabulary overlap to the report.", metavar="FOLDER"
+    ),
+]
+Full = Annotated[bool, _report("--full", help="List every layer and the matrices of every head separately.")]
+Word = Annotated[str | None, _near(help="Show the embeddings nearest to each subword of a word.", metavar="WORD")]
+Sentence = Annotated[
+    str | None,
+    _near(
+        help="Translate a sentence and show the embeddings nearest to the decoder's output at each step.",
+        metavar="TEXT",
+    ),
+]
+Nearest = Annotated[
+    int | None,
+    _near(
+        help=f"Number of nearest embeddings.  [default: {NEAREST} with --word, {NEAREST_OF_STEP} with --sentence]",
+        min=1,
+        metavar="N",
+    ),
+]
+
 
 def inspect(
     model: Annotated[Path, typer.Argument(help="Run folder or model file.", metavar="MODEL")] = Path(DEFAULT_RUN),
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="Data folder that the model was trained on; adds its vocabulary overlap to the report.",
-            metavar="FOLDER",
-            rich_help_panel="The report",
-        ),
-    ] = None,
-    full: Annotated[
-        bool,
-        typer.Option(
-            "--full",
-            help="List every layer and the matrices of every head separately.",
-            rich_help_panel="The report",
-        ),
-    ] = False,
-    word: Annotated[
-        str | None,
-        typer.Option(
-            help="Show the embeddings nearest to each subword of a word.",
-            metavar="WORD",
-            rich_help_panel="Nearest embeddings, instead of the report",
-        ),
-    ] = None,
-    sentence: Annotated[
-        str | None,
-        typer.Option(
-            help="Translate a sentence and show the embeddings nearest to the decoder's output at each step.",
-            metavar="TEXT",
-            rich_help_panel="Nearest embeddings, instead of the report",
-        ),
-    ] = None,
-    nearest: Annotated[
-        int | None,
-        typer.Option(
-            help=f"Number of nearest embeddings.  [default: {NEAREST} with --word, {NEAREST_OF_STEP} with --sentence]",
-            min=1,
-            metavar="N",
-            rich_help_panel="Nearest embeddings, instead of the report",
-        ),
-    ] = None,
+    data: Data = None,
+    full: Full = False,
+    word: Word = None,
+    sentence: Sentence = None,
+    nearest: Nearest = None,
     as_json: Json = False,
 ) -> None:
     """Show the parts of a model and which of them share weights.

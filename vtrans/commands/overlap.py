@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,37 +15,36 @@ from vtrans.console import Console
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.errors import InputError
 
+_vocabulary = partial(typer.Option, rich_help_panel="Vocabulary")
+Src = Annotated[Path | None, typer.Argument(help="Text in the source language.", metavar="SRC")]
+Tgt = Annotated[
+    Path | None, typer.Argument(help="Text in the target language; it need not be parallel.", metavar="TGT")
+]
+Data = Annotated[
+    Path | None,
+    _vocabulary(
+        help="Data folder whose vocabulary to use; without SRC and TGT, compare its training pairs.", metavar="FOLDER"
+    ),
+]
+Vocab = Annotated[
+    Path | None, _vocabulary(help="Joint SentencePiece model to use, as made by prepare-bpe.", metavar="FILE")
+]
+VocabSize = Annotated[
+    int | None,
+    _vocabulary(
+        help="Number of subwords to learn if no vocabulary is given.  "
+        f"[default: {DEFAULT_VOCAB_SIZE}, or what the text allows]",
+        metavar="N",
+    ),
+]
+
 
 def overlap(
-    src: Annotated[Path | None, typer.Argument(help="Text in the source language.", metavar="SRC")] = None,
-    tgt: Annotated[
-        Path | None, typer.Argument(help="Text in the target language; it need not be parallel.", metavar="TGT")
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="Data folder whose vocabulary to use; without SRC and TGT, compare its training pairs.",
-            metavar="FOLDER",
-            rich_help_panel="Vocabulary",
-        ),
-    ] = None,
-    vocab: Annotated[
-        Path | None,
-        typer.Option(
-            help="Joint SentencePiece model to use, as made by prepare-bpe.",
-            metavar="FILE",
-            rich_help_panel="Vocabulary",
-        ),
-    ] = None,
-    vocab_size: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of subwords to learn if no vocabulary is given.  "
-            f"[default: {DEFAULT_VOCAB_SIZE}, or what the text allows]",
-            metavar="N",
-            rich_help_panel="Vocabulary",
-        ),
-    ] = PrepareOptions.vocab_size,
+    src: Src = None,
+    tgt: Tgt = None,
+    data: Data = None,
+    vocab: Vocab = None,
+    vocab_size: VocabSize = PrepareOptions.vocab_size,
     on_bad_utf8: BadUtf8 = PrepareOptions.on_bad_utf8,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,37 +14,35 @@ from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.console import Console
 from vtrans.errors import InputError
 
-_SCORING = "Scoring"
+_scoring = partial(typer.Option, rich_help_panel="Scoring")
+References = Annotated[
+    list[Path], typer.Argument(help="Reference translations; repeat for several references per line.", metavar="REF")
+]
+Hypotheses = Annotated[Path | None, typer.Option(help="Translations to score.  [default: stdin]", metavar="FILE")]
+Metrics = Annotated[
+    list[str] | None,
+    _scoring(
+        "--metric", help="bleu, chrf, chrf++ or ter; repeat for several.  [default: bleu and chrf]", metavar="NAME"
+    ),
+]
+Tokenize = Annotated[str | None, _scoring(help="sacrebleu's tokenizer for BLEU.  [default: 13a]", metavar="NAME")]
+Lowercase = Annotated[bool, _scoring("--lowercase", help="Ignore case.")]
+Baseline = Annotated[
+    Path | None,
+    _scoring(
+        help="Translations of another system, to test whether the difference is significant (paired bootstrap).",
+        metavar="FILE",
+    ),
+]
 
 
 def score(
-    references: Annotated[
-        list[Path],
-        typer.Argument(help="Reference translations; repeat for several references per line.", metavar="REF"),
-    ],
-    hyp: Annotated[Path | None, typer.Option(help="Translations to score.  [default: stdin]", metavar="FILE")] = None,
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metric",
-            help="bleu, chrf, chrf++ or ter; repeat for several.  [default: bleu and chrf]",
-            metavar="NAME",
-            rich_help_panel=_SCORING,
-        ),
-    ] = None,
-    tokenize: Annotated[
-        str | None,
-        typer.Option(help="sacrebleu's tokenizer for BLEU.  [default: 13a]", metavar="NAME", rich_help_panel=_SCORING),
-    ] = None,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.", rich_help_panel=_SCORING)] = False,
-    baseline: Annotated[
-        Path | None,
-        typer.Option(
-            help="Translations of another system, to test whether the difference is significant (paired bootstrap).",
-            metavar="FILE",
-            rich_help_panel=_SCORING,
-        ),
-    ] = None,
+    references: References,
+    hyp: Hypotheses = None,
+    metrics: Metrics = None,
+    tokenize: Tokenize = None,
+    lowercase: Lowercase = False,
+    baseline: Baseline = None,
     on_bad_utf8: BadUtf8 = "error",
     as_json: Json = False,
     quiet: Quiet = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,67 +15,49 @@ from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
 from vtrans.runtime.memory import manage_memory
 
-_RUN, _RECIPE, _SPEED = "Run", "Recipe", "Speed"
+_run, _recipe, _speed = (partial(typer.Option, rich_help_panel=panel) for panel in ("Run", "Recipe", "Speed"))
+Data = Annotated[Path, _run(help="The folder that prepare-bpe wrote.", metavar="FOLDER")]
+Out = Annotated[Path, _run(help="The run folder to write. If it holds a run, that run is resumed.", metavar="FOLDER")]
+RecipeName = Annotated[
+    str | None,
+    _recipe(
+        help="The name of a recipe, or a TOML file.  "
+        f"[default: the recipe of the run that is resumed, else {DEFAULT_RECIPE}]",
+        metavar="NAME|FILE",
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    _recipe(
+        "--set",
+        help="Replace a value of the recipe, such as train.max_steps=500. Can be repeated.",
+        metavar="section.key=value",
+    ),
+]
+InitFrom = Annotated[
+    Path | None,
+    _run(help="Start a new run with the weights of this model. Its vocabulary may differ.", metavar="RUN|FILE"),
+]
+Fresh = Annotated[bool, _run("--fresh", help="Delete the run in the run folder and start over.")]
+Compile = Annotated[
+    bool,
+    _speed(
+        "--compile",
+        help="Compile the layers for a GPU; resuming is then not bit-exact. On a CPU, steps take twice as long.",
+    ),
+]
+DryRun = Annotated[bool, _run("--dry-run", help="Estimate the time and memory that training takes, and write nothing.")]
 
 
 def train(
-    data: Annotated[
-        Path, typer.Option(help="The folder that prepare-bpe wrote.", metavar="FOLDER", rich_help_panel=_RUN)
-    ] = Path(PrepareOptions.out),
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="The run folder to write. If it holds a run, that run is resumed.",
-            metavar="FOLDER",
-            rich_help_panel=_RUN,
-        ),
-    ] = Path(DEFAULT_RUN),
-    recipe: Annotated[
-        str | None,
-        typer.Option(
-            help="The name of a recipe, or a TOML file.  "
-            f"[default: the recipe of the run that is resumed, else {DEFAULT_RECIPE}]",
-            metavar="NAME|FILE",
-            rich_help_panel=_RECIPE,
-        ),
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="Replace a value of the recipe, such as train.max_steps=500. Can be repeated.",
-            metavar="section.key=value",
-            rich_help_panel=_RECIPE,
-        ),
-    ] = None,
-    init_from: Annotated[
-        Path | None,
-        typer.Option(
-            help="Start a new run with the weights of this model. Its vocabulary may differ.",
-            metavar="RUN|FILE",
-            rich_help_panel=_RUN,
-        ),
-    ] = None,
-    fresh: Annotated[
-        bool,
-        typer.Option("--fresh", help="Delete the run in the run folder and start over.", rich_help_panel=_RUN),
-    ] = False,
-    compile_: Annotated[
-        bool,
-        typer.Option(
-            "--compile",
-            help="Compile the layers for a GPU; resuming is then not bit-exact. On a CPU, steps take twice as long.",
-            rich_help_panel=_SPEED,
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Estimate the time and memory that training takes, and write nothing.",
-            rich_help_panel=_RUN,
-        ),
-    ] = False,
+    data: Data = Path(PrepareOptions.out),
+    out: Out = Path(DEFAULT_RUN),
+    recipe: RecipeName = None,
+    set_: Overrides = None,
+    init_from: InitFrom = None,
+    fresh: Fresh = False,
+    compile_: Compile = False,
+    dry_run: DryRun = False,
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:

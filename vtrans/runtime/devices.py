@@ -9,8 +9,8 @@ import torch
 from vtrans.errors import InputError
 
 
-def pick_device(name: str | None = None) -> torch.device:
-    """The device of that name, or the best available one: CUDA, then Apple's MPS, then the CPU."""
+def pick_device(name: str | None) -> torch.device:
+    """The device of that name, or the best available one if `name` is None: CUDA, then Apple's MPS, then the CPU."""
     if torch.cuda.is_available():
         # cuDNN's attention plans again for each shape of a batch, which takes longer than the attention itself.
         torch.backends.cuda.enable_cudnn_sdp(False)

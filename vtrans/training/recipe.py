@@ -134,9 +134,7 @@ def recorded_recipe(own: Values, where: str) -> Recipe:
     return _merged(Recipe(), own, where)
 
 
-def requested_recipe(
-    run: RunFolder, own: Values, name: str | None, overrides: Iterable[str], *, fresh: bool = False
-) -> Recipe:
+def requested_recipe(run: RunFolder, own: Values, name: str | None, overrides: Iterable[str], *, fresh: bool) -> Recipe:
     """The recipe that the user asks for: the one named, else the run's recipe.toml, else the one in its state `own`."""
     if name is None and run.recipe.exists() and not fresh:
         name = str(run.recipe)
