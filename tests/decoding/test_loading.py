@@ -68,5 +68,5 @@ def test_load_says_which_model_it_chose(tiny_run: RunFolder) -> None:
 
 @pytest.mark.parametrize("name", ["", "nonsense", "cuda:x", "cuda:-1", "meta", "CPU", "cuda:99"])
 def test_an_invalid_device_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match=r"^--device (must be cpu, cuda, cuda:N or mps, but is|cuda:99 can't be used)"):
+    with pytest.raises(InputError, match=f"`device`.*{name}"):
         pick_device(name)
