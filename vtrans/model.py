@@ -208,8 +208,8 @@ Positions = SinusoidalPositions | LearnedPositions
 
 
 class Sublayers:
-    """Makes the sublayers of a stack, each with its residual. For the same number, a method returns the SAME modules:
-    all sharing of layers happens here.
+    """Makes the sublayers of a stack, each with its residual. All sharing of layers happens here: for the same number,
+    a method returns the SAME modules.
 
     With `share_layers`, all layers of a stack, or each group of `share_group` layers, have the same number
     (`ModelConfig.sublayer`). With `share_stacks`, both stacks use one object of this class.
@@ -236,8 +236,7 @@ def module_list(layers: Iterable[Layer]) -> list[Layer]:
 
 
 class Encoder(Module):
-    """A stack of self-attention and feed-forward layers. In a decoder-only model it has no layers and returns its
-    input."""
+    """A stack of self-attention and feed-forward layers. In a decoder-only model it has none, and returns its input."""
 
     def __init__(self, config: ModelConfig, sublayers: Sublayers) -> None:
         super().__init__()
@@ -428,13 +427,13 @@ class CrossAttention(Module):
 
 
 def split_heads(x_BTD: Tensor, heads: int) -> Tensor:
-    """[B, T, D] to [B, H, T, d]."""
+    """Returns [B, T, D] as [B, H, T, d]."""
     B, T, D = x_BTD.shape
     return x_BTD.view(B, T, heads, D // heads).transpose(1, 2)
 
 
 def merge_heads(x_BHTd: Tensor) -> Tensor:
-    """[B, H, T, d] to [B, T, D]."""
+    """Returns [B, H, T, d] as [B, T, D]."""
     return x_BHTd.transpose(1, 2).flatten(2)
 
 

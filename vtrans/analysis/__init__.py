@@ -1,1 +1,1 @@
-"""Looking inside: what a model is made of, which subwords two languages share, where a translation looks."""
+"""Reports on models and texts: parts and shared weights, nearest rows of E, attention maps, subword overlap."""

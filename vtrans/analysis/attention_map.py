@@ -72,8 +72,8 @@ def attention_map(
     """Returns the attention of the (first) model to the source while it translates `sentence`, or produces `target`.
 
     Without `layer` it is the mean over the upper half of the decoder's layers, as for alignments; layer 0 is the
-    lowest. Without `head` it is the mean over the heads. InputError for a layer or head that does not exist, a blank
-    sentence or target, or one that is too long to translate in one piece.
+    lowest. Without `head` it is the mean over the heads. Raises InputError for a layer or head that does not exist, and
+    for a sentence or target that is blank or too long to be translated in one piece.
     """
     loaded = models_of(translator.engine)[0]
     config = loaded.model.config
@@ -134,7 +134,7 @@ def _shares(model: Transformer, batch: Batch, layer: int | None, head: int | Non
 
 
 def as_text(found: AttentionMap, width: int | None = None) -> str:
-    """Returns the map in characters for a terminal: two columns per word of the source, which is written downwards.
+    """Returns the map in characters for a terminal: a word of the source is written downwards over two columns.
 
     Words that do not fit into `width` columns are continued below; None puts all of them side by side.
     """
@@ -181,8 +181,8 @@ def _printable(word: str) -> str:
 _REPLACED = dict.fromkeys((*STEERING, *b"\t\n"), "\ufffd")
 
 
-# The sizes of the SVG picture, in pixels. The font has a fixed width, so that the room for each word is known. In most
-# such fonts a letter is 0.6 times as wide as the font size, and never wider than LETTER.
+# The sizes of the SVG picture, in pixels. The font has a fixed width, so the width of each word is known. In most such
+# fonts a letter is 0.6 times as wide as the font size, and never wider than LETTER times that size.
 FONT, CELL, LETTER, GAP = 14, 26, 0.64, 8
 SLOPE = 60  # degrees by which the words of the source rise
 
@@ -204,12 +204,12 @@ STYLE = """\
 def as_svg(found: AttentionMap) -> str:
     """Returns the map as SVG: a grid of cells with the share as opacity, which also appears as a tooltip."""
     sine, cosine = np.sin(np.radians(SLOPE)), np.cos(np.radians(SLOPE))
-    rise = max(_room(word) * sine + FONT * cosine for word in found.source)
-    left, top = GAP + max(map(_room, found.target)) + GAP, GAP + rise + GAP
+    rise = max(_label_width(word) * sine + FONT * cosine for word in found.source)
+    left, top = GAP + max(map(_label_width, found.target)) + GAP, GAP + rise + GAP
     columns, rows = len(found.source), len(found.target)
     right, bottom = left + columns * CELL, top + rows * CELL
     # The slanted words of the source reach beyond the last column.
-    reach = max(left + (i + 0.5) * CELL + FONT / 2 + _room(word) * cosine for i, word in enumerate(found.source))
+    reach = max(left + (i + 0.5) * CELL + FONT / 2 + _label_width(word) * cosine for i, word in enumerate(found.source))
     notes = [found.title, AXES]
     width = max(right, reach, *(GAP + len(note) * 12 * LETTER for note in notes)) + GAP
     height = bottom + GAP + 2 * 18 + GAP
@@ -240,8 +240,8 @@ def as_svg(found: AttentionMap) -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _room(word: str) -> float:
-    """Returns the pixels that a label needs at most."""
+def _label_width(word: str) -> float:
+    """Returns the largest width of a label, in pixels."""
     return text_width(word) * FONT * LETTER
 
 

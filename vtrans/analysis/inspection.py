@@ -20,7 +20,7 @@ from vtrans.errors import InputError
 from vtrans.model import count_parameters
 from vtrans.tensor_files import tensor_bytes
 
-WIDTH = 112  # columns of the facts at most
+WIDTH = 112  # the most columns that the facts fill
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,11 @@ class Inspection:
 
 
 def training_overlap(folder: Path, loaded: LoadedModel) -> Mapping[str, Any]:
-    """Returns the vocabulary overlap from the report of the model's data folder; InputError for any other folder. An
-    averaged model does not record its data, so only the vocabulary is compared."""
+    """Returns the vocabulary overlap from the report of the model's data folder.
+
+    Raises InputError for the folder of other data. An averaged model does not record its data, so only the vocabulary
+    is compared.
+    """
     data = DataFolder.open(folder)
     if (data.src_vocab.digest, data.tgt_vocab.digest) != (loaded.src_vocab.digest, loaded.tgt_vocab.digest):
         raise InputError(f"`data` must be the model's training data, but {folder} has a different vocabulary.")

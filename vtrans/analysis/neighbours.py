@@ -1,4 +1,4 @@
-"""Which rows of E are similar to a word's rows, and to the decoder's output at each step of a translation.
+"""Finds the rows of E that are similar to a word's rows, or to the decoder's output at each step of a translation.
 
 The logits h E^T are dot products of the decoder's output h with the rows of E (Inan et al. 2017, section 3; Press and
 Wolf 2017, section 2): a tied projection prefers the subword whose embedding is most similar to h.
@@ -84,7 +84,10 @@ def matrices(loaded: LoadedModel) -> list[Matrix]:
 
 
 def neighbours(loaded: LoadedModel, word: str, count: int = NEAREST) -> list[Neighbours]:
-    """Returns the `count` nearest rows by cosine, per matrix and subword of the word; InputError for a blank word."""
+    """Returns the `count` nearest rows by cosine, per matrix and subword of the word.
+
+    Raises InputError for a blank word.
+    """
     if not word.strip():
         raise InputError("`word` must not be blank.")
     found = []
@@ -98,8 +101,10 @@ def neighbours(loaded: LoadedModel, word: str, count: int = NEAREST) -> list[Nei
 
 
 def steps(translator: Translator, sentence: str, count: int = NEAREST_OF_STEP) -> tuple[str, list[Step]]:
-    """Returns the translation of a sentence and its steps, each with the `count` nearest rows; InputError for a
-    sentence that is blank or would be translated in several pieces."""
+    """Returns the translation of a sentence and its steps, each with the `count` nearest rows.
+
+    Raises InputError for a sentence that is blank or would be translated in several pieces.
+    """
     source = translator.one_piece(sentence)
     ((best,),) = translator.translate_window([sentence])
     model, vocab = models_of(translator.engine)[0].model, translator.tgt_vocab

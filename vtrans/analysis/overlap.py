@@ -6,7 +6,6 @@ The two sides are text files, which need not be parallel, or the training pairs 
 from __future__ import annotations
 
 import os
-import random
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -29,6 +28,7 @@ from vtrans.data.overlap import (
     subword_counts,
     tying_advice,
 )
+from vtrans.data.parallel_text import sampled
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.data.writing_systems import SCRIPT_DEFINITION, SCRIPT_THRESHOLD, overlap_by_script, script_table
@@ -149,7 +149,7 @@ def overlap_of_data(data: DataFolder) -> Overlap:
 def overlap_of_files(
     src: Path, tgt: Path, vocabularies: Vocabularies, console: Console, on_bad_utf8: OnBadUtf8 = "error"
 ) -> Overlap:
-    """Returns the overlap of two text files, plain or compressed; InputError for a file without text."""
+    """Returns the overlap of two text files, plain or compressed. Raises InputError for a file without text."""
     sides = []
     for path, vocabulary in ((src, vocabularies.src), (tgt, vocabularies.tgt)):
         counts, number, characters = np.zeros(len(vocabulary), np.int64), 0, 0
@@ -169,17 +169,19 @@ def overlap_of_files(
 def learn_joint(
     src: Path, tgt: Path, console: Console, vocab_size: int | None = None, on_bad_utf8: OnBadUtf8 = "error"
 ) -> Vocabularies:
-    """Returns a joint vocabulary, learnt from both files with the defaults of prepare-bpe. Without `vocab_size`, it has
-    as many of the default number of pieces as the text allows."""
+    """Returns a joint vocabulary, learned from both files with the defaults of prepare-bpe.
+
+    Without `vocab_size`, it has the default number of pieces, or fewer if the text does not allow as many.
+    """
     options = PrepareOptions((src,), (tgt,), vocab_size=vocab_size).checked()
     text = SampledText((src, tgt), on_bad_utf8, console)
     vocabulary = learn_from(text, vocab_size, options, f"{src} and {tgt}")
-    return Vocabularies.joint(vocabulary, "learnt from these files and not kept")
+    return Vocabularies.joint(vocabulary, "learned from these files and not kept")
 
 
 class SampledText:
     """The lines of several files, the same in every iteration. A file with more than PrepareOptions.sample lines is
-    sampled (Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S)."""
+    sampled."""
 
     def __init__(self, paths: tuple[Path, ...], on_bad_utf8: OnBadUtf8, console: Console) -> None:
         self.paths, self.on_bad_utf8, self.console = paths, on_bad_utf8, console
@@ -191,13 +193,8 @@ class SampledText:
     def __iter__(self) -> Iterator[str]:
         sizes = " and ".join(f"{min(n, PrepareOptions.sample):,}" for n in self.totals)
         self.console.info(f"learning a joint vocabulary from {sizes} lines ...")
-        for path, left in zip(self.paths, self.totals, strict=True):
-            dice, wanted = random.Random(PrepareOptions.seed), PrepareOptions.sample
-            for line in _lines(path, self.on_bad_utf8):
-                if dice.random() * left < wanted:
-                    wanted -= 1
-                    yield line
-                left -= 1
+        for path, total in zip(self.paths, self.totals, strict=True):
+            yield from sampled(_lines(path, self.on_bad_utf8), total, PrepareOptions.sample, PrepareOptions.seed)
 
 
 def _lines(path: Path, on_bad_utf8: OnBadUtf8) -> Iterator[str]:

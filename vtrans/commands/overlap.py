@@ -52,7 +52,7 @@ def overlap(
     """Count the subwords that two languages have in common.
 
     The figures show, for each script, how many subwords of a joint vocabulary both languages use. No model is needed.
-    Unless a vocabulary is given, a joint one is learnt from both texts with the defaults of prepare-bpe.
+    Unless a vocabulary is given, a joint one is learned from both texts with the defaults of prepare-bpe.
     """
     if (src is None) != (tgt is None) or (src is None and data is None):
         raise InputError("overlap compares two texts: give SRC and TGT, or --data FOLDER for its training pairs.")

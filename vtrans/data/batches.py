@@ -51,7 +51,7 @@ class Batch:
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The arguments of `Transformer.hidden`."""
+        """The arguments of `Transformer.hidden`, in order."""
         return self.src_BS, self.keep_BS, self.tgt_in_BT, self.real_N
 
     @property
@@ -65,11 +65,11 @@ class Batch:
         return self.src_tokens + len(self.src_BS) + self.tgt_tokens
 
     def pinned(self) -> Batch:
-        """The batch in page-locked memory, from which CUDA copies asynchronously."""
+        """Returns the batch in page-locked memory, from which CUDA copies asynchronously."""
         return self._mapped(Tensor.pin_memory)
 
     def to(self, device: torch.device) -> Batch:
-        """The batch on another device."""
+        """Returns the batch on another device."""
         if device.type == "cpu":
             return self
         return self._mapped(lambda x: x.to(device, non_blocking=device.type == "cuda"))
@@ -92,17 +92,17 @@ class Mixture:
         self.corpora, self.weights, self.seed = tuple(corpora), tuple(weights), seed
 
     def __len__(self) -> int:
-        """Pairs of an epoch, repetitions included."""
+        """Returns the number of pairs of an epoch, repetitions included."""
         if not self.weights:
             return sum(self.corpora)
         return sum(whole * n + part for n, whole, part in self._shares())
 
     def _shares(self) -> list[tuple[int, int, int]]:
-        """For each corpus: its pairs, how often all of them are taken, and how many are taken once more."""
+        """Returns, for each corpus, its pairs, how often all of them are taken, and how many are taken once more."""
         return [(n, int(w), round((w - int(w)) * n)) for n, w in zip(self.corpora, self.weights, strict=True)]
 
     def pairs(self, epoch: int) -> Tensor | None:
-        """The numbers of the pairs of an epoch, in arbitrary order; None means every pair once."""
+        """Returns the numbers of the pairs of an epoch, in arbitrary order; None means every pair once."""
         if not self.weights:
             return None
         generator = torch.Generator().manual_seed(derived_seed("mixture", self.seed, epoch))
@@ -117,7 +117,7 @@ class Mixture:
 def plan_epoch(
     src_lengths: Tensor, tgt_lengths: Tensor, budget: int, seed: int, epoch: int, numbers: Tensor | None = None
 ) -> list[Tensor]:
-    """The batches of an epoch, each a tensor of pair numbers.
+    """Returns the batches of an epoch, each a tensor of pair numbers.
 
     Lengths [pairs] are without EOS. `numbers` are the pairs of the epoch; by default it has every pair once. `budget`
     bounds B * max(S, T). Pairs are shuffled, sorted by length and cut into batches, and the batches are shuffled. The
@@ -146,7 +146,8 @@ def plan_epoch(
 def _sorted_by_length(
     order: NDArray[np.int32], src_lengths: Tensor, tgt_lengths: Tensor, budget: int
 ) -> tuple[Tensor, NDArray[np.int32]]:
-    """The pairs in `order`, sorted so that neighbours have similar lengths on both sides, and their longer lengths.
+    """Returns the pairs in `order`, sorted so that neighbours have similar lengths on both sides, and the length of
+    the longer side of each.
 
     Strips of pairs with similar target lengths are sorted by source length, alternately up and down, so that no batch
     spans the longest pairs of one strip and the shortest of the next. About 0.75 sqrt(batches) batches per strip give
@@ -174,7 +175,7 @@ def _sorted_by_length(
 
 
 def _cuts(lengths: NDArray[np.int32], budget: int) -> list[int]:
-    """The boundaries of batches of sorted pairs, given the longer length of each."""
+    """Returns the boundaries of batches of sorted pairs, given the longer length of each."""
     cuts, start, widest = [0], 0, 0
     for i, length in enumerate(chain.from_iterable(lengths[part].tolist() for part in _parts(len(lengths)))):
         if length > budget:
@@ -194,7 +195,7 @@ def _parts(pairs: int) -> Iterator[slice]:
 
 
 def _argsort_in_place(keys: NDArray[np.int64]) -> None:
-    """Replaces `keys`, from 0 to 2 ** 31, by what a stable argsort returns, without further memory."""
+    """Replaces `keys`, each below 2 ** 31, by what a stable argsort returns, without further memory."""
     for part in _parts(len(keys)):
         keys[part] = keys[part] << 32 | np.arange(part.start, part.stop)
     keys.sort()
@@ -202,11 +203,11 @@ def _argsort_in_place(keys: NDArray[np.int64]) -> None:
 
 
 def _round_number(pairs: int) -> int:
-    """The largest multiple of a power of two up to 64, itself at most a quarter of `pairs`, that is not above `pairs`.
+    """Returns `pairs` rounded down to a multiple of the largest power of two that is at most 64 and at
+    most a quarter of `pairs`.
 
-    With round numbers few batch shapes occur; the first batch of a new shape costs a matrix library or a compiler
-    some time. On Multi30k, batches of 4,096 tokens have 46 different numbers of positions instead of 113, and are 90%
-    full.
+    Round numbers leave few batch shapes. The first batch of a new shape costs a matrix library or a compiler some time.
+    On Multi30k, batches of 4,096 tokens have 46 different numbers of positions instead of 113, and are 90% full.
     """
     return pairs - pairs % min(64, 1 << max(0, (pairs // 4).bit_length() - 1))
 
@@ -215,7 +216,7 @@ T = TypeVar("T")
 
 
 def ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
-    """The same items in the same order; a thread makes up to `depth` of them before they are asked for.
+    """Yields the same items in the same order; a thread makes up to `depth` of them before they are requested.
 
     An exception of `items` is raised in its place. Closing or collecting the generator ends the thread, and closes
     `items` if it is a generator.
@@ -260,7 +261,7 @@ def ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
 
 
 def collate(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> Batch:
-    """A batch of pairs of subword ids without special ids."""
+    """Returns a batch of pairs, given their subword ids without special ids."""
     B = len(sources)
     src_lengths = torch.tensor([len(s) + 1 for s in sources])
     tgt_lengths = torch.tensor([len(t) + 1 for t in targets])

@@ -1,14 +1,14 @@
 """BPE-dropout (Provilkov et al. 2020): each time a pair is seen, its sides are segmented into subwords again, and each
 merge is left out with some probability.
 
-Why not SentencePiece's own sampler: a resumed run could not repeat its draws, since version 0.2.3 gives equal
-segmentations for equal seeds only within one process. It also never offers a merge again that it has left out, unlike
-the paper: at a rate of 0.1 lines grow by 40%, here by 21%, in the paper by 25%. So the merges are made here, as a pure
+SentencePiece's own sampler is not used. A resumed run could not repeat its draws, because version 0.2.3 gives equal
+segmentations for equal seeds only within one process. Unlike the paper, it also never reconsiders a merge that it has
+left out: at a rate of 0.1 it makes lines 40% longer, this module 21% and the paper 25%. Here segmentations are a pure
 function of (seed, epoch, shard). At a rate of 0 they equal SentencePiece's.
 
 Drawn segmentations are longer than stored ones, by varying amounts. Batches planned by the stored lengths were 30%
-padding (Multi30k, rate 0.1), and half of them exceeded their budget. So a window of shards is drawn first, and its
-batches are planned by the drawn lengths: 3 to 6% padding.
+padding (Multi30k, rate 0.1), and half of them exceeded their budget. Therefore a window of shards is drawn first, and
+its batches are planned by the drawn lengths, which leaves 3 to 6% padding.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KEPT = 1 << 19  # segmentations kept in memory, of about 100 bytes; others are d
 
 NEVER = 1 << 62  # the rank of two symbols that do not merge
 
-# For each side, the ids of all sentences one after the other, and the length of each sentence.
+# For each side, the concatenated ids of all sentences, and the length of each sentence.
 Shard = tuple[tuple[NDArray[np.int32], NDArray[np.int64]], ...]
 
 
@@ -47,7 +47,7 @@ class Dropout:
     """Segments words with a BPE vocabulary, leaving out merges with probability `rate`.
 
     Each word has VARIANTS segmentations, drawn by Algorithm 1 of the paper: at every step each possible merge is left
-    out with that probability and the best of the others is made, until there are no others.
+    out with that probability, and the best remaining one is made, until none remains.
     """
 
     def __init__(self, vocabulary: Vocabulary, rate: float, seed: int) -> None:
@@ -65,7 +65,7 @@ class Dropout:
     def cut(
         self, flat: NDArray[np.int32], lengths: NDArray[np.int64], generator: torch.Generator
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Segments sentences again, given as ids one after the other and the length of each; returns the same form."""
+        """Returns new segmentations of sentences, given as their concatenated ids and lengths, in the same form."""
         begins = self.begins[flat]
         begins[1:] |= self.whole[flat[:-1]]
         ends = lengths.cumsum()
@@ -116,7 +116,7 @@ class Dropout:
                 possible[place] = ranks.get(symbol + symbols[place + 1], NEVER)
 
     def _numbers(self, text: str, pick: int) -> Iterator[int]:
-        """An endless stream of random numbers below 2 ** 32."""
+        """Yields random numbers below 2 ** 32 without end."""
         for block in count():
             yield from struct.unpack("<16I", blake2b(f"{self.seed}/{pick}/{block}/{text}".encode()).digest())
 
@@ -133,7 +133,7 @@ class Drawer:
         self.dropouts, self.longest = (src, tgt), longest
 
     def __call__(self, item: tuple[int, Shard]) -> Shard:
-        """From a seed and the stored segmentations."""
+        """Returns new segmentations, given a seed and the stored segmentations."""
         seed, stored = item
         generator = torch.Generator().manual_seed(seed)
         drawn = tuple(d.cut(*side, generator) for d, side in zip(self.dropouts, stored, strict=True))
@@ -171,7 +171,7 @@ class Segmentations:
         self.drawer = partial(Drawer, src_vocab.proto, tgt_vocab.proto, rate, seed, longest)
 
     def windows(self, epoch: int, window: int) -> Generator[tuple[int, int, TokenStore], None, None]:
-        """An endless stream of (epoch, window, its pairs as a store in memory), from the given epoch and window.
+        """Yields (epoch, window, its pairs as a store in memory) without end, from the given epoch and window.
 
         Each epoch has the pairs of the mixture, in an order that is a pure function of (seed, epoch). A thread draws
         one window in advance.
@@ -194,7 +194,7 @@ class Segmentations:
         yield from map_in_workers(self.drawer, stored, self.processes, "drawing segmentations", advice)
 
     def _stored(self, epoch: int, shard: int) -> Iterator[tuple[int, Shard]]:
-        """An endless stream of (seed of the drawing, stored segmentations), from the given epoch and shard.
+        """Yields (seed of the drawing, stored segmentations) without end, from the given epoch and shard.
 
         Each element is a pure function of (seed, epoch, shard).
         """
@@ -218,7 +218,7 @@ def _cut(ids: NDArray[np.int32], lengths: NDArray[np.int64]) -> list[NDArray[np.
 
 
 def _taken(ids: Tensor, offsets: Tensor, numbers: Tensor) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The ids of the sentences with these numbers, one after the other, and their lengths."""
+    """Returns the concatenated ids of the sentences with these numbers, and their lengths."""
     starts, ends = offsets[numbers], offsets[numbers + 1]
     array = ids.numpy()  # a torch slice takes 20 microseconds
     slices = [array[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]

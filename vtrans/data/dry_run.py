@@ -1,4 +1,4 @@
-"""`vtrans prepare-bpe --dry-run`: estimates what preparing will take, from all lines counted and some pairs encoded."""
+"""Estimates what preparing will take, for `prepare-bpe --dry-run`: counts all lines and encodes a sample of pairs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _try(options: PrepareOptions, split: Split, console: Console) -> _Trial:
     console.info(f"learning from {size:,} pairs ...")
     half, _ = _learn(pairs[: -(-size // 2)], options)
     whole, (src, tgt) = _learn(pairs, options)
-    if size == split.usable:  # these are all pairs, so a size that they do not allow is refused later as well
+    if size == split.usable:  # these are all pairs, so refuse a size that they do not allow, as preparing does
         src, tgt = learn_vocabularies(split, options, console)
     learning = whole + max(0.0, whole - half) * (drawn - size) / max(1, size // 2)
     task = Task(src.proto, tgt.proto, _size(options), max_tokens=options.max_tokens, max_ratio=options.max_ratio)
@@ -106,9 +106,9 @@ def _try(options: PrepareOptions, split: Split, console: Console) -> _Trial:
 
 
 def _learn(pairs: Sequence[Pair], options: PrepareOptions) -> tuple[float, tuple[Vocabulary, Vocabulary]]:
-    """The seconds that learning from these pairs takes, and the vocabularies of the two sides.
+    """Returns the seconds that learning from these pairs takes, and the vocabularies of the two sides.
 
-    Where the pairs do not allow the size in the options, it is the nearest size that they do.
+    If the pairs do not allow the size in the options, the vocabularies have the nearest size that they allow.
     """
     start, vocabularies = time.monotonic(), []
     sides = [[src for src, _ in pairs], [tgt for _, tgt in pairs]]
@@ -124,7 +124,7 @@ def _learn(pairs: Sequence[Pair], options: PrepareOptions) -> tuple[float, tuple
 
 
 def _figures(options: PrepareOptions, split: Split, trial: _Trial, seconds: float) -> dict[str, Any]:
-    """The estimate, as `prepare-bpe --dry-run --json` prints it."""
+    """Returns the estimate, as `prepare-bpe --dry-run --json` prints it."""
     encoded, task, scale = trial.encoded, trial.task, split.usable / trial.pairs
     kept = len(encoded.kept) * scale
     tokens = {"src": round(len(encoded.src.ids) * scale), "tgt": round(len(encoded.tgt.ids) * scale)}
@@ -155,5 +155,5 @@ def _size(options: PrepareOptions) -> int:
 
 
 def _nearest_existing(path: Path) -> Path:
-    """The path, or the nearest folder above it that exists."""
+    """Returns the path, or the nearest folder above it that exists."""
     return next(folder for folder in (path, *path.absolute().parents) if folder.exists())

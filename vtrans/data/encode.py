@@ -23,7 +23,7 @@ RATIO_FREE_TOKENS = 12
 """`max_ratio` applies only if the longer side has more tokens than this: short pairs vary freely."""
 
 PAIRS_PER_WORKER = 50_000
-"""Pairs for which a worker pays: for fewer, starting it takes longer than it saves."""
+"""The fewest pairs for which a worker pays; for fewer, starting it takes longer than it saves."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Side:
     """One side of the pairs of a batch that were kept."""
 
     ids: np.ndarray[Any, Any]
-    """Of all sentences, one after the other."""
+    """The ids of all sentences, concatenated."""
     lengths: np.ndarray[Any, Any]
-    """Of each sentence, int64."""
+    """The length of each sentence, int64."""
     characters: int
 
 
@@ -74,14 +74,14 @@ class Encoded:
 
 
 def hash_of(*lines: str, seed: int = 0) -> int:
-    """An 8-byte hash of a sentence or pair, ignoring spaces around it."""
+    """Returns an 8-byte hash of a sentence or pair, ignoring spaces around it."""
     digest = hashlib.blake2b(digest_size=8, key=seed.to_bytes(8, "little"))
     digest.update("\n".join(line.strip() for line in lines).encode())
     return int.from_bytes(digest.digest(), "little")
 
 
 def reason_to_drop(src: int, tgt: int, max_tokens: int | None, max_ratio: float | None) -> str | None:
-    """Why a pair with this many tokens per side is dropped from the training text; None if it is kept."""
+    """Returns why a pair with this many tokens per side is dropped from the training text; None if it is kept."""
     shorter, longer = (src, tgt) if src < tgt else (tgt, src)
     if not shorter:
         return "empty"
@@ -135,15 +135,15 @@ class Encoder:
 
 
 def encoders(total: int, threads: int) -> int:
-    """The number of processors that encode a text of `total` pairs."""
+    """Returns the number of processors that encode a text of `total` pairs."""
     return max(1, min(threads, total // PAIRS_PER_WORKER))
 
 
 def encode(batches: Iterable[Sequence[Pair]], task: Task, total: int, threads: int) -> Generator[Encoded, None, None]:
     """Encodes the batches of a text of `total` pairs, in order, on up to `threads` processors.
 
-    A long text is encoded by worker processes, which closing the generator ends. SentencePiece's own threads would
-    leave filtering, counting and searching to one processor. Raises VtransError if a worker dies.
+    Worker processes encode a long text, because SentencePiece's own threads would leave filtering, counting and
+    searching to one processor. Closing the generator ends them. Raises VtransError if a worker dies.
     """
     workers = encoders(total, threads)
     if workers == 1:

@@ -34,7 +34,7 @@ class SizeError(InputError):
 
 
 def learn_vocabularies(split: Split, options: PrepareOptions, console: Console) -> tuple[Vocabulary, Vocabulary]:
-    """The source and the target vocabulary, the same object unless `options.separate`.
+    """Returns the source and the target vocabulary, the same object unless `options.separate`.
 
     Raises SizeError if the text does not allow `options.vocab_size`, InputError if no size near it works.
     """
@@ -95,7 +95,7 @@ def learn(
     symbols: Sequence[str] = (),
     name: str = "the training text",
 ) -> Vocabulary:
-    """A vocabulary learnt from all of `sentences`, which may be iterated several times.
+    """Returns a vocabulary learned from all of `sentences`, which may be iterated several times.
 
     A `size` of None means DEFAULT_VOCAB_SIZE or the nearest size that the text allows. Each of `symbols` gets a piece,
     whether or not it occurs. Equal input gives equal bytes. `name` is what errors call the text. Raises SizeError if
@@ -118,11 +118,11 @@ def learn(
                 raise SizeError(size, trial, name)
             return Vocabulary(outcome)
         trial = outcome
-    raise InputError(f"no vocabulary of about {wanted} pieces can be learnt from {name}; give more text.")
+    raise InputError(f"no vocabulary of about {wanted} pieces can be learned from {name}; give more text.")
 
 
 def _train(sentences: Iterable[str], size: int, settings: dict[str, Any], name: str) -> bytes | int:
-    """The bytes of the model, or the size that SentencePiece asks for instead of this one."""
+    """Returns the bytes of the model, or the size that SentencePiece asks for instead of this one."""
     failure: list[BaseException] = []
 
     def guarded() -> Iterator[str]:

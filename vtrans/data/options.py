@@ -1,4 +1,4 @@
-"""The options of `vtrans prepare-bpe`. This module is light, so that the command line can show the defaults."""
+"""The options of `vtrans prepare-bpe` and their defaults. The command line imports this module to show them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
 identity: none."""
 
 
-SMALLEST_VOCAB_SIZE = 5  # the special ids and one subword; a text may need more, which learning finds out
+SMALLEST_VOCAB_SIZE = 5  # the special ids and one subword; learning refuses it if the text needs more
 DEFAULT_VOCAB_SIZE = 8000  # fewer if the text does not have as many subwords
 
 
@@ -46,7 +46,7 @@ class PrepareOptions:
     )
     symbols: tuple[str, ...] = ()
     """Subwords that are never split, such as the tag of back-translated text (Caswell et al. 2019)."""
-    sample: int = number(1_000_000, 1, 10**9, "random training pairs from which the vocabulary is learnt", "pairs")
+    sample: int = number(1_000_000, 1, 10**9, "random training pairs from which the vocabulary is learned", "pairs")
     max_tokens: int = number(
         250, 1, 10**6, "training pairs with more subwords than this on a side are dropped", "subwords"
     )
@@ -61,7 +61,7 @@ class PrepareOptions:
     force: bool = flag(False, "replace a data folder made from other inputs or options")
 
     def checked(self) -> PrepareOptions:
-        """These options. Raises InputError for the first one that is not allowed."""
+        """Returns these options. Raises InputError for the first one that is not allowed."""
         for name, key in keys_of(type(self)).items():
             if (value := getattr(self, name)) is not None:
                 check_value(key, f"`{name}`", value)
@@ -70,11 +70,11 @@ class PrepareOptions:
         for ours, theirs in (("src", "tgt"), ("valid_src", "valid_tgt")):
             n, m = len(getattr(self, ours)), len(getattr(self, theirs))
             if n != m:
-                raise InputError(f"`{ours}` and `{theirs}` must name as many files, got {n} and {m}.")
+                raise InputError(f"`{ours}` and `{theirs}` must name equally many files, got {n} and {m}.")
         return self
 
     def identity(self) -> dict[str, Any]:
-        """The options that decide what the data is, as data.json records them."""
+        """Returns the options that determine the data, as data.json records them."""
         apart = ("src", "tgt", "valid_src", "valid_tgt", "out", "threads", "force")
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in apart}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

@@ -22,7 +22,7 @@ _STAGING = ".preparing"
 def current_report(
     out: Path, inputs: dict[str, Any], options: PrepareOptions, console: Console
 ) -> dict[str, Any] | None:
-    """The report of the folder if it is up to date, None if it is to be made.
+    """Returns the report of the folder if it is up to date, None if the folder must be made.
 
     Raises FileError if the folder holds foreign files, InputError if it was made from other inputs or options.
     """
@@ -70,7 +70,7 @@ def _differences(report: dict[str, Any], inputs: dict[str, Any], options: Prepar
 
 
 def _hashes(inputs: dict[str, Any]) -> list[Any]:
-    """What identifies the inputs: the contents of the files, not their names."""
+    """Returns what identifies the inputs: the hashes of the files, not their names."""
     return [
         [[files[side]["sha256"] for side in ("src", "tgt")] for files in inputs[part] or ()]
         for part in ("train", "valid")
@@ -79,7 +79,7 @@ def _hashes(inputs: dict[str, Any]) -> list[Any]:
 
 @contextmanager
 def staging_folder(out: Path) -> Iterator[Path]:
-    """A folder inside `out` to write to. It is removed at the end, and so is `out` if nothing was published.
+    """Yields a folder inside `out` to write to. It is removed at the end, and so is `out` if nothing was published.
 
     It stays if the run is interrupted while `publish` renames: it marks the files in `out` as ours.
     """

@@ -35,19 +35,22 @@ class OverlapRow:
     either: int
     """Types that reach the threshold on at least one side."""
     share: float
-    """both / either; 0 if there is none."""
+    """both / either; 0 if either is 0."""
     token_share: float
     """Share of the running tokens of both sides whose type is in `both`."""
 
 
 def subword_counts(vocabulary: Vocabulary, counts: Sequence[int]) -> dict[str, int]:
-    """Counts by piece from counts by id, without special pieces, single-byte pieces and the user's symbols."""
+    """Returns the counts per piece, without special pieces, single-byte pieces and the user's symbols.
+
+    `counts` are per id.
+    """
     first = len(SPECIAL_PIECES) + len(vocabulary.symbols)
     return {vocabulary.piece(i): n for i, n in enumerate(counts) if n and i >= first and vocabulary.is_subword(i)}
 
 
 def overlap(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> list[OverlapRow]:
-    """The overlap of the two sides at each of OVERLAP_THRESHOLDS, as OVERLAP_DEFINITION defines it.
+    """Returns the overlap of the two sides at each of OVERLAP_THRESHOLDS, as OVERLAP_DEFINITION defines it.
 
     The counts are by piece (`subword_counts`), so separate vocabularies can be compared too.
     """
@@ -71,7 +74,7 @@ def overlap(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> lis
 
 
 def overlap_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """The rows (each an OverlapRow as a dict) as text, and their header."""
+    """Returns the rows (each an OverlapRow as a dict) as text, and their header."""
     header = ("N", "both", "either", "overlap", "tokens")
     return [
         (str(row["threshold"]), f"{row['both']:,}", f"{row['either']:,}", f"{row['share']:.0%}",
@@ -81,7 +84,7 @@ def overlap_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, ..
 
 
 def tying_advice(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A sentence on whether one matrix for both sides is likely to pay, judged by the nearest point of MEASURED."""
+    """Returns advice on whether one matrix for both sides is likely to pay, judged by the nearest point of MEASURED."""
     token_share: float = next(row["token_share"] for row in rows if row["threshold"] == ADVICE_THRESHOLD)
     (high, gained), (low, lost) = MEASURED
     nearer = min(MEASURED, key=lambda point: abs(point[0] - token_share))

@@ -1,4 +1,4 @@
-"""Parallel text as prepare-bpe reads it: checked, hashed, split into training and validation pairs, and sampled.
+"""Reads parallel text for prepare-bpe: checks, hashes, splits it into training and validation pairs, and samples it.
 
 The text is never held in memory. Every pass reads the files again.
 """
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from vtrans.console import Console
 from vtrans.data.encode import Encoded, Pair, hash_of
@@ -28,6 +28,8 @@ HELD_OUT_SHARE = 0.05
 """Largest share of the pairs that is held out. At least one sentence always is."""
 
 _BLOCK = 1 << 20  # bytes hashed at a time
+
+T = TypeVar("T")
 
 
 class Inputs:
@@ -72,7 +74,7 @@ class Survey:
     """What the first pass over a corpus found."""
 
     lines: list[int]
-    """Of each pair of files."""
+    """Lines of each pair of files."""
     usable: int
     """Pairs with text on both sides."""
     odd_line_ends: dict[str, int]
@@ -106,7 +108,7 @@ class Corpus:
             raise InputError("an input file changed while being read; run the command again.")
 
     def hashed(self, console: Console) -> list[dict[str, Any]]:
-        """Name, size and SHA-256 of each file, one entry per pair of files."""
+        """Returns the name, size and SHA-256 of each file, one entry per pair of files."""
         facts = []
         with console.progress("reading the files", sum(path.stat().st_size for path in self._paths), "bytes") as bar:
             for path in self._paths:
@@ -150,11 +152,11 @@ class Corpus:
         )
 
     def pairs(self) -> Iterator[Pair]:
-        """All pairs, in order."""
+        """Yields all pairs, in order."""
         return itertools.chain.from_iterable(self.by_corpus())
 
     def by_corpus(self) -> Iterator[Iterator[Pair]]:
-        """The pairs of each pair of files. Read those of one before you ask for the next."""
+        """Yields an iterator over the pairs of each pair of files. Exhaust it before you request the next."""
         return itertools.starmap(self._pairs, self.files)
 
     def _pairs(self, src_path: Path, tgt_path: Path) -> Iterator[Pair]:
@@ -214,13 +216,13 @@ class HeldOut:
             self.pairs_of[key] = 1
 
     def chosen(self, pairs: int) -> dict[int, int]:
-        """Hash and number of pairs of each sentence held out, at most HELD_OUT_SHARE of all `pairs`."""
+        """Returns the hash and number of pairs of each sentence held out, at most HELD_OUT_SHARE of all `pairs`."""
         result: dict[int, int] = {}
-        room = int(pairs * HELD_OUT_SHARE)
+        left = int(pairs * HELD_OUT_SHARE)
         for key in sorted(self.pairs_of):
-            if self.pairs_of[key] <= room:
+            if self.pairs_of[key] <= left:
                 result[key] = self.pairs_of[key]
-                room -= self.pairs_of[key]
+                left -= self.pairs_of[key]
         if not result:  # a tiny corpus: hold out the sentence with the fewest pairs
             key = min(self.pairs_of, key=lambda k: (self.pairs_of[k], k))
             result = {key: self.pairs_of[key]}
@@ -238,7 +240,7 @@ class Split:
 
     corpus: Corpus
     survey: Survey
-    """Of the training text, held-out pairs included."""
+    """The survey of the training text, held-out pairs included."""
     valid: Corpus | None
     valid_survey: Survey | None
     held_out: dict[int, int]
@@ -247,16 +249,16 @@ class Split:
 
     @property
     def usable(self) -> int:
-        """Training pairs with text on both sides."""
+        """The number of training pairs with text on both sides."""
         return self.survey.usable - sum(self.held_out.values())
 
     @property
     def validation_size(self) -> int:
-        """Validation pairs."""
+        """The number of validation pairs."""
         return self.valid_survey.pairs if self.valid_survey else sum(self.held_out.values())
 
     def training_pairs(self) -> Iterator[Iterator[Pair]]:
-        """The pairs that are not held out, as Corpus.by_corpus gives them."""
+        """Yields the pairs that are not held out, as `Corpus.by_corpus` does."""
         for pairs in self.corpus.by_corpus():
             yield (pair for pair in pairs if not self._is_held_out(pair))
 
@@ -271,36 +273,40 @@ class Split:
 
 
 class Sample:
-    """The sentences of up to `size` random training pairs; the same at every iteration.
+    """The sentences of up to `size` random training pairs, in order and the same in every iteration.
 
-    `side` is "src", "tgt" or "both". `on_pair` is called after each pair. The pairs stay in order and are not held in
-    memory: algorithm S of Knuth, The Art of Computer Programming 2, 3.4.2.
+    `side` is "src", "tgt" or "both". `on_pair` is called after each pair.
     """
 
     def __init__(self, split: Split, side: str, size: int, on_pair: Callable[[], None]) -> None:
         self.split, self.side, self.size, self.on_pair = split, side, size, on_pair
 
     def __iter__(self) -> Iterator[str]:
-        dice = random.Random(self.split.seed)
-        left = self.split.usable
-        wanted = min(self.size, left)
-        for src, tgt in itertools.chain.from_iterable(self.split.training_pairs()):
-            if not src.strip() or not tgt.strip():
-                continue
-            if dice.random() * left < wanted:
-                wanted -= 1
-                if self.side != "tgt":
-                    yield src
-                if self.side != "src":
-                    yield tgt
-                self.on_pair()
-            left -= 1
+        pairs = itertools.chain.from_iterable(self.split.training_pairs())
+        usable = (pair for pair in pairs if pair[0].strip() and pair[1].strip())
+        for src, tgt in sampled(usable, self.split.usable, self.size, self.split.seed):
+            if self.side != "tgt":
+                yield src
+            if self.side != "src":
+                yield tgt
+            self.on_pair()
+
+
+def sampled(items: Iterable[T], total: int, size: int, seed: int) -> Iterator[T]:
+    """Yields up to `size` random items out of `total`, in order, without holding them in memory (Knuth, The Art of
+    Computer Programming 2, 3.4.2, algorithm S)."""
+    dice, left = random.Random(seed), total
+    for item in items:
+        if dice.random() * left < size:
+            size -= 1
+            yield item
+        left -= 1
 
 
 class Repeats:
     """Counts the validation pairs, and their source sentences, that the training text contains too.
 
-    It stores eight bytes per validation sentence and pair, and nothing of the training text.
+    It stores an 8-byte hash per validation sentence and pair, and nothing of the training text.
     """
 
     def __init__(self) -> None:
@@ -321,7 +327,7 @@ class Repeats:
         self._found_pairs |= encoded.pairs
 
     def report(self) -> dict[str, int]:
-        """The counts, as data.json records them."""
+        """Returns the counts, as data.json records them."""
         return {
             "pairs_in_train": sum(self.pairs[key] for key in self._found_pairs),
             "sources_in_train": sum(self.sources[key] for key in self._found_sources),

@@ -1,8 +1,9 @@
 """Prepares a data folder (store.py) from parallel text, for `vtrans prepare-bpe`.
 
-Text is streamed from its files in several passes, and ids go to disk as they are made. So memory depends on the sample
-from which the vocabulary is learned (0.4 kB per line for BPE, 1 kB for unigram), not on the size of the corpus. The
-rest takes 0.2 GB, at 200,000 pairs as at 2 million, and each worker that encodes takes 0.05 GB.
+Text is streamed from its files in several passes, and ids are written to disk as they are made. Memory therefore
+depends on the sample from which the vocabulary is learned (0.4 kB per line for BPE, 1 kB for unigram), not on the size
+of the corpus. The rest takes 0.2 GB (measured with 200,000 and 2 million pairs), and each worker that encodes takes
+0.05 GB.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from vtrans.data.writing_systems import SCRIPT_DEFINITION, overlap_by_script
 from vtrans.errors import InputError, VtransError
 from vtrans.files import check_path, write_atomically
 
-_BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # limits of what is encoded together, and sent to a worker
+_BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # limits of a batch that a worker encodes
 
 
 def prepare(options: PrepareOptions, console: Console, *, dry_run: bool = False) -> dict[str, Any]:
@@ -145,7 +146,7 @@ def _encode_training(
 
 
 def _counts(split: Split, train: StoreWriter, valid: StoreWriter, repeats: Repeats) -> dict[str, Any]:
-    """The part of the report about pairs and characters."""
+    """Returns the part of the report about pairs and characters."""
     surveys = {"train": split.survey, "valid": split.valid_survey}
     return {
         "held_out": None if split.valid else {"sources": len(split.held_out), "pairs": split.validation_size},
@@ -160,7 +161,7 @@ def _counts(split: Split, train: StoreWriter, valid: StoreWriter, repeats: Repea
 
 
 def _subwords(options: PrepareOptions, src: Vocabulary, tgt: Vocabulary, train: StoreWriter) -> dict[str, Any]:
-    """The part of the report about the vocabularies and what they have in common."""
+    """Returns the part of the report about the vocabularies and what they have in common."""
     first = len(SPECIAL_PIECES)
     src_counts = subword_counts(src, train.counts["src"].tolist())
     tgt_counts = subword_counts(tgt, train.counts["tgt"].tolist())
@@ -186,7 +187,7 @@ def _subwords(options: PrepareOptions, src: Vocabulary, tgt: Vocabulary, train: 
 
 
 def batches_of(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """Pairs in lists of limited numbers of pairs and characters."""
+    """Yields the pairs in lists that have limited numbers of pairs and characters."""
     batch: list[Pair] = []
     characters = 0
     for src, tgt in pairs:

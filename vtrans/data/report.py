@@ -13,14 +13,14 @@ from vtrans.data.writing_systems import SCRIPT_THRESHOLD, script_table
 
 
 def shown(value: Any) -> str:
-    """The value of an option as text."""
+    """Returns the value of an option as text."""
     if value is None:
         return "unset"
     return ", ".join(value) or "none" if isinstance(value, list) else str(value)
 
 
 def dropped_pairs(dropped: dict[str, int], options: dict[str, Any]) -> str:
-    """How many pairs were dropped, for each reason that occurs. `options` are those in the report."""
+    """Returns how many pairs were dropped for each reason. `options` are those in the report."""
     reasons = {
         "empty": "with an empty side",
         "too_long": f"longer than {options['max_tokens']} tokens",

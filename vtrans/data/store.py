@@ -3,7 +3,7 @@
 A data folder contains the SentencePiece model(s), `train.safetensors`, `valid.safetensors` and the report `data.json`.
 
 A token store is a safetensors file. `src_ids` and `tgt_ids` (U16, or I32 for a vocabulary above 65,536) are the
-subwords of all sentences one after the other, without special ids. `src_offsets` and `tgt_offsets` (I64 [N + 1]) say
+concatenated subwords of all sentences, without special ids. `src_offsets` and `tgt_offsets` (I64 [N + 1]) say
 where each sentence begins: sentence i is `ids[offsets[i] : offsets[i + 1]]`. `valid.safetensors` also has the raw lines
 (UTF-8 as U8, with offsets), which are the references of BLEU. The pairs of several corpora follow each other in order;
 `data.json` records how many each has.
@@ -31,18 +31,13 @@ STORE_FORMAT = "vtrans tokens"
 TRAIN_FILE, VALID_FILE, REPORT_FILE = "train.safetensors", "valid.safetensors", "data.json"
 OUR_FILES = (REPORT_FILE, TRAIN_FILE, VALID_FILE, JOINT_FILE, SRC_FILE, TGT_FILE)
 
-_BLOCK = 1 << 20  # bytes copied at a time
-
-
-# ------------------------------------------------------------------------------------------ reading
-
 
 class TokenStore:
     """N sentence pairs as subword ids, memory-mapped.
 
-    Only the lengths are in memory, 8 bytes per pair. Epochs are shuffled as a whole, so with a file larger than memory
-    the pairs of a batch are read from all over it. That takes 30 microseconds per pair more than from memory (2 million
-    pairs, a virtual disk), in the thread that makes batches in advance.
+    Only the lengths are in memory, 8 bytes per pair. Epochs are shuffled as a whole, so the pairs of a batch are spread
+    over the file. If it is larger than memory, reading a pair takes 30 microseconds longer (2 million pairs, a virtual
+    disk), in the thread that makes batches in advance.
 
     `src_lengths` and `tgt_lengths` are int32 [N], in subwords without special ids.
     """
@@ -83,19 +78,19 @@ class TokenStore:
         return len(self.src_offsets) - 1
 
     def src(self, i: int) -> Tensor:
-        """The source ids of pair i, int32 [S]."""
+        """Returns the source ids of pair i, int32 [S]."""
         return self._ids(*self._src, i)
 
     def tgt(self, i: int) -> Tensor:
-        """The target ids of pair i, int32 [T]."""
+        """Returns the target ids of pair i, int32 [T]."""
         return self._ids(*self._tgt, i)
 
     def src_text(self, i: int) -> str:
-        """The source line of pair i as it was read."""
+        """Returns the source line of pair i as it was read."""
         return self._line("src", i)
 
     def tgt_text(self, i: int) -> str:
-        """The target line of pair i as it was read."""
+        """Returns the target line of pair i as it was read."""
         return self._line("tgt", i)
 
     def _ids(self, ids: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], i: int) -> Tensor:
@@ -111,14 +106,14 @@ class TokenStore:
 
 
 def _lengths(offsets: Tensor) -> Tensor:
-    """Lengths, int32 [N], from offsets, int64 [N + 1], without temporary memory."""
+    """Returns the lengths, int32 [N], for offsets, int64 [N + 1], without temporary memory."""
     places, lengths = offsets.numpy(), np.empty(len(offsets) - 1, np.int32)
     np.subtract(places[1:], places[:-1], out=lengths, casting="unsafe")
     return torch.from_numpy(lengths)
 
 
 def _fits(tensors: dict[str, Tensor], values: str, offsets: str) -> bool:
-    """Whether both tensors exist with the right types, and the offsets, one per pair, rise from 0 to the last value."""
+    """Returns whether both tensors have the right types, and the offsets rise from 0 to the number of values."""
     if not {values, offsets, "src_offsets"} <= tensors.keys() or tensors[values].dtype not in _STORED:
         return False
     bounds = tensors[offsets]
@@ -137,9 +132,9 @@ _MAKE_AGAIN = "make the data folder again with `vtrans prepare-bpe`"
 class DataFolder:
     """A data folder: two stores, one or two vocabularies, and the report.
 
-    Every file is compared with its hash in the report. Otherwise an id beyond the vocabulary would end training at some
-    later step, and other damage would go unnoticed. This reads the stores once, at 1 GB per second on a processor with
-    SHA-256 instructions, and takes no memory.
+    Every file is compared with its hash in the report. Without this check, an id beyond the vocabulary would end
+    training at some later step, and other damage would stay unnoticed. The check reads the stores once, at 1 GB per
+    second on a processor with SHA-256 instructions.
 
     `corpora` are the numbers of training pairs of each corpus, in the order of the store.
     """
@@ -167,12 +162,13 @@ class DataFolder:
             self.src_vocab, self.tgt_vocab = self._vocabulary(SRC_FILE), self._vocabulary(TGT_FILE)
         self.train = TokenStore.open(path / TRAIN_FILE)
         self.valid = TokenStore.open(path / VALID_FILE)
-        # Earlier versions did not record the numbers. They are not in the store, because its hash is part of `digest`,
-        # by which a run recognises its data.
+        # Earlier versions did not record them. The store does not hold them, because a run recognises its data by
+        # `digest`, which contains the hash of the store.
         self.corpora = tuple(report["train"].get("corpora", [len(self.train)]))
         if sum(self.corpora) != len(self.train):
             raise FileError(f"{path / REPORT_FILE} does not match {TRAIN_FILE}; {_MAKE_AGAIN}.")
-        self.digest = _sha256(json.dumps({n: f["sha256"] for n, f in sorted(files.items())}).encode())
+        hashes = json.dumps({name: facts["sha256"] for name, facts in sorted(files.items())})
+        self.digest = hashlib.sha256(hashes.encode()).hexdigest()
 
     @classmethod
     def open(cls, path: str | Path) -> DataFolder:
@@ -195,7 +191,7 @@ class DataFolder:
 
 
 def read_report(folder: Path) -> dict[str, Any] | None:
-    """The content of data.json, or None if it is missing or not ours."""
+    """Returns the content of data.json, or None if it is missing or not ours."""
     try:
         report = json.loads((folder / REPORT_FILE).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -209,7 +205,8 @@ def read_report(folder: Path) -> dict[str, Any] | None:
 
 
 def _sound(report: dict[str, Any]) -> bool:
-    """Whether a report has everything that is read later. Other shapes raise KeyError, TypeError or AttributeError."""
+    """Returns whether a report has all values that are read later. A wrong shape may raise KeyError, TypeError or
+    AttributeError."""
     files, inputs, rows = report["files"], report["inputs"], report["overlap"]["rows"]
     corpora = report["train"].get("corpora", [0])  # earlier versions did not record it
     pairs = [pair[side] for pair in [*inputs["train"], *(inputs["valid"] or ())] for side in ("src", "tgt")]
@@ -223,7 +220,3 @@ def _sound(report: dict[str, Any]) -> bool:
         and isinstance(corpora, list)
         and all(type(count) is int and count >= 0 for count in corpora)
     )
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

@@ -28,7 +28,7 @@ class StoreWriter:
     ) -> None:
         self.path, self.task, self.with_text = path, task, with_text
         self.corpora = [0] * corpora
-        """Pairs kept of each corpus."""
+        """Pairs kept, per corpus."""
         self.dropped = {"empty": 0, "too_long": 0, "odd_ratio": 0}
         self.longest = 0
         self.characters = {"src": 0, "tgt": 0}
@@ -68,7 +68,7 @@ class StoreWriter:
         return assemble(self.path, columns, {"format": STORE_FORMAT, "revision": REVISION, "pairs": self.kept})
 
     def report(self) -> dict[str, Any]:
-        """The counts, as data.json records them."""
+        """Returns the counts, as data.json records them."""
         tokens = {side: int(ids.size) for side, ids in self._ids.items()}
         return {
             "kept": self.kept,
@@ -109,7 +109,7 @@ class Ragged:
 
 
 def assemble(path: Path, columns: Sequence[Column], metadata: dict[str, Any]) -> dict[str, Any]:
-    """Writes a safetensors file from one file per tensor and deletes those. Returns its size and SHA-256.
+    """Writes a safetensors file from one file per tensor, and deletes the latter. Returns its size and SHA-256.
 
     The format (https://github.com/huggingface/safetensors#format) is 8 bytes of header length, a JSON header padded
     with spaces, and the data. The safetensors package itself writes only tensors that are in memory.

@@ -23,11 +23,11 @@ _USER_DEFINED = 4  # a piece's type in SentencePiece's sentencepiece_model.proto
 
 
 class Vocabulary:
-    """A SentencePiece model with our special ids. Equal bytes are an equal vocabulary.
+    """A SentencePiece model with our special ids. Two vocabularies are equal if their `digest` is.
 
-    `symbols` are the pieces that the user asked for, such as `<BT>`. Wherever one occurs in a text it is a single
-    subword, unchanged by normalization, and the text around it is encoded as without it. Raises FileError if `proto`
-    is not a SentencePiece model or has other special ids. `name` is what errors call it.
+    `symbols` are the pieces that the user asked for, such as `<BT>`. Wherever one occurs in a text, it is a single
+    subword that normalization does not change, and the text around it is encoded as if it were absent. Raises FileError
+    if `proto` is not a SentencePiece model or has other special ids. `name` is what errors call it.
     """
 
     def __init__(self, proto: bytes, name: str = "the vocabulary") -> None:
@@ -56,7 +56,7 @@ class Vocabulary:
         return self._size
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a line, without special ids; [] if nothing is left after normalization.
+        """Returns the ids of a line, without special ids; [] if nothing is left after normalization.
 
         Raises InputError for text that is not UTF-8, such as a command-line argument with other bytes.
         """
@@ -68,22 +68,22 @@ class Vocabulary:
         return ids
 
     def encode_batch(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
-        """The ids of each line, as `encode` returns them."""
+        """Returns the ids of each line, as `encode` does."""
         ids: list[list[int]] = self._model.encode(list(texts), num_threads=threads)
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of subword ids. Special ids are skipped. Byte pieces can spell a line end."""
+        """Returns the text of subword ids. Special ids are skipped. Byte pieces can spell a line end."""
         text: str = self._model.decode([i for i in ids if i > EOS_ID])
         return text
 
     def piece(self, id: int) -> str:
-        """The piece of an id as SentencePiece writes it, with U+2581 before a word."""
+        """Returns the piece of an id as SentencePiece writes it, with U+2581 before a word."""
         piece: str = self._model.id_to_piece(id)
         return piece
 
     def merges(self) -> dict[str, tuple[int, int]]:
-        """The (id, rank) of each piece that BPE merges text into, single characters included.
+        """Returns the (id, rank) of each piece that BPE merges text into, single characters included.
 
         Two neighbours merge if together they are such a piece; the lowest rank merges first.
         """
@@ -92,14 +92,14 @@ class Vocabulary:
         return {self.piece(i): (i, round(-self._model.get_score(i))) for i in ordinary}
 
     def is_subword(self, id: int) -> bool:
-        """Whether the id is neither special nor one of the 256 single-byte pieces."""
+        """Returns whether the id is neither special nor one of the 256 single-byte pieces."""
         return id > EOS_ID and not self._model.is_byte(id)
 
 
 def _in_spec(proto: bytes, message: int, field: int, default: int | str) -> int | str:
-    """A field of a message in a serialised ModelProto.
+    """Returns a field of a message in a serialised ModelProto.
 
-    Used for model_type (3) of trainer_spec (2), which is 1 for unigram and 2 for BPE, and for the name (1) of the rule
+    It reads model_type (3) of trainer_spec (2), which is 1 for unigram and 2 for BPE, and for the name (1) of the rule
     in normalizer_spec (3). SentencePiece's own reader needs the protobuf package.
     """
     for number, value in _fields(proto):
@@ -110,7 +110,7 @@ def _in_spec(proto: bytes, message: int, field: int, default: int | str) -> int 
 
 
 def _symbols(proto: bytes) -> Iterator[str]:
-    """The user-defined pieces of a serialised ModelProto, which follow the special ones.
+    """Yields the user-defined pieces of a serialised ModelProto, which follow the special ones.
 
     The fields are ModelProto.pieces (1), and .piece (1) and .type (3) of each piece.
     """
@@ -124,7 +124,7 @@ def _symbols(proto: bytes) -> Iterator[str]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The number and value (bytes or an integer) of each field of a protobuf message, in order.
+    """Yields the number and value (bytes or an integer) of each field of a protobuf message, in order.
 
     The wire format: https://protobuf.dev/programming-guides/encoding/
     """

@@ -19,11 +19,11 @@ SCRIPTS = (
     "Bopomofo", "Hangul", "Yi", "Cherokee", "Canadian_Aboriginal",
 )
 # fmt: on
-"""The scripts that have names of their own; letters of any other one count as "other script"."""
+"""The scripts that are counted separately; letters of all others count as "other script"."""
 
 SCRIPT_THRESHOLD = 5
-"""The threshold of the rows that are printed. Below it, most of what two sides have in common is names, and words of
-the other language that slipped in."""
+"""The threshold of the rows that are printed. Below it, most shared types are names, and words of one language in the
+text of the other."""
 
 SCRIPT_DEFINITION = (
     "script: Unicode's Script property of a subword's characters, without digits and characters of the scripts Common "

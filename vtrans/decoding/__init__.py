@@ -1,1 +1,1 @@
-"""Search, incremental decoding, and translating streams of lines."""
+"""Decoding: the search, the engines that run it, and the Translator of lines and streams."""

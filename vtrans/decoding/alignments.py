@@ -134,7 +134,7 @@ def source_words(line: str, ids: Sequence[int], vocab: Vocabulary) -> list[int]:
     by_word = vocab.encode_batch(line.split())
     if list(chain.from_iterable(by_word)) == list(ids):
         return [i for i, part in enumerate(by_word) for _ in part]
-    # The vocabulary's normalisation changes where words end, so that they differ from those of the line.
+    # The vocabulary's normalisation changes where words end, so the words differ from those of the line.
     return [min(i, len(by_word) - 1) for i in target_words(ids, vocab)]
 
 

@@ -39,7 +39,7 @@ from vtrans.decoding.search import (
 
 Floats = NDArray[np.float64]
 
-# Tokens per group of the vocabulary, of which the largest log-probability is found first.
+# Tokens per group of the vocabulary. `_top` first finds the groups with the largest maxima.
 GROUP = 64
 
 
@@ -53,11 +53,11 @@ def beam_search(
     bos_id: int,
     eos_id: int,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """Searches translations of each source (token ids with EOS); yields as `search.run`.
+    """Searches for translations of each source (token ids with EOS); yields what `search.run` yields.
 
-    A sentence gets up to `nbest` finished hypotheses, best first; of equal scores, the one found first. If none
-    finished, it gets the best live one, with `finished=False` and the score of its own length. `nbest` is at most
-    `config.beam`. Raises VtransError if the decoder returns NaN.
+    A sentence gets up to `nbest` finished hypotheses, best first; equal scores rank in the order in which they were
+    found. If none finished, it gets the best live one, with `finished=False` and the score of its own length. `nbest`
+    is at most `config.beam`. Raises VtransError if the decoder returns NaN.
     """
     assert 1 <= nbest <= config.beam, (nbest, config.beam)
     return run(decoder, sources, limits, config.batch_tokens, _Beam(limits, config, nbest, bos_id, eos_id))
@@ -230,14 +230,14 @@ def _trace(history: Sequence[Floats], row: int) -> tuple[tuple[int, ...], tuple[
 
 
 def best_tokens(blocks: Iterable[Block], count: int) -> tuple[NDArray[np.floating], NDArray[np.integer]]:
-    """Returns the log-probabilities [r, m] and ids [r, m] of each row's m = min(count, V) best tokens; of equal ones,
-    the lower id comes first."""
+    """Returns the log-probabilities [r, m] and ids [r, m] of each row's m = min(count, V) best tokens. Equal
+    log-probabilities rank by id."""
     found: list[tuple[NDArray[np.floating], NDArray[np.integer]]] = []
     later: list[tuple[Block, Tensor, Tensor]] = []
     for block in blocks:
         logprobs = logprobs_of(block)
         values, columns = _top(logprobs, count + 1)
-        if logprobs.device.type == "cpu":  # nothing to wait for, and the block's memory is freed at once
+        if logprobs.device.type == "cpu":  # no transfer to batch, and the block's memory is freed at once
             values_nm, columns_nm = values.numpy(), columns.numpy()
             _order_ties(logprobs, values_nm, columns_nm)
             found.append((values_nm, _ids(columns_nm, block)))
@@ -266,10 +266,10 @@ def _ids(columns_nm: NDArray[Any], block: Block) -> NDArray[Any]:
 
 
 def _top(logprobs_nV: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Returns logprobs.topk(count), or all if there are fewer; equal values come in any order.
+    """Returns the `count` largest values and their tokens, or all if there are fewer; equal values come in any order.
 
-    On a CPU topk reads tokens one by one, amax many at once. The best `count` tokens are in the `count` groups with
-    the largest maxima, or in the remainder that fills no group.
+    On a CPU, topk reads tokens one by one, and amax reads many at once. The best `count` tokens are in the `count`
+    groups with the largest maxima, or in the remainder that fills no group.
     """
     n, V = logprobs_nV.shape
     if count * GROUP > V // 2 or n * V < 1 << 17:

@@ -121,8 +121,8 @@ class ConstrainedState:
 
 
 class Constrained:
-    """A decoder under constraints. `prefixes` yields one prefix per sentence, in the order in which the sentences
-    enter: that of the search's sources."""
+    """A decoder under constraints. `prefixes` yields one prefix per sentence, in the order in which the
+    search starts sentences, which is that of its sources."""
 
     def __init__(self, decoder: Decoder[Any], rules: Rules, prefixes: Iterable[Prefix] = NO_PREFIXES) -> None:
         self.decoder, self.rules = decoder, rules

@@ -8,16 +8,16 @@ versions 4.6 to 4.8, and tested):
   called with an alpha so small that the power is 1 in its arithmetic, and ranks by bare sums; the length penalty is
   applied here.
 - It returns at most `beam` hypotheses, the best by its own ranking, although more may have finished in the last step.
-  If one that was left out could have won, the sentence is searched again with room for all of them.
+  If one that was left out could have won, the sentence is searched again for more hypotheses.
 - A call has a single length limit, but each of our sentences has its own. A batch uses the largest limit; a sentence
   whose hypotheses are longer than its own limit is searched again with that.
-- At the limit, it counts unfinished hypotheses as finished. The end token is requested, and tells them apart.
+- At the limit, it counts unfinished hypotheses as finished. The end token, which is requested, tells them apart.
 - A rule (`min_length`, `no_repeat_ngram`) removes subwords before the softmax, so the others gain their probability;
   ours removes them afterwards. Greedy search chooses the same subwords either way. With a wider beam and a minimum
   length of 1, all sums of a sentence are too large by one constant, because the first step extends a single row.
   Forced decoding gives the difference.
 
-Other settings would give other results, so `unsupported` names them. Under the other rules, rows of a wider beam gain
+Some settings would give other results, so `unsupported` names them. Under the other rules, rows of a wider beam gain
 unequal amounts. The repetition penalty scales logits, not log-probabilities. After a prefix, EOS counts only if it is
 the best subword, and a prefix cannot end a word. All samples of a batch come from one random generator.
 """
@@ -41,13 +41,13 @@ from vtrans.errors import VtransError
 
 NO_PENALTY = 1e-30  # an exponent other than 0 for which every |Y| ** alpha is 1
 SCORED_TOKENS = 2048  # padded subwords scored at a time; their logits are in memory at once
-SURE = 0.9  # above this probability of EOS, 1 - p has too few digits in float32
+SURE = 0.9  # a probability of EOS; above it, 1 - p has too few digits in float32
 QUEUED = 4  # batches waiting per worker: enough to keep it busy, few enough for early results
 
 FEATURES = {
     "sampling": "its samples depend on the batch",
     "alignments": "it does not return its attention",
-    "prefixes": "it finishes and continues a prefix otherwise",
+    "prefixes": "it finishes and continues a prefix by other rules",
     "targets": "it scores only translations that it found",
 }
 
@@ -113,7 +113,7 @@ class CTranslate2Engine:
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Yields hypotheses as `Engine.translate`; they are those of the PyTorch engine except at near-ties.
 
-        Batches are searched by all workers. `token_logprobs` take another pass, and are computed only for JSON.
+        All workers search batches. `token_logprobs` take another pass, and are computed only for JSON.
         """
         assert not self.unsupported(search)
         under_way: deque[tuple[range, list[Any]]] = deque()
@@ -128,15 +128,15 @@ class CTranslate2Engine:
     def _start(
         self, sources: Sequence[Source], limit: int, search: SearchConfig, *, keep_all: bool = False
     ) -> list[Any]:
-        """Starts a search. With `keep_all`, it returns every hypothesis that has finished at `limit`, if fewer than
-        the beam had finished before."""
-        room = 2 if keep_all and search.beam > 1 else 1
+        """Starts a search. With `keep_all`, it returns every hypothesis that has finished by `limit`, provided that
+        fewer than `beam` had finished before the last step."""
+        factor = 2 if keep_all and search.beam > 1 else 1
         futures: list[Any] = self.translator.translate_batch(
             [[self._src_pieces[i] for i in source.tokens[:-1]] for source in sources],  # the model adds EOS
             asynchronous=True,
             beam_size=search.beam,
-            num_hypotheses=room * search.beam,
-            patience=room,
+            num_hypotheses=factor * search.beam,
+            patience=factor,
             length_penalty=NO_PENALTY,
             max_input_length=0,  # do not truncate sources
             max_decoding_length=limit,

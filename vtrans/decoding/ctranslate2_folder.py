@@ -1,4 +1,4 @@
-"""The folder that `vtrans export` writes for CTranslate2: which path stands for it, and loading it."""
+"""Finds and loads the folder that `vtrans export` writes for CTranslate2."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _ctranslate2_translator(folder: Path, device: str | None, quantization: str)
     if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", device):
         raise InputError(f"`device` must be cpu, cuda or cuda:N with the engine ctranslate2, got {device!r}.")
     kind, _, index = device.partition(":")
-    # Many batches at once, with one thread each, are faster than many threads for one batch.
+    # Many batches with one thread each are faster than one batch with many threads.
     workers = torch.get_num_threads() if kind == "cpu" else 1
     try:
         return package.Translator(

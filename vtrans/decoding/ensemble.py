@@ -1,4 +1,4 @@
-"""Several decoders as one, which averages their probabilities."""
+"""Averages the probabilities of several decoders."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Decoding step by step: one subword per row is fed to a Transformer in each step of the search.
 
-`Transformer.decode` computes all positions at once. A step computes one position per row, and reads the keys and
-values of earlier positions from a DecodingState. Whatever depends on the precision of decoding is here, too.
+`Transformer.decode` computes all positions at once. A step computes one position per row, and reads the keys and values
+of earlier positions from a DecodingState. This module also holds what depends on the precision of decoding.
 
 Legend: L layers, B sentences, K rows per sentence, r live rows, S source length, D model width, H heads, d head
 width, V vocabulary, n keys (or rows of a block), x = B * H.
@@ -120,7 +120,7 @@ def logprobs(logits_nV: Tensor) -> Tensor:
 
 
 class DecoderSteps:
-    """What a step computes in a decoder with cross-attention."""
+    """Computes the steps of a decoder with cross-attention."""
 
     def __init__(self, model: Transformer, decoder: Decoder) -> None:
         self.table = model.tgt_positions
@@ -145,7 +145,7 @@ class DecoderSteps:
 
 
 class DecoderOnlySteps:
-    """What a step computes in a decoder-only model, whose layers attend to source and target together."""
+    """Computes the steps of a decoder-only model, whose layers attend to source and target together."""
 
     def __init__(self, model: Transformer, decoder: DecoderOnly) -> None:
         self.table, self.decoder = model.tgt_positions, decoder
@@ -174,7 +174,7 @@ class DecoderOnlySteps:
 
 def attend_to_own(attention: SelfAttention, x_BKD: Tensor, state: LayerState, *, with_source: bool = False) -> Tensor:
     """Returns the self-attention [B, K, D] of each row's newest position to itself and the row's history. With
-    `with_source`, the source is under the same softmax. Stores the position's keys and values."""
+    `with_source`, it also attends to the source, under the same softmax. Stores the position's keys and values."""
     B, K, D = x_BKD.shape
     qkv_BK3Hd = attention.qkv(x_BKD).view(B, K, 3, attention.heads, D // attention.heads)
     state.store(qkv_BK3Hd[:, :, 1:])

@@ -1,4 +1,4 @@
-"""`vtrans.load`: a Translator for a path, on the engine that runs what is there."""
+"""`vtrans.load` chooses the engine for a path and returns a Translator."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def load(
     `vtrans.load("run", beam=8)`.
 
     `device` is cpu, cuda, cuda:N or mps; by default the fastest that is available. `engine` is torch or ctranslate2; by
-    default what the model was made for. With "ctranslate2", a run folder stands for the export in it. `weights` are
-    those of an ensemble's average. `shortlist` uses the shortlist in the (first) model file. `precision` is float32,
-    bfloat16, float16 or int8, which rounds only the projection and needs a CPU. `retry` is that of `Translator`.
-    `console` receives warnings, and says which checkpoint of a run was chosen.
+    default, torch runs models and ctranslate2 runs exported folders. With "ctranslate2", a run folder stands for the
+    export in it. `weights` are those of an ensemble's average. `shortlist` uses the shortlist in the (first) model
+    file. `precision` is float32, bfloat16, float16 or int8, which rounds only the projection and needs a CPU. `retry`
+    is that of `Translator`. `console` receives warnings, and says which checkpoint of a run was chosen.
 
     Raises FileError for something that is not a model, and InputError for an invalid setting.
     """

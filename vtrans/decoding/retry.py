@@ -1,4 +1,4 @@
-"""Translations that loop or do not end: when a line is searched again, and which result is kept.
+"""Decides which translations loop or do not end, and whether the result of a second search is better.
 
 A line is searched again with the no-repeat rule, `no_repeat_ngram=RETRY_NGRAM`, if its best hypothesis loops or
 reaches its length limit without EOS. A hypothesis loops if an n-gram of 1 to LOOP_NGRAM subwords occurs at least

@@ -34,7 +34,7 @@ def sample(
     bos_id: int,
     eos_id: int,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """Draws `nbest` translations of each source; yields as `search.run`.
+    """Draws `nbest` translations of each source; yields what `search.run` yields.
 
     Log-probabilities are divided by `temperature`. Then only the `top_k` most probable tokens are kept (0: all), and
     among these the fewest most probable ones whose mass reaches `top_p` (1: all). In each step, row k of a sentence
@@ -50,7 +50,7 @@ def sample(
 
 @dataclass
 class _Sample:
-    """One sample and its state."""
+    """One sample of a sentence, complete or growing."""
 
     generator: random.Random
     limit: int

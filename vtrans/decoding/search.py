@@ -1,8 +1,8 @@
 """The common parts of beam search and sampling: the decoder protocol, hypotheses, and the loop that batches sentences.
 
-The loop takes one step for all sentences of the batch at a time. A sentence leaves when its search is finished, at the
-latest at its own length limit, and a waiting sentence takes its place (continuous batching). The other sentences of a
-batch never change a sentence's result. A policy chooses the tokens of a step: beam.py ranks them, sampling.py draws
+Each step of the loop advances all sentences of the batch by one token. A sentence leaves when its search is finished,
+at the latest at its own length limit, and a waiting sentence takes its place (continuous batching). A sentence's result
+does not depend on the others in its batch. A policy chooses the tokens of a step: beam.py ranks them, sampling.py draws
 them.
 
 Legend: B sentences in the batch, K rows per sentence (the width of the beam, or the samples), r live rows among the
@@ -77,10 +77,10 @@ class Hypothesis:
     """A translation as token ids, without BOS and EOS."""
 
     tokens: tuple[int, ...]
-    logprob: float  # natural logarithm, summed over the tokens and EOS, if there is one
+    logprob: float  # natural logarithm, summed over the tokens and, if finished, EOS
     score: float  # logprob over the length penalty
     finished: bool  # whether it ended in EOS, not at the limit
-    token_logprobs: tuple[float, ...]  # of each token, and of EOS, if there is one
+    token_logprobs: tuple[float, ...]  # of each token and, if finished, of EOS
 
 
 def length_penalty(length: int, alpha: float, kind: str) -> float:
@@ -102,7 +102,7 @@ class Policy(Protocol):
         """Returns the live rows [r], increasing indices into the flattened B * K rows."""
 
     def enter(self, sentences: Sequence[int], places: Sequence[int]) -> None:
-        """Starts new sentences (indices into the sources) in `places` and after the last place, as `Decoder.admit`."""
+        """Starts new sentences (indices into the sources) in the places where `Decoder.admit` puts them."""
 
     def advance(self, blocks: Iterable[Block]) -> list[int]:
         """Takes a step with the log-probabilities of the live rows; returns the sentences (indices into B) whose

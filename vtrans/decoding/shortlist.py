@@ -27,7 +27,7 @@ from vtrans.decoding.search import Listed
 from vtrans.decoding.state import DecodingState
 from vtrans.runtime.products import linear
 
-# The most links in memory, 1 GB at the peak. From a corpus with more links, every n-th pair is read.
+# The most links in memory, which take 1 GB at the peak. If a corpus has more links, only every n-th pair is read.
 LINKS = 50_000_000
 CHUNK = 1_000_000  # links per chunk of work
 ITERATIONS = 5  # of EM, as is usual for model 1
@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 
 def learn_shortlist(store: TokenStore, src_size: int, tgt_size: int, translations: int, frequent: int) -> Shortlist:
     """Returns the shortlist of a corpus: `translations` target subwords per source subword, and the `frequent` most
-    frequent target subwords, which are in every sentence's list and therefore not among the translations."""
+    frequent target subwords, which are in every sentence's list and therefore excluded from the translations."""
     counts = np.zeros(tgt_size, dtype=np.int64)
     ids = store.tgt_ids.numpy()
     for start in range(0, len(ids), CHUNK):

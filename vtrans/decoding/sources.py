@@ -1,4 +1,4 @@
-"""From lines to sources: subwords, pieces of long lines, length limits."""
+"""Makes sources of lines: encodes them, cuts long ones into pieces, and sets their length limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXTRA_LENGTH = 50  # target subwords allowed beyond the length of the source (Va
 
 
 class SourceReader:
-    """Makes sources of lines, as long as an engine and the search settings allow.
+    """Makes sources of lines, within the lengths that an engine and the search settings allow.
 
     `max_source` is the length, in subwords without EOS, above which a line is cut into pieces. Raises InputError if
     `min_length` leaves no room for EOS.
@@ -75,20 +75,21 @@ class SourceReader:
             raise InputError(f"the sentence must have at most {self.max_source:,} subwords, got {len(ids):,}.")
         return ids
 
-    def room(self, length: int) -> int:
+    def max_target(self, length: int) -> int:
         """Returns the most target subwords, EOS included, that the engine and `min_length` allow for a source of
         `length` subwords."""
-        room = max(length, self._search.min_length) + EXTRA_LENGTH
-        return room if self._most is None else min(room, self._most)
+        most = max(length, self._search.min_length) + EXTRA_LENGTH
+        return most if self._most is None else min(most, self._most)
 
     def _limit(self, length: int) -> int:
-        """Returns `room`, or `max_length` if that is less."""
-        room = self.room(length)
-        return min(room, self._search.max_length) if self._search.max_length else room
+        """Returns `max_target`, or `max_length` if that is less."""
+        most = self.max_target(length)
+        return min(most, self._search.max_length) if self._search.max_length else most
 
 
 def cut_long(ids: list[int], limit: int, vocab: Vocabulary) -> list[list[int]]:
-    """Returns the subwords in pieces of at most `limit`; each ends before a word, if one begins in its second half."""
+    """Returns the subwords in pieces of at most `limit`; a piece ends before the last word that begins in its second
+    half, if there is one."""
     pieces, begin = [], 0
     while len(ids) - begin > limit:
         least, end = begin + limit // 2, begin + limit

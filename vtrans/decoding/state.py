@@ -1,9 +1,9 @@
-"""What a decoder remembers between two steps: the keys and values of the sources and of the subwords fed so far.
+"""The state of a decoder between two steps: the keys and values of the sources and of the subwords fed so far.
 
-A state stores tensors and returns them. The layers compute (vtrans/decoding/incremental.py); the state calls none.
+A state stores tensors and returns them. The layers compute with them (incremental.py); the state calls no layer.
 
 Legend: L layers, B sentences, b or f some of them, K rows per sentence, H heads, d head width, S source length,
-C slots that memory is reserved for, n slots in use, x = B * H, y = f * H.
+C slots allocated, n slots in use, x = B * H, y = f * H.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class DecodingState:
             self.near, self.far_f = most, torch.from_numpy(np.flatnonzero(last_B > most))
 
     def _reserve(self, slots: int) -> None:
-        """Makes room for that many slots per sentence."""
+        """Allocates at least that many slots per sentence, and marks the new ones as free."""
         n, used = whole_slots(slots), self.used
         B, C = self.own.shape[2], self.own.shape[4]
         if n > C:
@@ -274,8 +274,8 @@ class DecodingState:
 class Cache:
     """Keys and values [L, 2, B, H, n, d] that are resized by copying between two buffers.
 
-    Memory that was used before causes no page faults, which cost more than the copy. New memory is zero, because
-    attention multiplies unused slots by weights of 0, and 0 * NaN is NaN.
+    Reusing memory avoids page faults, which cost more than the copy. New memory is zero, because attention multiplies
+    unused slots by weights of 0, and 0 * NaN is NaN.
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -283,8 +283,8 @@ class Cache:
         self._buffer, self._spare = tensor.view(-1), tensor.new_empty(0)
 
     def resized(self, B: int, n: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Resizes `tensor` to [L, 2, B, H, n, d]. Yields each new [B, H, n, d], which the caller fills, with the old
-        one, which is valid until the next call."""
+        """Resizes `tensor` to [L, 2, B, H, n, d]. Yields pairs of new and old [B, H, n, d]. The caller copies the old
+        into the new; the old are valid until the next call."""
         old = self.tensor
         shape = (*old.shape[:2], B, old.shape[3], n, old.shape[5])
         size = math.prod(shape)

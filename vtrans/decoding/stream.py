@@ -1,4 +1,4 @@
-"""A stream of lines in, a stream of translations out, in order.
+"""Translates a stream of lines to a stream of lines, in order.
 
 Under torchrun, rank 0 reads and writes, and all ranks translate a share of each window. The output, line numbers and
 counts do not depend on the number of ranks.
@@ -43,14 +43,14 @@ def translate_stream(
     """Writes the translations of `lines` to `stream` as whole lines, and flushes it after each window.
 
     `prefixes` are those of `Translator.nbest`. `line_buffered` translates each line before the next is read. `progress`
-    is called after each sentence with the lines and bytes translated so far. With `ranks`, whose first this must be,
-    the others translate their shares in `serve`. Ctrl-C and SIGTERM never leave part of a line.
+    is called after each sentence with the lines and bytes translated so far. With `ranks`, call this on rank 0; the
+    other ranks translate their shares in `serve`. Ctrl-C and SIGTERM never leave part of a line.
     """
     world = 1 if ranks is None else ranks.world
     counted = _Progress(progress)
     first = 1
     if ranks is not None and world > 1:
-        # A rank whose model cannot be loaded reports this before any line is read.
+        # The first window is empty: a rank that cannot load its model reports this before any line is read.
         _translate_on_ranks(translator, _Request(1, []), options, counted.step, ranks)
     received = windows(lines, 1 if line_buffered else WINDOW * world, most=WINDOW_BYTES * world)
     for window, begun in with_prefixes(received, prefixes):
@@ -78,7 +78,7 @@ class _Progress:
         self._steps, self._world = 0, 1
 
     def begin(self, window: Sequence[str], world: int = 1) -> None:
-        """Starts a window that is shared by `world` processes."""
+        """Starts a window that `world` processes translate together."""
         self._more, self._weight = len(window), sum(map(size_of, window))
         self._steps, self._world = 0, world
 
@@ -126,7 +126,7 @@ def _translate(
 
 
 def serve(load: Callable[[Console], Translator], ranks: Ranks, options: TranslateOptions) -> None:
-    """Translates, on the other ranks, what `translate_stream` on rank 0 sends, until there is nothing more.
+    """Translates, on the other ranks, what `translate_stream` on rank 0 sends, until it ends.
 
     `load` returns the translator, which must be equal to that of rank 0. Rank 0 prints all warnings and errors.
     """
@@ -175,7 +175,7 @@ def _message(error: Exception) -> str:
 def _translate_on_ranks(
     translator: Translator, request: _Request, options: TranslateOptions, done: Callable[[], None], ranks: Ranks
 ) -> bytes:
-    """Returns what `_translate` does, with the work shared by all ranks; collects their counts and warnings."""
+    """Returns what `_translate` returns, with the work divided among all ranks; collects their counts and warnings."""
     began, counts = time.monotonic(), translator.counts
     before, prefixes = counts.seconds, request.prefixes
     requests = [

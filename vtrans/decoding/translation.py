@@ -1,4 +1,4 @@
-"""What is asked of a Translator for each line, what it returns, and how that is written."""
+"""The options of a translation, its result, its forms as text, and the counts of a Translator."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ class Counts:
     cut: int = 0  # lines longer than max_source, translated in pieces
     empty: int = 0  # lines with text whose best translation, or that of a piece, is empty
     unfinished: int = 0  # lines whose best translation reached its length limit
-    looping: int = 0  # lines whose best translation, or that of a piece, is finished but loops
-    retried: int = 0  # lines of which at least a piece was searched again
+    looping: int = 0  # lines whose best translation, or that of a piece, is finished and loops
+    retried: int = 0  # lines with at least one piece that was searched again
     missing: int = 0  # n-best places for which the search found no hypothesis
     tgt_tokens: int = 0
     seconds: float = 0.0  # spent translating, without waiting for input

@@ -1,4 +1,4 @@
-"""Translating lines: one translation, or n, for each line, in order, in bounded memory.
+"""Translates lines, in order and in bounded memory.
 
 A window of lines is encoded, sorted by length, searched in batches and put back in order before the next window is
 read.
@@ -34,7 +34,7 @@ class Translator:
 
     With `retry`, a line whose best translation loops or reaches its length limit is searched again with a no-repeat
     rule, as `vtrans.decoding.retry` defines it. The n-best list is that of the search that is kept. There is no second
-    search if `search` has a no-repeat rule already, if the engine does not support it, or for samples.
+    search if `search` already has a no-repeat rule, if the engine does not support the rule, or for samples.
 
     `counts` holds what has been done so far; warnings go to `console`. Raises InputError for a setting that the engine
     does not support.
@@ -297,7 +297,7 @@ class Translator:
             [*text, EOS_ID] if isinstance(target, str) else self._checked(target, number)
             for number, (text, target) in enumerate(zip(texts, given, strict=True), first)
         ]
-        longest = self._reader.room(self.max_source)
+        longest = self._reader.max_target(self.max_source)
         known: dict[int, float] = {}  # log-probabilities of pairs that are not given to the model
         for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
             if not source or not lines[i].strip():
@@ -320,7 +320,7 @@ class Translator:
         ]
 
     def _given(self, tokens: Sequence[int], logprob: float, logprobs: Sequence[float]) -> Translation:
-        if logprob == 0.0 and not logprobs:  # blank, as translating a blank line returns it
+        if logprob == 0.0 and not logprobs:  # the translation of a blank line
             return Translation("", 0.0, 0.0, True)
         return Translation(
             one_line(self.tgt_vocab.decode(tokens)),

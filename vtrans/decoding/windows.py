@@ -1,4 +1,4 @@
-"""An endless input in windows of lines: bounded in lines and bytes, and handed out without long waiting."""
+"""Splits an endless input into windows of lines, bounded in lines, bytes and waiting time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def windows(
     """Yields the lines in windows of at most `size` lines and `most` bytes; a longer line is a window of its own.
 
     A window also ends when no line has arrived for `idle` seconds, or when its first line has waited for `patience`
-    seconds and no other line is there yet. A thread reads ahead, at most two windows. An exception while reading is
+    seconds and no other line is there yet. A thread reads at most two windows ahead. An exception while reading is
     raised here, after the lines before it.
     """
     ahead = _ReadAhead(2 * size, 2 * most)
@@ -55,7 +55,8 @@ class _ReadAhead:
         self._changed = threading.Condition()
 
     def put(self, item: str | BaseException | None, size: int = 0) -> bool:
-        """Appends a line, an exception or None (the end) once there is room. Returns False if the queue is closed."""
+        """Waits while the queue is full, then appends a line, an exception or None (the end). Returns False if the
+        queue is closed."""
         with self._changed:
             while not self._closed and self._full(size):
                 self._changed.wait()

@@ -1,1 +1,1 @@
-"""Models for other engines."""
+"""Exports of models to other engines."""

@@ -1,4 +1,4 @@
-"""Proof that an exported model is the original: both translate sample sentences and score given translations."""
+"""Compares an exported model with the original: both translate sample sentences and score given translations."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Tolerance:
     """Largest differences allowed between a model and its export, in natural logarithms."""
 
     token: float  # in the log-probability of any subword of a given translation
-    mean: float  # in log-probabilities, the mean of the absolute differences
-    lost: float  # by which the export's translations score less, in the mean; both are scored by the original
+    mean: float  # in log-probabilities, as the mean of the absolute differences
+    lost: float  # decrease of the mean score of the translations; the original scores both
 
 
 # In float32, only the order of sums differs: by at most 6e-6 per subword in a Transformer-Tiny. Where two extensions
@@ -139,7 +139,7 @@ def _scores(
 
 
 def made_up(vocab: Vocabulary) -> list[str]:
-    """Returns SAMPLES sentences of 1 to 30 words of the vocabulary, frequent ones most often, equal in each call.
+    """Returns SAMPLES sentences of 1 to 30 words of the vocabulary, the same in each call; frequent words are likelier.
 
     They mean nothing but reach all parts of a network; a file of real sentences is a better sample.
     """
