@@ -385,7 +385,7 @@ class SelfAttention(Module):
         self.out = xavier(config.d_model, config.d_model)
 
     def forward(self, x_BTD: Tensor, keep_BQT: Tensor | None = None) -> Tensor:
-        """[B, T, D] to [B, T, D]. `keep_BQT` is the mask of each position, or with Q = 1 one mask for all positions.
+        """Returns the output [B, T, D]. `keep_BQT` masks each position; with Q = 1 it is one mask for all positions.
         Without it, attention is causal, and padding needs no mask because it follows every real position."""
         mask, dropout = None if keep_BQT is None else keep_BQT[:, None], self.dropout if self.training else 0.0
         q_BHTd, k_BHTd, v_BHTd = self.queries_keys_values(x_BTD)
@@ -420,7 +420,7 @@ class CrossAttention(Module):
         return split_heads(k, self.heads), split_heads(v, self.heads)
 
     def forward(self, x_BTD: Tensor, memory: tuple[Tensor, Tensor], keep_BS: Tensor) -> Tensor:
-        """[B, T, D] to [B, T, D]. Each source holds at least EOS, so no softmax row is all -inf."""
+        """Returns the output [B, T, D]. Each source holds at least EOS, so no softmax row is all -inf."""
         mask, dropout = keep_BS[:, None, None, :], self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(self.queries(x_BTD), *memory, attn_mask=mask, dropout_p=dropout)
         return self.out(merge_heads(mixed))

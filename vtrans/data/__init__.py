@@ -1,1 +1,1 @@
-"""Parallel text, vocabularies, data folders and batches."""
+"""Data: prepare.py makes a data folder, store.py reads it, batches.py makes batches from it."""

@@ -1,4 +1,5 @@
-"""Makes batches from a token store within a budget of padded tokens.
+"""Makes batches from a token store within a budget of padded tokens: `plan_epoch` chooses the pairs of each batch, and
+`collate` makes its tensors.
 
 The order is a pure function of (seed, epoch), so resuming needs only a position in it.
 

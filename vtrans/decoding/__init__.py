@@ -1,1 +1,1 @@
-"""Decoding: the search, the engines that run it, and the Translator of lines and streams."""
+"""Decoding: translator.py translates lines, an engine runs the models, search.py and beam.py are the search."""

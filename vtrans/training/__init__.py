@@ -1,1 +1,1 @@
-"""Training: the loop, the loss, checkpoints of a run and validation."""
+"""Training: trainer.py is the loop, updates.py an update, resume.py saves and restores a run."""
