@@ -62,7 +62,7 @@ def estimate(options: PrepareOptions, inputs: Inputs, began: float, console: Con
     )
     if peak > free:
         console.warn(f"the disk of {options.out} does not have enough free space; choose a folder on another disk.")
-    say(f"time: about {duration(seconds)}, of which {duration(trial.learning)} for the vocabulary")
+    say(f"time: about {duration(seconds)}, including {duration(trial.learning)} for the vocabulary")
     say("dry run: nothing was written")
     return figures
 
@@ -71,7 +71,7 @@ def _show_inputs(options: PrepareOptions, inputs: Inputs, split: Split, console:
     found, say = split.survey, console.info
     for files, lines in zip(inputs.facts["train"], found.lines, strict=True):
         say(f"{files['src']['name']}: {lines:,} pairs")
-    say(f"training text: {found.pairs:,} pairs, of which {found.pairs - found.usable:,} have a blank side")
+    say(f"training text: {found.pairs:,} pairs; {found.pairs - found.usable:,} of them have a blank side")
     if split.valid_survey:
         say(f"validation text: {split.valid_survey.pairs:,} pairs")
     named = ", ".join(f"{name} {shown(value)}" for name, value in options.identity().items() if name != "vocab_size")
