@@ -332,7 +332,7 @@ def test_a_stored_minimum_length_also_holds_for_the_export(run_cli: Run, run_cop
 def test_the_commands_name_the_problem(run_cli: Run, run_copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     done = run_cli("translate", "--model", run_copy.path, "--engine", "ctranslate2", stdin=b"a\n")
     assert done.code == 2
-    assert f"run `vtrans export {run_copy.path} --out FOLDER`" in done.err
+    assert f"vtrans export {run_copy.path}" in done.err
     done = run_cli("export", run_copy.last)
     assert (done.code, "--out" in done.err) == (2, True)
     done = run_cli("export", run_copy.path, "--to", "onnx")

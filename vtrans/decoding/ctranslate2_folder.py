@@ -63,7 +63,7 @@ def exported_folder(path: str | Path, engine: str | None) -> Path | None:
     if not path.exists():
         raise FileError(f"there is no model {path}; give a folder that `vtrans export` wrote.")
     raise InputError(
-        f"{path} has no export for the engine ctranslate2; run `vtrans export {path} --out FOLDER`, and give FOLDER."
+        f"{path} has no export for CTranslate2; run `vtrans export {path}`, and give the folder that it writes."
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from vtrans.console import Console
 from vtrans.decoding.translation import TranslateOptions, rendered
-from vtrans.decoding.translator import DEFAULT, WINDOW, Translator, with_prefixes
+from vtrans.decoding.translator import DEFAULT_OPTIONS, WINDOW, Translator, with_prefixes
 from vtrans.decoding.windows import WINDOW_BYTES, size_of, windows
 from vtrans.errors import InputError, VtransError
 from vtrans.runtime.ranks import Ranks
@@ -33,7 +33,7 @@ def translate_stream(
     translator: Translator,
     lines: Iterable[str],
     stream: BinaryIO,
-    options: TranslateOptions = DEFAULT,
+    options: TranslateOptions = DEFAULT_OPTIONS,
     *,
     prefixes: Iterable[str] | None = None,
     line_buffered: bool = False,

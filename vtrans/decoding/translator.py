@@ -26,7 +26,7 @@ from vtrans.errors import InputError
 from vtrans.text import one_line
 
 WINDOW = 2000  # lines sorted together: enough for batches of similar length, few enough to wait for
-DEFAULT = TranslateOptions()
+DEFAULT_OPTIONS = TranslateOptions()
 
 
 class Translator:
@@ -115,7 +115,7 @@ class Translator:
     def translate_window(
         self,
         lines: Sequence[str],
-        options: TranslateOptions = DEFAULT,
+        options: TranslateOptions = DEFAULT_OPTIONS,
         *,
         first: int = 1,
         prefixes: Sequence[str] | None = None,

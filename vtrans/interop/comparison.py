@@ -21,7 +21,7 @@ from vtrans.decoding.forced import Pair
 from vtrans.decoding.search import Hypothesis, length_penalty
 from vtrans.decoding.sources import EXTRA_LENGTH, cut_long
 from vtrans.decoding.torch_engine import TorchEngine
-from vtrans.decoding.translator import DEFAULT
+from vtrans.decoding.translator import DEFAULT_OPTIONS
 
 SAMPLES = 100  # generated sentences, if none are given
 LONGEST_SAMPLE = 2048  # most positions of the pair that tests the whole position table
@@ -96,7 +96,8 @@ def compare(loaded: LoadedModel, exported: CTranslate2Engine, lines: Sequence[st
     search = dataclasses.replace(loaded.search, **{s.name: s.nearest for s in exported.unsupported(loaded.search)})
     sources = _sources(loaded.src_vocab, lines, longest, reach)
     ours, theirs = (
-        [found[0] for _, found in sorted(engine.translate(sources, search, DEFAULT))] for engine in (original, exported)
+        [found[0] for _, found in sorted(engine.translate(sources, search, DEFAULT_OPTIONS))]
+        for engine in (original, exported)
     )
     pairs: list[Pair] = [(s.tokens[:-1], hyp.tokens) for s, hyp in zip(sources, ours, strict=True)]
     pairs.append(longest_pair(loaded, longest, reach))
