@@ -125,3 +125,11 @@ def test_the_functions_that_the_readme_calls_exist() -> None:
     called = sorted(set(re.findall(r"\bvtrans(?:\.[a-z_]+)+(?=\()", text)))
     assert "vtrans.load" in called
     subprocess.run([sys.executable, "-c", "; ".join(("import vtrans", *called))], check=True, timeout=60)
+
+
+def test_the_tests_that_their_readme_names_exist() -> None:
+    tests = Path(__file__).parent
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (tests / "README.md").read_text(encoding="utf-8"))
+    assert len(named) > 26
+    missing = [(file, name) for file, name in named if f"def {name}(" not in (tests / file).read_text(encoding="utf-8")]
+    assert not missing
