@@ -23,6 +23,7 @@ VARIANTS = [
     dataclasses.replace(SMALL, share_layers="attention", scale_embedding=False),
     dataclasses.replace(SMALL, share_stacks=True, encoder_layers=3),
     dataclasses.replace(SMALL, share_stacks=True, share_layers="all", norm="pre"),
+    dataclasses.replace(SMALL, positions="stored", max_positions=64, activation="swish", projection_bias=True),
     dataclasses.replace(SMALL, cross_attention_residual=False),
     dataclasses.replace(SMALL, cross_attention_residual=False, norm="pre", encoder_layers=6, decoder_layers=1),
 ]

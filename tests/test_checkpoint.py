@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import re
@@ -662,3 +663,23 @@ def test_a_state_of_other_parameters_is_refused(tmp_path: Path, tiny_data: DataF
     write_tensors(tmp_path / "s", parts | {f"{name}:exp_avg": torch.zeros(3, 2)}, header)
     with pytest.raises(FileError, match=rf"{name} .*\[3, 2\]"):
         load_state(tmp_path / "s", optimizer, own)
+
+
+# A file of each revision that this version reads: its settings, and the translation of a line.
+REVISIONS: dict[int, tuple[dict[str, Any], str, float]] = {
+    1: ({"positions": "sinusoidal", "projection_bias": False}, "baaebaaebaa", -11.700898557901382),
+}
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_file_of_every_revision_is_read(revision: int) -> None:
+    settings, text, logprob = REVISIONS[revision]
+    file = Path(__file__).parent / "models" / f"revision-{revision}.safetensors"
+    with safe_open(file, "pt") as tensors:
+        assert json.loads(tensors.metadata()["vtrans"])["format"] == revision
+    loaded = load_model(file)
+    assert {key: getattr(loaded.model.config, key) for key in settings} == settings
+    search = dataclasses.replace(loaded.search, beam=2, max_length=8)
+    ((best,),) = Translator(TorchEngine([loaded]), search, retry=False).nbest(["ab ba a"], n=1)
+    assert best.text == text
+    assert best.logprob == pytest.approx(logprob, abs=1e-5)

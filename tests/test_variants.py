@@ -20,12 +20,12 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from vtrans.average import average
-from vtrans.checkpoint import aliases, load_model
+from vtrans.checkpoint import aliases, load_model, weights_of
 from vtrans.config import ModelConfig
 from vtrans.data.store import DataFolder
 from vtrans.decoding.loading import load
 from vtrans.errors import InputError, RecipeError
-from vtrans.model import Transformer, count_parameters
+from vtrans.model import SinusoidalPositions, Transformer, count_parameters
 from vtrans.tensor_files import open_tensors, write_tensors
 from vtrans.training.recipe import load_recipe
 
@@ -88,6 +88,9 @@ VARIANTS = {
         {"encoder_layers": 1, "decoder_layers": 12}, ("m", "abcdefghijkl", "ABCDEFGHIJKL", "m", "abcdefghijkl")
     ),
     "unscaled": Variant({"scale_embedding": False}),
+    "of Marian": Variant(
+        LEARNED | {"positions": "stored", "share_positions": True, "activation": "swish", "norm_eps": 1e-9}
+    ),
     "no cross-attention residual": Variant({"cross_attention_residual": False}),
     "no cross-attention residual, pre-norm": Variant({"cross_attention_residual": False, "norm": "pre"}),
     "prefix": Variant(ONE_STACK, ONLY),
@@ -302,9 +305,13 @@ def test_a_variant_trains_stops_resumes_averages_and_translates(
     with safe_open(run.last, "pt") as file:
         listed = json.loads(file.metadata()["vtrans"])["aliases"]
     assert listed == aliases(model)
-    weights = {name: t for name, t in load_file(run.last).items() if not name.startswith("vocabulary.")}
+    saved = {name: t for name, t in load_file(run.last).items() if not name.startswith("vocabulary.")}
+    assert set(saved) == set(weights_of(model))
+    weights = {name: saved[name] for name, _ in model.named_parameters()}
     assert sum(t.numel() for t in weights.values()) == count_parameters(model)
-    assert set(weights) == {name for name, _ in model.named_parameters()}
+    tables = [saved[name] for name in saved.keys() - weights.keys()]
+    assert len(tables) == (model.config.positions == "stored")
+    assert all(torch.equal(table, SinusoidalPositions.rows(64, model.config.d_model)) for table in tables)
     found = list(places(model, variant))
     assert all((a is b) == (name == other) for name, a in found for other, b in found)
     states = {name.rpartition(":")[0] for name in load_file(run.state_file(12))}

@@ -55,7 +55,7 @@ class Livelier(nn.Module):
 
     def __init__(self, projection: nn.Module, vocab: int, D: int, eos: float) -> None:
         super().__init__()
-        self.projection, self.weight, self.eos = projection, projection.weight, eos
+        self.projection, self.weight, self.bias, self.eos = projection, projection.weight, None, eos
         self.beside = nn.Parameter(torch.randn(vocab, D, dtype=torch.float64) / 2)
 
     def forward(self, h_D: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig, section_from
-from vtrans.data.vocabulary import PAD_ID, Vocabulary
+from vtrans.data.vocabulary import PAD_ID, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError, RecipeError
 from vtrans.files import aside, check_path
 from vtrans.model import Transformer
@@ -68,25 +68,33 @@ class LoadedModel:
 
     @property
     def joint(self) -> bool:
-        return self.src_vocab is self.tgt_vocab
+        return have_one_table(self.src_vocab, self.tgt_vocab)
 
 
 def aliases(model: torch.nn.Module) -> dict[str, str]:
-    """The additional names of shared parameters, each with the name of its first owner."""
+    """The additional names of shared weights, each with the name of its first owner."""
     first: dict[int, str] = {}
     found = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        owner = first.setdefault(id(parameter), name)
+    for name, weight in model.state_dict(keep_vars=True).items():
+        owner = first.setdefault(id(weight), name)
         if owner != name:
             found[name] = owner
     return found
 
 
+def weights_of(model: torch.nn.Module) -> dict[str, Tensor]:
+    """The tensors that a model file holds: each parameter, and each table that is stored but not trained, once, under
+    the name of its first owner."""
+    named: dict[str, Tensor] = model.state_dict(keep_vars=True)
+    others = aliases(model)
+    return {name: weight for name, weight in named.items() if name not in others}
+
+
 def save_model(path: Path, loaded: LoadedModel) -> None:
     """Writes a model file, with each shared weight once."""
     model = loaded.model
-    tensors = {name: p.detach().contiguous().cpu() for name, p in model.named_parameters()}
-    if loaded.joint:
+    tensors = {name: weight.detach().contiguous().cpu() for name, weight in weights_of(model).items()}
+    if loaded.src_vocab is loaded.tgt_vocab:
         tensors[JOINT] = _bytes_tensor(loaded.src_vocab.proto)
     else:
         tensors[SOURCE] = _bytes_tensor(loaded.src_vocab.proto)
@@ -113,12 +121,12 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedMo
     """
     with open_tensors(path, "model") as (file, header):
         config, search, src_vocab, tgt_vocab, shortlist = check_model(path, file, header)
-        joint = src_vocab is tgt_vocab
+        joint = have_one_table(src_vocab, tgt_vocab)
         with torch.random.fork_rng(devices=[]):  # the weights drawn here are overwritten below
             model = Transformer(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
-        for name, parameter in model.named_parameters():
-            parameter.data.copy_(file.get_tensor(name))
-            check_finite(path, name, parameter.data)
+        for name, weight in weights_of(model).items():
+            weight.data.copy_(file.get_tensor(name))
+            check_finite(path, name, weight.data)
     model.to(device).eval()
     return LoadedModel(model, src_vocab, tgt_vocab, search, header["training"], shortlist)
 
@@ -132,26 +140,26 @@ def check_model(
     found = names & set(VOCABULARIES)
     if found not in ({JOINT}, {SOURCE, TARGET}):
         raise FileError(f"{path} has no vocabulary; it is not a complete model of vtrans.")
-    joint = JOINT in found
-    src_vocab = _read_vocabulary(path, file, JOINT if joint else SOURCE)
-    tgt_vocab = src_vocab if joint else _read_vocabulary(path, file, TARGET)
+    src_vocab = _read_vocabulary(path, file, JOINT if JOINT in found else SOURCE)
+    tgt_vocab = src_vocab if JOINT in found else _read_vocabulary(path, file, TARGET)
     try:
         config = section_of(ModelConfig, header, "model", path)
         search = section_of(SearchConfig, header, "search", path)
         with torch.device("meta"):
+            joint = have_one_table(src_vocab, tgt_vocab)
             blueprint = Transformer(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
     except (InputError, ValueError, AssertionError) as error:
         raise FileError(
             f"{path} describes a model that this version does not know: {str(error).rstrip('.')}."
         ) from None
-    wanted = dict(blueprint.named_parameters())
+    wanted = weights_of(blueprint)
     shortlist = _read_shortlist(path, file, names, len(src_vocab), len(tgt_vocab))
     others = {*found, *((TRANSLATIONS, FREQUENT) if shortlist else ())}
     _check_names(path, set(wanted), names - others, aliases(blueprint), header.get("aliases", {}))
-    for name, parameter in wanted.items():
+    for name, weight in wanted.items():
         dtype, shape = file.facts(name)
-        if shape != list(parameter.shape):
-            raise FileError(f"{path}: {name} must have the shape {list(parameter.shape)}, got {shape}.")
+        if shape != list(weight.shape):
+            raise FileError(f"{path}: {name} must have the shape {list(weight.shape)}, got {shape}.")
         if dtype not in FLOATS:
             raise FileError(f"{path}: {name} must have one of the types {', '.join(FLOATS)}, got {dtype}.")
     return config, search, src_vocab, tgt_vocab, shortlist
@@ -435,8 +443,8 @@ def load_weights(path: Path, model: Transformer) -> None:
     loaded = load_model(path)
     if loaded.model.config != model.config:
         raise FileError(f"{path} is a model of another architecture.")
-    own, theirs = dict(model.named_parameters()), dict(loaded.model.named_parameters())
-    for name, parameter in own.items():
-        if theirs[name].shape != parameter.shape:
+    own, theirs = weights_of(model), weights_of(loaded.model)
+    for name, weight in own.items():
+        if theirs[name].shape != weight.shape:
             raise FileError(f"{path}: {name} has another vocabulary size.")
-        parameter.data.copy_(theirs[name].data)
+        weight.data.copy_(theirs[name].data)

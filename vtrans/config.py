@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from vtrans.errors import InputError, RecipeError
-from vtrans.keys import check_value, choice, flag, keys_of, nearest, number, numbers, toml_value
+from vtrans.keys import check_value, choice, flag, keys_of, nearest, number, numbers, texts, toml_value
 
 T = TypeVar("T", bound="ModelConfig | TrainConfig | SearchConfig")
 
@@ -76,13 +76,21 @@ class ModelConfig:
     activation_dropout: float = number(
         0.0, 0.0, 0.95, "after the feed-forward activation", training_only=True, exportable=True
     )
-    activation: str = choice("relu", ("relu", "gelu"), "activation of the feed-forward layers", exportable=True)
+    activation: str = choice(
+        "relu",
+        ("relu", "gelu", "swish"),
+        "activation of the feed-forward layers; swish: x * sigmoid(x)",
+        exportable=True,
+    )
     norm: str = choice(
         "post",
         ("post", "pre"),
         "layer norm after the residual sum (paper) or before the sublayer",
         exportable=True,
         summary="{}-norm",
+    )
+    norm_eps: float = number(
+        1e-5, 1e-12, 1.0, "added to the variance in a layer norm; Marian's is 1e-9", exportable=True
     )
     tie: str = choice(
         "auto",
@@ -92,12 +100,17 @@ class ModelConfig:
         exportable=True,
         summary="tie {}",
     )
-    positions: str = choice("sinusoidal", ("sinusoidal", "learned"), "position encoding", exportable=True)
+    positions: str = choice(
+        "sinusoidal",
+        ("sinusoidal", "learned", "stored"),
+        "position encoding; stored: a fixed table in the model file, for imported models; it starts as sinusoidal",
+        exportable=True,
+    )
     max_positions: int = number(
         1024,
         2,
         1 << 20,
-        "rows of a learned position table; decoder-only uses half of them for each side",
+        "rows of a learned or stored position table; decoder-only uses half of them for each side",
         "rows",
         idle_if={"positions": _sinusoidal},
         adaptable=True,
@@ -105,7 +118,7 @@ class ModelConfig:
     )
     share_positions: bool = flag(
         False,
-        "one learned position table for encoder and decoder",
+        "one learned or stored position table for encoder and decoder",
         idle_if={"positions": _sinusoidal, "architecture": _decoder_only},
         exportable=True,
     )
@@ -135,6 +148,7 @@ class ModelConfig:
         "multiply embeddings by sqrt(D) (paper, section 3.4); without it they start at the same size",
         exportable=True,
     )
+    projection_bias: bool = flag(False, "a learned bias on the logits, as in Marian", exportable=True)
     cross_attention_residual: bool = flag(
         True,
         "residual connection around cross-attention; false is an ablation",
@@ -144,7 +158,7 @@ class ModelConfig:
     @property
     def reach(self) -> int | None:
         """The longest source or target, with its BOS or EOS, for which there are positions; None: no limit."""
-        if self.positions != "learned":
+        if self.positions == "sinusoidal":
             return None
         return self.max_positions if self.architecture == "encoder-decoder" else self.max_positions // 2
 
@@ -267,6 +281,9 @@ class SearchConfig:
         may_change=True,
         idle_if={"no_repeat_ngram": lambda value: value == 1},
     )
+    suppress: tuple[str, ...] = texts(
+        "subwords that a translation never contains; the probabilities of the others stay as they are", may_change=True
+    )
     max_source: int = number(
         1024,
         1,
@@ -352,8 +369,8 @@ def contradiction(model: ModelConfig) -> str | None:
     encoder = model.encoder_layers
     if model.d_model % model.heads:
         return f"model.heads must divide model.d_model ({model.d_model}), got {model.heads}."
-    if model.positions == "sinusoidal" and model.d_model % 2:
-        return f"model.d_model must be even for sinusoidal positions, got {model.d_model}."
+    if model.positions != "learned" and model.d_model % 2:
+        return f"model.d_model must be even for {model.positions} positions, got {model.d_model}."
     if model.architecture == "decoder-only" and encoder:
         return (
             f"model.encoder_layers must be 0 for a decoder-only model, got {encoder}; model.decoder_layers is the "

@@ -1,13 +1,14 @@
 """Settings: the facts that a dataclass declares about its fields, and the values that they allow.
 
-The metadata of a field is a `Key`, made by `number`, `choice`, `numbers` or `flag`. `keys_of` returns the keys of a
-dataclass, and `check_value` checks a value against one.
+The metadata of a field is a `Key`, made by `number`, `choice`, `numbers`, `texts` or `flag`. `keys_of` returns the keys
+of a dataclass, and `check_value` checks a value against one.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,7 @@ class Key:
 
     help: str
     kind: type
-    """bool, int, float, str (one of `choices`), or tuple (a list of numbers)."""
+    """bool, int, float, str (one of `choices`), tuple (a list of numbers), or list (a list of texts)."""
     low: float = 0
     high: float = 0
     unit: str = ""
@@ -58,6 +59,11 @@ def numbers(low: float, high: float, help: str) -> Any:
     return field(default=(), metadata={"key": Key(help, tuple, low, high)})
 
 
+def texts(help: str, **facts: Any) -> Any:
+    """A field with a list of texts without line ends, empty by default."""
+    return field(default=(), metadata={"key": Key(help, list, **facts)})
+
+
 def flag(default: bool, help: str, **facts: Any) -> Any:
     """A field that is true or false."""
     return field(default=default, metadata={"key": Key(help, bool, **facts)})
@@ -87,7 +93,7 @@ def keys_of(kind: type[Any]) -> dict[str, Key]:
 def toml_value(value: Any) -> str:
     """A value of a recipe as TOML."""
     if isinstance(value, tuple):
-        return f"[{', '.join(repr(n).removesuffix('.0') for n in value)}]"
+        return f"[{', '.join(json.dumps(n) if isinstance(n, str) else repr(n).removesuffix('.0') for n in value)}]"
     return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else repr(value)
 
 
@@ -103,6 +109,10 @@ def check_value(key: Key, name: str, value: Any) -> Any:
         listed = _numbers_in(value)
         right = listed is not None and all(key.low <= n <= key.high for n in listed) and (any(listed) or not listed)
         allowed, value = f"a list of numbers from {low} to {high}, not all 0", listed if right else value
+    elif key.kind is list:
+        texts = [value] if isinstance(value, str) else value
+        right = isinstance(texts, (list, tuple)) and all(isinstance(text, str) and _is_line(text) for text in texts)
+        allowed, value = "a list of texts, each of one line", tuple(texts) if right else value
     else:
         whole, kinds = key.kind is int, (int,) if key.kind is int else (int, float)
         right = isinstance(value, kinds) and not isinstance(value, bool) and key.low <= value <= key.high
@@ -112,6 +122,11 @@ def check_value(key: Key, name: str, value: Any) -> Any:
     if not right:
         raise InputError(f"{name} must be {allowed}, got {_shown(value)}.")
     return value
+
+
+def _is_line(text: str) -> bool:
+    """Whether a text is not empty and can be written on one line of a recipe."""
+    return text.isprintable() and text != ""
 
 
 def _numbers_in(value: Any) -> tuple[float, ...] | None:

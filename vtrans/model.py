@@ -54,7 +54,8 @@ class Transformer(Module):
         scale = math.sqrt(D) if config.scale_embedding else 1.0
         self.src_embedding = Embedding(src_vocab, D, scale)
         self.tgt_embedding = self.src_embedding if tie.startswith("src-tgt") else Embedding(tgt_vocab, D, scale)
-        self.projection = Projection(self.tgt_embedding.weight if tie.endswith("softmax") else None, tgt_vocab, D)
+        tied = self.tgt_embedding.weight if tie.endswith("softmax") else None
+        self.projection = Projection(tied, tgt_vocab, D, bias=config.projection_bias)
         self.src_positions = make_positions(config)
         one_table = config.share_positions or one_sequence
         self.tgt_positions = self.src_positions if one_table else make_positions(config)
@@ -148,20 +149,22 @@ class Embedding(Module):
 
 
 class Projection(Module):
-    """h E^T, without scaling or bias. `weight` is the target embedding's parameter if the two are tied, else None."""
+    """h E^T, without scaling, plus a bias if the model has one. `weight` is the target embedding's parameter if the two
+    are tied, else None."""
 
-    def __init__(self, weight: nn.Parameter | None, vocab: int, D: int) -> None:
+    def __init__(self, weight: nn.Parameter | None, vocab: int, D: int, *, bias: bool) -> None:
         super().__init__()
         self.weight = weight if weight is not None else nn.Parameter(torch.empty(vocab, D).normal_(std=D**-0.5))
+        self.bias = nn.Parameter(torch.zeros(vocab)) if bias else None
 
     def forward(self, h_D: Tensor) -> Tensor:
-        return linear(h_D, self.weight)
+        return linear(h_D, self.weight, self.bias)
 
 
 def make_positions(config: ModelConfig) -> Positions:
-    if config.positions == "learned":
-        return LearnedPositions(config.max_positions, config.d_model)
-    return SinusoidalPositions(config.d_model)
+    if config.positions == "sinusoidal":
+        return SinusoidalPositions(config.d_model)
+    return PositionTable(config.max_positions, config.d_model, learned=config.positions == "learned")
 
 
 class SinusoidalPositions(Module):
@@ -187,15 +190,21 @@ class SinusoidalPositions(Module):
         return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).to(torch.get_default_dtype())
 
 
-class LearnedPositions(Module):
-    """A learned table [max_positions, D]. Raises InputError for a longer sequence."""
+class PositionTable(Module):
+    """A table [max_positions, D] in the model file: learned, or "stored", which is fixed and starts as sinusoidal.
+    Imported models have the tables of their programs, which differ in their order and frequencies."""
 
-    def __init__(self, length: int, D: int) -> None:
+    weight: Tensor
+
+    def __init__(self, length: int, D: int, *, learned: bool) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(length, D).normal_(std=D**-0.5))
+        if learned:
+            self.weight = nn.Parameter(torch.empty(length, D).normal_(std=D**-0.5))
+        else:
+            self.register_buffer("weight", SinusoidalPositions.rows(length, D))
 
     def forward(self, length: int) -> Tensor:
-        """Returns the first `length` rows [length, D]."""
+        """Returns the first `length` rows [length, D]. Raises InputError if the table is shorter."""
         if length > self.weight.shape[0]:
             raise InputError(
                 f"a sequence must have at most model.max_positions = {self.weight.shape[0]} subwords, got {length}; "
@@ -204,7 +213,7 @@ class LearnedPositions(Module):
         return self.weight[:length]
 
 
-Positions = SinusoidalPositions | LearnedPositions
+Positions = SinusoidalPositions | PositionTable
 
 
 class Sublayers:
@@ -335,7 +344,7 @@ class LayerNorm(nn.LayerNorm):
 
 def final_norm(config: ModelConfig, layers: int) -> LayerNorm | nn.Identity:
     """Returns the norm at the end of a pre-norm stack; post-norm layers end in a norm of their own."""
-    return LayerNorm(config.d_model) if config.norm == "pre" and layers else nn.Identity()
+    return LayerNorm(config.d_model, config.norm_eps) if config.norm == "pre" and layers else nn.Identity()
 
 
 class Residual(Module):
@@ -347,7 +356,7 @@ class Residual(Module):
     def __init__(self, config: ModelConfig, *, skip: bool = True) -> None:
         super().__init__()
         self.pre, self.skip = config.norm == "pre", skip
-        self.norm = LayerNorm(config.d_model)
+        self.norm = LayerNorm(config.d_model, config.norm_eps)
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
@@ -361,6 +370,9 @@ class Residual(Module):
         return self.norm(x) if self.pre else x
 
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
+
+
 class FeedForward(Module):
     """W_2 relu(W_1 x + b_1) + b_2 (section 3.3); `model.activation` may replace the relu."""
 
@@ -368,7 +380,7 @@ class FeedForward(Module):
         super().__init__()
         self.inner = xavier(config.d_model, config.d_ff)
         self.outer = xavier(config.d_ff, config.d_model)
-        self.activation = F.relu if config.activation == "relu" else F.gelu
+        self.activation = ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.activation_dropout)
 
     def forward(self, x: Tensor) -> Tensor:

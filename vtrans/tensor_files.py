@@ -23,7 +23,9 @@ from torch import Tensor
 from vtrans.errors import FileError
 from vtrans.files import aside, check_path, reason
 
-FORMAT = 1
+FORMAT = 2
+# Revision 2 has piece tables and stored positions; a file without them differs only in its number.
+READABLE = (1, 2)
 CHECKSUMS = "crc32"
 _COPY_AGAIN = "copy the file again, or make it again"
 
@@ -123,10 +125,10 @@ def _header(path: Path, raw: str | None, kind: str) -> tuple[dict[str, Any], dic
         header = json.loads(raw) if raw is not None else None
         if not isinstance(header, dict) or header.get("kind") != kind:
             raise FileError(f"{path} is a safetensors file, but not a {kind} of vtrans.")
-        if header.get("format") != FORMAT:
+        if header.get("format") not in READABLE:
             raise FileError(
-                f"{path} has the format {header.get('format')}, but this version reads {FORMAT}; "
-                "use the version of vtrans that wrote it."
+                f"{path} has the format {header.get('format')}, but this version reads "
+                f"{' and '.join(map(str, READABLE))}; use the version of vtrans that wrote it."
             )
         _header_text(header).encode()  # half of a surrogate pair could be neither printed nor written
         sums = header.pop(CHECKSUMS, None)

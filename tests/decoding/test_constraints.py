@@ -36,7 +36,7 @@ def allowed(said: Sequence[int], token: int, prefix: Prefix, rules: Rules) -> bo
     """Returns whether the rules allow a token after `said`, by definition."""
     if len(said) < len(prefix.tokens):
         return token == prefix.tokens[len(said)]
-    if token == EOS_ID and len(said) < rules.min_length:
+    if token in rules.suppressed or (token == EOS_ID and len(said) < rules.min_length):
         return False
     n = rules.no_repeat_ngram
     grams = {tuple(said[i : i + n]) for i in range(len(said) - n + 1)}
@@ -65,7 +65,11 @@ CASES: dict[str, tuple[Prefix, dict[str, Any]]] = {
     "no repeated token": (NONE, {"no_repeat_ngram": 1}),
     "no repeated bigram": (NONE, {"no_repeat_ngram": 2}),
     "repetition penalty": (NONE, {"repetition_penalty": 1.7}),
-    "all constraints": (Prefix((5,)), {"min_length": 2, "no_repeat_ngram": 2, "repetition_penalty": 1.3}),
+    "a suppressed token": (NONE, {"suppressed": (5,)}),
+    "all constraints": (
+        Prefix((5,)),
+        {"suppressed": (UNK_ID,), "min_length": 2, "no_repeat_ngram": 2, "repetition_penalty": 1.3},
+    ),
     "a prefix that breaks the other rules": (Prefix((4, 4)), {"no_repeat_ngram": 1, "repetition_penalty": 1.3}),
 }
 
@@ -110,6 +114,7 @@ def test_each_row_is_constrained_by_its_own_tokens_and_prefix() -> None:
             V,
             min_length=numbers.randrange(4),
             no_repeat_ngram=numbers.randrange(4),
+            suppressed=tuple(numbers.sample(range(V), numbers.randrange(3))),
             repetition_penalty=numbers.choice([1.0, 1.5]),
         )
         longest = max(map(len, rows))

@@ -23,7 +23,7 @@ from vtrans.decoding.beam import beam_search
 from vtrans.decoding.constraints import Constrained, Rules
 from vtrans.decoding.ctranslate2_engine import CTranslate2Engine
 from vtrans.decoding.ctranslate2_folder import exported_folder, load_exported
-from vtrans.decoding.engine import Source
+from vtrans.decoding.engine import Source, suppressed_ids
 from vtrans.decoding.incremental import IncrementalDecoder
 from vtrans.decoding.loading import load
 from vtrans.decoding.search import Hypothesis
@@ -42,7 +42,8 @@ def searched(
 ) -> list[tuple[list[Hypothesis], list[Hypothesis]]]:
     """Returns what both engines find for each source, with short and long limits."""
     limits = [(3, 7, len(source) + EXTRA_LENGTH)[i % 3] for i, source in enumerate(sources)]
-    rules = Rules(EOS_ID, None, config.min_length, config.no_repeat_ngram)
+    suppressed = suppressed_ids(config, loaded.tgt_vocab)
+    rules = Rules(EOS_ID, None, config.min_length, config.no_repeat_ngram, suppressed=suppressed)
     decoder = Constrained(IncrementalDecoder(loaded.model), rules)
     with torch.inference_mode():
         ours = dict(beam_search(decoder, sources, limits, config=config, nbest=nbest, bos_id=BOS_ID, eos_id=EOS_ID))
@@ -121,10 +122,13 @@ RULED = [
     SearchConfig(beam=1, no_repeat_ngram=1),
     SearchConfig(beam=1, no_repeat_ngram=2),
     SearchConfig(beam=1, min_length=9, no_repeat_ngram=3),
+    SearchConfig(beam=1, min_length=1, suppress=("\u2581Der", "e", "<unk>")),
 ]
 
 
-@pytest.mark.parametrize("config", RULED, ids=lambda c: f"{c.beam} {c.alpha} {c.min_length} {c.no_repeat_ngram}")
+@pytest.mark.parametrize(
+    "config", RULED, ids=lambda c: f"{c.beam} {c.alpha} {c.min_length} {c.no_repeat_ngram} {len(c.suppress)}"
+)
 def test_the_engine_finds_what_the_search_finds_under_rules(
     config: SearchConfig, ending_run: RunFolder, tiny_data: DataFolder, tmp_path: Path
 ) -> None:
@@ -144,7 +148,7 @@ def test_the_engine_finds_what_the_search_finds_under_rules(
     for number, loaded in enumerate([load_model(ending_run.last), eager, endless, sure]):
         exported = written(loaded, tmp_path / str(number))
         sources = encoded(loaded, [pair[0] for pair in TRAIN_PAIRS[::6]] + made_up(loaded.src_vocab)[:40:2])
-        free = dataclasses.replace(config, min_length=0, no_repeat_ngram=0)
+        free = dataclasses.replace(config, min_length=0, no_repeat_ngram=0, suppress=())
         unruled = searched(loaded, exported, free, config.beam, sources)
         different = 0
         for (ours, theirs), (without, _) in zip(

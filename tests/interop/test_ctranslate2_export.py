@@ -79,6 +79,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "deep and shallow": {"encoder_layers": 12, "decoder_layers": 1},
     "shallow and deep": {"encoder_layers": 1, "decoder_layers": 12, "norm": "pre"},
     "unscaled": {"scale_embedding": False},
+    "of Marian": {
+        "positions": "stored",
+        "max_positions": 90,
+        "activation": "swish",
+        "projection_bias": True,
+        "norm_eps": 1e-9,
+    },
     "shared positions": {"positions": "learned", "max_positions": 90, "share_positions": True, "activation": "gelu"},
 }
 
@@ -117,6 +124,7 @@ def test_a_translation_that_reaches_the_end_of_a_position_table(tiny_data: DataF
     ("search", "named"),
     [
         (SearchConfig(min_length=1), []),
+        (SearchConfig(beam=1, suppress=("<unk>",)), []),
         (SearchConfig(beam=1, min_length=4, no_repeat_ngram=3), []),
         (SearchConfig(min_length=4, no_repeat_ngram=3), ["min_length = 4", "no_repeat_ngram = 3"]),
         (SearchConfig(stop="exhaustive", repetition_penalty=1.5), ["stop = exhaustive", "repetition_penalty = 1.5"]),

@@ -15,9 +15,11 @@ PAD = 2
 N, D, V = 7, 5, 11
 
 
-def plain(h_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+def plain(
+    h_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, smoothing: float, bias_V: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The definition, word for word: cross entropy against a distribution without padding."""
-    logits_NV = (h_ND @ weight_VD.t()).index_fill(1, torch.tensor(PAD), -torch.inf)
+    logits_NV = (h_ND @ weight_VD.t() + (0 if bias_V is None else bias_V)).index_fill(1, torch.tensor(PAD), -torch.inf)
     logprobs = logits_NV.log_softmax(1)
     target = torch.full_like(logits_NV, smoothing / (logits_NV.shape[1] - 1))
     target[:, PAD] = 0
@@ -45,6 +47,20 @@ def test_value_and_gradient_equal_the_plain_formula(smoothing: float, chunk: int
     for grad, expected_grad in zip(grads, torch.autograd.grad(0.3 * expected, (h, weight)), strict=True):
         torch.testing.assert_close(grad, expected_grad)
     assert not grads[1][PAD].any()
+
+
+@pytest.mark.parametrize("chunk", [0, 3 * V])
+def test_value_and_gradient_with_a_bias_equal_the_plain_formula(chunk: int) -> None:
+    h, weight, targets = example()
+    bias = torch.randn(V, dtype=torch.float64, requires_grad=True)
+    found = projected_loss(h, weight, targets, 0.1, PAD, chunk, bias_V=bias)
+    expected = plain(h, weight, targets, 0.1, bias)
+    torch.testing.assert_close(found, expected)
+    inputs = (h, weight, bias)
+    for grad, wanted in zip(
+        torch.autograd.grad(found[0], inputs), torch.autograd.grad(expected[0], inputs), strict=True
+    ):
+        torch.testing.assert_close(grad, wanted)
 
 
 def test_gradient_equals_finite_differences() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vtrans.analysis.parts import Part, SharedGroup, part_tree, shared_groups
-from vtrans.checkpoint import VOCABULARIES, LoadedModel
+from vtrans.checkpoint import VOCABULARIES, LoadedModel, weights_of
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
@@ -45,7 +45,7 @@ class Inspection:
     def bytes(self) -> dict[str, int]:
         """Returns the size of the file and of its contents, by kind."""
         tensors, total = tensor_bytes(self.file), self.file.stat().st_size
-        weights = sum(tensors[name] for name, _ in self.loaded.model.named_parameters())
+        weights = sum(tensors[name] for name in weights_of(self.loaded.model))
         vocabulary = sum(size for name, size in tensors.items() if name in VOCABULARIES)
         sizes = {"file": total, "weights": weights, "vocabulary": vocabulary, "header": total - sum(tensors.values())}
         shortlist = sum(tensors.values()) - weights - vocabulary

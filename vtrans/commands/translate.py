@@ -88,6 +88,8 @@ PENALTY = (
     "include the factor."
 )
 RepetitionPenalty = Annotated[float | None, _search(PENALTY, "X", stored="repetition_penalty")]
+SUPPRESS = "A subword that no translation contains; give several."
+Suppress = Annotated[list[str] | None, _search(f"{SUPPRESS}  [default: the model's setting, else none]", "PIECE")]
 NO_RETRY = (
     "Keep translations that loop or reach their length limit. By default, their lines are searched again with "
     f"--no-repeat-ngram {RETRY_NGRAM}, unless that option is set or the engine does not support it."
@@ -138,6 +140,7 @@ def translate(
     min_length: MinLength = None,
     no_repeat_ngram: NoRepeatNgram = None,
     repetition_penalty: RepetitionPenalty = None,
+    suppress: Suppress = None,
     no_retry: NoRetry = False,
     prefixes: Prefixes = None,
     sampling: Sample = False,
@@ -166,7 +169,7 @@ def translate(
     # Above 60 lines because of its options.
     searching = {"beam": beam, "alpha": alpha, "length_penalty": length_penalty, "stop": stop}
     rules = {"max_length": max_length, "min_length": min_length, "batch_tokens": batch_tokens}
-    repetition = {"no_repeat_ngram": no_repeat_ngram, "repetition_penalty": repetition_penalty}
+    repetition = {"no_repeat_ngram": no_repeat_ngram, "repetition_penalty": repetition_penalty, "suppress": suppress}
     drawing = given({"seed": seed, "top_k": top_k, "top_p": top_p, "temperature": temperature})
     search = given({**searching, **rules, **repetition})
     _check_sampling(sampling, drawing, given(searching), no_retry)

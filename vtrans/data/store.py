@@ -21,7 +21,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary
+from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 from vtrans.errors import FileError
 from vtrans.files import check_path, file_sha256
 
@@ -155,11 +155,11 @@ class DataFolder:
                 raise FileError(f"{file} cannot be read; change its permissions, or {_MAKE_AGAIN}.")
             if digest != facts["sha256"]:
                 raise FileError(f"{file} has changed since the data was prepared; {_MAKE_AGAIN}.")
-        self.joint = JOINT_FILE in files
-        if self.joint:
+        if JOINT_FILE in files:
             self.src_vocab = self.tgt_vocab = self._vocabulary(JOINT_FILE)
         else:
             self.src_vocab, self.tgt_vocab = self._vocabulary(SRC_FILE), self._vocabulary(TGT_FILE)
+        self.joint = have_one_table(self.src_vocab, self.tgt_vocab)
         self.train = TokenStore.open(path / TRAIN_FILE)
         self.valid = TokenStore.open(path / VALID_FILE)
         # Earlier versions did not record them. The store does not hold them, because a run recognises its data by

@@ -1,7 +1,8 @@
-"""Subword vocabularies: SentencePiece models with our special ids.
+"""Subword vocabularies: SentencePiece models with our special ids, and the vocabularies of imported models.
 
-`byte_fallback` is always on, so no character is unknown: characters without a piece are encoded as bytes. Two things
-are lost: several spaces become one, and U+2581, with which SentencePiece marks the start of a word, becomes a space.
+In a vocabulary of ours `byte_fallback` is always on, so no character is unknown: characters without a piece are encoded
+as bytes. Two things are lost: several spaces become one, and U+2581, with which SentencePiece marks the start of a
+word, becomes a space.
 """
 
 from __future__ import annotations
@@ -9,51 +10,77 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 import sentencepiece
 
 from vtrans.data.options import Subword
+from vtrans.data.piece_table import MAGIC, PieceTable, is_byte, is_language, split_language, unpack
 from vtrans.errors import FileError, InputError
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 # The names of SentencePiece models in a data folder.
 JOINT_FILE, SRC_FILE, TGT_FILE = "vocab.model", "src.model", "tgt.model"
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+Kind = Literal[Subword, "table"]
 _USER_DEFINED = 4  # a piece's type in SentencePiece's sentencepiece_model.proto
 
 
 class Vocabulary:
-    """A SentencePiece model with our special ids. Two vocabularies are equal if their `digest` is.
+    """A subword vocabulary with our special ids. Two vocabularies are equal if their `digest` is.
+
+    `proto` is a SentencePiece model made by `vtrans prepare-bpe`, or a packed piece table (piece_table.py), with which
+    pieces that the table lacks are `<unk>`.
 
     `symbols` are the pieces that the user asked for, such as `<BT>`. Wherever one occurs in a text, it is a single
     subword that normalization does not change, and the text around it is encoded as if it were absent. Raises FileError
-    if `proto` is not a SentencePiece model or has other special ids. `name` is what errors call it.
+    if `proto` is not such a vocabulary or has other special ids. `name` is what errors call it.
     """
 
     def __init__(self, proto: bytes, name: str = "the vocabulary") -> None:
         self.proto = bytes(proto)
         self.digest = hashlib.sha256(self.proto).hexdigest()
+        self.table: PieceTable | None = None
+        self.symbols: tuple[str, ...] = ()
         self._model = sentencepiece.SentencePieceProcessor()
+        model, self.normalization = self.proto, "none"
         try:
-            if not self.proto:
+            if self.proto.startswith(MAGIC):
+                self.table, model = unpack(self.proto)
+            elif not model:
                 raise ValueError("it is empty")
-            self._model.LoadFromSerializedProto(self.proto)
-            self.normalization = str(_in_spec(self.proto, 3, 1, ""))
-            self.kind: Subword = "bpe" if _in_spec(self.proto, 2, 3, 1) == 2 else "unigram"
-            self.symbols = tuple(_symbols(self.proto))
+            self.spm = model
+            if model:
+                self._model.LoadFromSerializedProto(model)
+                self.normalization = str(_in_spec(model, 3, 1, "")) or "none"
+            if self.table is None:
+                self.kind: Kind = "bpe" if _in_spec(model, 2, 3, 1) == 2 else "unigram"
+                self.symbols = tuple(_symbols(model))
+            else:
+                self.kind = "table"
         except (RuntimeError, ValueError, IndexError):
             raise FileError(f"{name} is not a SentencePiece model; make one with `vtrans prepare-bpe`.") from None
-        size = self._model.get_piece_size()
-        found = tuple(self._model.id_to_piece(i) for i in range(min(4, size)))
-        if found != SPECIAL_PIECES:
+        self._pieces, self._ids = self._table_pieces() if self.table else self._model_pieces(name)
+        self._has_languages = self.table is not None and any(map(is_language, self._pieces))
+
+    def _model_pieces(self, name: str) -> tuple[list[str], dict[str, int]]:
+        pieces = [self._model.id_to_piece(i) for i in range(self._model.get_piece_size())]
+        if tuple(pieces[:4]) != SPECIAL_PIECES:
             raise FileError(
-                f"the first pieces of {name} must be {', '.join(SPECIAL_PIECES)}, got {', '.join(found)}; "
+                f"the first pieces of {name} must be {', '.join(SPECIAL_PIECES)}, got {', '.join(pieces[:4])}; "
                 "make one with `vtrans prepare-bpe`."
             )
-        self._size = size
+        return pieces, {piece: i for i, piece in enumerate(pieces)}
+
+    def _table_pieces(self) -> tuple[list[str], dict[str, int]]:
+        """The pieces as `piece` returns them, and the ids of the pieces of a text."""
+        assert self.table is not None
+        ids = self.table.ids
+        # A piece that is special only here is shown with a quote, because pieces must differ.
+        return [*SPECIAL_PIECES, *(f"{piece}'" if piece in SPECIAL_PIECES else piece for piece in ids)], ids
 
     def __len__(self) -> int:
-        return self._size
+        return len(self._pieces)
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a line, without special ids; [] if nothing is left after normalization.
@@ -64,23 +91,46 @@ class Vocabulary:
             text.encode()
         except UnicodeEncodeError:
             raise InputError(f"{text!r} is not UTF-8; give text in UTF-8.") from None
-        ids: list[int] = self._model.encode(text)
+        (ids,) = self.encode_batch([text])
         return ids
 
     def encode_batch(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
         """Returns the ids of each line, as `encode` does."""
-        ids: list[list[int]] = self._model.encode(list(texts), num_threads=threads)
-        return ids
+        ids: list[list[int]]
+        if self.table is None:
+            ids = self._model.encode(list(texts), num_threads=threads)
+            return ids
+        begun = [split_language(text) if self._has_languages else ([], text) for text in texts]
+        rest = [text for _, text in begun]
+        if self.spm:
+            pieces: list[list[str]] = self._model.encode(rest, out_type=str, num_threads=threads)
+        else:
+            pieces = [[piece for piece in text.split(" ") if piece] for text in rest]
+        known = self._ids
+        return [
+            [known.get(piece, UNK_ID) for piece in (*language, *line)]
+            for (language, _), line in zip(begun, pieces, strict=True)
+        ]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of subword ids. Special ids are skipped. Byte pieces can spell a line end."""
-        text: str = self._model.decode([i for i in ids if i > EOS_ID])
-        return text
+        if self.table is None:
+            text: str = self._model.decode([i for i in ids if i > EOS_ID])
+            return text
+        places = [self.table.order[i] for i in ids if i > EOS_ID]
+        pieces = [self.table.pieces[place] for place in places if place is not None]
+        if not self.spm:
+            return " ".join(pieces)
+        decoded: str = self._model.decode_pieces(pieces)
+        return decoded.replace("\u2581", " ").strip()
 
     def piece(self, id: int) -> str:
         """Returns the piece of an id as SentencePiece writes it, with U+2581 before a word."""
-        piece: str = self._model.id_to_piece(id)
-        return piece
+        return self._pieces[id]
+
+    def id_of(self, piece: str) -> int | None:
+        """Returns the id of a piece as `piece` writes it, or None."""
+        return SPECIAL_PIECES.index(piece) if piece in SPECIAL_PIECES else self._ids.get(piece)
 
     def merges(self) -> dict[str, tuple[int, int]]:
         """Returns the (id, rank) of each piece that BPE merges text into, single characters included.
@@ -92,8 +142,16 @@ class Vocabulary:
         return {self.piece(i): (i, round(-self._model.get_score(i))) for i in ordinary}
 
     def is_subword(self, id: int) -> bool:
-        """Returns whether the id is neither special nor one of the 256 single-byte pieces."""
-        return id > EOS_ID and not self._model.is_byte(id)
+        """Returns whether the id is neither special, nor a language, nor one of the 256 single-byte pieces."""
+        if self.table is None:
+            return id > EOS_ID and not self._model.is_byte(id)
+        return id > EOS_ID and not is_byte(self._pieces[id]) and not is_language(self._pieces[id])
+
+
+def have_one_table(src: Vocabulary, tgt: Vocabulary) -> bool:
+    """Returns whether an id stands for the same piece on both sides, so that they can share an embedding: there is one
+    vocabulary, or two SentencePiece models split the text into the pieces of one table."""
+    return src is tgt or (src.table is not None and src.table == tgt.table)
 
 
 def _in_spec(proto: bytes, message: int, field: int, default: int | str) -> int | str:

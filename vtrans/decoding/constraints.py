@@ -1,4 +1,5 @@
-"""Constraints on translations: a given prefix, a minimum length, no repeated n-grams, a penalty for repetition.
+"""Constraints on translations: a given prefix, a minimum length, no repeated n-grams, a penalty for repetition, and
+subwords that never occur.
 
 `Constrained` wraps a decoder and changes the log-probabilities that it returns, so the search itself has no
 constraints.
@@ -42,6 +43,12 @@ class Rules:
     min_length: int = 0  # tokens before EOS
     no_repeat_ngram: int = 0
     repetition_penalty: float = 1.0
+    suppressed: tuple[int, ...] = ()
+
+    @property
+    def need_history(self) -> bool:
+        """Whether a rule depends on the tokens so far."""
+        return self.no_repeat_ngram > 0 or self.repetition_penalty != 1.0
 
 
 def constrain(
@@ -53,7 +60,7 @@ def constrain(
     possible; it keeps its log-probability, and the other constraints have no effect. After the prefix, the
     log-probability of each token in the row is multiplied by `repetition_penalty` (Keskar et al. 2019 divide positive
     logits and multiply negative ones; log-probabilities are never positive). A token that would repeat an n-gram of
-    the row becomes impossible, and so does EOS before `min_length`.
+    the row becomes impossible, and so do EOS before `min_length` and the `suppressed` tokens.
     """
     V = logprobs_nV.shape[1]
     forced = [
@@ -67,6 +74,8 @@ def constrain(
         )
     if rules.no_repeat_ngram:
         logprobs_nV.masked_fill_(_repeating(said_nT, ages, rules.no_repeat_ngram, V), -math.inf)
+    if rules.suppressed:
+        logprobs_nV.index_fill_(1, torch.tensor(rules.suppressed, device=logprobs_nV.device), -math.inf)
     young = [row for row, age in enumerate(ages) if age < rules.min_length]
     if young:
         logprobs_nV[young, rules.eos_id] = -math.inf
@@ -89,7 +98,8 @@ def constrain_listed(
     said_nT = torch.searchsorted(block.ids, said_nT.contiguous()).where(said_nT >= 0, -1)
     starts_v = None if rules.starts_V is None else rules.starts_V[block.ids.to(rules.starts_V.device)]
     own = {p: Prefix(tuple(column[token] for token in p.tokens), p.closed) for p in set(prefixes)}
-    here = replace(rules, eos_id=column[rules.eos_id], starts_V=starts_v)
+    suppressed = tuple(column[token] for token in rules.suppressed if token in column)
+    here = replace(rules, eos_id=column[rules.eos_id], starts_V=starts_v, suppressed=suppressed)
     constrain(block.logprobs, said_nT, ages, [own[p] for p in prefixes], here)
 
 
@@ -135,6 +145,8 @@ class Constrained:
 
     def step(self, state: ConstrainedState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Block]:
         state.ages = [age + 1 for age in state.ages]
+        if not self.rules.need_history:
+            return self._constrained(state, self.decoder.step(state.inner, tokens_BK, live_r), live_r)
         B, K, T = state.said_BKT.shape
         said_BKT = state.said_BKT.to(tokens_BK.device)
         if max(state.ages) > T:
@@ -165,6 +177,8 @@ class Constrained:
 
     def reorder(self, state: ConstrainedState, parents_BK: Tensor) -> None:
         self.decoder.reorder(state.inner, parents_BK)
+        if not self.rules.need_history:
+            return
         at_BKT = parents_BK.to(state.said_BKT.device)[:, :, None].expand_as(state.said_BKT)
         state.said_BKT = state.said_BKT.gather(1, at_BKT)
 

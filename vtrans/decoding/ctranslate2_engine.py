@@ -12,10 +12,10 @@ versions 4.6 to 4.8, and tested):
 - A call has a single length limit, but each of our sentences has its own. A batch uses the largest limit; a sentence
   whose hypotheses are longer than its own limit is searched again with that.
 - At the limit, it counts unfinished hypotheses as finished. The end token, which is requested, tells them apart.
-- A rule (`min_length`, `no_repeat_ngram`) removes subwords before the softmax, so the others gain their probability;
-  ours removes them afterwards. Greedy search chooses the same subwords either way. With a wider beam and a minimum
-  length of 1, all sums of a sentence are too large by one constant, because the first step extends a single row.
-  Forced decoding gives the difference.
+- A rule (`min_length`, `no_repeat_ngram`, `suppress`) removes subwords before the softmax, so the others gain their
+  probability; ours removes them afterwards. Greedy search chooses the same subwords either way. With a wider beam and a
+  minimum length of 1, all sums of a sentence are too large by one constant, because the first step extends a single
+  row. Forced decoding gives the difference.
 
 Some settings would give other results, so `unsupported` names them. Under the other rules, rows of a wider beam gain
 unequal amounts. The repetition penalty scales logits, not log-probabilities. After a prefix, EOS counts only if it is
@@ -33,7 +33,7 @@ from typing import Any
 from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import EOS_ID, Vocabulary
 from vtrans.decoding.alignments import Links
-from vtrans.decoding.engine import Source, Unsupported
+from vtrans.decoding.engine import Source, Unsupported, suppressed_ids
 from vtrans.decoding.forced import Pair
 from vtrans.decoding.search import Hypothesis, length_penalty
 from vtrans.decoding.translation import TranslateOptions
@@ -91,6 +91,7 @@ class CTranslate2Engine:
             ("beam", widest, search.beam <= widest, "its beam is at most half of the vocabulary"),
             ("min_length", 1, search.beam == 1 or search.min_length <= 1, greedy),
             ("no_repeat_ngram", 0, search.beam == 1 or search.no_repeat_ngram == 0, greedy),
+            ("suppress", (), search.beam == 1 or not search.suppress, greedy),
             ("repetition_penalty", 1.0, search.repetition_penalty == 1, "it scales logits, not log-probabilities"),
         )
         settings = [
@@ -142,6 +143,7 @@ class CTranslate2Engine:
             max_decoding_length=limit,
             min_decoding_length=min(search.min_length, limit),
             no_repeat_ngram_size=search.no_repeat_ngram,
+            suppress_sequences=[[self._tgt_pieces[i]] for i in suppressed_ids(search, self.tgt_vocab)] or None,
             return_scores=True,
             return_end_token=True,
         )
@@ -183,7 +185,7 @@ class CTranslate2Engine:
         results = [future.result() for future in futures]
         tokens = [[[self._tgt_ids[piece] for piece in pieces] for pieces in result.hypotheses] for result in results]
         sums = [list(result.scores) for result in results]
-        if search.min_length or search.no_repeat_ngram:
+        if search.min_length or search.no_repeat_ngram or search.suppress:
             bests = [(of_one[0], sums_of_one[0]) for of_one, sums_of_one in zip(tokens, sums, strict=True)]
             gains = self._gains([source.tokens for source in sources], bests, search)
             sums = [[logprob - gain for logprob in of_one] for of_one, gain in zip(sums, gains, strict=True)]
@@ -197,7 +199,7 @@ class CTranslate2Engine:
         `found` holds the tokens and the sum of one hypothesis per source.
         """
         gains: dict[int, float] = {}
-        if search.min_length == 1 and not search.no_repeat_ngram:
+        if search.min_length == 1 and not search.no_repeat_ngram and not search.suppress:
             # EOS was removed in the first step. One step costs a sixth of scoring a hypothesis, but its float32 has
             # too few digits for 1 - p if p is close to 1.
             eos = (math.exp(logprob) for (logprob,) in self.score(sources, [[]] * len(sources)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vtrans.config import SearchConfig
-from vtrans.data.vocabulary import Vocabulary
+from vtrans.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from vtrans.decoding.alignments import Links
 from vtrans.decoding.constraints import Prefix
 from vtrans.decoding.forced import Pair
@@ -71,6 +71,18 @@ class Engine(Protocol):
         self, pairs: Sequence[Pair], batch_tokens: int, done: Callable[[], None]
     ) -> list[tuple[float, ...]]:
         """Returns the log-probabilities of each pair's target, as `forced.token_logprobs`."""
+
+
+def suppressed_ids(search: SearchConfig, vocab: Vocabulary) -> tuple[int, ...]:
+    """Returns the ids of the subwords that `search.suppress` names. Raises InputError for one that is not in the
+    vocabulary, and for the end of sentence, without which no translation would end."""
+    found = []
+    for piece in search.suppress:
+        id = vocab.id_of(piece)
+        if id is None or id in (PAD_ID, EOS_ID):
+            raise InputError(f"`suppress` must name subwords of the target vocabulary except </s>, got {piece!r}.")
+        found.append(id)
+    return tuple(sorted(set(found)))
 
 
 def refuse_unsupported(engine: Engine, search: SearchConfig, requested: Collection[str] = ()) -> None:

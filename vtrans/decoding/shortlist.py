@@ -146,7 +146,7 @@ class Part:
 
     ids: Tensor  # [v], increasing
     weight_vD: Tensor
-    bias_bv: Tensor  # 0 where a sentence lists the subword, -inf elsewhere
+    bias_bv: Tensor  # the projection's bias where a sentence lists the subword, -inf elsewhere
 
 
 @dataclass
@@ -198,8 +198,10 @@ class Shortlisted:
         ids = listed_V.nonzero().squeeze(1)
         bias_bv = torch.zeros(len(listed_bV), len(ids)).masked_fill_(~listed_bV[:, ids], -torch.inf)
         ids = ids.to(self.decoder.device)
-        weight_vD = self.decoder.model.projection.weight[ids]
-        return Part(ids, weight_vD, bias_bv.to(weight_vD))
+        projection = self.decoder.model.projection
+        weight_vD = projection.weight[ids]
+        bias_bv = bias_bv.to(weight_vD)
+        return Part(ids, weight_vD, bias_bv if projection.bias is None else bias_bv + projection.bias[ids])
 
     def _project(self, h_nD: Tensor, sentence_n: Tensor, part: Part) -> Listed:
         """Returns the log-probabilities of rows; `sentence_n` holds their sentences within the part."""

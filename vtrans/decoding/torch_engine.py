@@ -14,7 +14,7 @@ from vtrans.data.vocabulary import BOS_ID, EOS_ID
 from vtrans.decoding.alignments import Links, align
 from vtrans.decoding.beam import beam_search
 from vtrans.decoding.constraints import Constrained, Rules
-from vtrans.decoding.engine import Engine, Source, Unsupported
+from vtrans.decoding.engine import Engine, Source, Unsupported, suppressed_ids
 from vtrans.decoding.ensemble import Ensemble
 from vtrans.decoding.forced import Pair, token_logprobs
 from vtrans.decoding.incremental import IncrementalDecoder
@@ -102,14 +102,17 @@ class TorchEngine:
             forced = [prefix.tokens for prefix in prefixes]
             parts = [Shortlisted(decoder, self._candidates, forced) for decoder in self.decoders]
         decoder = parts[0] if len(parts) == 1 else Ensemble(parts, self.weights)
-        has_rules = search.min_length or search.no_repeat_ngram or search.repetition_penalty != 1
+        suppressed = suppressed_ids(search, self.tgt_vocab)
+        has_rules = search.min_length or search.no_repeat_ngram or search.repetition_penalty != 1 or suppressed
         if not has_rules and not any(prefix.tokens for prefix in prefixes):
             return decoder
         starts_V = None
         if any(prefix.closed for prefix in prefixes):
             pieces = [self.tgt_vocab.piece(i) for i in range(len(self.tgt_vocab))]
             starts_V = torch.tensor([i == EOS_ID or piece.startswith("\u2581") for i, piece in enumerate(pieces)])
-        rules = Rules(EOS_ID, starts_V, search.min_length, search.no_repeat_ngram, search.repetition_penalty)
+        rules = Rules(
+            EOS_ID, starts_V, search.min_length, search.no_repeat_ngram, search.repetition_penalty, suppressed
+        )
         return Constrained(decoder, rules, prefixes)
 
     @torch.inference_mode()

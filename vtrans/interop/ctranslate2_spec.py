@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vtrans.checkpoint import LoadedModel
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
 from vtrans.decoding.ctranslate2_folder import ctranslate2
-from vtrans.model import SinusoidalPositions, Transformer
+from vtrans.model import SinusoidalPositions
 
 # Added to the logit of padding, which is -inf in our models. Its probability is 0 in float32 either way, and unlike a
 # larger number, this one is finite in float16.
@@ -28,7 +28,7 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
 
     model, config = loaded.model, loaded.model.config
     # CTranslate2's GELU is exact, as torch's default; its GELUTanh is the approximation.
-    activation = common_spec.Activation.RELU if config.activation == "relu" else common_spec.Activation.GELU
+    activation = getattr(common_spec.Activation, config.activation.upper())
     spec = transformer_spec.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
         config.heads,
@@ -64,7 +64,8 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
             _linear(target.ffn.linear_0, layer.feed_forward.inner)
             _linear(target.ffn.linear_1, layer.feed_forward.outer)
     spec.decoder.projection.weight = _array(model.projection.weight)
-    bias = np.zeros(len(loaded.tgt_vocab), dtype=np.float32)
+    own = model.projection.bias
+    bias = np.zeros(len(loaded.tgt_vocab), dtype=np.float32) if own is None else _array(own)
     bias[PAD_ID] = PAD_BIAS
     spec.decoder.projection.bias = bias
     spec.register_source_vocabulary([loaded.src_vocab.piece(i) for i in range(len(loaded.src_vocab))])
@@ -73,7 +74,7 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
     for name, number in names.items():
         setattr(spec.config, name, SPECIAL_PIECES[number])
     spec.config.add_source_eos = True
-    spec.config.layer_norm_epsilon = _epsilon(model)
+    spec.config.layer_norm_epsilon = config.norm_eps
     return spec
 
 
@@ -88,8 +89,3 @@ def _linear(target: Any, layer: nn.Linear) -> None:
 
 def _norm(target: Any, layer: nn.LayerNorm) -> None:
     target.gamma, target.beta = _array(layer.weight), _array(layer.bias)
-
-
-def _epsilon(model: Transformer) -> float:
-    (epsilon,) = {module.eps for module in model.modules() if isinstance(module, nn.LayerNorm)}
-    return epsilon

@@ -45,7 +45,8 @@ class Objective(nn.Module):
         model = self.model
         hidden = self.compiled if model.training and self.compiled is not None else model.hidden
         h_ND = hidden(*batch.inputs)
-        return projected_loss(h_ND, model.projection.weight, batch.targets_N, self.smoothing, model.pad_id)
+        weight_VD, bias_V = model.projection.weight, model.projection.bias
+        return projected_loss(h_ND, weight_VD, batch.targets_N, self.smoothing, model.pad_id, bias_V=bias_V)
 
 
 def products(device: torch.device, precision: str) -> torch.autocast:
@@ -54,9 +55,16 @@ def products(device: torch.device, precision: str) -> torch.autocast:
 
 
 def projected_loss(
-    h_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, smoothing: float, pad_id: int, chunk: int = 0
+    h_ND: Tensor,
+    weight_VD: Tensor,
+    targets_N: Tensor,
+    smoothing: float,
+    pad_id: int,
+    chunk: int = 0,
+    *,
+    bias_V: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Summed loss (with gradient) and summed negative log-likelihood (without) of the logits h W^T, in nats.
+    """Summed loss (with gradient) and summed negative log-likelihood (without) of the logits h W^T + b, in nats.
 
     The target distribution gives 1 - smoothing to the target and spreads `smoothing` evenly over the V - 1
     subwords that can be predicted: all, with the target, but without `pad_id`. Divide by N for a mean per token.
@@ -66,7 +74,7 @@ def projected_loss(
     apply = cast(Callable[..., tuple[Tensor, Tensor]], _ProjectedLoss.apply)
     with_gradient = torch.is_grad_enabled() and (h_ND.requires_grad or weight_VD.requires_grad)
     rows = max(1, (chunk or CHUNK.get(h_ND.device.type, CHUNK_ELSEWHERE)) // weight_VD.shape[0])
-    return apply(h_ND, weight_VD, targets_N, smoothing, pad_id, rows, with_gradient)
+    return apply(h_ND, weight_VD, bias_V, targets_N, smoothing, pad_id, rows, with_gradient)
 
 
 class _ProjectedLoss(torch.autograd.Function):
@@ -75,7 +83,8 @@ class _ProjectedLoss(torch.autograd.Function):
     The gradient of the logits is softmax minus the target distribution. The forward pass computes it in the memory of
     a chunk's logits and adds it to the gradients of h and W; the backward pass only scales these. The target
     distribution is a spike at the target plus an even part. Only the spike is written into a chunk: the even part is
-    the same in every row, so it adds one constant row to the gradient of h, and the sum of h to that of W.
+    the same in every row, so it adds one constant row to the gradient of h, the sum of h to that of W, and a constant
+    to that of the bias.
     """
 
     @staticmethod
@@ -83,6 +92,7 @@ class _ProjectedLoss(torch.autograd.Function):
         ctx: Any,
         h_ND: Tensor,
         weight_VD: Tensor,
+        bias_V: Tensor | None,
         targets_N: Tensor,
         smoothing: float,
         pad_id: int,
@@ -96,15 +106,17 @@ class _ProjectedLoss(torch.autograd.Function):
         even = smoothing / (weight_VD.shape[0] - 1)
         with torch.autocast(device, enabled=False):
             x_ND, w_VD = h_ND.to(dtype), weight_VD.to(dtype)
+            b_V = None if bias_V is None else bias_V.to(dtype)
             all_V = weight_VD.new_ones(len(weight_VD), dtype=exact)
             all_V[pad_id : pad_id + 1] = 0  # unlike `all_V[pad_id] = 0`, this does not wait for a GPU
             even_D = all_V @ weight_VD.to(exact)  # sum of the rows that can be predicted
             nll = lse = torch.zeros((), dtype=exact, device=h_ND.device)
             if with_gradient:
                 grad_h, grad_weight_DV = torch.empty_like(x_ND), torch.zeros_like(weight_VD.t(), dtype=exact)
+                grad_bias_V = None if bias_V is None else torch.zeros_like(bias_V, dtype=exact)
             for start in range(0, len(h_ND), rows):
                 x_nD, targets_n1 = x_ND[start : start + rows], targets_N[start : start + rows, None]
-                logits_nV = linear(x_nD, w_VD).to(exact)
+                logits_nV = linear(x_nD, w_VD, b_V).to(exact)
                 logits_nV[:, pad_id] = -torch.inf
                 target_n1 = logits_nV.gather(1, targets_n1)
                 logprobs_nV = torch.log_softmax(logits_nV, 1, out=logits_nV)
@@ -115,17 +127,24 @@ class _ProjectedLoss(torch.autograd.Function):
                     grad_nV = logprobs_nV.exp_().scatter_add_(1, targets_n1, spike_n1).to(dtype)
                     grad_h[start : start + rows] = linear(grad_nV, w_VD.t())
                     grad_weight_DV += linear(x_nD.t(), grad_nV.t())
+                    if grad_bias_V is not None:
+                        grad_bias_V += grad_nV.sum(0, dtype=exact)
             sum_D = x_ND.sum(0, dtype=exact)
             loss = (1 - smoothing) * nll + smoothing * lse - even * (sum_D @ even_D)
+            if bias_V is not None:
+                loss = loss - even * len(h_ND) * (all_V @ bias_V.to(exact))
             if with_gradient:
                 grad_h -= even * even_D
                 grad_weight_DV -= even * torch.outer(sum_D, all_V)
-                ctx.save_for_backward(grad_h.to(h_ND.dtype), grad_weight_DV.t())
+                if grad_bias_V is not None:
+                    grad_bias_V -= even * len(h_ND) * all_V
+                ctx.save_for_backward(grad_h.to(h_ND.dtype), grad_weight_DV.t(), grad_bias_V)
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, grad_nll: Tensor) -> tuple[Tensor | None, ...]:
-        grad_h, grad_weight = ctx.saved_tensors
-        return grad_h * grad_loss, grad_weight * grad_loss, None, None, None, None, None
+        grad_h, grad_weight, grad_bias = ctx.saved_tensors
+        grad_bias = None if grad_bias is None else grad_bias * grad_loss
+        return grad_h * grad_loss, grad_weight * grad_loss, grad_bias, None, None, None, None, None

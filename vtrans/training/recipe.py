@@ -229,8 +229,8 @@ def check_data(data: DataFolder, recipe: Recipe) -> None:
     train, model = recipe.train, recipe.model
     if train.bpe_dropout > 0 and {data.src_vocab.kind, data.tgt_vocab.kind} != {"bpe"}:
         raise RecipeError(
-            f"train.bpe_dropout = {train.bpe_dropout} needs a BPE vocabulary, but {data.path} has a unigram "
-            "vocabulary; prepare the text again with BPE, or set train.bpe_dropout to 0."
+            f"train.bpe_dropout = {train.bpe_dropout} needs a BPE vocabulary, but {data.path} has a "
+            f"{data.src_vocab.kind} vocabulary; prepare the text again with BPE, or set train.bpe_dropout to 0."
         )
     longest, valid = (
         max(int(lengths.max()) for lengths in (store.src_lengths, store.tgt_lengths)) + 1  # EOS

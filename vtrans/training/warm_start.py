@@ -51,7 +51,7 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
         raise InputError(
             f"the model {path} has another architecture than the recipe; to start from it, set {', '.join(differing)}."
         )
-    weights = dict(loaded.model.named_parameters(remove_duplicate=False))
+    weights = loaded.model.state_dict(keep_vars=True)
     known = {
         "src_embedding.weight": _places(loaded.src_vocab),
         "tgt_embedding.weight": _places(loaded.tgt_vocab),
@@ -66,7 +66,7 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
             rows[name.removesuffix(".weight")] = (_take_rows(parameter, vocabulary, sources), len(vocabulary))
             continue
         there = weights[name]
-        if own.positions == "learned" and there.shape != parameter.shape and there.shape[1:] == parameter.shape[1:]:
+        if own.positions != "sinusoidal" and there.shape != parameter.shape and there.shape[1:] == parameter.shape[1:]:
             reach = min(len(there), len(parameter))  # the tables differ only in their number of positions
             parameter.data[:reach].copy_(there.data[:reach])
             continue
@@ -94,10 +94,10 @@ def refuse_another(run: RunFolder, began: Mapping[str, str], path: Path) -> None
 
 
 def _owners(model: Transformer) -> Iterator[tuple[list[str], Tensor]]:
-    """Each parameter once, with all its names; the name in the model file comes first."""
+    """Each weight once, with all its names; the name in the model file comes first."""
     found: dict[int, tuple[list[str], Tensor]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        found.setdefault(id(parameter), ([], parameter))[0].append(name)
+    for name, weight in model.state_dict(keep_vars=True).items():
+        found.setdefault(id(weight), ([], weight))[0].append(name)
     yield from found.values()
 
 

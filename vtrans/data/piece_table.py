@@ -1,0 +1,109 @@
+"""Piece tables: the vocabularies of other programs, in which SentencePiece splits the text and a list gives the ids.
+
+The list keeps the other program's order, so that an export can write it back. Our ids are: the four special pieces,
+then the other pieces in the list's order. A special piece that the list lacks has an id of ours all the same.
+
+A packed table is a line that names the format, a line of JSON, and the SentencePiece model. With an empty model, the
+text consists of pieces separated by spaces.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vtrans.errors import FileError
+
+MAGIC = b"vtrans piece table 1\n"
+SPECIAL_KINDS = ("pad", "unk", "bos", "eos")  # in the order of our ids
+_LANGUAGE = re.compile(r">>.+<<")
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+
+
+@dataclass(frozen=True)
+class PieceTable:
+    """`pieces` of another program in its order, and in `special` the places there of padding, unknown, start and end,
+    or None. Raises ValueError for a table that is not sound."""
+
+    pieces: tuple[str, ...]
+    special: tuple[int | None, int | None, int | None, int | None]
+    order: tuple[int | None, ...] = field(init=False, compare=False)
+    """The place in `pieces` of each of our ids; None for a special piece that the list lacks."""
+
+    def __post_init__(self) -> None:
+        taken = [place for place in self.special if place is not None]
+        if not all(isinstance(piece, str) and piece and _is_unicode(piece) for piece in self.pieces):
+            raise ValueError("a piece is not a text")
+        if len(set(self.pieces)) != len(self.pieces):
+            raise ValueError("a piece occurs twice")
+        if len(set(taken)) != len(taken) or not all(type(p) is int and 0 <= p < len(self.pieces) for p in taken):
+            raise ValueError("its special pieces are not different places of the table")
+        rest = (place for place in range(len(self.pieces)) if place not in taken)
+        object.__setattr__(self, "order", (*self.special, *rest))
+
+    def __len__(self) -> int:
+        """The size of the vocabulary in our ids."""
+        return len(self.order)
+
+    @property
+    def ids(self) -> dict[str, int]:
+        """Our id of each piece that text can contain, which a special piece is not."""
+        first = len(self.special)
+        return {self.pieces[place]: i for i, place in enumerate(self.order[first:], first) if place is not None}
+
+
+def is_language(piece: str) -> bool:
+    """Whether a piece is one with which a line names its target language, such as `>>fr<<`."""
+    return _LANGUAGE.fullmatch(piece) is not None
+
+
+def is_byte(piece: str) -> bool:
+    """Whether a piece is one of SentencePiece's single bytes."""
+    return _BYTE.fullmatch(piece) is not None
+
+
+def split_language(text: str) -> tuple[list[str], str]:
+    """The language prefix of a line, if it has one, and the rest: `>>fr<< A dog.` begins with the piece `>>fr<<`."""
+    end = text.find("<<")
+    return ([text[: end + 2]], text[end + 2 :]) if text.startswith(">>") and end != -1 else ([], text)
+
+
+def pack(pieces: Sequence[str], special: Mapping[str, int | None], spm: bytes) -> bytes:
+    """The bytes of a vocabulary: a table with these special places (keys of SPECIAL_KINDS) and a SentencePiece model.
+
+    Raises FileError if the table is not sound.
+    """
+    head = {"pieces": list(pieces), "special": {kind: special.get(kind) for kind in SPECIAL_KINDS}}
+    try:
+        packed = MAGIC + json.dumps(head, sort_keys=True, ensure_ascii=False).encode() + b"\n" + spm
+        unpack(packed)
+    except ValueError as error:
+        raise FileError(f"the vocabulary cannot be used: {error}.") from None
+    return packed
+
+
+def unpack(packed: bytes) -> tuple[PieceTable, bytes]:
+    """The table and the SentencePiece model of packed bytes. Raises ValueError if they are damaged."""
+    line, found, spm = packed.removeprefix(MAGIC).partition(b"\n")
+    if not packed.startswith(MAGIC) or not found:
+        raise ValueError("it is not a piece table")
+    try:
+        head: Any = json.loads(line)
+        pieces, special = head["pieces"], head["special"]
+        first, second, third, fourth = (special[kind] for kind in SPECIAL_KINDS)
+        if not isinstance(pieces, list):
+            raise ValueError("its pieces are not a list")
+    except (KeyError, TypeError, RecursionError):
+        raise ValueError("it is not a piece table") from None
+    return PieceTable(tuple(pieces), (first, second, third, fourth)), spm
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True

@@ -1,0 +1,177 @@
+"""Files of other programs, read with care: sizes, shapes, types and names are checked before memory is taken.
+
+Nothing here executes code from a file. Every error is a FileError that names the file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from vtrans.errors import FileError
+from vtrans.files import reason
+
+LONGEST_JSON = 1 << 26  # bytes; the vocabulary of a model with a million pieces has less
+LARGEST_SIZE = 1 << 24  # of a dimension, a number of layers or a vocabulary
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+}
+
+Read = Callable[[], Tensor]
+"""Reads a weight when it is needed, so that only one of them is in memory twice."""
+
+
+def file_in(folder: Path, name: Any) -> Path:
+    """Returns the path of a file of this folder. `name` may come from a file, so it must not lead out of the folder.
+
+    Raises FileError if it does, or if there is no such file.
+    """
+    if (
+        not isinstance(name, str)
+        or not name
+        or name in (".", "..")
+        or set(name) & set("/\\\0")
+        or not name.isprintable()
+    ):
+        raise FileError(f"{folder} names a file {str(name)[:80]!r}, which is not in the folder itself.")
+    path = folder / name
+    if not path.is_file():
+        raise FileError(f"{folder} lacks the file {name}.")
+    return path
+
+
+def read_bytes(path: Path, limit: int = LONGEST_JSON) -> bytes:
+    """Returns the content of a file that has at most `limit` bytes."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path} cannot be read: {reason(error)}.") from None
+    if len(data) > limit:
+        raise FileError(f"{path} must have at most {limit:,} bytes.")
+    return data
+
+
+def read_json(path: Path, limit: int = LONGEST_JSON) -> Any:
+    """Returns the value of a JSON file in UTF-8. A name that an object has twice is an error."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ValueError("a name occurs twice")
+        return found
+
+    try:
+        return json.loads(read_bytes(path, limit).decode("utf-8-sig"), object_pairs_hook=once)
+    except RecursionError:
+        raise FileError(f"{path} is nested too deeply.") from None
+    except ValueError as error:
+        raise FileError(f"{path} is not JSON: {str(error).rstrip('.')}.") from None
+
+
+def read_object(path: Path, limit: int = LONGEST_JSON) -> dict[str, Any]:
+    """Returns the object of a JSON file."""
+    found = read_json(path, limit)
+    if not isinstance(found, dict):
+        raise FileError(f"{path} must hold a JSON object, got {type(found).__name__}.")
+    return found
+
+
+def size(path: Path, values: Mapping[str, Any], key: str, *, least: int = 1) -> int:
+    """Returns the whole number `key` of a configuration, which is a dimension or a count."""
+    value = values.get(key)
+    if type(value) is not int or not least <= value <= LARGEST_SIZE:
+        raise FileError(
+            f"{path}: {key} must be a whole number from {least} to {LARGEST_SIZE:,}, got {str(value)[:80]}."
+        )
+    return value
+
+
+class Facts(NamedTuple):
+    """The type and shape of a tensor in a file."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+
+class ForeignTensors:
+    """The tensors of a file by name, of which `facts` are known before they are read."""
+
+    def __init__(self, path: Path, facts: Mapping[str, Facts], read: Callable[[str], Tensor]) -> None:
+        self.path, self.facts, self._read = path, facts, read
+        self._asked: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.facts
+
+    def get(self, name: str, *shape: int) -> Read:
+        """Returns what reads a tensor in float32. Raises FileError if it is missing, has another shape, or is not of
+        a floating-point type."""
+        self._asked.add(name)
+        if name not in self.facts:
+            raise FileError(f"{self.path} lacks the weight {name}.")
+        dtype, found = self.facts[name]
+        if found != shape:
+            raise FileError(f"{self.path}: {name} must have the shape {list(shape)}, got {list(found)}.")
+        if not dtype.is_floating_point:
+            raise FileError(f"{self.path}: {name} must have a floating-point type, got {dtype}.")
+        return lambda: self._read(name).float()
+
+    def refuse_others(self, ignored: Collection[str] = ()) -> None:
+        """Raises FileError if there are tensors that were not asked for, besides the `ignored` ones."""
+        if others := sorted(self.facts.keys() - self._asked - set(ignored)):
+            raise FileError(f"{self.path} has the weight {others[0][:80]!r}, which this architecture does not have.")
+
+
+def open_safetensors(path: Path) -> ForeignTensors:
+    """Returns the tensors of a safetensors file. They are read, not mapped, so that only what is used takes memory."""
+    try:
+        whole = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if not 2 <= length <= min(whole - 8, LONGEST_JSON):
+                raise ValueError("its header has an impossible length")
+            header = json.loads(file.read(length))
+        first = 8 + length
+        places = {name: _place(entry, whole - first) for name, entry in header.items() if name != "__metadata__"}
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {reason(error)}.") from None
+    except (ValueError, RecursionError, AttributeError, TypeError, KeyError):
+        raise FileError(f"{path} is truncated or not a safetensors file.") from None
+
+    def read(name: str) -> Tensor:
+        (dtype, shape), begin, end = places[name]
+        data = torch.empty(end - begin, dtype=torch.uint8)
+        if data.numel():
+            with path.open("rb") as file:
+                file.seek(first + begin)
+                if file.readinto(data.numpy().data) != end - begin:
+                    raise FileError(f"{path} is truncated.")
+        return data.view(dtype).view(shape)
+
+    return ForeignTensors(path, {name: facts for name, (facts, _, _) in places.items()}, read)
+
+
+def _place(entry: Any, available: int) -> tuple[Facts, int, int]:
+    """Returns the facts of a tensor, and where its bytes begin and end. Raises ValueError for impossible ones."""
+    dtype, shape = _DTYPES[entry["dtype"]], tuple(entry["shape"])
+    begin, end = entry["data_offsets"]
+    if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
+        raise ValueError("not sizes")
+    if not begin <= end <= available or end - begin != math.prod(shape) * dtype.itemsize:
+        raise ValueError("impossible places")
+    return Facts(dtype, shape), begin, end

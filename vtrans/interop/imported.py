@@ -1,0 +1,107 @@
+"""A model of another program, as it was read, and its conversion to a model of ours.
+
+`huggingface.read`, `marian.read` and `ctranslate2_import.read` return an Imported; `install` makes a model of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from vtrans.checkpoint import LoadedModel, check_finite, weights_of
+from vtrans.config import ModelConfig, SearchConfig, contradiction
+from vtrans.data.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
+from vtrans.errors import FileError, InputError
+from vtrans.interop.foreign_files import Read
+from vtrans.model import Transformer
+
+NEVER = -1e4  # the projection's bias of a subword that the other program does not have; its probability is exactly 0
+
+
+class Original(Protocol):
+    """The program that a model comes from, with the model's own files. Token ids are ours."""
+
+    name: str
+    """With its version: "transformers 5.0"."""
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]] | None:
+        """Returns the ids of each source line with EOS; None if the program does not split text."""
+
+    def logprobs(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[float]]:
+        """Returns the log-probabilities of each target's tokens, or only their sum. Sources and targets end in EOS."""
+
+    def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]]:
+        """Returns the best translation of each source, without EOS. Sources end in EOS."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What a reader has found. `weights` has a Read for each weight of our model, by its name and in its shape; the
+    checks before it need no weight in memory."""
+
+    path: Path
+    kind: str
+    """What was recognised, in words: "a Hugging Face Marian folder"."""
+    found: tuple[str, ...]
+    """What else is worth knowing, a sentence without its full stop each."""
+    model: ModelConfig
+    search: SearchConfig
+    src_vocab: Vocabulary
+    tgt_vocab: Vocabulary
+    weights: Mapping[str, Read]
+    original: Callable[[], Original]
+    """Loads the program that the model comes from, to compare with it. Raises InputError if it is not installed."""
+    training: Mapping[str, str] = field(default_factory=dict)
+    """Where the model comes from, for the header of its file."""
+
+
+def install(imported: Imported) -> LoadedModel:
+    """Returns the model, in float32 on the CPU.
+
+    Memory holds the model and one weight of the source. Raises FileError if names or shapes of the weights are not
+    exactly those of the architecture, or a value is not finite.
+    """
+    if reason := contradiction(imported.model):
+        raise FileError(f"{imported.path} describes a model that vtrans cannot express: {reason}")
+    src, tgt = imported.src_vocab, imported.tgt_vocab
+    make = partial(Transformer, imported.model, len(src), len(tgt), joint=have_one_table(src, tgt), pad_id=PAD_ID)
+    try:
+        with torch.device("meta"):
+            wanted = weights_of(make())
+    except InputError as error:
+        raise FileError(f"{imported.path} describes a model that vtrans cannot express: {error}") from None
+    if wanted.keys() != imported.weights.keys():
+        odd = min(wanted.keys() ^ imported.weights.keys())
+        what = "lacks" if odd in wanted else "has the unknown weight"
+        raise FileError(f"{imported.path} {what} {odd}; its weights must be exactly those of its architecture.")
+    with torch.random.fork_rng(devices=[]):  # the weights drawn here are overwritten below
+        model = make()
+    for name, weight in weights_of(model).items():
+        value = imported.weights[name]()
+        if value.shape != weight.shape:
+            raise FileError(
+                f"{imported.path}: {name} must have the shape {list(weight.shape)}, got {list(value.shape)}."
+            )
+        weight.data.copy_(value)
+        check_finite(imported.path, name, weight.data)
+    return LoadedModel(model.eval(), src, tgt, imported.search, dict(imported.training))
+
+
+def rows_of(vocab: Vocabulary, weight_VD: Tensor, start: Tensor | None, *, absent: float = 0.0) -> Tensor:
+    """Returns an embedding [V, D], or a bias [V], whose rows are in the order of the other program's table, in ours.
+
+    `start` is the row of the start of a sentence, if the table lacks it. Other rows that it lacks are `absent`.
+    """
+    assert vocab.table is not None
+    order = vocab.table.order
+    rows = weight_VD.index_select(0, torch.tensor([place or 0 for place in order]))
+    for id, place in enumerate(order):
+        if place is None:
+            rows[id] = absent if start is None or id != BOS_ID else start
+    return rows
