@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vtrans.checkpoint import LoadedModel
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
 from vtrans.decoding.ctranslate2_folder import ctranslate2
+from vtrans.interop.ctranslate2_names import module_scopes
 from vtrans.model import SinusoidalPositions
 
 # Added to the logit of padding, which is -inf in our models. Its probability is 0 in float32 either way, and unlike a
@@ -24,7 +25,7 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
     Weights are copied, because quantization writes into them.
     """
     ctranslate2()
-    from ctranslate2.specs import common_spec, transformer_spec
+    from ctranslate2.specs import common_spec, model_spec, transformer_spec
 
     model, config = loaded.model, loaded.model.config
     # CTranslate2's GELU is exact, as torch's default; its GELUTanh is the approximation.
@@ -35,11 +36,11 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
         pre_norm=config.norm == "pre",
         activation=activation,
     )
-    sides: tuple[tuple[Any, Any, Any, Any, Any], ...] = (  # Any: nn.ModuleList does not know the type of its layers
-        (spec.encoder, spec.encoder.embeddings[0], model.encoder, model.src_embedding, model.src_positions),
-        (spec.decoder, spec.decoder.embeddings, model.decoder, model.tgt_embedding, model.tgt_positions),
+    sides = (
+        (spec.encoder, spec.encoder.embeddings[0], model.src_embedding, model.src_positions),
+        (spec.decoder, spec.decoder.embeddings, model.tgt_embedding, model.tgt_positions),
     )
-    for side, embeddings, stack, embedding, table in sides:
+    for side, embeddings, embedding, table in sides:
         embeddings.weight = _array(embedding.weight)
         side.scale_embeddings = config.scale_embedding  # E[x] * sqrt(D) + P
         if isinstance(table, SinusoidalPositions):
@@ -49,20 +50,12 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
         # The engine scores a translation with EOS appended. The copied row gives EOS a position after an unfinished
         # translation that fills the table; its log-probability is not used.
         side.position_encodings.encodings = np.concatenate((encodings, encodings[-1:]))
-        if config.norm == "pre":
-            _norm(side.layer_norm, stack.final_norm)
-        for target, layer in zip(side.layer, stack.layers, strict=True):
-            _norm(target.self_attention.layer_norm, layer.self_attention_residual.norm)
-            _linear(target.self_attention.linear[0], layer.self_attention.qkv)
-            _linear(target.self_attention.linear[1], layer.self_attention.out)
-            if side is spec.decoder:
-                _norm(target.attention.layer_norm, layer.cross_attention_residual.norm)
-                _linear(target.attention.linear[0], layer.cross_attention.query)
-                _linear(target.attention.linear[1], layer.cross_attention.kv)
-                _linear(target.attention.linear[2], layer.cross_attention.out)
-            _norm(target.ffn.layer_norm, layer.feed_forward_residual.norm)
-            _linear(target.ffn.linear_0, layer.feed_forward.inner)
-            _linear(target.ffn.linear_1, layer.feed_forward.outer)
+    for name, scope in module_scopes(config):
+        module, target = model.get_submodule(name), model_spec.index_spec(spec, scope)
+        if isinstance(module, nn.LayerNorm):
+            target.gamma, target.beta = _array(module.weight), _array(module.bias)
+        elif isinstance(module, nn.Linear):
+            target.weight, target.bias = _array(module.weight), _array(module.bias)
     spec.decoder.projection.weight = _array(model.projection.weight)
     own = model.projection.bias
     bias = np.zeros(len(loaded.tgt_vocab), dtype=np.float32) if own is None else _array(own)
@@ -81,11 +74,3 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
 def _array(weight: Tensor) -> NDArray[np.float32]:
     copy: NDArray[np.float32] = weight.detach().float().cpu().numpy().copy()
     return copy
-
-
-def _linear(target: Any, layer: nn.Linear) -> None:
-    target.weight, target.bias = _array(layer.weight), _array(layer.bias)
-
-
-def _norm(target: Any, layer: nn.LayerNorm) -> None:
-    target.gamma, target.beta = _array(layer.weight), _array(layer.bias)

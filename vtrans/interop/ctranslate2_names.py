@@ -1,0 +1,42 @@
+"""Where CTranslate2 keeps the linear layers and norms of a Transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vtrans.config import ModelConfig
+
+# The sublayers of a layer: the names of their modules here, and their scopes in CTranslate2.
+_SELF_ATTENTION = {
+    "self_attention_residual.norm": "self_attention/layer_norm",
+    "self_attention.qkv": "self_attention/linear_0",
+    "self_attention.out": "self_attention/linear_1",
+}
+_CROSS_ATTENTION = {
+    "cross_attention_residual.norm": "attention/layer_norm",
+    "cross_attention.query": "attention/linear_0",
+    "cross_attention.kv": "attention/linear_1",
+    "cross_attention.out": "attention/linear_2",
+}
+_FEED_FORWARD = {
+    "feed_forward_residual.norm": "ffn/layer_norm",
+    "feed_forward.inner": "ffn/linear_0",
+    "feed_forward.outer": "ffn/linear_1",
+}
+
+
+def module_scopes(config: ModelConfig) -> Iterator[tuple[str, str]]:
+    """Yields the name of each linear layer and norm of an encoder-decoder model, and its scope in CTranslate2.
+
+    A linear layer has `weight` and `bias` in both; a norm's are called `gamma` and `beta` in CTranslate2.
+    """
+    encoder_layer = _SELF_ATTENTION | _FEED_FORWARD
+    sides = (
+        ("encoder", config.encoder_layers, encoder_layer),
+        ("decoder", config.decoder_layers, encoder_layer | _CROSS_ATTENTION),
+    )
+    for side, layers, sublayers in sides:
+        for i in range(layers):
+            yield from ((f"{side}.layers.{i}.{name}", f"{side}/layer_{i}/{scope}") for name, scope in sublayers.items())
+        if config.norm == "pre":
+            yield f"{side}.final_norm", f"{side}/layer_norm"
