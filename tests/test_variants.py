@@ -91,6 +91,7 @@ VARIANTS = {
     "of Marian": Variant(
         LEARNED | {"positions": "stored", "share_positions": True, "activation": "swish", "norm_eps": 1e-9}
     ),
+    "no source EOS": Variant({"source_eos": False}),
     "no cross-attention residual": Variant({"cross_attention_residual": False}),
     "no cross-attention residual, pre-norm": Variant({"cross_attention_residual": False, "norm": "pre"}),
     "prefix": Variant(ONE_STACK, ONLY),
@@ -226,6 +227,16 @@ def test_without_its_residual_cross_attention_replaces_its_input() -> None:
             assert torch.equal(a, b)
 
 
+def test_without_source_eos_a_source_is_as_if_its_eos_were_absent() -> None:
+    config = dataclasses.replace(PLAIN, tie="none")
+    usual, without = make(config), make(dataclasses.replace(config, source_eos=False))
+    rows, tgt = sequences(5, 9), torch.randint(4, V, (2, 6))
+    with torch.no_grad():
+        found, steps = without(*padded(rows), tgt), step_by_step(without, rows, tgt[:, None])
+    torch.testing.assert_close(found, usual(*padded([row[:-1] for row in rows]), tgt))
+    torch.testing.assert_close(steps[:, 0], found.log_softmax(-1))
+
+
 def test_an_unscaled_embedding_returns_rows_of_the_matrix() -> None:
     scaled, plain = make(PLAIN), make(dataclasses.replace(PLAIN, scale_embedding=False))
     ids = torch.arange(V)
@@ -253,6 +264,10 @@ REFUSED = [
     (
         ["architecture=decoder-only", "encoder_layers=0", "cross_attention_residual=false"],
         r"model\.cross_attention_residual .*model\.architecture",
+    ),
+    (
+        ["architecture=decoder-only", "encoder_layers=0", "source_eos=false"],
+        r"model\.source_eos .*model\.architecture",
     ),
     (
         ["architecture=decoder-only", "encoder_layers=0", "positions=learned", "max_positions=3"],

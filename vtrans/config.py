@@ -149,6 +149,12 @@ class ModelConfig:
         exportable=True,
     )
     projection_bias: bool = flag(False, "a learned bias on the logits, as in Marian", exportable=True)
+    source_eos: bool = flag(
+        True,
+        "the EOS that ends each source is attended to; false for imported models whose sources had none",
+        idle_if={"architecture": _decoder_only},
+        exportable=True,
+    )
     cross_attention_residual: bool = flag(
         True,
         "residual connection around cross-attention; false is an ablation",

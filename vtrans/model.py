@@ -91,11 +91,16 @@ class Transformer(Module):
     def encode(self, src_BS: Tensor, keep_BS: Tensor) -> Tensor:
         """Returns the encoder's output [B, S, D], the memory of cross-attention."""
         x_BSD = self.src_embedding(src_BS) + self.src_positions(src_BS.shape[1])
-        return self.encoder(self.dropout(x_BSD), keep_BS)
+        return self.encoder(self.dropout(x_BSD), self.attended(keep_BS))
 
     def decode(self, tgt_BT: Tensor, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
         """Returns the decoder's output [B, T, D], before the projection."""
-        return self.decoder(self.embed_tgt(tgt_BT, keep_BS), memory_BSD, keep_BS)
+        return self.decoder(self.embed_tgt(tgt_BT, keep_BS), memory_BSD, self.attended(keep_BS))
+
+    def attended(self, keep_BS: Tensor) -> Tensor:
+        """Returns which source positions are attended to: those of `keep_BS`, without `model.source_eos` except EOS,
+        the last of each source."""
+        return keep_BS if self.config.source_eos else F.pad(keep_BS[:, 1:], (0, 1))
 
     def embed_tgt(self, tgt_BT: Tensor, keep_BS: Tensor) -> Tensor:
         """Returns the decoder's input [B, T, D]."""

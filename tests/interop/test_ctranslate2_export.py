@@ -86,6 +86,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "projection_bias": True,
         "norm_eps": 1e-9,
     },
+    "no source EOS": {"source_eos": False},
     "shared positions": {"positions": "learned", "max_positions": 90, "share_positions": True, "activation": "gelu"},
 }
 

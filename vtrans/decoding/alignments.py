@@ -70,14 +70,14 @@ def cross_attention(model: Transformer, batch: Batch, first: int = 0) -> list[Te
     x_BTD = model.embed_tgt(batch.tgt_in_BT, batch.keep_BS)
     if isinstance(model.decoder, DecoderOnly):
         return _attention_to_prefix(model.decoder, x_BTD, memory_BSD, batch.keep_BS, first)
-    found = []
+    found, keep_BS = [], model.attended(batch.keep_BS)
     for number, layer in enumerate(model.decoder.layers):
         if number >= first:
             y_BTD = layer.self_attention_residual(x_BTD, layer.self_attention)
             q_BHTd = layer.cross_attention.queries(layer.cross_attention_residual.before(y_BTD))
             k_BHSd, _ = layer.cross_attention.keys_values(memory_BSD)
-            found.append(_probabilities(q_BHTd, k_BHSd, batch.keep_BS[:, None]))
-        x_BTD = layer(x_BTD, memory_BSD, batch.keep_BS)
+            found.append(_probabilities(q_BHTd, k_BHSd, keep_BS[:, None]))
+        x_BTD = layer(x_BTD, memory_BSD, keep_BS)
     return found
 
 

@@ -60,7 +60,8 @@ class IncrementalDecoder:
         src_BS = torch.tensor([[*s] + [pad_id] * (S - len(s)) for s in sources], device=self.device)
         length_B = torch.tensor([len(s) for s in sources], device=self.device)
         keep_BS = torch.arange(S, device=self.device) < length_B[:, None]
-        return self.steps.source_cache(self.model.encode(src_BS, keep_BS), keep_BS), keep_BS
+        memory_BSD, keep_BS = self.model.encode(src_BS, keep_BS), self.model.attended(keep_BS)
+        return self.steps.source_cache(memory_BSD, keep_BS), keep_BS
 
     def step(self, state: DecodingState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Tensor]:
         blocks = torch.split(self.hidden(state, tokens_BK, live_r), self.rows)

@@ -66,7 +66,7 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
     names = {"unk_token": UNK_ID, "bos_token": BOS_ID, "eos_token": EOS_ID, "decoder_start_token": BOS_ID}
     for name, number in names.items():
         setattr(spec.config, name, SPECIAL_PIECES[number])
-    spec.config.add_source_eos = True
+    spec.config.add_source_eos = config.source_eos
     spec.config.layer_norm_epsilon = config.norm_eps
     return spec
 
