@@ -48,7 +48,7 @@ FLAGS = {
     "prepare-bpe": "--src --tgt --valid-src --valid-tgt --out --vocab-size --separate --subword --normalization "
     "--character-coverage --symbol --sample --max-tokens --max-ratio --on-bad-utf8 --seed --threads --force --dry-run "
     "--json --quiet -q --help",
-    "train": "--data --out --recipe --set --init-from --fresh --compile --dry-run --device --quiet -q --help",
+    "train": "--data --out --recipe --set --init-from --fresh --compile --dry-run --device --threads --quiet -q --help",
     "average": "--last --best --out --quiet -q --help",
     "shortlist": "--data --out --translations --frequent --quiet -q --help",
     "overlap": "--data --vocab --vocab-size --on-bad-utf8 --json --quiet -q --help",
@@ -59,9 +59,9 @@ FLAGS = {
     "--no-repeat-ngram --repetition-penalty --no-retry --prefix --batch-tokens "
     "--nbest --scores --tsv --alignments --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered "
     "--engine --shortlist --precision "
-    "--device --json --quiet -q --help",
-    "logprob": "--model --weight --output --alpha --length-penalty --batch-tokens --on-bad-utf8 --device --json "
-    "--quiet -q --help",
+    "--device --threads --json --quiet -q --help",
+    "logprob": "--model --weight --output --alpha --length-penalty --batch-tokens --on-bad-utf8 --device --threads "
+    "--json --quiet -q --help",
     "score": "--hyp --metric --tokenize --lowercase --baseline --on-bad-utf8 --json --quiet -q --help",
 }
 

@@ -43,7 +43,7 @@ MODULES = {
 # Modules that import no torch.
 LIGHT = (
     "errors", "files", "text", "keys", "config", "console", "data.options",
-    "runtime.memory", "runtime.workers", "data.vocabulary", "data.encode",
+    "runtime.cores", "runtime.memory", "runtime.process", "runtime.workers", "data.vocabulary", "data.encode",
     "score", "cli",
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vtrans.config import Sampling
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
-from vtrans.runtime.memory import manage_memory
+from vtrans.runtime.process import configure_process
 
 if TYPE_CHECKING:
     from vtrans.decoding.loading import load
@@ -29,8 +29,8 @@ __all__ = [
     "Translator",
     "VtransError",
     "__version__",
+    "configure_process",
     "load",
-    "manage_memory",
 ]
 
 

@@ -32,6 +32,7 @@ from vtrans.commands.train import train
 from vtrans.commands.translate import translate
 from vtrans.console import Console
 from vtrans.errors import VtransError
+from vtrans.runtime.process import configure_process
 
 
 class _Grouped:
@@ -84,7 +85,10 @@ def _common(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", callback=_version)] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Does nothing: the callback of `--version` and main() have handled both options."""
+    """Configures the process for the command that follows. The callback of `--version` and main() have handled both
+    options."""
+    if "torch" not in sys.modules:  # a program that calls main() may have loaded it
+        configure_process()
 
 
 _PANELS = {

@@ -13,7 +13,6 @@ from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.config import DEFAULT_RUN
 from vtrans.console import Console
 from vtrans.errors import InputError
-from vtrans.runtime.memory import manage_memory
 
 
 def export(
@@ -46,7 +45,6 @@ def export(
         raise InputError(f"--to must be ctranslate2, got {to!r}.")
     how = bad_utf8(on_bad_utf8)
     samples = read_all(sample_file, how, console) if sample_file else None
-    manage_memory()
     from vtrans.checkpoint import choose_model, load_model
     from vtrans.decoding.ctranslate2_folder import FOLDER
     from vtrans.interop.ctranslate2_export import export as run_export

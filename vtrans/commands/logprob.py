@@ -17,6 +17,7 @@ from vtrans.commands.options import (
     Models,
     Output,
     Quiet,
+    Threads,
     Weights,
     bad_utf8,
     check_line_counts,
@@ -26,7 +27,7 @@ from vtrans.commands.options import (
 )
 from vtrans.config import DEFAULT_RUN, SearchConfig
 from vtrans.console import Console
-from vtrans.runtime.memory import manage_memory
+from vtrans.runtime.process import set_threads
 
 
 def logprob(
@@ -35,6 +36,7 @@ def logprob(
     model: Models = None,
     weights: Weights = None,
     device: Device = None,
+    threads: Threads = None,
     alpha: Alpha = None,
     length_penalty: LengthPenalty = None,
     output: Output = None,
@@ -70,7 +72,7 @@ def logprob(
     check_output(output, [("SRC", src), ("TGT", tgt), *(("--model", path) for path in model or [])])
     how, console = bad_utf8(on_bad_utf8), Console(quiet=quiet)
     check_line_counts(src, tgt, "translation")
-    manage_memory()
+    set_threads(threads)
     from vtrans.decoding.loading import load
     from vtrans.decoding.stream import logprob_stream
 

@@ -59,6 +59,14 @@ Device = Annotated[
         help="cpu, cuda, cuda:N or mps.  [default: the best available]", metavar="NAME", rich_help_panel="Speed"
     ),
 ]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        help="The threads of each process on a CPU.  [default: OMP_NUM_THREADS, else one per core that it may use]",
+        metavar="N",
+        rich_help_panel="Speed",
+    ),
+]
 BadUtf8 = Annotated[
     str,
     typer.Option(

@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
-from vtrans.commands.options import Device, Quiet
+from vtrans.commands.options import Device, Quiet, Threads
 from vtrans.config import DEFAULT_RECIPE, DEFAULT_RUN
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
-from vtrans.runtime.memory import manage_memory
 
 _run, _recipe, _speed = (partial(typer.Option, rich_help_panel=panel) for panel in ("Run", "Recipe", "Speed"))
 Data = Annotated[Path, _run(help="The folder that prepare-bpe wrote.", metavar="FOLDER")]
@@ -59,6 +58,7 @@ def train(
     compile_: Compile = False,
     dry_run: DryRun = False,
     device: Device = None,
+    threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
     """Train a model, or resume the run in the run folder.
@@ -67,7 +67,6 @@ def train(
     """
     if dry_run and quiet:
         raise InputError("--dry-run prints an estimate; leave out --quiet.")
-    manage_memory()
     from vtrans.checkpoint import RunFolder
     from vtrans.data.store import DataFolder
     from vtrans.training.setup import TrainOptions
@@ -78,6 +77,7 @@ def train(
         overrides=set_ or [],
         fresh=fresh,
         device=device,
+        threads=threads,
         init_from=init_from,
         compile=compile_,
         dry_run=dry_run,

@@ -20,6 +20,7 @@ from vtrans.commands.options import (
     Models,
     Output,
     Quiet,
+    Threads,
     Weights,
     bad_utf8,
     check_line_counts,
@@ -32,7 +33,7 @@ from vtrans.config import DECODING_PRECISIONS, DEFAULT_RUN, Sampling, SearchConf
 from vtrans.console import Console
 from vtrans.decoding.retry import RETRY_NGRAM
 from vtrans.errors import InputError
-from vtrans.runtime.memory import manage_memory
+from vtrans.runtime.process import set_threads
 from vtrans.runtime.signals import ended_by_signals
 from vtrans.text import OnBadUtf8
 
@@ -132,6 +133,7 @@ def translate(
     weights: Weights = None,
     engine: Engine = None,
     device: Device = None,
+    threads: Threads = None,
     beam: Beam = None,
     alpha: Alpha = None,
     length_penalty: LengthPenalty = None,
@@ -179,7 +181,7 @@ def translate(
     if input_ and prefixes:
         check_line_counts(input_, prefixes, "prefix")
     console, text = Console(quiet=quiet), _Text(input_, output, prefixes, bad_utf8(on_bad_utf8), line_buffered)
-    manage_memory()
+    set_threads(threads)
     from vtrans.decoding.loading import load
     from vtrans.decoding.translation import TranslateOptions
     from vtrans.runtime.ranks import Ranks

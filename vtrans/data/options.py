@@ -57,7 +57,13 @@ class PrepareOptions:
         "error", get_args(OnBadUtf8), "error, or replace each bad sequence by U+FFFD and count it"
     )
     seed: int = number(1, 0, 2**63 - 1, "seed of the held-out and sampled pairs")
-    threads: int = number(0, 0, 1024, "processors that encode; 0: all. The result does not depend on it", "processors")
+    threads: int = number(
+        0,
+        0,
+        1024,
+        "processors that encode; 0: all that this process may use. The result does not depend on it",
+        "processors",
+    )
     force: bool = flag(False, "replace a data folder made from other inputs or options")
 
     def checked(self) -> PrepareOptions:

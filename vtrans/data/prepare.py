@@ -9,7 +9,6 @@ of the corpus. The rest takes 0.2 GB (measured with 200,000 and 2 million pairs)
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -32,6 +31,7 @@ from vtrans.data.vocabulary import JOINT_FILE, SPECIAL_PIECES, SRC_FILE, TGT_FIL
 from vtrans.data.writing_systems import SCRIPT_DEFINITION, overlap_by_script
 from vtrans.errors import InputError, VtransError
 from vtrans.files import check_path, write_atomically
+from vtrans.runtime.cores import usable_processors
 
 _BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # limits of a batch that a worker encodes
 
@@ -44,7 +44,7 @@ def prepare(options: PrepareOptions, console: Console, *, dry_run: bool = False)
     FileError if inputs, options or folder are at fault; the folder is then unchanged.
     """
     options = options.checked()
-    options = dataclasses.replace(options, threads=options.threads or os.cpu_count() or 1)
+    options = dataclasses.replace(options, threads=options.threads or usable_processors())
     check_path(options.out)
     check_symbols(options.symbols)
     out = Path(options.out)

@@ -20,6 +20,7 @@ from vtrans.config import Recipe
 from vtrans.data.batches import Batch, Mixture, collate, plan_epoch
 from vtrans.data.bpe_dropout import Segmentations
 from vtrans.data.store import DataFolder, TokenStore
+from vtrans.runtime.cores import usable_processors
 from vtrans.runtime.ranks import Ranks
 from vtrans.runtime.seeds import derived_seed
 
@@ -112,8 +113,7 @@ def _workers(device: torch.device) -> int:
     cores; with a GPU there is one process per free core of this rank."""
     if device.type == "cpu":
         return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(MOST_WORKERS, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
+    return max(1, min(MOST_WORKERS, usable_processors() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
 
 
 def _segmentations(data: DataFolder, recipe: Recipe, mixture: Mixture, workers: int) -> Segmentations | None:

@@ -74,9 +74,10 @@ def newest_progress(run: RunFolder) -> Progress | None:
     return None
 
 
-def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics) -> None:
-    """Restores the checkpoint that `progress` describes: weights, moving average, optimizer, threads and ranking."""
-    _restore_environment(job, learner, progress.environment)
+def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics, *, threads: int | None) -> None:
+    """Restores the checkpoint that `progress` describes: weights, moving average, optimizer, threads and ranking.
+    Keeps the present number of threads if the user has asked for `threads`."""
+    _restore_environment(job, learner, progress.environment, keep_threads=threads is not None)
     load_weights(job.run.step_file(progress.step), learner.model)
     if learner.average is not None:
         learner.average.restart()  # the model file holds the average; the state holds the weights themselves
@@ -104,12 +105,12 @@ def environment(job: Job, learner: Learner) -> dict[str, Any]:
     }
 
 
-def _restore_environment(job: Job, learner: Learner, recorded: dict[str, Any]) -> None:
+def _restore_environment(job: Job, learner: Learner, recorded: dict[str, Any], *, keep_threads: bool) -> None:
     """Restores the number of threads on a machine of the same kind, and warns about what else differs."""
     console, here = job.console, environment(job, learner)
     there = here | {"compiled": False} | recorded  # older states lack some of the keys
     alike = all(there[key] == here[key] for key in ("machine", "ranks", "device"))
-    if there["threads"] != here["threads"] and alike:
+    if there["threads"] != here["threads"] and alike and not keep_threads:
         torch.set_num_threads(int(there["threads"]))
         console.info(f"threads: {there['threads']}, as in the run so far")
         here = environment(job, learner)

@@ -50,6 +50,8 @@ class TrainOptions:
     """Remove the run in the folder and start over."""
     device: str | None = None
     """The name of a device; None: the best that there is."""
+    threads: int | None = None
+    """The threads of this process on a CPU; None: those of the run that is resumed, else torch's present number."""
     init_from: Path | None = None
     """A model file or run folder whose weights a new run starts with."""
     compile: bool = False
@@ -99,7 +101,7 @@ def set_up(
     if options.compile:
         learner.compile(device, console)
     if saved is not None:
-        restore(job, learner, progress, metrics)
+        restore(job, learner, progress, metrics, threads=options.threads)
     progress.environment = environment(job, learner)
     progress.recipe = dataclasses.asdict(recipe)
     _check_ranks_agree(job, progress)

@@ -25,6 +25,7 @@ from vtrans.data.batches import ahead
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.runtime.devices import pick_device
+from vtrans.runtime.process import set_threads
 from vtrans.runtime.ranks import Ranks
 from vtrans.runtime.signals import StopSignal
 from vtrans.training.dry_run import estimate
@@ -51,6 +52,7 @@ def train(data: DataFolder, run: RunFolder, console: Console, options: TrainOpti
     """
     if run.path.resolve() == data.path.resolve():
         raise InputError(f"{run.path} is the data folder; choose another folder for the run (`out`).")
+    set_threads(options.threads)
     ranks = Ranks()
     device = pick_device(ranks.device_name(options.device))
     if ranks.rank > 0:

@@ -1,0 +1,69 @@
+"""How many processors this process may use: its affinity, the CPU quota of its cgroups, and the cores behind them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+
+def usable_processors(root: Path = Path("/")) -> int:
+    """The number of logical processors that this process may use, at least 1. `root` is where /proc and /sys are."""
+    return min(len(_allowed()), cpu_quota(root) or len(_allowed()))
+
+
+def usable_cores(root: Path = Path("/")) -> int:
+    """The same for physical cores: two threads of one core share its arithmetic units."""
+    siblings = set()
+    for number in _allowed():
+        file = root / f"sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list"
+        try:
+            siblings.add(file.read_text())
+        except OSError:  # not Linux, or a container that hides it
+            siblings.add(str(number))
+    return min(len(siblings), cpu_quota(root) or len(siblings))
+
+
+def cpu_quota(root: Path = Path("/")) -> int | None:
+    """The CPU time that the cgroups of this process may use, in processors, rounded and at least 1; None: all of it.
+
+    A container may see the path of its cgroup on the host, which does not exist inside, or a path below a limited one.
+    So every folder from the mount point to this path counts, if it exists.
+    """
+    try:
+        cgroups = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().split("\n") if line]
+    except OSError:  # not Linux
+        return None
+    limits = []
+    for _, controllers, path in cgroups:
+        for folder in _folders(root / "sys/fs/cgroup", controllers, path):
+            with suppress(OSError):
+                limits.append(_limit(folder))
+    return max(1, round(min(limits))) if min(limits, default=math.inf) < math.inf else None
+
+
+def _allowed() -> set[int]:
+    """The numbers of the logical processors that the affinity of this process allows."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
+def _folders(mounts: Path, controllers: str, path: str) -> Iterator[Path]:
+    """The folders that may limit the CPU time of a cgroup. cgroup v2 has no names of controllers."""
+    if controllers and "cpu" not in controllers.split(","):
+        return
+    for mount in [mounts / controllers, mounts / "cpu"] if controllers else [mounts, mounts / "unified"]:
+        folder = mount / path.strip("/")
+        yield from (folder, *(parent for parent in folder.parents if parent.is_relative_to(mount)))
+
+
+def _limit(folder: Path) -> float:
+    """The processors that a cgroup may use: microseconds per period. Raises OSError for a folder of no cgroup."""
+    try:
+        quota, period = (folder / "cpu.max").read_text().split()  # v2, where "max" is no limit
+    except FileNotFoundError:
+        quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))  # v1, -1
+    return int(quota) / int(period) if quota != "max" and int(quota) > 0 else math.inf
