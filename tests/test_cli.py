@@ -56,7 +56,7 @@ FLAGS = {
     "inspect": "--word --sentence --nearest --data --full --json --help",
     "export": "--to --out --quantization --sample-file --on-bad-utf8 --json --quiet -q --help",
     "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --min-length "
-    "--no-repeat-ngram --repetition-penalty --no-retry --prefix --batch-tokens "
+    "--no-repeat-ngram --repetition-penalty --no-retry --suppress --prefix --batch-tokens "
     "--nbest --scores --tsv --alignments --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered "
     "--engine --shortlist --precision "
     "--device --threads --json --quiet -q --help",
