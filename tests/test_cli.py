@@ -48,11 +48,13 @@ FLAGS = {
     "prepare-bpe": "--src --tgt --valid-src --valid-tgt --out --vocab-size --separate --subword --normalization "
     "--character-coverage --symbol --sample --max-tokens --max-ratio --on-bad-utf8 --seed --threads --force --dry-run "
     "--json --quiet -q --help",
-    "train": "--data --out --recipe --set --init-from --fresh --compile --dry-run --device --threads --quiet -q --help",
+    "train": "--data --out --recipe --set --init-from --fresh --compile --report --dry-run --device --threads "
+    "--quiet -q --help",
     "average": "--last --best --out --quiet -q --help",
     "shortlist": "--data --out --translations --frequent --quiet -q --help",
     "overlap": "--data --vocab --vocab-size --on-bad-utf8 --json --quiet -q --help",
     "attend": "--target --layer --head --subwords --out --json --quiet -q --help",
+    "report": "--out --sentences --data --quiet -q --help",
     "inspect": "--word --sentence --nearest --data --full --json --help",
     "export": "--to --out --quantization --sample-file --on-bad-utf8 --json --quiet -q --help",
     "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --min-length "

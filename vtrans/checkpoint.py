@@ -242,8 +242,8 @@ class ChosenModel(NamedTuple):
 
 class RunFolder:
     """The files that `vtrans train` and `vtrans average` write: recipe.toml, metrics.jsonl, step-*.safetensors, best,
-    last and averaged.safetensors; state/, which only resuming needs; and tensorboard/ if the recipe asks for it.
-    Raises FileError for a path that is not UTF-8."""
+    last and averaged.safetensors; validation/, the translations of each validation; state/, which only resuming needs;
+    report.html and tensorboard/ if the user asks for them. Raises FileError for a path that is not UTF-8."""
 
     def __init__(self, path: str | Path) -> None:
         check_path(path)
@@ -254,6 +254,10 @@ class RunFolder:
         self.best = self.path / "best.safetensors"
         self.averaged = self.path / "averaged.safetensors"
         self.events = self.path / "tensorboard"
+        self.validation = self.path / "validation"
+        self.report = self.path / "report.html"
+        self.valid_src = self.validation / "source.txt"
+        self.valid_ref = self.validation / "reference.txt"
         self.states = self.path / "state"
         self.lock = self.states / "lock"
 
@@ -262,6 +266,10 @@ class RunFolder:
 
     def state_file(self, step: int) -> Path:
         return self.states / f"step-{step:08d}.safetensors"
+
+    def translations(self, step: int) -> Path:
+        """The file with the translations of a validation, one line for each of `valid_src`."""
+        return self.validation / f"step-{step:08d}.txt"
 
     def steps(self) -> list[int]:
         """The steps of the existing checkpoints, in order."""
@@ -328,7 +336,17 @@ def run_of(file: Path) -> RunFolder | None:
     file = Path(os.path.realpath(file))
     for entry in (file, file.parent):
         run = RunFolder(entry.parent)
-        names = (run.recipe, run.metrics, run.last, run.best, run.averaged, run.states, run.events)
+        names = (
+            run.recipe,
+            run.metrics,
+            run.last,
+            run.best,
+            run.averaged,
+            run.states,
+            run.events,
+            run.validation,
+            run.report,
+        )
         if (entry in names or _STEP_FILE.fullmatch(entry.name)) and run.recipe.exists():
             return run
     return None

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -26,6 +27,7 @@ from vtrans.commands.lines import print_line
 from vtrans.commands.logprob import logprob
 from vtrans.commands.overlap import overlap
 from vtrans.commands.prepare_bpe import prepare_bpe
+from vtrans.commands.report import report
 from vtrans.commands.score import score
 from vtrans.commands.shortlist import shortlist
 from vtrans.commands.train import train
@@ -91,9 +93,9 @@ def _common(
         configure_process()
 
 
-_PANELS = {
+_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "The five steps": (prepare_bpe, train, average, translate, score),
-    "Looking inside": (inspect, attend, overlap, logprob),
+    "Looking inside": (report, inspect, attend, overlap, logprob),
     "Speed and export": (shortlist, export),
 }
 for _panel, _commands in _PANELS.items():

@@ -80,6 +80,7 @@ def test_the_signature_has_exactly_the_settings_that_translations_depend_on() ->
         "min_length": 2,
         "no_repeat_ngram": 3,
         "repetition_penalty": 1.5,
+        "suppress": ("a",),
         "max_source": 9,
         "beam": 7,  # validation has its own
         "batch_tokens": 9,

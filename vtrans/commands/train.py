@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,10 @@ from vtrans.commands.options import Device, Quiet, Threads
 from vtrans.config import DEFAULT_RECIPE, DEFAULT_RUN
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
-from vtrans.errors import InputError
+from vtrans.errors import InputError, VtransError
+
+if TYPE_CHECKING:
+    from vtrans.checkpoint import RunFolder
 
 _run, _recipe, _speed = (partial(typer.Option, rich_help_panel=panel) for panel in ("Run", "Recipe", "Speed"))
 Data = Annotated[Path, _run(help="The folder that prepare-bpe wrote.", metavar="FOLDER")]
@@ -45,6 +48,10 @@ Compile = Annotated[
         help="Compile the layers for a GPU; resuming is then not bit-exact. On a CPU, steps take twice as long.",
     ),
 ]
+Report = Annotated[
+    bool,
+    _run("--report", help="After each validation, write report.html to the run folder, as `vtrans report` does."),
+]
 DryRun = Annotated[bool, _run("--dry-run", help="Estimate the time and memory that training takes, and write nothing.")]
 
 
@@ -56,6 +63,7 @@ def train(
     init_from: InitFrom = None,
     fresh: Fresh = False,
     compile_: Compile = False,
+    report: Report = False,
     dry_run: DryRun = False,
     device: Device = None,
     threads: Threads = None,
@@ -72,6 +80,7 @@ def train(
     from vtrans.training.setup import TrainOptions
     from vtrans.training.trainer import train as run_training
 
+    console = Console(quiet=quiet)
     options = TrainOptions(
         recipe=recipe,
         overrides=set_ or [],
@@ -81,5 +90,16 @@ def train(
         init_from=init_from,
         compile=compile_,
         dry_run=dry_run,
+        validated=partial(_write_report, RunFolder(out), data, console) if report else lambda: None,
     )
-    run_training(DataFolder.open(data), RunFolder(out), Console(quiet=quiet), options)
+    run_training(DataFolder.open(data), RunFolder(out), console, options)
+
+
+def _write_report(run: RunFolder, data: Path, console: Console) -> None:
+    """Writes the report of a run that is still training. A failure ends neither the training nor later reports."""
+    from vtrans.analysis.report import ReportOptions, write_report
+
+    try:
+        write_report([run.path], run.report, ReportOptions(data=data))
+    except (VtransError, OSError) as error:
+        console.warn(f"the report was not written: {error}")

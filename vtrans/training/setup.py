@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,8 @@ class TrainOptions:
     """A model file or run folder whose weights a new run starts with."""
     compile: bool = False
     """Compile the layers. Resuming is not bit-exact then."""
+    validated: Callable[[], None] = lambda: None
+    """Called after each validation, on rank 0."""
     dry_run: bool = False
     """Measure a few updates, say how much time and memory training takes, and write nothing."""
 
@@ -168,6 +171,10 @@ def remove_run(run: RunFolder) -> None:
     for path in (run.metrics, run.last, run.best, run.averaged):
         path.unlink(missing_ok=True)
     remove(run.events)
+    for path in (run.report, run.valid_src, run.valid_ref, *run.validation.glob("step-*.txt")):
+        path.unlink(missing_ok=True)
+    with suppress(OSError):  # the user keeps other files there
+        run.validation.rmdir()
 
 
 def keep_finished_recipe(ready: SetUp) -> None:

@@ -12,7 +12,7 @@ differ.
 from __future__ import annotations
 
 import signal
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -62,19 +62,20 @@ def train(data: DataFolder, run: RunFolder, console: Console, options: TrainOpti
             lock.take()  # before the state is read: another process may be about to replace it
         ready = set_up(data, run, console, ranks, device, options)
         with closing(ready.metrics), _memory_advice(ready.job), _explained(run):
-            trainer = Trainer(ready)
+            trainer = Trainer(ready, options.validated)
             return trainer.dry_run() if options.dry_run else trainer.run(lock, fresh=options.fresh)
 
 
 class Trainer:
     """The training loop of one run."""
 
-    def __init__(self, ready: SetUp) -> None:
+    def __init__(self, ready: SetUp, validated: Callable[[], None] = lambda: None) -> None:
+        self.validated = validated  # called after each validation
         self.ready, self.job, self.learner, self.progress = ready, ready.job, ready.learner, ready.progress
         job = self.job
         self.feed = Feed(job.data, job.recipe, job.ranks, job.device)
         self.updates = Updates(job, self.learner, job.ranks.wrapped(self.learner.objective, job.device), self.progress)
-        self.validation = Validation(job.data, job.recipe, self.learner.objective, job.device, job.console)
+        self.validation = Validation(job.data, job.run, job.recipe, self.learner.objective, job.device, job.console)
         self.log = Log(job, ready.metrics, self.progress)
         self.signal = StopSignal()
         self.stopping = False  # whether all ranks know about a signal
@@ -181,6 +182,7 @@ class Trainer:
                 if progress.stopped_early:
                     job.console.info(f"no better {config.best_metric} in {config.patience} validations: training ends")
                 save_progress(job, self.learner, progress)
+                self.validated()
         flags = [record is not None, progress.stopped_early, self.signal.number]
         validated, progress.stopped_early, self.stopping = (value > 0 for value in job.ranks.summed(flags, job.device))
         self.updates.restart_clock()  # validation is not training time

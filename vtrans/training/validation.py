@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from vtrans.checkpoint import LoadedModel
+from vtrans.checkpoint import LoadedModel, RunFolder
 from vtrans.config import Recipe, SearchConfig, TrainConfig
 from vtrans.console import Console, duration
 from vtrans.data.batches import collate, plan_epoch
 from vtrans.data.store import DataFolder
 from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translator import Translator
+from vtrans.files import write_atomically
 from vtrans.score import corpus_scores
 from vtrans.training.loss import Objective, products
 
@@ -42,6 +43,8 @@ def manner(train: TrainConfig, search: SearchConfig, pairs: int) -> str:
     del settings["batch_tokens"]  # a translation never depends on its batch
     if search.stop == "count" and train.valid_beam == 1:  # greedy search compares no scores
         del settings["alpha"], settings["length_penalty"]
+    if not search.suppress:  # signatures of earlier versions lack it
+        del settings["suppress"]
     settings["sentences"] = translated(train, pairs)
     return "".join(f"|{name}:{value}" for name, value in settings.items())
 
@@ -50,17 +53,24 @@ class Validation:
     """Measures the model of an objective on the validation pairs of a data folder."""
 
     def __init__(
-        self, data: DataFolder, recipe: Recipe, objective: Objective, device: torch.device, console: Console
+        self,
+        data: DataFolder,
+        run: RunFolder,
+        recipe: Recipe,
+        objective: Objective,
+        device: torch.device,
+        console: Console,
     ) -> None:
-        self.data, self.recipe, self.objective, self.device, self.console = data, recipe, objective, device, console
+        self.data, self.run, self.recipe = data, run, recipe
+        self.objective, self.device, self.console = objective, device, console
         self.told_signature = False
         self.count = translated(recipe.train, len(data.valid))
         self.manner = manner(recipe.train, recipe.search, len(data.valid))
 
     def measure(self, step: int, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
         """Returns the record for metrics.jsonl (negative log-likelihood per token, BLEU and chrF) and prints it.
-        Returns None if `cancelled`, which is called before each batch and sentence, returns True. Leaves the model in
-        training mode."""
+        Writes the translations to the run folder. Returns None if `cancelled`, which is called before each batch and
+        sentence, returns True. Leaves the model in training mode."""
 
         def heed() -> None:
             if cancelled():
@@ -87,6 +97,7 @@ class Validation:
         references = [store.tgt_text(i) for i in range(count)]
         hypotheses = [best[0].text for best in translator.translate_window(sources, done=heed)]
         scores = corpus_scores(hypotheses, references)
+        self._write_translations(step, sources, references, hypotheses)
         finite = math.isfinite(nll)
         record = {
             "kind": "valid",
@@ -106,6 +117,16 @@ class Validation:
         for i in range(min(config.samples, count)):
             self.console.info(f"  src {sources[i]}\n  ref {references[i]}\n  hyp {hypotheses[i]}")
         return record
+
+    def _write_translations(
+        self, step: int, sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]
+    ) -> None:
+        """Writes the translations and the lines that they belong to, for people and for reports."""
+        run = self.run
+        run.validation.mkdir(parents=True, exist_ok=True)
+        texts = ((run.valid_src, sources), (run.valid_ref, references), (run.translations(step), hypotheses))
+        for path, lines in texts:
+            write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
 
     def _nll(self, heed: Callable[[], None]) -> float:
         """The mean negative log-likelihood per target token, with EOS, over all pairs."""

@@ -1,0 +1,213 @@
+"""The report of runs as an HTML page, and its charts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from cli_runner import Done
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vtrans.analysis.charts import Series, line_chart, log_ticks, ticks
+from vtrans.analysis.report import ReportOptions, marked, report
+from vtrans.analysis.run_history import histories
+from vtrans.checkpoint import RunFolder
+from vtrans.data.store import DataFolder
+from vtrans.errors import FileError, InputError
+
+VOID = {"meta", "input", "br", "link", "img"}
+words = st.lists(st.text("ab<&\"'é", min_size=1, max_size=3), max_size=8).map(" ".join)
+
+
+class Page(HTMLParser):
+    """Checks that tags are balanced, and collects the tags, the text and what the page would load."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.text = ""
+        self.loaded: list[str] = []
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in VOID and not (self.get_starttag_text() or "").endswith("/>"):
+            self.open.append(tag)
+        self.loaded += [value or "" for name, value in attrs if name in ("src", "href", "data")]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_shows_the_run_and_loads_nothing(tiny_run: RunFolder, tiny_data: DataFolder) -> None:
+    (history,) = histories([tiny_run.path])
+    page = Page(report([history], ReportOptions(sentences=2, data=tiny_data.path)))
+    assert all(each.startswith("data:") for each in page.loaded)
+    assert "object" in page.tags  # the attention
+    assert page.tags.count("svg") == 2 * 6  # curves over updates and over time
+    assert history.sources is not None
+    for shown in (*history.sources[:2], "Results", "train.max_steps", "Overlap"):
+        assert shown in page.text
+    assert history.best is not None
+    assert f"{history.best['bleu']:.2f}" in page.text
+
+
+def test_text_of_the_user_is_escaped(run_copy: RunFolder) -> None:
+    (history,) = histories([run_copy.path])
+    evil = "<script>alert(1)</script>&\"'"
+    for path in (run_copy.valid_src, run_copy.valid_ref, *run_copy.validation.glob("step-*.txt")):
+        path.write_text(f"{evil}\n" * len(path.read_text().splitlines()))
+    renamed = run_copy.path.rename(run_copy.path.with_name("<b>&run"))
+    (history,) = histories([renamed])
+    page = Page(report([history], ReportOptions(sentences=1)))
+    assert page.tags.count("script") == 1
+    assert "b" not in page.tags
+    assert evil in page.text
+
+
+def test_several_runs_are_compared(tiny_run: RunFolder, run_copy: RunFolder) -> None:
+    recipe = run_copy.recipe.read_text()
+    run_copy.recipe.write_text(recipe.replace("max_steps = 30", "max_steps = 31"))
+    first, second = histories([tiny_run.path, run_copy.path])
+    assert first.name != second.name
+    page = Page(report([first, second], ReportOptions(sentences=0)))
+    text = " ".join(page.text.split())
+    assert "Differences between the runs" in text
+    assert "+0.00" in text  # the runs are equal
+    changed = text.split("Recipes")[1].split("All ")[0]
+    assert re.findall(r"(?:model|train|search)\.[a-z_]+", changed) == ["train.max_steps"]
+
+
+def test_a_run_without_kept_translations_has_a_report(run_copy: RunFolder) -> None:
+    shutil.rmtree(run_copy.validation)
+    page = Page(report(histories([run_copy.path]), ReportOptions()))
+    assert "Translations through" not in page.text
+
+
+def test_minutes_are_those_of_the_training_records(tiny_run: RunFolder) -> None:
+    (history,) = histories([tiny_run.path])
+    total = 0.0
+    for record in history.train:
+        total += record["seconds"]
+        assert history.minutes(record["step"]) == pytest.approx(total / 60)
+    minutes = [history.minutes(step) for step in range(40)]
+    assert minutes[0] == 0
+    assert minutes == sorted(minutes)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"kind": "train", "step": "x", "seconds": 1}', '{"kind": "valid"}'])
+def test_damaged_records_are_named(run_copy: RunFolder, line: str) -> None:
+    lines = run_copy.metrics.read_text().splitlines()
+    run_copy.metrics.write_text("\n".join([lines[0], line, *lines[1:], ""]))
+    with pytest.raises(FileError, match="line 2"):
+        histories([run_copy.path])
+
+
+def test_a_line_that_is_still_being_written_is_left_out(run_copy: RunFolder) -> None:
+    (whole,) = histories([run_copy.path])
+    with run_copy.metrics.open("a") as file:
+        file.write('{"kind": "train", "st')
+    (again,) = histories([run_copy.path])
+    assert again.train == whole.train
+
+
+def test_folders_without_a_run_and_a_run_given_twice_are_refused(tiny_run: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=re.escape(str(tmp_path))):
+        histories([tmp_path])
+    with pytest.raises(InputError, match="`runs`"):
+        histories([tiny_run.path, tiny_run.path])
+
+
+@given(words, words)
+def test_marks_restore_both_texts(before: str, after: str) -> None:
+    """Without what is deleted, and without what is inserted, the marked text is `after` and `before`."""
+    html = marked(before, after)
+    assert " ".join(Page(re.sub("<del>.*?</del>", "", html)).text.split()) == after
+    if before:
+        assert " ".join(Page(re.sub("<ins>.*?</ins>", "", html)).text.split()) == before
+
+
+numbers = st.floats(0, 1e9, allow_nan=False).map(lambda x: round(x, 6))
+
+
+@given(numbers, numbers)
+def test_ticks_cover_the_range_in_equal_steps(a: float, b: float) -> None:
+    low, high = min(a, b), max(a, b)
+    found = ticks(low, high)
+    assert 2 <= len(found) <= 9
+    assert found[0] <= low
+    assert found[-1] >= high
+    steps = [y - x for x, y in itertools.pairwise(found)]
+    assert max(steps) == pytest.approx(min(steps), rel=1e-3)
+
+
+@given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6))
+def test_logarithmic_ticks_cover_the_range(a: float, b: float) -> None:
+    low, high = min(a, b), max(a, b)
+    found = log_ticks(low, high)
+    assert found == sorted(found)
+    assert found[0] <= low
+    assert found[-1] >= high
+
+
+def test_a_chart_holds_every_value_in_place() -> None:
+    chart = line_chart("loss", [Series("a", 0, [(0, 4.0), (10, 2.0), (20, 1.0)])], x_name="updates")
+    (data,) = json.loads(re.search('data-series="([^"]*)"', chart)[1].replace("&quot;", '"'))  # type: ignore[index]
+    assert [point[2:] for point in data["points"]] == [["0", "4"], ["10", "2"], ["20", "1"]]
+    xs, ys = zip(*(point[:2] for point in data["points"]), strict=True)
+    assert xs[2] - xs[1] == pytest.approx(xs[1] - xs[0])
+    assert ys[1] - ys[0] == pytest.approx(2 * (ys[2] - ys[1]), abs=0.2)  # y grows downwards
+    assert line_chart("loss", [Series("a", 0, [])], x_name="updates") == ""
+
+
+def test_a_long_series_keeps_its_ends() -> None:
+    points = [(float(x), 1.0 + x) for x in range(5000)]
+    chart = line_chart("loss", [Series("a", 0, points)], x_name="updates")
+    (data,) = json.loads(re.search('data-series="([^"]*)"', chart)[1].replace("&quot;", '"'))  # type: ignore[index]
+    shown = data["points"]
+    assert len(shown) < 500
+    assert (shown[0][2], shown[-1][2]) == ("0", "4,999")
+
+
+def test_training_keeps_the_report_up_to_date(
+    tiny_data: DataFolder, run_copy: RunFolder, run_cli: Callable[..., Done]
+) -> None:
+    args = ("train", "--data", tiny_data.path, "--out", run_copy.path, "--quiet")
+    done = run_cli(*args, "--set", "train.max_steps=40", "--report")
+    assert done == Done(0, b"", "")
+    page = Page(run_copy.report.read_text())
+    assert histories([run_copy.path])[0].valid[-1]["step"] == 40
+    assert ">40<" in run_copy.report.read_text()
+    assert "Curves" in page.text
+    # A report that cannot be written ends no training.
+    run_copy.report.unlink()
+    run_copy.report.mkdir()
+    done = run_cli(*args, "--set", "train.max_steps=50", "--report")
+    assert done.code == 0
+    assert "report" in done.err
+    assert max(run_copy.steps()) == 50
+
+
+def test_the_command_writes_one_page(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
+    out = tmp_path / "report.html"
+    assert run_cli("report", tiny_run.path, "--out", out, "--quiet") == Done(0, b"", "")
+    assert "object" in Page(out.read_text()).tags
+    assert run_cli("report", tiny_run.path, "--out", tmp_path / "report.txt").code == 2
+    assert run_cli("report", tmp_path, "--out", out).code == 2
+    assert run_cli("report", tiny_run.path, "--out", tiny_run.recipe.with_suffix(".html"), "--data", tmp_path).code == 2

@@ -1,0 +1,127 @@
+"""Line charts as SVG, for an HTML page with the styles and the script of report.css and report.js.
+
+A chart is readable without the script: it has axes, a line per series and, if there are several, a legend. The script
+shows the values under the pointer, which it reads from the attribute `data-series`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 420, 240  # of a chart, in pixels
+LEFT, RIGHT, TOP, BOTTOM = 52, 14, 10, 30  # margins around the plot
+COLOURS = 6  # classes of report.css, c0 to c5; further series use them again with dashes
+MOST_POINTS = 400  # of a series; longer ones are thinned out
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a chart. Its number determines its colour, so that a run keeps it in all charts."""
+
+    name: str
+    number: int
+    points: Sequence[tuple[float, float]]
+
+    @property
+    def style(self) -> str:
+        """The classes of the line."""
+        return f"c{self.number % COLOURS}" + (" dashed" if self.number >= COLOURS else "")
+
+
+def line_chart(
+    title: str,
+    series: Sequence[Series],
+    *,
+    x_name: str,
+    logarithmic: bool = False,
+) -> str:
+    """Returns a chart as an SVG element, or "" if no series has a point. `logarithmic` scales y by its logarithm; all
+    values must then be above 0."""
+    series = [_thinned(line) for line in series if line.points]
+    if not series:
+        return ""
+    xs = [x for line in series for x, _ in line.points]
+    ys = [y for line in series for _, y in line.points]
+    x_ticks = ticks(0.0, max(xs))
+    y_ticks = log_ticks(min(ys), max(ys)) if logarithmic else ticks(min(ys), max(ys))
+    scale: Callable[[float], float] = math.log if logarithmic else float
+    bottom, top = scale(min(y_ticks[0], *ys)), scale(max(y_ticks[-1], *ys))
+    right = max(x_ticks[-1], *xs)
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        """Returns the pixels of a point."""
+        across = x / right if right else 0.0
+        up = (scale(y) - bottom) / (top - bottom) if top > bottom else 0.5
+        return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
+
+    data = [
+        {
+            "name": line.name,
+            "style": line.style,
+            "points": [[*(round(v, 1) for v in place(x, y)), number(x), number(y)] for x, y in line.points],
+        }
+        for line in series
+    ]
+    parts = [
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" tabindex="0" aria-label="{escape(title)}" '
+        f'data-x="{escape(x_name)}" data-series="{escape(json.dumps(data, ensure_ascii=False))}">'
+    ]
+    for y in y_ticks:
+        height = place(0, y)[1]
+        parts.append(f'<path class="grid" d="M{LEFT} {height:.1f}H{WIDTH - RIGHT}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">{escape(number(y))}</text>')
+    for x in x_ticks:
+        across = place(x, y_ticks[0])[0]
+        parts.append(f'<text x="{across:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{_short(x)}</text>')
+    parts.append(f'<text class="axis" x="{WIDTH - RIGHT}" y="{HEIGHT - 2}" text-anchor="end">{escape(x_name)}</text>')
+    for line in series:
+        pixels = [place(x, y) for x, y in line.points]
+        if len(pixels) == 1:
+            parts.append(f'<circle class="{line.style}" cx="{pixels[0][0]:.1f}" cy="{pixels[0][1]:.1f}" r="3"/>')
+        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in pixels)
+        parts.append(f'<path class="line {line.style}" d="M{path}"/>')
+    return "".join([*parts, "</svg>"])
+
+
+def _thinned(line: Series) -> Series:
+    """Returns the series with at most MOST_POINTS of its points, the first and the last among them."""
+    count = len(line.points)
+    if count <= MOST_POINTS:
+        return line
+    kept = [line.points[i * (count - 1) // (MOST_POINTS - 1)] for i in range(MOST_POINTS)]
+    return Series(line.name, line.number, kept)
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Returns three to seven round numbers that cover the range, the first at or below `low`."""
+    if high <= low:
+        low, high = min(low, low * 0.9), max(high, high * 1.1) or 1.0
+    rough = (high - low) / 5
+    size = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    return [round(i * step, 12) for i in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Returns numbers of the form 1, 2 or 5 times a power of ten that cover the range; powers alone if it is wide."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    factors = (1,) if last - first > 3 else (1, 2, 5)
+    all_ = [factor * 10.0**power for power in range(first, last + 1) for factor in factors]
+    below = [tick for tick in all_ if tick <= low] or all_[:1]
+    above = [tick for tick in all_ if tick >= high] or all_[-1:]
+    return [tick for tick in all_ if below[-1] <= tick <= above[0]]
+
+
+def number(value: float) -> str:
+    """Returns a value with four significant digits, or all digits of its whole part."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _short(x: float) -> str:
+    """Returns a number of the x axis, in thousands if it is large."""
+    return f"{x / 1000:g}k" if x >= 10_000 else f"{x:g}"

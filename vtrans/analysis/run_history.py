@@ -1,0 +1,151 @@
+"""What a run folder tells about its training: curves, scores and translations."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from vtrans.checkpoint import RunFolder
+from vtrans.errors import FileError, InputError
+from vtrans.text import open_bytes, read_lines
+
+
+@dataclass(frozen=True)
+class Point:
+    """A figure of a curve."""
+
+    step: int
+    minutes: float  # of training, without validations
+    value: float
+
+
+@dataclass(frozen=True)
+class History:
+    """The records of a run, in order of their steps. `name` tells it from the other runs of a report."""
+
+    name: str
+    run: RunFolder
+    train: Sequence[Mapping[str, Any]]
+    valid: Sequence[Mapping[str, Any]]
+    recipe: Mapping[str, Mapping[str, Any]]
+
+    @cached_property
+    def _seconds(self) -> dict[int, float]:
+        """The seconds of training up to each step that has a training record."""
+        seconds, total = {}, 0.0
+        for record in self.train:
+            total += record["seconds"]
+            seconds[record["step"]] = total
+        return seconds
+
+    def minutes(self, step: int) -> float:
+        """Returns the minutes of training up to a step, interpolated between the training records."""
+        before = after = (0, 0.0)
+        for at in self._seconds.items():
+            before, after = after, at
+            if at[0] >= step:
+                break
+        (step_0, seconds_0), (step_1, seconds_1) = before, after
+        if step >= step_1 or step_1 == step_0:
+            return seconds_1 / 60
+        return (seconds_0 + (seconds_1 - seconds_0) * (step - step_0) / (step_1 - step_0)) / 60
+
+    def curve(self, kind: str, key: str) -> list[Point]:
+        """Returns a figure of the training records or of the validations; values that are not finite are left out."""
+        records = self.train if kind == "train" else self.valid
+        return [
+            Point(record["step"], self.minutes(record["step"]), float(record[key]))
+            for record in records
+            if record.get(key) is not None and math.isfinite(record[key])
+        ]
+
+    def speed(self) -> list[Point]:
+        """Returns the target tokens per second of each training record."""
+        return [
+            Point(record["step"], self.minutes(record["step"]), record["tgt_tokens"] / record["seconds"])
+            for record in self.train
+            if record["seconds"] > 0
+        ]
+
+    @property
+    def best(self) -> Mapping[str, Any] | None:
+        """The validation that is best by the recipe's metric; the earlier of two equal ones."""
+        metric = self.recipe.get("train", {}).get("best_metric", "bleu")
+        scored = [record for record in self.valid if record.get(metric) is not None]
+        return max(scored, key=lambda r: -r[metric] if metric == "nll" else r[metric], default=None)
+
+    def translations(self, step: int) -> list[str] | None:
+        """Returns the translations of a validation, or None if the run has not kept them."""
+        return _lines(self.run.translations(step))
+
+    @cached_property
+    def sources(self) -> list[str] | None:
+        return _lines(self.run.valid_src)
+
+    @cached_property
+    def references(self) -> list[str] | None:
+        return _lines(self.run.valid_ref)
+
+
+def histories(runs: Sequence[Path]) -> list[History]:
+    """Reads the records of runs. Raises FileError for a folder that holds no run or whose records are damaged, and
+    InputError for a run that is given twice."""
+    found: list[History] = []
+    for path, name in zip(runs, _names(runs), strict=True):
+        run = RunFolder(path)
+        if not run.metrics.is_file():
+            raise FileError(f"{path} has no metrics.jsonl; name a folder that `vtrans train` wrote.")
+        records = list(_records(run.metrics))
+        train = [record for record in records if record["kind"] == "train"]
+        valid = [record for record in records if record["kind"] == "valid"]
+        if not train and not valid:
+            raise FileError(f"{run.metrics} has no records yet; try again once training has written a line.")
+        found.append(History(name, run, train, valid, _recipe(run)))
+    return found
+
+
+def _names(runs: Sequence[Path]) -> list[str]:
+    """Returns the shortest ends of the paths that tell the runs apart."""
+    parts = [path.resolve().parts for path in runs]
+    if twice := next((path for i, path in enumerate(runs) if parts[i] in parts[:i]), None):
+        raise InputError(f"`runs` must be different folders, got {twice} twice.")
+    length = 1
+    while len({each[-length:] for each in parts}) < len(parts):
+        length += 1
+    return ["/".join(each[-length:]) for each in parts]
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    """Yields the records of metrics.jsonl. A training may be writing to it: an unfinished last line is left out."""
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+        try:
+            record = json.loads(line)
+            steps, seconds = record["step"], record["seconds"] if record["kind"] == "train" else 0
+            if not isinstance(steps, int) or not isinstance(seconds, int | float):
+                raise TypeError
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise FileError(f"{path}, line {number} is not a record of `vtrans train`.") from None
+        yield record
+
+
+def _recipe(run: RunFolder) -> Mapping[str, Mapping[str, Any]]:
+    try:
+        sections = tomllib.loads(run.recipe.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, RecursionError):
+        raise FileError(f"{run.recipe} is not a recipe in TOML.") from None
+    return {name: section for name, section in sections.items() if isinstance(section, dict)}
+
+
+def _lines(path: Path) -> list[str] | None:
+    if not path.is_file():
+        return None
+    with open_bytes(path) as stream:
+        return list(read_lines(stream, str(path), on_bad_utf8="replace"))
