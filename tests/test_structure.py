@@ -20,7 +20,7 @@ PACKAGE = Path(vtrans.__file__).parent
 LAYERS = (
     ("errors",),
     ("files", "text"),
-    ("keys", "config", "console"),
+    ("keys", "config", "console", "languages"),
     ("runtime",),
     ("data",),
     ("model",),
@@ -30,6 +30,7 @@ LAYERS = (
     ("training",),
     ("analysis",),
     ("interop",),
+    ("server",),
     ("__init__", "commands"),
     ("cli",),
     ("__main__",),
@@ -42,9 +43,9 @@ MODULES = {
 }
 # Modules that import no torch.
 LIGHT = (
-    "errors", "files", "text", "keys", "config", "console", "data.options",
+    "errors", "files", "text", "keys", "config", "console", "languages", "data.options",
     "runtime.cores", "runtime.memory", "runtime.process", "runtime.workers", "data.vocabulary", "data.encode",
-    "score", "cli",
+    "score", "cli", "server.app", "server.running",
 )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.data.vocabulary import PAD_ID, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError, RecipeError
 from vtrans.files import aside, check_path
+from vtrans.languages import Languages, languages_from
 from vtrans.model import Transformer
 from vtrans.tensor_files import FORMAT, TensorFile, open_tensors, write_tensors
 
@@ -57,7 +58,7 @@ class Shortlist:
 @dataclass(frozen=True)
 class LoadedModel:
     """A model with everything that translating needs. `training` records how it was made: `step`, or `average_of` with
-    the steps averaged."""
+    the steps averaged. `languages` is None if they are not known."""
 
     model: Transformer
     src_vocab: Vocabulary
@@ -65,6 +66,7 @@ class LoadedModel:
     search: SearchConfig
     training: Mapping[str, Any]
     shortlist: Shortlist | None = None
+    languages: Languages | None = None
 
     @property
     def joint(self) -> bool:
@@ -108,6 +110,7 @@ def save_model(path: Path, loaded: LoadedModel) -> None:
         "search": dataclasses.asdict(loaded.search),
         "aliases": aliases(model),
         "training": dict(loaded.training),
+        "languages": loaded.languages,
     }
     write_tensors(path, tensors, header)
 
@@ -128,7 +131,8 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedMo
             weight.data.copy_(file.get_tensor(name))
             check_finite(path, name, weight.data)
     model.to(device).eval()
-    return LoadedModel(model, src_vocab, tgt_vocab, search, header["training"], shortlist)
+    languages = languages_from(header.get("languages"))
+    return LoadedModel(model, src_vocab, tgt_vocab, search, header["training"], shortlist, languages)
 
 
 def check_model(
@@ -145,6 +149,7 @@ def check_model(
     try:
         config = section_of(ModelConfig, header, "model", path)
         search = section_of(SearchConfig, header, "search", path)
+        languages_from(header.get("languages"))
         with torch.device("meta"):
             joint = have_one_table(src_vocab, tgt_vocab)
             blueprint = Transformer(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)

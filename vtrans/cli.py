@@ -29,6 +29,7 @@ from vtrans.commands.overlap import overlap
 from vtrans.commands.prepare_bpe import prepare_bpe
 from vtrans.commands.report import report
 from vtrans.commands.score import score
+from vtrans.commands.serve import serve
 from vtrans.commands.shortlist import shortlist
 from vtrans.commands.train import train
 from vtrans.commands.translate import translate
@@ -97,6 +98,7 @@ _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "The five steps": (prepare_bpe, train, average, translate, score),
     "Looking inside": (report, inspect, attend, overlap, logprob),
     "Speed and export": (shortlist, export),
+    "Service": (serve,),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:

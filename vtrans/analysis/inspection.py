@@ -60,6 +60,7 @@ class Inspection:
             "model": dataclasses.asdict(loaded.model.config),
             "search": dataclasses.asdict(loaded.search),
             "training": dict(loaded.training),
+            "languages": loaded.languages and list(loaded.languages),
             "vocabulary": {
                 "joint": loaded.joint,
                 "src": _vocabulary_facts(loaded.src_vocab),
@@ -107,6 +108,7 @@ class Inspection:
             "parameters": f"{parameters:,}; {sharing}",
             "model": _settings(report["model"]),
             "training": _settings(report["training"]) or "unknown",
+            "languages": " to ".join(report["languages"] or ()) or "unknown",
             "search": _settings({k: v for k, v in report["search"].items() if v != defaults[k]}) or "the defaults",
             "vocabulary": _vocabulary_text(report["vocabulary"]),
             "overlap": overlap,

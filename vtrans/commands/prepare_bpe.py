@@ -31,6 +31,15 @@ ValidSrc = Annotated[
     ),
 ]
 ValidTgt = Annotated[list[Path] | None, _text(help="The translation of --valid-src.", metavar="FILE")]
+SrcLang = Annotated[
+    str | None,
+    _text(
+        help="The language of --src, such as en or pt-BR, which the model records.  [default: what the file names end "
+        "in, if that is a language]",
+        metavar="CODE",
+    ),
+]
+TgtLang = Annotated[str | None, _text(help="The language of --tgt.", metavar="CODE")]
 VocabSize = Annotated[
     int | None,
     _vocabulary(
@@ -84,6 +93,8 @@ def prepare_bpe(
     tgt: Tgt,
     valid_src: ValidSrc = None,
     valid_tgt: ValidTgt = None,
+    src_lang: SrcLang = PrepareOptions.src_lang,
+    tgt_lang: TgtLang = PrepareOptions.tgt_lang,
     on_bad_utf8: BadUtf8 = PrepareOptions.on_bad_utf8,
     vocab_size: VocabSize = PrepareOptions.vocab_size,
     separate: Separate = PrepareOptions.separate,
@@ -116,6 +127,8 @@ def prepare_bpe(
         tgt=tuple(tgt),
         valid_src=tuple(valid_src or ()),
         valid_tgt=tuple(valid_tgt or ()),
+        src_lang=src_lang,
+        tgt_lang=tgt_lang,
         out=out,
         vocab_size=vocab_size,
         separate=separate,

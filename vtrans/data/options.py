@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from vtrans.errors import InputError
 from vtrans.keys import check_value, choice, flag, keys_of, number
+from vtrans.languages import Languages, check_language, language_of_files
 from vtrans.text import OnBadUtf8
 
 Subword = Literal["bpe", "unigram"]
@@ -29,6 +30,9 @@ class PrepareOptions:
     tgt: tuple[str | Path, ...]
     valid_src: tuple[str | Path, ...] = ()
     valid_tgt: tuple[str | Path, ...] = ()
+    src_lang: str | None = None
+    """The language of the source, such as `en`; None: what the file names end in, if that is a language."""
+    tgt_lang: str | None = None
     out: str | Path = "data"
     vocab_size: int | None = number(
         None,
@@ -77,7 +81,19 @@ class PrepareOptions:
             n, m = len(getattr(self, ours)), len(getattr(self, theirs))
             if n != m:
                 raise InputError(f"`{ours}` and `{theirs}` must name equally many files, got {n} and {m}.")
+        for name in ("src_lang", "tgt_lang"):
+            if (code := getattr(self, name)) is not None:
+                check_language(f"`{name}`", code)
+        if (self.src_lang or self.tgt_lang) and self.languages() is None:
+            raise InputError("`src_lang` and `tgt_lang` must be given together, got only one of them.")
         return self
+
+    def languages(self) -> Languages | None:
+        """Returns the languages of the two sides, or None unless both are known and they differ or are given."""
+        src = self.src_lang or language_of_files(str(file) for file in self.src)
+        tgt = self.tgt_lang or language_of_files(str(file) for file in self.tgt)
+        guessed = not (self.src_lang and self.tgt_lang)
+        return None if src is None or tgt is None or (guessed and src == tgt) else Languages(src, tgt)
 
     def identity(self) -> dict[str, Any]:
         """Returns the options that determine the data, as data.json records them."""

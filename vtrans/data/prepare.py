@@ -72,6 +72,7 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
     split = inputs.split(console)
     src, tgt = learn_vocabularies(split, options, console)
     vocabularies = {JOINT_FILE: src} if src is tgt else {SRC_FILE: src, TGT_FILE: tgt}
+    languages = options.languages()
     sizes = [len(vocabulary) for vocabulary in vocabularies.values()]
     if options.vocab_size is None and any(size != DEFAULT_VOCAB_SIZE for size in sizes):
         allowed = " and ".join(f"{size:,}" for size in sizes)
@@ -98,6 +99,7 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
         "revision": REVISION,
         "options": options.identity(),
         "ratio_free_tokens": RATIO_FREE_TOKENS,
+        "languages": languages and list(languages),
         "inputs": inputs.facts,
         "files": files,
         **_counts(split, train, valid, repeats),

@@ -10,6 +10,7 @@ from vtrans.console import Console
 from vtrans.data.encode import RATIO_FREE_TOKENS
 from vtrans.data.overlap import overlap_table, tying_advice
 from vtrans.data.writing_systems import SCRIPT_THRESHOLD, script_table
+from vtrans.languages import language_name
 
 
 def shown(value: Any) -> str:
@@ -32,6 +33,8 @@ def dropped_pairs(dropped: dict[str, int], options: dict[str, Any]) -> str:
 
 def show(report: dict[str, Any], out: Path, console: Console) -> None:
     """Prints the report and the next command."""
+    if report["languages"]:
+        console.info(f"languages: {' to '.join(language_name(code) for code in report['languages'])}")
     _show_pairs(report, console)
     _show_vocabulary(report, console)
     train = report["train"]

@@ -22,8 +22,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
-from vtrans.errors import FileError
+from vtrans.errors import FileError, InputError
 from vtrans.files import check_path, file_sha256
+from vtrans.languages import languages_from
 
 FORMAT, REVISION = "vtrans data", 1
 STORE_FORMAT = "vtrans tokens"
@@ -136,7 +137,8 @@ class DataFolder:
     training at some later step, and other damage would stay unnoticed. The check reads the stores once, at 1 GB per
     second on a processor with SHA-256 instructions.
 
-    `corpora` are the numbers of training pairs of each corpus, in the order of the store.
+    `languages` are those of the two sides, if known. `corpora` are the numbers of training pairs of each corpus, in the
+    order of the store.
     """
 
     def __init__(self, path: Path, report: dict[str, Any]) -> None:
@@ -155,6 +157,7 @@ class DataFolder:
                 raise FileError(f"{file} cannot be read; change its permissions, or {_MAKE_AGAIN}.")
             if digest != facts["sha256"]:
                 raise FileError(f"{file} has changed since the data was prepared; {_MAKE_AGAIN}.")
+        self.languages = languages_from(report.get("languages"))  # earlier versions did not record them
         if JOINT_FILE in files:
             self.src_vocab = self.tgt_vocab = self._vocabulary(JOINT_FILE)
         else:
@@ -200,15 +203,16 @@ def read_report(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         return report if _sound(report) else None
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, InputError):
         return None
 
 
 def _sound(report: dict[str, Any]) -> bool:
     """Returns whether a report has all values that are read later. A wrong shape may raise KeyError, TypeError or
-    AttributeError."""
+    AttributeError, wrong languages InputError."""
     files, inputs, rows = report["files"], report["inputs"], report["overlap"]["rows"]
     corpora = report["train"].get("corpora", [0])  # earlier versions did not record it
+    languages_from(report.get("languages"))
     pairs = [pair[side] for pair in [*inputs["train"], *(inputs["valid"] or ())] for side in ("src", "tgt")]
     return (
         {TRAIN_FILE, VALID_FILE} <= files.keys() <= set(OUR_FILES)

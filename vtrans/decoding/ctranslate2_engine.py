@@ -38,6 +38,7 @@ from vtrans.decoding.forced import Pair
 from vtrans.decoding.search import Hypothesis, length_penalty
 from vtrans.decoding.translation import TranslateOptions
 from vtrans.errors import VtransError
+from vtrans.languages import Languages
 
 NO_PENALTY = 1e-30  # an exponent other than 0 for which every |Y| ** alpha is 1
 SCORED_TOKENS = 2048  # padded subwords scored at a time; their logits are in memory at once
@@ -71,10 +72,11 @@ class CTranslate2Engine:
         max_length: int,
         quantization: str,
         source: str | None = None,
+        languages: Languages | None = None,
     ) -> None:
         self.translator, self.src_vocab, self.tgt_vocab, self.search = translator, src_vocab, tgt_vocab, search
         self.max_length: int | None = max_length
-        self.quantization, self.source = quantization, source
+        self.quantization, self.source, self.languages = quantization, source, languages
         self._src_pieces = [src_vocab.piece(i) for i in range(len(src_vocab))]
         self._tgt_pieces = [tgt_vocab.piece(i) for i in range(len(tgt_vocab))]
         self._tgt_ids = {piece: i for i, piece in enumerate(self._tgt_pieces)}

@@ -17,6 +17,7 @@ from vtrans.decoding.ctranslate2_engine import CTranslate2Engine
 from vtrans.decoding.engine import ENGINES
 from vtrans.errors import FileError, InputError
 from vtrans.files import check_path, file_sha256
+from vtrans.languages import languages_from
 
 FOLDER = "ctranslate2"  # the export in a run folder
 DESCRIPTION = "vtrans.json"  # vocabularies, search settings, origin: what CTranslate2 does not read
@@ -90,6 +91,7 @@ def load_exported(folder: str | Path, device: str | None = None) -> CTranslate2E
         max_length=description["positions"],
         quantization=description["quantization"],
         source=description.get("source"),
+        languages=languages_from(description.get("languages")),
     )
 
 

@@ -15,6 +15,7 @@ from vtrans.decoding.forced import Pair
 from vtrans.decoding.search import Hypothesis
 from vtrans.decoding.translation import TranslateOptions
 from vtrans.errors import InputError
+from vtrans.languages import Languages
 
 ENGINES = ("torch", "ctranslate2")
 NO_PREFIX = Prefix()
@@ -47,6 +48,7 @@ class Engine(Protocol):
     src_vocab: Vocabulary
     tgt_vocab: Vocabulary
     search: SearchConfig  # as stored with the model
+    languages: Languages | None  # of the model, if known
     max_length: int | None  # longest source and target, EOS included; None: unlimited
 
     def unsupported(self, search: SearchConfig, requested: Collection[str] = ()) -> list[Unsupported]:

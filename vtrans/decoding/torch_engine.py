@@ -49,6 +49,7 @@ class TorchEngine:
         self.weights = normalized(weights, len(self.models))
         first = self.models[0]
         self.src_vocab, self.tgt_vocab, self.search = first.src_vocab, first.tgt_vocab, first.search
+        self.languages = first.languages
         for number, other in enumerate(self.models[1:], 2):
             if (other.src_vocab.digest, other.tgt_vocab.digest) != (self.src_vocab.digest, self.tgt_vocab.digest):
                 raise InputError(

@@ -142,6 +142,7 @@ def write(loaded: LoadedModel, folder: Path, quantization: str, source: Path | N
         "model": dataclasses.asdict(loaded.model.config),
         "search": dataclasses.asdict(loaded.search),
         "training": dict(loaded.training),
+        "languages": loaded.languages,
         "positions": positions,
         "quantization": quantization,
         "vocabularies": sorted(vocabularies),

@@ -34,7 +34,8 @@ def save(job: Job, learner: Learner, progress: Progress) -> None:
     data, run = job.data, job.run
     training = {"step": progress.step, "epoch": progress.epoch, "data": data.digest}
     with learner.averaged():
-        model = LoadedModel(learner.model, data.src_vocab, data.tgt_vocab, job.recipe.search, training)
+        search, languages = job.recipe.search, data.languages
+        model = LoadedModel(learner.model, data.src_vocab, data.tgt_vocab, search, training, languages=languages)
         save_model(run.step_file(progress.step), model)
     save_progress(job, learner, progress)
 

@@ -1,0 +1,193 @@
+"""LibreTranslate's interface, as its clients call it, over a real connection and a fake model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from services import DE_EN, EN_DE, FORM, JSON, Client, serving
+
+from vtrans.server.limits import Keys, Limits
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with serving() as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def both_ways() -> Iterator[Client]:
+    with serving(pairs=(EN_DE, DE_EN)) as served:
+        yield served
+
+
+def test_a_text_is_translated(client: Client) -> None:
+    reply = client.translate("one two three")
+    assert reply.status == 200
+    assert reply.json == {"translatedText": "three two one"}
+
+
+def test_json_form_and_query_ask_for_the_same(client: Client) -> None:
+    fields = {"q": "große Hunde", "source": "en", "target": "de", "format": "text", "alternatives": 1}
+    query = "q=gro%C3%9Fe+Hunde&source=en&target=de&format=text&alternatives=1"
+    sent = [
+        client.send("POST", "/translate", json.dumps(fields).encode(), JSON),
+        client.send("POST", "/translate", json.dumps(fields).encode(), "application/json; charset=utf-8"),
+        client.send("POST", "/translate", query.encode(), FORM),
+        client.send("POST", f"/translate?{query}"),
+    ]
+    for reply in sent:
+        assert reply.status == 200
+        assert reply.json == {"translatedText": "Hunde große", "alternatives": ["1 Hunde große"]}
+
+
+def test_a_multipart_form_asks_for_the_same(client: Client) -> None:
+    fields = {"q": "a b", "source": "en", "target": "de"}
+    parts = [f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{v}\r\n' for name, v in fields.items()]
+    reply = client.send(
+        "POST", "/translate", "".join([*parts, "--x--\r\n"]).encode(), "multipart/form-data; boundary=x"
+    )
+    assert reply.json == {"translatedText": "b a"}
+
+
+def test_a_list_of_texts_gets_a_list_of_everything(client: Client) -> None:
+    reply = client.translate(["a b", "", "c d"], source="auto", alternatives=1)
+    assert reply.json["translatedText"] == ["b a", "", "d c"]
+    assert len(reply.json["detectedLanguage"]) == 3
+    assert reply.json["alternatives"] == [["1 b a"], [], ["1 d c"]]
+
+
+def test_a_repeated_text_in_a_form_is_a_list(client: Client) -> None:
+    reply = client.form("/translate", {"q": ["a b", "c d"], "source": "en", "target": "de"})
+    assert reply.json == {"translatedText": ["b a", "d c"]}
+
+
+def test_line_ends_of_a_form_are_unix_line_ends(client: Client) -> None:
+    reply = client.form("/translate", {"q": "a b\r\nc d", "source": "en", "target": "de"})
+    assert reply.json == {"translatedText": "b a\nd c"}
+
+
+def test_sentences_are_translated_one_by_one_and_white_space_stays(client: Client) -> None:
+    text = "  The dog runs.  The cat sleeps!\n\n\tWho?\u2028Me. \r\n"
+    assert client.translate(text).json["translatedText"] == "  runs. dog The  sleeps! cat The\n\n\tWho?\u2028Me. \r\n"
+
+
+def test_a_language_is_detected_for_auto_only(both_ways: Client) -> None:
+    german = both_ways.translate("Der kleine Hund läuft durch den Park.", source="auto", target="en").json
+    assert german["detectedLanguage"]["language"] == "de"
+    assert 50 < german["detectedLanguage"]["confidence"] <= 100
+    assert german["translatedText"] == "Park. den durch läuft Hund kleine Der"
+    assert "detectedLanguage" not in both_ways.translate("Der kleine Hund", source="de", target="en").json
+
+
+def test_a_text_in_the_target_language_stays_as_it_is(both_ways: Client) -> None:
+    assert both_ways.translate("ein Hund", source="de", target="de").json == {"translatedText": "ein Hund"}
+    found = both_ways.translate("Der kleine Hund läuft durch den Park.", source="auto", target="de").json
+    assert found["translatedText"] == "Der kleine Hund läuft durch den Park."
+
+
+def test_each_text_of_a_list_goes_to_the_model_of_its_language(both_ways: Client) -> None:
+    texts = ["Der kleine Hund läuft durch den Park.", "The little dog runs through the park."]
+    found = both_ways.translate(texts, source="auto", target="en").json
+    assert [detected["language"] for detected in found["detectedLanguage"]] == ["de", "en"]
+    assert found["translatedText"] == ["Park. den durch läuft Hund kleine Der", texts[1]]
+
+
+def test_there_are_at_most_as_many_alternatives_as_the_beam_has_others(client: Client) -> None:
+    assert client.translate("a b", alternatives=2).json["alternatives"] == ["1 b a", "2 b a"]
+    assert len(client.translate("a b", alternatives=100).json["alternatives"]) == 3
+
+
+def test_codes_match_whatever_their_case(client: Client) -> None:
+    assert client.translate("a b", source="EN", target="De").json == {"translatedText": "b a"}
+
+
+def test_languages(both_ways: Client) -> None:
+    assert both_ways.get("/languages").json == [
+        {"code": "en", "name": "English", "targets": ["de"]},
+        {"code": "de", "name": "German", "targets": ["en"]},
+    ]
+
+
+def test_detect_returns_the_served_languages_best_first(both_ways: Client) -> None:
+    found = both_ways.post("/detect", q="The little dog runs through the park.").json
+    assert [one["language"] for one in found] == ["en", "de"]
+    assert found[0]["confidence"] > 50 > found[1]["confidence"]
+    assert both_ways.form("/detect", {"q": "12"}).json == [{"language": "en", "confidence": 0.0}]
+
+
+def test_health_and_settings(client: Client) -> None:
+    assert client.get("/health").json == {"status": "ok"}
+    settings = client.get("/frontend/settings").json
+    assert settings["charLimit"] == Limits.characters
+    assert settings["apiKeys"] is False
+    assert settings["language"]["source"] == {"code": "en", "name": "English"}
+
+
+@pytest.mark.parametrize("missing", ["q", "source", "target"])
+def test_a_missing_parameter_has_the_sentence_of_libretranslate(client: Client, missing: str) -> None:
+    fields = {name: value for name, value in (("q", "a"), ("source", "en"), ("target", "de")) if name != missing}
+    reply = client.post("/translate", **fields)
+    assert reply.status == 400
+    assert reply.json == {"error": f"Invalid request: missing {missing} parameter"}
+
+
+def test_an_unknown_language_has_the_sentence_of_libretranslate(client: Client) -> None:
+    reply = client.translate("a", target="zz")
+    assert (reply.status, reply.json) == (400, {"error": "zz is not supported"})
+
+
+def test_a_pair_without_a_model_is_refused(client: Client) -> None:
+    reply = client.translate("a", source="de", target="en")
+    assert reply.status == 400
+    assert "en" in reply.json["error"]
+
+
+def test_a_failure_answers_500_and_its_text_is_not_logged() -> None:
+    def broken(lines: list[str], wanted: object) -> None:
+        raise ValueError(f"cannot translate {lines}")
+
+    with serving(translate=broken) as client:
+        reply = client.translate("a secret")
+        assert reply.status == 500
+        assert "secret" not in reply.body.decode()
+        (warning,) = client.warnings
+        assert "ValueError" in warning
+        assert "secret" not in warning
+
+
+def test_a_key_is_needed_if_the_server_has_keys(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# ours\nfirst-key\n\nzweiter-schlüssel\n", encoding="utf-8")
+    with serving(keys=Keys(file)) as client:
+        assert client.translate("a b").status == 403
+        assert client.translate("a b", api_key="first-ke").status == 403
+        assert client.translate("a b", api_key="# ours").status == 403
+        assert client.translate("a b", api_key="first-key").json == {"translatedText": "b a"}
+        assert client.translate("a b", api_key="zweiter-schlüssel").status == 200
+        assert client.form("/detect", {"q": "a", "api_key": "wrong"}).status == 403
+        assert client.get("/languages").status == 200
+        assert client.get("/frontend/settings").json["keyRequired"] is True
+
+
+def test_requests_above_the_limit_per_minute_are_refused() -> None:
+    with serving(limits=Limits(per_minute=2)) as client:
+        assert [client.translate("a").status for _ in range(3)] == [200, 200, 429]
+        reply = client.post("/detect", q="a")
+        assert reply.status == 429
+        assert 1 <= int(reply.headers["Retry-After"]) <= 60
+
+
+def test_other_sites_may_call_only_if_asked_for() -> None:
+    with serving() as client:
+        assert (
+            client.send("GET", "/languages", Origin="https://a.example").headers["Access-Control-Allow-Origin"] is None
+        )
+    with serving(origins=["https://a.example"]) as client:
+        allowed = client.send("GET", "/languages", Origin="https://a.example").headers["Access-Control-Allow-Origin"]
+        assert allowed == "https://a.example"
+        other = client.send("GET", "/languages", Origin="https://b.example")
+        assert other.headers["Access-Control-Allow-Origin"] is None

@@ -1,0 +1,137 @@
+"""Batching across requests: who is answered with what, fairness, cancelling, failures and stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import pytest
+from services import Fake, reversed_words
+
+from vtrans.errors import VtransError
+from vtrans.server.batching import WINDOW, Wanted, Worker
+
+ONE = Wanted()
+
+
+class Gated:
+    """A model that translates a batch each time the gate is opened, and records the batches."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.busy, self.gate = threading.Event(), threading.Semaphore(0)
+
+    def __call__(self, lines: Sequence[str], wanted: Wanted) -> list[list[Fake]]:
+        self.batches.append(list(lines))
+        self.busy.set()
+        assert self.gate.acquire(timeout=30)
+        return reversed_words(lines, wanted)
+
+
+async def until_busy(model: Gated) -> None:
+    assert await asyncio.to_thread(model.busy.wait, 30)
+    model.busy.clear()
+
+
+def test_each_request_gets_the_translations_of_its_own_lines() -> None:
+    async def ask() -> None:
+        worker = Worker(reversed_words, nbest=4)
+        requests = [[f"{i} {k}" for k in range(i % 7)] for i in range(300)]
+        answers = await asyncio.gather(*(worker.translate(lines, ONE) for lines in requests))
+        assert [[found[0].text for found in answer] for answer in answers] == [
+            [f"{k} {i}" for k in range(i % 7)] for i in range(300)
+        ]
+        assert worker.counts.lines == sum(map(len, requests))
+        assert worker.counts.batches < 300
+        worker.close()
+
+    asyncio.run(ask())
+
+
+def test_waiting_requests_are_translated_together_in_turns() -> None:
+    async def ask() -> None:
+        model = Gated()
+        worker = Worker(model)
+        first = asyncio.ensure_future(worker.translate(["first"], ONE))
+        await until_busy(model)
+        long = asyncio.ensure_future(worker.translate([f"long {k}" for k in range(2 * WINDOW)], ONE))
+        short = asyncio.ensure_future(worker.translate(["short a", "short b"], ONE))
+        await asyncio.sleep(0)
+        assert worker.waiting == 2 * WINDOW + 2
+        model.gate.release(4)
+        assert [found[0].text for found in await short] == ["a short", "b short"]
+        assert len(await long) == 2 * WINDOW
+        await first
+        assert model.batches[1][:4] == ["long 0", "short a", "long 1", "short b"]
+        assert [len(batch) for batch in model.batches] == [1, WINDOW, WINDOW, 2]
+        worker.close()
+
+    asyncio.run(ask())
+
+
+def test_lines_that_want_something_else_are_another_batch() -> None:
+    async def ask() -> None:
+        model = Gated()
+        worker = Worker(model, nbest=3)
+        model.gate.release(4)
+        first = asyncio.ensure_future(worker.translate(["x"], ONE))
+        await until_busy(model)
+        answers = await asyncio.gather(
+            worker.translate(["a"], ONE), worker.translate(["b"], Wanted(3)), worker.translate(["c"], ONE), first
+        )
+        assert [len(answer[0]) for answer in answers] == [1, 3, 1, 1]
+        assert ["b"] in model.batches
+        worker.close()
+
+    asyncio.run(ask())
+
+
+def test_a_cancelled_request_leaves_the_queue() -> None:
+    async def ask() -> None:
+        model = Gated()
+        worker = Worker(model)
+        first = asyncio.ensure_future(worker.translate(["first"], ONE))
+        await until_busy(model)
+        gone = asyncio.ensure_future(worker.translate(["gone"] * 100, ONE))
+        stays = asyncio.ensure_future(worker.translate(["stays"], ONE))
+        await asyncio.sleep(0)
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        assert worker.waiting == 1
+        model.gate.release(2)
+        await asyncio.gather(first, stays)
+        assert model.batches == [["first"], ["stays"]]
+        worker.close()
+
+    asyncio.run(ask())
+
+
+def test_only_the_request_that_fails_gets_the_error() -> None:
+    def picky(lines: Sequence[str], wanted: Wanted) -> list[list[Fake]]:
+        if "bad" in lines:
+            raise ValueError("bad")
+        return reversed_words(lines, wanted)
+
+    async def ask() -> None:
+        worker = Worker(picky)
+        asked = (worker.translate(lines, ONE) for lines in (["a b"], ["c", "bad"], ["d e"]))
+        good, bad, other = await asyncio.gather(*asked, return_exceptions=True)
+        assert isinstance(bad, ValueError)
+        assert not isinstance(good, BaseException)
+        assert not isinstance(other, BaseException)
+        assert (good[0][0].text, other[0][0].text) == ("b a", "e d")
+        worker.close()
+
+    asyncio.run(ask())
+
+
+def test_a_closed_worker_refuses() -> None:
+    async def ask() -> None:
+        worker = Worker(reversed_words)
+        worker.close()
+        with pytest.raises(VtransError):
+            await worker.translate(["a"], ONE)
+
+    asyncio.run(ask())

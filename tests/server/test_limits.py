@@ -1,0 +1,67 @@
+"""Requests per minute and API keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vtrans.errors import FileError, InputError
+from vtrans.server import limits
+from vtrans.server.limits import Keys, RateLimit
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_client_gets_its_requests_per_minute() -> None:
+    clock = Clock()
+    rate = RateLimit(6, clock)
+    assert [rate.take("a") for _ in range(6)] == [0.0] * 6
+    assert rate.take("a") == pytest.approx(10)
+    assert rate.take("b") == 0
+    clock.now += 10
+    assert rate.take("a") == 0
+    assert rate.take("a") == pytest.approx(10)
+    clock.now += 60
+    assert [rate.take("a") for _ in range(6)] == [0.0] * 6
+
+
+def test_without_a_limit_nothing_is_counted() -> None:
+    rate = RateLimit(0)
+    assert [rate.take("a") for _ in range(100)] == [0.0] * 100
+
+
+def test_clients_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REMEMBERED", 10)
+    clock = Clock()
+    rate = RateLimit(60, clock)
+    for i in range(1000):
+        clock.now += 0.001
+        rate.take(f"client {i}")
+        assert len(rate._used) <= 10
+    clock.now += 60
+    for _ in range(10):
+        rate.take("last")
+    assert list(rate._used) == ["last"]
+
+
+def test_keys_are_lines(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# comment\n\n  one  \ntwo\n", encoding="utf-8")
+    keys = Keys(file)
+    given = ("one", "two", "", "# comment", "on", "\ud800")
+    assert [keys.number(key) for key in given] == [0, 1, None, None, None, None]
+
+
+def test_a_file_without_keys_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileError):
+        Keys(tmp_path / "missing")
+    (tmp_path / "empty").write_text("# none\n", encoding="utf-8")
+    with pytest.raises(InputError):
+        Keys(tmp_path / "empty")

@@ -1,0 +1,111 @@
+"""`vtrans serve` as a command: its pairs of languages, its signals, and its errors."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runner import start
+from conftest import make_data
+from services import Client
+
+from vtrans.checkpoint import RunFolder
+from vtrans.data.store import DataFolder
+
+SENTENCE = "The big dog sees me today."
+
+
+@contextmanager
+def served(*words: str | Path) -> Iterator[tuple[subprocess.Popen[bytes], Client]]:
+    """Runs `vtrans serve` at a free port."""
+    with start("serve", *words, "--port", "0") as process:
+        try:
+            assert process.stderr is not None
+            said = b""
+            while b"stop with Ctrl-C" not in said:
+                line = process.stderr.readline()
+                assert line, said
+                said += line
+            found = re.search(rb"http://127\.0\.0\.1:(\d+)", said)
+            assert found is not None
+            yield process, Client(int(found[1]))
+        finally:
+            process.kill()
+
+
+def test_a_run_is_served_and_what_was_accepted_is_answered_before_it_stops(ending_run: RunFolder) -> None:
+    with served(ending_run.path) as (process, client):
+        assert client.get("/languages").json[0] == {"code": "en", "name": "English", "targets": ["de"]}
+        assert client.translate(SENTENCE).json["translatedText"].strip()
+        assert len(client.translate(SENTENCE, alternatives=1).json["alternatives"]) == 1
+        answers: list[Any] = []
+        long = threading.Thread(target=lambda: answers.append(client.translate(f"{SENTENCE} " * 400)))
+        long.start()
+        while not answers and client.get("/health").json and not long.is_alive():
+            pass
+        process.send_signal(signal.SIGTERM)
+        long.join(60)
+        assert process.wait(60) == 0
+    assert answers[0].status == 200
+    assert answers[0].json["translatedText"].count(" ") > 399
+
+
+def test_a_pair_names_the_languages_of_a_model(ending_run: RunFolder) -> None:
+    with served("--pair", f"fr-pt-BR={ending_run.path}", ending_run.path) as (_, client):
+        pairs = {language["code"]: language["targets"] for language in client.get("/languages").json}
+        assert pairs == {"en": ["de"], "de": [], "fr": ["pt-BR"], "pt-BR": []}
+        assert client.translate(SENTENCE, source="fr", target="pt_br").status == 200
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["{run}", "--pair", "en-de={run}"], "en to de"),
+        (["--pair", "en={run}"], "--pair"),
+        (["--pair", "en-de"], "--pair"),
+        (["missing"], "missing"),
+        (["{run}", "--char-limit", "0"], "--char-limit"),
+        (["{run}", "--api-keys", "missing"], "missing"),
+        (["{run}", "--host", "256.1.1.1"], "--host"),
+        (["{run}", "--port", "70000"], "--port"),
+    ],
+)
+def test_wrong_options_end_with_exit_code_2(run_cli: Any, ending_run: RunFolder, words: list[str], wrong: str) -> None:
+    done = run_cli("serve", *(word.format(run=ending_run.path) for word in words))
+    assert done.code == 2
+    assert wrong in done.err
+
+
+def test_a_model_without_languages_needs_a_pair(run_cli: Any, tmp_path: Path, ending_run: RunFolder) -> None:
+    from vtrans.tensor_files import open_tensors, write_tensors
+
+    with open_tensors(ending_run.last, "model") as (file, header):
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a dict
+    write_tensors(tmp_path / "old.safetensors", tensors, {k: v for k, v in header.items() if k != "languages"})
+    done = run_cli("serve", tmp_path / "old.safetensors")
+    assert done.code == 2
+    assert "--pair" in done.err
+
+
+def test_a_model_records_the_languages_of_its_data(tiny_data: DataFolder, ending_run: RunFolder) -> None:
+    from vtrans.checkpoint import load_model
+
+    report = json.loads((tiny_data.path / "data.json").read_bytes())
+    assert report["languages"] == ["en", "de"]
+    assert load_model(ending_run.last).languages == ("en", "de")
+
+
+def test_data_without_languages_gives_a_model_without(tmp_path: Path) -> None:
+    data = make_data(tmp_path)
+    report = json.loads((data.path / "data.json").read_bytes())
+    del report["languages"]
+    (data.path / "data.json").write_text(json.dumps(report), encoding="utf-8")
+    assert DataFolder.open(data.path).languages is None

@@ -1,0 +1,123 @@
+"""A server with a fake model for tests, and requests to it over a real connection on the loopback interface."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+from vtrans.languages import Languages
+from vtrans.server.app import make_app
+from vtrans.server.batching import Wanted, Worker
+from vtrans.server.limits import Keys, Limits
+from vtrans.server.running import listen, make_server
+from vtrans.server.service import Service
+
+EN_DE, DE_EN = Languages("en", "de"), Languages("de", "en")
+JSON, FORM = "application/json", "application/x-www-form-urlencoded"
+
+
+@dataclass(frozen=True)
+class Fake:
+    """A fake translation."""
+
+    text: str
+    alignment: tuple[tuple[int, int], ...] | None = None
+
+
+def reversed_words(lines: Sequence[str], wanted: Wanted) -> list[list[Fake]]:
+    """Translates each line as its words in reverse order; the others of an n-best list have a number in front. Each
+    word is aligned with itself."""
+    found = []
+    for line in lines:
+        words = line.split()[::-1]
+        links = tuple(sorted((len(words) - 1 - j, j) for j in range(len(words)))) if wanted.alignments else None
+        text = " ".join(words)
+        found.append([Fake(f"{n} {text}" if n else text, links) for n in range(wanted.nbest)])
+    return found
+
+
+@dataclass
+class Reply:
+    """The answer to a request."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Client:
+    """Sends requests to a running server."""
+
+    port: int
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def send(
+        self, method: str, path: str, body: bytes | Iterator[bytes] = b"", kind: str = "", **headers: str
+    ) -> Reply:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body or None, {**({"Content-Type": kind} if kind else {}), **named})
+            answer = connection.getresponse()
+            return Reply(answer.status, answer.headers, answer.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> Reply:
+        return self.send("GET", path)
+
+    def post(self, path: str, **fields: Any) -> Reply:
+        """Sends the fields as JSON."""
+        return self.send("POST", path, json.dumps(fields).encode(), JSON)
+
+    def form(self, path: str, fields: Mapping[str, Any]) -> Reply:
+        return self.send("POST", path, urlencode(fields, doseq=True).encode(), FORM)
+
+    def translate(self, q: Any, source: str = "en", target: str = "de", **fields: Any) -> Reply:
+        return self.post("/translate", q=q, source=source, target=target, **fields)
+
+
+@contextmanager
+def serving(
+    *,
+    translate: Any = reversed_words,
+    pairs: Sequence[Languages] = (EN_DE,),
+    limits: Limits = Limits(),  # noqa: B008 - it does not change
+    keys: Keys | None = None,
+    origins: Sequence[str] = (),
+) -> Iterator[Client]:
+    """Serves fake models at a free port of the loopback interface until the end of the block."""
+    service = Service({pair: Worker(translate, nbest=4) for pair in pairs})
+    client = Client(0)
+    app = make_app(service, limits, keys=keys, origins=origins, warn=client.warnings.append)
+    server = make_server(app)
+    with listen("127.0.0.1", 0) as made:
+        client.port = made.getsockname()[1]
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [made]}, daemon=True)
+        thread.start()
+        until = time.monotonic() + 20
+        while not server.started and time.monotonic() < until:
+            time.sleep(0.005)
+        assert server.started
+        try:
+            yield client
+        finally:
+            server.should_exit = True
+            thread.join(30)
+            assert not thread.is_alive()

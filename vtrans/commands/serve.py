@@ -1,0 +1,144 @@
+"""`vtrans serve`: its options, and the models behind each pair of languages."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vtrans.commands.options import Device, Quiet, Threads, given
+from vtrans.config import DEFAULT_RUN
+from vtrans.console import Console
+from vtrans.errors import InputError
+from vtrans.keys import check_value, keys_of
+from vtrans.languages import Languages, languages_in
+from vtrans.runtime.process import set_threads
+from vtrans.server.limits import Keys, Limits
+
+if TYPE_CHECKING:
+    from vtrans.decoding.translator import Translator
+    from vtrans.server.batching import Worker
+
+NEEDED = ("starlette", "uvicorn", "python_multipart", "py3langid", "sentencex")  # the extra `serve`
+
+_access, _address = (partial(typer.Option, rich_help_panel=panel) for panel in ("Access", "Address"))
+
+
+def _limit(flag: str, name: str) -> Any:
+    """Returns the option for a limit."""
+    key, default = keys_of(Limits)[name], getattr(Limits, name)
+    help = f"{key.help[0].upper()}{key.help[1:]}.  [default: {default}]"
+    return typer.Option(flag, help=help, metavar="N", rich_help_panel="Limits")
+
+
+ModelsToServe = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        help="Run folders, model files or exported folders that record their languages.  "
+        f"[default: {DEFAULT_RUN}, unless --pair is given]",
+        metavar="MODEL",
+    ),
+]
+PairModels = Annotated[
+    list[str] | None,
+    typer.Option("--pair", help="A model and its languages, such as en-de=run. Repeat it.", metavar="SRC-TGT=MODEL"),
+]
+Host = Annotated[str, _address(help="The address to listen at; 0.0.0.0 means every address.", metavar="ADDRESS")]
+Port = Annotated[int, _address(help="The port to listen at; 0 means any free port.", metavar="N")]
+Characters = Annotated[int | None, _limit("--char-limit", "characters")]
+Texts = Annotated[int | None, _limit("--batch-limit", "texts")]
+PerMinute = Annotated[int | None, _limit("--req-limit", "per_minute")]
+Requests = Annotated[int | None, _limit("--max-requests", "requests")]
+ApiKeys = Annotated[
+    Path | None, _access("--api-keys", help="A file of API keys, one per line. Requests then need one.", metavar="FILE")
+]
+Cors = Annotated[
+    list[str] | None,
+    _access(
+        "--cors", help="A web site whose pages may send requests; * means every site. Repeat it.", metavar="ORIGIN"
+    ),
+]
+
+
+def serve(
+    models: ModelsToServe = None,
+    pairs: PairModels = None,
+    device: Device = None,
+    threads: Threads = None,
+    host: Host = "127.0.0.1",
+    port: Port = 5000,
+    characters: Characters = None,
+    texts: Texts = None,
+    per_minute: PerMinute = None,
+    requests: Requests = None,
+    api_keys: ApiKeys = None,
+    cors: Cors = None,
+    quiet: Quiet = False,
+) -> None:
+    """Serve models over HTTP, with LibreTranslate's interface.
+
+    Each model translates one pair of languages. The server stops at Ctrl-C or SIGTERM, after it has answered the
+    requests that it has accepted. It needs the optional packages of `pip install 'vtrans[serve]'`.
+    """
+    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        raise InputError(
+            f"`vtrans serve` needs the package {missing[0]}; install it with `pip install 'vtrans[serve]'`."
+        )
+    console = Console(quiet=quiet)
+    chosen = given({"characters": characters, "texts": texts, "per_minute": per_minute, "requests": requests})
+    keys = keys_of(Limits)
+    limits = Limits(**{name: check_value(keys[name], f"`{name}`", value) for name, value in chosen.items()})
+    set_threads(threads)
+    from vtrans.server.app import make_app
+    from vtrans.server.running import listen, run, url_of
+    from vtrans.server.service import Service
+
+    api = Keys(api_keys) if api_keys else None
+    with listen(host, port) as made:
+        service = Service(_workers(models or [], pairs or [], device, console))
+        app = make_app(service, limits, keys=api, origins=cors or (), warn=console.warn)
+        served = ", ".join(f"{pair.src} to {pair.tgt}" for pair in service.workers)
+        console.info(f"serving {served} at {url_of(made)}; stop with Ctrl-C")
+        run(app, made)
+    console.info("stopped; every accepted request was answered")
+
+
+def _workers(models: list[Path], pairs: list[str], device: str | None, console: Console) -> dict[Languages, Worker]:
+    """Returns a worker for each pair of languages, in the order of the options."""
+    from vtrans.decoding.loading import load
+    from vtrans.server.batching import Worker
+
+    named = [_pair(text) for text in pairs]
+    if not models and not named:
+        models = [Path(DEFAULT_RUN)]
+    workers: dict[Languages, Worker] = {}
+    for languages, path in [*((None, path) for path in models), *named]:
+        translator = load(path, device=device, console=console)
+        languages = languages or translator.engine.languages
+        if languages is None:
+            raise InputError(f"{path} does not record its languages; name them with --pair en-de={path}.")
+        if languages in workers:
+            raise InputError(f"there are two models from {languages.src} to {languages.tgt}; give only one.")
+        workers[languages] = Worker(_translate(translator), translator.search.beam)
+    return workers
+
+
+def _pair(text: str) -> tuple[Languages, Path]:
+    """Returns the languages and the model of a --pair."""
+    codes, _, path = text.partition("=")
+    languages = languages_in(codes)
+    if languages is None or not path:
+        raise InputError(f"--pair must be languages and a model, such as en-de=run, got {text!r}.")
+    return languages, Path(path)
+
+
+def _translate(translator: Translator) -> Any:
+    """Returns the function that a worker calls."""
+    from vtrans.decoding.translation import TranslateOptions
+
+    return lambda lines, wanted: translator.translate_window(
+        lines, TranslateOptions(wanted.nbest, alignments=wanted.alignments)
+    )

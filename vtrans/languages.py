@@ -1,0 +1,93 @@
+"""Language codes: the pair of a model, their names, and the pair that file names suggest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import NamedTuple
+
+from vtrans.errors import InputError
+
+_CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
+_PACKED = (".gz", ".xz", ".bz2")
+
+# ISO 639-1.
+_NAMES = """
+aa Afar, ab Abkhazian, ae Avestan, af Afrikaans, ak Akan, am Amharic, an Aragonese, ar Arabic, as Assamese, av Avaric,
+ay Aymara, az Azerbaijani, ba Bashkir, be Belarusian, bg Bulgarian, bi Bislama, bm Bambara, bn Bengali, bo Tibetan,
+br Breton, bs Bosnian, ca Catalan, ce Chechen, ch Chamorro, co Corsican, cr Cree, cs Czech, cu Church Slavic,
+cv Chuvash, cy Welsh, da Danish, de German, dv Divehi, dz Dzongkha, ee Ewe, el Greek, en English, eo Esperanto,
+es Spanish, et Estonian, eu Basque, fa Persian, ff Fulah, fi Finnish, fj Fijian, fo Faroese, fr French,
+fy Western Frisian, ga Irish, gd Scottish Gaelic, gl Galician, gn Guarani, gu Gujarati, gv Manx, ha Hausa, he Hebrew,
+hi Hindi, ho Hiri Motu, hr Croatian, ht Haitian, hu Hungarian, hy Armenian, hz Herero, ia Interlingua, id Indonesian,
+ie Interlingue, ig Igbo, ii Sichuan Yi, ik Inupiaq, io Ido, is Icelandic, it Italian, iu Inuktitut, ja Japanese,
+jv Javanese, ka Georgian, kg Kongo, ki Kikuyu, kj Kuanyama, kk Kazakh, kl Kalaallisut, km Khmer, kn Kannada, ko Korean,
+kr Kanuri, ks Kashmiri, ku Kurdish, kv Komi, kw Cornish, ky Kyrgyz, la Latin, lb Luxembourgish, lg Ganda, li Limburgish,
+ln Lingala, lo Lao, lt Lithuanian, lu Luba-Katanga, lv Latvian, mg Malagasy, mh Marshallese, mi Maori, mk Macedonian,
+ml Malayalam, mn Mongolian, mr Marathi, ms Malay, mt Maltese, my Burmese, na Nauru, nb Norwegian Bokmål,
+nd North Ndebele, ne Nepali, ng Ndonga, nl Dutch, nn Norwegian Nynorsk, no Norwegian, nr South Ndebele, nv Navajo,
+ny Nyanja, oc Occitan, oj Ojibwa, om Oromo, or Odia, os Ossetian, pa Punjabi, pi Pali, pl Polish, ps Pashto,
+pt Portuguese, qu Quechua, rm Romansh, rn Rundi, ro Romanian, ru Russian, rw Kinyarwanda, sa Sanskrit, sc Sardinian,
+sd Sindhi, se Northern Sami, sg Sango, si Sinhala, sk Slovak, sl Slovenian, sm Samoan, sn Shona, so Somali, sq Albanian,
+sr Serbian, ss Swati, st Southern Sotho, su Sundanese, sv Swedish, sw Swahili, ta Tamil, te Telugu, tg Tajik, th Thai,
+ti Tigrinya, tk Turkmen, tl Tagalog, tn Tswana, to Tongan, tr Turkish, ts Tsonga, tt Tatar, tw Twi, ty Tahitian,
+ug Uyghur, uk Ukrainian, ur Urdu, uz Uzbek, ve Venda, vi Vietnamese, vo Volapük, wa Walloon, wo Wolof, xh Xhosa,
+yi Yiddish, yo Yoruba, za Zhuang, zh Chinese, zu Zulu
+"""
+NAMES = dict(entry.strip().split(" ", 1) for entry in _NAMES.replace("\n", " ").split(","))
+
+
+class Languages(NamedTuple):
+    """The source and target language of a model, as codes such as `en` or `pt-BR`."""
+
+    src: str
+    tgt: str
+
+
+def check_language(name: str, code: str) -> str:
+    """Returns a language code. Raises InputError, which calls it `name`, if it is not one."""
+    if not _CODE.fullmatch(code):
+        raise InputError(f"{name} must be a language code such as en or pt-BR, got {code!r}.")
+    return code
+
+
+def languages_in(codes: str) -> Languages | None:
+    """Returns the languages that a text such as `en-de` or `en-pt-BR` names, or None."""
+    words = codes.split("-")
+    halves = [("-".join(words[:i]), "-".join(words[i:])) for i in range(1, len(words))]
+    found = [Languages(*pair) for pair in halves if all(map(_CODE.fullmatch, pair))]
+    return found[0] if len(found) == 1 else None
+
+
+def language_name(code: str) -> str:
+    """Returns the English name of a language: `German`, `Portuguese (BR)`, or the code itself if it has none."""
+    base, _, region = code.partition("-")
+    name = NAMES.get(base)
+    if name is None:
+        return code
+    return f"{name} ({region})" if region else name
+
+
+def languages_from(value: object) -> Languages | None:
+    """Returns the languages that a file records as [source, target], or None if it records none.
+
+    Raises InputError for anything else.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != 2 or not all(isinstance(code, str) for code in value):
+        raise InputError(f"languages must be a source and a target language, got {value!r}.")
+    return Languages(*(check_language("a language", code) for code in value))
+
+
+def language_of_files(names: Iterable[str]) -> str | None:
+    """Returns the language in which all these file names end, such as `en` for `train.en` and `more.en.gz`, or None.
+
+    Only the codes of ISO 639-1 count, so that `.txt` or `.src` is no language.
+    """
+    endings = set()
+    for name in names:
+        path = PurePath(name)
+        endings.add((PurePath(path.stem) if path.suffix in _PACKED else path).suffix[1:])
+    return endings.pop() if len(endings) == 1 and endings <= NAMES.keys() else None

@@ -1,0 +1,1 @@
+"""The HTTP service: LibreTranslate's interface over models of vtrans. An optional extra; no module imports torch."""

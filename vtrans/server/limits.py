@@ -1,0 +1,90 @@
+"""What one client may ask for: sizes, requests per minute, and API keys."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from vtrans.errors import FileError, InputError
+from vtrans.files import reason
+from vtrans.keys import number
+
+REMEMBERED = 10_000  # clients; those that have not used up anything are forgotten first
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of the server, which the command line shows."""
+
+    characters: int = number(50_000, 1, 10**9, "the most characters of a request's texts together", "characters")
+    texts: int = number(1000, 1, 10**6, "the most texts of a request", "texts")
+    requests: int = number(256, 1, 10**6, "the most requests that are answered at a time", "requests")
+    per_minute: int = number(0, 0, 10**9, "the most requests of a client per minute; 0: any number", "requests")
+    file_bytes: int = number(10_000_000, 1, 10**10, "the size of the largest file", "bytes")
+    body_seconds: float = number(30.0, 0.01, 86_400.0, "the time in which a request must arrive", "seconds")
+
+    @property
+    def body_bytes(self) -> int:
+        """The largest body of a request without a file. In JSON and in a form, a character takes up to 12 bytes."""
+        return 12 * self.characters + 100 * self.texts + 10_000
+
+
+class RateLimit:
+    """Allows each client `per_minute` requests at once, and as many again per minute."""
+
+    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.per_minute, self._clock = per_minute, clock
+        self._used: dict[str, tuple[float, float]] = {}  # requests used up, and when that was true
+
+    def take(self, client: str) -> float:
+        """Counts a request of this client. Returns 0, or the seconds to wait if it is one too many."""
+        if not self.per_minute:
+            return 0.0
+        now = self._clock()
+        used = self._now_used(client, now)
+        if used + 1 > self.per_minute:
+            return (used + 1 - self.per_minute) * 60 / self.per_minute
+        self._used.pop(client, None)  # the dictionary is ordered by time
+        self._used[client] = used + 1, now
+        for oldest in list(islice(self._used, 2)):  # one was added, so two at a time keep it small
+            if len(self._used) > REMEMBERED or self._now_used(oldest, now) == 0:
+                del self._used[oldest]
+        return 0.0
+
+    def _now_used(self, client: str, now: float) -> float:
+        used, then = self._used.get(client, (0.0, now))
+        return max(0.0, used - (now - then) * self.per_minute / 60)
+
+
+class Keys:
+    """The API keys in a file, one per line. Blank lines and lines that begin with # are not keys.
+
+    Raises FileError if the file cannot be read, and InputError if it has no key.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            lines = [line.strip() for line in path.read_text(encoding="utf-8").split("\n")]
+        except (OSError, ValueError) as error:
+            why = reason(error) if isinstance(error, OSError) else "it is not UTF-8"
+            raise FileError(f"{path} cannot be read: {why}.") from None
+        self._digests = [_digest(line) for line in lines if line and not line.startswith("#")]
+        if not self._digests:
+            raise InputError(f"{path} has no API key; write one per line.")
+
+    def number(self, key: str) -> int | None:
+        """Returns the number of a key, or None for a wrong one. The time depends on neither."""
+        given, found = _digest(key), None
+        for i, digest in enumerate(self._digests):
+            if hmac.compare_digest(digest, given):
+                found = i
+        return found
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,228 @@
+"""Reads the parameters of a request: JSON, a form or the query string, within limits of size and time.
+
+Nothing here trusts the client: each wrong value ends in a Refusal that says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message
+
+from vtrans.server.limits import Limits
+from vtrans.server.refusals import Refusal
+
+FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
+FORMATS = ("text", "html")
+CLOSE = {"Connection": "close"}  # the rest of the request is not read
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file in a form."""
+
+    name: str
+    content: bytes
+
+
+async def read_body(request: Request, limit: int, seconds: float) -> bytes:
+    """Returns the body of a request. Raises a Refusal if it is larger than `limit` bytes or takes too long.
+
+    What exceeds the limit is received and dropped, because a client that still sends would not see the answer.
+    """
+    body, size = bytearray(), 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size <= limit:
+                    body += chunk
+                else:
+                    body.clear()
+    except TimeoutError:
+        raise Refusal(408, f"The request did not arrive within {seconds:g} seconds.", CLOSE) from None
+    if size > limit:
+        raise Refusal(413, f"The request must have at most {limit:,} bytes, got {size:,}.", CLOSE)
+    return bytes(body)
+
+
+async def parameters(request: Request, body: bytes) -> dict[str, Any]:
+    """Returns the parameters in a JSON body, or those of a form and the query string. A parameter that is repeated is
+    a list."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json" or kind.endswith("+json"):
+        return _json(body)
+    pairs = _pairs(bytes(request.scope["query_string"]))
+    if kind == FORM:
+        pairs += _pairs(body)
+    elif kind == MULTIPART:
+        pairs += await _multipart(request, body)
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if isinstance(value, str):
+            value = value.replace("\r\n", "\n")  # browsers send forms with these line ends
+        if name not in found:
+            found[name] = value
+        elif isinstance(found[name], list):
+            found[name].append(value)
+        else:
+            found[name] = [found[name], value]
+    return found
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not JSON")
+
+    try:
+        value = json.loads(body.decode("utf-8"), parse_constant=refuse)
+    except UnicodeDecodeError:
+        raise Refusal(400, "Invalid JSON: the body must be UTF-8.") from None
+    except (ValueError, RecursionError):
+        raise Refusal(400, "Invalid JSON: the body cannot be parsed.") from None
+    if not isinstance(value, dict):
+        raise Refusal(400, "Invalid JSON: the body must be an object.")
+    return value
+
+
+def _pairs(query: bytes) -> list[tuple[str, Any]]:
+    try:
+        text = query.decode("ascii")
+        return list(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=None))
+    except UnicodeDecodeError:
+        raise Refusal(400, "Invalid form: the values must be UTF-8 in percent-encoding.") from None
+
+
+async def _multipart(request: Request, body: bytes) -> list[tuple[str, Any]]:
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    found: list[tuple[str, Any]] = []
+    try:
+        # The size of the body limits the number of fields.
+        again = Request(request.scope, receive)
+        async with again.form(max_files=1, max_fields=math.inf, max_part_size=len(body)) as form:
+            for name, value in form.multi_items():
+                if isinstance(value, str):
+                    found.append((name, value))
+                else:
+                    found.append((name, Upload(value.filename or "", await value.read())))
+    except HTTPException as error:
+        raise Refusal(400, f"Invalid form: {error.detail.rstrip('.')}.") from None
+    return found
+
+
+# Values.
+
+
+@dataclass(frozen=True)
+class TranslateRequest:
+    """What a client asks /translate for."""
+
+    texts: list[str]
+    many: bool  # whether the client sent a list
+    source: str  # a code or "auto"
+    target: str
+    format: str
+    alternatives: int
+
+
+def translate_request(found: Mapping[str, Any], limits: Limits) -> TranslateRequest:
+    """Returns the checked parameters of /translate. Raises a Refusal for one that is missing or wrong."""
+    many = isinstance(found.get("q"), list)
+    texts = list(found["q"]) if many else [required_text(found, "q")]
+    check_texts(texts, limits)
+    source, target = required_text(found, "source"), required_text(found, "target")
+    form = found.get("format") or FORMATS[0]
+    if form not in FORMATS:
+        raise Refusal(400, f"format must be one of {', '.join(FORMATS)}.")
+    return TranslateRequest(texts, many, source, target, form, _count(found.get("alternatives", 0)))
+
+
+def check_texts(texts: list[Any], limits: Limits) -> None:
+    """Raises a Refusal unless these are texts that can be translated, and not too many or too long."""
+    if not texts:
+        raise Refusal(400, "Invalid request: missing q parameter")
+    if len(texts) > limits.texts:
+        raise Refusal(400, f"A request must have at most {limits.texts:,} texts, got {len(texts):,}.")
+    if not all(isinstance(text, str) for text in texts):
+        raise Refusal(400, "q must be a string or a list of strings.")
+    for text in texts:
+        check_text("q", text)
+    size = sum(map(len, texts))
+    if size > limits.characters:
+        raise Refusal(400, f"A request must have at most {limits.characters:,} characters, got {size:,}.")
+
+
+def required_text(found: Mapping[str, Any], name: str) -> str:
+    """Returns a parameter that must be a text. The sentence for a missing one is LibreTranslate's."""
+    value = found.get(name)
+    if value is None or value == "":
+        raise Refusal(400, f"Invalid request: missing {name} parameter")
+    if not isinstance(value, str):
+        raise Refusal(400, f"{name} must be a string.")
+    check_text(name, value)
+    return value
+
+
+def check_text(name: str, text: str) -> None:
+    """Raises a Refusal for a text that no program writes on purpose."""
+    if "\0" in text:
+        raise Refusal(400, f"{name} must not contain the NUL character.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Refusal(400, f"{name} must not contain half of a surrogate pair.") from None
+
+
+def _count(value: Any) -> int:
+    """Returns the number of alternatives. A form has it as text."""
+    try:
+        if isinstance(value, (bool, float)) or (number := int(value)) < 0:
+            raise ValueError
+    except (TypeError, ValueError):
+        raise Refusal(400, "alternatives must be a whole number from 0.") from None
+    return number
+
+
+def api_key(found: Mapping[str, Any]) -> str:
+    """Returns the API key of a request, or an empty string."""
+    value = found.get("api_key") or ""
+    if not isinstance(value, str):
+        raise Refusal(400, "api_key must be a string.")
+    return value
+
+
+# Waiting.
+
+
+async def unless_gone(request: Request, work: Awaitable[T]) -> T:
+    """Returns the result of `work`, which is cancelled if the client goes away first. Then raises ClientDisconnect.
+
+    The body must have been read.
+    """
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

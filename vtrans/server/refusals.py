@@ -1,0 +1,18 @@
+"""Why a request is not answered: a status and one sentence, which the client gets as {"error": sentence}."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class Refusal(Exception):
+    """A request that is refused with this status, sentence and headers."""
+
+    def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence, self.headers = status, sentence, dict(headers or {})
+
+
+def busy(sentence: str, seconds: float) -> Refusal:
+    """A refusal with status 503 that asks the client to try again after some seconds."""
+    return Refusal(503, sentence, {"Retry-After": str(max(1, round(seconds)))})
