@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import io
 import math
 import multiprocessing
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +31,9 @@ from speed import matrix_rate
 from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from vtrans.decoding.loading import load
+from vtrans.decoding.stream import translate_stream, workers_for
 from vtrans.decoding.torch_engine import models_of
+from vtrans.decoding.translation import TranslateOptions
 from vtrans.decoding.translator import Translator
 from vtrans.model import Transformer
 from vtrans.runtime.memory import manage_memory
@@ -43,6 +47,15 @@ Run = Callable[[Sequence[str]], object]
 def vtrans_run(model: str, **search: Any) -> Run:
     translator = load(model, device="cpu", retry=False, **{**SEARCH, **search})
     return lambda lines: list(translator.translate(lines))
+
+
+def vtrans_processes_run(model: str, processes: int, **search: Any) -> Run:
+    """As `vtrans translate --processes` does it."""
+    torch.set_num_threads(1)
+    translator = load(model, device="cpu", retry=False, **{**SEARCH, **search})
+    options = TranslateOptions()
+    workers = workers_for(translator, options, processes)
+    return lambda lines: translate_stream(translator, lines, io.BytesIO(), options, workers=workers)
 
 
 def ctranslate2_run(exported: str, model: str, compute: str, intra: int, inter: int, size: int) -> Run:
@@ -153,13 +166,12 @@ def m2m100(ours: Transformer) -> Any:
 
 @dataclass(frozen=True)
 class System:
-    """One system, in processes of its own: idle threads of one library would slow down another."""
+    """One system, in a process of its own: idle threads of one library would slow down another."""
 
     name: str
     build: Callable[..., Run]
     arguments: dict[str, Any]
-    processes: int = 1
-    threads: int = 0  # per process; 0: torch's default
+    threads: int = 0  # of torch; 0: its default
 
 
 def worker(system: System, lines: list[str], jobs: Any, done: Any) -> None:
@@ -173,6 +185,7 @@ def worker(system: System, lines: list[str], jobs: Any, done: Any) -> None:
         for part in [[line] for line in lines] if one_by_one == "one at a time" else [lines]:
             run(part)
         done.put("done")
+    os._exit(0)  # which ends the copies of this process, too
 
 
 class Bench:
@@ -180,31 +193,32 @@ class Bench:
 
     def __init__(self, systems: Sequence[System], lines: Sequence[str]) -> None:
         context = multiprocessing.get_context("spawn")
-        self.queues: dict[str, tuple[int, Any, Any]] = {}
+        self.queues: dict[str, tuple[Any, Any]] = {}
         for system in systems:
             jobs, done = context.Queue(), context.Queue()
-            for k in range(system.processes):
-                # as `torchrun --nproc-per-node N -m vtrans translate` shares its input
-                part = list(lines[k :: system.processes])
-                process = context.Process(target=worker, args=(system, part, jobs, done), daemon=True)
-                process.start()
-                while process.is_alive() and done.empty():
-                    time.sleep(0.05)
-                if not process.is_alive():
-                    raise SystemExit(f"{system.name} has failed.")
-                done.get()
-            self.queues[system.name] = system.processes, jobs, done
+            process = context.Process(target=worker, args=(system, list(lines), jobs, done))
+            process.start()
+            self.queues[system.name] = jobs, done
+            while process.is_alive() and done.empty():
+                time.sleep(0.05)
+            if not process.is_alive():
+                self.close()
+                raise SystemExit(f"{system.name} has failed.")
+            done.get()
 
     def turn(self, name: str, how: str) -> float:
         """Returns the seconds that a system takes for the text."""
         time.sleep(0.5)  # until the threads of the previous system stop spinning
-        processes, jobs, done = self.queues[name]
+        jobs, done = self.queues[name]
         began = time.perf_counter()
-        for _ in range(processes):
-            jobs.put(how)
-        for _ in range(processes):
-            done.get()
+        jobs.put(how)
+        done.get()
         return time.perf_counter() - began
+
+    def close(self) -> None:
+        """Ends the processes."""
+        for jobs, _ in self.queues.values():
+            jobs.put("")
 
 
 def flops_of(translator: Translator, lines: Sequence[str]) -> float:
@@ -245,6 +259,7 @@ def main() -> None:
         for _ in range(options.rounds):
             for name, values in speeds.items():
                 values.append(len(text) / bench.turn(name, title))
+        bench.close()
         medians = {name: statistics.median(values) for name, values in speeds.items()}
         anchor = max((v for k, v in medians.items() if k.startswith("CTranslate2 float32")), default=math.nan)
         for name, speed in medians.items():
@@ -262,19 +277,16 @@ def every_system(options: argparse.Namespace, title: str, threads: int) -> Itera
     ours = {"model": options.model, "batch_tokens": 1 if alone else options.batch_tokens}
     yield System(f"vtrans, 1 x {threads} threads", vtrans_run, ours)
     if alone:
-        yield System("vtrans, 1 thread", vtrans_run, ours, threads=1)
+        yield System("vtrans, 1 thread", vtrans_run, ours, 1)
+        yield System("vtrans --precision int8, 1 thread", vtrans_run, {**ours, "precision": "int8"}, 1)
     else:
-        yield System(f"vtrans, {threads} processes", vtrans_run, ours, processes=threads, threads=1)
+        divided = {**ours, "processes": threads}
+        yield System(f"vtrans --processes {threads}", vtrans_processes_run, divided)
         if options.shortlist:
-            listed = {**ours, "model": options.shortlist, "shortlist": True}
-            yield System(f"vtrans --shortlist, {threads} processes", vtrans_run, listed, threads, 1)
-    yield System(
-        f"vtrans --precision int8, {1 if alone else threads} x 1",
-        vtrans_run,
-        {**ours, "precision": "int8"},
-        1 if alone else threads,
-        1,
-    )
+            listed = {**divided, "model": options.shortlist, "shortlist": True}
+            yield System(f"vtrans --processes {threads} --shortlist", vtrans_processes_run, listed)
+        rounded = {**divided, "precision": "int8"}
+        yield System(f"vtrans --processes {threads} --precision int8", vtrans_processes_run, rounded)
     if options.exported:
         for compute in ("float32", "int8"):
             for inter, intra in sorted({(1, threads), (1, 1) if alone else (threads, 1)}):

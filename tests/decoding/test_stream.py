@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import itertools
 import json
 import os
 import re
@@ -10,18 +12,26 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_runner import SENTENCE, start
 from conftest import TRAIN_PAIRS
 from hypothesis import given
 from hypothesis import strategies as st
-from translators import sentences, translator
+from translators import WORDS, sentences, translator
 
 from vtrans.checkpoint import RunFolder
-from vtrans.decoding.stream import shares, translate_stream
+from vtrans.config import Sampling
+from vtrans.console import Console
+from vtrans.decoding.stream import shares, translate_stream, workers_for
+from vtrans.decoding.translation import Counts, TranslateOptions
+from vtrans.decoding.translator import Translator
 from vtrans.errors import InputError, VtransError
 from vtrans.runtime.ranks import Ranks
 
@@ -58,7 +68,235 @@ def test_progress_never_decreases_and_ends_with_the_whole_text(line_buffered: bo
     assert told[-1] == (len(lines), sum(len(line.encode()) + 1 for line in lines))
 
 
-# Several processes, one input.
+# Copies of this process.
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies a process safely")
+
+
+class Heard(Console):
+    """Keeps the warnings."""
+
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+def streamed(
+    lines: Iterable[str],
+    options: TranslateOptions,
+    processes: int,
+    prefixes: Iterable[str] | None = None,
+    translating: Translator | None = None,
+) -> tuple[bytes, Counts, list[str]]:
+    """Returns what is written, the counts without the time, and the warnings."""
+    ours = translating or translator(max_source=12)
+    ours.console = heard = Heard()
+    out = io.BytesIO()
+    with workers_for(ours, options, processes) if processes > 1 else nullcontext() as workers:
+        translate_stream(ours, lines, out, options, prefixes=prefixes, workers=workers)
+    assert ours.counts.seconds > 0 or not ours.counts.lines
+    return out.getvalue(), dataclasses.replace(ours.counts, seconds=0.0), sorted(heard.warnings)
+
+
+FORMS = {
+    "text": TranslateOptions(),
+    "json": TranslateOptions(2, alignments=True, form="json"),
+    "tsv": TranslateOptions(3, form="tsv"),
+    "scores and alignments": TranslateOptions(alignments=True, form="scores"),
+    "samples": TranslateOptions(2, Sampling(seed=3), form="scores"),
+}
+
+
+@linux
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("begun", [False, True])
+def test_any_number_of_processes_translates_as_one_does(
+    name: str, begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In float64, so that other batches change nothing. Some lines are blank, some are cut, some searched again."""
+    monkeypatch.setattr("vtrans.decoding.stream.WINDOW", 10)
+    lines = [*sentences(37), "a dog " * 20, "", "   ", *sentences(11, seed=2), "the park " * 30]
+    prefixes = [word if line.strip() else "" for word, line in zip(itertools.cycle(WORDS), lines, strict=False)]
+    expected, counts, warnings = streamed(lines, FORMS[name], 1, prefixes if begun else None)
+    assert expected.count(b"\n") == FORMS[name].lines * len(lines)
+    assert (counts.lines, counts.cut, len(warnings)) == (len(lines), 2, 2)
+    for processes in (2, 3):
+        found, others, heard = streamed(lines, FORMS[name], processes, prefixes if begun else None)
+        assert rounded(found) == rounded(expected)
+        assert (others, heard) == (counts, warnings)
+
+
+def rounded(text: bytes) -> str:
+    """The text with its numbers rounded: the last bits of a sum depend on the batch in float64, too."""
+    return re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda number: f"{float(number[0]) + 0.0:.5f}", text.decode())
+
+
+@linux
+@pytest.mark.parametrize("lines", [[], ["a dog"], [""], ["", "the park", ""]])
+def test_there_may_be_more_processes_than_lines(lines: list[str]) -> None:
+    options = TranslateOptions()
+    assert streamed(lines, options, 4) == streamed(lines, options, 1)
+
+
+@linux
+def test_an_error_while_reading_comes_after_the_lines_before_it() -> None:
+    def lines() -> Iterator[str]:
+        yield from sentences(5)
+        raise InputError("line 6 is bad.")
+
+    out, options, ours = io.BytesIO(), TranslateOptions(), translator()
+    with pytest.raises(InputError, match="line 6"), workers_for(ours, options, 2) as workers:
+        translate_stream(ours, lines(), out, options, workers=workers)
+    assert out.getvalue().count(b"\n") == 5
+
+
+@linux
+def test_an_error_of_a_worker_is_that_of_one_process() -> None:
+    options, messages = TranslateOptions(), []
+    for processes in (1, 2, 3):
+        with pytest.raises(InputError) as caught:
+            streamed([*sentences(9), "half \ud800"], options, processes)
+        messages.append(str(caught.value))
+    assert "line 10 " in messages[0]
+    assert len(set(messages)) == 1
+
+
+@linux
+def test_lines_are_answered_while_the_input_waits() -> None:
+    class Told(io.BytesIO):
+        def flush(self) -> None:
+            written.release()
+
+    written = threading.Semaphore(0)
+
+    def lines() -> Iterator[str]:
+        for line in sentences(3):
+            yield line
+            assert written.acquire(timeout=60), "no answer came"
+
+    out, options, ours = Told(), TranslateOptions(), translator()
+    with workers_for(ours, options, 2) as workers:
+        translate_stream(ours, lines(), out, options, workers=workers)
+    assert out.getvalue().count(b"\n") == 3
+
+
+@linux
+def test_progress_of_workers_never_decreases_and_ends_with_the_whole_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vtrans.decoding.stream.WINDOW", 5)
+    lines, told, options, ours = sentences(32), list[tuple[float, float]](), TranslateOptions(), translator()
+    with workers_for(ours, options, 2) as workers:
+        translate_stream(
+            ours, lines, io.BytesIO(), options, progress=lambda *so_far: told.append(so_far), workers=workers
+        )
+    assert told == sorted(told)
+    assert told[-1] == (len(lines), sum(len(line.encode()) + 1 for line in lines))
+
+
+@pytest.fixture
+def divided(tiny_run: RunFolder) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts `vtrans translate --processes 2` in a process group of its own."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin(*words: str | Path) -> subprocess.Popen[bytes]:
+        options = ("--model", tiny_run.path, "--processes", "2", *words)
+        started.append(start("translate", *options, start_new_session=True))
+        assert started[-1].stderr is not None
+        while b"2 processes" not in started[-1].stderr.readline():
+            pass
+        return started[-1]
+
+    yield begin
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def copies_of(process: subprocess.Popen[bytes], number: int = 2) -> list[int]:
+    """Returns the workers of a command once they are there."""
+    for _ in range(600):
+        found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        if len(found) == number:
+            return [int(pid) for pid in found]
+        time.sleep(0.05)
+    raise AssertionError(f"{len(found)} of {number} workers")
+
+
+def gone(process: subprocess.Popen[bytes]) -> bool:
+    """Returns whether all processes of the group end within ten seconds."""
+    for _ in range(100):
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@linux
+@pytest.mark.parametrize(("number", "group"), [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGHUP, True)])
+def test_a_signal_ends_the_command_and_its_copies(
+    number: signal.Signals, group: bool, divided: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    process = divided()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(SENTENCE * 2)
+    process.stdin.flush()
+    first = process.stdout.readline()
+    process.stdin.write(SENTENCE * 5000)
+    process.stdin.flush()
+    (os.killpg if group else os.kill)(process.pid, number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    name = "interrupted" if number == signal.SIGINT else number.name
+    assert re.fullmatch(rf"(warning: .*\n)*error: .*{name}.*\n", err.decode())
+    assert (first + out).endswith(b"\n")
+    assert gone(process)
+
+
+@linux
+def test_killing_the_command_ends_its_copies(divided: Callable[..., subprocess.Popen[bytes]]) -> None:
+    process = divided()
+    copies_of(process)
+    process.kill()
+    _, err = process.communicate(timeout=60)
+    assert err == b""
+    assert gone(process)
+
+
+@linux
+def test_killing_a_copy_ends_the_command(tmp_path: Path, divided: Callable[..., subprocess.Popen[bytes]]) -> None:
+    process = divided("--output", tmp_path / "out")
+    os.kill(copies_of(process)[0], signal.SIGKILL)
+    _, err = process.communicate(SENTENCE * 100, timeout=60)
+    assert process.returncode == 1
+    assert re.search(r"error: one of 2 .*SIGKILL.*--processes.*\n$", err.decode())
+    assert list(tmp_path.iterdir()) == []
+    assert gone(process)
+
+
+@linux
+def test_closing_the_output_ends_the_command_and_its_copies(
+    divided: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    process = divided()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdin.write(SENTENCE * 100)
+    process.stdin.close()
+    process.stdin = None
+    assert process.stderr is not None
+    assert b"error" not in process.stderr.read()
+    assert process.wait(60) == 1
+    assert gone(process)
+
+
+# Several ranks, one input.
 
 
 @given(st.lists(st.text(max_size=40), max_size=30), st.integers(1, 5))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from vtrans.runtime.memory import manage_memory
+from vtrans.runtime.memory import available_memory, manage_memory
 
 
 def test_environment_variables_of_the_user_take_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,6 +35,26 @@ def test_environment_variables_of_the_user_take_precedence(monkeypatch: pytest.M
     monkeypatch.setattr("vtrans.runtime.memory.platform.libc_ver", lambda: ("", ""))
     manage_memory()
     assert len(calls) == 1
+
+
+FILES = {
+    "proc/meminfo": "MemTotal:       9000 kB\nMemFree: 1000 kB\nMemAvailable:    6000 kB\n",
+    "sys/fs/cgroup/memory.max": "5000000\n",
+    "sys/fs/cgroup/memory.current": "2000000\n",
+    "sys/fs/cgroup/memory/memory.limit_in_bytes": "700\n",
+    "sys/fs/cgroup/memory/memory.usage_in_bytes": "900\n",
+}
+
+
+@pytest.mark.parametrize(("files", "expected"), [(0, math.inf), (1, 6_144_000), (2, 6_144_000), (3, 3_000_000), (5, 0)])
+def test_available_memory_is_that_of_the_system_or_the_container(files: int, expected: float, tmp_path: Path) -> None:
+    for name in list(FILES)[:files]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(FILES[name])
+    assert available_memory(tmp_path) == expected
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
+    assert available_memory(tmp_path) == (0 if files == 5 else math.inf if not files else 6_144_000)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,12 @@ import pytest
 
 import vtrans.runtime.workers
 from vtrans.errors import InputError, VtransError
-from vtrans.runtime.workers import map_in_workers
+from vtrans.runtime.signals import ENDING
+from vtrans.runtime.workers import Copies, map_in_workers
 
 UPPER = partial(operator.methodcaller, "upper")  # makes the function that returns item.upper()
 WORDS = [f"word {i}" for i in range(20)]
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies a process safely")
 
 
 def uppercase(items: Any, workers: int = 2) -> Any:
@@ -109,12 +111,28 @@ except KeyboardInterrupt:
 """
 
 
+COPIES = """
+import time
+from vtrans.runtime.workers import Copies
+
+try:
+    with Copies(lambda item, done: time.sleep(item), 3, "testing", "") as copies:
+        copies.submit(0).result()
+        tasks = [copies.submit(100) for _ in range(2)]
+        print("started", flush=True)
+        tasks[0].result()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no process groups")
 @pytest.mark.parametrize("killed", [False, True])
-def test_workers_end_with_their_parent(tmp_path: Path, killed: bool) -> None:
+@pytest.mark.parametrize("text", [PROGRAM, pytest.param(COPIES, marks=linux)], ids=["new", "copies"])
+def test_workers_end_with_their_parent(tmp_path: Path, text: str, killed: bool) -> None:
     """Ctrl-C, which a terminal sends to the whole process group, ends them silently. So does SIGKILL to the parent."""
     program = tmp_path / "program.py"
-    program.write_text(PROGRAM, encoding="utf-8")
+    program.write_text(text, encoding="utf-8")
     root = Path(vtrans.runtime.workers.__file__).parents[2]
     running = subprocess.Popen(
         [sys.executable, str(program)],
@@ -139,3 +157,86 @@ def test_workers_end_with_their_parent(tmp_path: Path, killed: bool) -> None:
             return
         time.sleep(0.1)
     pytest.fail("a process outlived its parent")
+
+
+# Copies of this process.
+
+
+def copies(answer: Callable[[Any, Callable[[], None]], Any], number: int = 2) -> Copies[Any, Any]:
+    return Copies(answer, number, "testing", "do better")
+
+
+@linux
+def test_copies_answer_from_the_memory_of_this_process() -> None:
+    table = {word: lambda word=word: word.upper() for word in WORDS}  # functions that no pickle could carry
+    with copies(lambda word, done: (table[word](), os.getpid()), 3) as three:
+        tasks = [three.submit(word) for word in WORDS]
+        answers = [task.result(60) for task in tasks]
+    assert [answer for answer, _ in answers] == [word.upper() for word in WORDS]
+    assert os.getpid() not in {pid for _, pid in answers}
+    assert not multiprocessing.active_children()
+
+
+@linux
+def test_a_task_counts_the_steps_of_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vtrans.runtime.workers, "TELL", -1.0)  # after each step
+
+    def answer(steps: int, done: Callable[[], None]) -> None:
+        for _ in range(steps):
+            done()
+
+    with copies(answer) as two:
+        tasks = [two.submit(steps) for steps in (5, 0, 7)]
+        for task in tasks:
+            task.result(60)
+    assert [task.steps for task in tasks] == [5, 0, 7]
+
+
+@linux
+def test_an_exception_of_a_copy_has_its_type_and_shows_where_it_was_raised() -> None:
+    def answer(item: int, done: Callable[[], None]) -> int:
+        if item == 1:
+            raise InputError("item 1 is bad.")
+        return item
+
+    with copies(answer) as two:
+        tasks = [two.submit(item) for item in range(3)]
+        with pytest.raises(InputError) as caught:
+            tasks[1].result(60)
+        assert str(caught.value) == "item 1 is bad."
+        assert "in answer" in caught.value.__notes__[0]
+        assert (tasks[0].result(60), tasks[2].result(60)) == (0, 2)
+
+
+@linux
+def test_a_copy_that_dies_raises_how_and_the_advice() -> None:
+    def answer(item: Any, done: Callable[[], None]) -> Any:
+        if item == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return item
+
+    with copies(answer, 1) as one:
+        assert one.submit("live").result(60) == "live"
+        with pytest.raises(VtransError, match=r"SIGKILL.*testing.*do better\.$") as caught:
+            one.submit("die").result(60)
+    assert caught.value.exit_code == 1
+    assert not multiprocessing.active_children()
+
+
+@linux
+def test_a_copy_ignores_ending_signals_and_ends_with_the_block_in_the_middle_of_its_work() -> None:
+    def answer(seconds: float, done: Callable[[], None]) -> str:
+        time.sleep(seconds)
+        return "slept"
+
+    with copies(answer, 1) as one:
+        assert one.submit(0).result(60) == "slept"
+        (child,) = multiprocessing.active_children()
+        assert child.pid is not None
+        for number in ENDING:
+            os.kill(child.pid, number)
+        assert one.submit(0).result(60) == "slept"
+        one.submit(100)
+        began = time.monotonic()
+    assert time.monotonic() - began < 10
+    assert not multiprocessing.active_children()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ from vtrans.config import DECODING_PRECISIONS, DEFAULT_RUN, Sampling, SearchConf
 from vtrans.console import Console
 from vtrans.decoding.retry import RETRY_NGRAM
 from vtrans.errors import InputError
+from vtrans.keys import Key, check_value
+from vtrans.runtime.memory import available_memory
 from vtrans.runtime.process import set_threads
 from vtrans.runtime.signals import ended_by_signals
 from vtrans.text import OnBadUtf8
@@ -52,6 +55,19 @@ class _Text:
     prefixes: Path | None
     on_bad_utf8: OnBadUtf8
     line_buffered: bool
+
+    @property
+    def typed(self) -> bool:
+        """Whether the lines are typed at a terminal."""
+        return self.input is None and stdin_is_terminal()
+
+
+@dataclass(frozen=True)
+class _Division:
+    """How the work is divided: processes, and the threads of each; None: the default."""
+
+    processes: int | None
+    threads: int | None
 
 
 def _option(panel: str, help: str, metavar: str | None = None, *, flag: str | None = None, stored: str = "") -> Any:
@@ -119,6 +135,15 @@ Input = Annotated[Path | None, _text("The text to translate.  [default: stdin]",
 LineBuffered = Annotated[bool, _text("Write each translation before reading the next line.", flag="--line-buffered")]
 BATCH_TOKENS = "The most source subwords per batch, with padding; 1 translates single sentences."
 BatchTokens = Annotated[int | None, _speed(BATCH_TOKENS, "N", stored="batch_tokens")]
+DIVIDE = (
+    "The number of processes that divide the input between them, on the CPU of a Linux system. Each has one thread, or "
+    "--threads. The engine ctranslate2 has as many workers in one process instead.  [default: one per core that may be "
+    "used, if there are 2 GB of free memory for each; 1 with --threads or --line-buffered, for lines that are typed, and "
+    "on other systems and devices]"
+)
+MEMORY = 2e9  # bytes; with 8,000 subwords, D 128 and the default batches, a process took up to 0.9 GB
+PROCESSES = Key("the processes that divide the input", int, 1, 1024, "processes")
+Processes = Annotated[int | None, _speed(DIVIDE, "N")]
 SHORTLIST = "Restrict the output vocabulary to likely translations, as learned by `vtrans shortlist`."
 Shortlist = Annotated[bool, _speed(SHORTLIST, flag="--shortlist")]
 PRECISION = (
@@ -160,6 +185,7 @@ def translate(
     on_bad_utf8: BadUtf8 = "error",
     line_buffered: LineBuffered = False,
     batch_tokens: BatchTokens = None,
+    processes: Processes = None,
     shortlist: Shortlist = False,
     precision: Precision = None,
     quiet: Quiet = False,
@@ -177,11 +203,15 @@ def translate(
     _check_sampling(sampling, drawing, given(searching), no_retry)
     form = _form(as_json=as_json, tsv=tsv, scores=scores)
     check_search(search)
+    if processes is not None:
+        check_value(PROCESSES, "`processes`", processes)
     check_output(output, [("--input", input_), ("--prefix", prefixes), *(("--model", file) for file in model or [])])
     if input_ and prefixes:
         check_line_counts(input_, prefixes, "prefix")
     console, text = Console(quiet=quiet), _Text(input_, output, prefixes, bad_utf8(on_bad_utf8), line_buffered)
     set_threads(threads)
+    if processes and processes > 1:
+        set_threads(1)  # until there are copies, which would wait for ever for this process's threads of OpenMP
     from vtrans.decoding.loading import load
     from vtrans.decoding.translation import TranslateOptions
     from vtrans.runtime.ranks import Ranks
@@ -197,9 +227,10 @@ def translate(
         shortlist=shortlist,
         precision=precision,
         retry=not no_retry,
+        workers=processes and processes * (threads or 1),
         **search,
     )
-    _run(lambda console: load_model(console=console), options, text, ranks, console)
+    _run(lambda console: load_model(console=console), options, text, ranks, _Division(processes, threads), console)
 
 
 def _check_sampling(sampling: bool, drawing: dict[str, Any], searching: dict[str, Any], no_retry: bool) -> None:
@@ -221,10 +252,15 @@ def _form(*, as_json: bool, tsv: bool, scores: bool) -> Form:
 
 
 def _run(
-    load: Callable[[Console], Translator], options: TranslateOptions, text: _Text, ranks: Ranks, console: Console
+    load: Callable[[Console], Translator],
+    options: TranslateOptions,
+    text: _Text,
+    ranks: Ranks,
+    division: _Division,
+    console: Console,
 ) -> None:
-    """Translates the text on rank 0 with the help of the other ranks, and reports how it went."""
-    from vtrans.decoding.stream import serve, translate_stream
+    """Translates the text on rank 0 with the help of other processes, and reports how it went."""
+    from vtrans.decoding.stream import serve, translate_stream, workers_for
     from vtrans.runtime.ranks import CPU
 
     with ended_by_signals(), ranks.joined(CPU):
@@ -236,14 +272,15 @@ def _run(
         with ranks.leading(), source as (lines, extent), given_prefixes as prefixes:
             translator = load(console)
             translator.check(options, prefixes=text.prefixes is not None)
-            typing = text.input is None and stdin_is_terminal()
-            if typing:
+            number = _processes(division, translator, text, ranks)
+            if text.typed:
                 console.info("reading from the terminal, line by line; end with Ctrl-D")
-            if ranks.world > 1:
-                console.info(f"{ranks.world} processes share the input")
+            if ranks.world > 1 or number > 1:
+                console.info(f"{max(ranks.world, number)} processes share the input")
             with (
+                workers_for(translator, options, number, division.threads or 1) if number > 1 else nullcontext() as workers,
                 writer(text.output) as stream,
-                progress(console, stream, shown=not typing, share=extent.known) as counter,
+                progress(console, stream, shown=not text.typed, share=extent.known) as counter,
             ):
                 translate_stream(
                     translator,
@@ -254,8 +291,35 @@ def _run(
                     line_buffered=text.line_buffered,
                     progress=lambda lines, size: counter.update(lines, extent.share(size)),
                     ranks=ranks,
+                    workers=workers,
                 )
     report(translator.counts, console, min_length=translator.search.min_length)
+
+
+def _processes(division: _Division, translator: Translator, text: _Text, ranks: Ranks) -> int:
+    """Returns the number of processes that translate. Raises InputError if there cannot be as many as asked for."""
+    import torch
+
+    from vtrans.decoding.torch_engine import TorchEngine
+
+    if not isinstance(translator.engine, TorchEngine):
+        return 1  # CTranslate2 has workers of its own
+    device = translator.engine.device
+    reasons = {
+        f"torchrun has started {ranks.world}": ranks.world > 1,
+        f"the model is on {device}": device.type != "cpu",
+        "this system cannot copy a process": sys.platform != "linux",
+        "--line-buffered translates one line at a time": text.line_buffered,
+    }
+    reason = next((reason for reason, holds in reasons.items() if holds), None)
+    asked = division.processes
+    if asked is None:
+        if reason or text.typed or division.threads:
+            return 1
+        return max(1, min(torch.get_num_threads(), int(available_memory() / MEMORY)))
+    if asked > 1 and reason:
+        raise InputError(f"`processes` must be 1, because {reason}, got {asked}; leave it out.")
+    return asked
 
 
 def report(counts: Counts, console: Console, *, min_length: int = 0) -> None:

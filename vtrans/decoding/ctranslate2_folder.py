@@ -68,8 +68,10 @@ def exported_folder(path: str | Path, engine: str | None) -> Path | None:
     )
 
 
-def load_exported(folder: str | Path, device: str | None = None) -> CTranslate2Engine:
+def load_exported(folder: str | Path, device: str | None = None, workers: int | None = None) -> CTranslate2Engine:
     """Returns the engine for an exported folder, on `device`: cpu, cuda or cuda:N, by default CUDA if available.
+
+    On a CPU it searches `workers` batches at a time; None: as many as torch has threads.
 
     Raises FileError if the folder is not a complete export, and InputError without CTranslate2.
     """
@@ -84,7 +86,7 @@ def load_exported(folder: str | Path, device: str | None = None) -> CTranslate2E
     vocabularies = {name: Vocabulary((folder / name).read_bytes(), str(folder)) for name in description["vocabularies"]}
     joint = vocabularies.get(JOINT_FILE)
     return CTranslate2Engine(
-        _ctranslate2_translator(folder, device, description["quantization"]),
+        _ctranslate2_translator(folder, device, description["quantization"], workers),
         joint or vocabularies[SRC_FILE],
         joint or vocabularies[TGT_FILE],
         section_from(SearchConfig, "search", description["search"], str(folder / DESCRIPTION)),
@@ -134,15 +136,13 @@ def _read_description(folder: Path) -> dict[str, Any]:
     return description
 
 
-def _ctranslate2_translator(folder: Path, device: str | None, quantization: str) -> Any:
+def _ctranslate2_translator(folder: Path, device: str | None, quantization: str, workers: int | None) -> Any:
     package = ctranslate2()
     if device is None:
         device = "cuda" if package.get_cuda_device_count() else "cpu"
     if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", device):
         raise InputError(f"`device` must be cpu, cuda or cuda:N with the engine ctranslate2, got {device!r}.")
     kind, _, index = device.partition(":")
-    # Many batches with one thread each are faster than one batch with many threads.
-    workers = torch.get_num_threads() if kind == "cpu" else 1
     try:
         return package.Translator(
             str(folder),
@@ -150,7 +150,8 @@ def _ctranslate2_translator(folder: Path, device: str | None, quantization: str)
             device_index=int(index or 0),
             # On a CPU, CTranslate2 computes with float16 weights in float32, and warns unless told so.
             compute_type="float32" if (kind, quantization) == ("cpu", "float16") else "default",
-            inter_threads=workers,
+            # Many batches with one thread each are faster than one batch with many threads.
+            inter_threads=(workers or torch.get_num_threads()) if kind == "cpu" else 1,
             intra_threads=1,
         )
     except (RuntimeError, ValueError) as error:

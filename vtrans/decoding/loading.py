@@ -30,6 +30,7 @@ def load(
     shortlist: bool = False,
     precision: str | None = None,
     retry: bool = True,
+    workers: int | None = None,
     **search: Any,
 ) -> Translator:
     """Returns a Translator for a run folder, a model file, a list of these (an ensemble), or an exported folder.
@@ -41,7 +42,9 @@ def load(
     default, torch runs models and ctranslate2 runs exported folders. With "ctranslate2", a run folder stands for the
     export in it. `weights` are those of an ensemble's average. `shortlist` uses the shortlist in the (first) model
     file. `precision` is float32, bfloat16, float16 or int8, which rounds only the projection and needs a CPU. `retry`
-    is that of `Translator`. `console` receives warnings, and says which checkpoint of a run was chosen.
+    is that of `Translator`. `workers` is the number of batches that the engine ctranslate2 searches at a time, with one
+    thread each; by default as many as torch has threads. `console` receives warnings, and says which checkpoint of a
+    run was chosen.
 
     Raises FileError for something that is not a model, and InputError for an invalid setting.
     """
@@ -58,7 +61,8 @@ def load(
     folders = [folder for p in paths if (folder := exported_folder(p, engine))]
     if folders:
         unsupported = {"shortlist": shortlist, "precision": precision}
-        made = _exported(paths, folders[0], [name for name, value in unsupported.items() if value], device, console)
+        refused = [name for name, value in unsupported.items() if value]
+        made = _exported(paths, folders[0], refused, device, workers, console)
     else:
         made = _torch(paths, weights, shortlist, precision or DECODING_PRECISIONS[0], pick_device(device), console)
     return Translator(made, section_from(SearchConfig, "search", search, "load", made.search), console, retry=retry)
@@ -83,7 +87,12 @@ def _torch(
 
 
 def _exported(
-    paths: Sequence[Path], folder: Path, unsupported: Sequence[str], device: str | None, console: Console | None
+    paths: Sequence[Path],
+    folder: Path,
+    unsupported: Sequence[str],
+    device: str | None,
+    workers: int | None,
+    console: Console | None,
 ) -> CTranslate2Engine:
     """Returns the engine for an exported folder, which may stand for the run folder that it is in."""
     if len(paths) > 1:
@@ -96,7 +105,7 @@ def _exported(
             f"`{name}` is not supported by the engine ctranslate2, which runs the model as it was exported; "
             "leave it out, or use the original model."
         )
-    loaded = load_exported(folder, device)
+    loaded = load_exported(folder, device, workers)
     if paths[0] != folder:
         check_fresh(loaded, folder, paths[0])
     if console:

@@ -1,7 +1,9 @@
 """Translates a stream of lines to a stream of lines, in order.
 
-Under torchrun, rank 0 reads and writes, and all ranks translate a share of each window. The output, line numbers and
-counts do not depend on the number of ranks.
+Several processes divide each window: copies of this process (`workers`), or under torchrun the other ranks. The
+process that was started, or rank 0, reads and writes. Line numbers and counts do not depend on the number of
+processes. Neither does the output, except that other batches may change the last bits of a float32 sum, and so choose
+another of two translations whose scores are equal up to these bits.
 """
 
 from __future__ import annotations
@@ -10,23 +12,31 @@ import dataclasses
 import io
 import json
 import math
+import queue
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, BinaryIO
 
+import torch
+
 from vtrans.console import Console
-from vtrans.decoding.translation import TranslateOptions, rendered
+from vtrans.decoding.translation import Counts, TranslateOptions, rendered
 from vtrans.decoding.translator import DEFAULT_OPTIONS, WINDOW, Translator, with_prefixes
 from vtrans.decoding.windows import WINDOW_BYTES, size_of, windows
 from vtrans.errors import InputError, VtransError
 from vtrans.runtime.ranks import Ranks
 from vtrans.runtime.signals import uninterrupted
+from vtrans.runtime.workers import Copies, Task
 from vtrans.text import write_line
 
 LINE_COST = 32  # a line costs about as much as 32 more bytes of text
+AHEAD = 2  # windows under way at a time
+POLL = 0.2  # seconds between two reports of progress
 
 
 def translate_stream(
@@ -39,33 +49,48 @@ def translate_stream(
     line_buffered: bool = False,
     progress: Callable[[float, float], None] = lambda lines, size: None,
     ranks: Ranks | None = None,
+    workers: Workers | None = None,
 ) -> None:
     """Writes the translations of `lines` to `stream` as whole lines, and flushes it after each window.
 
     `prefixes` are those of `Translator.nbest`. `line_buffered` translates each line before the next is read. `progress`
-    is called after each sentence with the lines and bytes translated so far. With `ranks`, call this on rank 0; the
-    other ranks translate their shares in `serve`. Ctrl-C and SIGTERM never leave part of a line.
+    is called with the lines and bytes translated so far. `workers` are those of `workers_for`, with the same
+    translator and options. With `ranks`, call this on rank 0; the other ranks translate their shares in `serve`. Ctrl-C
+    and SIGTERM never leave part of a line.
     """
-    world = 1 if ranks is None else ranks.world
+    world = workers.number if workers else 1 if ranks is None else ranks.world
     counted = _Progress(progress)
-    first = 1
-    if ranks is not None and world > 1:
+    if ranks is not None and ranks.world > 1:
         # The first window is empty: a rank that cannot load its model reports this before any line is read.
-        _translate_on_ranks(translator, _Request(1, []), options, counted.step, ranks)
+        _translate_on_ranks(translator, _Request(1, []), options, counted, ranks)
     received = windows(lines, 1 if line_buffered else WINDOW * world, most=WINDOW_BYTES * world)
-    for window, begun in with_prefixes(received, prefixes):
-        request = _Request(first, window, begun)
-        if ranks is None or world == 1 or len(window) == 1:
-            counted.begin(window)
-            block = _translate(translator, request, options, counted.step)
-        else:
-            counted.begin(window, world)
-            block = _translate_on_ranks(translator, request, options, counted.step, ranks)
+    requests = _requests(with_prefixes(received, prefixes))
+    if workers:
+        translated = _by_workers(translator, requests, counted, workers)
+    else:
+        translated = (_here(translator, request, options, counted, ranks) for request in requests)
+    for block in translated:
         with uninterrupted():
             stream.write(block)
             stream.flush()
-        first += len(window)
         counted.end()
+
+
+def _requests(windows: Iterable[tuple[list[str], list[str] | None]]) -> Iterator[_Request]:
+    first = 1
+    for window, prefixes in windows:
+        yield _Request(first, window, prefixes)
+        first += len(window)
+
+
+def _here(
+    translator: Translator, request: _Request, options: TranslateOptions, counted: _Progress, ranks: Ranks | None
+) -> bytes:
+    """Returns the translations of a window by this process, and by the other ranks if there are any."""
+    counted.begin(request.lines)
+    if ranks is None or ranks.world == 1 or len(request.lines) == 1:
+        return _translate(translator, request, options, counted.step)
+    return _translate_on_ranks(translator, request, options, counted, ranks)
 
 
 class _Progress:
@@ -75,25 +100,26 @@ class _Progress:
         self._report = report
         self._lines = self._size = 0  # of earlier windows
         self._more = self._weight = 0  # of this window
-        self._steps, self._world = 0, 1
+        self._steps = 0
 
-    def begin(self, window: Sequence[str], world: int = 1) -> None:
-        """Starts a window that `world` processes translate together."""
-        self._more, self._weight = len(window), sum(map(size_of, window))
-        self._steps, self._world = 0, world
+    def begin(self, window: Sequence[str]) -> None:
+        """Starts a window."""
+        self._more, self._weight, self._steps = len(window), sum(map(size_of, window)), 0
 
-    def step(self) -> None:
-        self._steps += 1
-        lines = min(self._more, self._steps * self._world)
-        self._report(self._lines + lines, self._size + self._weight * lines / self._more)
+    def step(self, sentences: int = 1) -> None:
+        """Counts sentences of the window."""
+        self._steps += sentences
+        lines = min(self._more, self._steps)
+        self._report(self._lines + lines, self._size + self._weight * lines / max(1, self._more))
 
     def end(self) -> None:
+        """Counts the whole window."""
         self._lines += self._more
         self._size += self._weight
         self._report(self._lines, self._size)
 
 
-# One rank.
+# One process.
 
 
 @dataclass(frozen=True)
@@ -122,7 +148,120 @@ def _translate(
     return block.getvalue()
 
 
-# Several ranks.
+def _divided(request: _Request, processes: int) -> list[_Request]:
+    """Returns the shares of a request, one per process; some are empty if there are few lines."""
+    return [
+        _Request(
+            request.first + share.start,
+            request.lines[share.start : share.stop],
+            None if request.prefixes is None else request.prefixes[share.start : share.stop],
+        )
+        for share in shares(request.lines, processes)
+    ]
+
+
+def _add(counts: Counts, more: Counts) -> None:
+    """Adds the counts of another process. Their times overlap, so `seconds` stays."""
+    for field in dataclasses.fields(counts):
+        if field.name != "seconds":
+            setattr(counts, field.name, getattr(counts, field.name) + getattr(more, field.name))
+
+
+# Copies of this process.
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a worker sends back for a request."""
+
+    block: bytes
+    counts: Counts
+    warnings: list[str]
+
+
+Workers = Copies[_Request, _Answer]
+
+
+def workers_for(translator: Translator, options: TranslateOptions, processes: int, threads: int = 1) -> Workers:
+    """Returns that many copies of this process, each with `threads` threads, for `translate_stream`.
+
+    For more than one thread, this process must not have used several threads of OpenMP before.
+    """
+    recorder = _Recorder()
+
+    def answer(request: _Request, done: Callable[[], None]) -> _Answer:
+        if translator.console is not recorder:
+            torch.set_num_threads(threads)
+            translator.console = recorder
+        translator.counts = Counts()
+        block = _translate(translator, request, options, done)
+        return _Answer(block, translator.counts, recorder.taken())
+
+    advice = "try again with fewer `processes` or a smaller `batch_tokens`"
+    return Copies(answer, processes, "translating", advice)
+
+
+def _by_workers(
+    translator: Translator, requests: Iterator[_Request], counted: _Progress, workers: Workers
+) -> Iterator[bytes]:
+    """Yields the translations of each request; collects the counts and warnings of the workers."""
+    until = 0.0  # when the last window was done
+    for window, began, tasks in _submitted(requests, workers):
+        counted.begin(window)
+        steps, blocks, counts = 0, [], translator.counts
+        for task in tasks:
+            while not wait([task], POLL).done:
+                more = sum(other.steps for other in tasks) - steps
+                counted.step(more)
+                steps += more
+            answer = task.result()
+            for warning in answer.warnings:
+                if translator.console:
+                    translator.console.warn(warning)
+            _add(counts, answer.counts)
+            blocks.append(answer.block)
+        now = time.monotonic()
+        counts.seconds += now - max(began, until)
+        until = now
+        yield b"".join(blocks)
+
+
+def _submitted(
+    requests: Iterator[_Request], workers: Workers
+) -> Iterator[tuple[Sequence[str], float, list[Task[_Answer]]]]:
+    """Yields the lines of each request, the time at which it was submitted, and its tasks.
+
+    A thread reads and submits requests ahead, so that a worker that is done with its share of a window starts on the
+    next one, and so that translations are written while the input waits.
+    """
+    ahead: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    free, stopped = threading.Semaphore(AHEAD), threading.Event()
+
+    def submit() -> None:
+        try:
+            for request in requests:
+                free.acquire()
+                if stopped.is_set():
+                    return
+                parts = [part for part in _divided(request, workers.number) if part.lines]
+                ahead.put((request.lines, time.monotonic(), [workers.submit(part) for part in parts]))
+            ahead.put(None)
+        except BaseException as error:
+            ahead.put(error)
+
+    threading.Thread(target=submit, daemon=True).start()
+    try:
+        while (submitted := ahead.get()) is not None:
+            if isinstance(submitted, BaseException):
+                raise submitted
+            yield submitted
+            free.release()
+    finally:
+        stopped.set()
+        free.release()
+
+
+# Ranks.
 
 
 def serve(load: Callable[[Console], Translator], ranks: Ranks, options: TranslateOptions) -> None:
@@ -140,7 +279,7 @@ def serve(load: Callable[[Console], Translator], ranks: Ranks, options: Translat
         reply: dict[str, Any] = {}
         if problem is None:
             try:
-                translator.counts = type(translator.counts)()
+                translator.counts = Counts()
                 block = _translate(translator, _Request(**json.loads(request)), options)
                 reply = {"block": block.decode(), "counts": dataclasses.asdict(translator.counts)}
             except Exception as error:
@@ -173,24 +312,17 @@ def _message(error: Exception) -> str:
 
 
 def _translate_on_ranks(
-    translator: Translator, request: _Request, options: TranslateOptions, done: Callable[[], None], ranks: Ranks
+    translator: Translator, request: _Request, options: TranslateOptions, counted: _Progress, ranks: Ranks
 ) -> bytes:
     """Returns what `_translate` returns, with the work divided among all ranks; collects their counts and warnings."""
     began, counts = time.monotonic(), translator.counts
-    before, prefixes = counts.seconds, request.prefixes
-    requests = [
-        _Request(
-            request.first + share.start,
-            request.lines[share.start : share.stop],
-            None if prefixes is None else prefixes[share.start : share.stop],
-        )
-        for share in shares(request.lines, ranks.world)
-    ]
+    before = counts.seconds
+    requests = _divided(request, ranks.world)
     ranks.deal([json.dumps(dataclasses.asdict(part)).encode() for part in requests])
     problem: Exception | None = None
     blocks = []
     try:
-        blocks.append(_translate(translator, requests[0], options, done))
+        blocks.append(_translate(translator, requests[0], options, lambda: counted.step(ranks.world)))
     except Exception as error:  # the answers of the other ranks must still be received
         problem = error
     for rank, answer in enumerate(ranks.answer(b"{}")[1:], 1):
@@ -203,8 +335,7 @@ def _translate_on_ranks(
             problem = problem or kind(f"process {rank} of {ranks.world}: {reply['error']}")
             continue
         blocks.append(reply["block"].encode())
-        for name, count in reply["counts"].items():
-            setattr(counts, name, getattr(counts, name) + count)
+        _add(counts, Counts(**reply["counts"]))
     counts.seconds = before + time.monotonic() - began
     if problem is not None:
         raise problem

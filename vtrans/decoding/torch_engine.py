@@ -27,7 +27,7 @@ from vtrans.runtime.seeds import derived_seed
 
 
 class TorchEngine:
-    """Implements `Engine` with models on one device.
+    """Implements `Engine` with models on one `device`.
 
     The probabilities of several models are averaged by `weights`, which need not sum to 1; by default they are equal.
     With `shortlist`, the search is limited to the subwords that the first model's shortlist has for a sentence.
@@ -57,6 +57,7 @@ class TorchEngine:
                     "were trained on the same data folder."
                 )
         self._transformers = [loaded.model for loaded in self.models]
+        self.device = next(self._transformers[0].parameters()).device
         self.max_length = min((t.max_length for t in self._transformers if t.max_length), default=None)
         self._candidates = None
         if shortlist:

@@ -6,7 +6,10 @@ import ctypes
 import math
 import os
 import platform
+import re
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if sys.platform != "win32":
@@ -38,6 +41,28 @@ def manage_memory() -> None:
     ):
         if variable not in os.environ:
             libc.mallopt(parameter, keep)
+
+
+def available_memory(root: Path = Path("/")) -> float:
+    """The bytes that processes can still take without swapping, as the system and the container estimate them;
+    infinite where neither says. `root` is where /proc and /sys are."""
+    found = [math.inf]
+    with suppress(OSError):  # not Linux
+        found += [
+            1024.0 * int(kilobytes)
+            for kilobytes in re.findall(r"^MemAvailable: *(\d+)", _text(root / "proc/meminfo"), re.M)
+        ]
+    for folder, limit, used in (
+        ("sys/fs/cgroup", "memory.max", "memory.current"),
+        ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        with suppress(OSError, ValueError):  # no such file, or "max"
+            found.append(max(0.0, float(int(_text(root / folder / limit)) - int(_text(root / folder / used)))))
+    return min(found)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="ascii")
 
 
 def peak_memory(device: torch.device) -> float:

@@ -1,26 +1,32 @@
-"""Worker processes that apply one function to a stream of items and return the results in order.
+"""Worker processes, which end when this process does, however it ends.
 
-This is `concurrent.futures.ProcessPoolExecutor` with a bounded number of items in flight, and with workers that end
-when this process does, however it ends. Nothing here imports torch, so that a worker whose function does not need it
-starts quickly and stays small.
+`map_in_workers` starts new processes: it is `concurrent.futures.ProcessPoolExecutor` with a bounded number of items in
+flight. `Copies` are forks of this process, which share its memory. Nothing here imports torch, so that a worker whose
+function does not need it starts quickly and stays small.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import queue
 import signal
 import sys
 import threading
+import time
+import traceback
+import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from vtrans.errors import VtransError
+from vtrans.runtime.signals import ENDING
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -43,7 +49,7 @@ def map_in_workers(
     try:
         for item in items:
             done = [in_flight.popleft().result()] if len(in_flight) == workers else []
-            with _uninterrupted(), _anonymous_main():
+            with _blocked((signal.SIGINT,)), _anonymous_main():
                 in_flight.append(pool.submit(_apply, make, item))
             yield from done
         while in_flight:
@@ -77,12 +83,12 @@ def _apply(make: Callable[[], Callable[[Any], Any]], item: Any) -> Any:
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Processes started in the block never receive Ctrl-C, not even before `_start_worker` ignores it."""
+def _blocked(signals: Collection[signal.Signals]) -> Iterator[None]:
+    """Processes started in the block never receive these signals, not even before `_start_worker` ignores SIGINT."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
     finally:
@@ -101,3 +107,133 @@ def _anonymous_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+# Copies of this process.
+
+TELL = 0.1  # seconds between two reports of a worker
+
+
+class Task(Future[Result]):
+    """A request and its result; `steps` counts how often the worker has called `done` for it."""
+
+    def __init__(self, request: Any) -> None:
+        super().__init__()
+        self.request, self.steps = request, 0
+
+
+class Copies(Generic[Item, Result]):
+    """`number` copies of this process, each of which computes `answer(request, done)` for one request at a time.
+
+    A copy is made by fork: it starts within milliseconds, and shares the memory of this process until either writes to
+    it. Make copies before this process starts threads or uses several threads of OpenMP, whose locks and threads a
+    copy would lack. Copies receive no ending signals; they end when the block ends, or this process does.
+    """
+
+    def __init__(self, answer: Callable[[Item, Callable[[], None]], Result], number: int, doing: str, advice: str):
+        self.number, self._doing, self._advice = number, doing, advice
+        self._tasks: queue.SimpleQueue[Task[Result] | None] = queue.SimpleQueue()
+        self._processes: list[Any] = []
+        try:
+            connections = self._forked(answer)
+        except BaseException:
+            self._end()
+            raise
+        for process, connection in zip(self._processes, connections, strict=True):
+            threading.Thread(target=self._run, args=(process, connection), daemon=True).start()
+
+    def _forked(self, answer: Callable[[Item, Callable[[], None]], Result]) -> list[Connection]:
+        """Makes the copies. Returns the connections to them."""
+        context: Any = multiprocessing.get_context("fork")
+        connections: list[Connection] = []
+        for _ in range(self.number):
+            ours, theirs = context.Pipe()
+            connections.append(ours)
+            process = context.Process(target=_serve, args=(theirs, connections, answer), daemon=True)
+            with _blocked(ENDING), warnings.catch_warnings():
+                # Python warns of any other thread. Those of numpy wait for work, and hold no lock.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                process.start()
+            theirs.close()
+            self._processes.append(process)
+        return connections
+
+    def __enter__(self) -> Copies[Item, Result]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        """Ends all workers at once."""
+        for process in self._processes:
+            process.kill()
+            self._tasks.put(None)
+        for process in self._processes:
+            process.join()
+
+    def submit(self, request: Item) -> Task[Result]:
+        """Gives a request to the next worker that is free. Requests start in the order in which they are submitted.
+
+        The task raises the exception of `answer`, or VtransError if the worker dies.
+        """
+        task: Task[Result] = Task(request)
+        self._tasks.put(task)
+        return task
+
+    def _run(self, process: Any, connection: Connection) -> None:
+        """Gives tasks to one worker; runs in a thread of this process."""
+        while (task := self._tasks.get()) is not None:
+            try:
+                connection.send(task.request)
+                while isinstance(got := connection.recv(), int):
+                    task.steps += got
+            except (EOFError, OSError):
+                process.join()
+                task.set_exception(self._died(process.exitcode))
+                return
+            result, error = got
+            if error is None:
+                task.set_result(result)
+            else:
+                task.set_exception(error)
+        connection.close()
+
+    def _died(self, code: int) -> VtransError:
+        end = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        return VtransError(
+            f"one of {self.number} worker processes died ({end}) while {self._doing}, perhaps because memory ran out; "
+            f"{self._advice}."
+        )
+
+
+def _serve(
+    connection: Connection, others: Sequence[Connection], answer: Callable[[Any, Callable[[], None]], Any]
+) -> None:
+    """Answers the requests that come through `connection`; runs in a copy."""
+    for other in others:
+        other.close()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError, OSError):  # the process that made this one has ended
+        while True:
+            connection.send(_answered(connection.recv(), answer, connection.send))
+
+
+def _answered(
+    request: Any, answer: Callable[[Any, Callable[[], None]], Any], tell: Callable[[int], None]
+) -> tuple[Any, Exception | None]:
+    """Returns the answer to a request, or its exception; tells the calls of `done` now and then."""
+    steps, told = 0, time.monotonic()
+
+    def done() -> None:
+        nonlocal steps, told
+        steps += 1
+        if time.monotonic() - told > TELL:
+            tell(steps)
+            steps, told = 0, time.monotonic()
+
+    try:
+        return answer(request, done), None
+    except Exception as error:
+        error.add_note(traceback.format_exc())
+        return None, error
