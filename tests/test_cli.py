@@ -537,6 +537,8 @@ FAULTS = [
     (f"{TRANSLATE} --input train.en --output nowhere/new", "nowhere/new"),
     (f"{TRANSLATE} --input train.en --output folder", "folder"),
     (f"{TRANSLATE} --input train.en --output ./train.en", r"--output .*--input.*train\.en"),
+    (f"{TRANSLATE} --processes 0", "--processes .*from 1 .*0"),
+    (f"{TRANSLATE} --processes 2 --line-buffered", "--processes .*--line-buffered"),
     ("translate --model model.safetensors --output model.safetensors", "--output .*--model"),
     ("translate --output run/averaged.safetensors", r"--output .*run/averaged\.safetensors"),
     (f"{TRANSLATE} --output run/last.safetensors", r"--output .*run/last\.safetensors"),

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -42,9 +41,14 @@ def tiny_model(path: Path) -> None:
     save_model(path, LoadedModel(model, vocab, vocab, SearchConfig(beam=2, max_length=4), {"step": 0}))
 
 
-def megabytes(process: subprocess.Popen[bytes]) -> float:
+def children(pid: int) -> list[int]:
+    """Return the processes that the main thread of a process has started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def megabytes(pid: int) -> float:
     """Return the resident memory of a process."""
-    for line in Path(f"/proc/{process.pid}/status").read_text().split("\n"):
+    for line in Path(f"/proc/{pid}/status").read_text().split("\n"):
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
     return 0.0
@@ -52,36 +56,27 @@ def megabytes(process: subprocess.Popen[bytes]) -> float:
 
 def soak(words: list[str], source: Path, lines: int, processes: int) -> bool:
     """Translate `source` and print the memory; return whether it stayed flat and no line was lost."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     command = [sys.executable, "-m", "vtrans", "translate", *words, "--quiet", "--input", str(source)]
-    started = []
-    for rank in range(processes):
-        environment = dict(os.environ)
-        if processes > 1:  # as torchrun does
-            environment |= {"WORLD_SIZE": str(processes), "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, env=environment))
+    process = subprocess.Popen([*command, "--processes", str(processes)], stdout=subprocess.PIPE)
     began, done, step = time.monotonic(), 0, max(1, lines // 10)
     sizes: dict[int, list[float]] = {}  # per tenth of the input
-    out = started[0].stdout
+    out = process.stdout
     assert out is not None
     while block := os.read(out.fileno(), 1 << 16):
         done += block.count(b"\n")
         if done // step not in sizes and done < lines:
-            sizes[done // step] = [megabytes(process) for process in started]
+            sizes[done // step] = [megabytes(pid) for pid in (process.pid, *children(process.pid))]
             shown = "  ".join(f"{size:.1f}" for size in sizes[done // step])
             print(f"{done:>12,} lines  {time.monotonic() - began:6.0f} s  resident MB {shown}", flush=True)
-    codes = [process.wait() for process in started]
+    code = process.wait()
     tenths = sorted(sizes)
     middle, end = sizes[tenths[len(tenths) // 2]], sizes[tenths[-1]]
-    print(f"{done:,} of {lines:,} lines in {time.monotonic() - began:.0f} s, exit codes {codes}")
+    print(f"{done:,} of {lines:,} lines in {time.monotonic() - began:.0f} s, exit code {code}")
     flat = True
-    for rank, (a, b) in enumerate(zip(middle, end, strict=True)):
-        print(f"process {rank}: {a:.1f} MB in the middle, {b:.1f} MB at the end ({b / a - 1:+.1%})")
+    for number, (a, b) in enumerate(zip(middle, end, strict=True)):
+        print(f"process {number}: {a:.1f} MB in the middle, {b:.1f} MB at the end ({b / a - 1:+.1%})")
         flat &= b - a <= max(SHARE * a, MEGABYTES)
-    return flat and done == lines and not any(codes)
+    return flat and done == lines and not code
 
 
 def main() -> None:
