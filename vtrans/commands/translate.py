@@ -138,8 +138,8 @@ BatchTokens = Annotated[int | None, _speed(BATCH_TOKENS, "N", stored="batch_toke
 DIVIDE = (
     "The number of processes that divide the input between them, on the CPU of a Linux system. Each has one thread, or "
     "--threads. The engine ctranslate2 has as many workers in one process instead.  [default: one per core that may be "
-    "used, if there are 2 GB of free memory for each; 1 with --threads or --line-buffered, for lines that are typed, and "
-    "on other systems and devices]"
+    "used, if there are 2 GB of free memory for each; 1 with --threads or --line-buffered, for typed lines, and on "
+    "other systems and devices]"
 )
 MEMORY = 2e9  # bytes; with 8,000 subwords, D 128 and the default batches, a process took up to 0.9 GB
 PROCESSES = Key("the processes that divide the input", int, 1, 1024, "processes")
@@ -278,7 +278,9 @@ def _run(
             if ranks.world > 1 or number > 1:
                 console.info(f"{max(ranks.world, number)} processes share the input")
             with (
-                workers_for(translator, options, number, division.threads or 1) if number > 1 else nullcontext() as workers,
+                workers_for(translator, options, number, division.threads or 1)
+                if number > 1
+                else nullcontext() as workers,
                 writer(text.output) as stream,
                 progress(console, stream, shown=not text.typed, share=extent.known) as counter,
             ):

@@ -134,6 +134,7 @@ class Copies(Generic[Item, Result]):
         self.number, self._doing, self._advice = number, doing, advice
         self._tasks: queue.SimpleQueue[Task[Result] | None] = queue.SimpleQueue()
         self._processes: list[Any] = []
+        self._joining = threading.Lock()
         try:
             connections = self._forked(answer)
         except BaseException:
@@ -170,7 +171,13 @@ class Copies(Generic[Item, Result]):
             process.kill()
             self._tasks.put(None)
         for process in self._processes:
+            self._exit_code(process)
+
+    def _exit_code(self, process: Any) -> int:
+        """Waits for the end of a process. If two threads waited at a time, one of them would miss its exit code."""
+        with self._joining:
             process.join()
+        return int(process.exitcode)
 
     def submit(self, request: Item) -> Task[Result]:
         """Gives a request to the next worker that is free. Requests start in the order in which they are submitted.
@@ -189,8 +196,7 @@ class Copies(Generic[Item, Result]):
                 while isinstance(got := connection.recv(), int):
                     task.steps += got
             except (EOFError, OSError):
-                process.join()
-                task.set_exception(self._died(process.exitcode))
+                task.set_exception(self._died(self._exit_code(process)))
                 return
             result, error = got
             if error is None:
