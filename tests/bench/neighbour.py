@@ -4,10 +4,10 @@
 
 A thread that waits for the others spins before it sleeps. While it spins it keeps a core that another thread may need.
 Each setting of the environment has processes of its own: one that trains `multi30k-10min` on a data folder, one that
-translates a text in batches, and with --pairs a second one that trains. They take turns, each turn on an idle machine,
-beside a process of nice 19 that is busy on the first core, and with --pairs as two trainings at once. Prints the median
-speed of each, the ratio to the first setting on the idle machine, and the ratio to the same setting on an idle machine;
-for two trainings at once, the sum of both.
+translates a text in batches, and perhaps a second one that trains. They take turns: alone, beside a busy process of
+nice 19, and as two trainings at once. The busy process runs on the first core ("pinned") or on any ("free"), in the
+session of this program or in one of its own. Prints the median speed, and the median over the rounds of its ratios to
+the same setting on an idle machine and to the first setting there; for two trainings at once, their sum.
 """
 
 from __future__ import annotations
@@ -170,16 +170,19 @@ def main() -> None:
                 with CONDITIONS[condition]():
                     speed = turn(each if condition == "two trainings" else each[:1], options.seconds)
                 speeds.setdefault((kind, setting, condition), []).append(speed)
-    for kind, setting in workers:
-        first = statistics.median(speeds[kind, options.settings[0], options.conditions[0]])
-        own = statistics.median(speeds[kind, setting, options.conditions[0]])
-        for condition in options.conditions:
-            values = speeds[kind, setting, condition]
-            median = statistics.median(values)
-            print(
-                f"{kind:9} {setting:24} {condition:22} {median:7,.0f} ({min(values):,.0f} to {max(values):,.0f})  "
-                f"{median / own:5.2f} of its {options.conditions[0]}, {median / first:5.2f} of the first"
-            )
+    first = {kind: speeds[kind, options.settings[0], options.conditions[0]] for kind, _ in workers}
+    for (kind, setting, condition), values in speeds.items():
+        own = ratio(values, speeds[kind, setting, options.conditions[0]])
+        print(
+            f"{kind:9} {setting:24} {condition:22} {statistics.median(values):7,.0f} ({min(values):,.0f} to "
+            f"{max(values):,.0f})  {own:5.2f} of its {options.conditions[0]}, {ratio(values, first[kind]):5.2f} of the "
+            "first"
+        )
+
+
+def ratio(values: Sequence[float], others: Sequence[float]) -> float:
+    """Returns the median of the ratios of each round."""
+    return statistics.median(a / b for a, b in zip(values, others, strict=True))
 
 
 if __name__ == "__main__":
