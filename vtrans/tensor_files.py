@@ -140,14 +140,14 @@ def _header(path: Path, raw: str | None, kind: str) -> tuple[dict[str, Any], dic
     except (ValueError, RecursionError):  # not JSON, not Unicode, or nested too deeply
         raise FileError(f"{path} is a safetensors file, but not a {kind} of vtrans.") from None
     if kind == "model":
-        header["training"] = _training(path, header.get("training", {}))
+        header["training"] = check_training(path, header.get("training", {}))
     elif not isinstance(header.get("progress"), dict):
         raise FileError(f"{path} is not a complete {kind} of vtrans: it has no progress.")
     return header, sums
 
 
-def _training(path: Path, training: Any) -> dict[str, Any]:
-    """The header's record of how the model was made. Raises FileError for one that vtrans does not write."""
+def check_training(path: Path, training: Any) -> dict[str, Any]:
+    """A header's record of how the model was made. Raises FileError for one that vtrans does not write."""
 
     def is_count(value: Any) -> bool:
         return type(value) is int and value >= 0

@@ -57,7 +57,8 @@ class CTranslate2Engine:
     """Implements `Engine` with an exported model.
 
     `max_length` is the length of its position table; CTranslate2 fails on longer sequences. `quantization` is the type
-    of the weights, `source` the SHA-256 of the model file that was exported, if known.
+    of the weights, `source` the SHA-256 of the model file that was exported, if known. `tokens` are CTranslate2's names
+    of the subwords of both sides, if they are not the pieces, and `source_end` ends each source.
     """
 
     name = "ctranslate2"
@@ -73,12 +74,16 @@ class CTranslate2Engine:
         quantization: str,
         source: str | None = None,
         languages: Languages | None = None,
+        tokens: tuple[list[str], list[str]] | None = None,
+        source_end: Sequence[str] = (),
     ) -> None:
         self.translator, self.src_vocab, self.tgt_vocab, self.search = translator, src_vocab, tgt_vocab, search
         self.max_length: int | None = max_length
         self.quantization, self.source, self.languages = quantization, source, languages
-        self._src_pieces = [src_vocab.piece(i) for i in range(len(src_vocab))]
-        self._tgt_pieces = [tgt_vocab.piece(i) for i in range(len(tgt_vocab))]
+        self._src_pieces, self._tgt_pieces = tokens or (
+            [vocab.piece(i) for i in range(len(vocab))] for vocab in (src_vocab, tgt_vocab)
+        )
+        self._source_end = source_end
         self._tgt_ids = {piece: i for i, piece in enumerate(self._tgt_pieces)}
         workers = int(translator.num_translators)
         self.place = f"on {translator.device}, {workers} worker{'' if workers == 1 else 's'} of CTranslate2"
@@ -135,7 +140,7 @@ class CTranslate2Engine:
         fewer than `beam` had finished before the last step."""
         factor = 2 if keep_all and search.beam > 1 else 1
         futures: list[Any] = self.translator.translate_batch(
-            [[self._src_pieces[i] for i in source.tokens[:-1]] for source in sources],  # the model adds EOS
+            [self._source(source.tokens) for source in sources],
             asynchronous=True,
             beam_size=search.beam,
             num_hypotheses=factor * search.beam,
@@ -230,10 +235,14 @@ class CTranslate2Engine:
         bound = least / max(length_penalty(n, search.alpha, kind) for n in (1, last))
         return None if _ranked(found)[nbest - 1].score >= bound else last
 
+    def _source(self, tokens: Sequence[int]) -> list[str]:
+        """Returns the pieces of a source; CTranslate2 adds EOS, or `source_end` does if the model needs one."""
+        return [*(self._src_pieces[i] for i in tokens[:-1]), *self._source_end]
+
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """Returns the log-probabilities of each target's subwords and of EOS after them. Sources end in EOS."""
         results = self.translator.score_batch(
-            [[self._src_pieces[i] for i in source[:-1]] for source in sources],
+            [self._source(source) for source in sources],
             [[self._tgt_pieces[i] for i in target] for target in targets],
             max_batch_size=SCORED_TOKENS,
             batch_type="tokens",

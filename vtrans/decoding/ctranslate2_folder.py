@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,12 @@ from vtrans.decoding.ctranslate2_engine import CTranslate2Engine
 from vtrans.decoding.engine import ENGINES
 from vtrans.errors import FileError, InputError
 from vtrans.files import check_path, file_sha256
-from vtrans.languages import languages_from
+from vtrans.languages import Languages, languages_from
 
 FOLDER = "ctranslate2"  # the export in a run folder
 DESCRIPTION = "vtrans.json"  # vocabularies, search settings, origin: what CTranslate2 does not read
 FORMAT = 1
+LONGEST_DESCRIPTION = 1 << 20  # bytes
 
 
 def ctranslate2() -> Any:
@@ -76,24 +79,48 @@ def load_exported(folder: str | Path, device: str | None = None, workers: int | 
     Raises FileError if the folder is not a complete export, and InputError without CTranslate2.
     """
     folder = Path(folder)
+    exported = read_exported(folder)
+    return CTranslate2Engine(
+        _ctranslate2_translator(folder, device, exported.description["quantization"], workers),
+        exported.src_vocab,
+        exported.tgt_vocab,
+        exported.search,
+        max_length=exported.description["positions"],
+        quantization=exported.description["quantization"],
+        source=exported.description.get("source"),
+        languages=exported.languages,
+    )
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an exported folder says about its model; `description` is the content of vtrans.json."""
+
+    description: Mapping[str, Any]
+    search: SearchConfig
+    src_vocab: Vocabulary
+    tgt_vocab: Vocabulary
+    languages: Languages | None
+
+
+def read_exported(folder: Path) -> Exported:
+    """Reads an exported folder except its weights. Raises FileError if it is not a complete export."""
     check_path(folder)
     description = _read_description(folder)
     for name, expected in description["files"].items():
-        found = file_sha256(folder / name)
+        # The name may be anything, such as that of a device without end.
+        found = file_sha256(folder / name) if name == Path(name).name and (folder / name).is_file() else None
         if found != expected:
             how = "is missing" if found is None else "has changed since it was exported"
             raise FileError(f"{folder / name} {how}; export the model again.")
     vocabularies = {name: Vocabulary((folder / name).read_bytes(), str(folder)) for name in description["vocabularies"]}
     joint = vocabularies.get(JOINT_FILE)
-    return CTranslate2Engine(
-        _ctranslate2_translator(folder, device, description["quantization"], workers),
+    return Exported(
+        description,
+        section_from(SearchConfig, "search", description["search"], str(folder / DESCRIPTION)),
         joint or vocabularies[SRC_FILE],
         joint or vocabularies[TGT_FILE],
-        section_from(SearchConfig, "search", description["search"], str(folder / DESCRIPTION)),
-        max_length=description["positions"],
-        quantization=description["quantization"],
-        source=description.get("source"),
-        languages=languages_from(description.get("languages")),
+        languages_from(description.get("languages")),
     )
 
 
@@ -110,10 +137,12 @@ def check_fresh(exported: CTranslate2Engine, folder: Path, run: Path) -> None:
 def _read_description(folder: Path) -> dict[str, Any]:
     file = folder / DESCRIPTION
     try:
+        if file.stat().st_size > LONGEST_DESCRIPTION:
+            raise FileError(f"{file} must have at most {LONGEST_DESCRIPTION:,} bytes; export the model again.")
         description: Any = json.loads(file.read_bytes())
     except OSError as error:
         raise FileError(f"{file} cannot be read: {error.strerror}; give a folder that `vtrans export` wrote.") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         description = None
     if not isinstance(description, dict) or description.get("kind") != FOLDER:
         raise FileError(f"{file} does not describe an export of vtrans; export the model again.")
@@ -121,6 +150,7 @@ def _read_description(folder: Path) -> dict[str, Any]:
         raise FileError(f"{folder} must have format {FORMAT}, got {description.get('format')}; export the model again.")
     wanted = {
         "files": dict,
+        "model": dict,
         "vocabularies": list,
         "search": dict,
         "training": dict,

@@ -1,10 +1,19 @@
-"""Where CTranslate2 keeps the linear layers and norms of a Transformer."""
+"""The names of a Transformer's weights in CTranslate2."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from vtrans.config import ModelConfig
+
+SIDES = ("encoder", "decoder")
+# CTranslate2 calls the first one encoder/embeddings_0/weight: the encoder may have several.
+SRC_EMBEDDING, TGT_EMBEDDING = EMBEDDINGS = ("encoder/embeddings/weight", "decoder/embeddings/weight")
+SRC_POSITIONS, TGT_POSITIONS = POSITIONS = (
+    "encoder/position_encodings/encodings",
+    "decoder/position_encodings/encodings",
+)
+PROJECTION = "decoder/projection"
 
 # The sublayers of a layer: the names of their modules here, and their scopes in CTranslate2.
 _SELF_ATTENTION = {
@@ -28,7 +37,7 @@ _FEED_FORWARD = {
 def module_scopes(config: ModelConfig) -> Iterator[tuple[str, str]]:
     """Yields the name of each linear layer and norm of an encoder-decoder model, and its scope in CTranslate2.
 
-    A linear layer has `weight` and `bias` in both; a norm's are called `gamma` and `beta` in CTranslate2.
+    A linear layer has `weight` and `bias` in both; those of a norm are `gamma` and `beta` in CTranslate2.
     """
     encoder_layer = _SELF_ATTENTION | _FEED_FORWARD
     sides = (
@@ -40,3 +49,19 @@ def module_scopes(config: ModelConfig) -> Iterator[tuple[str, str]]:
             yield from ((f"{side}.layers.{i}.{name}", f"{side}/layer_{i}/{scope}") for name, scope in sublayers.items())
         if config.norm == "pre":
             yield f"{side}.final_norm", f"{side}/layer_norm"
+
+
+def weight_names(config: ModelConfig) -> dict[str, str]:
+    """Returns the name in CTranslate2 of each weight of an encoder-decoder model."""
+    found = {
+        "src_embedding.weight": SRC_EMBEDDING,
+        "tgt_embedding.weight": TGT_EMBEDDING,
+        "projection.weight": f"{PROJECTION}/weight",
+        "projection.bias": f"{PROJECTION}/bias",
+        "src_positions.weight": SRC_POSITIONS,
+        "tgt_positions.weight": TGT_POSITIONS,
+    }
+    for module, scope in module_scopes(config):
+        weight, bias = ("gamma", "beta") if module.endswith("norm") else ("weight", "bias")
+        found |= {f"{module}.weight": f"{scope}/{weight}", f"{module}.bias": f"{scope}/{bias}"}
+    return found

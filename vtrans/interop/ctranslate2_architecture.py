@@ -1,0 +1,177 @@
+"""The architecture of a CTranslate2 Transformer, from the variables of its model.bin.
+
+CTranslate2's `src/models/transformer.cc` and `src/layers/transformer.cc` define it. Before revision 5, the scalars of
+encoder and decoder were common to both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+from vtrans.config import ModelConfig, SearchConfig, section_from
+from vtrans.decoding.sources import EXTRA_LENGTH
+from vtrans.errors import FileError
+from vtrans.interop.ctranslate2_binary import INT8, SCALE, Binary
+from vtrans.interop.ctranslate2_names import (
+    POSITIONS,
+    PROJECTION,
+    SIDES,
+    SRC_EMBEDDING,
+    TGT_EMBEDDING,
+    weight_names,
+)
+from vtrans.interop.ctranslate2_settings import OLD_SETTINGS, Settings
+
+# The specifications of encoder-decoder Transformers, and the heads of their models before revision 3.
+SPECIFICATIONS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16, "": 8}
+REVISION = 7  # the newest revision of these specifications
+# Revision 1 has the names of OpenNMT-tf. Each is replaced once, in this order.
+OPENNMT_TF = {
+    "transformer/": "",
+    ":0": "",
+    "w_embs": "embeddings/weight",
+    "kernel": "weight",
+    "LayerNorm": "layer_norm",
+    "dense": "projection",
+    "conv1d_": "linear_",
+    "conv1d": "linear_0",
+}
+# Positions of a model whose table is computed: as many as a source that is translated in one piece can need.
+COMPUTED_POSITIONS = SearchConfig.max_source + EXTRA_LENGTH
+ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # by CTranslate2's numbers; 1 is an approximation of GELU
+TIES = {(True, True): "src-tgt-softmax", (False, True): "tgt-softmax", (True, False): "src-tgt", (False, False): "none"}
+# Scalars that are read.
+READ = (
+    "num_heads",
+    "pre_norm",
+    "activation",
+    "scale_embeddings",
+    "embeddings/multiply_by_sqrt_depth",
+    "start_from_zero_embedding",
+)
+# Scalars that must have this value if they are there.
+FIXED = {"multi_query_attention": 0, "alibi": 0, "scale_outputs": 1, "final_logit_softcapping": 0}
+# Scalars without effect: there is one embedding to merge, and no attention is returned.
+UNUSED = ("embeddings_merge", "alignment_layer", "alignment_heads", "alibi_use_positive_positions", "scale_alibi")
+
+
+def newest_names(binary: Binary) -> None:
+    """Gives the variables of an old revision the names of the newest one.
+
+    Raises FileError for an unknown revision, and for a model that is not a Transformer with encoder and decoder.
+    """
+    name = binary.specification
+    if name not in SPECIFICATIONS:
+        raise FileError(
+            f"{binary.path} must hold a Transformer with encoder and decoder (TransformerSpec), got {name}; vtrans has "
+            "no other models of CTranslate2."
+        )
+    if not 1 <= binary.revision <= REVISION:
+        raise FileError(
+            f"{binary.path} must have a revision of {name} from 1 to {REVISION}, got {binary.revision:,}; convert the "
+            "model with CTranslate2 4."
+        )
+    binary.rename(_of_opennmt_tf if binary.revision == 1 else _newest_name)
+
+
+def _newest_name(name: str) -> str:
+    return name.replace("encoder/embeddings_0/", "encoder/embeddings/", 1)  # a single embedding needs no number
+
+
+def _of_opennmt_tf(name: str) -> str:
+    for old, new in OPENNMT_TF.items():
+        name = name.replace(old, new, 1)
+    if "encoder" in name:
+        return name.replace("multi_head", "self_attention", 1)
+    return name.replace("masked_multi_head", "self_attention", 1).replace("multi_head", "attention", 1)
+
+
+def read_architecture(binary: Binary, settings: Settings, *, joint: bool) -> ModelConfig:
+    """Returns the architecture that the variables have.
+
+    Raises FileError for one that vtrans does not have.
+    """
+    for key, value in FIXED.items():
+        _common(binary, key, value, (value,))
+    D, *_ = (matrix(binary, name)[1] for name in (SRC_EMBEDDING, TGT_EMBEDDING, f"{PROJECTION}/weight"))
+    share = joint and binary.same(SRC_EMBEDDING, TGT_EMBEDDING), binary.same(TGT_EMBEDDING, f"{PROJECTION}/weight")
+    depths = [_depth(binary, side) for side in SIDES]
+    tables = [matrix(binary, name)[0] for name in POSITIONS if name in binary.variables]
+    values = {
+        "d_model": D,
+        "d_ff": matrix(binary, "encoder/layer_0/ffn/linear_0/weight")[0],
+        "heads": int(_common(binary, "num_heads", SPECIFICATIONS[binary.specification])),
+        "encoder_layers": depths[0],
+        "decoder_layers": depths[1],
+        "activation": ACTIVATIONS[int(_common(binary, "activation", 0, tuple(ACTIVATIONS)))],
+        "norm": "pre" if _common(binary, "pre_norm", 1, (0, 1)) else "post",
+        "norm_eps": settings.norm_eps,
+        "tie": TIES[share],
+        "positions": "stored",
+        "max_positions": min(tables, default=COMPUTED_POSITIONS),
+        "share_positions": not tables or (len(tables) == 2 and binary.same(*POSITIONS)),
+        "scale_embedding": _scales(binary, D),
+        "projection_bias": f"{PROJECTION}/bias" in binary.variables,
+        "source_eos": settings.source_eos,
+    }
+    return section_from(ModelConfig, "model", values, str(binary.path))
+
+
+def refuse_others(binary: Binary, config: ModelConfig) -> None:
+    """Raises FileError if there are variables that a model of this architecture does not have."""
+    scalars = (*READ, *FIXED, *UNUSED)
+    known = {*weight_names(config).values(), *OLD_SETTINGS, *scalars}
+    known |= {f"{side}/{key}" for side in SIDES for key in scalars}
+    for name in binary.variables:
+        if name.removesuffix(SCALE) not in known:
+            raise FileError(
+                f"{binary.path} has the variable {name[:80]}, which vtrans cannot import: its Transformer has no such "
+                "part."
+            )
+
+
+def matrix(binary: Binary, name: str) -> tuple[int, int]:
+    """Returns the shape of a matrix. Raises FileError if there is none of this name."""
+    variable = binary.variables.get(name)
+    if variable is None or len(variable.shape) != 2:
+        found = "nothing" if variable is None else f"the shape {list(variable.shape)}"
+        raise FileError(f"{binary.path}: {name} must be a matrix, got {found}; convert the model again.")
+    return variable.shape[0], variable.shape[1]
+
+
+def _common(binary: Binary, key: str, default: float, allowed: Collection[float] = ()) -> float:
+    """Returns a scalar that encoder and decoder must have in common, with one of the `allowed` values if there are."""
+    values = [binary.number(f"{side}/{key}", binary.number(key, default)) for side in SIDES]
+    if values[0] != values[1] or (allowed and values[0] not in allowed):
+        wanted = " or ".join(f"{value:g}" for value in allowed) or "the same in encoder and decoder"
+        raise FileError(
+            f"{binary.path}: {key} must be {wanted} for vtrans to import the model, got {values[0]:g} in the encoder "
+            f"and {values[1]:g} in the decoder."
+        )
+    return values[0]
+
+
+def _depth(binary: Binary, side: str) -> int:
+    depth = 0
+    while f"{side}/layer_{depth}/ffn/linear_0/weight" in binary.variables:
+        depth += 1
+    return depth
+
+
+def _scales(binary: Binary, D: int) -> bool:
+    """Returns whether embeddings are multiplied by sqrt(D). The scalar is a flag in int8, or else the factor."""
+    factors = []
+    for side in SIDES:
+        names = (f"{side}/scale_embeddings", f"{side}/embeddings/multiply_by_sqrt_depth")
+        name = next((name for name in names if name in binary.variables), None)
+        value = 1.0 if name is None else binary.number(name, 1)
+        is_flag = name is None or binary.variables[name].type_id == INT8
+        factors.append((math.sqrt(D) if value else 1.0) if is_flag else value)
+    for factor, scales in ((1.0, False), (math.sqrt(D), True)):
+        if all(math.isclose(found, factor, rel_tol=1e-6) for found in factors):
+            return scales
+    raise FileError(
+        f"{binary.path}: scale_embeddings must be 1 or the root of the width, {math.sqrt(D):g}, for vtrans to import "
+        f"the model, got {factors[0]:g} in the encoder and {factors[1]:g} in the decoder."
+    )
