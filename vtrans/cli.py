@@ -22,6 +22,7 @@ import vtrans
 from vtrans.commands.attend import attend
 from vtrans.commands.average import average
 from vtrans.commands.export import export
+from vtrans.commands.import_ import import_
 from vtrans.commands.inspect import inspect
 from vtrans.commands.lines import print_line
 from vtrans.commands.logprob import logprob
@@ -97,12 +98,13 @@ def _common(
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "The five steps": (prepare_bpe, train, average, translate, score),
     "Looking inside": (report, inspect, attend, overlap, logprob),
-    "Speed and export": (shortlist, export),
+    "Exchange and speed": (import_, export, shortlist),
     "Service": (serve,),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        app.command(cls=_Command, rich_help_panel=_panel)(_command)
+        name = _command.__name__.replace("_", "-").strip("-")
+        app.command(name, cls=_Command, rich_help_panel=_panel)(_command)
 
 
 def main() -> None:

@@ -268,8 +268,9 @@ class SearchConfig:
     )
     stop: str = choice(
         "count",
-        ("count", "exhaustive"),
-        "count: stop at `beam` finished hypotheses; exhaustive: when no live hypothesis can win",
+        ("count", "current", "exhaustive"),
+        "count: stop at `beam` finished hypotheses; current: when also none that is live scores better at its length "
+        "now; exhaustive: when no live hypothesis can win",
         may_change=True,
     )
     max_length: int = number(

@@ -66,8 +66,13 @@ def reference(table: Table, source: Ids, limit: int, nbest: int, config: SearchC
         live = refill[: config.beam]
         if live:
             last = live
-        if not live or (config.stop == "count" and len(finished) >= config.beam):
+        if not live:
             break
+        if len(finished) >= config.beam and config.stop != "exhaustive":
+            worst = sorted(end["score"] for end in finished)[-config.beam]
+            now = live[0][0] / penalty(length, config.alpha, config.length_penalty)
+            if config.stop == "count" or config.beam == 1 or now <= worst:
+                break
     if finished:
         return sorted(finished, key=lambda end: -end["score"])[:nbest]
     total, prefix = last[0] if last else (0.0, ())
@@ -79,7 +84,7 @@ def plain(hypotheses: Sequence[Hypothesis]) -> list[dict[str, Any]]:
     return [{"tokens": h.tokens, "logprob": h.logprob, "score": h.score, "finished": h.finished} for h in hypotheses]
 
 
-@pytest.mark.parametrize("stop", ["count", "exhaustive"])
+@pytest.mark.parametrize("stop", ["count", "current", "exhaustive"])
 @pytest.mark.parametrize("kind", ["gnmt", "length"])
 @pytest.mark.parametrize("trouble", [{}, {"ties": True}, {"holes": 0.3}, {"ties": True, "holes": 0.5}, {"eos": 2}])
 def test_the_search_equals_its_definition(stop: str, kind: str, trouble: dict[str, Any]) -> None:

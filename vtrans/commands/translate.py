@@ -86,8 +86,8 @@ Beam = Annotated[
     int | None, _search("The number of hypotheses kept per sentence; 1 is greedy search.", "N", stored="beam")
 ]
 STOP = (
-    "When to stop: count ends the search at --beam finished hypotheses, exhaustive when no unfinished hypothesis can "
-    "still win."
+    "When to stop: count ends the search at --beam finished hypotheses, current when also no unfinished one scores "
+    "better at its length so far, exhaustive when no unfinished hypothesis can still win."
 )
 Stop = Annotated[str | None, _search(STOP, "RULE", stored="stop")]
 MAX_LENGTH = (

@@ -130,7 +130,7 @@ class Vocabulary:
 
     def id_of(self, piece: str) -> int | None:
         """Returns the id of a piece as `piece` writes it, or None."""
-        return SPECIAL_PIECES.index(piece) if piece in SPECIAL_PIECES else self._ids.get(piece)
+        return self._pieces.index(piece) if piece in self._pieces else None
 
     def merges(self) -> dict[str, tuple[int, int]]:
         """Returns the (id, rank) of each piece that BPE merges text into, single characters included.

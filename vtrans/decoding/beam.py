@@ -3,8 +3,10 @@
 By definition, each step ranks the 2K best extensions of a sentence's K live rows by summed log-probability. Equal sums
 rank by parent row, then by the token's own log-probability, then by token id. EOS among the first K ranks finishes a
 hypothesis; EOS further down is discarded; the live beam is refilled with the K best other extensions. The search of a
-sentence is finished when K hypotheses are finished (`stop="count"`) or when no live row can win any more
-(`stop="exhaustive"`), and always at the sentence's own length limit.
+sentence is finished when K hypotheses are finished (`stop="count"`), when in addition no live row scores better at its
+length so far than the K-th best of them (`stop="current"`, which is `early_stopping=False` of Hugging Face and equals
+"count" if K is 1), or when no live row can win any more (`stop="exhaustive"`), and always at the sentence's own length
+limit.
 
 Legend: B sentences in the batch, K rows per sentence, N = B * K rows, r live rows, m tokens kept per row, E = K * m
 extensions of a sentence, V vocabulary, n rows of a block or extensions ranked (at most 2K).
@@ -81,7 +83,7 @@ class _Search:
     limit: int
     age: int = 0  # steps taken
     ended: int = 0  # hypotheses finished so far
-    best: list[_Finished] = field(default_factory=list)  # the `nbest` best of them, best first
+    best: list[_Finished] = field(default_factory=list)  # the `kept` best of them, best first
     history: list[Floats] = field(default_factory=list)  # the live beam [4, K] of each step
 
 
@@ -96,6 +98,8 @@ class _Beam:
         self.limits, self.config, self.nbest = limits, config, nbest
         self.bos_id, self.eos_id = bos_id, eos_id
         self.width = config.beam
+        self.stop = "count" if config.stop == "current" and config.beam == 1 else config.stop
+        self.kept = config.beam if self.stop == "current" else nbest
         self.searches: list[_Search | None] = []  # None: an empty place
         self.tokens_BK = torch.empty(0, self.width, dtype=torch.int64)
         self.live_BK: Floats = np.empty((0, self.width))  # summed log-probabilities; -inf: the row is not live
@@ -175,20 +179,23 @@ class _Beam:
         new = _Finished(logprob / self._penalty(search.age), logprob, search.age, int(row), eos_logprob)
         place = bisect_right(search.best, -new.score, key=lambda other: -other.score)
         search.best.insert(place, new)
-        del search.best[self.nbest :]
+        del search.best[self.kept :]
 
     def _is_finished(self, search: _Search, top: float) -> bool:
         """Returns whether no further step can change the result; `top` is the largest sum of a live row."""
         if search.age == search.limit or top == -math.inf:
             return True
-        if self.config.stop == "count" and search.ended >= self.width:
+        if search.ended >= self.width and (
+            self.stop == "count"
+            or (self.stop == "current" and top / self._penalty(search.age) <= search.best[-1].score)
+        ):
             return True
         if len(search.best) < self.nbest:
             return False
         # Sums never rise. A live row therefore scores best where the penalty is largest: at the limit if alpha >= 0,
         # in the next step if alpha < 0. An equal score does not displace an earlier hypothesis.
         bound = top / max(self._penalty(search.age + 1), self._penalty(search.limit))
-        return bound <= search.best[-1].score
+        return bound <= search.best[self.nbest - 1].score
 
     def parents(self) -> Tensor | None:
         if (self.parents_BK == np.arange(self.width)).all():
@@ -201,7 +208,7 @@ class _Beam:
         self.searches[b] = None
         self.live_BK[b] = -math.inf
         found = []
-        for end in search.best:
+        for end in search.best[: self.nbest]:
             tokens, logprobs = _trace(search.history[: end.length - 1], end.row)
             found.append(Hypothesis(tokens, end.logprob, end.score, True, (*logprobs, end.eos_logprob)))
         if not found:

@@ -111,8 +111,15 @@ class Facts(NamedTuple):
 class ForeignTensors:
     """The tensors of a file by name, of which `facts` are known before they are read."""
 
-    def __init__(self, path: Path, facts: Mapping[str, Facts], read: Callable[[str], Tensor]) -> None:
-        self.path, self.facts, self._read = path, facts, read
+    def __init__(
+        self,
+        path: Path,
+        facts: Mapping[str, Facts],
+        read: Callable[[str], Tensor],
+        forget: Callable[[str], object] = str,
+    ) -> None:
+        """`read` is called at most once per name. `forget` is told the names that are not used."""
+        self.path, self.facts, self._read, self._forget = path, facts, read, forget
         self._asked: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
@@ -132,9 +139,12 @@ class ForeignTensors:
         return lambda: self._read(name).float()
 
     def refuse_others(self, ignored: Collection[str] = ()) -> None:
-        """Raises FileError if there are tensors that were not asked for, besides the `ignored` ones."""
-        if others := sorted(self.facts.keys() - self._asked - set(ignored)):
+        """Forgets the tensors that were not asked for. Raises FileError if they are not all `ignored`."""
+        unused = self.facts.keys() - self._asked
+        if others := sorted(unused - set(ignored)):
             raise FileError(f"{self.path} has the weight {others[0][:80]!r}, which this architecture does not have.")
+        for name in unused:
+            self._forget(name)
 
 
 def open_safetensors(path: Path) -> ForeignTensors:

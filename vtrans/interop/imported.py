@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vtrans.checkpoint import LoadedModel, check_finite, weights_of
 from vtrans.config import ModelConfig, SearchConfig, contradiction
 from vtrans.data.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import Read
-from vtrans.model import Transformer
+from vtrans.model import SinusoidalPositions, Transformer
 
 NEVER = -1e4  # the projection's bias of a subword that the other program does not have; its probability is exactly 0
 
@@ -29,6 +28,8 @@ class Original(Protocol):
 
     name: str
     """With its version: "transformers 5.0"."""
+    tolerance: float
+    """The largest difference of a log-probability that counts as rounding, in natural logarithms."""
 
     def encode(self, lines: Sequence[str]) -> list[list[int]] | None:
         """Returns the ids of each source line with EOS; None if the program does not split text."""
@@ -70,27 +71,39 @@ def install(imported: Imported) -> LoadedModel:
     if reason := contradiction(imported.model):
         raise FileError(f"{imported.path} describes a model that vtrans cannot express: {reason}")
     src, tgt = imported.src_vocab, imported.tgt_vocab
-    make = partial(Transformer, imported.model, len(src), len(tgt), joint=have_one_table(src, tgt), pad_id=PAD_ID)
     try:
         with torch.device("meta"):
-            wanted = weights_of(make())
+            model = Transformer(imported.model, len(src), len(tgt), joint=have_one_table(src, tgt), pad_id=PAD_ID)
     except InputError as error:
         raise FileError(f"{imported.path} describes a model that vtrans cannot express: {error}") from None
+    wanted = weights_of(model)
     if wanted.keys() != imported.weights.keys():
         odd = min(wanted.keys() ^ imported.weights.keys())
         what = "lacks" if odd in wanted else "has the unknown weight"
         raise FileError(f"{imported.path} {what} {odd}; its weights must be exactly those of its architecture.")
-    with torch.random.fork_rng(devices=[]):  # the weights drawn here are overwritten below
-        model = make()
-    for name, weight in weights_of(model).items():
-        value = imported.weights[name]()
-        if value.shape != weight.shape:
-            raise FileError(
-                f"{imported.path}: {name} must have the shape {list(weight.shape)}, got {list(value.shape)}."
-            )
-        weight.data.copy_(value)
-        check_finite(imported.path, name, weight.data)
+    _fill(model, imported)
     return LoadedModel(model.eval(), src, tgt, imported.search, dict(imported.training))
+
+
+def _fill(model: Transformer, imported: Imported) -> None:
+    """Gives a model without memory its weights, one after the other. A shared weight goes to all its places."""
+    places: dict[int, list[str]] = {}
+    for name, weight in model.state_dict(keep_vars=True).items():
+        places.setdefault(id(weight), []).append(name)
+    for name, blank in weights_of(model).items():
+        value = imported.weights[name]().float().contiguous()
+        if value.shape != blank.shape:
+            raise FileError(
+                f"{imported.path}: {name} must have the shape {list(blank.shape)}, got {list(value.shape)}."
+            )
+        check_finite(imported.path, name, value)
+        weight = nn.Parameter(value) if isinstance(blank, nn.Parameter) else value
+        for place in places[id(blank)]:
+            owner, _, key = place.rpartition(".")
+            setattr(model.get_submodule(owner), key, weight)
+    for module in model.modules():
+        if isinstance(module, SinusoidalPositions):  # its table is in no file
+            module.table = module.rows(*module.table.shape)
 
 
 def rows_of(vocab: Vocabulary, weight_VD: Tensor, start: Tensor | None, *, absent: float = 0.0) -> Tensor:

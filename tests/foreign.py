@@ -1,0 +1,125 @@
+"""Folders of other programs with small random models, shared by the tests of imports and exports."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import torch
+from safetensors.torch import save_file
+
+from vtrans.config import ModelConfig
+from vtrans.interop.huggingface_names import EMBEDDINGS, layer_parts
+
+TEXT = ["a dog sees a cat", "the cat runs in the park", "two dogs sleep", "the old man hears me"] * 5
+TARGET_TEXT = ["ein Hund sieht eine Katze", "die Katze rennt im Park", "zwei Hunde schlafen", "der alte Mann"] * 5
+SCALE, EOS_BIAS = 0.1, 1.5  # with these and seed 2, translations end at various lengths
+CONFIG: dict[str, Any] = {
+    "architectures": ["MarianMTModel"],
+    "model_type": "marian",
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 1,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "max_position_embeddings": 64,
+    "activation_function": "swish",
+    "scale_embedding": True,
+    "static_position_embeddings": True,
+    "eos_token_id": 0,
+    "forced_eos_token_id": 0,
+    "num_beams": 4,
+    "max_length": 64,
+    "is_encoder_decoder": True,
+}
+
+
+def sentencepiece_model(text: list[str], size: int = 50) -> bytes:
+    """A SentencePiece model with its own special ids, as other programs train them."""
+    stream = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(text), model_writer=stream, model_type="unigram", vocab_size=size,
+        hard_vocab_limit=False, minloglevel=2, normalization_rule_name="identity",
+    )  # fmt: skip
+    return stream.getvalue()
+
+
+def pieces_of(spm: bytes) -> list[str]:
+    model = sentencepiece.SentencePieceProcessor()
+    model.LoadFromSerializedProto(spm)
+    return [model.id_to_piece(i) for i in range(3, model.get_piece_size())]
+
+
+def hugging_face_folder(folder: Path, *, seed: int = 2, separate: bool = False, **changes: Any) -> Path:
+    """A Marian folder with random weights, of which EOS is likely enough that translations end. `changes` are those of
+    config.json; None removes a key."""
+    folder.mkdir(parents=True)
+    spms = {"source.spm": sentencepiece_model(TEXT), "target.spm": sentencepiece_model(TARGET_TEXT)}
+    for name, data in spms.items():
+        (folder / name).write_bytes(data)
+    src, tgt = (pieces_of(data) for data in spms.values())
+    tables = (
+        {"vocab.json": src[:-2], "target_vocab.json": tgt} if separate else {"vocab.json": [*src[:-2], ">>de<<", *tgt]}
+    )
+    sizes = []
+    for name, pieces in tables.items():
+        # Transformers has one padding id for both sides.
+        ordinary = dict.fromkeys(pieces)
+        whole = ["</s>", "<unk>", "<pad>", *ordinary] if separate else ["</s>", "<unk>", *ordinary, "<pad>"]
+        (folder / name).write_text(json.dumps({piece: i for i, piece in enumerate(whole)}))
+        sizes.append(len(whole))
+    pad = 2 if separate else sizes[-1] - 1
+    config = CONFIG | {
+        "vocab_size": sizes[0],
+        "decoder_vocab_size": sizes[-1],
+        "share_encoder_decoder_embeddings": not separate,
+        "pad_token_id": pad,
+        "decoder_start_token_id": pad,
+        "bad_words_ids": [[pad]],
+    }
+    config = {key: value for key, value in (config | changes).items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(config))
+    tokenizer = {
+        "source_lang": "en",
+        "target_lang": "de",
+        "separate_vocabs": separate,
+        "tokenizer_class": "MarianTokenizer",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    save_file(_weights(config, sizes, seed, separate), folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def _weights(config: dict[str, Any], sizes: list[int], seed: int, separate: bool) -> dict[str, torch.Tensor]:
+    numbers = torch.Generator().manual_seed(seed)
+    D = config["d_model"]
+    shape = ModelConfig(
+        d_model=D, d_ff=config["encoder_ffn_dim"], heads=config["encoder_attention_heads"],
+        encoder_layers=config["encoder_layers"], decoder_layers=config["decoder_layers"],
+    )  # fmt: skip
+
+    def normal(*shape: int, scale: float) -> torch.Tensor:
+        return torch.randn(*shape, generator=numbers) * scale
+
+    weights = {}
+    for _, parts in layer_parts(shape):
+        for name, size in parts:
+            scale = 0.3 if len(size) == 1 else 2.0 * D**-0.5
+            weights[name] = normal(*size, scale=scale) + ("norm.weight" in name)
+            if "decoder" in name and "final_layer_norm" in name:
+                weights[name] += normal(*size, scale=1.0)  # else a model with one matrix repeats its last subword
+    if not separate:
+        weights["model.shared.weight"] = normal(sizes[0], D, scale=SCALE)
+        weights["model.shared.weight"][config["pad_token_id"]] = 0
+    else:
+        src, tgt, _ = EMBEDDINGS.values()
+        weights[src], weights[tgt] = (normal(size, D, scale=SCALE) for size in sizes)
+        weights[tgt][config["pad_token_id"]] = 0
+    weights["final_logits_bias"] = normal(1, sizes[-1], scale=0.5)
+    weights["final_logits_bias"][0, 0] += EOS_BIAS + separate * 1.5
+    return weights

@@ -1,0 +1,249 @@
+"""Imports of Hugging Face Marian folders, compared with transformers; folders that are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import foreign
+import pytest
+import torch
+from cli_runner import Done
+from foreign import hugging_face_folder
+from safetensors.torch import load_file, save_file
+
+from vtrans.checkpoint import load_model, weights_of
+from vtrans.console import Console
+from vtrans.data.vocabulary import BOS_ID, PAD_ID
+from vtrans.errors import FileError, VtransError
+from vtrans.interop.formats import import_model, read_model
+from vtrans.interop.huggingface_names import positions
+from vtrans.interop.imported import install
+from vtrans.interop.verification import Verified, outputs, refuse_different, verify
+
+QUIET = Console(quiet=True)
+LINES = [*foreign.TEXT[:4], "", "a dog \u6771 cat", ">>de<< the man", ">>xx<< the man", " two  dogs ", "</s> a <pad>"]
+VARIANTS: dict[str, dict[str, Any]] = {
+    "one matrix": {},
+    "separate vocabularies": {"separate": True},
+    "relu, unscaled, nothing suppressed": {
+        "activation_function": "relu",
+        "scale_embedding": False,
+        "bad_words_ids": None,
+        "length_penalty": 0.6,
+        "early_stopping": True,
+    },
+    "starts with EOS": {"decoder_start_token_id": 0},
+    "the canonical search": {"early_stopping": "never", "num_beams": 2, "suppress_tokens": [3, 4]},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_an_import_equals_its_original(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
+    folder = hugging_face_folder(tmp_path / "hf", **VARIANTS[name])
+    verified = import_model(folder, tmp_path / "model.safetensors", QUIET, LINES[:-1])
+    assert verified is not None
+    assert verified.largest < 1e-5
+    assert verified.split_alike == verified.sentences >= 8
+    assert all(n + verified.ties + verified.cut >= verified.sentences for n in verified.equal.values())
+    assert verified.cut < verified.sentences
+
+
+def test_a_comparison_finds_what_differs(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
+    imported = read_model(hugging_face_folder(tmp_path / "hf"))
+    original, right = imported.original(), outputs(install(imported), LINES[:-1])
+    assert verify(right, original).problem() is None
+    wrong = install(imported)
+    with torch.no_grad():
+        wrong.model.encoder.layers[0].feed_forward.inner.bias[0] += 0.01
+    for changed in (
+        outputs(wrong, LINES[:-1]),
+        outputs(dataclasses.replace(wrong, src_vocab=wrong.tgt_vocab), LINES[:-1]),
+        dataclasses.replace(right, translations=[[[5], *rows[1:]] for rows in right.translations]),
+    ):
+        with pytest.raises(VtransError, match="transformers"):
+            refuse_different(verify(changed, original))
+
+
+def test_without_transformers_the_import_says_that_nothing_was_compared(
+    tmp_path: Path,
+    run_cli: Callable[..., Done],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    folder = hugging_face_folder(tmp_path / "hf")
+    done = run_cli("import", folder, "--out", tmp_path / "model.safetensors", "--json")
+    assert (done.code, json.loads(done.out)) == (0, None)
+    assert "vtrans[huggingface]" in done.err
+    assert load_model(tmp_path / "model.safetensors").search.suppress == ("<s>",)
+    done = run_cli("translate", "--model", tmp_path / "model.safetensors", stdin=b"a dog\n\nthe cat\n")
+    assert (done.code, done.out.count(b"\n")) == (0, 3)
+
+
+def test_rows_special_ids_and_settings_have_their_places(tmp_path: Path) -> None:
+    folder = hugging_face_folder(tmp_path / "hf")
+    loaded, theirs = install(read_model(folder)), load_file(folder / "model.safetensors")
+    ids = json.loads((folder / "vocab.json").read_text())
+    E = loaded.model.src_embedding.weight
+    assert E is loaded.model.tgt_embedding.weight is loaded.model.projection.weight
+    assert not E[PAD_ID].any()
+    assert torch.equal(E[BOS_ID], theirs["model.shared.weight"][ids["<pad>"]])
+    for piece in ("<unk>", "</s>", "\u2581dog", ">>de<<"):
+        if piece in ids:
+            assert torch.equal(E[loaded.src_vocab.id_of(piece) or 0], theirs["model.shared.weight"][ids[piece]])
+    assert loaded.search.suppress == ("<s>",)
+    assert (loaded.search.beam, loaded.search.stop, loaded.search.alpha) == (4, "current", 1.0)
+    assert loaded.training["source_lang"] == "en"
+    table = positions(64, 16)
+    assert torch.equal(weights_of(loaded.model)["src_positions.weight"], table)
+    assert torch.equal(table[5, :8], (5 / 10000 ** (torch.arange(8, dtype=torch.float64) / 8)).sin().float())
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_pickled_weights_are_read_as_weights_alone(tmp_path: Path, zipped: bool) -> None:
+    folder = hugging_face_folder(tmp_path / "hf")
+    expected = install(read_model(folder)).model.state_dict()
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = tensors["model.decoder.embed_tokens.weight"] = tensors["model.shared.weight"]
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    found = install(read_model(folder)).model.state_dict()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    torch.save({"a": Path}, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(FileError, match="pytorch_model"):
+        read_model(folder)
+
+
+def changed_config(**changes: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | changes))
+
+    return change
+
+
+def changed_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        change(tensors)
+        save_file(tensors, folder / "model.safetensors")
+
+    return apply
+
+
+def changed_vocabulary(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        ids = json.loads((folder / "vocab.json").read_text())
+        change(ids)
+        (folder / "vocab.json").write_text(json.dumps(ids))
+
+    return apply
+
+
+def cut(name: str, size: int) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
+
+
+def written(name: str, content: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+HUGE_HEADER = (1 << 62).to_bytes(8, "little") + b"{}"
+BAD_OFFSETS = json.dumps(
+    {"final_logits_bias": {"dtype": "F32", "shape": [1, 9], "data_offsets": [0, 1 << 60]}}
+).encode()
+NEGATIVE = json.dumps({"final_logits_bias": {"dtype": "F32", "shape": [-1, -9], "data_offsets": [0, 36]}}).encode()
+HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no vocabulary": (lambda f: (f / "vocab.json").unlink(), "vocab.json"),
+    "no SentencePiece model": (lambda f: (f / "target.spm").unlink(), "target.spm"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "pytorch_model.bin"),
+    "configuration is no JSON": (written("config.json", b"{"), "config.json"),
+    "configuration is a list": (written("config.json", b"[]"), "config.json"),
+    "configuration is nested": (written("config.json", b"[" * 100_000), "config.json"),
+    "configuration has a key twice": (written("config.json", b'{"d_model": 1, "d_model": 2}'), "config.json"),
+    "configuration is not UTF-8": (written("config.json", b'{"a": "\xff"}'), "config.json"),
+    "another architecture": (changed_config(model_type="bart"), "model_type"),
+    "pre-norm": (changed_config(normalize_before=True), "normalize_before"),
+    "norm of the embedding": (changed_config(normalize_embedding=True), "normalize_embedding"),
+    "a final norm": (changed_config(add_final_layer_norm=True), "add_final_layer_norm"),
+    "learned positions": (changed_config(static_position_embeddings=False), "static_position_embeddings"),
+    "quantised": (changed_config(quantization_config={"bits": 4}), "quantization_config"),
+    "another activation": (changed_config(activation_function="tanh"), "activation_function"),
+    "unequal stacks": (changed_config(decoder_ffn_dim=48), "encoder_ffn_dim"),
+    "unequal heads": (changed_config(decoder_attention_heads=4), "encoder_attention_heads"),
+    "heads that do not divide": (changed_config(encoder_attention_heads=3, decoder_attention_heads=3), "heads"),
+    "a negative size": (changed_config(d_model=-16), "d_model"),
+    "a huge size": (changed_config(d_model=1 << 40), "d_model"),
+    "a fractional size": (changed_config(encoder_layers=1.5), "encoder_layers"),
+    "a text as a size": (changed_config(encoder_layers="../../etc"), "encoder_layers"),
+    "too many layers": (changed_config(encoder_layers=1 << 20), "encoder_layers"),
+    "a huge position table": (changed_config(max_position_embeddings=1 << 23), "max_positions"),
+    "a start beyond the vocabulary": (changed_config(decoder_start_token_id=10**6), "decoder_start_token_id"),
+    "another end": (changed_config(eos_token_id=1), "eos_token_id"),
+    "another vocabulary size": (changed_config(vocab_size=7, decoder_vocab_size=7), "vocab.json"),
+    "a wrong dropout": (changed_config(dropout=7), "dropout"),
+    "a wrong length penalty": (changed_config(length_penalty="long"), "alpha"),
+    "a vocabulary with a gap": (changed_vocabulary(lambda ids: ids.update({"a": 10**6})), "vocab.json"),
+    "a negative id": (changed_vocabulary(lambda ids: ids.update({"</s>": -1})), "vocab.json"),
+    "an id that is a text": (changed_vocabulary(lambda ids: ids.update({"</s>": "0"})), "vocab.json"),
+    "no end of sentence": (changed_vocabulary(lambda ids: ids.update({"eos": ids.pop("</s>")})), "</s>"),
+    "a piece that is no text": (changed_vocabulary(lambda ids: ids.update({"\ud800": ids.pop("</s>")})), "."),
+    "a cut SentencePiece model": (cut("source.spm", 100), "source.spm"),
+    "an empty SentencePiece model": (written("source.spm", b""), "source.spm"),
+    "cut weights": (cut("model.safetensors", 5000), "model.safetensors"),
+    "empty weights": (written("model.safetensors", b""), "model.safetensors"),
+    "an impossible header": (written("model.safetensors", HUGE_HEADER), "model.safetensors"),
+    "impossible places": (
+        written("model.safetensors", len(BAD_OFFSETS).to_bytes(8, "little") + BAD_OFFSETS + bytes(36)), "safetensors"
+    ),
+    "negative shapes": (
+        written("model.safetensors", len(NEGATIVE).to_bytes(8, "little") + NEGATIVE + bytes(36)), "safetensors"
+    ),
+    "a missing weight": (changed_weights(lambda t: t.pop("model.encoder.layers.1.fc1.bias")), "layers.1.fc1.bias"),
+    "an unknown weight": (changed_weights(lambda t: t.update({"../x": torch.ones(1)})), "../x"),
+    "a wrong shape": (changed_weights(lambda t: t.update({"final_logits_bias": torch.ones(9)})), "final_logits_bias"),
+    "whole numbers as weights": (
+        changed_weights(lambda t: t.update({"model.shared.weight": t["model.shared.weight"].int()})), "model.shared"
+    ),
+    "a weight that is not finite": (
+        changed_weights(lambda t: t["model.shared.weight"].__setitem__((3, 2), torch.nan)), "src_embedding"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_folder_that_is_not_sound_gets_one_sentence_that_names_what_is_wrong(
+    name: str,
+    tmp_path: Path,
+    run_cli: Callable[..., Done],
+) -> None:
+    folder = hugging_face_folder(tmp_path / "hf")
+    damage, named = HOSTILE[name]
+    damage(folder)
+    done = run_cli("import", folder, "--out", tmp_path / "out" / "model.safetensors", "--quiet")
+    assert done.code == 2
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+    assert named in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_paths_are_refused(tmp_path: Path, run_cli: Callable[..., Done]) -> None:
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "empty", tmp_path / "none"):
+        assert run_cli("import", path).code == 2
+    folder = hugging_face_folder(tmp_path / "hf")
+    assert run_cli("import", folder, "--out", tmp_path / "empty").code == 2
+
+
+def test_a_verified_import_shows_its_figures() -> None:
+    fine = Verified("x 1", 4, 4, 30, 1e-6, 1e-4, {1: 4, 4: 3}, 1, 0)
+    assert fine.problem() is None
+    for change in ({"split_alike": 3}, {"largest": 1e-3}, {"largest": float("nan")}, {"ties": 0}):
+        assert dataclasses.replace(fine, **change).problem()
+    assert dataclasses.replace(fine, split_alike=None).problem() is None

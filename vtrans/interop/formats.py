@@ -1,0 +1,63 @@
+"""Recognises the models of other programs, and imports them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from pathlib import Path
+
+from vtrans.checkpoint import run_of, save_model
+from vtrans.console import Console
+from vtrans.errors import FileError, InputError
+from vtrans.files import aside, check_path
+from vtrans.interop import huggingface
+from vtrans.interop.imported import Imported, install
+from vtrans.interop.verification import Verified, outputs, refuse_different, verify
+from vtrans.model import count_parameters
+
+
+def read_model(path: Path) -> Imported:
+    """Returns what a file or folder of another program holds. Raises FileError if no reader recognises it."""
+    check_path(path)
+    if not path.exists():
+        raise FileError(f"there is no model {path}.")
+    if huggingface.recognises(path):
+        return huggingface.read(path)
+    raise FileError(f"{path} is not a model that vtrans can import: it must be a Hugging Face Marian folder.")
+
+
+def import_model(path: Path, out: Path, console: Console, samples: Sequence[str] | None = None) -> Verified | None:
+    """Writes the model of another program as a model file, and returns how it compares with the original.
+
+    The two are compared if the other program is installed. Its model takes the place of ours in memory. Raises
+    FileError for a model that cannot be imported, InputError for an `out` that is a file of training, and VtransError,
+    leaving `out` as it was, if the two differ by more than rounding.
+    """
+    check_path(out)
+    if run_of(out) or out.is_dir():
+        raise InputError(f"`out` must be a file of its own, got {out}.")
+    imported = read_model(path)
+    loaded = install(imported)
+    console.info(f"found {imported.kind}: {count_parameters(loaded.model):,} parameters, {imported.model.summary}")
+    sizes = f"{len(loaded.src_vocab):,} and {len(loaded.tgt_vocab):,}"
+    console.info(f"{'one vocabulary of' if loaded.joint else 'vocabularies of'} {sizes} pieces")
+    for sentence in imported.found:
+        console.info(sentence)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with aside(out) as temporary:
+        save_model(temporary, loaded)
+        ours = outputs(loaded, samples)
+        del loaded
+        gc.collect()
+        try:
+            original = imported.original()
+        except InputError as error:
+            console.warn(f"not compared with the original: {error}")
+            verified = None
+        else:
+            verified = verify(ours, original)
+            refuse_different(verified)
+    console.info(f"wrote {out}")
+    if verified:
+        verified.show(console)
+    return verified

@@ -1,0 +1,316 @@
+"""Reads the folder of a Hugging Face Marian model, such as OPUS-MT.
+
+Read in transformers' `modeling_marian.py` and `tokenization_marian.py`, version 5.23. The model is post-norm without a
+norm of the embeddings. The decoder starts with its padding id, which is a class of the softmax and which the search
+suppresses. Here that class is our `<s>`, and our `<pad>` is a row of its own that nothing uses.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vtrans.config import ModelConfig, SearchConfig, section_from
+from vtrans.data.piece_table import pack
+from vtrans.data.vocabulary import BOS_ID, Vocabulary
+from vtrans.errors import FileError, RecipeError
+from vtrans.interop.foreign_files import (
+    Facts,
+    ForeignTensors,
+    Read,
+    file_in,
+    open_safetensors,
+    read_bytes,
+    read_object,
+    size,
+)
+from vtrans.interop.huggingface_names import (
+    CONFIG,
+    EMBEDDINGS,
+    GENERATION,
+    LOGITS_BIAS,
+    PICKLED,
+    POSITIONS,
+    SHARED,
+    SOURCE_SPM,
+    TARGET_SPM,
+    TARGET_VOCAB,
+    TOKENIZER,
+    VOCAB,
+    WEIGHTS,
+    layer_parts,
+    positions,
+)
+from vtrans.interop.imported import NEVER, Imported, rows_of
+
+LARGEST_SPM = 1 << 28  # bytes
+ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}
+# Keys of config.json, each with the only value that vtrans expresses.
+EXPECTED: dict[str, Any] = {
+    "model_type": "marian",
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "add_final_layer_norm": False,
+    "add_bias_logits": False,
+    "static_position_embeddings": True,
+    "is_encoder_decoder": True,
+    "quantization_config": None,
+}
+
+
+def recognises(path: Path) -> bool:
+    """Returns whether this is a folder of Hugging Face."""
+    return path.is_dir() and (path / CONFIG).is_file() and any((path / n).is_file() for n in (WEIGHTS, PICKLED, VOCAB))
+
+
+def read(folder: Path) -> Imported:
+    """Returns what the folder holds. Raises FileError for what vtrans cannot express, and for damaged files."""
+    config = read_object(file_in(folder, CONFIG))
+    path = folder / CONFIG
+    for key, wanted in EXPECTED.items():
+        if (found := config.get(key, wanted)) != wanted:
+            raise FileError(f"{path}: {key} must be {_json(wanted)} for an import to vtrans, got {_json(found)}.")
+    tokenizer = read_object(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else {}
+    src, tgt = _vocabularies(folder, config)
+    model = _model_config(path, config)
+    search, left_out = _search_config(folder, config, tgt, model)
+    tensors = _tensors(folder)
+    weights = _weights(tensors, config, model, src, tgt)
+    training = {"imported": "Hugging Face Marian"}
+    for side in ("source", "target"):
+        if isinstance(language := tokenizer.get(f"{side}_lang"), str):
+            training[f"{side}_lang"] = language
+    found = [f"weights: {tensors.path.name}", *left_out]
+    return Imported(
+        folder, "a Hugging Face Marian folder", tuple(found), model, search, src, tgt, weights,
+        partial(_original, folder, src, tgt), training,
+    )  # fmt: skip
+
+
+def _original(folder: Path, src: Vocabulary, tgt: Vocabulary) -> Any:
+    from vtrans.interop.huggingface_original import load
+
+    return load(folder, src, tgt)
+
+
+def _json(value: Any) -> str:
+    return str(value).lower()[:80] if isinstance(value, bool) or value is None else repr(value)[:80]
+
+
+# Vocabularies.
+
+
+def _vocabularies(folder: Path, config: Mapping[str, Any]) -> tuple[Vocabulary, Vocabulary]:
+    shared = config.get("share_encoder_decoder_embeddings", True)
+    path = folder / CONFIG
+    src_size = size(path, config, "vocab_size")
+    src_pieces = _pieces(file_in(folder, VOCAB), src_size)
+    tgt_pieces, tgt_size = src_pieces, src_size
+    if (folder / TARGET_VOCAB).is_file() and not shared:
+        tgt_size = size(path, config, "decoder_vocab_size")
+        tgt_pieces = _pieces(file_in(folder, TARGET_VOCAB), tgt_size)
+    elif config.get("decoder_vocab_size") not in (None, src_size):
+        raise FileError(f"{folder} lacks {TARGET_VOCAB}, but has another vocabulary size for the decoder.")
+    start = _id(folder, config, "decoder_start_token_id", tgt_size)
+    src = _vocabulary(folder, config, SOURCE_SPM, src_pieces, start if src_pieces is tgt_pieces else None)
+    tgt = _vocabulary(folder, config, TARGET_SPM, tgt_pieces, start)
+    return src, src if src.digest == tgt.digest else tgt
+
+
+def _pieces(path: Path, count: int) -> list[str]:
+    """Returns the pieces in the order of their ids, which must be 0 to `count` - 1."""
+    ids = read_object(path)
+    if len(ids) != count or not all(type(i) is int for i in ids.values()) or set(ids.values()) != set(range(count)):
+        raise FileError(f"{path} must give {count:,} pieces the ids from 0 to {count - 1:,}, one each.")
+    return sorted(ids, key=ids.__getitem__)
+
+
+def _vocabulary(folder: Path, config: Mapping[str, Any], spm: str, pieces: list[str], start: int | None) -> Vocabulary:
+    """Returns a table with a SentencePiece model. The piece with which the decoder starts is our `<s>`."""
+    places = {piece: place for place, piece in enumerate(pieces)}
+    for piece in ("<unk>", "</s>"):
+        if piece not in places:
+            raise FileError(f"the vocabulary of {folder} lacks {piece}.")
+    eos, unk = places["</s>"], places["<unk>"]
+    if _id(folder, config, "eos_token_id", len(pieces)) != eos:
+        raise FileError(f"{folder / CONFIG}: eos_token_id must be {eos}, the id of </s>, got {config['eos_token_id']}.")
+    special = {"unk": unk, "eos": eos, "bos": None if start in (eos, unk) else start}
+    data = read_bytes(file_in(folder, spm), LARGEST_SPM)
+    if not data:
+        raise FileError(f"{folder / spm} is empty.")
+    return Vocabulary(pack(pieces, special, data), str(folder / spm))
+
+
+def _id(folder: Path, config: Mapping[str, Any], key: str, count: int) -> int:
+    value = config.get(key)
+    if type(value) is not int or not 0 <= value < count:
+        raise FileError(
+            f"{folder / CONFIG}: {key} must be an id of the vocabulary, from 0 to {count - 1}, got {_json(value)}."
+        )
+    return value
+
+
+# Settings.
+
+
+def _model_config(path: Path, config: Mapping[str, Any]) -> ModelConfig:
+    numbers = {
+        key: size(path, config, key)
+        for key in (
+            "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim",
+            "encoder_attention_heads", "decoder_attention_heads", "max_position_embeddings",
+        )
+    }  # fmt: skip
+    for key in ("ffn_dim", "attention_heads"):
+        one, other = (numbers[f"{side}_{key}"] for side in ("encoder", "decoder"))
+        if one != other:
+            raise FileError(f"{path}: encoder_{key} and decoder_{key} must be equal, got {one} and {other}.")
+    activation = ACTIVATIONS.get(str(config.get("activation_function")))
+    if activation is None:
+        raise FileError(
+            f"{path}: activation_function must be one of {', '.join(ACTIVATIONS)}, "
+            f"got {_json(config.get('activation_function'))}."
+        )
+    shared, tied = (config.get(key, True) for key in ("share_encoder_decoder_embeddings", "tie_word_embeddings"))
+    values = {
+        "d_model": numbers["d_model"],
+        "d_ff": numbers["encoder_ffn_dim"],
+        "heads": numbers["encoder_attention_heads"],
+        "encoder_layers": numbers["encoder_layers"],
+        "decoder_layers": numbers["decoder_layers"],
+        "activation": activation,
+        "tie": "none" if not tied else "src-tgt-softmax" if shared else "tgt-softmax",
+        "positions": "stored",
+        "max_positions": numbers["max_position_embeddings"],
+        "share_positions": True,
+        "projection_bias": True,
+        "scale_embedding": config.get("scale_embedding", False),
+        **{key: config.get(key, 0.0) for key in ("dropout", "attention_dropout", "activation_dropout")},
+    }
+    try:
+        return section_from(ModelConfig, "model", values, str(path))
+    except RecipeError as error:
+        raise FileError(str(error)) from None
+
+
+def _search_config(
+    folder: Path, config: Mapping[str, Any], tgt: Vocabulary, model: ModelConfig
+) -> tuple[SearchConfig, list[str]]:
+    """Returns the settings of the search, and what is said about those that are left out."""
+    path = folder / GENERATION
+    given = read_object(path) if path.is_file() else dict(config)
+    for key in ("num_beams", "length_penalty", "max_length", "bad_words_ids", "early_stopping"):
+        given.setdefault(key, config.get(key))  # folders of older versions have them there
+    early = given["early_stopping"] or False
+    suppressed, left_out = _suppressed(given, tgt)
+    values = {
+        "beam": given["num_beams"] or 1,
+        "alpha": 1.0 if given["length_penalty"] is None else given["length_penalty"],
+        "length_penalty": "length",
+        "stop": "count" if early is True else "exhaustive" if early == "never" else "current",
+        "max_length": 0,
+        "no_repeat_ngram": given.get("no_repeat_ngram_size") or 0,
+        "suppress": suppressed,
+        "max_source": min(SearchConfig.max_source, model.max_positions - 1),
+    }
+    longest = given["max_length"]
+    if type(longest) is int and 1 < longest <= model.max_positions:
+        values["max_length"] = longest - 1  # it counts the start
+    for key, neutral in (("repetition_penalty", 1.0), ("min_length", 0), ("do_sample", False), ("num_beam_groups", 1)):
+        if given.get(key) not in (None, neutral):
+            left_out.append(f"{key} {_json(given[key])} of {path.name} is not taken over")
+    try:
+        return section_from(SearchConfig, "search", values, str(path)), left_out
+    except RecipeError as error:
+        raise FileError(str(error)) from None
+
+
+def _suppressed(given: Mapping[str, Any], tgt: Vocabulary) -> tuple[list[str], list[str]]:
+    """Returns the pieces that are never produced: bad words of one token, and suppressed tokens."""
+    assert tgt.table is not None
+    ours = {place: id for id, place in enumerate(tgt.table.order)}
+    words = given.get("bad_words_ids") or []
+    words = [*words, *([token] for token in given.get("suppress_tokens") or [])] if isinstance(words, list) else [None]
+    found, left_out = [], []
+    for word in words:
+        if isinstance(word, list) and len(word) == 1 and word[0] in ours and type(word[0]) is int:
+            if word[0] != tgt.table.special[3]:  # transformers ignores the end of sentence
+                found.append(tgt.piece(ours[word[0]]))
+        else:
+            left_out.append(f"the bad word {_json(word)} is not taken over, because only single tokens are")
+    return list(dict.fromkeys(found)), left_out
+
+
+# Weights.
+
+
+def _tensors(folder: Path) -> ForeignTensors:
+    if (folder / WEIGHTS).is_file():
+        return open_safetensors(folder / WEIGHTS)
+    path = file_in(folder, PICKLED)
+    try:
+        # weights_only refuses everything but tensors. mmap reads a weight when it is used; early versions of torch
+        # wrote files that cannot be mapped.
+        tensors: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except Exception as error:  # torch raises many kinds for foreign and hostile files
+        reason = str(error).partition("\n")[0][:200]
+        raise FileError(f"{path} cannot be read as weights alone: {reason.rstrip('.')}.") from None
+    if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
+        raise FileError(f"{path} must hold a dictionary of weights.")
+    facts = {str(name): Facts(tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
+    return ForeignTensors(path, facts, tensors.pop, tensors.pop)
+
+
+def _weights(
+    tensors: ForeignTensors, config: Mapping[str, Any], model: ModelConfig, src: Vocabulary, tgt: Vocabulary
+) -> dict[str, Read]:
+    assert src.table is not None
+    assert tgt.table is not None
+    D, sizes = model.d_model, {"src": len(src.table.pieces), "tgt": len(tgt.table.pieces)}
+    found: dict[str, Read] = {}
+    for name, parts in layer_parts(model):
+        found[name] = partial(_joined, [tensors.get(part, *shape) for part, shape in parts])
+    start = config["decoder_start_token_id"]
+    ignored = {*POSITIONS.values(), SHARED, *EMBEDDINGS.values()}
+    if model.tie == "src-tgt-softmax":
+        found["src_embedding.weight"] = partial(_embedding, tensors.get(SHARED, sizes["src"], D), tgt, start)
+    else:
+        for name, part in EMBEDDINGS.items():
+            if name.startswith("projection") and model.tie == "tgt-softmax":
+                continue
+            of_source = name.startswith("src")
+            vocab, rows = (src, sizes["src"]) if of_source else (tgt, sizes["tgt"])
+            found[name] = partial(_embedding, tensors.get(part, rows, D), vocab, None if of_source else start)
+    found["projection.bias"] = partial(_bias, _optional(tensors, LOGITS_BIAS, 1, sizes["tgt"]), tgt)
+    table = POSITIONS["src_positions.weight"]
+    length = model.max_positions
+    found["src_positions.weight"] = tensors.get(table, length, D) if table in tensors else partial(positions, length, D)
+    tensors.refuse_others(ignored)
+    return found
+
+
+def _joined(parts: list[Read]) -> Tensor:
+    return parts[0]() if len(parts) == 1 else torch.cat([part() for part in parts])
+
+
+def _embedding(read: Read, vocab: Vocabulary, start: int | None) -> Tensor:
+    weight = read()
+    return rows_of(vocab, weight, None if start is None else weight[start])
+
+
+def _optional(tensors: ForeignTensors, name: str, *shape: int) -> Read:
+    return tensors.get(name, *shape) if name in tensors else lambda: torch.zeros(shape)
+
+
+def _bias(read: Read, vocab: Vocabulary) -> Tensor:
+    assert vocab.table is not None
+    bias = rows_of(vocab, read().flatten(), None)
+    if vocab.table.special[BOS_ID] is None:
+        bias[BOS_ID] = NEVER
+    return bias
