@@ -101,8 +101,9 @@ def test_no_module_unpickles_or_imports_click() -> None:
     for name, path in MODULES.items():
         modules = {module.partition(".")[0] for module in imported(path)}
         assert not modules & {"pickle", "shelve", "marshal", "dill", "joblib", "click"}, name
+        calls = [node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Call)]
         called = {
-            ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Call)
+            ast.unparse(call.func) for call in calls if "weights_only=True" not in map(ast.unparse, call.keywords)
         }
         assert not called & {"torch.load", "torch.save", "eval", "exec", "np.load", "numpy.load"}, name
 

@@ -45,10 +45,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def test_an_import_equals_its_original(name: str, tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
     folder = hugging_face_folder(tmp_path / "hf", **VARIANTS[name])
-    verified = import_model(folder, tmp_path / "model.safetensors", QUIET, LINES[:-1])
+    # transformers cuts a language off even if the vocabulary has none, as it does with separate vocabularies.
+    lines = [line for line in LINES[:-1] if not (name == "separate vocabularies" and line.startswith(">>"))]
+    verified = import_model(folder, tmp_path / "model.safetensors", QUIET, lines)
     assert verified is not None
     assert verified.largest < 1e-5
-    assert verified.split_alike == verified.sentences >= 8
+    assert verified.split_alike == verified.sentences >= 6
     assert all(n + verified.ties + verified.cut >= verified.sentences for n in verified.equal.values())
     assert verified.cut < verified.sentences
 
@@ -98,7 +100,7 @@ def test_rows_special_ids_and_settings_have_their_places(tmp_path: Path) -> None
             assert torch.equal(E[loaded.src_vocab.id_of(piece) or 0], theirs["model.shared.weight"][ids[piece]])
     assert loaded.search.suppress == ("<s>",)
     assert (loaded.search.beam, loaded.search.stop, loaded.search.alpha) == (4, "current", 1.0)
-    assert loaded.training["source_lang"] == "en"
+    assert loaded.languages == ("en", "de")
     table = positions(64, 16)
     assert torch.equal(weights_of(loaded.model)["src_positions.weight"], table)
     assert torch.equal(table[5, :8], (5 / 10000 ** (torch.arange(8, dtype=torch.float64) / 8)).sin().float())

@@ -19,7 +19,7 @@ from torch import Tensor
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.data.piece_table import pack
 from vtrans.data.vocabulary import BOS_ID, Vocabulary
-from vtrans.errors import FileError, RecipeError
+from vtrans.errors import FileError, InputError, RecipeError
 from vtrans.interop.foreign_files import (
     Facts,
     ForeignTensors,
@@ -48,6 +48,7 @@ from vtrans.interop.huggingface_names import (
     positions,
 )
 from vtrans.interop.imported import NEVER, Imported, rows_of
+from vtrans.languages import languages_from
 
 LARGEST_SPM = 1 << 28  # bytes
 ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}
@@ -82,14 +83,15 @@ def read(folder: Path) -> Imported:
     search, left_out = _search_config(folder, config, tgt, model)
     tensors = _tensors(folder)
     weights = _weights(tensors, config, model, src, tgt)
-    training = {"imported": "Hugging Face Marian"}
-    for side in ("source", "target"):
-        if isinstance(language := tokenizer.get(f"{side}_lang"), str):
-            training[f"{side}_lang"] = language
+    codes = [tokenizer.get(f"{side}_lang") for side in ("source", "target")]
+    try:
+        languages = languages_from(codes)
+    except InputError:  # of several languages, or none
+        languages = None
     found = [f"weights: {tensors.path.name}", *left_out]
     return Imported(
         folder, "a Hugging Face Marian folder", tuple(found), model, search, src, tgt, weights,
-        partial(_original, folder, src, tgt), training,
+        partial(_original, folder, src, tgt), {"imported": "Hugging Face Marian"}, languages,
     )  # fmt: skip
 
 

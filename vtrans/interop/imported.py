@@ -18,6 +18,7 @@ from vtrans.config import ModelConfig, SearchConfig, contradiction
 from vtrans.data.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import Read
+from vtrans.languages import Languages
 from vtrans.model import SinusoidalPositions, Transformer
 
 NEVER = -1e4  # the projection's bias of a subword that the other program does not have; its probability is exactly 0
@@ -60,6 +61,7 @@ class Imported:
     """Loads the program that the model comes from, to compare with it. Raises InputError if it is not installed."""
     training: Mapping[str, str] = field(default_factory=dict)
     """Where the model comes from, for the header of its file."""
+    languages: Languages | None = None
 
 
 def install(imported: Imported) -> LoadedModel:
@@ -82,7 +84,7 @@ def install(imported: Imported) -> LoadedModel:
         what = "lacks" if odd in wanted else "has the unknown weight"
         raise FileError(f"{imported.path} {what} {odd}; its weights must be exactly those of its architecture.")
     _fill(model, imported)
-    return LoadedModel(model.eval(), src, tgt, imported.search, dict(imported.training))
+    return LoadedModel(model.eval(), src, tgt, imported.search, dict(imported.training), None, imported.languages)
 
 
 def _fill(model: Transformer, imported: Imported) -> None:
