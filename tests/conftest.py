@@ -13,8 +13,9 @@ import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-# Several suites run on two cores, and equal bytes need equal thread counts.
+# Several suites run on two cores, and equal bytes need equal thread counts and kernels.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("VTRANS_KERNELS", "onednn")
 
 import hypothesis
 import pytest
@@ -26,6 +27,8 @@ from vtrans.console import Console
 from vtrans.data.options import PrepareOptions, Subword
 from vtrans.data.prepare import prepare
 from vtrans.data.store import DataFolder
+from vtrans.runtime import kernels
+from vtrans.runtime.kernels import Kernels
 from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import train
 
@@ -75,6 +78,9 @@ TINY = (
     "train.keep_best=2",
     "train.valid_sentences=4",
     "train.samples=1",
+    'train.kernels="onednn"',  # a measured choice may differ between two runs
+    'train.attention="fused"',
+    'train.precision="float32"',
     "search.beam=2",
     "search.max_length=20",
 )
@@ -153,9 +159,10 @@ def _no_flushing() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    """A test draws the same numbers whichever tests ran before it."""
+    """A test draws the same numbers and uses the same kernels whichever tests ran before it."""
     random.seed(1)
     torch.manual_seed(1)
+    kernels.use(Kernels())
 
 
 @pytest.fixture(scope="session")

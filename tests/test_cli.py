@@ -60,7 +60,7 @@ FLAGS = {
     "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --min-length "
     "--no-repeat-ngram --repetition-penalty --no-retry --suppress --prefix --batch-tokens "
     "--nbest --scores --tsv --alignments --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered "
-    "--engine --processes --shortlist --precision "
+    "--engine --processes --shortlist --precision --kernels "
     "--device --threads --json --quiet -q --help",
     "logprob": "--model --weight --output --alpha --length-penalty --batch-tokens --on-bad-utf8 --device --threads "
     "--json --quiet -q --help",

@@ -23,6 +23,8 @@ DEFAULT_RECIPE = "small"
 DEFAULT_RUN = "run"
 DEFAULT_AVERAGE = 5  # checkpoints, as for the base model of the paper (section 6.1)
 PRECISIONS = ("float32", "bfloat16")
+KERNELS = ("auto", "onednn", "blas")  # the first is the default
+KERNELS_VARIABLE = "VTRANS_KERNELS"  # the environment variable with the default for translating
 DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")  # the first is the default
 # Sizes of a shortlist: target subwords per source subword, and those that every sentence may use.
 DEFAULT_TRANSLATIONS, DEFAULT_FREQUENT = 8, 1500
@@ -247,6 +249,18 @@ class TrainConfig:
         "auto",
         ("auto", *PRECISIONS),
         "precision of matrix products; auto: bfloat16 on a GPU that supports it, else float32",
+        may_change=True,
+    )
+    kernels: str = choice(
+        KERNELS[0],
+        KERNELS,
+        "library of float32 products on a CPU; auto: measured at the start for each shape; blas: MKL on x86",
+        may_change=True,
+    )
+    attention: str = choice(
+        "auto",
+        ("auto", "fused", "bmm"),
+        "how training computes attention on a CPU; auto: measured at the start; bmm: batched products",
         may_change=True,
     )
     tensorboard: bool = flag(False, "write metrics for TensorBoard too, to RUN/tensorboard", may_change=True)

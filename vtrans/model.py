@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from vtrans.config import TIE_FORMS, ModelConfig, contradiction
 from vtrans.errors import InputError
+from vtrans.runtime.attention import dot_product_attention
 from vtrans.runtime.dropout import Dropout
 from vtrans.runtime.products import Linear, linear
 
@@ -74,6 +75,11 @@ class Transformer(Module):
     @property
     def device(self) -> torch.device:
         return self.src_embedding.weight.device
+
+    def product_weights(self) -> list[Tensor]:
+        """Returns the weights of its matrix products, [O, I] each; the projection is the last."""
+        layers = [module.weight for module in self.modules() if isinstance(module, Linear)]
+        return [*layers, self.projection.weight]
 
     def forward(self, src_BS: Tensor, keep_BS: Tensor, tgt_BT: Tensor) -> Tensor:
         """Returns the logits [B, T, V] of the subword that follows each prefix of `tgt_BT`.
@@ -406,10 +412,7 @@ class SelfAttention(Module):
         Without it, attention is causal, and padding needs no mask because it follows every real position."""
         mask, dropout = None if keep_BQT is None else keep_BQT[:, None], self.dropout if self.training else 0.0
         q_BHTd, k_BHTd, v_BHTd = self.queries_keys_values(x_BTD)
-        mixed = F.scaled_dot_product_attention(
-            q_BHTd, k_BHTd, v_BHTd, attn_mask=mask, dropout_p=dropout, is_causal=mask is None
-        )
-        return self.out(merge_heads(mixed))
+        return self.out(merge_heads(dot_product_attention(q_BHTd, k_BHTd, v_BHTd, mask, dropout)))
 
     def queries_keys_values(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns queries, keys and values, [B, H, T, d] each."""
@@ -439,8 +442,7 @@ class CrossAttention(Module):
     def forward(self, x_BTD: Tensor, memory: tuple[Tensor, Tensor], keep_BS: Tensor) -> Tensor:
         """Returns the output [B, T, D]. Each source holds at least EOS, so no softmax row is all -inf."""
         mask, dropout = keep_BS[:, None, None, :], self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(self.queries(x_BTD), *memory, attn_mask=mask, dropout_p=dropout)
-        return self.out(merge_heads(mixed))
+        return self.out(merge_heads(dot_product_attention(self.queries(x_BTD), *memory, mask, dropout)))
 
 
 def split_heads(x_BTD: Tensor, heads: int) -> Tensor:

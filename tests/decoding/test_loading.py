@@ -61,9 +61,10 @@ def test_invalid_precisions_are_refused(tiny_run: RunFolder) -> None:
 def test_load_says_which_model_it_chose(tiny_run: RunFolder) -> None:
     heard = io.StringIO()
     load([tiny_run.path, tiny_run.last], device="cpu", console=Console(stream=heard))
-    first, second = heard.getvalue().removesuffix("\n").split("\n")
+    first, second, third = heard.getvalue().removesuffix("\n").split("\n")
     assert first.startswith(f"model: {tiny_run.best} (the best checkpoint; there is no averaged.safetensors), on cpu")
     assert second == f"model: {tiny_run.last}, on cpu"
+    assert third.startswith("kernels: oneDNN")
 
 
 @pytest.mark.parametrize("name", ["", "nonsense", "cuda:x", "cuda:-1", "meta", "CPU", "cuda:99"])

@@ -30,7 +30,7 @@ from vtrans.commands.options import (
     flag,
     given,
 )
-from vtrans.config import DECODING_PRECISIONS, DEFAULT_RUN, Sampling, SearchConfig
+from vtrans.config import DECODING_PRECISIONS, DEFAULT_RUN, KERNELS, KERNELS_VARIABLE, Sampling, SearchConfig
 from vtrans.console import Console
 from vtrans.decoding.retry import RETRY_NGRAM
 from vtrans.errors import InputError
@@ -151,6 +151,11 @@ PRECISION = (
     f"[default: {DECODING_PRECISIONS[0]}]"
 )
 Precision = Annotated[str | None, _speed(PRECISION, "TYPE")]
+KERNELS_HELP = (
+    "The library of float32 products on a CPU: onednn, blas (MKL on x86), or auto, the faster one for each shape, "
+    f"measured in milliseconds.  [default: ${KERNELS_VARIABLE}, else {KERNELS[0]}]"
+)
+Kernels = Annotated[str | None, _speed(KERNELS_HELP, "LIBRARY", flag="--kernels")]
 
 
 def translate(
@@ -188,6 +193,7 @@ def translate(
     processes: Processes = None,
     shortlist: Shortlist = False,
     precision: Precision = None,
+    kernels: Kernels = None,
     quiet: Quiet = False,
 ) -> None:
     """Translate text: one line out for every line in.
@@ -226,6 +232,7 @@ def translate(
         engine=engine,
         shortlist=shortlist,
         precision=precision,
+        kernels=kernels,
         retry=not no_retry,
         workers=processes and processes * (threads or 1),
         **search,

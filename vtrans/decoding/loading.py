@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import torch
 
 from vtrans.checkpoint import choose_model, load_model
-from vtrans.config import DECODING_PRECISIONS, SearchConfig, section_from
+from vtrans.config import DECODING_PRECISIONS, KERNELS, KERNELS_VARIABLE, SearchConfig, section_from
 from vtrans.console import Console
 from vtrans.decoding.ctranslate2_engine import CTranslate2Engine
 from vtrans.decoding.ctranslate2_folder import check_fresh, exported_folder, load_exported
@@ -18,6 +20,9 @@ from vtrans.decoding.torch_engine import TorchEngine, normalized
 from vtrans.decoding.translator import Translator
 from vtrans.errors import InputError
 from vtrans.runtime.devices import pick_device
+from vtrans.runtime.kernels import Kernels, current, use
+from vtrans.runtime.measuring import measured_products
+from vtrans.runtime.products import HAS_ONEDNN
 
 
 def load(
@@ -31,6 +36,7 @@ def load(
     precision: str | None = None,
     retry: bool = True,
     workers: int | None = None,
+    kernels: str | None = None,
     **search: Any,
 ) -> Translator:
     """Returns a Translator for a run folder, a model file, a list of these (an ensemble), or an exported folder.
@@ -43,14 +49,20 @@ def load(
     export in it. `weights` are those of an ensemble's average. `shortlist` uses the shortlist in the (first) model
     file. `precision` is float32, bfloat16, float16 or int8, which rounds only the projection and needs a CPU. `retry`
     is that of `Translator`. `workers` is the number of batches that the engine ctranslate2 searches at a time, with one
-    thread each; by default as many as torch has threads. `console` receives warnings, and says which checkpoint of a
-    run was chosen.
+    thread each; by default as many as torch has threads. `kernels` is the library of float32 products on a CPU: onednn,
+    blas, or auto, which measures the faster one for each shape; the default is the environment variable VTRANS_KERNELS,
+    else auto. It holds for the whole process. `console` receives warnings, and says which checkpoint of a run and which
+    kernels were chosen.
 
     Raises FileError for something that is not a model, and InputError for an invalid setting.
     """
     section_from(SearchConfig, "search", search, "load")  # before the models are read
     if precision not in (None, *DECODING_PRECISIONS):
         raise InputError(f"`precision` must be one of {', '.join(DECODING_PRECISIONS)}, got {precision!r}.")
+    library = kernels or os.environ.get(KERNELS_VARIABLE) or KERNELS[0]
+    if library not in KERNELS:
+        what = "`kernels`" if kernels else f"The environment variable {KERNELS_VARIABLE}"
+        raise InputError(f"{what} must be one of {', '.join(KERNELS)}, got {library!r}.")
     if precision == "int8" and shortlist:
         raise InputError(
             "`precision` int8 speeds up the projection to the whole vocabulary, which `shortlist` avoids; choose one."
@@ -60,11 +72,13 @@ def load(
     made: Engine
     folders = [folder for p in paths if (folder := exported_folder(p, engine))]
     if folders:
-        unsupported = {"shortlist": shortlist, "precision": precision}
+        unsupported = {"shortlist": shortlist, "precision": precision, "kernels": kernels}
         refused = [name for name, value in unsupported.items() if value]
         made = _exported(paths, folders[0], refused, device, workers, console)
     else:
         made = _torch(paths, weights, shortlist, precision or DECODING_PRECISIONS[0], pick_device(device), console)
+        if made.decoders[0].device.type == "cpu":
+            _choose_kernels(library, made, console)
     return Translator(made, section_from(SearchConfig, "search", search, "load", made.search), console, retry=retry)
 
 
@@ -84,6 +98,25 @@ def _torch(
         models.append(load_model(chosen.file, device))
         models[-1].model.eval().requires_grad_(False)
     return TorchEngine(models, weights, shortlist=shortlist, precision=precision)
+
+
+def _choose_kernels(kernels: str, engine: TorchEngine, console: Console | None) -> None:
+    """Makes the choice of kernels for float32 products on a CPU. What is measured adds to earlier choices."""
+    if kernels == "onednn" and not HAS_ONEDNN:
+        raise InputError("`kernels` must be auto or blas, got onednn, which this build of torch lacks.")
+    chosen = dataclasses.replace(current(), library=kernels, products={})
+    if kernels == "auto":
+        products = dict(current().products)
+        for loaded in engine.models:
+            *layers, weight_VD = loaded.model.product_weights()
+            if weight_VD.dtype is torch.float32:
+                # Decoding reads a transposed copy of the projection's weight.
+                weights = [*layers, weight_VD.t().contiguous().t()]
+                products = measured_products(weights, training=False) | products
+        chosen = dataclasses.replace(current(), library=Kernels.library, products=products)
+    use(chosen)
+    if console:
+        console.info(f"kernels: {chosen.products_text}")
 
 
 def _exported(

@@ -1,9 +1,8 @@
-"""x W^T + b through the faster of a CPU's two matrix libraries; other devices use torch's own product.
+"""x W^T + b, computed by one of a CPU's two matrix libraries; other devices use torch's own product.
 
-torch multiplies float32 matrices on a CPU with MKL, which takes its AVX2 path on processors that are not Intel's.
-oneDNN, which torch includes and uses for bfloat16, generates code for the machine it runs on: on a Zen 5 core
-[4096, 256] x [256, 1024] runs at 230 GFLOP/s instead of 100 (116 if oneDNN is forced to AVX2), and the two products
-of its gradient at 224 and 183 instead of 97 and 95. For small products the call costs more than it saves.
+torch multiplies float32 matrices on a CPU with a BLAS library: MKL on x86 processors, where it takes its AVX2 path on
+those that are not Intel's. oneDNN, which torch includes and uses for bfloat16, generates code for the machine it runs
+on. kernels.py says which of the two computes a product and the two products of its gradient.
 
 Legend: N rows (any leading dimensions of `x`), I inputs, O outputs.
 """
@@ -19,9 +18,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from vtrans.errors import InputError
-
-# With fewer multiplications, calling oneDNN costs more than it saves: [64, 128] x [128, 128] is a tie.
-SMALL = 1 << 20
+from vtrans.runtime import kernels
+from vtrans.runtime.kernels import Use
 
 
 class Linear(nn.Linear):
@@ -35,23 +33,34 @@ class Linear(nn.Linear):
 
 def linear(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
     """Returns x W^T + b, [..., I] to [..., O]; equal to torch.nn.functional.linear except for rounding."""
-    if not _onednn_is_faster(x_NI, weight_OI):
+    use = use_onednn(x_NI, weight_OI)
+    if use == NEVER:
         return F.linear(x_NI, weight_OI, bias_O)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x_NI, weight_OI, bias_O)):
-        return cast(Callable[..., Tensor], _OneDnnLinear.apply)(x_NI, weight_OI, bias_O)
-    return _onednn_product(x_NI, weight_OI, bias_O)
+        return cast(Callable[..., Tensor], _Product.apply)(x_NI, weight_OI, bias_O, use)
+    return product(x_NI, weight_OI, bias_O, onednn=use[0])
 
 
-def _onednn_is_faster(x_NI: Tensor, weight_OI: Tensor) -> bool:
+NEVER = (False, False, False)
+
+
+def use_onednn(x_NI: Tensor, weight_OI: Tensor) -> Use:
+    """Returns which of the product and the two products of its gradient oneDNN computes."""
     # The sizes come after `is_compiling`: torch.compile would otherwise compile once per size of a batch.
-    return (
-        x_NI.device.type == "cpu"
-        and not torch.compiler.is_compiling()
-        and x_NI.numel() * weight_OI.shape[0] >= SMALL
-        and x_NI.dtype is torch.float32
-        and _HAS_ONEDNN
-        and not torch.is_autocast_enabled("cpu")
-    )
+    if (
+        x_NI.device.type != "cpu"
+        or torch.compiler.is_compiling()
+        or x_NI.dtype is not torch.float32
+        or not HAS_ONEDNN
+        or torch.is_autocast_enabled("cpu")
+    ):
+        return NEVER
+    outputs, inputs = weight_OI.shape
+    return kernels.current().use_onednn(x_NI.numel() // inputs, inputs, outputs)
+
+
+def product(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None, *, onednn: bool) -> Tensor:
+    return (_onednn_product if onednn else F.linear)(x_NI, weight_OI, bias_O)
 
 
 def _onednn_product(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
@@ -60,31 +69,41 @@ def _onednn_product(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = Non
     return out
 
 
-class _OneDnnLinear(torch.autograd.Function):
+def grad_input(grad_NO: Tensor, weight_OI: Tensor, *, onednn: bool) -> Tensor:
+    """Returns g W, the gradient of the left operand of a product, [..., I]."""
+    return _onednn_product(grad_NO, weight_OI.t()) if onednn else grad_NO @ weight_OI
+
+
+def outer(a_NI: Tensor, b_NO: Tensor, *, onednn: bool) -> Tensor:
+    """Returns a^T b, [I, O], for two matrices: the gradient of a weight, or its transpose. oneDNN copies the left
+    operand first, so the smaller one should be on the left."""
+    return _onednn_product(a_NI.t(), b_NO.t()) if onednn else a_NI.t() @ b_NO
+
+
+class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, use: Use) -> Tensor:
         ctx.save_for_backward(x_NI, weight_OI)
-        return _onednn_product(x_NI, weight_OI, bias_O)
+        ctx.use = use
+        return product(x_NI, weight_OI, bias_O, onednn=use[0])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_NO: Tensor) -> tuple[Tensor | None, ...]:
         x_NI, weight_OI = ctx.saved_tensors
-        want_x, want_weight, want_bias = ctx.needs_input_grad
+        want_x, want_weight, want_bias, _ = ctx.needs_input_grad
         flat_NO = grad_NO.reshape(-1, grad_NO.shape[-1])
-        grad_x = grad_weight = grad_bias = None
-        if want_x:
-            grad_x = _onednn_product(grad_NO, weight_OI.t())
-        if want_weight:
-            # Either x^T g or g^T x. oneDNN copies the left operand first, so the smaller one goes left.
-            flat_NI = x_NI.reshape(-1, x_NI.shape[-1])
-            if flat_NI.shape[1] <= flat_NO.shape[1]:
-                grad_weight = _onednn_product(flat_NI.t(), flat_NO.t()).t()
-            else:
-                grad_weight = _onednn_product(flat_NO.t(), flat_NI.t())
-        if want_bias:
-            grad_bias = flat_NO.sum(0)
-        return grad_x, grad_weight, grad_bias
+        grad_x = grad_input(grad_NO, weight_OI, onednn=ctx.use[1]) if want_x else None
+        flat_NI = x_NI.reshape(-1, x_NI.shape[-1])
+        grad_w = grad_weight(flat_NO, flat_NI, onednn=ctx.use[2]) if want_weight else None
+        return grad_x, grad_w, flat_NO.sum(0) if want_bias else None, None
+
+
+def grad_weight(grad_NO: Tensor, x_NI: Tensor, *, onednn: bool) -> Tensor:
+    """Returns g^T x, the gradient of the weight of a product, [O, I]."""
+    if onednn and x_NI.shape[1] <= grad_NO.shape[1]:
+        return outer(x_NI, grad_NO, onednn=True).t()
+    return outer(grad_NO, x_NI, onednn=onednn)
 
 
 def _probe() -> bool:
@@ -96,7 +115,7 @@ def _probe() -> bool:
         return False
 
 
-_HAS_ONEDNN = _probe()
+HAS_ONEDNN = _probe()
 
 
 class Int8Weight:

@@ -12,6 +12,7 @@ from vtrans.config import idle_keys
 from vtrans.console import duration
 from vtrans.data.store import DataFolder
 from vtrans.model import Transformer, count_parameters
+from vtrans.runtime import kernels
 from vtrans.training.job import Job
 from vtrans.training.optimizer import learning_rate
 from vtrans.training.progress import Metrics, Progress
@@ -34,6 +35,8 @@ def introduce(job: Job, model: Transformer, progress: Progress, *, resumed: bool
         + (f", BPE-dropout {train.bpe_dropout}" if train.bpe_dropout else "")
         + (f"; every value is in {job.run.recipe}" if written else "")
     )
+    if job.device.type == "cpu":
+        say(f"kernels: {kernels.current()}")
     for section in ("train", "search"):
         for sentence in idle_keys(job.recipe, section).values():
             job.console.warn(sentence)

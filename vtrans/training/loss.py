@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from vtrans.data.batches import Batch
 from vtrans.model import Transformer
-from vtrans.runtime.products import linear
+from vtrans.runtime.products import grad_input, linear, outer, use_onednn
 
 # Logits per chunk. On a CPU, 32 MiB: the products of smaller chunks are slower, larger chunks do not fit the cache.
 # A GPU is faster with large products, and has the memory.
@@ -116,6 +116,7 @@ class _ProjectedLoss(torch.autograd.Function):
                 grad_bias_V = None if bias_V is None else torch.zeros_like(bias_V, dtype=exact)
             for start in range(0, len(h_ND), rows):
                 x_nD, targets_n1 = x_ND[start : start + rows], targets_N[start : start + rows, None]
+                onednn = use_onednn(x_nD, w_VD)
                 logits_nV = linear(x_nD, w_VD, b_V).to(exact)
                 logits_nV[:, pad_id] = -torch.inf
                 target_n1 = logits_nV.gather(1, targets_n1)
@@ -125,8 +126,8 @@ class _ProjectedLoss(torch.autograd.Function):
                 if with_gradient:
                     spike_n1 = logprob_n1.new_full(logprob_n1.shape, smoothing - 1)
                     grad_nV = logprobs_nV.exp_().scatter_add_(1, targets_n1, spike_n1).to(dtype)
-                    grad_h[start : start + rows] = linear(grad_nV, w_VD.t())
-                    grad_weight_DV += linear(x_nD.t(), grad_nV.t())
+                    grad_h[start : start + rows] = grad_input(grad_nV, w_VD, onednn=onednn[1])
+                    grad_weight_DV += outer(x_nD, grad_nV, onednn=onednn[2])
                     if grad_bias_V is not None:
                         grad_bias_V += grad_nV.sum(0, dtype=exact)
             sum_D = x_ND.sum(0, dtype=exact)

@@ -13,6 +13,7 @@ from vtrans.checkpoint import RunFolder
 from vtrans.config import TrainConfig
 from vtrans.console import Console
 from vtrans.files import write_atomically
+from vtrans.runtime.kernels import Kernels
 from vtrans.training.tensorboard import Events
 
 
@@ -35,6 +36,7 @@ class Progress:
     metrics_bytes: int = 0  # length of metrics.jsonl
     window: dict[str, float] = field(default_factory=dict)  # sums since the last line of metrics.jsonl
     environment: dict[str, Any] = field(default_factory=dict)
+    kernels: dict[str, Any] = field(default_factory=lambda: Kernels().record())  # older states have the default's
     init_from: dict[str, str] = field(default_factory=dict)  # the model whose weights the run started with, if any
 
     def rank(self, record: Mapping[str, Any], config: TrainConfig) -> None:

@@ -18,9 +18,11 @@ from vtrans.data.vocabulary import PAD_ID
 from vtrans.errors import FileError, InputError
 from vtrans.files import write_atomically
 from vtrans.model import Transformer
+from vtrans.runtime import kernels
 from vtrans.runtime.ranks import Ranks
 from vtrans.runtime.seeds import derived_seed
 from vtrans.training.job import Job, Learner
+from vtrans.training.kernel_choice import choose_kernels
 from vtrans.training.optimizer import begin
 from vtrans.training.progress import Metrics, Progress
 from vtrans.training.recipe import (
@@ -105,7 +107,8 @@ def set_up(
         learner.compile(device, console)
     if saved is not None:
         restore(job, learner, progress, metrics, threads=options.threads)
-    progress.environment = environment(job, learner)
+    choose_kernels(job, model, None if saved is None else saved.kernels)
+    progress.environment, progress.kernels = environment(job, learner), kernels.current().record()
     progress.recipe = dataclasses.asdict(recipe)
     _check_ranks_agree(job, progress)
     return SetUp(job, learner, progress, metrics, saved, recipe_text)

@@ -1,0 +1,51 @@
+"""Scaled dot-product attention (section 3.2.1 of the paper), in one of two ways.
+
+Legend: B sentences, H heads, Q queries, n keys, d head width, x = B * H.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vtrans.runtime import kernels
+
+
+def dot_product_attention(
+    q_BHQd: Tensor, k_BHnd: Tensor, v_BHnd: Tensor, keep: Tensor | None = None, dropout: float = 0.0
+) -> Tensor:
+    """Returns softmax(q k^T / sqrt(d)) v, [B, H, Q, d]. `keep` is True where a query attends to a key and broadcasts
+    to [B, H, Q, n]; without it attention is causal. `dropout` is the rate for the weights of the sum.
+
+    On a CPU, training uses what kernels.py says. Everything else uses torch's fused kernel.
+    """
+    batched = (
+        q_BHQd.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and torch.is_grad_enabled()
+        and q_BHQd.requires_grad
+        and kernels.current().use_bmm(k_BHnd.shape[2])
+    )
+    return (batched_attention if batched else fused_attention)(q_BHQd, k_BHnd, v_BHnd, keep, dropout)
+
+
+def fused_attention(q_BHQd: Tensor, k_BHnd: Tensor, v_BHnd: Tensor, keep: Tensor | None, dropout: float) -> Tensor:
+    """Computes `dot_product_attention` by torch's fused kernel, which needs memory for one block of scores."""
+    return F.scaled_dot_product_attention(
+        q_BHQd, k_BHnd, v_BHnd, attn_mask=keep, dropout_p=dropout, is_causal=keep is None
+    )
+
+
+def batched_attention(q_BHQd: Tensor, k_BHnd: Tensor, v_BHnd: Tensor, keep: Tensor | None, dropout: float) -> Tensor:
+    """Computes `dot_product_attention` by batched matrix products, which keeps all weights for the backward pass."""
+    B, H, Q, d = q_BHQd.shape
+    n = k_BHnd.shape[2]
+    if keep is None:
+        keep = torch.ones(Q, n, dtype=torch.bool).tril()
+    bias = torch.zeros(keep.shape, dtype=q_BHQd.dtype).masked_fill_(~keep, -torch.inf)
+    q_xQd, k_xnd, v_xnd = (t.reshape(B * H, -1, d) for t in (q_BHQd, k_BHnd, v_BHnd))
+    scores_xQn = torch.bmm(q_xQd, k_xnd.transpose(1, 2)).mul_(d**-0.5)
+    scores_xQn.view(B, H, Q, n).add_(bias)
+    weights_xQn = F.dropout(scores_xQn.softmax(-1), dropout)
+    return torch.bmm(weights_xQn, v_xnd).view(B, H, Q, d)
