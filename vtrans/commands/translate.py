@@ -64,10 +64,15 @@ class _Text:
 
 @dataclass(frozen=True)
 class _Division:
-    """How the work is divided: processes, and the threads of each; None: the default."""
+    """How the work is divided on a CPU."""
 
-    processes: int | None
-    threads: int | None
+    processes: int
+    threads: int  # of each
+    asked: bool  # whether the user chose the number of processes
+
+    @property
+    def total(self) -> int:
+        return self.processes * self.threads
 
 
 def _option(panel: str, help: str, metavar: str | None = None, *, flag: str | None = None, stored: str = "") -> Any:
@@ -209,20 +214,16 @@ def translate(
     _check_sampling(sampling, drawing, given(searching), no_retry)
     form = _form(as_json=as_json, tsv=tsv, scores=scores)
     check_search(search)
-    if processes is not None:
-        check_value(PROCESSES, "`processes`", processes)
     check_output(output, [("--input", input_), ("--prefix", prefixes), *(("--model", file) for file in model or [])])
     if input_ and prefixes:
         check_line_counts(input_, prefixes, "prefix")
     console, text = Console(quiet=quiet), _Text(input_, output, prefixes, bad_utf8(on_bad_utf8), line_buffered)
-    set_threads(threads)
-    if processes and processes > 1:
-        set_threads(1)  # until there are copies, which would wait for ever for this process's threads of OpenMP
     from vtrans.decoding.loading import load
     from vtrans.decoding.translation import TranslateOptions
     from vtrans.runtime.ranks import Ranks
 
     ranks = Ranks()
+    division = _divide(processes, threads, text, ranks)
     options = TranslateOptions(nbest, Sampling(**drawing) if sampling else None, alignments, form)
     load_model = partial(
         load,
@@ -234,10 +235,10 @@ def translate(
         precision=precision,
         kernels=kernels,
         retry=not no_retry,
-        workers=processes and processes * (threads or 1),
+        workers=division.total,
         **search,
     )
-    _run(lambda console: load_model(console=console), options, text, ranks, _Division(processes, threads), console)
+    _run(lambda console: load_model(console=console), options, text, ranks, division, console)
 
 
 def _check_sampling(sampling: bool, drawing: dict[str, Any], searching: dict[str, Any], no_retry: bool) -> None:
@@ -279,15 +280,13 @@ def _run(
         with ranks.leading(), source as (lines, extent), given_prefixes as prefixes:
             translator = load(console)
             translator.check(options, prefixes=text.prefixes is not None)
-            number = _processes(division, translator, text, ranks)
+            copies = _copies(division, translator)
             if text.typed:
                 console.info("reading from the terminal, line by line; end with Ctrl-D")
-            if ranks.world > 1 or number > 1:
-                console.info(f"{max(ranks.world, number)} processes share the input")
+            if ranks.world > 1 or copies:
+                console.info(f"{max(ranks.world, copies)} processes share the input")
             with (
-                workers_for(translator, options, number, division.threads or 1)
-                if number > 1
-                else nullcontext() as workers,
+                workers_for(translator, options, copies, division.threads) if copies else nullcontext() as workers,
                 writer(text.output) as stream,
                 progress(console, stream, shown=not text.typed, share=extent.known) as counter,
             ):
@@ -305,30 +304,54 @@ def _run(
     report(translator.counts, console, min_length=translator.search.min_length)
 
 
-def _processes(division: _Division, translator: Translator, text: _Text, ranks: Ranks) -> int:
-    """Returns the number of processes that translate. Raises InputError if there cannot be as many as asked for."""
+def _divide(processes: int | None, threads: int | None, text: _Text, ranks: Ranks) -> _Division:
+    """Returns the processes that will translate, unless the engine or the device needs only this one, and gives this
+    process the threads with which they compute. Raises InputError if there cannot be as many as the user wants.
+    """
     import torch
 
-    from vtrans.decoding.torch_engine import TorchEngine
-
-    if not isinstance(translator.engine, TorchEngine):
-        return 1  # CTranslate2 has workers of its own
-    device = translator.engine.device
+    if processes is not None:
+        check_value(PROCESSES, "`processes`", processes)
+    set_threads(threads)
+    usual = torch.get_num_threads()
     reasons = {
         f"torchrun has started {ranks.world}": ranks.world > 1,
-        f"the model is on {device}": device.type != "cpu",
         "this system cannot copy a process": sys.platform != "linux",
         "--line-buffered translates one line at a time": text.line_buffered,
     }
     reason = next((reason for reason, holds in reasons.items() if holds), None)
-    asked = division.processes
-    if asked is None:
-        if reason or text.typed or division.threads:
-            return 1
-        return max(1, min(torch.get_num_threads(), int(available_memory() / MEMORY)))
-    if asked > 1 and reason:
-        raise InputError(f"`processes` must be 1, because {reason}, got {asked}; leave it out.")
-    return asked
+    if processes is None:
+        alone = reason or text.typed or threads
+        number = 1 if alone else max(1, min(usual, int(available_memory() / MEMORY)))
+    elif processes > 1 and reason:
+        raise InputError(f"`processes` must be 1, because {reason}, got {processes}; leave it out.")
+    else:
+        number = processes
+    if number > 1:
+        # Kernels are chosen for what the copies will use. With several threads, a copy would wait for those of this
+        # process for ever if it had ever used them.
+        torch.set_num_threads(1)
+    return _Division(number, (threads or 1) if number > 1 else usual, processes is not None)
+
+
+def _copies(division: _Division, translator: Translator) -> int:
+    """Returns the number of copies of this process that translate, 0 if it translates itself. Raises InputError if the
+    user wants several, but the model is not on the CPU."""
+    import torch
+
+    from vtrans.decoding.torch_engine import TorchEngine
+
+    engine = translator.engine
+    if division.processes == 1 or not isinstance(engine, TorchEngine):
+        return 0  # CTranslate2 has workers of its own
+    if engine.device.type == "cpu":
+        return division.processes
+    if division.asked:
+        raise InputError(
+            f"`processes` must be 1, because the model is on {engine.device}, got {division.processes}; leave it out."
+        )
+    torch.set_num_threads(division.total)
+    return 0
 
 
 def report(counts: Counts, console: Console, *, min_length: int = 0) -> None:
