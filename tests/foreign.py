@@ -121,5 +121,5 @@ def _weights(config: dict[str, Any], sizes: list[int], seed: int, separate: bool
         weights[src], weights[tgt] = (normal(size, D, scale=SCALE) for size in sizes)
         weights[tgt][config["pad_token_id"]] = 0
     weights["final_logits_bias"] = normal(1, sizes[-1], scale=0.5)
-    weights["final_logits_bias"][0, 0] += EOS_BIAS + separate * 0.8
+    weights["final_logits_bias"][0, 0] += EOS_BIAS + separate * 1.1
     return weights
