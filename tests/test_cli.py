@@ -45,7 +45,7 @@ from vtrans.text import one_line
 
 FLAGS = {
     "": "--debug --help --install-completion --show-completion --version",
-    "prepare-bpe": "--src --tgt --valid-src --valid-tgt --out --vocab-size --separate --subword --normalization "
+    "prepare-bpe": "--src --tgt --valid-src --valid-tgt --out --vocab-from --vocab-size --separate --subword --normalization "
     "--character-coverage --symbol --sample --max-tokens --max-ratio --on-bad-utf8 --seed --threads --force --dry-run "
     "--json --quiet -q --help",
     "train": "--data --out --recipe --set --init-from --fresh --compile --report --dry-run --device --threads "
@@ -56,6 +56,7 @@ FLAGS = {
     "attend": "--target --layer --head --subwords --out --json --quiet -q --help",
     "report": "--out --sentences --data --quiet -q --help",
     "inspect": "--word --sentence --nearest --data --full --json --help",
+    "import": "--out --sample-file --on-bad-utf8 --json --quiet -q --help",
     "export": "--to --out --quantization --sample-file --on-bad-utf8 --json --quiet -q --help",
     "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --min-length "
     "--no-repeat-ngram --repetition-penalty --no-retry --suppress --prefix --batch-tokens "

@@ -170,6 +170,12 @@ def check_model(
     return config, search, src_vocab, tgt_vocab, shortlist
 
 
+def read_vocabularies(path: str | Path) -> tuple[Vocabulary, Vocabulary]:
+    """The vocabularies of a model file: the same object if there is one for both sides."""
+    with open_tensors(path, "model") as (file, header):
+        return check_model(path, file, header)[2:4]
+
+
 def section_of(kind: type[Section], header: Mapping[str, Any], name: str, path: str | Path) -> Section:
     """A section of a model's header. Keys that the file's version did not know have their defaults. Raises RecipeError
     if the section is missing or invalid."""

@@ -69,7 +69,7 @@ def test_a_comparison_finds_what_differs(tmp_path: Path) -> None:
         dataclasses.replace(right, translations=[[[5], *rows[1:]] for rows in right.translations]),
     ):
         with pytest.raises(VtransError, match="transformers"):
-            refuse_different(verify(changed, original))
+            refuse_different(verify(changed, original), tmp_path / "x")
 
 
 def test_without_transformers_the_import_says_that_nothing_was_compared(

@@ -17,12 +17,14 @@ from vtrans.errors import InputError
 
 def export(
     model: Annotated[Path, typer.Argument(help="A run folder or a model file.", metavar="MODEL")] = Path(DEFAULT_RUN),
-    to: Annotated[str, typer.Option(help="The format to write: ctranslate2.", metavar="FORMAT")] = "ctranslate2",
+    to: Annotated[
+        str, typer.Option(help="The format to write: ctranslate2 or huggingface.", metavar="FORMAT")
+    ] = "ctranslate2",
     out: Annotated[
-        Path | None, typer.Option(help="The folder to write.  [default: RUN/ctranslate2]", metavar="FOLDER")
+        Path | None, typer.Option(help="The folder to write.  [default: RUN/FORMAT]", metavar="FOLDER")
     ] = None,
     quantization: Annotated[
-        str, typer.Option(help="The type of the weights: float32, float16 or int8.", metavar="TYPE")
+        str, typer.Option(help="The type of the weights for CTranslate2: float32, float16 or int8.", metavar="TYPE")
     ] = "float32",
     sample_file: Annotated[
         Path | None,
@@ -35,28 +37,36 @@ def export(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Export a model to CTranslate2.
+    """Export a model to CTranslate2 or Hugging Face.
 
-    `vtrans translate --model FOLDER` translates with the exported folder, and so does any other program that runs
-    CTranslate2. The folder is written only if it translates and scores sample sentences as the model does.
+    `vtrans translate --model FOLDER` translates with a folder for CTranslate2, and so does any other program that runs
+    it. transformers loads a folder for Hugging Face. The folder is written only if it translates and scores sample
+    sentences as the model does.
     """
     console = Console(quiet=quiet)
-    if to != "ctranslate2":
-        raise InputError(f"--to must be ctranslate2, got {to!r}.")
+    if to not in ("ctranslate2", "huggingface"):
+        raise InputError(f"--to must be ctranslate2 or huggingface, got {to!r}.")
+    if to == "huggingface" and quantization != "float32":
+        raise InputError(f"--quantization is for CTranslate2, got {quantization} with --to {to}; leave it out.")
     how = bad_utf8(on_bad_utf8)
     samples = read_all(sample_file, how, console) if sample_file else None
     from vtrans.checkpoint import choose_model, load_model
-    from vtrans.decoding.ctranslate2_folder import FOLDER
+    from vtrans.interop.comparison import Comparison
     from vtrans.interop.ctranslate2_export import export as run_export
+    from vtrans.interop.formats import export_to_huggingface
+    from vtrans.interop.verification import Verified
 
     chosen = choose_model(model)
     if out is None:
         if not model.is_dir():
             raise InputError(f"--out is needed to export the file {model}; name the folder to write.")
-        out = model / FOLDER
+        out = model / to
     console.info(chosen.words)
-    comparison = run_export(
-        load_model(chosen.file), out, console, quantization=quantization, samples=samples, source=chosen.file
-    )
+    loaded = load_model(chosen.file)
+    found: Comparison | Verified | None
+    if to == "huggingface":
+        found = export_to_huggingface(loaded, out, console, samples)
+    else:
+        found = run_export(loaded, out, console, quantization=quantization, samples=samples, source=chosen.file)
     if as_json:
-        print_line(json.dumps(comparison.as_dict(), ensure_ascii=False, indent=2))
+        print_line(json.dumps(found.as_dict() if found else None, ensure_ascii=False, indent=2))

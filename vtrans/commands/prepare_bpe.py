@@ -40,6 +40,10 @@ SrcLang = Annotated[
     ),
 ]
 TgtLang = Annotated[str | None, _text(help="The language of --tgt.", metavar="CODE")]
+VocabFrom = Annotated[
+    Path | None,
+    _vocabulary(help="Use the vocabulary of this model instead of learning one, to fine-tune it.", metavar="RUN|FILE"),
+]
 VocabSize = Annotated[
     int | None,
     _vocabulary(
@@ -96,6 +100,7 @@ def prepare_bpe(
     src_lang: SrcLang = PrepareOptions.src_lang,
     tgt_lang: TgtLang = PrepareOptions.tgt_lang,
     on_bad_utf8: BadUtf8 = PrepareOptions.on_bad_utf8,
+    vocab_from: VocabFrom = None,
     vocab_size: VocabSize = PrepareOptions.vocab_size,
     separate: Separate = PrepareOptions.separate,
     subword: Kind = PrepareOptions.subword,
@@ -122,6 +127,11 @@ def prepare_bpe(
         raise InputError("--dry-run prints an estimate, which --quiet hides; leave out one of them, or add --json.")
     from vtrans.data.prepare import prepare
 
+    vocabularies: tuple[bytes, ...] = ()
+    if vocab_from is not None:
+        from vtrans.checkpoint import choose_model, read_vocabularies
+
+        vocabularies = tuple(vocabulary.proto for vocabulary in read_vocabularies(choose_model(vocab_from).file))
     options = PrepareOptions(
         src=tuple(src),
         tgt=tuple(tgt),
@@ -130,6 +140,7 @@ def prepare_bpe(
         src_lang=src_lang,
         tgt_lang=tgt_lang,
         out=out,
+        vocabularies=vocabularies,
         vocab_size=vocab_size,
         separate=separate,
         subword=cast(Any, subword),  # prepare checks it

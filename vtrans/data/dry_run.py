@@ -11,7 +11,7 @@ from typing import Any
 
 from vtrans.console import Console, duration
 from vtrans.data.encode import Encoded, Encoder, Pair, Task, encoders
-from vtrans.data.learn_vocabulary import SizeError, learn_from, learn_vocabularies
+from vtrans.data.learn_vocabulary import SizeError, given_vocabularies, learn_from, learn_vocabularies
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.parallel_text import Inputs, Sample, Split
 from vtrans.data.report import shown
@@ -76,6 +76,9 @@ def _show_inputs(options: PrepareOptions, inputs: Inputs, split: Split, console:
         say(f"validation text: {split.valid_survey.pairs:,} pairs")
     named = ", ".join(f"{name} {shown(value)}" for name, value in options.identity().items() if name != "vocab_size")
     say(f"options: {named}, threads {options.threads}")
+    if options.vocabularies:
+        say("vocabulary: that of a model")
+        return
     say(
         f"vocabulary: {'one per side' if options.separate else 'one for both sides'}, {_size(options):,} pieces"
         + (", or fewer if the text does not allow as many" if options.vocab_size is None else "")
@@ -110,6 +113,8 @@ def _learn(pairs: Sequence[Pair], options: PrepareOptions) -> tuple[float, tuple
 
     If the pairs do not allow the size in the options, the vocabularies have the nearest size that they allow.
     """
+    if options.vocabularies:
+        return 0.0, given_vocabularies(options)
     start, vocabularies = time.monotonic(), []
     sides = [[src for src, _ in pairs], [tgt for _, tgt in pairs]]
     for lines in sides if options.separate else [[*sides[0], *sides[1]]]:

@@ -34,10 +34,12 @@ class SizeError(InputError):
 
 
 def learn_vocabularies(split: Split, options: PrepareOptions, console: Console) -> tuple[Vocabulary, Vocabulary]:
-    """Returns the source and the target vocabulary, the same object unless `options.separate`.
+    """Returns the source and the target vocabulary, the same object unless `options.separate`, or the given ones.
 
     Raises SizeError if the text does not allow `options.vocab_size`, InputError if no size near it works.
     """
+    if options.vocabularies:
+        return given_vocabularies(options)
     sides = ("src", "tgt") if options.separate else ("both",)
     size, tried = options.vocab_size, set[int | None]()
     refused: SizeError | None = None
@@ -54,6 +56,12 @@ def learn_vocabularies(split: Split, options: PrepareOptions, console: Console) 
         assert size is not None
         raise refused if refused.nearest == size else SizeError(options.vocab_size, size, "both sides")
     raise InputError(f"no `vocab_size` near {options.vocab_size} works for both sides; leave it unset.")
+
+
+def given_vocabularies(options: PrepareOptions) -> tuple[Vocabulary, Vocabulary]:
+    """Returns `options.vocabularies`, the same object if they are equal."""
+    src, tgt = map(Vocabulary, options.vocabularies)
+    return src, src if src.digest == tgt.digest else tgt
 
 
 def _learn_side(split: Split, side: str, size: int | None, options: PrepareOptions, console: Console) -> Vocabulary:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -48,6 +49,8 @@ class PrepareOptions:
     character_coverage: float = number(
         0.9999, 0.98, 1.0, "share of running characters that have a subword; the others are spelt in bytes"
     )
+    vocabularies: tuple[bytes, ...] = ()
+    """The vocabularies of the source and the target, each as `Vocabulary.proto`, instead of learning any."""
     symbols: tuple[str, ...] = ()
     """Subwords that are never split, such as the tag of back-translated text (Caswell et al. 2019)."""
     sample: int = number(1_000_000, 1, 10**9, "random training pairs from which the vocabulary is learned", "pairs")
@@ -77,6 +80,11 @@ class PrepareOptions:
                 check_value(key, f"`{name}`", value)
         if not self.src:
             raise InputError("`src` and `tgt` must name at least one corpus, got none.")
+        for name in ("vocab_size", "separate", "subword", "normalization", "character_coverage", "symbols", "sample"):
+            if self.vocabularies and getattr(self, name) != getattr(PrepareOptions, name):
+                raise InputError(
+                    f"`{name}` is for learning a vocabulary, but `vocab_from` gives one; leave one of them out."
+                )
         for ours, theirs in (("src", "tgt"), ("valid_src", "valid_tgt")):
             n, m = len(getattr(self, ours)), len(getattr(self, theirs))
             if n != m:
@@ -99,4 +107,5 @@ class PrepareOptions:
         """Returns the options that determine the data, as data.json records them."""
         apart = ("src", "tgt", "valid_src", "valid_tgt", "out", "threads", "force")
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in apart}
+        values["vocabularies"] = [hashlib.sha256(proto).hexdigest() for proto in self.vocabularies]
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

@@ -27,7 +27,7 @@ from vtrans.data.parallel_text import Inputs, Repeats, Split
 from vtrans.data.report import dropped_pairs, show
 from vtrans.data.store import FORMAT, REVISION, TRAIN_FILE, VALID_FILE
 from vtrans.data.store_writer import StoreWriter
-from vtrans.data.vocabulary import JOINT_FILE, SPECIAL_PIECES, SRC_FILE, TGT_FILE, Vocabulary
+from vtrans.data.vocabulary import JOINT_FILE, SPECIAL_PIECES, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 from vtrans.data.writing_systems import SCRIPT_DEFINITION, overlap_by_script
 from vtrans.errors import InputError, VtransError
 from vtrans.files import check_path, write_atomically
@@ -170,7 +170,7 @@ def _subwords(options: PrepareOptions, src: Vocabulary, tgt: Vocabulary, train: 
     scripts = overlap_by_script(src_counts, tgt_counts, OVERLAP_THRESHOLDS)
     return {
         "vocabulary": {
-            "joint": src is tgt,
+            "joint": have_one_table(src, tgt),
             "src_pieces": len(src),
             "tgt_pieces": len(tgt),
             "normalization": src.normalization,

@@ -1,16 +1,18 @@
-"""Recognises the models of other programs, and imports them."""
+"""Recognises the models of other programs and imports them; exports to Hugging Face."""
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 from collections.abc import Sequence
 from pathlib import Path
 
-from vtrans.checkpoint import run_of, save_model
+from vtrans.checkpoint import LoadedModel, run_of, save_model
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
 from vtrans.files import aside, check_path
-from vtrans.interop import huggingface
+from vtrans.interop import huggingface, huggingface_export, huggingface_original
+from vtrans.interop.ctranslate2_export import folder_aside
 from vtrans.interop.imported import Imported, install
 from vtrans.interop.verification import Verified, outputs, refuse_different, verify
 from vtrans.model import count_parameters
@@ -56,7 +58,34 @@ def import_model(path: Path, out: Path, console: Console, samples: Sequence[str]
             verified = None
         else:
             verified = verify(ours, original)
-            refuse_different(verified)
+            refuse_different(verified, out)
+    console.info(f"wrote {out}")
+    if verified:
+        verified.show(console)
+    return verified
+
+
+def export_to_huggingface(
+    loaded: LoadedModel, out: Path, console: Console, samples: Sequence[str] | None = None
+) -> Verified | None:
+    """Writes a folder that transformers loads, and returns how it compares with the model.
+
+    The two are compared if transformers is installed. Raises InputError for a model that cannot be expressed or an
+    `out` that is something else, and VtransError, leaving `out` as it was, if the two differ by more than rounding.
+    """
+    check_path(out)
+    with folder_aside(out) as folder:
+        src_ids, tgt_ids = huggingface_export.write(loaded, folder, console)
+        expressed = dataclasses.replace(loaded.search, length_penalty="length")
+        ours = outputs(dataclasses.replace(loaded, search=expressed), samples)
+        verified = None
+        try:
+            original = huggingface_original.load(folder, src_ids, tgt_ids)
+        except InputError as error:
+            console.warn(f"not compared with the model: {error}")
+        else:
+            verified = verify(ours, original)
+            refuse_different(verified, out)
     console.info(f"wrote {out}")
     if verified:
         verified.show(console)

@@ -98,7 +98,9 @@ def read(folder: Path) -> Imported:
 def _original(folder: Path, src: Vocabulary, tgt: Vocabulary) -> Any:
     from vtrans.interop.huggingface_original import load
 
-    return load(folder, src, tgt)
+    assert src.table is not None
+    assert tgt.table is not None
+    return load(folder, src.table.order, tgt.table.order)
 
 
 def _json(value: Any) -> str:
@@ -222,7 +224,7 @@ def _search_config(
         "max_source": min(SearchConfig.max_source, model.max_positions - 1),
     }
     longest = given["max_length"]
-    if type(longest) is int and 1 < longest <= model.max_positions:
+    if type(longest) is int and 1 < longest < model.max_positions:
         values["max_length"] = longest - 1  # it counts the start
     for key, neutral in (("repetition_penalty", 1.0), ("min_length", 0), ("do_sample", False), ("num_beam_groups", 1)):
         if given.get(key) not in (None, neutral):
@@ -292,9 +294,19 @@ def _weights(
     found["projection.bias"] = partial(_bias, _optional(tensors, LOGITS_BIAS, 1, sizes["tgt"]), tgt)
     table = POSITIONS["src_positions.weight"]
     length = model.max_positions
-    found["src_positions.weight"] = tensors.get(table, length, D) if table in tensors else partial(positions, length, D)
+    found["src_positions.weight"] = partial(
+        _positions, tensors.get(table, length, D) if table in tensors else None, length, D
+    )
     tensors.refuse_others(ignored)
     return found
+
+
+def _positions(saved: Read | None, length: int, D: int) -> Tensor:
+    """Returns the table. Early versions of transformers saved it, with other rounding."""
+    table = positions(length, D)
+    if saved is not None and not torch.allclose(other := saved(), table, atol=1e-5):
+        return other
+    return table
 
 
 def _joined(parts: list[Read]) -> Tensor:

@@ -23,6 +23,9 @@ POSITIONS = {
     "tgt_positions.weight": "model.decoder.embed_positions.weight",
 }
 
+# The rules of `search.stop` there, as `early_stopping`.
+STOPS = {"count": True, "current": False, "exhaustive": "never"}
+
 Part = tuple[str, tuple[int, ...]]
 """The name and shape of a tensor there."""
 
@@ -33,6 +36,9 @@ def layer_parts(config: ModelConfig) -> Iterator[tuple[str, list[Part]]]:
         for number in range(depth):
             layer = f"{side}.layers.{number}"
             yield from _layer_parts(config, layer, f"model.{layer}", with_cross_attention=side == "decoder")
+        if config.norm == "pre":
+            for kind in ("weight", "bias"):
+                yield f"{side}.final_norm.{kind}", [(f"model.{side}.layer_norm.{kind}", (config.d_model,))]
 
 
 def _layer_parts(

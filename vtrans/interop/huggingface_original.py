@@ -12,15 +12,17 @@ import torch
 from torch import Tensor
 
 from vtrans.config import SearchConfig
-from vtrans.data.vocabulary import EOS_ID, Vocabulary
+from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import InputError
+from vtrans.interop.huggingface_names import STOPS
 
 BATCH = 16  # sentences
 Item = TypeVar("Item")
-STOPS = {"count": True, "current": False, "exhaustive": "never"}
+Ids = Sequence[int | None]
+"""The id there of each of our ids, or None."""
 
 
-def load(folder: Path, src: Vocabulary, tgt: Vocabulary) -> TransformersModel:
+def load(folder: Path, src_places: Ids, tgt_places: Ids) -> TransformersModel:
     """Returns the model of a folder. Raises InputError without transformers."""
     try:
         transformers = importlib.import_module("transformers")
@@ -42,19 +44,19 @@ def load(folder: Path, src: Vocabulary, tgt: Vocabulary) -> TransformersModel:
             raise InputError(f"transformers cannot load {folder}: {words}.") from None
     # With it, a translation that reaches its limit would count as finished.
     model.generation_config.forced_eos_token_id = None
-    return TransformersModel(f"transformers {transformers.__version__}", model.eval(), tokenizer, src, tgt)
+    return TransformersModel(
+        f"transformers {transformers.__version__}", model.eval(), tokenizer, src_places, tgt_places
+    )
 
 
 class TransformersModel:
-    """Implements `imported.Original`. The places of the tables are the ids of transformers."""
+    """Implements `imported.Original`. `src_places` and `tgt_places` have the ids there."""
 
     tolerance = 1e-4
 
-    def __init__(self, name: str, model: Any, tokenizer: Any, src: Vocabulary, tgt: Vocabulary) -> None:
+    def __init__(self, name: str, model: Any, tokenizer: Any, src_places: Ids, tgt_places: Ids) -> None:
         self.name, self.model, self.tokenizer = name, model, tokenizer
-        assert src.table is not None
-        assert tgt.table is not None
-        self.src_places, self.tgt_places = src.table.order, tgt.table.order
+        self.src_places, self.tgt_places = src_places, tgt_places
         self.start: int = model.config.decoder_start_token_id
         self.pad: int = model.config.pad_token_id
 

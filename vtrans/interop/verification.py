@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from vtrans.checkpoint import LoadedModel
@@ -176,7 +177,7 @@ def _is_tie(
     return abs(a - b) <= original.tolerance
 
 
-def refuse_different(verified: Verified) -> None:
-    """Raises VtransError if there are differences that are not rounding."""
+def refuse_different(verified: Verified, out: Path) -> None:
+    """Raises VtransError if there are differences that are not rounding. `out` is what was not written."""
     if problem := verified.problem():
-        raise VtransError(f"the import was not written, because it differs from {verified.original}: {problem}.")
+        raise VtransError(f"{out} was not written, because the model differs in {verified.original}: {problem}.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from vtrans.checkpoint import RunFolder
+from vtrans.checkpoint import RunFolder, section_of
 from vtrans.config import (
     DEFAULT_RECIPE,
     SECTIONS,
@@ -33,6 +33,7 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
 from vtrans.keys import keys_of, nearest, toml_value
 from vtrans.model import resolve_tie
+from vtrans.tensor_files import open_tensors
 
 Values = Mapping[str, Mapping[str, Any]]
 """The values of a recipe by section and key, as a training state records them; empty for a new run."""
@@ -134,12 +135,31 @@ def recorded_recipe(own: Values, where: str) -> Recipe:
     return _merged(Recipe(), own, where)
 
 
-def requested_recipe(run: RunFolder, own: Values, name: str | None, overrides: Iterable[str], *, fresh: bool) -> Recipe:
-    """The recipe that the user asks for: the one named, else the run's recipe.toml, else the one in its state `own`."""
+def recipe_of_model(path: Path, *, joint: bool) -> Recipe:
+    """The default recipe with the architecture and the search of a model file, with which training starts."""
+    with open_tensors(path, "model") as (_, header):
+        model, search = section_of(ModelConfig, header, "model", path), section_of(SearchConfig, header, "search", path)
+    fits = joint or not model.tie.startswith("src-tgt")
+    return Recipe(model if fits else dataclasses.replace(model, tie="auto"), TrainConfig(), search)
+
+
+def requested_recipe(
+    run: RunFolder,
+    own: Values,
+    name: str | None,
+    overrides: Iterable[str],
+    *,
+    fresh: bool,
+    base: Callable[[], Recipe] | None = None,
+) -> Recipe:
+    """The recipe that the user asks for: the one named, else the run's recipe.toml, else the one in its state `own`,
+    else `base`, else the default."""
     if name is None and run.recipe.exists() and not fresh:
         name = str(run.recipe)
     if name is None and own:
         return _with_overrides(recorded_recipe(own, str(run.path)), overrides, str(run.path))
+    if name is None and base is not None:
+        return _with_overrides(base(), overrides, "the recipe of the model")
     return load_recipe(name or DEFAULT_RECIPE, overrides)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from vtrans.checkpoint import RunFolder, RunLock, choose_model
+from vtrans.config import Recipe
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import PAD_ID
@@ -33,6 +34,7 @@ from vtrans.training.recipe import (
     recipe_toml,
     recorded_recipe,
     refuse_changes,
+    recipe_of_model,
     requested_recipe,
     settled,
 )
@@ -88,7 +90,9 @@ def set_up(
             "choose another run folder, or start over with `fresh`."
         )
     own = saved.recipe if saved is not None else {}
-    asked = requested_recipe(run, own, options.recipe, options.overrides, fresh=options.fresh)
+    asked = requested_recipe(
+        run, own, options.recipe, options.overrides, fresh=options.fresh, base=_recipe_of(options.init_from, data)
+    )
     recipe = settled(asked, device, joint=data.joint)
     refuse_changes(run, own, recipe)
     recipe_text = recipe_to_write(run, own, recipe)
@@ -112,6 +116,11 @@ def set_up(
     progress.recipe = dataclasses.asdict(recipe)
     _check_ranks_agree(job, progress)
     return SetUp(job, learner, progress, metrics, saved, recipe_text)
+
+
+def _recipe_of(path: Path | None, data: DataFolder) -> Callable[[], Recipe] | None:
+    """Returns what reads the recipe of a model, or None without a model."""
+    return None if path is None else lambda: recipe_of_model(choose_model(path).file, joint=data.joint)
 
 
 def _initialise_from(path: Path, job: Job, model: Transformer, progress: Progress, *, resumed: bool) -> None:

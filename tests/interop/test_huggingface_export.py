@@ -1,0 +1,96 @@
+"""Exports to Hugging Face: what transformers makes of them, and round trips."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from exports import LINES, random_model
+from foreign import hugging_face_folder
+
+from vtrans.checkpoint import load_model, save_model
+from vtrans.console import Console
+from vtrans.data.store import DataFolder
+from vtrans.errors import InputError
+from vtrans.interop import huggingface_export
+from vtrans.interop.formats import export_to_huggingface, import_model, read_model
+from vtrans.interop.imported import install
+
+QUIET = Console(quiet=True)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "post-norm": {"decoder_layers": 2},
+    "pre-norm": {"norm": "pre", "activation": "gelu"},
+    "stored positions": {"positions": "stored", "max_positions": 80, "activation": "swish", "projection_bias": True},
+    "shared layers": {"share_layers": "all", "share_stacks": True, "decoder_layers": 2},
+    "unscaled": {"scale_embedding": False, "norm": "pre", "projection_bias": True},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_transformers_translates_an_export_as_the_model_does(name: str, tmp_path: Path, tiny_data: DataFolder) -> None:
+    pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
+    loaded = random_model(tiny_data, **VARIANTS[name])
+    verified = export_to_huggingface(loaded, tmp_path / "out", QUIET, LINES)
+    assert verified is not None
+    assert verified.largest < 1e-5
+    assert verified.split_alike == verified.sentences == len(LINES)
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "D 16" in card
+    assert "step" in card
+
+
+def test_a_model_with_separate_vocabularies(tmp_path: Path, tiny_data_separate: DataFolder) -> None:
+    pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
+    loaded = random_model(tiny_data_separate, tie="tgt-softmax")
+    verified = export_to_huggingface(loaded, tmp_path / "out", QUIET, LINES)
+    assert verified is not None
+    assert verified.largest < 1e-5
+
+
+@pytest.mark.parametrize("changes", [{}, {"separate": True}, {"decoder_start_token_id": 0}, {"early_stopping": True}])
+def test_a_round_trip_gives_the_same_bytes(changes: dict[str, Any], tmp_path: Path) -> None:
+    folder = hugging_face_folder(tmp_path / "hf", **changes)
+    first, second = tmp_path / "first.safetensors", tmp_path / "second.safetensors"
+    save_model(first, install(read_model(folder)))
+    (tmp_path / "out").mkdir()
+    huggingface_export.write(load_model(first), tmp_path / "out", QUIET)
+    save_model(second, install(read_model(tmp_path / "out")))
+    assert first.read_bytes() == second.read_bytes()
+    assert json.loads((folder / "vocab.json").read_text()) == json.loads((tmp_path / "out/vocab.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"positions": "learned", "max_positions": 90},
+        {"norm_eps": 1e-9},
+        {"cross_attention_residual": False},
+        {"source_eos": False},
+        {"architecture": "decoder-only", "encoder_layers": 0},
+    ],
+)
+def test_what_hugging_face_cannot_express_is_refused_by_name(
+    changes: dict[str, Any], tmp_path: Path, tiny_data: DataFolder
+) -> None:
+    with pytest.raises(InputError, match=rf"model\.{next(iter(changes))}"):
+        export_to_huggingface(random_model(tiny_data, **changes), tmp_path / "out", QUIET)
+    assert not (tmp_path / "out").exists()
+
+
+def test_positions_of_another_kind_are_refused(tmp_path: Path, tiny_data: DataFolder) -> None:
+    loaded = random_model(tiny_data, positions="stored", max_positions=90)
+    loaded.model.get_buffer("src_positions.weight").mul_(1.01)
+    with pytest.raises(InputError, match="positions"):
+        export_to_huggingface(loaded, tmp_path / "out", QUIET)
+
+
+def test_an_export_of_an_import_is_imported_again(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
+    folder = hugging_face_folder(tmp_path / "hf")
+    import_model(folder, tmp_path / "model.safetensors", QUIET)
+    verified = export_to_huggingface(load_model(tmp_path / "model.safetensors"), tmp_path / "out", QUIET)
+    assert verified is not None
+    assert import_model(tmp_path / "out", tmp_path / "again.safetensors", QUIET) is not None
+    assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "model.safetensors").read_bytes()

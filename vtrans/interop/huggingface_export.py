@@ -1,0 +1,291 @@
+"""Writes a model as a Hugging Face folder: MarianMTModel for post-norm, Pegasus for pre-norm.
+
+Both have our layers exactly. Pegasus is Marian with the norm before the sublayers and a norm after the stacks. M2M100,
+the other pre-norm model of transformers, has positions of other frequencies. Their position tables have the sines in
+the first half of the columns and the cosines in the second, ours has them in turns. The layers treat all columns alike,
+so the columns of every weight are reordered, and nothing changes but the order of sums.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from vtrans.checkpoint import LoadedModel
+from vtrans.config import ModelConfig
+from vtrans.console import Console
+from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
+from vtrans.decoding.engine import suppressed_ids
+from vtrans.decoding.sources import EXTRA_LENGTH
+from vtrans.errors import InputError
+from vtrans.interop.huggingface_names import (
+    CONFIG,
+    EMBEDDINGS,
+    GENERATION,
+    LOGITS_BIAS,
+    SHARED,
+    SOURCE_SPM,
+    STOPS,
+    TARGET_SPM,
+    TARGET_VOCAB,
+    TOKENIZER,
+    VOCAB,
+    WEIGHTS,
+    layer_parts,
+    positions,
+)
+from vtrans.interop.imported import NEVER
+from vtrans.model import SinusoidalPositions
+
+# What the two architectures have, by key of [model].
+EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
+    "architecture": ("encoder-decoder",),
+    "positions": ("sinusoidal", "stored"),
+    "norm_eps": (1e-5,),
+    "source_eos": (True,),
+    "cross_attention_residual": (True,),
+}
+CARD = "README.md"
+
+
+def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
+    """Writes the files into an empty folder. Returns, for both sides, the id there of each of our ids, or None.
+
+    Raises InputError for a model that neither architecture expresses.
+    """
+    config = loaded.model.config
+    for key, values in EXPRESSIBLE.items():
+        if getattr(config, key) not in values:
+            raise InputError(
+                f"a model with model.{key} = {str(getattr(config, key)).lower()} cannot be exported to Hugging Face, "
+                "because its Marian and Pegasus models do not have it; translate with the model itself."
+            )
+    order = _column_order(loaded)
+    model = loaded.model
+    src = _Places(loaded.src_vocab, model.src_embedding.weight)
+    places = [src, _Places(loaded.tgt_vocab, model.tgt_embedding.weight)]
+    shared = config.tie == "src-tgt-softmax"
+    length = loaded.model.max_length or loaded.search.max_source + EXTRA_LENGTH
+    _write_vocabularies(loaded, folder, places, shared=shared)
+    save_file(_tensors(loaded, places, order, shared=shared), folder / WEIGHTS, {"format": "pt"})
+    description = _config(config, places, length, shared=shared)
+    _write_json(folder / CONFIG, description)
+    _write_json(folder / GENERATION, _generation(loaded, places[1], length, console))
+    (folder / CARD).write_text(_card(loaded), encoding="utf-8")
+    return places[0].of_ours, places[1].of_ours
+
+
+class _Places:
+    """The ids of a vocabulary there. A table keeps its own.
+
+    If it lacks a start, that is a piece with the same row, such as `</s>`, or a new `<pad>` at the end, as in the
+    conversions of OPUS-MT. If it lacks padding, that is `<pad>` or the start.
+    """
+
+    def __init__(self, vocab: Vocabulary, weight_VD: Tensor) -> None:
+        if vocab.table is None:
+            self.pieces = [vocab.piece(i) for i in range(len(vocab))]
+            self.of_ours: tuple[int | None, ...] = tuple(range(len(vocab)))
+        else:
+            self.pieces = list(vocab.table.pieces)
+            self.of_ours = vocab.table.order
+        self.eos, self.unk = self._at(EOS_ID), self._at(UNK_ID)
+        start = self.of_ours[BOS_ID]
+        self.start = start if start is not None else self._new_start(weight_VD)
+        pad = self.of_ours[PAD_ID]
+        self.pad = pad if pad is not None else self.pieces.index("<pad>") if "<pad>" in self.pieces else self.start
+
+    def _new_start(self, weight_VD: Tensor) -> int:
+        for id in (weight_VD == weight_VD[BOS_ID]).all(1).nonzero().flatten().tolist():
+            if (place := self.of_ours[id]) is not None:
+                return place
+        if "<pad>" in self.pieces:
+            raise InputError("the vocabulary has <pad> as an ordinary piece, so the start can get no piece of its own.")
+        self.pieces.append("<pad>")
+        order = list(self.of_ours)
+        order[BOS_ID] = len(self.pieces) - 1
+        self.of_ours = tuple(order)
+        return len(self.pieces) - 1
+
+    def _at(self, id: int) -> int:
+        place = self.of_ours[id]
+        if place is None:
+            raise InputError(f"the model's vocabulary lacks {SPECIAL_PIECES[id]}, which Hugging Face needs.")
+        return place
+
+    def rows(self, weight: Tensor) -> Tensor:
+        """Returns rows of ours in the order there."""
+        ours = {place: id for id, place in enumerate(self.of_ours)}
+        return weight.index_select(0, torch.tensor([ours[place] for place in range(len(self.pieces))]))
+
+
+def _column_order(loaded: LoadedModel) -> Tensor | None:
+    """Returns the order that gives our columns the positions there, or None if they have it."""
+    model, D = loaded.model, loaded.model.config.d_model
+    if isinstance(model.src_positions, SinusoidalPositions):
+        return torch.cat([torch.arange(0, D, 2), torch.arange(1, D, 2)])
+    tables: list[Tensor] = [model.get_buffer(f"{side}_positions.weight") for side in ("src", "tgt")]
+    for table in tables:
+        length = len(table)
+        if torch.allclose(table, positions(length, D), atol=1e-6):
+            continue
+        if torch.allclose(table, SinusoidalPositions.rows(length, D), atol=1e-6):
+            return torch.cat([torch.arange(0, D, 2), torch.arange(1, D, 2)])
+        raise InputError(
+            "the model's stored positions are not those of Hugging Face's Marian, which computes them as "
+            "sin(p / 10000^(2i/D)) and cos of the same from p = 0; export it to another format."
+        )
+    return None
+
+
+# Weights.
+
+
+def _tensors(loaded: LoadedModel, places: list[_Places], order: Tensor | None, *, shared: bool) -> dict[str, Tensor]:
+    config, ours = loaded.model.config, loaded.model.state_dict()
+    found: dict[str, Tensor] = {}
+    for name, parts in layer_parts(config):
+        weight = _ordered(name, ours[name].float(), order)
+        for (part, _), value in zip(parts, weight.chunk(len(parts)), strict=True):
+            found[part] = value
+    names = {"src_embedding.weight": SHARED} if shared else dict(EMBEDDINGS)
+    if config.tie == "tgt-softmax":
+        names.pop("projection.weight")
+    for name, part in names.items():
+        rows = places[0 if name.startswith("src") else 1].rows(ours[name].float())
+        found[part] = rows if order is None else rows[:, order]
+    bias = ours.get("projection.bias")
+    bias = torch.zeros(len(loaded.tgt_vocab)) if bias is None else bias.float().clone()
+    bias[PAD_ID] = NEVER
+    found[LOGITS_BIAS] = places[1].rows(bias)[None]
+    return {name: value.contiguous().clone() for name, value in found.items()}
+
+
+def _ordered(name: str, weight: Tensor, order: Tensor | None) -> Tensor:
+    """Returns a weight of a layer with its input or output in this order of the model's columns."""
+    if order is None:
+        return weight
+    if "norm." in name or name.endswith((".out.bias", ".outer.bias")):
+        return weight[order]
+    if name.endswith((".out.weight", ".outer.weight")):
+        return weight[order]
+    return weight[:, order] if weight.dim() == 2 else weight
+
+
+# Settings.
+
+
+def _config(config: ModelConfig, places: list[_Places], length: int, *, shared: bool) -> dict[str, Any]:
+    src, tgt = places
+    pre = config.norm == "pre"
+    return {
+        "architectures": ["PegasusForConditionalGeneration" if pre else "MarianMTModel"],
+        "model_type": "pegasus" if pre else "marian",
+        "vocab_size": len(src.pieces),
+        "decoder_vocab_size": len(tgt.pieces),
+        "share_encoder_decoder_embeddings": shared,
+        "tie_word_embeddings": config.tie.endswith("softmax"),
+        "d_model": config.d_model,
+        **{f"{side}_layers": getattr(config, f"{side}_layers") for side in ("encoder", "decoder")},
+        **{f"{side}_ffn_dim": config.d_ff for side in ("encoder", "decoder")},
+        **{f"{side}_attention_heads": config.heads for side in ("encoder", "decoder")},
+        "max_position_embeddings": length,
+        "static_position_embeddings": True,
+        "activation_function": config.activation,
+        "scale_embedding": config.scale_embedding,
+        **{key: getattr(config, key) for key in ("dropout", "attention_dropout", "activation_dropout")},
+        "decoder_start_token_id": tgt.start,
+        "pad_token_id": tgt.pad,
+        "eos_token_id": tgt.eos,
+        "forced_eos_token_id": tgt.eos,
+        "is_encoder_decoder": True,
+    }
+
+
+def _generation(loaded: LoadedModel, tgt: _Places, length: int, console: Console) -> dict[str, Any]:
+    search = loaded.search
+    if search.length_penalty != "length" and search.alpha:
+        console.warn(
+            f"search.length_penalty = {search.length_penalty} is not expressible; generation_config.json divides by "
+            f"length ** {search.alpha:g} instead"
+        )
+    suppressed = [tgt.of_ours[i] for i in suppressed_ids(search, loaded.tgt_vocab)]
+    if loaded.tgt_vocab.table is None:
+        suppressed.append(tgt.pad)
+    return {
+        "num_beams": search.beam,
+        "length_penalty": search.alpha,
+        "early_stopping": STOPS[search.stop],
+        "max_length": search.max_length + 1 if search.max_length else length,
+        "no_repeat_ngram_size": search.no_repeat_ngram,
+        "repetition_penalty": search.repetition_penalty,
+        "bad_words_ids": [[place] for place in suppressed] or None,
+        "decoder_start_token_id": tgt.start,
+        "pad_token_id": tgt.pad,
+        "eos_token_id": tgt.eos,
+        "forced_eos_token_id": tgt.eos,
+    }
+
+
+# Vocabularies and the model card.
+
+
+def _write_vocabularies(loaded: LoadedModel, folder: Path, places: list[_Places], *, shared: bool) -> None:
+    src, tgt = places
+    for name, vocab in ((SOURCE_SPM, loaded.src_vocab), (TARGET_SPM, loaded.tgt_vocab)):
+        if not vocab.spm:
+            raise InputError("a vocabulary without a SentencePiece model cannot be exported to Hugging Face.")
+        (folder / name).write_bytes(vocab.spm)
+    _write_json(folder / VOCAB, {piece: i for i, piece in enumerate(src.pieces)})
+    if not shared:
+        _write_json(folder / TARGET_VOCAB, {piece: i for i, piece in enumerate(tgt.pieces)})
+    languages = dict(zip(("source_lang", "target_lang"), loaded.languages or (), strict=False))
+    description = {
+        "tokenizer_class": "MarianTokenizer",
+        "separate_vocabs": not shared,
+        "unk_token": tgt.pieces[tgt.unk],
+        "eos_token": tgt.pieces[tgt.eos],
+        "pad_token": tgt.pieces[tgt.pad],
+        **languages,
+    }
+    _write_json(folder / TOKENIZER, description)
+
+
+def _card(loaded: LoadedModel) -> str:
+    """Returns a model card with what the model file knows."""
+    languages = "" if loaded.languages is None else f" from {loaded.languages.src} to {loaded.languages.tgt}"
+    front = ["---", "pipeline_tag: translation", "library_name: transformers"]
+    if loaded.languages is not None:
+        front += ["language:", *(f"- {code}" for code in loaded.languages)]
+    training = {key: value for key, value in loaded.training.items() if key != "average_of"}
+    if steps := loaded.training.get("average_of"):
+        training["average of the checkpoints at steps"] = ", ".join(map(str, steps))
+    recorded = training or {"training": "the model file records nothing about it"}
+    return "\n".join(
+        [
+            *front, "---", "", f"# A translation model{languages}", "",
+            "Exported by vtrans. The folder holds no scores: the model file "
+            "records none.", "",
+            "## Training data and training", "", *_table(recorded), "",
+            "## Recipe", "", f"{loaded.model.config.summary}.", "",
+            "## Search", "", *_table(vars(loaded.search)), "",
+        ]
+    )  # fmt: skip
+
+
+def _table(values: Mapping[str, Any]) -> list[str]:
+    return [
+        "| | |",
+        "|---|---|",
+        *(f"| {key} | {str(value).replace('|', chr(92) + '|')} |" for key, value in values.items()),
+    ]
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_bytes(json.dumps(value, ensure_ascii=False, indent=2).encode() + b"\n")
