@@ -45,8 +45,9 @@ from vtrans.text import one_line
 
 FLAGS = {
     "": "--debug --help --install-completion --show-completion --version",
-    "prepare-bpe": "--src --tgt --valid-src --valid-tgt --out --vocab-from --vocab-size --separate --subword --normalization "
-    "--character-coverage --symbol --sample --max-tokens --max-ratio --on-bad-utf8 --seed --threads --force --dry-run "
+    "prepare-bpe": "--src --tgt --valid-src --valid-tgt --out --vocab-from --vocab-size --separate --subword "
+    "--normalization --character-coverage --symbol --sample --max-tokens --max-ratio --on-bad-utf8 --seed --threads "
+    "--force --dry-run "
     "--json --quiet -q --help",
     "train": "--data --out --recipe --set --init-from --fresh --compile --report --dry-run --device --threads "
     "--quiet -q --help",
@@ -515,7 +516,7 @@ FAULTS = [
     (f"{TRANSLATE} --alpha 11", r"--alpha .*to 10\b.* 11"),
     (f"{TRANSLATE} --alpha nan", "--alpha .*nan"),
     (f"{TRANSLATE} --length-penalty fairseq", "--length-penalty .*gnmt, length.*fairseq"),
-    (f"{TRANSLATE} --stop never", "--stop .*count, exhaustive.*never"),
+    (f"{TRANSLATE} --stop never", "--stop .*count, current, exhaustive.*never"),
     (f"{TRANSLATE} --batch-tokens 0", "--batch-tokens .*from 1 to"),
     (f"{TRANSLATE} --max-length -1", "--max-length .*from 0 to"),
     (f"{TRANSLATE} --nbest 3", "--nbest .*--beam"),

@@ -67,10 +67,9 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[tuple[in
                 "because its Marian and Pegasus models do not have it; translate with the model itself."
             )
     order = _column_order(loaded)
-    model = loaded.model
-    src = _Places(loaded.src_vocab, model.src_embedding.weight)
-    places = [src, _Places(loaded.tgt_vocab, model.tgt_embedding.weight)]
     shared = config.tie == "src-tgt-softmax"
+    embedding = loaded.model.tgt_embedding.weight
+    places = [_Places(loaded.src_vocab, embedding if shared else None), _Places(loaded.tgt_vocab, embedding)]
     length = loaded.model.max_length or loaded.search.max_source + EXTRA_LENGTH
     _write_vocabularies(loaded, folder, places, shared=shared)
     save_file(_tensors(loaded, places, order, shared=shared), folder / WEIGHTS, {"format": "pt"})
@@ -88,7 +87,8 @@ class _Places:
     conversions of OPUS-MT. If it lacks padding, that is `<pad>` or the start.
     """
 
-    def __init__(self, vocab: Vocabulary, weight_VD: Tensor) -> None:
+    def __init__(self, vocab: Vocabulary, weight_VD: Tensor | None) -> None:
+        """`weight_VD` is the embedding of a decoder; None: the vocabulary is only an encoder's, which has no start."""
         if vocab.table is None:
             self.pieces = [vocab.piece(i) for i in range(len(vocab))]
             self.of_ours: tuple[int | None, ...] = tuple(range(len(vocab)))
@@ -96,14 +96,17 @@ class _Places:
             self.pieces = list(vocab.table.pieces)
             self.of_ours = vocab.table.order
         self.eos, self.unk = self._at(EOS_ID), self._at(UNK_ID)
+        pad = self.pieces.index("<pad>") if "<pad>" in self.pieces else None
         start = self.of_ours[BOS_ID]
-        self.start = start if start is not None else self._new_start(weight_VD)
-        pad = self.of_ours[PAD_ID]
-        self.pad = pad if pad is not None else self.pieces.index("<pad>") if "<pad>" in self.pieces else self.start
+        if start is None and weight_VD is not None:
+            start = self._new_start(weight_VD)
+        self.start = self.eos if start is None else start
+        self.pad = self.start if pad is None else pad
 
     def _new_start(self, weight_VD: Tensor) -> int:
         for id in (weight_VD == weight_VD[BOS_ID]).all(1).nonzero().flatten().tolist():
-            if (place := self.of_ours[id]) is not None:
+            place = self.of_ours[int(id)]
+            if place is not None:
                 return place
         if "<pad>" in self.pieces:
             raise InputError("the vocabulary has <pad> as an ordinary piece, so the start can get no piece of its own.")

@@ -30,11 +30,11 @@ from vtrans.training.recipe import (
     changes,
     check_data,
     finished_recipe,
+    recipe_of_model,
     recipe_to_write,
     recipe_toml,
     recorded_recipe,
     refuse_changes,
-    recipe_of_model,
     requested_recipe,
     settled,
 )
