@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from dataclasses import replace
 
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.decoding.sources import EXTRA_LENGTH
-from vtrans.errors import FileError
+from vtrans.errors import FileError, RecipeError
 from vtrans.interop.ctranslate2_binary import INT8, SCALE, Binary
 from vtrans.interop.ctranslate2_names import (
     POSITIONS,
@@ -87,15 +88,16 @@ def _of_opennmt_tf(name: str) -> str:
     return name.replace("masked_multi_head", "self_attention", 1).replace("multi_head", "attention", 1)
 
 
-def read_architecture(binary: Binary, settings: Settings, *, joint: bool) -> ModelConfig:
-    """Returns the architecture that the variables have.
+def read_architecture(binary: Binary, settings: Settings, src_size: int, tgt_size: int, *, joint: bool) -> ModelConfig:
+    """Returns the architecture that the variables have. The sizes are those of the vocabularies.
 
     Raises FileError for one that vtrans does not have.
     """
     for key, value in FIXED.items():
         _common(binary, key, value, (value,))
-    D, *_ = (matrix(binary, name)[1] for name in (SRC_EMBEDDING, TGT_EMBEDDING, f"{PROJECTION}/weight"))
-    share = joint and binary.same(SRC_EMBEDDING, TGT_EMBEDDING), binary.same(TGT_EMBEDDING, f"{PROJECTION}/weight")
+    D = matrix(binary, SRC_EMBEDDING, src_size)[1]
+    for name in (TGT_EMBEDDING, f"{PROJECTION}/weight"):
+        matrix(binary, name, tgt_size, D)
     depths = [_depth(binary, side) for side in SIDES]
     tables = [matrix(binary, name)[0] for name in POSITIONS if name in binary.variables]
     values = {
@@ -107,15 +109,20 @@ def read_architecture(binary: Binary, settings: Settings, *, joint: bool) -> Mod
         "activation": ACTIVATIONS[int(_common(binary, "activation", 0, tuple(ACTIVATIONS)))],
         "norm": "pre" if _common(binary, "pre_norm", 1, (0, 1)) else "post",
         "norm_eps": settings.norm_eps,
-        "tie": TIES[share],
         "positions": "stored",
         "max_positions": min(tables, default=COMPUTED_POSITIONS),
-        "share_positions": not tables or (len(tables) == 2 and binary.same(*POSITIONS)),
         "scale_embedding": _scales(binary, D),
         "projection_bias": f"{PROJECTION}/bias" in binary.variables,
         "source_eos": settings.source_eos,
     }
-    return section_from(ModelConfig, "model", values, str(binary.path))
+    try:
+        config = section_from(ModelConfig, "model", values, str(binary.path))
+    except RecipeError as error:
+        raise FileError(f"{error}") from None
+    # All sizes are known to be possible; matrices are compared only now.
+    share = joint and binary.same(SRC_EMBEDDING, TGT_EMBEDDING), binary.same(TGT_EMBEDDING, f"{PROJECTION}/weight")
+    one_table = not tables or (len(tables) == 2 and binary.same(*POSITIONS))
+    return replace(config, tie=TIES[share], share_positions=one_table)
 
 
 def refuse_others(binary: Binary, config: ModelConfig) -> None:
@@ -131,13 +138,15 @@ def refuse_others(binary: Binary, config: ModelConfig) -> None:
             )
 
 
-def matrix(binary: Binary, name: str) -> tuple[int, int]:
-    """Returns the shape of a matrix. Raises FileError if there is none of this name."""
+def matrix(binary: Binary, name: str, rows: int | None = None, columns: int | None = None) -> tuple[int, int]:
+    """Returns the shape of a matrix. Raises FileError if there is none of this name and shape."""
     variable = binary.variables.get(name)
-    if variable is None or len(variable.shape) != 2:
-        found = "nothing" if variable is None else f"the shape {list(variable.shape)}"
-        raise FileError(f"{binary.path}: {name} must be a matrix, got {found}; convert the model again.")
-    return variable.shape[0], variable.shape[1]
+    shape = variable.shape if variable else ()
+    if len(shape) != 2 or rows not in (None, shape[0]) or columns not in (None, shape[1]):
+        wanted = f"{'any' if rows is None else rows} by {'any' if columns is None else columns}"
+        found = f"the shape {list(shape)}" if variable else "nothing"
+        raise FileError(f"{binary.path}: {name} must be a matrix, {wanted}, got {found}; convert the model again.")
+    return shape[0], shape[1]
 
 
 def _common(binary: Binary, key: str, default: float, allowed: Collection[float] = ()) -> float:

@@ -166,7 +166,7 @@ class Binary:
         """Returns the variables as weights in float32; those in int8 or int16 are divided by their scale."""
         scales = {f"{name}{SCALE}" for name in self.variables}
         weights = {
-            name: Facts(torch.float32, variable.shape)
+            name: Facts(torch.int32 if variable.type_id == INT32 else torch.float32, variable.shape)
             for name, variable in self.variables.items()
             if variable.shape and name not in scales
         }

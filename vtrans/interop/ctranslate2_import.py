@@ -65,7 +65,7 @@ def _read_export(folder: Path, binary: Binary, settings: Settings) -> Imported:
     imported = _Model(folder, binary, settings, config, *vocabularies, foreign=False).imported(
         "`vtrans export` wrote it"
     )
-    return replace(imported, search=exported.search, training=training)
+    return replace(imported, search=exported.search, training=training, languages=exported.languages)
 
 
 def _read_foreign(
@@ -73,7 +73,8 @@ def _read_foreign(
 ) -> Imported:
     """Returns the model of a folder that another program wrote."""
     src_tokens, tgt_tokens = read_vocabularies(folder, settings)
-    config = read_architecture(binary, settings, joint=src_tokens is tgt_tokens)
+    sizes = len(src_tokens), len(tgt_tokens)
+    config = read_architecture(binary, settings, *sizes, joint=src_tokens is tgt_tokens)
     from_zero = binary.number("decoder/start_from_zero_embedding", 0) != 0
     (src_model, tgt_model), splitters = _splitters(folder, src_spm, tgt_spm)
     src, tgt = (
@@ -182,13 +183,13 @@ class _Model:
 
     def _reader(self, name: str, shape: Sequence[int]) -> Read:
         """Returns what reads a weight of ours. Raises FileError if there is none of this shape."""
-        module, _, part = name.rpartition(".")
+        module = name.rpartition(".")[0]
         stored = self.names[name]
         if module.endswith("positions"):
             return self._positions_reader(stored, *shape)
         vocab = {"src_embedding": self.src, "tgt_embedding": self.tgt, "projection": self.tgt}.get(module)
         rows = len(vocab.table.pieces) if self.foreign and vocab and vocab.table else shape[0]
-        if part == "bias" and stored not in self.tensors:  # a linear layer may have none
+        if stored.endswith("bias") and stored not in self.tensors:  # a linear layer may have none, a norm may not
             read: Read = partial(torch.zeros, rows)
         else:
             read = self.tensors.get(stored, rows, *shape[1:])

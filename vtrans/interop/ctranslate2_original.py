@@ -12,7 +12,7 @@ from vtrans.decoding.ctranslate2_folder import ctranslate2
 from vtrans.decoding.engine import Source
 from vtrans.decoding.sources import EXTRA_LENGTH
 from vtrans.decoding.translator import DEFAULT_OPTIONS
-from vtrans.errors import FileError
+from vtrans.errors import VtransError
 
 
 class CTranslate2Original:
@@ -38,7 +38,7 @@ class CTranslate2Original:
             translator = package.Translator(str(folder), device="cpu", compute_type="float32", intra_threads=1)
         except (RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split()).rstrip(".")
-            raise FileError(f"{folder} cannot be loaded by CTranslate2: {reason}.") from None
+            raise VtransError(f"{folder} was not imported, because {self.name} cannot load it: {reason}.") from None
         self._engine = CTranslate2Engine(
             translator,
             *vocabularies,

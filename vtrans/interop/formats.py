@@ -11,34 +11,55 @@ from vtrans.checkpoint import LoadedModel, run_of, save_model
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
 from vtrans.files import aside, check_path
-from vtrans.interop import huggingface, huggingface_export, huggingface_original
+from vtrans.interop import ctranslate2_import, huggingface, huggingface_export, huggingface_original
 from vtrans.interop.ctranslate2_export import folder_aside
 from vtrans.interop.imported import Imported, install
 from vtrans.interop.verification import Verified, outputs, refuse_different, verify
 from vtrans.model import count_parameters
 
 
-def read_model(path: Path) -> Imported:
-    """Returns what a file or folder of another program holds. Raises FileError if no reader recognises it."""
+def read_model(path: Path, src_spm: Path | None = None, tgt_spm: Path | None = None) -> Imported:
+    """Returns what a file or folder of another program holds.
+
+    `src_spm` and `tgt_spm` are SentencePiece models for a folder of CTranslate2, which needs none of its own. Raises
+    FileError if no reader recognises the path.
+    """
     check_path(path)
     if not path.exists():
         raise FileError(f"there is no model {path}.")
+    if ctranslate2_import.recognises(path):  # its folder may have the tokenizer's files of Hugging Face as well
+        return ctranslate2_import.read(path, src_spm, tgt_spm)
+    if src_spm or tgt_spm:
+        raise InputError(
+            f"`src_spm` and `tgt_spm` must be left out, because {path} is not a folder of CTranslate2; other models "
+            "have their SentencePiece models."
+        )
     if huggingface.recognises(path):
         return huggingface.read(path)
-    raise FileError(f"{path} is not a model that vtrans can import: it must be a Hugging Face Marian folder.")
+    raise FileError(
+        f"{path} is not a model that vtrans can import: it must be a Hugging Face Marian folder or a CTranslate2 "
+        "folder."
+    )
 
 
-def import_model(path: Path, out: Path, console: Console, samples: Sequence[str] | None = None) -> Verified | None:
+def import_model(
+    path: Path,
+    out: Path,
+    console: Console,
+    samples: Sequence[str] | None = None,
+    src_spm: Path | None = None,
+    tgt_spm: Path | None = None,
+) -> Verified | None:
     """Writes the model of another program as a model file, and returns how it compares with the original.
 
-    The two are compared if the other program is installed. Its model takes the place of ours in memory. Raises
-    FileError for a model that cannot be imported, InputError for an `out` that is a file of training, and VtransError,
-    leaving `out` as it was, if the two differ by more than rounding.
+    The SentencePiece models are those of `read_model`. The two are compared if the other program is installed. Its
+    model takes the place of ours in memory. Raises FileError for a model that cannot be imported, InputError for an
+    `out` that is a file of training, and VtransError, leaving `out` as it was, if the two differ by more than rounding.
     """
     check_path(out)
     if run_of(out) or out.is_dir():
         raise InputError(f"`out` must be a file of its own, got {out}.")
-    imported = read_model(path)
+    imported = read_model(path, src_spm, tgt_spm)
     loaded = install(imported)
     console.info(f"found {imported.kind}: {count_parameters(loaded.model):,} parameters, {imported.model.summary}")
     sizes = f"{len(loaded.src_vocab):,} and {len(loaded.tgt_vocab):,}"

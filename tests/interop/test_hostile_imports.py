@@ -1,0 +1,394 @@
+"""Damaged and hostile models of other programs: each gets one sentence and exit code 2, in bounded time and memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_runner import Done
+from ctranslate2_folders import Folder, packed, packed_name, quantized, transformer
+from foreign import hugging_face_folder
+
+from vtrans.errors import FileError, InputError
+from vtrans.interop.ctranslate2_import import read
+from vtrans.interop.formats import read_model
+from vtrans.interop.imported import install
+
+Run = Callable[..., Done]
+Change = Callable[[Folder], object]
+Damage = Callable[[Path], object]
+
+LONGEST_SENTENCE = 600  # characters, with the path
+SECONDS = 30  # a hundred times what any of these takes on an idle core
+MEGABYTES = 200
+
+
+def in_variables(name: str, value: Any) -> Change:
+    return lambda folder: folder.variables.update({name: np.asarray(value)})
+
+
+def in_both(key: str, value: Any) -> Change:
+    return lambda folder: folder.variables.update({f"{side}/{key}": value for side in ("encoder", "decoder")})
+
+
+def without(*names: str) -> Change:
+    return lambda folder: [folder.variables.pop(name) for name in names]
+
+
+def in_config(key: str, value: Any) -> Change:
+    return lambda folder: folder.config.update({key: value})
+
+
+def in_file(**values: Any) -> Change:
+    return lambda folder: vars(folder).update(values)
+
+
+def in_vocabulary(change: Callable[[list[Any]], object]) -> Change:
+    return lambda folder: change(folder.vocabularies["target_vocabulary"])
+
+
+def as_int8(change: Change) -> Change:
+    def apply(folder: Folder) -> None:
+        folder.variables = quantized(folder.variables, "int8")
+        change(folder)
+
+    return apply
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Fails if the block takes long, such as by waiting for a pipe, or much memory."""
+
+    def ring(number: int, frame: object) -> None:
+        raise TimeoutError
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    previous = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEGABYTES * 1024
+
+
+def imported(run_cli: Run, path: Path) -> Done:
+    """Imports a model that must be refused, and checks how it is refused."""
+    out = path.parent / "out" / "model.safetensors"
+    with bounded():
+        done = run_cli("import", path, "--out", out, "--quiet")
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+    assert len(done.err) < LONGEST_SENTENCE
+    assert not done.out
+    assert not out.parent.exists()
+    return done
+
+
+def refusal(folder: Path) -> str | None:
+    """Why a model is refused, or None if it is read."""
+    try:
+        install(read_model(folder))
+    except InputError as error:
+        return str(error)
+    return None
+
+
+FLOATS = np.float32
+E, FFN = "encoder/embeddings_0/weight", "encoder/layer_0/ffn/linear_0"
+# Contents of a CTranslate2 folder, and what the sentence names.
+CONTENTS: dict[str, tuple[Change, str]] = {
+    "version 0": (in_file(version=0), "binary version"),
+    "a version of the future": (in_file(version=7), "binary version"),
+    "a huge version": (in_file(version=2**32 - 1), "binary version"),
+    "another specification": (in_file(specification="WhisperSpec"), "WhisperSpec"),
+    "a specification with a path": (in_file(specification="../../etc/passwd"), "TransformerSpec"),
+    "revision 0": (in_file(revision=0), "revision"),
+    "a revision of the future": (in_file(revision=8), "revision"),
+    "an alias of nothing": (in_file(aliases={"a": "b"}), "alias"),
+    "an alias of itself": (in_file(aliases={"a": "a"}), "alias"),
+    "two aliases of each other": (in_file(aliases={"a": "b", "b": "a"}), "alias"),
+    "an alias with the name of a variable": (in_file(aliases={E: "decoder/embeddings/weight"}), E),
+    "a missing embedding": (without(E), "encoder/embeddings/weight"),
+    "a missing weight": (without(f"{FFN}/weight"), FFN),
+    "a missing norm": (without("decoder/layer_1/ffn/layer_norm/gamma"), "layer_norm/gamma"),
+    "a norm without beta": (without("decoder/layer_1/ffn/layer_norm/beta"), "feed_forward|layer_norm/beta"),
+    "a missing final norm": (without("encoder/layer_norm/gamma", "encoder/layer_norm/beta"), "encoder/layer_norm"),
+    "a final norm after post-norm": (in_both("pre_norm", np.int8(0)), "layer_norm"),
+    "a missing projection": (without("decoder/projection/weight"), "projection"),
+    "a gap in the layers": (
+        lambda f: [f.variables.pop(n) for n in list(f.variables) if "encoder/layer_0" in n], "layer_0"
+    ),
+    "relative positions": (
+        in_variables("encoder/layer_0/self_attention/relative_position_keys", np.ones((3, 4), FLOATS)), "relative"
+    ),
+    "a norm of the embeddings": (in_variables("encoder/layernorm_embedding/gamma", np.ones(8, FLOATS)), "embedding"),
+    "a name with a path": (in_variables("../../../tmp/x", np.ones(3, FLOATS)), "tmp/x"),
+    "an absolute name": (in_variables("/etc/passwd", np.ones(3, FLOATS)), "passwd"),
+    "a name with a line end": (in_variables("a\nb", np.ones(3, FLOATS)), "name"),
+    "a name that is not ASCII": (in_variables("\u0101", np.ones(3, FLOATS)), "name"),
+    "a very long name": (in_variables("x" * 60_000, np.ones(3, FLOATS)), "xxx"),
+    "five dimensions": (in_variables(E, np.ones((1, 1, 1, 1, 1), FLOATS)), "dimensions"),
+    "a vector for a matrix": (in_variables(E, np.ones(56, FLOATS)), "embeddings"),
+    "another width": (in_variables("decoder/embeddings/weight", np.ones((8, 10), FLOATS)), "embeddings"),
+    "no width": (in_variables(E, np.ones((7, 0), FLOATS)), "embeddings|d_model"),
+    "an odd width": (lambda f: f.variables.update({E: np.ones((7, 9), FLOATS)}), "embeddings"),
+    "another vocabulary size": (in_variables("decoder/projection/weight", np.ones((9, 8), FLOATS)), "projection"),
+    "another layer width": (in_variables(f"{FFN}/weight", np.ones((13, 8), FLOATS)), "linear_"),
+    "a bias of another length": (in_variables(f"{FFN}/bias", np.ones(3, FLOATS)), "linear_0/bias"),
+    "positions of another width": (
+        in_variables("encoder/position_encodings/encodings", np.ones((9, 7), FLOATS)), "encodings"
+    ),
+    "no positions": (in_variables("encoder/position_encodings/encodings", np.ones((0, 8), FLOATS)), "max_positions"),
+    "positions in one dimension": (
+        in_variables("encoder/position_encodings/encodings", np.ones(9, FLOATS)), "encodings"
+    ),
+    "no heads": (in_both("num_heads", np.int16(0)), "heads"),
+    "negative heads": (in_both("num_heads", np.int16(-2)), "heads"),
+    "heads that do not divide": (in_both("num_heads", np.int16(3)), "heads"),
+    "heads that are no number": (in_both("num_heads", FLOATS(np.nan)), "num_heads"),
+    "infinite heads": (in_both("num_heads", FLOATS(np.inf)), "num_heads"),
+    "heads in a list": (in_both("num_heads", np.ones(2, np.int16)), "num_heads"),
+    "heads that differ": (in_variables("encoder/num_heads", np.int16(4)), "num_heads"),
+    "an approximate activation": (in_both("activation", np.int8(1)), "activation"),
+    "an unknown activation": (in_both("activation", np.int8(99)), "activation"),
+    "norms that differ": (in_variables("encoder/pre_norm", np.int8(0)), "pre_norm"),
+    "another scale": (in_both("scale_embeddings", FLOATS(3)), "scale_embeddings"),
+    "multi-query attention": (in_variables("encoder/multi_query_attention", np.int8(1)), "multi_query"),
+    "ALiBi": (in_variables("decoder/alibi", np.int8(1)), "alibi"),
+    "scaled outputs": (in_variables("decoder/scale_outputs", FLOATS(0.5)), "scale_outputs"),
+    "NaN": (in_variables(f"{FFN}/weight", np.full((12, 8), np.nan, FLOATS)), "finite"),
+    "infinity": (in_variables("decoder/projection/bias", np.full(8, np.inf, FLOATS)), "finite"),
+    "int8 without a scale": (as_int8(without(f"{FFN}/weight_scale")), "scale"),
+    "a scale of another length": (as_int8(in_variables(f"{FFN}/weight_scale", np.ones(5, FLOATS))), "scale"),
+    "a scale of zero": (as_int8(in_variables(f"{FFN}/weight_scale", np.zeros(12, FLOATS))), "finite"),
+    "a scale in int8": (as_int8(in_variables(f"{FFN}/weight_scale", np.ones(12, np.int8))), "scale"),
+    "whole numbers": (in_variables(f"{FFN}/weight", np.ones((12, 8), np.int32)), "linear_0"),
+    "AWQ": (in_config("quantization_type", 1), "quantization_type"),
+    "AWQ weights": (in_variables(f"{FFN}/weight_zero", np.ones(3, np.int32)), "weight_zero"),
+    "sources with a start": (in_config("add_source_bos", True), "add_source_bos"),
+    "a start from the user": (in_config("decoder_start_token", None), "decoder_start_token"),
+    "a start that is no text": (in_config("decoder_start_token", 5), "decoder_start_token"),
+    "no unknown token": (lambda f: f.config.pop("unk_token"), "unk_token"),
+    "an end that is no token": (in_config("eos_token", "<end>"), "<end>"),
+    "a long end": (in_config("eos_token", "e" * 10**6), "end token"),
+    "a negative epsilon": (in_config("layer_norm_epsilon", -1.0), "norm_eps"),
+    "a huge epsilon": (in_config("layer_norm_epsilon", 10**300), "norm_eps"),
+    "an epsilon that is no number": (in_config("layer_norm_epsilon", float("nan")), "norm_eps"),
+    "an epsilon that is a text": (in_config("layer_norm_epsilon", "1e-5"), "layer_norm_epsilon"),
+    "a token twice": (in_vocabulary(lambda tokens: tokens.__setitem__(2, "y")), "twice|times"),
+    "a missing token": (in_vocabulary(lambda tokens: tokens.pop()), "embeddings"),
+    "one token too many": (in_vocabulary(lambda tokens: tokens.append("more")), "embeddings"),
+    "a token that is no text": (in_vocabulary(lambda tokens: tokens.__setitem__(2, 7)), "tokens"),
+    "an empty token": (in_vocabulary(lambda tokens: tokens.__setitem__(2, "")), "tokens"),
+    "half of a character": (in_vocabulary(lambda tokens: tokens.__setitem__(2, "\ud800")), "vocabulary"),
+    "no vocabulary": (in_file(vocabularies={}), "vocabulary"),
+    "one vocabulary of two": (lambda f: f.vocabularies.pop("source_vocabulary"), "source_vocabulary"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_a_ctranslate2_folder_that_is_not_sound_is_refused(name: str, tmp_path: Path, run_cli: Run) -> None:
+    folder = Folder(transformer())
+    change, named = CONTENTS[name]
+    change(folder)
+    done = imported(run_cli, folder.write(tmp_path / "folder"))
+    assert done.code == 2
+    assert re.search(named, done.err)
+
+
+BODY = Folder(transformer()).binary()
+START = 4 + len(packed_name("TransformerSpec")) + 4  # where the number of variables is
+ONE = packed("a", np.ones((2, 3), np.float32))
+FACTS = len(packed_name("a"))  # where the number of dimensions is, within a variable
+BINARIES: dict[str, bytes] = {
+    "empty": b"",
+    "one byte": b"\6",
+    "text": b"This is not a model.\n" * 100,
+    "zeros": bytes(10_000),
+    "ones": b"\xff" * 10_000,
+    "a zip archive": b"PK\3\4" + bytes(1000),
+    "a pickle": b"\x80\4cos\nsystem\n(S'touch /tmp/x'\ntR.",
+    "a safetensors file": (2).to_bytes(8, "little") + b"{}",
+    "bytes after the end": BODY + b"\0",
+    "too many variables": BODY[:START] + b"\xff" * 4 + BODY[START + 4 :],
+    "more variables than there are": BODY[:START] + struct.pack("<I", 150_000) + BODY[START + 4 :],
+    "a variable twice": BODY[:START] + struct.pack("<I", 2) + ONE + ONE + bytes(4),
+    "a name without a length": BODY[:START] + struct.pack("<IH", 1, 0),
+    "a name without an end": BODY[:START] + struct.pack("<IH", 1, 3) + b"abc" + ONE[FACTS:],
+    "255 dimensions": BODY[:START] + struct.pack("<I", 1) + ONE[:FACTS] + b"\xff" * 2000,
+    "dimensions of 2 ** 32 - 1": BODY[:START] + struct.pack("<I", 1) + ONE[:FACTS] + b"\4" + b"\xff" * 16 + ONE[-29:],
+    "an unknown type": BODY[:START] + struct.pack("<I", 1) + ONE[: FACTS + 9] + b"\x63" + ONE[FACTS + 10 :] + bytes(4),
+    "another number of bytes": BODY[:START] + struct.pack("<I", 1) + ONE[: FACTS + 10] + b"\xff" * 4 + ONE[-24:],
+}
+
+
+@pytest.mark.parametrize("name", BINARIES)
+def test_a_file_that_is_not_what_its_numbers_say_is_refused(name: str, tmp_path: Path, run_cli: Run) -> None:
+    folder = Folder(transformer()).write(tmp_path / "folder")
+    (folder / "model.bin").write_bytes(BINARIES[name])
+    done = imported(run_cli, folder)
+    assert done.code == 2
+    assert "model.bin" in done.err
+
+
+def test_a_file_cut_at_any_place_is_refused(tmp_path: Path) -> None:
+    """Every byte of the first headers, and then one in each stretch of 197 bytes."""
+    folder = Folder(transformer()).write(tmp_path / "folder")
+    for size in [*range(300), *range(300, len(BODY), 197), len(BODY) - 1]:
+        (folder / "model.bin").write_bytes(BODY[:size])
+        with pytest.raises(FileError, match=r"model\.bin"):
+            read(folder)
+
+
+def test_a_flipped_bit_is_refused_or_harmless(tmp_path: Path) -> None:
+    """The headers of the first variables: nothing but FileError is raised, and nothing large is allocated."""
+    folder = Folder(transformer()).write(tmp_path / "folder")
+    with bounded():
+        for bit in [*range(0, 8 * 300, 67), *range(8 * 300, 8 * len(BODY), 8 * 1201 + 1)]:
+            data = bytearray(BODY)
+            data[bit // 8] ^= 1 << bit % 8
+            (folder / "model.bin").write_bytes(data)
+            refusal(folder)
+
+
+def as_folder(file: Path) -> None:
+    file.mkdir()
+
+
+def as_pipe(file: Path) -> None:
+    os.mkfifo(file)
+
+
+def as_endless_device(file: Path) -> None:
+    file.symlink_to("/dev/zero")
+
+
+def as_broken_link(file: Path) -> None:
+    file.symlink_to(file.with_name("nothing"))
+
+
+def as_link_to_itself(file: Path) -> None:
+    file.symlink_to(file)
+
+
+def as_huge_file(file: Path) -> None:
+    with file.open("wb") as stream:
+        stream.truncate(1 << 40)  # takes no space on the disk
+
+
+def as_nothing(file: Path) -> None:
+    pass
+
+
+def as_empty_file(file: Path) -> None:
+    file.touch()
+
+
+def as_deep_json(file: Path) -> None:
+    file.write_bytes(b'{"a":' * 200_000)
+
+
+def as_huge_numbers(file: Path) -> None:
+    file.write_text(json.dumps(dict.fromkeys(("d_model", "vocab_size", "encoder_layers"), 10**4000)))
+
+
+def as_bytes(file: Path) -> None:
+    file.write_bytes(bytes(range(256)) * 40)
+
+
+REPLACEMENTS: tuple[Callable[[Path], None], ...] = (
+    as_folder,
+    as_pipe,
+    as_endless_device,
+    as_broken_link,
+    as_link_to_itself,
+    as_huge_file,
+    as_nothing,
+    as_empty_file,
+    as_deep_json,
+    as_huge_numbers,
+    as_bytes,
+)
+
+
+def ctranslate2_folder(path: Path) -> Path:
+    return Folder(transformer()).write(path)
+
+
+MODELS: dict[str, Callable[[Path], Path]] = {"ctranslate2": ctranslate2_folder, "hugging face": hugging_face_folder}
+
+
+@pytest.mark.parametrize("replace", REPLACEMENTS)
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_any_file_may_be_anything_else(
+    make: Callable[[Path], Path], replace: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """The file may be needless, but nothing waits, takes much memory or raises anything but one sentence."""
+    whole = make(tmp_path / "whole")
+    for name in sorted(file.name for file in whole.iterdir()):
+        folder = Path(shutil.copytree(whole, tmp_path / name))
+        (folder / name).unlink()
+        replace(folder / name)
+        with bounded():
+            sentence = refusal(folder)
+        if sentence is None:
+            assert name == "tokenizer_config.json"
+        else:
+            assert str(folder) in sentence
+            assert "\n" not in sentence
+            assert len(sentence) < LONGEST_SENTENCE
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_files_behind_links_are_read(make: Callable[[Path], Path], tmp_path: Path) -> None:
+    """The cache of Hugging Face consists of links to files in another folder."""
+    whole = make(tmp_path / "whole")
+    folder = tmp_path / "links"
+    folder.mkdir()
+    for file in whole.iterdir():
+        (folder / file.name).symlink_to(file)
+    assert install(read_model(folder)).src_vocab.digest == install(read_model(whole)).src_vocab.digest
+
+
+def exported(folder: Path, **changes: Any) -> Path:
+    """A folder with a description like that of `vtrans export`."""
+    description = {
+        "format": 1, "kind": "ctranslate2", "files": {}, "model": {}, "vocabularies": ["vocab.model"], "search": {},
+        "training": {}, "positions": 10, "quantization": "float32",
+    }  # fmt: skip
+    Folder(transformer()).write(folder)
+    (folder / "vtrans.json").write_text(json.dumps(description | changes))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": "model"},
+        {"format": 99},
+        {"files": {"/dev/zero": "0"}},
+        {"files": {"../folder/model.bin": "0"}},
+        {"files": {"model.bin": "0"}},
+        {"files": {"vocab.model": "0"}},
+        {"files": ["model.bin"]},
+        {"vocabularies": ["../../x"]},
+        {"model": None},
+        {"padding": "x" * (1 << 21)},
+    ],
+    ids=str,
+)
+def test_a_false_export_is_refused(changes: dict[str, Any], tmp_path: Path, run_cli: Run) -> None:
+    assert imported(run_cli, exported(tmp_path / "folder", **changes)).code == 2
