@@ -14,6 +14,10 @@ class VtransError(Exception):
     exit_code = 1
 
 
+class LogprobsError(VtransError):
+    """A model's log-probabilities are not numbers, or leave no token possible."""
+
+
 class InputError(VtransError):
     """The user's input, option, recipe or file is at fault. Exit code 2."""
 

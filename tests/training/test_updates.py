@@ -115,6 +115,37 @@ def test_updates_without_a_finite_gradient_are_skipped_and_end_the_run(tmp_path:
         updates.read()
 
 
+def test_the_moving_average_keeps_its_place_when_an_update_is_skipped(tmp_path: Path, tiny_data: DataFolder) -> None:
+    bad = False
+    ready = set_up_run(tiny_data, tmp_path / "run", "train.ema=0.9")
+    updates = Updates(ready.job, ready.learner, Diverging(ready.learner.objective, lambda: bad), ready.progress)
+    assert ready.learner.average is not None
+    means = ready.learner.average.means
+    group = [share_of(tiny_data, [0, 1])]
+    updates.update(group)
+    before = [mean.clone() for mean in means]
+    bad = True
+    updates.update(group)
+    assert all(map(torch.equal, means, before))
+    bad = False
+    updates.update(group)
+    assert not any(map(torch.equal, means, before))
+
+
+def test_a_run_with_skipped_updates_resumes_to_equal_bytes(tmp_path: Path, tiny_data: DataFolder) -> None:
+    settings = ("train.ema=0.9", "train.log_every=1", "train.checkpoint_every=4", "train.valid_sentences=1")
+
+    def trained(name: str, until: int) -> RunFolder:
+        trainer = Trainer(set_up_run(tiny_data, tmp_path / name, *settings, f"train.max_steps={until}"))
+        updates = trainer.updates
+        updates.objective = Diverging(updates.objective, lambda: updates.progress.step in (3, 6))
+        run_trainer(trainer)
+        return trainer.job.run
+
+    trained("run", 4)  # the fourth update is skipped
+    same(trained("run", 8), trained("whole", 8))
+
+
 def test_a_skipped_update_is_counted_in_the_metrics(tmp_path: Path, tiny_data: DataFolder) -> None:
     def skipping(name: str, *overrides: str) -> list[dict[str, Any]]:
         """The lines of a run whose updates 7 and 8 are skipped."""

@@ -25,6 +25,7 @@ from vtrans.checkpoint import RunFolder, load_model, read_progress
 from vtrans.config import SearchConfig, TrainConfig
 from vtrans.data.batches import collate
 from vtrans.data.store import DataFolder
+from vtrans.errors import VtransError
 from vtrans.score import corpus_scores
 from vtrans.training.progress import Progress
 from vtrans.training.recipe import load_recipe
@@ -238,3 +239,54 @@ def test_multi30k_tiny_does_not_stop_while_the_likelihood_improves(tmp_path: Pat
     trainer.validation = Scripted(lambda step: {"nll": 9 - step / 99, "bleu": 0.0})
     progress = run_trainer(trainer)
     assert (progress.step, progress.stopped_early) == (20, False)
+
+
+def spoil(trainer: Trainer, step: int, value: float) -> None:
+    """Gives the embeddings this value during the validation after `step`."""
+    measure, weight = trainer.validation.measure, trainer.learner.model.src_embedding.weight
+
+    def spoilt(at: int, *how: Any) -> dict[str, Any] | None:
+        kept = weight.data.clone()
+        if at == step:
+            weight.data.fill_(value)
+        record = measure(at, *how)
+        weight.data.copy_(kept)
+        return record
+
+    trainer.validation.measure = spoilt  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])
+@pytest.mark.parametrize("settings", [(), ("train.valid_beam=2", "train.best_metric=nll", "train.ema=0.9")])
+def test_training_survives_a_validation_without_finite_probabilities(
+    tmp_path: Path, tiny_data: DataFolder, value: float, settings: tuple[str, ...]
+) -> None:
+    trainer = Trainer(set_up_run(tiny_data, tmp_path / "run", "train.max_steps=20", *settings))
+    spoil(trainer, 10, value)
+    progress = run_trainer(trainer)
+    run, whole = trainer.job.run, tiny_train(tiny_data, tmp_path / "whole", "train.max_steps=20", *settings)
+    assert run.last.read_bytes() == whole.last.read_bytes()
+    record = next(line for line in lines(run) if (line["kind"], line["step"]) == ("valid", 10))
+    assert (record["nll"], record["ppl"], record["bleu"], record["chrf"]) == (None, None, 0, 0)
+    assert run.translations(10).read_bytes() == b"\n" * 4
+    assert [step for _, step in progress.best] == [20], "the spoilt checkpoint is not ranked"
+
+
+def test_weights_that_are_not_finite_never_replace_a_checkpoint(tmp_path: Path, tiny_data: DataFolder) -> None:
+    def spoilt(step: int) -> None:
+        trainer = Trainer(set_up_run(tiny_data, tmp_path / "run", "train.max_steps=20"))
+        update = trainer.updates.update
+
+        def then_spoil(group: Any) -> None:
+            update(group)
+            if trainer.progress.step == step:
+                trainer.learner.model.src_embedding.weight.data[7, 3] = math.nan
+
+        trainer.updates.update = then_spoil  # type: ignore[method-assign]
+        run_trainer(trainer)
+
+    with pytest.raises(VtransError, match=r"step 20 .*src_embedding\.weight.*step-00000010\.safetensors"):
+        spoilt(20)
+    run = tiny_train(tiny_data, tmp_path / "run", "train.max_steps=20")
+    whole = tiny_train(tiny_data, tmp_path / "whole", "train.max_steps=20")
+    assert run.last.read_bytes() == whole.last.read_bytes()

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from vtrans.errors import VtransError
+from vtrans.errors import LogprobsError
 
 State = TypeVar("State")
 
@@ -195,9 +195,9 @@ def wide_type(logprobs: Tensor) -> torch.dtype:
     return torch.float32 if logprobs.device.type == "mps" else torch.float64
 
 
-def bad_logprobs() -> VtransError:
+def bad_logprobs() -> LogprobsError:
     """Returns the error for log-probabilities from which no token can be chosen."""
-    return VtransError(
+    return LogprobsError(
         "the model's log-probabilities are not numbers or leave no token possible: its weights are damaged, or the "
         "precision is too low; try another checkpoint, or float32."
     )

@@ -60,10 +60,14 @@ class MovingAverage:
         torch._foreach_copy_(self.means, self.parameters)
 
     @torch.no_grad()
-    def update(self, step: int) -> None:
-        """Adds the parameters after update `step` (from 1) to the average."""
+    def update(self, step: int, skipped: Tensor) -> None:
+        """Adds the parameters after update `step` (from 1) to the average, unless `skipped` [] is 1 instead of 0.
+
+        `skipped` is a tensor on the device of the parameters, so that no update waits for the device.
+        """
         decay = min(self.decay, (1 + step) / (10 + step))  # smaller at first, to forget the untrained weights
-        torch._foreach_lerp_(self.means, self.parameters, 1 - decay)
+        share = (1 - decay) * (1 - skipped)
+        torch._foreach_lerp_(self.means, self.parameters, [share] * len(self.means))
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

@@ -42,7 +42,7 @@ class Progress:
     def rank(self, record: Mapping[str, Any], config: TrainConfig) -> None:
         """Ranks this step by its validation record, and sets `stopped_early` if patience has run out."""
         quality = _quality(record, config.best_metric)
-        improved = not self.best or quality > self.best[0][0]
+        improved = quality > (self.best[0][0] if self.best else -math.inf)
         self.since_best = 0 if improved else self.since_best + 1
         self.best = _ranked([*self.best, (quality, self.step)])[: config.keep_best]
         self.validated = [*self.validated, self.step][-config.keep_last :]
@@ -116,13 +116,13 @@ class Metrics:
 
 
 def _quality(record: Mapping[str, Any], metric: str) -> float:
-    """The value of a validation record by which checkpoints are ranked; larger is better."""
-    value = record[metric]
-    if value is None:
+    """The value of a validation record by which checkpoints are ranked; larger is better. Negative infinity, which is
+    never ranked, stands for a model whose log-probabilities were not finite."""
+    if record["nll"] is None:
         return -math.inf
-    return -value if metric == "nll" else float(value)
+    return -record["nll"] if metric == "nll" else float(record[metric])
 
 
 def _ranked(entries: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
-    """Pairs of (quality, step), best first, and the earlier of two equal ones first."""
-    return sorted(entries, key=lambda entry: (-entry[0], entry[1]))
+    """The pairs of (quality, step) with a finite quality, best first, and the earlier of two equal ones first."""
+    return sorted((e for e in entries if math.isfinite(e[0])), key=lambda entry: (-entry[0], entry[1]))

@@ -22,7 +22,7 @@ from vtrans.checkpoint import (
     save_model,
     save_state,
 )
-from vtrans.errors import FileError
+from vtrans.errors import FileError, VtransError
 from vtrans.training.job import Job, Learner
 from vtrans.training.progress import Metrics, Progress
 from vtrans.training.recipe import recorded_recipe
@@ -30,14 +30,32 @@ from vtrans.training.validation import manner
 
 
 def save(job: Job, learner: Learner, progress: Progress) -> None:
-    """Writes the model and the training state of this step. At every moment this pair or an older one is complete."""
+    """Writes the model and the training state of this step. At every moment this pair or an older one is complete.
+
+    Raises VtransError, and writes nothing, if a weight is not finite: no run can resume from that.
+    """
     data, run = job.data, job.run
+    _check_finite(job, learner, progress.step)
     training = {"step": progress.step, "epoch": progress.epoch, "data": data.digest}
     with learner.averaged():
         search, languages = job.recipe.search, data.languages
         model = LoadedModel(learner.model, data.src_vocab, data.tgt_vocab, search, training, languages=languages)
         save_model(run.step_file(progress.step), model)
     save_progress(job, learner, progress)
+
+
+def _check_finite(job: Job, learner: Learner, step: int) -> None:
+    for name, weight in learner.model.named_parameters():
+        if not weight.isfinite().all():
+            raise diverged(job.run, f"after step {step:,} {name} has values that are not finite (NaN or infinity)")
+
+
+def diverged(run: RunFolder, what: str) -> VtransError:
+    """The error for a training that has diverged, which names the last checkpoint."""
+    return VtransError(
+        f"{what}. The last checkpoint is good: start another run with {run.step_file(max(run.steps(), default=0))} as "
+        "`init_from`, and with a lower learning rate, a longer warm-up or train.clip_norm = 1.0."
+    )
 
 
 def save_progress(job: Job, learner: Learner, progress: Progress) -> None:

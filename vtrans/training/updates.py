@@ -9,13 +9,13 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
-from vtrans.errors import VtransError
 from vtrans.runtime.seeds import derived_seed
 from vtrans.training.feed import Share
 from vtrans.training.job import Job, Learner
 from vtrans.training.loss import products
 from vtrans.training.optimizer import learning_rate
 from vtrans.training.progress import Progress
+from vtrans.training.resume import diverged
 
 NON_FINITE_LIMIT = 10  # consecutive updates without a finite gradient after which the run ends
 # Updates between two reads of the losses. A read waits for the device; on a CPU there is nothing to wait for.
@@ -61,7 +61,7 @@ class Updates:
         learner.optimizer.step()
         learner.optimizer.zero_grad(set_to_none=True)
         if learner.average is not None:
-            learner.average.update(step)
+            learner.average.update(step, bad)
         self._unread.append((step, torch.cat([sums_2, bad.to(self._dtype)[None]]), counts))
         self.progress.step = step
 
@@ -125,8 +125,4 @@ class Updates:
         progress.window["skipped"] = progress.window.get("skipped", 0) + 1
         self.job.console.warn(f"step {step:,}: the gradient is not finite; this update is skipped")
         if progress.skipped_in_row >= NON_FINITE_LIMIT:
-            raise VtransError(
-                f"{NON_FINITE_LIMIT} consecutive updates had no finite gradient. The last checkpoint is good: start "
-                f"another run with {run.step_file(max(run.steps(), default=0))} as `init_from`, and with a lower "
-                "learning rate, a longer warm-up or train.clip_norm = 1.0."
-            )
+            raise diverged(run, f"{NON_FINITE_LIMIT} consecutive updates had no finite gradient")

@@ -17,6 +17,7 @@ from vtrans.data.batches import collate, plan_epoch
 from vtrans.data.store import DataFolder
 from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translator import Translator
+from vtrans.errors import LogprobsError
 from vtrans.files import write_atomically
 from vtrans.score import corpus_scores
 from vtrans.training.loss import Objective, products
@@ -95,7 +96,11 @@ class Validation:
         translator = Translator(TorchEngine([loaded]), search, retry=False)
         sources = [store.src_text(i) for i in range(count)]
         references = [store.tgt_text(i) for i in range(count)]
-        hypotheses = [best[0].text for best in translator.translate_window(sources, done=heed)]
+        try:
+            hypotheses = [best[0].text for best in translator.translate_window(sources, done=heed)]
+        except LogprobsError as error:  # training may recover, and must not lose its updates
+            self.console.warn(f"step {step:,}: {error} Its translations count as blank.")
+            hypotheses = [""] * count
         scores = corpus_scores(hypotheses, references)
         self._write_translations(step, sources, references, hypotheses)
         finite = math.isfinite(nll)
