@@ -264,6 +264,13 @@ class TrainConfig:
         may_change=True,
     )
     tensorboard: bool = flag(False, "write metrics for TensorBoard too, to RUN/tensorboard", may_change=True)
+    rank_timeout: float = number(
+        10.0,
+        0.01,
+        10_000.0,
+        "minutes without a sign of life from one of several processes after which the others end",
+        may_change=True,
+    )
     seed: int = number(1, 0, 2**63 - 1, "seed of every random choice")
 
 

@@ -60,7 +60,7 @@ def test_the_moving_average_keeps_no_autograd_graph() -> None:
     parameter = torch.nn.Parameter(torch.ones(3))
     average = MovingAverage([parameter], 0.9)
     for step in range(1, 4):
-        average.update(step)
+        average.update(step, torch.zeros(()))
         assert average.means[0].grad_fn is None
         assert not average.means[0].requires_grad
     average.restart()

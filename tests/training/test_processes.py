@@ -178,3 +178,53 @@ def test_if_a_rank_dies_the_run_ends_and_fewer_ranks_resume_it(tmp_path: Path, t
     for name in a:
         torch.testing.assert_close(b[name], a[name], rtol=0, atol=1e-5)
     assert [line.get("tgt_tokens") for line in lines(run)] == [line.get("tgt_tokens") for line in lines(one)]
+
+
+HANGING = """
+import os, signal, sys, time
+from vtrans import cli
+from vtrans.training.trainer import Trainer
+from vtrans.training.updates import Updates
+
+rank, where = os.environ["RANK"], sys.argv.pop(1)
+update, interrupted = Updates.update, Trainer._interrupted
+
+
+def hanging_update(updates, group):
+    if (rank, where, updates.progress.step) == ("1", "update", 7):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    update(updates, group)
+
+
+def slow_validation(trainer):
+    time.sleep(0.9)
+    if where == "validation":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return interrupted(trainer)
+
+
+Updates.update, Trainer._interrupted = hanging_update, slow_validation
+cli.main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("where", "hanging"), [("update", 1), ("validation", 0)])
+def test_a_rank_that_hangs_is_noticed_but_a_long_validation_is_no_hang(
+    tmp_path: Path, tiny_data: DataFolder, where: str, hanging: int
+) -> None:
+    """Each part of the validation takes 0.9 seconds, the whole 4.5 or more, and the limit is 2.4 seconds."""
+    settings = (*SMOOTH, "train.max_steps=10", "train.checkpoint_every=5", "train.rank_timeout=0.04")
+    script, run = tmp_path / "hanging.py", RunFolder(tmp_path / "two")
+    script.write_text(HANGING)
+    words = [sys.executable, str(script), where, *command(tiny_data, run.path, *settings)[3:]]
+    with two_ranks(words, MASTER_PORT=free_ports(1)[0]) as ranks:
+        alive = ranks[1 - hanging]
+        _, said = alive.communicate(timeout=60)
+        assert ranks[hanging].poll() is None
+    assert alive.returncode == 1
+    own = [line for line in said.split("\n") if "error: " in line]
+    assert len(own) == 1, said
+    assert re.search(r"one of the 2 processes .*answer.* step 5\.", own[0])
+    records = [line["step"] for line in lines(run) if line["kind"] == "valid"]
+    assert records == ([5] if where == "update" else [])

@@ -253,7 +253,7 @@ def spoil(trainer: Trainer, step: int, value: float) -> None:
         weight.data.copy_(kept)
         return record
 
-    trainer.validation.measure = spoilt  # type: ignore[method-assign]
+    trainer.validation.measure = spoilt  # type: ignore[method-assign, assignment]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -19,9 +20,10 @@ from vtrans.errors import VtransError
 
 CPU = torch.device("cpu")
 
-# How long a rank waits for a silent one, for example while rank 0 validates or waits for input. A dead rank is noticed
-# at once: its connections close, or torchrun ends the others with SIGTERM within a second, and by force after 30.
-PATIENT = timedelta(hours=24)
+# How long a rank waits for a silent one. A dead rank is noticed at once: its connections close, or torchrun ends the
+# others with SIGTERM within a second, and by force after 30. Training sets a shorter time, see `limit_silence`.
+PATIENT = timedelta(hours=24)  # while rank 0 waits for input
+BEAT = 1.0  # seconds between two signs of life of a rank that works alone
 SIGNALS = timedelta(milliseconds=200)  # how often a waiting rank handles signals
 
 
@@ -33,22 +35,29 @@ class Ranks:
         self.rank = int(os.environ.get("RANK", "0"))
         self.local = int(os.environ.get("LOCAL_RANK", "0"))
         self._answered = True  # whether all ranks have answered the last `deal`
+        self._beaten = 0.0  # when this rank last gave a sign of life
 
     @contextmanager
-    def joined(self, device: torch.device) -> Iterator[None]:
-        """Inside the block the ranks can exchange tensors on this device."""
+    def joined(self, device: torch.device, patience: timedelta = PATIENT) -> Iterator[None]:
+        """Inside the block the ranks can exchange tensors on this device, and wait that long for each other."""
         if self.world == 1:
             yield
             return
         if device.type == "cuda":
             torch.cuda.set_device(device)  # otherwise every rank would use the first GPU for barriers
-            dist.init_process_group("nccl", timeout=PATIENT, device_id=device)
+            dist.init_process_group("nccl", timeout=patience, device_id=device)
         else:
-            dist.init_process_group("gloo", timeout=PATIENT)
+            dist.init_process_group("gloo", timeout=patience)
         yield
         # This is skipped after an exception: it would wait for the other ranks, which have not failed. They notice when
         # this process ends.
         dist.destroy_process_group()
+
+    def limit_silence(self, minutes: float) -> None:
+        """Makes a rank that waits that long for another one raise an error, on every rank from now on."""
+        if self.world > 1:
+            # torch has no other way to change the limit, which the recipe contains, after the ranks have met.
+            dist.distributed_c10d._set_pg_timeout(timedelta(minutes=minutes))
 
     @contextmanager
     def watched(self, advice: Callable[[], str]) -> Iterator[None]:
@@ -63,7 +72,8 @@ class Ranks:
     def _ended(self, error: RuntimeError, rest: str = "") -> VtransError:
         """The error for a rank that has died, with the reason that torch gives."""
         reason = re.sub(r"^\[[^]]*\] ", "", str(error)).partition(". ")[0].strip()  # without torch's source line
-        return VtransError(f"one of the {self.world} processes has died ({reason}){rest}.")
+        what = "does not answer" if "timed out" in reason.lower() else "has died"
+        return VtransError(f"one of the {self.world} processes {what} ({reason}){rest}.")
 
     def device_name(self, asked: str | None) -> str | None:
         """The name of the device of this rank. Unless the user asks for one, several ranks use one GPU each, or the CPU
@@ -106,6 +116,31 @@ class Ranks:
     def wait(self) -> None:
         if self.world > 1:
             dist.barrier()
+
+    # Rank 0 works alone at times, and the others wait for it: each `await_leader` lasts until rank 0 calls `release`.
+
+    def beat(self) -> None:
+        """Gives the waiting ranks a sign of life, at most once per BEAT; for rank 0 between two parts of its work."""
+        if self.world > 1 and time.monotonic() - self._beaten >= BEAT:
+            self._tell(1)
+
+    def release(self) -> None:
+        """Ends the wait of the other ranks; for rank 0."""
+        if self.world > 1:
+            self._tell(0)
+
+    def await_leader(self) -> None:
+        """Waits while rank 0 works alone. A silence of rank 0 is limited, but not its work."""
+        while self._tell(0):
+            pass
+
+    def _tell(self, working: int) -> int:
+        """Gives the other ranks this number of rank 0. Returns it."""
+        device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else CPU
+        tensor = torch.tensor(working, device=device)
+        dist.broadcast(tensor, 0)
+        self._beaten = time.monotonic()
+        return int(tensor)
 
     # Rank 0 deals out work and the others answer, over gloo on the CPU, even if the models are on a GPU.
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 
@@ -40,6 +41,7 @@ from vtrans.training.validation import Validation
 
 # Training stops and saves on these even where a shell's background job ignores them: `kill -INT` must reach a job.
 STOPPING = (signal.SIGINT, signal.SIGTERM)
+MEETING = timedelta(hours=1)  # how long ranks wait for each other until the recipe sets train.rank_timeout
 BATCHES_AHEAD = 8  # batches that a thread prepares while the device computes
 
 
@@ -57,10 +59,11 @@ def train(data: DataFolder, run: RunFolder, console: Console, options: TrainOpti
     device = pick_device(ranks.device_name(options.device))
     if ranks.rank > 0:
         console = Console(quiet=True)
-    with ranks.joined(device), ranks.watched(lambda: _how_to_resume(run)), RunLock(run) as lock:
+    with ranks.joined(device, MEETING), ranks.watched(lambda: _how_to_resume(run)), RunLock(run) as lock:
         if ranks.rank == 0 and run.states.is_dir() and not options.dry_run:
             lock.take()  # before the state is read: another process may be about to replace it
         ready = set_up(data, run, console, ranks, device, options)
+        ranks.limit_silence(ready.job.recipe.train.rank_timeout)
         with closing(ready.metrics), _memory_advice(ready.job), _explained(run):
             trainer = Trainer(ready, options.validated)
             return trainer.dry_run() if options.dry_run else trainer.run(lock, fresh=options.fresh)
@@ -168,6 +171,12 @@ class Trainer:
             for (progress.epoch, progress.drawn, progress.position), share in shares:
                 yield share
 
+    def _interrupted(self) -> bool:
+        """Whether a signal has come. The validation asks before each part of its work, so the other ranks hear too
+        that rank 0 is at work."""
+        self.job.ranks.beat()
+        return self.signal.number > 0
+
     def _checkpoint(self) -> bool:
         """Saves and validates on rank 0 while the other ranks wait. Returns False if a signal ended the validation:
         there may be little time left to stop, so the resumed run validates instead."""
@@ -175,14 +184,18 @@ class Trainer:
         if job.leads:
             save(job, self.learner, progress)  # first, so that no failure of the validation loses updates
             with self.learner.averaged():
-                record = self.validation.measure(progress.step, lambda: self.signal.number > 0)
+                record = self.validation.measure(progress.step, self._interrupted)
             if record is not None:
                 self.ready.metrics.write(record)
                 progress.rank(record, config)
                 if progress.stopped_early:
                     job.console.info(f"no better {config.best_metric} in {config.patience} validations: training ends")
                 save_progress(job, self.learner, progress)
+                job.ranks.beat()
                 self.validated()
+            job.ranks.release()
+        else:
+            job.ranks.await_leader()
         flags = [record is not None, progress.stopped_early, self.signal.number]
         validated, progress.stopped_early, self.stopping = (value > 0 for value in job.ranks.summed(flags, job.device))
         self.updates.restart_clock()  # validation is not training time
