@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vtrans.decoding.translator import Translator
     from vtrans.server.batching import Worker
 
-NEEDED = ("starlette", "uvicorn", "python_multipart", "py3langid", "sentencex")  # the extra `serve`
+NEEDED = ("starlette", "uvicorn", "python_multipart", "py3langid", "sentencex", "turbohtml")  # the extra `serve`
 
 _access, _address = (partial(typer.Option, rich_help_panel=panel) for panel in ("Access", "Address"))
 
@@ -55,6 +55,7 @@ Requests = Annotated[int | None, _limit("--max-requests", "requests")]
 ApiKeys = Annotated[
     Path | None, _access("--api-keys", help="A file of API keys, one per line. Requests then need one.", metavar="FILE")
 ]
+FileBytes = Annotated[int | None, _limit("--file-limit", "file_bytes")]
 Cors = Annotated[
     list[str] | None,
     _access(
@@ -74,6 +75,7 @@ def serve(
     texts: Texts = None,
     per_minute: PerMinute = None,
     requests: Requests = None,
+    file_bytes: FileBytes = None,
     api_keys: ApiKeys = None,
     cors: Cors = None,
     quiet: Quiet = False,
@@ -88,7 +90,8 @@ def serve(
             f"`vtrans serve` needs the package {missing[0]}; install it with `pip install 'vtrans[serve]'`."
         )
     console = Console(quiet=quiet)
-    chosen = given({"characters": characters, "texts": texts, "per_minute": per_minute, "requests": requests})
+    sizes = {"characters": characters, "texts": texts, "file_bytes": file_bytes}
+    chosen = given({**sizes, "per_minute": per_minute, "requests": requests})
     keys = keys_of(Limits)
     limits = Limits(**{name: check_value(keys[name], f"`{name}`", value) for name, value in chosen.items()})
     set_threads(threads)
@@ -136,9 +139,10 @@ def _pair(text: str) -> tuple[Languages, Path]:
 
 
 def _translate(translator: Translator) -> Any:
-    """Returns the function that a worker calls."""
+    """Returns the function that a worker calls. Its translations have no alignments if the engine has none."""
     from vtrans.decoding.translation import TranslateOptions
 
+    aligns = not translator.engine.unsupported(translator.search, ["alignments"])
     return lambda lines, wanted: translator.translate_window(
-        lines, TranslateOptions(wanted.nbest, alignments=wanted.alignments)
+        lines, TranslateOptions(wanted.nbest, alignments=wanted.alignments and aligns)
     )

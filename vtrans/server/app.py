@@ -1,9 +1,10 @@
-"""The HTTP interface: LibreTranslate's endpoints over a Service."""
+"""The HTTP interface: LibreTranslate's endpoints over a Service, and the web page."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,10 +18,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from vtrans.languages import language_name
+from vtrans.server.detection import Detection
+from vtrans.server.documents import READERS, PlainDocument
+from vtrans.server.files import FORMATS, Results, open_file
 from vtrans.server.limits import Keys, Limits, RateLimit
+from vtrans.server.metrics import CONTENT_TYPE, Metrics
 from vtrans.server.parameters import (
     TranslateRequest,
     api_key,
+    file_request,
     parameters,
     read_body,
     required_text,
@@ -29,6 +35,8 @@ from vtrans.server.parameters import (
 )
 from vtrans.server.refusals import Refusal, busy
 from vtrans.server.service import AUTO, Answer, Service
+
+FORM_BYTES = 10_000  # of a form besides its file
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Warn = Callable[[str], None]
@@ -40,7 +48,8 @@ class Api:
     def __init__(self, service: Service, limits: Limits, keys: Keys | None, warn: Warn) -> None:
         self.service, self.limits, self.keys, self.warn = service, limits, keys, warn
         self._rate = RateLimit(limits.per_minute)
-        self._answering = 0
+        self._results = Results()
+        self._metrics = Metrics()
 
     async def languages(self, request: Request) -> Response:
         service = self.service
@@ -60,14 +69,17 @@ class Api:
                 "apiKeys": self.keys is not None,
                 "keyRequired": self.keys is not None,
                 "suggestions": False,
-                "filesTranslation": False,
-                "supportedFilesFormat": [],
+                "filesTranslation": True,
+                "supportedFilesFormat": list(FORMATS),
                 "language": {
                     "source": {"code": source, "name": language_name(source)},
                     "target": {"code": target, "name": language_name(target)},
                 },
             }
         )
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(self._metrics.text(self.service), media_type=CONTENT_TYPE)
 
     async def detect(self, request: Request) -> Response:
         found = await self._admitted(request, self.limits.body_bytes)
@@ -76,12 +88,45 @@ class Api:
 
     async def translate(self, request: Request) -> Response:
         asked = translate_request(await self._admitted(request, self.limits.body_bytes), self.limits)
-        service = self.service
-        source = AUTO if asked.source == AUTO else service.code(asked.source)
-        target = service.code(asked.target)
-        work = service.translate(asked.texts, source, target, asked.alternatives)
+        return JSONResponse(await unless_gone(request, self._translated(asked)))
+
+    async def _translated(self, asked: TranslateRequest) -> dict[str, Any]:
+        service, read = self.service, READERS[asked.format]
+        source, target = service.source(asked.source), service.code(asked.target)
+        if asked.alignments and asked.format == "text":
+            read = functools.partial(PlainDocument, aligned=True)
+        detected = await service.sources(asked.texts, target, read) if source == AUTO else []
+        sources = [found.language for found in detected] or [source] * len(asked.texts)
+        answers = await service.translate(asked.texts, sources, target, read, asked.alternatives)
+        return _as_json(asked, answers, detected)
+
+    async def translate_file(self, request: Request) -> Response:
+        limits, service = self.limits, self.service
+        found = await self._admitted(request, limits.file_bytes + FORM_BYTES)
+        upload, asked_source, asked_target = file_request(found)
+        source, target = service.source(asked_source), service.code(asked_target)
+        opened = await asyncio.to_thread(open_file, upload.name, upload.content, limits.file_bytes)
+        size = sum(map(len, opened.texts))
+        if size > limits.file_characters:
+            raise Refusal(413, f"A file must have at most {limits.file_characters:,} characters, got {size:,}.")
+        if source == AUTO:
+            detected = await service.sources(opened.texts, target, opened.read)
+            longest = max(range(len(detected)), key=lambda i: len(opened.texts[i]))
+            source = detected[longest].language
+        work = service.translate(opened.texts, [source] * len(opened.texts), target, opened.read)
         answers = await unless_gone(request, work)
-        return JSONResponse(_translated(asked, answers))
+        content = await asyncio.to_thread(opened.written, [answer.text for answer in answers])
+        key = self._results.add(upload.name, content)
+        return JSONResponse({"translatedFileUrl": str(request.url_for("download_file", filename=key))})
+
+    async def download_file(self, request: Request) -> Response:
+        found = self._results.get(request.path_params["filename"])
+        if found is None:
+            raise Refusal(404, "There is no such file; it may have been removed, as files are after an hour.")
+        name, content = found
+        # Never shown as a page of this server: a translated page may hold scripts.
+        headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
+        return Response(content, media_type="application/octet-stream", headers=headers)
 
     async def _admitted(self, request: Request, limit: int) -> dict[str, Any]:
         """Returns the parameters of a request that may be answered. Raises a Refusal for a client without a valid key
@@ -98,28 +143,39 @@ class Api:
             raise Refusal(429, f"Slowdown: at most {self.limits.per_minute:,} requests per minute are allowed.", wait)
         return found
 
-    def answered(self, endpoint: Endpoint) -> Endpoint:
+    def answered(self, path: str, endpoint: Endpoint) -> Endpoint:
         """Returns an endpoint that answers every request, with an error if need be, and refuses those above the limit
         of requests at a time."""
 
-        @functools.wraps(endpoint)
         async def answer(request: Request) -> Response:
-            self._answering += 1
+            began = time.monotonic()
+            self._metrics.answering += 1
             try:
-                if self._answering > self.limits.requests:
-                    raise busy(f"The server is answering {self.limits.requests:,} requests; try again later.", 1)
-                return await endpoint(request)
-            except Refusal as refusal:
-                return _error(refusal)
-            except ClientDisconnect:
-                return Response(status_code=499)  # nobody reads it
-            except Exception as error:
-                self.warn(f"a request failed: {_place(error)}")
-                return _error(Refusal(500, "The server failed to answer; try again, or tell its operator."))
+                response = await self._answer(endpoint, request)
             finally:
-                self._answering -= 1
+                self._metrics.answering -= 1
+            self._metrics.answered(path, response.status_code, time.monotonic() - began)
+            return response
 
         return answer
+
+    async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
+        try:
+            if self._metrics.answering > self.limits.requests:
+                raise self._busy()
+            return await endpoint(request)
+        except Refusal as refusal:
+            return _error(refusal)
+        except ClientDisconnect:
+            return Response(status_code=499)  # nobody reads it
+        except Exception as error:
+            self.warn(f"a request failed: {_place(error)}")
+            return _error(Refusal(500, "The server failed to answer; try again, or tell its operator."))
+
+    def _busy(self) -> Refusal:
+        workers = self.service.workers.values()
+        seconds = max(worker.waiting * worker.seconds_per_line for worker in workers)
+        return busy(f"The server is answering {self.limits.requests:,} requests; try again later.", seconds)
 
 
 def make_app(
@@ -132,12 +188,14 @@ def make_app(
 ) -> Starlette:
     """Returns the application. Pages of the `origins` may call it from a browser; `*` means all."""
     api = Api(service, limits, keys, warn)
+    posted = {"/detect": api.detect, "/translate": api.translate, "/translate_file": api.translate_file}
     routes = [
         Route("/languages", api.languages),
         Route("/health", api.health),
         Route("/frontend/settings", api.settings),
-        Route("/detect", api.answered(api.detect), methods=["POST"]),
-        Route("/translate", api.answered(api.translate), methods=["POST"]),
+        Route("/metrics", api.metrics),
+        *(Route(path, api.answered(path, endpoint), methods=["POST"]) for path, endpoint in posted.items()),
+        Route("/download_file/{filename}", api.answered("/download_file", api.download_file), name="download_file"),
     ]
 
     @asynccontextmanager
@@ -168,11 +226,13 @@ def _place(error: Exception) -> str:
     return type(error).__name__ + where
 
 
-def _translated(asked: TranslateRequest, answers: Sequence[Answer]) -> dict[str, Any]:
-    """Returns the JSON of LibreTranslate: lists for a list of texts, else single values."""
+def _as_json(asked: TranslateRequest, answers: Sequence[Answer], detected: Sequence[Detection]) -> dict[str, Any]:
+    """Returns the JSON of LibreTranslate: lists for a list of texts, else single values. `alignments` is ours."""
     fields: dict[str, list[Any]] = {"translatedText": [answer.text for answer in answers]}
-    if asked.source == AUTO:
-        fields["detectedLanguage"] = [answer.detected.as_dict() for answer in answers if answer.detected]
+    if detected:
+        fields["detectedLanguage"] = [found.as_dict() for found in detected]
     if asked.alternatives:
         fields["alternatives"] = [answer.alternatives for answer in answers]
+    if asked.alignments:
+        fields["alignments"] = [answer.links for answer in answers]
     return fields if asked.many else {name: values[0] for name, values in fields.items()}

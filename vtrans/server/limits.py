@@ -25,7 +25,8 @@ class Limits:
     texts: int = number(1000, 1, 10**6, "the most texts of a request", "texts")
     requests: int = number(256, 1, 10**6, "the most requests that are answered at a time", "requests")
     per_minute: int = number(0, 0, 10**9, "the most requests of a client per minute; 0: any number", "requests")
-    file_bytes: int = number(10_000_000, 1, 10**10, "the size of the largest file", "bytes")
+    file_bytes: int = number(10_000_000, 1, 10**9, "the most bytes of a file", "bytes")
+    file_characters: int = number(1_000_000, 1, 10**9, "the most characters of a file's text", "characters")
     body_seconds: float = number(30.0, 0.01, 86_400.0, "the time in which a request must arrive", "seconds")
 
     @property

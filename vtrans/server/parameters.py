@@ -17,11 +17,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
+from vtrans.server.documents import READERS
 from vtrans.server.limits import Limits
 from vtrans.server.refusals import Refusal
 
 FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
-FORMATS = ("text", "html")
 CLOSE = {"Connection": "close"}  # the rest of the request is not read
 
 T = TypeVar("T")
@@ -135,6 +135,7 @@ class TranslateRequest:
     target: str
     format: str
     alternatives: int
+    alignments: bool
 
 
 def translate_request(found: Mapping[str, Any], limits: Limits) -> TranslateRequest:
@@ -143,10 +144,19 @@ def translate_request(found: Mapping[str, Any], limits: Limits) -> TranslateRequ
     texts = list(found["q"]) if many else [required_text(found, "q")]
     check_texts(texts, limits)
     source, target = required_text(found, "source"), required_text(found, "target")
-    form = found.get("format") or FORMATS[0]
-    if form not in FORMATS:
-        raise Refusal(400, f"format must be one of {', '.join(FORMATS)}.")
-    return TranslateRequest(texts, many, source, target, form, _count(found.get("alternatives", 0)))
+    form = found.get("format") or "text"
+    if not isinstance(form, str) or form not in READERS:
+        raise Refusal(400, f"format must be one of {', '.join(READERS)}.")
+    alternatives, alignments = _count(found.get("alternatives", 0)), found.get("alignments") in (True, "true", "1")
+    return TranslateRequest(texts, many, source, target, form, alternatives, alignments)
+
+
+def file_request(found: Mapping[str, Any]) -> tuple[Upload, str, str]:
+    """Returns the file, the source and the target language that a client asks /translate_file for."""
+    upload = found.get("file")
+    if not isinstance(upload, Upload):
+        raise Refusal(400, "Invalid request: missing file parameter")
+    return upload, required_text(found, "source"), required_text(found, "target")
 
 
 def check_texts(texts: list[Any], limits: Limits) -> None:

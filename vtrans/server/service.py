@@ -1,28 +1,35 @@
-"""What the service can do, without HTTP: its languages, and translating texts with the model of each pair."""
+"""What the service can do, without HTTP: its languages, and translating documents with the model of each pair."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
+from typing import TypeVar
 
 from vtrans.languages import Languages
-from vtrans.server.batching import Found, Wanted, Worker
+from vtrans.server.batching import Found, Translated, Wanted, Worker
 from vtrans.server.detection import Detection, detect
+from vtrans.server.documents import Document, PlainDocument
 from vtrans.server.refusals import Refusal
-from vtrans.server.sentences import split_sentences
 
 AUTO = "auto"
+LONG = 5000  # characters of texts whose documents are read in another thread: their event loop stays free
+
+T = TypeVar("T")
+Read = Callable[[str, str], Document]
+"""Makes a document of a text and its language."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A translated text."""
+    """A translated text, and where its words come from if that was asked for."""
 
     text: str
     alternatives: list[str]
-    detected: Detection | None  # if its language was to be detected
+    links: list[tuple[int, int, int, int]]
 
 
 class Service:
@@ -46,21 +53,32 @@ class Service:
                 return code
         raise Refusal(400, f"{asked[:40]} is not supported")
 
+    def source(self, asked: str) -> str:
+        """Returns the served language that a client means, or `auto`."""
+        return AUTO if asked == AUTO else self.code(asked)
+
     async def detect(self, text: str) -> list[Detection]:
+        """Returns the likeliest of the served languages."""
         return await asyncio.to_thread(detect, text, self.codes)
 
-    async def translate(self, texts: Sequence[str], source: str, target: str, alternatives: int = 0) -> list[Answer]:
-        """Returns the translation of each text, with at most this many alternatives; there may be fewer.
+    async def sources(self, texts: Sequence[str], target: str, read: Read) -> list[Detection]:
+        """Returns the language of each text among those that are translated into `target`, and `target` itself. Only
+        the lines of a document count, not its markup."""
+        codes = [*(pair.src for pair in self.workers if pair.tgt == target), target]
+        return await asyncio.to_thread(
+            lambda: [detect(" ".join(read(text, codes[0]).lines), codes)[0] for text in texts]
+        )
 
-        `source` may be `auto`. A text that is in the target language already stays as it is. The k-th alternative
-        consists of the k-th alternatives of the sentences. All sentences for one model are one request to its worker.
+    async def translate(
+        self, texts: Sequence[str], sources: Sequence[str], target: str, read: Read, alternatives: int = 0
+    ) -> list[Answer]:
+        """Returns the translation of each text from its language, with at most this many alternatives; there may be
+        fewer.
+
+        `read` makes documents of the texts. A text that is in the target language already stays as it is. The k-th
+        alternative consists of the k-th alternatives of the sentences.
         """
-        detected: list[Detection | None] = [None] * len(texts)
-        if source == AUTO:
-            into = [pair.src for pair in self.workers if pair.tgt == target]
-            detected = list(await asyncio.to_thread(lambda: [detect(text, [*into, target])[0] for text in texts]))
-        sources = [found.language if found else source for found in detected]
-        answers = [Answer(text, [], found) for text, found in zip(texts, detected, strict=True)]
+        answers = [Answer(text, [], []) for text in texts]
         for own in dict.fromkeys(sources):
             if own == target:
                 continue
@@ -68,18 +86,44 @@ class Service:
             if worker is None:
                 raise Refusal(400, f"{target} is not available as a target language from {own}")
             places = [i for i, code in enumerate(sources) if code == own]
-            splits = [split_sentences(texts[i], own) for i in places]
-            lines = [sentence for split in splits for sentence in split.sentences]
-            found = iter(await worker.translate(lines, Wanted(min(alternatives + 1, worker.nbest))))
-            for i, split in zip(places, splits, strict=True):
-                ranks = _ranks(list(islice(found, len(split.sentences))), alternatives + 1)
-                best, *others = map(split.joined, ranks)
-                unique = [other for other in dict.fromkeys(others) if other and other != best]
-                answers[i] = Answer(best, unique, detected[i])
+            documents = await _computed([partial(read, texts[i], own) for i in places], texts)
+            found = await _lines_of(documents, worker, alternatives)
+            pairs = zip(documents, found, strict=True)
+            joined = await _computed([partial(_answer, *pair, alternatives) for pair in pairs], texts)
+            for i, answer in zip(places, joined, strict=True):
+                answers[i] = answer
         return answers
 
 
-def _ranks(found: list[Found], count: int) -> list[list[str]]:
-    """Returns the best translations of all sentences, then the second best, and so on. A sentence with fewer
-    translations is represented by its best one."""
-    return [[(of_one[rank] if rank < len(of_one) else of_one[0]).text for of_one in found] for rank in range(count)]
+async def _computed(calls: Sequence[Callable[[], T]], texts: Sequence[str]) -> list[T]:
+    """Returns the results of some calls, which are made in another thread if the texts are long."""
+    if sum(map(len, texts)) < LONG:
+        return [call() for call in calls]
+    return await asyncio.to_thread(lambda: [call() for call in calls])
+
+
+def _answer(document: Document, lines: Sequence[Found], alternatives: int) -> Answer:
+    best, *others = (document.joined(_rank(lines, rank)) for rank in range(1 + alternatives))
+    unique = [other for other in dict.fromkeys(others) if other and other != best]
+    links = document.links(_rank(lines, 0)) if isinstance(document, PlainDocument) else []
+    return Answer(best, unique, links)
+
+
+async def _lines_of(documents: Sequence[Document], worker: Worker, alternatives: int) -> list[list[Found]]:
+    """Returns the translations of each document's lines. The lines are one request to the worker, or two if some of
+    them need word alignments."""
+    lines = [line for document in documents for line in document.lines]
+    aligned = [needs for document in documents for needs in document.aligned]
+    asked = []
+    for alignments in (False, True):
+        wanted = Wanted(min(1 + alternatives, worker.nbest), alignments)
+        own = [line for line, needs in zip(lines, aligned, strict=True) if needs == alignments]
+        asked.append(worker.translate(own, wanted))
+    plain, linked = map(iter, await asyncio.gather(*asked))
+    found = iter([next(linked if needs else plain) for needs in aligned])
+    return [list(islice(found, len(document.lines))) for document in documents]
+
+
+def _rank(lines: Sequence[Found], rank: int) -> list[Translated]:
+    """Returns the translations of this rank. A line with fewer translations is represented by its best one."""
+    return [found[rank] if rank < len(found) else found[0] for found in lines]

@@ -1,0 +1,231 @@
+"""Files: each format is translated and otherwise unchanged, and hostile ones are refused."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+from services import Client, Reply, reversed_words, serving
+
+from vtrans.server.batching import Wanted
+from vtrans.server.files import KEPT_SECONDS, MOST_KEPT, Results, open_file, safe_name
+from vtrans.server.limits import Limits
+from vtrans.server.refusals import Refusal
+from vtrans.server.subtitles import broken
+
+LIMITS = Limits(file_bytes=100_000, file_characters=5000)
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+BODY = f'<?xml version="1.0"?><w:document xmlns:w="{WORD}"><w:body>%s</w:body></w:document>'
+OFFICE, TEXT = (f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0" for name in ("office", "text"))
+CONTENT = f'<office:document-content xmlns:office="{OFFICE}" xmlns:text="{TEXT}">%s</office:document-content>'
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with serving(limits=LIMITS) as served:
+        yield served
+        assert served.warnings == []
+
+
+def zipped(**members: str | bytes) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in members.items():
+            file.writestr(name.replace("__", "/").replace("_", "."), content)
+    return made.getvalue()
+
+
+def docx(body: str, **members: str | bytes) -> bytes:
+    return zipped(**{"word__document_xml": BODY % body, "word__media__a_png": b"\x89PNG", **members})
+
+
+def send(client: Client, name: str, content: bytes, source: str = "en", target: str = "de") -> Reply:
+    fields = "".join(
+        f'--x\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'
+        for key, value in (("source", source), ("target", target))
+    )
+    head = f'--x\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
+    body = fields.encode() + head.encode() + content + b"\r\n--x--\r\n"
+    return client.send("POST", "/translate_file", body, "multipart/form-data; boundary=x")
+
+
+def translated(client: Client, name: str, content: bytes, source: str = "en") -> bytes:
+    reply = send(client, name, content, source)
+    assert reply.status == 200, reply.body
+    fetched = client.get(urlsplit(reply.json["translatedFileUrl"]).path)
+    assert fetched.status == 200
+    assert fetched.headers["Content-Disposition"].startswith("attachment")
+    assert fetched.headers["Content-Type"] == "application/octet-stream"
+    return fetched.body
+
+
+def reversed_file(name: str, content: bytes) -> bytes:
+    """Translates a file without a server."""
+    opened = open_file(name, content, LIMITS.file_bytes)
+    documents = [opened.read(text, "en") for text in opened.texts]
+    lines = [reversed_words(document.lines, Wanted(alignments=True)) for document in documents]
+    texts = [d.joined([found[0] for found in own]) for d, own in zip(documents, lines, strict=True)]
+    return opened.written(texts)
+
+
+def member(content: bytes, name: str) -> str:
+    with zipfile.ZipFile(io.BytesIO(content)) as file:
+        assert file.testzip() is None
+        return file.read(name).decode()
+
+
+def word(body: str) -> str:
+    return member(reversed_file("a.docx", docx(body)), "word/document.xml")
+
+
+def test_a_text_file_keeps_its_mark_and_line_ends(client: Client) -> None:
+    assert translated(client, "a.txt", "\ufeffone two\r\n\r\nthree four.\r\n".encode()) == (
+        "\ufefftwo one\r\n\r\nfour. three\r\n".encode()
+    )
+
+
+def test_the_language_of_a_file_is_detected(client: Client) -> None:
+    content = "The little dog runs through the park."
+    assert translated(client, "a.txt", content.encode(), "auto") == b"park. the through runs dog little The"
+    german = "Der kleine Hund läuft durch den Park."
+    assert translated(client, "a.txt", german.encode(), "auto") == german.encode()
+
+
+def test_an_html_file(client: Client) -> None:
+    page = b"<!doctype html>\n<title>a b</title><p>The <b>big</b> dog</p><script>x y</script>\n"
+    assert translated(client, "A.HTML", page) == (
+        b"<!doctype html>\n<title>b a</title><p>dog <b>big</b> The</p><script>x y</script>\n"
+    )
+
+
+def test_subtitles_keep_numbers_times_and_lines() -> None:
+    first, second = "1\n00:00:01,000 --> 00:00:02,000\n", "2\n00:00:03,000 --> 00:00:04,000\n"
+    text = f"{first}<i>one two</i> three\nfour five six\n\n{second}a & b\n"
+    expected = f"{first}six five four three\n<i>two one</i>\n\n{second}b & a\n"
+    assert reversed_file("a.srt", text.encode()).decode() == expected
+    assert reversed_file("a.srt", b"no arrows\n") == b"no arrows\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "height", "expected"),
+    [("a b c d", 2, "a b\nc d"), ("a b", 3, "a\nb"), ("", 2, ""), ("abcdef g", 2, "abcdef\ng"), ("a", 1, "a")],
+)
+def test_lines_are_broken_evenly(text: str, height: int, expected: str) -> None:
+    assert broken(text, height) == expected
+
+
+def test_a_word_file_keeps_its_runs_and_other_members() -> None:
+    body = (
+        '<w:p w:rsidR="1"><w:pPr><w:jc w:val="x"/></w:pPr><w:r><w:t xml:space="preserve">The </w:t></w:r>'
+        '<w:proofErr w:type="spellStart"/><w:r w:rsidR="2"><w:t>big</w:t></w:r>'
+        '<w:r><w:rPr><w:b/></w:rPr><w:t xml:space="preserve"> dog &amp; cat</w:t></w:r>'
+        "<w:r><w:tab/><w:t>next one</w:t></w:r></w:p>"
+        "<w:p/>"
+    )
+    content = docx(body, word__header1_xml=(BODY % "<w:p><w:r><w:t>a b</w:t></w:r></w:p>"))
+    made = reversed_file("x.docx", content)
+    assert member(made, "word/header1.xml") == BODY % ('<w:p><w:r><w:t xml:space="preserve">b a</w:t></w:r></w:p>')
+    assert member(made, "word/document.xml") == BODY % (
+        '<w:p w:rsidR="1"><w:pPr><w:jc w:val="x"/></w:pPr>'
+        '<w:r><w:rPr><w:b/></w:rPr><w:t xml:space="preserve">cat &amp; dog </w:t></w:r>'
+        '<w:r><w:t xml:space="preserve">big The</w:t></w:r>'
+        '<w:r><w:tab/></w:r><w:r><w:t xml:space="preserve">one next</w:t></w:r></w:p><w:p/>'
+    )
+    with zipfile.ZipFile(io.BytesIO(made)) as file:
+        assert file.read("word/media/a.png") == b"\x89PNG"
+
+
+def test_text_of_a_word_file_is_always_inside_a_run() -> None:
+    from vtrans.server.office import _WORD, Node, parse
+
+    def stray(node: Node) -> list[str]:
+        if node.name == "t":
+            return []
+        own = [child.text for child in node.children if not child.name and child.text]
+        return own + [text for child in node.children for text in stray(child)]
+
+    runs = [f"<w:r><w:rPr><w:{name}/></w:rPr><w:t xml:space='preserve'>{text}</w:t></w:r>" for name, text in (
+        ("b", "one"), ("i", ", two "), ("b", "(three) f"), ("u", "our."), ("s", " "), ("b", "Five"))]  # fmt: skip
+    link = "<w:hyperlink>" + runs[0] + runs[1] + "</w:hyperlink>"
+    for body in ("".join(runs), link + runs[3], runs[2] + link, "".join(reversed(runs)) + link):
+        assert stray(parse(word(f"<w:p>{body}</w:p>"), _WORD)) == []
+
+
+def test_an_open_document_file() -> None:
+    content = (
+        CONTENT % "<text:h>one <text:span a='1'>two</text:span></text:h><text:p>a<text:s/>b<text:tab/>c d</text:p>"
+    )
+    made = reversed_file("x.odt", zipped(mimetype="application/vnd.oasis.opendocument.text", content_xml=content))
+    assert member(made, "content.xml") == CONTENT % (
+        "<text:h><text:span a='1'>two</text:span> one</text:h><text:p>b a<text:tab/>d c</text:p>"
+    )
+
+
+BOMB = "<w:p>" + "<w:r><w:t>a</w:t></w:r>" * 100_000 + "</w:p>"
+ENTITIES = '<!DOCTYPE a [<!ENTITY b "cccccccccc"><!ENTITY d "&b;&b;&b;&b;&b;&b;&b;&b;">]>'
+HOSTILE = {
+    "no zip": ("a.docx", b"hello", 400),
+    "half of a zip": ("a.docx", docx("")[:60], 400),
+    "a zip without text": ("a.docx", zipped(other_xml="<a/>"), 400),
+    "a zip bomb": ("a.docx", docx(BOMB), 413),
+    "a zip bomb beside the text": ("a.docx", docx("", bomb=b"\0" * 5_000_000), 413),
+    "many members": ("a.docx", docx("", **{f"m{i}": b"" for i in range(1001)}), 400),
+    "no XML": ("a.docx", zipped(word__document_xml="hello"), 400),
+    "half of XML": ("a.docx", zipped(word__document_xml="<a><b></a>"), 400),
+    "XML that is not UTF-8": ("a.docx", zipped(word__document_xml=b"\xff\xfe<\0a\0/\0>\0"), 400),
+    "a billion laughs": ("a.docx", zipped(word__document_xml=ENTITIES + "<a>&d;</a>"), 400),
+    "a file of the system": (
+        "a.docx",
+        zipped(word__document_xml='<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>'),
+        400,
+    ),
+    "deep XML": ("a.odt", zipped(content_xml="<a>" * 500 + "</a>" * 500), 400),
+    "an unknown format": ("a.exe", b"MZ", 400),
+    "no ending": ("docx", b"", 400),
+    "an empty file": ("a.txt", b"", 400),
+    "bytes that are not UTF-8": ("a.txt", b"\xff\xff", 400),
+    "NUL": ("a.txt", b"a\0b", 400),
+    "too many characters": ("a.txt", b"a " * 3000, 413),
+    "too many bytes": ("a.txt", b"a" * 150_000, 413),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_are_refused(client: Client, name: str) -> None:
+    file, content, status = HOSTILE[name]
+    reply = send(client, file, content)
+    assert reply.status == status, reply.body
+    assert 10 < len(reply.json["error"]) < 200
+
+
+def test_a_member_that_is_larger_than_its_directory_says_is_refused() -> None:
+    content = bytearray(docx("<w:p/>"))
+    entry = content.find(b"PK\x01\x02")
+    for at in (entry + 24, content.find(b"PK\x03\x04") + 22):
+        content[at : at + 4] = (10).to_bytes(4, "little")
+    with pytest.raises(Refusal):
+        reversed_file("a.docx", bytes(content))
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd.txt", "..\\..\\a.txt", "/abs.txt", "a\u202etxt.txt", "a;b$(c).txt", "." * 99 + "txt"]
+)
+def test_a_name_is_never_a_path(client: Client, name: str) -> None:
+    assert set(safe_name(name)).isdisjoint("/\\:;$()")
+    assert ".." not in safe_name(name)
+    assert not safe_name(name).startswith(".")
+    for path in (f"/download_file/{name}", "/download_file/%2e%2e%2f%2e%2e%2fetc%2fpasswd", "/download_file/"):
+        assert client.send("GET", path.encode("ascii", "ignore").decode()).status == 404
+
+
+def test_results_are_kept_for_an_hour_and_within_a_size() -> None:
+    now = [0.0]
+    results = Results(lambda: now[0])
+    keys = [results.add("a.txt", bytes(MOST_KEPT // 2)) for _ in range(3)]
+    assert [results.get(key) is None for key in keys] == [True, False, False]
+    assert len(set(keys)) == 3
+    now[0] = KEPT_SECONDS + 1
+    assert [results.get(key) for key in keys] == [None] * 3

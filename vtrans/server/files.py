@@ -1,0 +1,160 @@
+"""Files that are translated: how each format is opened and written, and where results wait to be fetched.
+
+Nothing of a client is ever written to the disk, and no name that a client sends is ever a path.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import secrets
+import time
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from vtrans.server.documents import READERS, Document
+from vtrans.server.office import docx_document, odt_document
+from vtrans.server.refusals import Refusal
+from vtrans.server.subtitles import SubtitleDocument
+
+MOST_UNPACKED = 10  # times the largest file that is accepted; a zip file may not unpack to more
+MOST_MEMBERS = 1000  # of a zip file
+KEPT_SECONDS, MOST_KEPT = 3600.0, 256 << 20  # how long, and how many bytes of, results wait to be fetched
+
+_WORD_PARTS = re.compile(r"word/(document|header\d*|footer\d*|footnotes|endnotes)\.xml")
+_ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, OSError, zlib.error)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The texts of a file, how they are read as documents, and how the translated texts are written as a file."""
+
+    texts: list[str]
+    read: Callable[[str, str], Document]
+    written: Callable[[list[str]], bytes]
+
+
+def open_file(name: str, content: bytes, limit: int) -> Opened:
+    """Opens a file by the ending of its name. `limit` is the size of the largest file that is accepted.
+
+    Raises a Refusal for another ending, a damaged file, or one that unpacks to more than MOST_UNPACKED times the limit.
+    """
+    ending = PurePath(name.lower()).suffix
+    if ending not in FORMATS:
+        raise Refusal(400, f"Invalid request: the file must end in one of {', '.join(FORMATS)}.")
+    if not content:
+        raise Refusal(400, "Invalid request: empty file")
+    return FORMATS[ending](content, limit * MOST_UNPACKED)
+
+
+def _plain(read: Callable[[str, str], Document]) -> Callable[[bytes, int], Opened]:
+    """Returns how a file that is a text is opened. Its byte order mark and line ends stay."""
+
+    def opened(content: bytes, most: int) -> Opened:
+        text = _decoded(content)
+        mark = "\ufeff" if text.startswith("\ufeff") else ""
+        windows = "\r\n" in text
+        plain = text.removeprefix("\ufeff").replace("\r\n", "\n")
+
+        def written(texts: list[str]) -> bytes:
+            return (mark + (texts[0].replace("\n", "\r\n") if windows else texts[0])).encode()
+
+        return Opened([plain], read, written)
+
+    return opened
+
+
+def _zipped(is_text: Callable[[str], object], read: Callable[[str, str], Document]) -> Callable[[bytes, int], Opened]:
+    """Returns how a zip file with XML inside is opened; `is_text` says which members have text."""
+
+    def opened(content: bytes, most: int) -> Opened:
+        members = _members(content, most)
+        named = [info.filename for info, _ in members if is_text(info.filename)]
+        if not named:
+            raise Refusal(400, "The file has no text where its format has it.")
+        texts = [_decoded(data) for info, data in members if info.filename in named]
+
+        def written(translated: list[str]) -> bytes:
+            changed = dict(zip(named, translated, strict=True))
+            made = io.BytesIO()
+            with zipfile.ZipFile(made, "w") as file:
+                for info, data in members:
+                    text = changed.get(info.filename)
+                    file.writestr(info, data if text is None else text.encode(), compress_type=info.compress_type)
+            return made.getvalue()
+
+        return Opened(texts, read, written)
+
+    return opened
+
+
+def _members(content: bytes, most: int) -> list[tuple[zipfile.ZipInfo, bytes]]:
+    """Returns the members of a zip file, in order. No member has more bytes than the directory says."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as file:
+            infos = file.infolist()
+            if len(infos) > MOST_MEMBERS or len({info.filename for info in infos}) < len(infos):
+                raise Refusal(400, f"The file must have at most {MOST_MEMBERS:,} members of different names.")
+            if sum(info.file_size for info in infos) > most:
+                raise Refusal(413, f"The file must unpack to at most {most:,} bytes.")
+            return [(info, file.read(info)) for info in infos]
+    except _ZIP_ERRORS:
+        raise Refusal(400, "The file is damaged or not of its format.") from None
+
+
+def _decoded(content: bytes) -> str:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise Refusal(400, "The file's text must be UTF-8.") from None
+    if "\0" in text:
+        raise Refusal(400, "The file's text must not contain the NUL character.")
+    return text
+
+
+FORMATS: dict[str, Callable[[bytes, int], Opened]] = {
+    ".txt": _plain(READERS["text"]),
+    ".html": _plain(READERS["html"]),
+    ".htm": _plain(READERS["html"]),
+    ".srt": _plain(SubtitleDocument),
+    ".docx": _zipped(_WORD_PARTS.fullmatch, docx_document),
+    ".odt": _zipped(lambda name: name == "content.xml", odt_document),
+}
+
+
+class Results:
+    """Translated files in memory until they are fetched, for an hour at most; the oldest make room for new ones."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._files: dict[str, tuple[str, bytes, float]] = {}
+
+    def add(self, name: str, content: bytes) -> str:
+        """Keeps a file, and returns the secret name by which it can be fetched. It ends in the safe characters of the
+        client's name."""
+        self._forget()
+        key = f"{secrets.token_urlsafe(16)}.{safe_name(name)}"
+        self._files[key] = safe_name(name), content, self._clock()
+        while sum(len(kept) for _, kept, _ in self._files.values()) > MOST_KEPT and len(self._files) > 1:
+            del self._files[next(iter(self._files))]
+        return key
+
+    def get(self, key: str) -> tuple[str, bytes] | None:
+        """Returns the name and content of a file, or None if it is not there (any more)."""
+        self._forget()
+        found = self._files.get(key)
+        return found and found[:2]
+
+    def _forget(self) -> None:
+        now = self._clock()
+        for key in [key for key, (_, _, since) in self._files.items() if now - since > KEPT_SECONDS]:
+            del self._files[key]
+
+
+def safe_name(name: str) -> str:
+    """Returns the end of a file's name with nothing but letters, digits, `-`, `_` and single dots."""
+    last = re.split(r"[/\\]", name)[-1][-80:]
+    return re.sub(r"\.{2,}", ".", re.sub(r"[^A-Za-z0-9._-]", "_", last)).lstrip(".") or "file"
