@@ -105,7 +105,7 @@ def serving(
     """Serves fake models at a free port of the loopback interface until the end of the block."""
     service = Service({pair: Worker(translate, nbest=4) for pair in pairs})
     client = Client(0)
-    app = make_app(service, limits, keys=keys, origins=origins, warn=client.warnings.append)
+    app = make_app(service, limits, keys=keys, origins=origins, warn=client.warnings.append, version="9.9")
     server = make_server(app)
     with listen("127.0.0.1", 0) as made:
         client.port = made.getsockname()[1]

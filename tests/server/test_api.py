@@ -191,3 +191,45 @@ def test_other_sites_may_call_only_if_asked_for() -> None:
         assert allowed == "https://a.example"
         other = client.send("GET", "/languages", Origin="https://b.example")
         assert other.headers["Access-Control-Allow-Origin"] is None
+
+
+def test_metrics_count_requests_and_sentences_without_their_text(client: Client) -> None:
+    client.translate("a secret. Another secret.")
+    client.translate("x", target="zz")
+    text = client.get("/metrics").body.decode()
+    figures = dict(line.rsplit(" ", 1) for line in text.split("\n") if line and not line.startswith("#"))
+    assert float(figures['vtrans_requests_total{path="/translate",status="400"}']) >= 1
+    assert float(figures['vtrans_sentences_total{source="en",target="de"}']) >= 2
+    count = figures['vtrans_request_seconds_count{path="/translate"}']
+    assert figures['vtrans_request_seconds_bucket{path="/translate",le="+Inf"}'] == count
+    assert float(figures['vtrans_request_seconds_bucket{path="/translate",le="30.0"}']) <= float(count)
+    assert figures["vtrans_requests_in_progress"] == "0"
+    assert "secret" not in text
+
+
+def test_the_specification_describes_every_endpoint(client: Client) -> None:
+    found = client.get("/spec").json
+    assert found["openapi"].startswith("3.")
+    assert found["info"]["version"] == "9.9"
+    for path, methods in found["paths"].items():
+        for method in methods:
+            reply = client.send(method.upper(), path.format(filename="x"))
+            assert (reply.status, path) != (405, path)
+            assert reply.json["error"] if reply.status >= 400 else reply.status == 200
+    required = found["paths"]["/translate"]["post"]["requestBody"]["content"]["application/json"]["schema"]["required"]
+    assert required == ["q", "source", "target"]
+
+
+def test_words_are_linked_if_asked_for(client: Client) -> None:
+    reply = client.translate("one two. Three 😀", alignments=True).json
+    assert reply["translatedText"] == "two. one 😀 Three"
+    assert reply["alignments"] == [[0, 3, 5, 8], [4, 8, 0, 4], [9, 14, 11, 16], [15, 16, 9, 10]]
+    assert client.translate(["a"], alignments=True).json["alignments"] == [[[0, 1, 0, 1]]]
+    assert "alignments" not in client.translate("a").json
+
+
+def test_html_keeps_its_tags(client: Client) -> None:
+    reply = client.translate("<p>The <b>big</b> dog &amp; I</p>", format="html").json
+    assert reply == {"translatedText": "<p>I &amp; dog <b>big</b> The</p>"}
+    found = client.translate("<code>x</code>The little <i>dog</i> runs.", source="auto", format="html").json
+    assert found["detectedLanguage"]["language"] == "en"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import vtrans
 from vtrans.commands.options import Device, Quiet, Threads, given
 from vtrans.config import DEFAULT_RUN
 from vtrans.console import Console
@@ -102,7 +103,7 @@ def serve(
     api = Keys(api_keys) if api_keys else None
     with listen(host, port) as made:
         service = Service(_workers(models or [], pairs or [], device, console))
-        app = make_app(service, limits, keys=api, origins=cors or (), warn=console.warn)
+        app = make_app(service, limits, keys=api, origins=cors or (), warn=console.warn, version=vtrans.__version__)
         served = ", ".join(f"{pair.src} to {pair.tgt}" for pair in service.workers)
         console.info(f"serving {served} at {url_of(made)}; stop with Ctrl-C")
         run(app, made)

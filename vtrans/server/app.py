@@ -23,6 +23,7 @@ from vtrans.server.documents import READERS, PlainDocument
 from vtrans.server.files import FORMATS, Results, open_file
 from vtrans.server.limits import Keys, Limits, RateLimit
 from vtrans.server.metrics import CONTENT_TYPE, Metrics
+from vtrans.server.page import page_routes
 from vtrans.server.parameters import (
     TranslateRequest,
     api_key,
@@ -35,6 +36,7 @@ from vtrans.server.parameters import (
 )
 from vtrans.server.refusals import Refusal, busy
 from vtrans.server.service import AUTO, Answer, Service
+from vtrans.server.spec import specification
 
 FORM_BYTES = 10_000  # of a form besides its file
 
@@ -45,8 +47,9 @@ Warn = Callable[[str], None]
 class Api:
     """The endpoints. `warn` hears of failures, without their text."""
 
-    def __init__(self, service: Service, limits: Limits, keys: Keys | None, warn: Warn) -> None:
+    def __init__(self, service: Service, limits: Limits, keys: Keys | None, warn: Warn, version: str) -> None:
         self.service, self.limits, self.keys, self.warn = service, limits, keys, warn
+        self._spec = specification(version, limits)
         self._rate = RateLimit(limits.per_minute)
         self._results = Results()
         self._metrics = Metrics()
@@ -80,6 +83,9 @@ class Api:
 
     async def metrics(self, request: Request) -> Response:
         return Response(self._metrics.text(self.service), media_type=CONTENT_TYPE)
+
+    async def spec(self, request: Request) -> Response:
+        return JSONResponse(self._spec)
 
     async def detect(self, request: Request) -> Response:
         found = await self._admitted(request, self.limits.body_bytes)
@@ -185,15 +191,18 @@ def make_app(
     keys: Keys | None = None,
     origins: Sequence[str] = (),
     warn: Warn = lambda text: None,
+    version: str = "",
 ) -> Starlette:
     """Returns the application. Pages of the `origins` may call it from a browser; `*` means all."""
-    api = Api(service, limits, keys, warn)
+    api = Api(service, limits, keys, warn, version)
     posted = {"/detect": api.detect, "/translate": api.translate, "/translate_file": api.translate_file}
     routes = [
+        *page_routes(),
         Route("/languages", api.languages),
         Route("/health", api.health),
         Route("/frontend/settings", api.settings),
         Route("/metrics", api.metrics),
+        Route("/spec", api.spec),
         *(Route(path, api.answered(path, endpoint), methods=["POST"]) for path, endpoint in posted.items()),
         Route("/download_file/{filename}", api.answered("/download_file", api.download_file), name="download_file"),
     ]

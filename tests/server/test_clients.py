@@ -1,0 +1,110 @@
+"""LibreTranslate's free clients, which others wrote, against the server. A client that is not installed is skipped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+
+import pytest
+from services import DE_EN, EN_DE, JSON, Client, serving
+
+from vtrans.server.limits import Keys, Limits
+
+GERMAN = "Der kleine Hund läuft durch den Park."
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with serving(pairs=(EN_DE, DE_EN)) as served:
+        yield served
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Client]:
+    """A server that needs the key "secret" and allows two requests per minute."""
+    file = tmp_path / "keys"
+    file.write_text("secret\n", encoding="utf-8")
+    with serving(keys=Keys(file), limits=Limits(per_minute=2)) as served:
+        yield served
+
+
+def test_libretranslatepy(client: Client, guarded: Client) -> None:
+    package: Any = pytest.importorskip("libretranslatepy")
+    api = package.LibreTranslateAPI(client.url)
+    assert api.translate("große Hunde", "de", "en") == "Hunde große"
+    assert api.detect(GERMAN)[0]["language"] == "de"
+    assert [language["code"] for language in api.languages()] == ["en", "de"]
+    assert package.LibreTranslateAPI(guarded.url, "secret").translate("a b", "en", "de") == "b a"
+    with pytest.raises(HTTPError) as refused:
+        package.LibreTranslateAPI(guarded.url, "wrong").translate("a b", "en", "de")
+    assert refused.value.code == 403
+    refused.value.close()
+
+
+def test_deep_translator(client: Client, guarded: Client) -> None:
+    package: Any = pytest.importorskip("deep_translator")
+    options = {"source": "en", "target": "de", "api_key": "any", "custom_url": f"{client.url}/"}
+    translator = package.LibreTranslator(**options)
+    assert translator.translate("one two & three") == "three & two one"
+    assert translator.translate_batch(["a b", "c d"]) == ["b a", "d c"]
+    wrong = package.LibreTranslator(**{**options, "custom_url": f"{guarded.url}/"})
+    with pytest.raises(package.exceptions.AuthorizationException):
+        wrong.translate("a b")
+
+
+def test_libretranslate_aio(client: Client, guarded: Client, tmp_path: Path) -> None:
+    package: Any = pytest.importorskip("libretranslate_aio")
+    file = tmp_path / "a.txt"
+    file.write_text("one two", encoding="utf-8")
+    with package.LibreTranslate(client.url) as api:
+        assert api.translate("a b", "en", "de", alternatives=1).alternatives == ["1 b a"]
+        found = api.translate([GERMAN, "The little dog runs."], "auto", "en")
+        assert [one.language for one in found.detected_language] == ["de", "en"]
+        assert found.translated_text[1] == "The little dog runs."
+        assert api.detect(GERMAN)[0].language == "de"
+        assert [one.targets for one in api.languages()] == [["de"], ["en"]]
+        assert api.frontend_settings().char_limit == Limits.characters
+        assert api.health() is True
+        url = api.translate_file(file, "en", "de").translated_file_url
+        assert client.get(urlsplit(url).path).body == b"two one"
+
+    async def ask() -> None:
+        async with package.AsyncLibreTranslate(guarded.url, api_key="wrong") as api:
+            with pytest.raises(package.ForbiddenError):
+                await api.translate("a", "en", "de")
+        async with package.AsyncLibreTranslate(guarded.url, api_key="secret") as api:
+            assert (await api.translate("a b", "en", "de")).translated_text == "b a"
+            with pytest.raises(package.BadRequestError):
+                await api.translate("a b", "en", "zz")
+            with pytest.raises(package.RateLimitError):
+                await api.translate("a b", "en", "de")
+
+    asyncio.run(ask())
+
+
+def test_weblate(client: Client) -> None:
+    """Replays the requests of weblate/machinery/libretranslate.py, which needs a whole Weblate to run."""
+    codes = [language["code"] for language in client.get("/languages").json]
+    assert codes == ["en", "de"]
+    texts = ["Hello, world!", "%s files", "Cancel"]
+    payload = {"api_key": "", "q": texts, "source": "en", "target": "de"}
+    reply = client.send("POST", "/translate", json.dumps(payload).encode(), JSON)
+    assert [reply.json["translatedText"][index] for index, _ in enumerate(texts)] == [
+        "world! Hello,",
+        "files %s",
+        "Cancel",
+    ]
+    before_2022 = {"api_key": "", "q": texts[0], "source": "en", "target": "de"}
+    assert client.form("/translate", before_2022).json["translatedText"] == "world! Hello,"
+
+
+def test_the_client_of_npm(client: Client) -> None:
+    """Sends what the package libretranslate 1.0.1 sends: `apiKey` instead of `api_key`, which a server ignores."""
+    payload = {"q": "a b", "source": "auto", "target": "de", "format": "text", "apiKey": ""}
+    reply = client.send("POST", "/translate", json.dumps(payload).encode(), JSON)
+    assert reply.json["translatedText"] == "b a"

@@ -1,0 +1,226 @@
+"""The web page in a real browser: typing, swapping, errors, slow answers, files, and what it may not do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from services import DE_EN, EN_DE, Client, Fake, reversed_words, serving
+
+from vtrans.server.batching import Wanted
+from vtrans.server.limits import Limits
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+BROWSER, DRIVER = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(not (BROWSER and DRIVER), reason="chromium and chromedriver are not installed")
+
+SWITCHES = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+)
+
+
+class Model:
+    """Reverses words. A line with "slow" waits until it is released."""
+
+    def __init__(self) -> None:
+        self.release, self.waiting = threading.Event(), threading.Event()
+
+    def __call__(self, lines: Sequence[str], wanted: Wanted) -> list[list[Fake]]:
+        if any("slow" in line for line in lines):
+            self.waiting.set()
+            assert self.release.wait(30)
+        return reversed_words(lines, wanted)
+
+
+class Page:
+    """The page in the browser."""
+
+    def __init__(self, driver: Any, url: str) -> None:
+        self.driver, self.url = driver, url
+
+    def open(self) -> None:
+        self.driver.get(self.url + "/")
+        self.wait(lambda: self.find("target").get_attribute("value"))
+
+    def find(self, name: str) -> Any:
+        return self.driver.find_element("id", name)
+
+    def text(self, name: str) -> str:
+        return str(self.find(name).text)
+
+    def value(self, name: str) -> str:
+        return str(self.find(name).get_property("value"))
+
+    def type(self, text: str) -> None:
+        self.find("text").send_keys(text)
+
+    def paste(self, text: str) -> None:
+        """Sets the text as a whole; ChromeDriver cannot type characters beyond U+FFFF."""
+        script = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new InputEvent('input'))"
+        self.driver.execute_script(script, self.find("text"), text)
+
+    def choose(self, name: str, code: str) -> None:
+        self.find(name).find_element("css selector", f"option[value={code}]").click()
+
+    def wait(self, condition: Callable[[], object], seconds: float = 20) -> None:
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        WebDriverWait(self.driver, seconds, poll_frequency=0.02).until(lambda _: condition())
+
+    def linked(self) -> list[str]:
+        return [element.get_property("textContent") for element in self.driver.find_elements("css selector", ".linked")]
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return Model()
+
+
+@pytest.fixture(scope="module")
+def client(model: Model) -> Iterator[Client]:
+    with serving(translate=model, pairs=(EN_DE, DE_EN), limits=Limits(characters=200)) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def driver(client: Client) -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for switch in SWITCHES:
+        options.add_argument(switch)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    made = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    try:
+        yield made
+        messages = [json.loads(entry["message"])["message"] for entry in made.get_log("performance")]
+        asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+        assert any("page.js" in url for url in asked)
+        assert [url for url in asked if not url.startswith((client.url, "data:", "chrome:"))] == []
+    finally:
+        made.quit()
+
+
+@pytest.fixture
+def page(driver: Any, client: Client) -> Page:
+    opened = Page(driver, client.url)
+    opened.open()
+    driver.execute_script("localStorage.clear()")
+    opened.open()
+    return opened
+
+
+def test_text_is_translated_while_it_is_typed(page: Page) -> None:
+    page.type("The little dog runs through the park.")
+    page.wait(lambda: page.text("output") == "park. the through runs dog little The")
+    assert page.text("status").startswith("Detected English")
+    assert len(page.driver.find_elements("css selector", "#alternatives li")) == 3
+    page.type(" Next one.")
+    page.wait(lambda: page.text("output") == "park. the through runs dog little The one. Next")
+    page.find("clear").click()
+    page.wait(lambda: page.text("output") == "")
+    assert not page.find("others").is_displayed()
+
+
+def test_swapping_exchanges_languages_and_text(page: Page) -> None:
+    page.choose("source", "en")
+    page.type("one two")
+    page.wait(lambda: page.text("output") == "two one")
+    page.find("swap").click()
+    page.wait(lambda: page.text("output") == "one two")
+    assert (page.value("source"), page.value("target"), page.value("text")) == ("de", "en", "two one")
+    page.open()  # the languages are remembered
+    assert (page.value("source"), page.value("target")) == ("de", "en")
+
+
+def test_an_error_is_shown_and_goes_away(page: Page) -> None:
+    page.type("a" * 201)
+    page.wait(lambda: page.find("error").is_displayed())
+    assert "200" in page.text("error")
+    assert page.find("error").get_attribute("role") == "alert"
+    page.find("text").clear()
+    page.type("one two")
+    page.wait(lambda: page.text("output") == "two one")
+    assert not page.find("error").is_displayed()
+
+
+def test_a_slow_answer_does_not_replace_a_newer_one(page: Page, model: Model) -> None:
+    page.choose("source", "en")
+    page.type("slow one")
+    assert model.waiting.wait(20)
+    page.find("text").clear()
+    page.choose("target", "de")
+    page.type("quick two")
+    page.wait(lambda: "stale" in page.find("output").get_attribute("class"))
+    model.release.set()
+    page.wait(lambda: page.text("output") == "two quick")
+    page.driver.execute_async_script("setTimeout(arguments[0], 300)")
+    assert page.text("output") == "two quick"
+
+
+def test_linked_words_are_marked_on_both_sides(page: Page) -> None:
+    page.choose("source", "en")
+    page.paste("one 😀 two three")
+    page.wait(lambda: page.text("output") == "three two 😀 one")
+    words = page.driver.find_elements("css selector", "#output [data-links]")
+    page.driver.execute_script("arguments[0].dispatchEvent(new PointerEvent('pointerover', {bubbles: true}))", words[1])
+    assert page.linked() == ["two", "two"]
+    keys = webdriver.Keys
+    page.find("text").send_keys(keys.CONTROL, keys.HOME)
+    page.find("text").send_keys(keys.ARROW_RIGHT)
+    page.wait(lambda: page.linked() == ["one", "one"])
+
+
+def test_nothing_is_read_as_markup(page: Page) -> None:
+    page.choose("source", "en")
+    page.type("<img src=x onerror=document.title='bad'> <b>x</b>")
+    page.wait(lambda: page.text("output") == "<b>x</b> onerror=document.title='bad'> src=x <img")
+    assert page.driver.title == "vtrans"
+    assert page.driver.find_elements("css selector", "#output img, #mirror img, #alternatives img, #output b") == []
+
+
+def test_a_file_is_translated(page: Page, tmp_path: Path) -> None:
+    file = tmp_path / "a <b>.txt"
+    file.write_text("one two", encoding="utf-8")
+    page.choose("source", "en")
+    page.find("file").send_keys(str(file))
+    page.wait(lambda: page.find("download").is_displayed())
+    link = page.find("download").find_element("tag name", "a")
+    assert "a <b>.txt" in link.text
+    assert link.get_property("download") == "a <b>.txt"
+    script = "fetch(arguments[0]).then(reply => reply.text()).then(arguments[1])"
+    assert page.driver.execute_async_script(script, link.get_property("href")) == "two one"
+
+
+def test_every_control_has_a_name_and_the_page_fits_a_narrow_screen(page: Page) -> None:
+    names = page.driver.execute_script(
+        "return [...document.querySelectorAll('button, select, textarea, input:not([hidden])')]"
+        ".map(e => e.ariaLabel || e.textContent.trim() || (e.labels && e.labels[0] && e.labels[0].textContent.trim()))"
+    )
+    assert all(names), names
+    page.driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 320, "height": 640, "deviceScaleFactor": 2, "mobile": True}
+    )
+    try:
+        page.open()
+        wide = page.driver.execute_script("return document.documentElement.scrollWidth")
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert wide <= 320
+
+
+def test_the_policy_allows_no_other_host(client: Client) -> None:
+    reply = client.get("/")
+    policy = reply.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert b"http" not in reply.body.replace(b"http-equiv", b"")
+    assert b"http" not in client.get("/page.css").body + client.get("/page.js").body
