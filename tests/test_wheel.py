@@ -24,5 +24,7 @@ def test_the_wheel_has_the_package_and_the_recipes_and_the_version_of_the_packag
         files = {name for name in opened.namelist() if ".dist-info/" not in name}
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "vtrans").rglob("*.py")}
     recipes = {f"vtrans/recipes/{path.name}" for path in (ROOT / "recipes").glob("*.toml")}
-    pages = {str(path.relative_to(ROOT)) for end in ("html", "css", "js", "svg") for path in ROOT.glob(f"vtrans/**/*.{end}")}
+    pages = {
+        str(path.relative_to(ROOT)) for end in ("html", "css", "js", "svg") for path in ROOT.glob(f"vtrans/**/*.{end}")
+    }
     assert files == modules | recipes | pages | {"vtrans/py.typed"}

@@ -20,7 +20,6 @@ from starlette.routing import Route
 from vtrans.languages import language_name
 from vtrans.server.detection import Detection
 from vtrans.server.documents import READERS, PlainDocument
-from vtrans.server.files import FORMATS, Results, open_file
 from vtrans.server.limits import Keys, Limits, RateLimit
 from vtrans.server.metrics import CONTENT_TYPE, Metrics
 from vtrans.server.page import page_routes
@@ -37,6 +36,7 @@ from vtrans.server.parameters import (
 from vtrans.server.refusals import Refusal, busy
 from vtrans.server.service import AUTO, Answer, Service
 from vtrans.server.spec import specification
+from vtrans.server.uploads import FORMATS, Results, open_file
 
 FORM_BYTES = 10_000  # of a form besides its file
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from vtrans.server.documents import READERS
-from vtrans.server.files import FORMATS
 from vtrans.server.limits import Limits
+from vtrans.server.uploads import FORMATS
 
 Schema = dict[str, Any]
 

@@ -11,10 +11,10 @@ import pytest
 from services import Client, Reply, reversed_words, serving
 
 from vtrans.server.batching import Wanted
-from vtrans.server.files import KEPT_SECONDS, MOST_KEPT, Results, open_file, safe_name
 from vtrans.server.limits import Limits
 from vtrans.server.refusals import Refusal
 from vtrans.server.subtitles import broken
+from vtrans.server.uploads import KEPT_SECONDS, MOST_KEPT, Results, open_file, safe_name
 
 LIMITS = Limits(file_bytes=100_000, file_characters=5000)
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
