@@ -172,6 +172,7 @@ def prepare_folder(ready: SetUp, lock: RunLock, *, fresh: bool, finished: bool) 
         ready.metrics.resume(ready.job.console)
     else:
         ready.metrics.begin()
+        _remove_translations(run)  # a crash may have left those of an earlier run
         begin(ready.learner.optimizer, ready.learner.model.parameters())
         save(ready.job, ready.learner, ready.progress)
 
@@ -183,9 +184,15 @@ def remove_run(run: RunFolder) -> None:
     for path in (run.metrics, run.last, run.best, run.averaged):
         path.unlink(missing_ok=True)
     remove(run.events)
-    for path in (run.report, run.valid_src, run.valid_ref, *run.validation.glob("step-*.txt")):
+    run.report.unlink(missing_ok=True)
+    _remove_translations(run)
+
+
+def _remove_translations(run: RunFolder) -> None:
+    """Removes the translations of validations, and their folder if nothing else is in it."""
+    for path in (run.valid_src, run.valid_ref, *run.validation.glob("step-*.txt")):
         path.unlink(missing_ok=True)
-    with suppress(OSError):  # the user keeps other files there
+    with suppress(OSError):
         run.validation.rmdir()
 
 
