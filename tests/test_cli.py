@@ -45,9 +45,9 @@ from vtrans.text import one_line
 
 FLAGS = {
     "": "--debug --help --install-completion --show-completion --version",
-    "prepare-bpe": "--src --tgt --valid-src --valid-tgt --out --vocab-from --vocab-size --separate --subword "
-    "--normalization --character-coverage --symbol --sample --max-tokens --max-ratio --on-bad-utf8 --seed --threads "
-    "--force --dry-run "
+    "prepare-bpe": "--src --tgt --src-lang --tgt-lang --valid-src --valid-tgt --out --vocab-from --vocab-size "
+    "--separate --subword --normalization --character-coverage --symbol --sample --max-tokens --max-ratio "
+    "--on-bad-utf8 --seed --threads --force --dry-run "
     "--json --quiet -q --help",
     "train": "--data --out --recipe --set --init-from --fresh --compile --report --dry-run --device --threads "
     "--quiet -q --help",
@@ -57,15 +57,17 @@ FLAGS = {
     "attend": "--target --layer --head --subwords --out --json --quiet -q --help",
     "report": "--out --sentences --data --quiet -q --help",
     "inspect": "--word --sentence --nearest --data --full --json --help",
-    "import": "--out --sample-file --on-bad-utf8 --json --quiet -q --help",
+    "import": "--out --src-spm --tgt-spm --sample-file --on-bad-utf8 --json --quiet -q --help",
     "export": "--to --out --quantization --sample-file --on-bad-utf8 --json --quiet -q --help",
-    "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --min-length "
-    "--no-repeat-ngram --repetition-penalty --no-retry --suppress --prefix --batch-tokens "
+    "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --max-ratio "
+    "--min-length --no-repeat-ngram --repetition-penalty --no-retry --suppress --prefix --batch-tokens "
     "--nbest --scores --tsv --alignments --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered "
     "--engine --processes --shortlist --precision --kernels "
     "--device --threads --json --quiet -q --help",
     "logprob": "--model --weight --output --alpha --length-penalty --batch-tokens --on-bad-utf8 --device --threads "
     "--json --quiet -q --help",
+    "serve": "--pair --device --threads --host --port --char-limit --batch-limit --req-limit --max-requests "
+    "--file-limit --api-keys --cors --quiet -q --help",
     "score": "--hyp --metric --tokenize --lowercase --baseline --on-bad-utf8 --json --quiet -q --help",
 }
 

@@ -289,13 +289,21 @@ class SearchConfig:
     )
     stop: str = choice(
         "count",
-        ("count", "current", "exhaustive"),
+        ("count", "current", "exhaustive", "shrink"),
         "count: stop at `beam` finished hypotheses; current: when also none that is live scores better at its length "
-        "now; exhaustive: when no live hypothesis can win",
+        "now; exhaustive: when no live hypothesis can win; shrink: a finished hypothesis leaves its place in the beam "
+        "empty, as in Marian",
         may_change=True,
     )
     max_length: int = number(
-        0, 0, 10**6, "most target tokens; 0: no limit besides source tokens + 50", "tokens", may_change=True
+        0, 0, 10**6, "most target tokens; 0: no limit besides that of max_ratio", "tokens", may_change=True
+    )
+    max_ratio: float = number(
+        0.0,
+        0.0,
+        1000.0,
+        "most target tokens per source token, both with EOS, as in Marian; 0: source tokens + 50 instead",
+        may_change=True,
     )
     min_length: int = number(0, 0, 10**6, "least target tokens before EOS", "tokens", may_change=True)
     no_repeat_ngram: int = number(

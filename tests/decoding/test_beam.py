@@ -54,7 +54,8 @@ def reference(table: Table, source: Ids, limit: int, nbest: int, config: SearchC
             for token, logprob in enumerate(table(source, prefix)):
                 if logprob > -math.inf:
                     extensions.append((-(total + logprob), row, -logprob, token))
-        ranked = sorted(extensions)[: 2 * config.beam]
+        places = config.beam - len(finished) if config.stop == "shrink" else 2 * config.beam
+        ranked = sorted(extensions)[:places]
         refill = []
         for rank, (minus_total, row, _, token) in enumerate(ranked):
             prefix = live[row][1]
@@ -73,6 +74,11 @@ def reference(table: Table, source: Ids, limit: int, nbest: int, config: SearchC
             now = live[0][0] / penalty(length, config.alpha, config.length_penalty)
             if config.stop == "count" or config.beam == 1 or now <= worst:
                 break
+    if config.stop == "shrink" and live:  # at the limit
+        scored = [
+            (total, prefix, total / penalty(len(prefix), config.alpha, config.length_penalty)) for total, prefix in live
+        ]
+        finished += [{"tokens": p, "logprob": total, "score": score, "finished": False} for total, p, score in scored]
     if finished:
         return sorted(finished, key=lambda end: -end["score"])[:nbest]
     total, prefix = last[0] if last else (0.0, ())
@@ -84,7 +90,7 @@ def plain(hypotheses: Sequence[Hypothesis]) -> list[dict[str, Any]]:
     return [{"tokens": h.tokens, "logprob": h.logprob, "score": h.score, "finished": h.finished} for h in hypotheses]
 
 
-@pytest.mark.parametrize("stop", ["count", "current", "exhaustive"])
+@pytest.mark.parametrize("stop", ["count", "current", "exhaustive", "shrink"])
 @pytest.mark.parametrize("kind", ["gnmt", "length"])
 @pytest.mark.parametrize("trouble", [{}, {"ties": True}, {"holes": 0.3}, {"ties": True, "holes": 0.5}, {"eos": 2}])
 def test_the_search_equals_its_definition(stop: str, kind: str, trouble: dict[str, Any]) -> None:

@@ -1,9 +1,11 @@
-"""Long lines in pieces."""
+"""Long lines in pieces, and the limits of translations."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from translators import (
@@ -11,7 +13,8 @@ from translators import (
     vocabulary,
 )
 
-from vtrans.decoding.sources import cut_long
+from vtrans.config import SearchConfig
+from vtrans.decoding.sources import EXTRA_LENGTH, SourceReader, cut_long
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=30).map(" ".join), st.integers(1, 12))
@@ -42,3 +45,22 @@ def test_cutting_a_line_copies_each_subword_once() -> None:
     CountedList.copied = 0
     assert list(map(len, cut_long(ids, 10, vocabulary()))) == [10] * 432 + [1]
     assert CountedList.copied == 4321
+
+
+@pytest.mark.parametrize(
+    ("search", "limit"),
+    [
+        (SearchConfig(), 4 + EXTRA_LENGTH),
+        (SearchConfig(max_ratio=3), 15),
+        (SearchConfig(max_ratio=1.5), 8),
+        (SearchConfig(max_ratio=0.01), 1),
+        (SearchConfig(max_ratio=3, max_length=9), 9),
+        (SearchConfig(max_ratio=3, min_length=20), 20 + EXTRA_LENGTH),
+        (SearchConfig(max_ratio=1000), 70),
+    ],
+    ids=str,
+)
+def test_the_limit_is_above_the_source_or_a_multiple_of_it(search: SearchConfig, limit: int) -> None:
+    engine: Any = SimpleNamespace(src_vocab=vocabulary(), tgt_vocab=vocabulary(), max_length=70)
+    (source,) = SourceReader(engine, search).sources(1, [4, 5, 6, 7])
+    assert source.limit == limit

@@ -173,6 +173,7 @@ def gaps(imported: Imported, loaded: LoadedModel) -> tuple[float, list[bool]]:
         search = dataclasses.replace(imported.search, beam=beam)
         found = [hyps[0] for hyps in Translator(ours, search, retry=False).nbest(LINES, n=1)]
         theirs = original.translate(sources, search)
+        assert theirs is not None
         equal += [list(hyp.tokens)[: len(tokens)] == tokens for hyp, tokens in zip(found, theirs, strict=True)]
         pairs = [(source, [*tokens, EOS_ID]) for source, tokens in zip(sources, theirs, strict=True)]
         mine = ours.token_logprobs([(source[:-1], target) for source, target in pairs], 1)

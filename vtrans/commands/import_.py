@@ -13,7 +13,12 @@ from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.console import Console
 
 Model = Annotated[
-    Path, typer.Argument(help="A Hugging Face Marian folder, such as OPUS-MT, or a CTranslate2 folder.", metavar="PATH")
+    Path,
+    typer.Argument(
+        help="A Hugging Face Marian folder, such as OPUS-MT, a CTranslate2 folder, or a Marian model: the .npz file "
+        "or its folder.",
+        metavar="PATH",
+    ),
 ]
 Out = Annotated[Path, typer.Option(help="The model file to write.", metavar="FILE")]
 SAMPLES = "A text in the source language to compare both programs on.  [default: generated sentences]"

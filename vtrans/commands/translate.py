@@ -92,14 +92,17 @@ Beam = Annotated[
 ]
 STOP = (
     "When to stop: count ends the search at --beam finished hypotheses, current when also no unfinished one scores "
-    "better at its length so far, exhaustive when no unfinished hypothesis can still win."
+    "better at its length so far, exhaustive when no unfinished hypothesis can still win; shrink makes the beam "
+    "narrower by one per finished hypothesis, as Marian does."
 )
 Stop = Annotated[str | None, _search(STOP, "RULE", stored="stop")]
 MAX_LENGTH = (
-    "The most subwords of a translation, EOS included. The limit is never more than 50 above the longest of its "
-    "source, its prefix and --min-length.  [default: the model's setting, else no further limit]"
+    "The most subwords of a translation, EOS included. Without --max-ratio, the limit is never more than 50 above the "
+    "longest of its source, its prefix and --min-length.  [default: the model's setting, else no further limit]"
 )
 MaxLength = Annotated[int | None, _search(MAX_LENGTH, "N")]
+MAX_RATIO = "The most subwords of a translation per subword of its source; 0 means 50 subwords more than the source."
+MaxRatio = Annotated[float | None, _search(MAX_RATIO, "X", stored="max_ratio")]
 MinLength = Annotated[
     int | None, _search("The fewest subwords of a translation, without EOS.", "N", stored="min_length")
 ]
@@ -174,6 +177,7 @@ def translate(
     length_penalty: LengthPenalty = None,
     stop: Stop = None,
     max_length: MaxLength = None,
+    max_ratio: MaxRatio = None,
     min_length: MinLength = None,
     no_repeat_ngram: NoRepeatNgram = None,
     repetition_penalty: RepetitionPenalty = None,
@@ -207,7 +211,8 @@ def translate(
     """
     # Above 60 lines because of its options.
     searching = {"beam": beam, "alpha": alpha, "length_penalty": length_penalty, "stop": stop}
-    rules = {"max_length": max_length, "min_length": min_length, "batch_tokens": batch_tokens}
+    lengths = {"max_length": max_length, "max_ratio": max_ratio, "min_length": min_length}
+    rules = {**lengths, "batch_tokens": batch_tokens}
     repetition = {"no_repeat_ngram": no_repeat_ngram, "repetition_penalty": repetition_penalty, "suppress": suppress}
     drawing = given({"seed": seed, "top_k": top_k, "top_p": top_p, "temperature": temperature})
     search = given({**searching, **rules, **repetition})

@@ -8,6 +8,10 @@ length so far than the K-th best of them (`stop="current"`, which is `early_stop
 "count" if K is 1), or when no live row can win any more (`stop="exhaustive"`), and always at the sentence's own length
 limit.
 
+With `stop="shrink"`, which is Marian's search, the beam has K - f places after f finished hypotheses: each step ranks
+that many extensions, and those without EOS are the live beam. The search is finished when no place is left. At the
+length limit, the live rows are results like the finished ones.
+
 Legend: B sentences in the batch, K rows per sentence, N = B * K rows, r live rows, m tokens kept per row, E = K * m
 extensions of a sentence, V vocabulary, n rows of a block or extensions ranked (at most 2K).
 """
@@ -145,6 +149,9 @@ class _Beam:
         at_B1 = np.arange(B)[:, None]
         tokens_Bn = tokens_Nm.reshape(B, K * m)[at_B1, places_Bn]
         table = np.stack((sums_BE[at_B1, places_Bn], steps_BE[at_B1, places_Bn], places_Bn // m, tokens_Bn))
+        if self.config.stop == "shrink":
+            places_B1 = np.array([[0 if search is None else K - search.ended] for search in self.searches])
+            table[_SUM][np.arange(table.shape[2]) >= places_B1] = -math.inf
         # Each row has one EOS at most, so the first 2K ranks hold K others, which a stable sort puts first.
         others_BK = (tokens_Bn == self.eos_id).argsort(axis=1, kind="stable")[:, :K]
         return table[:, :, :K], table[:, at_B1, others_BK]
@@ -211,12 +218,17 @@ class _Beam:
         for end in search.best[: self.nbest]:
             tokens, logprobs = _trace(search.history[: end.length - 1], end.row)
             found.append(Hypothesis(tokens, end.logprob, end.score, True, (*logprobs, end.eos_logprob)))
-        if not found:
-            tokens, logprobs = _trace(search.history, 0)
-            logprob = float(search.history[-1][_SUM, 0]) if tokens else 0.0
-            score = logprob / self._penalty(len(tokens)) if tokens else 0.0
-            found.append(Hypothesis(tokens, logprob, score, False, logprobs))
-        return found
+        if self.config.stop == "shrink" and len(search.history) == search.limit:
+            live = np.flatnonzero(search.history[-1][_SUM] > -math.inf)
+            found += [self._unfinished(search, row) for row in live.tolist()]
+            return sorted(found, key=lambda hyp: -hyp.score)[: self.nbest]
+        return found or [self._unfinished(search, 0)]
+
+    def _unfinished(self, search: _Search, row: int) -> Hypothesis:
+        """Returns the hypothesis of a row of the last live beam."""
+        tokens, logprobs = _trace(search.history, row)
+        logprob = float(search.history[-1][_SUM, row]) if tokens else 0.0
+        return Hypothesis(tokens, logprob, logprob / self._penalty(len(tokens)) if tokens else 0.0, False, logprobs)
 
     def select(self, sentences: Sequence[int]) -> None:
         self.searches = [self.searches[b] for b in sentences]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from vtrans.config import SearchConfig
@@ -24,7 +25,7 @@ class SourceReader:
         self._src_vocab, self._tgt_vocab = engine.src_vocab, engine.tgt_vocab
         self._search, self._most = search, engine.max_length
         self.max_source = search.max_source if self._most is None else min(search.max_source, self._most - 1)
-        longest = self._limit(1 << 60)
+        longest = self._limit(1 << 50)
         if search.min_length >= longest:
             by = "`max_length`" if search.max_length else "the model"
             raise InputError(
@@ -78,7 +79,9 @@ class SourceReader:
     def max_target(self, length: int) -> int:
         """Returns the most target subwords, EOS included, that the engine and `min_length` allow for a source of
         `length` subwords."""
-        most = max(length, self._search.min_length) + EXTRA_LENGTH
+        ratio, least = self._search.max_ratio, self._search.min_length
+        most = math.ceil(ratio * (length + 1)) if ratio else length + EXTRA_LENGTH
+        most = max(most, least + EXTRA_LENGTH) if least else most
         return most if self._most is None else min(most, self._most)
 
     def _limit(self, length: int) -> int:

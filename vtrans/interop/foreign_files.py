@@ -138,6 +138,11 @@ class ForeignTensors:
             raise FileError(f"{self.path}: {name} must have a floating-point type, got {dtype}.")
         return lambda: self._read(name).float()
 
+    def raw(self, name: str) -> Tensor:
+        """Returns a tensor of any type."""
+        self._asked.add(name)
+        return self._read(name)
+
     def refuse_others(self, ignored: Collection[str] = ()) -> None:
         """Forgets the tensors that were not asked for. Raises FileError if they are not all `ignored`."""
         unused = self.facts.keys() - self._asked

@@ -11,8 +11,9 @@ from vtrans.checkpoint import LoadedModel, run_of, save_model
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
 from vtrans.files import aside, check_path
-from vtrans.interop import ctranslate2_import, huggingface, huggingface_export, huggingface_original
+from vtrans.interop import ctranslate2_import, huggingface, huggingface_export, huggingface_original, marian
 from vtrans.interop.ctranslate2_export import folder_aside
+from vtrans.interop.huggingface_names import STOPS
 from vtrans.interop.imported import Imported, install
 from vtrans.interop.verification import Verified, outputs, refuse_different, verify
 from vtrans.model import count_parameters
@@ -36,9 +37,11 @@ def read_model(path: Path, src_spm: Path | None = None, tgt_spm: Path | None = N
         )
     if huggingface.recognises(path):
         return huggingface.read(path)
+    if marian.recognises(path):
+        return marian.read(path)
     raise FileError(
-        f"{path} is not a model that vtrans can import: it must be a Hugging Face Marian folder or a CTranslate2 "
-        "folder."
+        f"{path} is not a model that vtrans can import: it must be a Hugging Face Marian folder, a CTranslate2 folder, "
+        "or an .npz model of Marian or its folder."
     )
 
 
@@ -97,7 +100,8 @@ def export_to_huggingface(
     check_path(out)
     with folder_aside(out) as folder:
         src_ids, tgt_ids = huggingface_export.write(loaded, folder, console)
-        expressed = dataclasses.replace(loaded.search, length_penalty="length")
+        stop = loaded.search.stop if loaded.search.stop in STOPS else "count"
+        expressed = dataclasses.replace(loaded.search, length_penalty="length", stop=stop)
         ours = outputs(dataclasses.replace(loaded, search=expressed), samples)
         verified = None
         try:

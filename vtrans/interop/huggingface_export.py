@@ -218,13 +218,15 @@ def _generation(loaded: LoadedModel, tgt: _Places, length: int, console: Console
             f"search.length_penalty = {search.length_penalty} is not expressible; generation_config.json divides by "
             f"length ** {search.alpha:g} instead"
         )
+    if search.stop not in STOPS:
+        console.warn(f"search.stop = {search.stop} is not expressible; generation_config.json stops by count instead")
     suppressed = [tgt.of_ours[i] for i in suppressed_ids(search, loaded.tgt_vocab)]
     if loaded.tgt_vocab.table is None:
         suppressed.append(tgt.pad)
     return {
         "num_beams": search.beam,
         "length_penalty": search.alpha,
-        "early_stopping": STOPS[search.stop],
+        "early_stopping": STOPS.get(search.stop, STOPS["count"]),
         "max_length": search.max_length + 1 if search.max_length else length,
         "no_repeat_ngram_size": search.no_repeat_ngram,
         "repetition_penalty": search.repetition_penalty,

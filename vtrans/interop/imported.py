@@ -38,8 +38,9 @@ class Original(Protocol):
     def logprobs(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[float]]:
         """Returns the log-probabilities of each target's tokens, or only their sum. Sources and targets end in EOS."""
 
-    def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]]:
-        """Returns the best translation of each source, without EOS. Sources end in EOS."""
+    def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]] | None:
+        """Returns the best translation of each source, without EOS; None if the program has no search for this model.
+        Sources end in EOS."""
 
 
 @dataclass(frozen=True)

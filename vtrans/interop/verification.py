@@ -80,7 +80,7 @@ class Verified:
         alike = (
             "" if self.split_alike is None else f"{self.split_alike} of {self.sentences} sentences are split alike; "
         )
-        equal = ", ".join(f"{n} of {self.sentences} at beam {beam}" for beam, n in self.equal.items())
+        equal = ", ".join(f"{n} of {self.sentences} at beam {beam}" for beam, n in self.equal.items()) or "not compared"
         others = {"ties": self.ties, f"cut off at {LIMIT} subwords by other rules": self.cut}
         ties = "".join(f"; {count} others are {what}" for what, count in others.items() if count)
         console.info(
@@ -132,6 +132,8 @@ def verify(ours: Outputs, original: Original) -> Verified:
     equal, ties, cut = {}, 0, 0
     for search, mine in zip(ours.searches, ours.translations, strict=True):
         found = original.translate(ours.sources, search)
+        if found is None:
+            continue
         different = [i for i, (a, b) in enumerate(zip(mine, found, strict=True)) if a != b]
         equal[search.beam] = len(mine) - len(different)
         for i in different:

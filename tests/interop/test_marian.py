@@ -1,0 +1,281 @@
+"""Native Marian models: what is read, compared with Marian's definition, and what is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import marian_models as marian
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+from cli_runner import Done
+
+from vtrans.checkpoint import LoadedModel, save_model
+from vtrans.config import SearchConfig
+from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from vtrans.decoding.torch_engine import TorchEngine
+from vtrans.errors import FileError
+from vtrans.interop import marian_original
+from vtrans.interop.imported import install
+from vtrans.interop.marian import read
+from vtrans.model import Transformer
+
+UNTIED = {"tied-embeddings-all": "false"}
+KINDS: dict[str, tuple[dict[str, Any], bool]] = {
+    "post-norm": ({}, False),
+    "pre-norm": ({**marian.PRE, "transformer-ffn-activation": "relu"}, False),
+    "separate vocabularies": ({**UNTIED, "tied-embeddings": "true"}, True),
+    "nothing tied": ({**UNTIED, "enc-depth": 1, "dec-depth": 2}, True),
+    "tied embeddings": ({**UNTIED, "tied-embeddings-src": "true"}, False),
+    "no bias": ({"output-omit-bias": "true"}, False),
+}
+
+
+def imported(path: Path) -> LoadedModel:
+    return install(read(path))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_log_probabilities_are_those_of_marians_definition(tmp_path: Path, kind: str) -> None:
+    changes, separate = KINDS[kind]
+    loaded = imported(marian.folder(tmp_path, changes, separate=separate))
+    src, tgt = loaded.src_vocab.table, loaded.tgt_vocab.table
+    assert src is not None
+    assert tgt is not None
+    source = [*loaded.src_vocab.encode("two dogs see a cat"), EOS_ID]
+    target = loaded.tgt_vocab.encode("eine Katze schläft")  # with an unknown letter
+    theirs = marian.logprobs(
+        tmp_path / "model.npz",
+        [place for i in source if (place := src.order[i]) is not None],
+        [place for i in target if (place := tgt.order[i]) is not None],
+    )
+    model: Transformer = loaded.model
+    keep = torch.ones(1, len(source), dtype=torch.bool)
+    with torch.inference_mode():
+        logits = model(torch.tensor([source]), keep, torch.tensor([[BOS_ID, *target]]))
+    ours = logits.log_softmax(-1)[0].numpy()
+    for id, place in enumerate(tgt.order):
+        if place is None:
+            assert (ours[:, id] < -1000).all(), "Marian has no such subword"
+        else:
+            assert np.abs(ours[:, id] - theirs[:, place]).max() < 2e-5
+
+
+def test_text_is_split_as_marians_sentencepiece_splits_it(tmp_path: Path) -> None:
+    loaded = imported(marian.folder(tmp_path))
+    model = sentencepiece.SentencePieceProcessor()
+    model.LoadFromSerializedProto(marian.spm())
+    assert loaded.tgt_vocab is loaded.src_vocab
+    table = loaded.src_vocab.table
+    assert table is not None
+    for line in ("a dog sees", "die Katze", "Ωmega and more", ""):
+        ids = loaded.src_vocab.encode(line)
+        assert [table.order[i] for i in ids] == model.encode(line)
+        assert UNK_ID in ids or loaded.src_vocab.decode(ids) == model.decode(model.encode(line))
+
+
+def test_the_search_is_that_of_the_decoder_yml(tmp_path: Path) -> None:
+    assert read(marian.folder(tmp_path / "plain")).search == SearchConfig(
+        beam=12, alpha=0.0, length_penalty="length", stop="shrink", max_ratio=3.0, suppress=("<unk>",)
+    )
+    decoder = {"beam-size": 6, "normalize": 0.7, "max-length-factor": 2, "allow-unk": "true", "mini-batch": 8}
+    found = read(marian.folder(tmp_path / "set", decoder=decoder)).search
+    assert (found.beam, found.alpha, found.max_ratio, found.suppress) == (6, 0.7, 2.0, ())
+    constant = {"normalize": 1, "word-penalty": 0.5}  # a penalty per word is the same for all translations
+    assert read(marian.folder(tmp_path / "penalty", decoder=constant)).search.alpha == 1
+
+
+def test_control_characters_are_suppressed(tmp_path: Path) -> None:
+    path = marian.folder(tmp_path, decoder={})
+    (path / "bytes.spm").write_bytes(marian.spm("bytes"))
+    size = marian.size_of(marian.spm("bytes"))
+    path = marian.folder(tmp_path, {"dim-vocabs": f"[{size}, {size}]"}, decoder={"vocabs": "[bytes.spm, bytes.spm]"},
+                         arrays=lambda a: resize(a, size))  # fmt: skip
+    suppressed = imported(path).search.suppress
+    assert suppressed[:2] == ("<unk>", "<0x00>")
+    assert suppressed[-1] == "<0x1F>"
+    assert len(suppressed) == 33
+
+
+def resize(arrays: dict[str, marian.Array], size: int) -> None:
+    arrays["Wemb"] = np.ones((size, marian.D), np.float32)
+    arrays["decoder_ff_logit_out_b"] = np.ones((1, size), np.float32)
+
+
+def test_a_vocabulary_of_pieces_needs_sentencepiece_models_or_pieces(tmp_path: Path) -> None:
+    model = sentencepiece.SentencePieceProcessor()
+    model.LoadFromSerializedProto(marian.spm())
+    pieces = [model.id_to_piece(i) for i in range(model.get_piece_size())]
+    decoder = {"vocabs": "[v.yml, v.yml]"}
+    path = marian.folder(tmp_path, decoder=decoder)
+    (path / "v.yml").write_bytes("".join(f'"{piece}": {i}\n' for i, piece in enumerate(pieces)).encode())
+    split = imported(path)
+    assert split.src_vocab.encode("▁dog x") == [split.src_vocab.id_of("▁dog") or UNK_ID, UNK_ID]
+    for side in ("source", "target"):
+        (path / f"{side}.spm").write_bytes(marian.spm(side, 30))
+    with_models = imported(path)
+    assert with_models.joint
+    assert with_models.src_vocab is not with_models.tgt_vocab
+    assert with_models.src_vocab.decode(with_models.src_vocab.encode("a dog")) == "a dog"
+
+
+def test_paths_of_a_decoder_yml_are_looked_up_in_the_folder(tmp_path: Path) -> None:
+    elsewhere = {"relative-paths": "false", "models": "[/home/x/model.npz]", "vocabs": "[../a/vocab.spm, b/vocab.spm]"}
+    path = marian.folder(tmp_path, decoder=elsewhere)
+    assert read(path).model == read(path / "model.npz").model
+    (path / "decoder.yml").rename(path / "model.npz.decoder.yml")
+    (path / "model.npz.optimizer.npz").write_bytes(b"not a model")
+    assert read(path).search.beam == 12
+
+
+def test_importing_twice_gives_equal_bytes(tmp_path: Path) -> None:
+    path = marian.folder(tmp_path / "m")
+    for name in ("a", "b"):
+        save_model(tmp_path / name, imported(path))
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def spoil(name: str, values: marian.Array | None) -> dict[str, Any]:
+    """Replaces an array, or removes it."""
+    return {"arrays": lambda arrays: arrays.update({name: values}) if values is not None else arrays.pop(name)}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "another type": ({"claims": {"type": "s2s"}}, "type"),
+    "several sources": ({"claims": {"type": "multi-transformer"}}, "type"),
+    "a recurrent decoder": ({"claims": {"transformer-decoder-autoreg": "rnn"}}, "autoreg"),
+    "average attention": ({"claims": {"transformer-decoder-autoreg": "average-attention"}}, "autoreg"),
+    "RMS norm": ({"claims": {"transformer-postprocess": "dar"}}, "postprocess"),
+    "norm of the embeddings": ({"claims": {"transformer-postprocess-emb": "nd"}}, "postprocess-emb"),
+    "pre-norm without a final norm": ({"claims": {**marian.PRE, "transformer-postprocess-top": ""}}, "top"),
+    "deep filters": ({"claims": {"transformer-ffn-depth": 3}}, "ffn-depth"),
+    "another activation": ({"claims": {"transformer-ffn-activation": "gelu"}}, "activation"),
+    "another width in the decoder": ({"claims": {"transformer-decoder-dim-ffn": 16}}, "decoder-dim-ffn"),
+    "tied layers": ({"claims": {"transformer-tied-layers": "[1, 1]"}}, "tied-layers"),
+    "no projection": ({"claims": {"transformer-no-projection": "true"}}, "no-projection"),
+    "learned positions": ({"claims": {"transformer-train-position-embeddings": "true"}}, "position"),
+    "ALiBi": ({"claims": {"transformer-attention-mask": "alibi"}}, "attention-mask"),
+    "factors": ({"claims": {"lemma-dim-emb": 8}}, "lemma-dim-emb"),
+    "right to left": ({"claims": {"right-left": "true"}}, "right-left"),
+    "a negative size": ({"claims": {"dim-emb": -8}}, "dim-emb"),
+    "a huge size": ({"claims": {"enc-depth": 10**30}}, "enc-depth"),
+    "many layers": ({"claims": {"enc-depth": 900}}, "encoder_l3"),
+    "a width that heads do not divide": ({"claims": {"transformer-heads": 3}}, "heads"),
+    "an odd width": ({"claims": {"dim-emb": 7}}, "dim-emb"),
+    "not a number": ({"claims": {"transformer-heads": "many"}}, "heads"),
+    "not a truth value": ({"claims": {"tied-embeddings": "maybe"}}, "tied-embeddings"),
+    "a vocabulary of another size": ({"claims": {"dim-vocabs": "[9, 9]"}}, "vocab.spm"),
+    "three vocabularies": ({"claims": {"dim-vocabs": "[40, 40, 40]"}}, "dim-vocabs"),
+    "no settings": (spoil(marian.CONFIG, None), marian.CONFIG),
+    "settings that are no text": (spoil(marian.CONFIG, np.full(9, -1, np.int8)), "UTF-8"),
+    "settings that are no mapping": (spoil(marian.CONFIG, np.frombuffer(b"- a\n", np.int8)), "line 1"),
+    "settings with an anchor": (spoil(marian.CONFIG, np.frombuffer(b"a: &x [*x]\n", np.int8)), "line 1"),
+    "settings of another type": (spoil(marian.CONFIG, np.ones(9, np.float32)), marian.CONFIG),
+    "a missing tensor": (spoil("encoder_l1_ffn_W1", None), "encoder_l1_ffn_W1"),
+    "a tensor of another shape": (spoil("encoder_l1_ffn_b1", np.ones((1, 3), np.float32)), "encoder_l1_ffn_b1"),
+    "a tensor of whole numbers": (
+        spoil("encoder_l1_ffn_b1", np.ones((1, marian.F), np.int8)), "encoder_l1_ffn_b1"
+    ),
+    "an unknown tensor": (spoil("decoder_l1_rnn_W", np.ones((2, 2), np.float32)), "decoder_l1_rnn_W"),
+    "a value that is not finite": (
+        spoil("encoder_l1_ffn_b1", np.full((1, marian.F), np.nan, np.float32)), "encoder.layers.0"
+    ),
+    "a path out of the folder": ({"decoder": {"vocabs": "[../vocab.spm, vocab.spm]"}}, "../vocab.spm"),
+    "an absolute path": ({"decoder": {"models": "[/etc/passwd]"}}, "/etc/passwd"),
+    "a missing vocabulary": ({"decoder": {"vocabs": "[none.spm, vocab.spm]"}}, "none.spm"),
+    "a vocabulary of an unknown kind": ({"decoder": {"vocabs": "[model.npz, model.npz]"}}, "model.npz"),
+    "two models": ({"decoder": {"models": "[model.npz, model.npz]"}}, "2"),
+    "a beam of 0": ({"decoder": {"beam-size": 0}}, "beam-size"),
+    "a penalty that is no number": ({"decoder": {"normalize": "nan x"}}, "normalize"),
+    "a penalty per word": ({"decoder": {"normalize": 0.6, "word-penalty": 0.2}}, "word-penalty"),
+    "an infinite length": ({"decoder": {"max-length-factor": "inf"}}, "max_ratio"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_vtrans_cannot_express_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    options, named = REFUSED[name]
+    path = marian.folder(tmp_path, **options)
+    with pytest.raises(FileError) as caught:
+        imported(path)
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def remove(name: str) -> Callable[[Path], object]:
+    return lambda path: (path / name).unlink()
+
+
+BROKEN: dict[str, Callable[[Path], object]] = {
+    "no model": remove("model.npz"),
+    "no vocabulary": remove("vocab.spm"),
+    "a truncated model": lambda path: (path / "model.npz").write_bytes((path / "model.npz").read_bytes()[:5000]),
+    "a vocabulary that is none": lambda path: (path / "vocab.spm").write_bytes(b"\xff" * 40),
+    "two vocabularies without a decoder.yml": lambda path: (path / "other.spm").write_bytes(marian.spm("source")),
+    "two models": lambda path: (path / "other.npz").write_bytes((path / "model.npz").read_bytes()),
+    "a decoder.yml that is none": lambda path: (path / "decoder.yml").write_bytes(b"\0\1\2"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_folder_is_refused(tmp_path: Path, name: str) -> None:
+    path = marian.folder(tmp_path)
+    BROKEN[name](path)
+    with pytest.raises(FileError, match=str(path)):
+        read(path)
+
+
+VOCABULARIES = {
+    "a gap": '"</s>": 0\n"<unk>": 1\n"a": 3\n',
+    "an id twice": '"</s>": 0\n"<unk>": 1\n"a": 1\n',
+    "a negative id": '"</s>": 0\n"<unk>": 1\n"a": -2\n',
+    "no end": '"<unk>": 0\n"a": 1\n"b": 2\n',
+    "no unknown piece": '"</s>": 0\n"a": 1\n"b": 2\n',
+    "too few pieces": '"</s>": 0\n"<unk>": 1\n',
+    "ids that are no numbers": '"</s>": zero\n"<unk>": 1\n"a": 2\n',
+}
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_a_vocabulary_of_pieces_must_have_each_id_once(tmp_path: Path, name: str) -> None:
+    path = marian.folder(tmp_path, {"dim-vocabs": "[3, 3]"}, decoder={"vocabs": "[v.yml, v.yml]"})
+    (path / "v.yml").write_text(VOCABULARIES[name], encoding="utf-8")
+    with pytest.raises(FileError, match=r"v\.yml"):
+        read(path)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("_pymarian") is None, reason="pymarian is not installed (604 MB)")
+@pytest.mark.parametrize("kind", KINDS)
+def test_marian_itself_gives_the_same(tmp_path: Path, kind: str) -> None:
+    changes, separate = KINDS[kind]
+    found = read(marian.folder(tmp_path, changes, separate=separate))
+    loaded, original = install(found), found.original()
+    sources = [[*loaded.src_vocab.encode(line), EOS_ID] for line in marian.TEXTS["source"] * 2]
+    targets = [[*loaded.tgt_vocab.encode(line), EOS_ID] for line in marian.TEXTS["target"] * 2]
+    engine = TorchEngine([loaded])
+    theirs = original.logprobs(list(zip(sources, targets, strict=True)))
+    pairs = [(source[:-1], target) for source, target in zip(sources, targets, strict=True)]
+    for a, b in zip(engine.token_logprobs(pairs, 512), theirs, strict=True):
+        assert b == pytest.approx(list(a), abs=original.tolerance)
+    assert PAD_ID == 0
+
+
+def test_the_command_says_what_it_found_or_ends_with_one_sentence(
+    tmp_path: Path, run_cli: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marian_original, "_MODULE", "no_such_module")
+    path, out = marian.folder(tmp_path / "m"), tmp_path / "out.safetensors"
+    done = run_cli("import", path, "--out", out)
+    assert (done.code, out.is_file()) == (0, True)
+    assert "v1.12.42" in done.err
+    assert "pymarian" in done.err
+    done = run_cli("translate", "--model", out, "--quiet", stdin=b"a dog\n\n")
+    assert (done.code, done.out.count(b"\n")) == (0, 2)
+    broken = marian.folder(tmp_path / "broken", claims={"type": "amun"})
+    done = run_cli("import", broken / "model.npz", "--out", tmp_path / "none.safetensors")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert not (tmp_path / "none.safetensors").exists()

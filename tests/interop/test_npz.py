@@ -1,0 +1,172 @@
+"""The reader of `.npz` files, which trusts nothing in them."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vtrans.errors import FileError
+from vtrans.interop.npz import MOST_GROWTH, open_npz, write_npz
+
+ARRAYS: dict[str, np.ndarray[Any, Any]] = {
+    "a": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "special:b": np.frombuffer(b"text\0", np.int8),
+    "half": np.ones((1, 4), np.float16),
+    "double": np.ones(3),
+    "empty": np.zeros((0, 2), np.float32),
+    "scalar": np.array(3, np.float32),
+}
+
+
+def content(path: Path) -> dict[str, torch.Tensor]:
+    file = open_npz(path)
+    return {name: file.raw(name) for name in file.facts}
+
+
+@pytest.mark.parametrize("write", [np.savez, np.savez_compressed, lambda path, **arrays: write_npz(path, arrays)])
+def test_arrays_are_read_as_numpy_writes_them(tmp_path: Path, write: Callable[..., None]) -> None:
+    write(tmp_path / "x.npz", **ARRAYS)
+    found = content(tmp_path / "x.npz")
+    assert found.keys() == ARRAYS.keys()
+    for name, values in ARRAYS.items():
+        assert (found[name].numpy() == values).all()
+        assert (found[name].numpy().dtype, tuple(found[name].shape)) == (values.dtype, values.shape)
+
+
+def test_numpy_reads_what_is_written_and_equal_arrays_give_equal_bytes(tmp_path: Path) -> None:
+    for name in ("x.npz", "y.npz"):
+        write_npz(tmp_path / name, ARRAYS)
+    with np.load(tmp_path / "x.npz", allow_pickle=False) as file:
+        assert all((file[name] == values).all() for name, values in ARRAYS.items())
+    assert (tmp_path / "x.npz").read_bytes() == (tmp_path / "y.npz").read_bytes()
+
+
+def npy(header: str, data: bytes = b"", version: bytes = b"\1\0") -> bytes:
+    return b"\x93NUMPY" + version + len(header).to_bytes(2, "little") + header.encode() + data
+
+
+def header(kind: str = "<f4", shape: str = "(2,)", order: str = "False") -> str:
+    return f"{{'descr': '{kind}', 'fortran_order': {order}, 'shape': {shape}, }}\n"
+
+
+def objects() -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    return stream.getvalue()
+
+
+HOSTILE_ARRAYS = {
+    "a pickle": objects(),
+    "a shape that is too large": npy(header(shape="(99999999999999999999, 4)"), bytes(8)),
+    "a negative shape": npy(header(shape="(-1, -8)"), bytes(8)),
+    "a shape of many dimensions": npy(header(shape=f"({'1, ' * 40})"), bytes(4)),
+    "too few numbers": npy(header(), bytes(7)),
+    "too many numbers": npy(header(), bytes(9)),
+    "text": npy(header("<U9"), bytes(72)),
+    "big-endian numbers": npy(header(">f4"), bytes(8)),
+    "column order": npy(header(order="True", shape="(1, 2)"), bytes(8)),
+    "code in the header": npy("__import__('os').system('true')\n", bytes(8)),
+    "nested brackets": npy("(" * 4000, bytes(8)),
+    "a header that is too long": npy(header() + " " * 60000, bytes(8)),
+    "an unknown version": npy(header(), bytes(8), b"\x09\0"),
+    "no header": b"\x93NUM",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_ARRAYS)
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_hostile_array_is_refused_before_it_is_read(tmp_path: Path, name: str, compression: int) -> None:
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", compression) as archive:
+        archive.writestr("w.npy", HOSTILE_ARRAYS[name])
+    with pytest.raises(FileError, match=r"x\.npz"):
+        open_npz(tmp_path / "x.npz")
+
+
+def written(path: Path, *names: str, compression: int = zipfile.ZIP_STORED) -> bytearray:
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name in names:
+            archive.writestr(name, npy(header(), b"12345678"))
+    return bytearray(path.read_bytes())
+
+
+def test_names_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    for names in ((), ("w.txt",), ("w",)):
+        written(path, *names)
+        with pytest.raises(FileError, match=r"x\.npz"):
+            open_npz(path)
+    twice = written(path, "v.npy", "w.npy").replace(b"v.npy", b"w.npy")
+    path.write_bytes(twice)
+    with pytest.raises(FileError, match=r"x\.npz"):
+        open_npz(path)
+
+
+def test_damage_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    whole = written(path, "v.npy", "w.npy")
+    second = whole.rindex(b"PK\1\2")
+    offset = whole.index(b"w.npy") - 30
+    damages: dict[str, Callable[[bytearray], object]] = {
+        "truncated": lambda data: data.__delitem__(slice(len(data) // 2, None)),
+        "overlapping": lambda data: data.__setitem__(slice(second + 42, second + 46), (0).to_bytes(4, "little")),
+        "encrypted": lambda data: data.__setitem__(second + 8, 1),
+        "another compression": lambda data: data.__setitem__(second + 10, 12),
+        "an entry outside the file": lambda data: data.__setitem__(
+            slice(second + 42, second + 46), (2**31).to_bytes(4, "little")
+        ),
+        "another name inside": lambda data: data.__setitem__(offset + 30, ord("u")),
+    }
+    for damage in damages.values():
+        data = bytearray(whole)
+        damage(data)
+        path.write_bytes(data)
+        with pytest.raises(FileError, match=r"x\.npz"):
+            open_npz(path)
+    path.write_bytes(whole.replace(b"12345678", b"12345679"))
+    with pytest.raises(FileError, match=r"x\.npz: v.npy .*CRC"):
+        open_npz(path)
+    long = np.arange(5000, dtype=np.float32)
+    np.savez(path, v=long)
+    path.write_bytes(path.read_bytes().replace(long[4000].tobytes(), long[4001].tobytes()))
+    file = open_npz(path)
+    with pytest.raises(FileError, match=r"x\.npz: v .*CRC"):
+        file.raw("v")
+
+
+def test_a_file_that_grows_too_much_is_refused(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "bomb.npz", w=np.zeros((3000, 1000), np.float32))
+    with pytest.raises(FileError, match=f"bomb.npz .*{MOST_GROWTH}"):
+        open_npz(tmp_path / "bomb.npz")
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.npz", tmp_path):
+        with pytest.raises(FileError, match=str(path)):
+            open_npz(path)
+
+
+@given(st.integers(0, 400), st.integers(0, 255))
+def test_a_changed_byte_is_refused_or_changes_no_other_array(place: int, byte: int) -> None:
+    stream = io.BytesIO()
+    np.savez(stream, v=np.arange(3, dtype=np.float32), w=np.arange(4, dtype=np.float32))
+    data = bytearray(stream.getvalue())
+    data[place % len(data)] = byte
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.npz"
+        path.write_bytes(data)
+        try:
+            found = content(path)
+        except FileError:
+            return
+        assert sorted(map(len, found.values())) == [3, 4]

@@ -1,0 +1,376 @@
+"""Reads native Marian models: an `.npz` file with its settings inside, vocabularies, and an optional `decoder.yml`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import torch
+
+from vtrans.config import ModelConfig, SearchConfig, section_from
+from vtrans.data.piece_table import pack
+from vtrans.data.vocabulary import SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
+from vtrans.decoding.sources import EXTRA_LENGTH
+from vtrans.errors import FileError, InputError
+from vtrans.interop.foreign_files import LARGEST_SIZE, ForeignTensors, Read, file_in, read_bytes, read_object
+from vtrans.interop.imported import NEVER, Imported, rows_of
+from vtrans.interop.marian_layout import EPSILON, layer_parts, position_table
+from vtrans.interop.marian_original import MarianModel
+from vtrans.interop.marian_yaml import Value, read_mapping
+from vtrans.interop.npz import open_npz
+
+CONFIG = "special:model.yml"
+DECODER = "decoder.yml"
+LONGEST_CONFIG = 1 << 20
+# What Marian writes beside a model, and what no model is.
+_NOT_MODELS = (".optimizer.npz", ".orig.npz")
+# The settings that change the network, and their values with which it is the one that we know. A model of an earlier
+# version lacks the settings of later ones; its network is the first value's.
+_EXPECTED: Mapping[str, tuple[str, ...]] = {
+    "type": ("transformer",),
+    "transformer-decoder-autoreg": ("self-attention",),
+    "transformer-ffn-depth": ("2",),
+    "transformer-decoder-ffn-depth": ("0", "2"),
+    "transformer-ffn-activation": ("relu", "swish"),
+    "transformer-postprocess-emb": ("d", ""),
+    "transformer-attention-mask": ("default",),
+    "transformer-tied-layers": ("[]",),
+    "transformer-no-projection": ("false",),
+    "transformer-no-bias": ("false",),
+    "transformer-no-affine": ("false",),
+    "transformer-pool": ("false",),
+    "transformer-disable-position-embeddings": ("false",),
+    "transformer-train-position-embeddings": ("false",),
+    "transformer-train-positions": ("false",),
+    "input-types": ("[]", "[sequence, sequence]"),
+    "lemma-dim-emb": ("0",),
+    "right-left": ("false",),
+    "ulr": ("false",),
+}
+# transformer-preprocess, -postprocess and -postprocess-top without dropout, which translating does not use.
+_NORMS = {("", "an", ""): "post", ("n", "a", "n"): "pre"}
+
+
+def read(path: Path) -> Imported:
+    """Returns the model of an `.npz` file, or of a folder with one.
+
+    Raises FileError if something is missing or damaged, or if the network is one that vtrans does not have.
+    """
+    model_file, decoder = _find(path)
+    tensors = open_npz(model_file)
+    settings = _model_settings(model_file, tensors)
+    src, tgt, text = _vocabularies(model_file, settings, decoder)
+    config = _model_config(settings, have_one_table(src, tgt))
+    weights = _weights(tensors, settings, config, src, tgt)
+    tensors.refuse_others([CONFIG])
+    found = [f"Marian {settings.text('version', 'of an unknown version')}", text]
+    if config.norm == "pre":
+        found.append(
+            "Marian's decoder leaves out a norm of pre-norm models after the first word, so its translations differ, "
+            "and its scores agree"
+        )
+    if decoder.name == DECODER and not decoder.values:
+        found.append(f"there is no {DECODER}, so the search settings are Marian's defaults")
+    return Imported(
+        path=path,
+        kind="a Marian model",
+        found=tuple(found),
+        model=config,
+        search=_search_config(decoder, tgt),
+        src_vocab=src,
+        tgt_vocab=tgt,
+        weights=weights,
+        original=partial(MarianModel, model_file, src, tgt, translates=config.norm == "post"),
+        training={"imported": "Marian"},
+    )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The entries of a file of Marian's settings. `name` is what errors call it."""
+
+    values: Mapping[str, Value]
+    name: str
+
+    def text(self, key: str, default: str) -> str:
+        """Returns an entry as Marian writes it; a list in brackets."""
+        value = self.values.get(key, default)
+        if isinstance(value, list):
+            return f"[{', '.join(value)}]"
+        return "" if value is None else value
+
+    def texts(self, key: str) -> list[str]:
+        """Returns a list; [] if there is no such entry."""
+        value = self.values.get(key)
+        return value if isinstance(value, list) else [] if value is None else [value]
+
+    def number(self, key: str, default: str) -> float:
+        text = self.text(key, default)
+        try:
+            return float(text)
+        except ValueError:
+            raise FileError(f"{self.name}: {key} must be a number, got {text[:80]!r}.") from None
+
+    def size(self, key: str, default: str = "") -> int:
+        """Returns a dimension or a count. Raises FileError if it is missing or impossible."""
+        return self._size(key, self.text(key, default))
+
+    def sizes(self, key: str) -> list[int]:
+        return [self._size(key, text) for text in self.texts(key)]
+
+    def flag(self, key: str) -> bool:
+        text = self.text(key, "false")
+        if text not in ("true", "false"):
+            raise FileError(f"{self.name}: {key} must be true or false, got {text[:80]!r}.")
+        return text == "true"
+
+    def _size(self, key: str, text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and 1 <= int(text[:20]) <= LARGEST_SIZE):
+            raise FileError(f"{self.name}: {key} must be a whole number from 1 to {LARGEST_SIZE:,}, got {text[:80]!r}.")
+        return int(text)
+
+
+def recognises(path: Path) -> bool:
+    """Returns whether a path looks like an `.npz` model of Marian, or a folder with one."""
+    return path.suffix == ".npz" or (path.is_dir() and any(_models_in(path)))
+
+
+def _models_in(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.glob("*.npz") if not file.name.endswith(_NOT_MODELS))
+
+
+def _find(path: Path) -> tuple[Path, Settings]:
+    """Returns the model's file and its settings for translating, which are empty without a `decoder.yml`."""
+    folder = path if path.is_dir() else path.parent
+    names = [DECODER] if path.is_dir() else [f"{path.name}.{DECODER}", DECODER]
+    decoder = Settings({}, DECODER)
+    for name in names:
+        if (folder / name).is_file():
+            data = read_bytes(folder / name, LONGEST_CONFIG)
+            decoder = Settings(read_mapping(data, str(folder / name)), str(folder / name))
+            break
+    if not path.is_dir():
+        return path, decoder
+    models = [_beside(folder, decoder, name) for name in decoder.texts("models")] or _models_in(folder)
+    if len(models) != 1:
+        raise FileError(
+            f"{folder} must have one .npz model, or a {DECODER} that names one, got {len(models)}; give the path of "
+            "the .npz file."
+        )
+    if not decoder.values and (folder / f"{models[0].name}.{DECODER}").is_file():
+        return _find(models[0])
+    return models[0], decoder
+
+
+def _beside(folder: Path, decoder: Settings, name: str) -> Path:
+    """Returns a file that a `decoder.yml` names. It must be in the folder of the model.
+
+    Without `relative-paths`, names are relative to the folder in which Marian was started, or absolute. Models move,
+    so only the last part of such a name counts.
+    """
+    return file_in(folder, name if decoder.flag("relative-paths") else name.replace("\\", "/").rpartition("/")[2])
+
+
+def _model_settings(model_file: Path, tensors: ForeignTensors) -> Settings:
+    """Returns the settings in the model, which must be those of a network that we know."""
+    facts = tensors.facts.get(CONFIG)
+    if facts is None or facts.dtype not in (torch.int8, torch.uint8) or len(facts.shape) != 1:
+        raise FileError(f"{model_file} lacks {CONFIG}, Marian's settings; it is not a model of Marian 1.0 or later.")
+    if facts.shape[0] > LONGEST_CONFIG:
+        raise FileError(f"{model_file}: {CONFIG} must have at most {LONGEST_CONFIG:,} bytes, got {facts.shape[0]:,}.")
+    data = tensors.raw(CONFIG).view(torch.uint8).numpy().tobytes().rstrip(b"\0")
+    settings = Settings(read_mapping(data, f"{model_file}: {CONFIG}"), str(model_file))
+    for key, allowed in _EXPECTED.items():
+        found = settings.text(key, allowed[0])
+        if found not in allowed:
+            raise FileError(
+                f"{model_file} is a Marian model with {key} {found[:80] or repr('')}, which vtrans does not have; it "
+                f"imports models with {' or '.join(value or repr('') for value in allowed)}."
+            )
+    return settings
+
+
+def _model_config(settings: Settings, joint: bool) -> ModelConfig:
+    ops = [settings.text(f"transformer-{key}", "") for key in ("preprocess", "postprocess", "postprocess-top")]
+    pre, post, top = (op.replace("d", "") for op in ops)
+    norm = _NORMS.get((pre, post, top))
+    if norm is None:
+        raise FileError(
+            f"{settings.name} has transformer-preprocess {ops[0]!r}, -postprocess {ops[1]!r} and -postprocess-top "
+            f"{ops[2]!r}; vtrans has post-norm ('', 'dan', '') and pre-norm ('n', 'da', 'n')."
+        )
+    d_ff = settings.size("transformer-dim-ffn")
+    if settings.text("transformer-decoder-dim-ffn", "0") not in ("0", str(d_ff)):
+        raise FileError(
+            f"{settings.name}: transformer-decoder-dim-ffn must be 0 or {d_ff}, the width of the encoder, got "
+            f"{settings.text('transformer-decoder-dim-ffn', '0')[:80]}."
+        )
+    every, both, softmax = (settings.flag(f"tied-embeddings{end}") for end in ("-all", "-src", ""))
+    tie = {(True, True): "src-tgt-softmax", (True, False): "src-tgt", (False, True): "tgt-softmax"}.get(
+        (every or both, every or softmax), "none"
+    )
+    if tie.startswith("src-tgt") and not joint:
+        raise FileError(
+            f"{settings.name} ties source and target embeddings, but its two vocabularies are different files; name "
+            f"the right ones in {DECODER}."
+        )
+    values: dict[str, Any] = {
+        "d_model": settings.size("dim-emb"),
+        "d_ff": d_ff,
+        "heads": settings.size("transformer-heads"),
+        "encoder_layers": settings.size("enc-depth"),
+        "decoder_layers": settings.size("dec-depth"),
+        "activation": settings.text("transformer-ffn-activation", ""),
+        "norm": norm,
+        "norm_eps": EPSILON,
+        "tie": tie,
+        "positions": "stored",
+        "max_positions": SearchConfig().max_source + EXTRA_LENGTH,
+        "share_positions": True,
+        "projection_bias": True,
+    }
+    if values["d_model"] < 4 or values["d_model"] % 2:
+        raise FileError(f"{settings.name}: dim-emb must be even and at least 4, got {values['d_model']}.")
+    try:
+        return section_from(ModelConfig, "model", values, settings.name)
+    except InputError as error:
+        raise FileError(str(error)) from None
+
+
+def _search_config(decoder: Settings, tgt: Vocabulary) -> SearchConfig:
+    """Returns the search of a `decoder.yml`. Marian divides by length ** normalize, and never says `<unk>` or a control
+    character unless it is allowed to."""
+    suppressed = [] if decoder.flag("allow-unk") else [SPECIAL_PIECES[UNK_ID]]
+    if not decoder.flag("allow-special"):
+        suppressed += [piece for code in range(32) if tgt.id_of(piece := f"<0x{code:02X}>") is not None]
+    if decoder.number("word-penalty", "0") != 0 and decoder.number("normalize", "0") != 1:
+        raise FileError(
+            f"{decoder.name}: word-penalty must be 0, got {decoder.text('word-penalty', '0')}; vtrans has none."
+        )
+    values = {
+        "beam": decoder.size("beam-size", "12"),
+        "alpha": decoder.number("normalize", "0"),
+        "length_penalty": "length",
+        "stop": "shrink",
+        "max_ratio": decoder.number("max-length-factor", "3"),
+        "suppress": tuple(suppressed),
+    }
+    try:
+        return section_from(SearchConfig, "search", values, decoder.name)
+    except InputError as error:
+        raise FileError(str(error)) from None
+
+
+# Vocabularies.
+
+
+def _vocabularies(model_file: Path, settings: Settings, decoder: Settings) -> tuple[Vocabulary, Vocabulary, str]:
+    """Returns both vocabularies, which are one object if they are one, and how text is split, in words."""
+    folder, sizes = model_file.parent, settings.sizes("dim-vocabs")
+    named = [_beside(folder, decoder, name) for name in decoder.texts("vocabs")]
+    files = named or [file for file in sorted(folder.iterdir()) if file.suffix == ".spm"]
+    if len(files) == 1:
+        files *= 2
+    if len(files) != 2 or len(sizes) != 2 or (not named and files[0] != files[1]):
+        raise FileError(
+            f"{folder} must have one .spm vocabulary, or a {DECODER} that names the vocabularies of source and target, "
+            f"got {len(named or files)} for a model with {len(sizes)} dim-vocabs."
+        )
+    tables = [_vocabulary(file, size, side) for file, size, side in zip(files, sizes, _SIDES, strict=True)]
+    if all(file.suffix == ".spm" for file in files):
+        text = "SentencePiece splits the text"
+    elif all(vocab.spm for vocab in tables):
+        text = f"{' and '.join(f'{side}.spm' for side in _SIDES)} split the text"
+    else:
+        text = "there is no SentencePiece model: the text must consist of pieces of the vocabulary with spaces between"
+    src, tgt = tables
+    return (src, src, text) if src.digest == tgt.digest else (src, tgt, text)
+
+
+_SIDES = ("source", "target")
+
+
+def _vocabulary(file: Path, size: int, side: str) -> Vocabulary:
+    """Returns the vocabulary of a file with `size` pieces. A `.yml` vocabulary needs a SentencePiece model beside it,
+    source.spm or target.spm, if text is to be split."""
+    special: dict[str, int | None]
+    if file.suffix == ".spm":
+        spm = read_bytes(file)
+        model = sentencepiece.SentencePieceProcessor()
+        try:
+            model.LoadFromSerializedProto(spm)
+        except RuntimeError:
+            raise FileError(f"{file} is not a SentencePiece model.") from None
+        pieces = [model.id_to_piece(i) for i in range(model.get_piece_size())]
+        special = {"unk": model.unk_id(), "eos": model.eos_id()}
+        if min(model.unk_id(), model.eos_id()) < 0:
+            raise FileError(f"{file} must have an unknown and an end piece, which Marian needs.")
+    elif file.suffix in (".yml", ".yaml", ".json"):
+        pieces, special = _listed(file)
+        beside = file.parent / f"{side}.spm"
+        spm = read_bytes(beside) if beside.is_file() else b""
+    else:
+        raise FileError(f"{file} must be a .spm, .yml or .json vocabulary; vtrans reads no factored or other ones.")
+    if len(pieces) != size:
+        raise FileError(f"{file} must have the {size:,} pieces of the model's dim-vocabs, got {len(pieces):,}.")
+    return Vocabulary(pack(pieces, special, spm), str(file))
+
+
+def _listed(file: Path) -> tuple[list[str], dict[str, int | None]]:
+    """Returns the pieces of a `.yml` vocabulary, which maps pieces to ids, and the special ones."""
+    listed = read_object(file) if file.suffix == ".json" else read_mapping(read_bytes(file), str(file))
+    ids = {
+        piece: int(str(value)[:20]) if str(value).isascii() and str(value).isdecimal() else -1
+        for piece, value in listed.items()
+    }
+    pieces = sorted(ids, key=ids.__getitem__)
+    if [ids[piece] for piece in pieces] != list(range(len(pieces))):
+        raise FileError(
+            f"{file} must give its {len(pieces):,} pieces the ids from 0 to {len(pieces) - 1:,}, once each."
+        )
+    for piece in ("</s>", "<unk>"):
+        if piece not in ids:
+            raise FileError(f"{file} lacks the piece {piece}, which Marian needs.")
+    return pieces, {"eos": ids["</s>"], "unk": ids["<unk>"]}
+
+
+# Weights.
+
+
+def _weights(
+    tensors: ForeignTensors, settings: Settings, config: ModelConfig, src: Vocabulary, tgt: Vocabulary
+) -> dict[str, Read]:
+    """Returns what reads each weight of ours."""
+    weights: dict[str, Read] = {}
+    for part in layer_parts(config):
+        theirs = [tensors.get(name, *part.shape) for name in part.theirs]
+        weights[part.ours] = partial(part.join, theirs)
+    src_size, tgt_size = settings.sizes("dim-vocabs")
+    D, tie = config.d_model, config.tie
+    shared = tie.startswith("src-tgt")
+    embedding = tensors.get("Wemb" if shared else "encoder_Wemb", src_size, D)
+    weights["src_embedding.weight"] = _rows(src, embedding)
+    if not shared:
+        weights["tgt_embedding.weight"] = _rows(tgt, tensors.get("decoder_Wemb", tgt_size, D))
+    out = "decoder_ff_logit_out"
+    if not tie.endswith("softmax"):
+        # Early versions of Marian stored the projection as [in, out].
+        early = f"{out}_W" in tensors
+        weight = tensors.get(f"{out}_W", D, tgt_size) if early else tensors.get(f"{out}_Wt", tgt_size, D)
+        weights["projection.weight"] = _rows(tgt, (lambda: weight().T) if early else weight)
+    bias: Read = lambda: torch.zeros(1, tgt_size)  # noqa: E731
+    if not settings.flag("output-omit-bias"):
+        bias = tensors.get(f"{out}_b", 1, tgt_size)
+    weights["projection.bias"] = lambda: rows_of(tgt, bias().flatten(), None, absent=NEVER)
+    weights["src_positions.weight"] = partial(position_table, config.max_positions, D)
+    return weights
+
+
+def _rows(vocab: Vocabulary, weight: Read) -> Read:
+    """Marian starts a translation with an embedding of zeros. So the row of our start is zero, as are those of the
+    other pieces that Marian lacks."""
+    return lambda: rows_of(vocab, weight(), None)

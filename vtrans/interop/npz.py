@@ -1,0 +1,152 @@
+"""Reads and writes `.npz` files: zip archives of NumPy arrays.
+
+The reader takes plain numbers only, without pickles. It checks names, types, shapes and sizes from the headers, and
+that the file can hold what they promise, before it allocates memory for an array.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vtrans.errors import FileError
+from vtrans.files import check_path, reason
+from vtrans.interop.foreign_files import Facts, ForeignTensors
+
+SUFFIX = ".npy"
+TYPES = {
+    "f2": torch.float16,
+    "f4": torch.float32,
+    "f8": torch.float64,
+    "i1": torch.int8,
+    "u1": torch.uint8,
+}
+# Trained weights hardly compress, and zeros compress a thousandfold. A file that grows by more is no model.
+MOST_GROWTH = 20
+MOST_ARRAYS, LONGEST_HEADER, MOST_DIMENSIONS = 10_000, 4096, 8
+# What np.save and Marian write: "{'descr': '<f4', 'fortran_order': False, 'shape': (8, 3), }".
+_HEADER = re.compile(r"\{'descr': '[<|]([a-z]\d)', 'fortran_order': False, 'shape': \(((?:\d+, ?)*\d*)\),? ?\}\s*")
+_CHUNK = 1 << 20
+_LOCAL_HEADER = 30  # bytes before the name in a zip entry's own header
+# What zipfile raises for damaged or unknown entries.
+_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
+
+
+class _Place(NamedTuple):
+    """Where an array is in the file: its zip entry, and where its numbers begin in it."""
+
+    facts: Facts
+    entry: zipfile.ZipInfo
+    begin: int
+
+
+def open_npz(path: Path) -> ForeignTensors:
+    """Returns the arrays of a file by name, without ".npy", after checking their headers.
+
+    Raises FileError if the file is missing, damaged, too small for what it promises, or holds anything but arrays of
+    numbers; reading an array raises it if the bytes do not match their checksum.
+    """
+    check_path(path)
+    try:
+        archive = zipfile.ZipFile(path)  # closed with the last reference to it
+        size = path.stat().st_size
+    except _ERRORS as error:
+        raise FileError(f"{path} is truncated or not an .npz file: {reason(error)}.") from None
+    places = {
+        entry.filename.removesuffix(SUFFIX): _place(path, archive, entry) for entry in _entries(path, archive, size)
+    }
+
+    def read(name: str) -> Tensor:
+        facts, entry, begin = places[name]
+        values = torch.empty(facts.shape, dtype=facts.dtype)
+        left = memoryview(values.reshape(-1).view(torch.uint8).numpy().data if values.numel() else b"")
+        try:
+            with archive.open(entry) as stream:
+                stream.read(begin)
+                while len(left) and (chunk := stream.read(min(len(left), _CHUNK))):
+                    left[: len(chunk)] = chunk
+                    left = left[len(chunk) :]
+                stream.read(1)  # at the end of an entry, zipfile compares the checksum
+        except _ERRORS as error:
+            raise FileError(f"{path}: {name} cannot be read: {reason(error)}; copy the file again.") from None
+        if len(left):
+            raise FileError(f"{path}: {name} is truncated; copy the file again.")
+        return values
+
+    return ForeignTensors(path, {name: place.facts for name, place in places.items()}, read)
+
+
+def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Writes arrays without compression, as Marian does. Equal arrays give equal bytes."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, values in arrays.items():
+            entry = zipfile.ZipInfo(name + SUFFIX)  # with a fixed date
+            kind = values.dtype.str[1:]
+            assert kind in TYPES, kind
+            header = f"{{'descr': '<{kind}', 'fortran_order': False, 'shape': {values.shape}, }}"
+            header += " " * (-(10 + len(header) + 1) % 16) + "\n"
+            entry.file_size = 10 + len(header) + values.nbytes
+            with archive.open(entry, "w") as stream:
+                stream.write(b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header.encode())
+                stream.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+
+
+def _entries(path: Path, archive: zipfile.ZipFile, size: int) -> list[zipfile.ZipInfo]:
+    """Returns the entries of an archive of `size` bytes, which must be arrays that lie beside each other."""
+    entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
+    if not 0 < len(entries) <= MOST_ARRAYS:
+        raise FileError(f"{path} must have from 1 to {MOST_ARRAYS:,} arrays, got {len(entries):,}.")
+    grown = sum(entry.file_size for entry in entries)
+    if grown > MOST_GROWTH * size:
+        raise FileError(
+            f"{path} has {size:,} bytes, but claims to hold {grown:,}; at most {MOST_GROWTH} times its size is allowed."
+        )
+    end = 0
+    for entry in entries:
+        name = entry.filename
+        if not name.endswith(SUFFIX) or archive.NameToInfo[name] is not entry:
+            raise FileError(f"{path}: {name[:80]!r} must be the name of one {SUFFIX} array.")
+        if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise FileError(f"{path}: {name} must be stored or deflated, without encryption.")
+        if entry.header_offset < end:
+            raise FileError(f"{path} is damaged: {name} overlaps another array.")
+        end = entry.header_offset + _LOCAL_HEADER + len(name.encode()) + entry.compress_size
+    if end > archive.start_dir:
+        raise FileError(f"{path} is damaged: {entries[-1].filename} ends outside the file.")
+    return entries
+
+
+def _place(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> _Place:
+    """Returns the place of an array, whose header must promise exactly the bytes of its entry."""
+    name = entry.filename
+    try:
+        with archive.open(entry) as stream:
+            data = stream.read(LONGEST_HEADER)
+    except _ERRORS as error:
+        raise FileError(f"{path}: {name} cannot be read: {reason(error)}; copy the file again.") from None
+    # Versions 2 and 3 have four bytes for the length of the text, version 1 has two.
+    first = {b"\1": 10, b"\2": 12, b"\3": 12}.get(data[6:7], 0)
+    begin = first + int.from_bytes(data[8:first], "little")
+    text = data[first:begin].decode("latin-1")
+    found = _HEADER.fullmatch(text)
+    if data[:6] != b"\x93NUMPY" or begin > LONGEST_HEADER or not found or found[1] not in TYPES:
+        raise FileError(
+            f"{path}: {name} must be a NumPy array of the type {', '.join(TYPES)} in C order, got {text[:80]!r}."
+        )
+    shape = tuple(int(number[:20]) for number in re.findall(r"\d+", found[2]))
+    size, held = math.prod(shape) * int(found[1][1]), entry.file_size - begin
+    if len(shape) > MOST_DIMENSIONS or size != held:
+        raise FileError(
+            f"{path}: {name} must have {size:,} bytes for its shape {list(shape[:MOST_DIMENSIONS])}, got {held:,}."
+        )
+    return _Place(Facts(TYPES[found[1]], shape), entry, begin)
