@@ -65,8 +65,10 @@ def import_model(
     imported = read_model(path, src_spm, tgt_spm)
     loaded = install(imported)
     console.info(f"found {imported.kind}: {count_parameters(loaded.model):,} parameters, {imported.model.summary}")
-    sizes = f"{len(loaded.src_vocab):,} and {len(loaded.tgt_vocab):,}"
-    console.info(f"{'one vocabulary of' if loaded.joint else 'vocabularies of'} {sizes} pieces")
+    src_size, tgt_size = f"{len(loaded.src_vocab):,}", f"{len(loaded.tgt_vocab):,}"
+    console.info(
+        f"one vocabulary of {src_size} pieces" if loaded.joint else f"vocabularies of {src_size} and {tgt_size}"
+    )
     for sentence in imported.found:
         console.info(sentence)
     out.parent.mkdir(parents=True, exist_ok=True)

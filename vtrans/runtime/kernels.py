@@ -2,7 +2,7 @@
 
 The faster one depends on the processor, the number of threads and the shape. On two Zen 5 cores oneDNN computes
 [4096, 256] x [256, 1024] at 550 GFLOP/s and MKL at 245; on two cores of a Xeon, MKL computes [4096, 256] x [256, 8000]
-at 144 GFLOP/s and oneDNN at 106. So measure.py measures at the start, and `linear` (products.py) and `attention`
+at 144 GFLOP/s and oneDNN at 106. So measuring.py measures at the start, and `linear` (products.py) and `attention`
 (attention.py) look the result up. The two sides of a choice differ in rounding, so a training state records it.
 
 `KERNELS` is the choice of this process. Only one model trains in a process, and models that translate may share one.
