@@ -38,6 +38,7 @@ class FakeSentence:
 class FakeState:
     sentences: list[FakeSentence]
     width: int
+    alone: bool = False  # started with one source
 
     @property
     def live(self) -> list[FakeSentence]:
@@ -57,12 +58,13 @@ class FakeDecoder:
     empty: list[int] = field(default_factory=list)  # at each step, the empty places
 
     def start(self, sources: Sequence[Sequence[int]], width: int) -> FakeState:
-        state = FakeState([], width)
+        state = FakeState([], width, len(sources) == 1)
         self._enter("start", state, sources, [])
         return state
 
     def admit(self, state: FakeState, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
         assert state.live, "an empty batch is started, not admitted to"
+        assert not state.alone, "a sentence that starts alone stays alone"
         assert all(state.sentences[place].dropped for place in places)
         assert len(set(places)) == len(places) <= len(sources)
         self._enter("admit", state, sources, places)
@@ -116,6 +118,7 @@ class FakeDecoder:
     def select(self, state: FakeState, sentences: Sequence[int]) -> None:
         self.log.append("select")
         assert sentences
+        assert not state.alone
         assert list(sentences) == sorted(set(sentences))
         state.sentences = [state.sentences[b] for b in sentences]
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vtrans.config import ModelConfig
 from vtrans.decoding.incremental import IncrementalDecoder
+from vtrans.decoding.single import SingleState
 from vtrans.decoding.state import DecodingState
 from vtrans.model import Transformer
 
@@ -64,7 +65,7 @@ def step_by_step(model: Transformer, rows: list[list[int]], tgt_BKT: Tensor) -> 
     return torch.stack([step(decoder, state, tgt_BKT[:, :, t]) for t in range(tgt_BKT.shape[2])], 2)
 
 
-def step(decoder: IncrementalDecoder, state: DecodingState, tokens_BK: Tensor) -> Tensor:
+def step(decoder: IncrementalDecoder, state: DecodingState | SingleState, tokens_BK: Tensor) -> Tensor:
     """Feeds one token per row; returns the log-probabilities of all rows [B, K, V]."""
     everyone_r = torch.arange(tokens_BK.numel())
     return torch.cat(list(decoder.step(state, tokens_BK, everyone_r))).view(*tokens_BK.shape, -1)

@@ -11,6 +11,8 @@ from networks import BOS, PAD, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequ
 
 from vtrans.config import DECODING_PRECISIONS, ModelConfig
 from vtrans.decoding.incremental import IncrementalDecoder
+from vtrans.decoding.single import SingleState
+from vtrans.decoding.state import DecodingState
 from vtrans.errors import InputError
 from vtrans.model import Transformer
 
@@ -77,11 +79,47 @@ def test_each_row_attends_to_its_own_history(config: ModelConfig, width: int, re
     assert min(calls["select"], calls["admit"], calls["append"]) >= 2, calls
 
 
+@pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES])
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("length", [4, 20])  # cross-attention is folded, or not
+def test_each_row_of_a_single_sentence_attends_to_its_own_history(config: ModelConfig, width: int, length: int) -> None:
+    model, numbers = make(config), random.Random(length)
+    decoder, source = IncrementalDecoder(model), sequences(length)
+    rows: list[list[int]] = [[] for _ in range(width)]
+    with torch.inference_mode():
+        state = decoder.start(source, width)
+        assert isinstance(state, SingleState)
+        for t in range(45):  # the slots are copied twice
+            tokens = [numbers.randrange(4, V) for _ in rows]
+            rows = [[*row, token] for row, token in zip(rows, tokens, strict=True)]
+            live = [k for k in range(width) if t % 3 != 1 or k != 1]
+            [found] = decoder.step(state, torch.tensor([tokens]), torch.tensor(live))
+            src, keep = padded(source * width)
+            full = model(src, keep, torch.tensor(rows))[live, -1].log_softmax(-1)
+            torch.testing.assert_close(found[:, 1:], full[:, 1:], rtol=0, atol=1e-10)
+            if t % 4:
+                parents = [numbers.randrange(width) for _ in rows]
+                decoder.reorder(state, torch.tensor([parents]))
+                rows = [rows[parent] for parent in parents]
+
+
+def test_a_single_sentence_keeps_only_slots_of_its_history() -> None:
+    decoder = IncrementalDecoder(make(SMALL))
+    with torch.inference_mode():
+        state = decoder.start(sequences(4), 4)
+        assert isinstance(state, SingleState)
+        for _ in range(50):
+            step(decoder, state, torch.full((1, 4), 5))
+            decoder.reorder(state, torch.tensor([[2, 2, 2, 2]]))
+    assert state.slots_LCX.shape[1] < 50 + 4 * 32 < 50 * 4
+
+
 def test_without_reuse_the_oldest_sentence_determines_the_slots_in_use() -> None:
     decoder = IncrementalDecoder(make(SMALL))
     decoder.reuse_slots = False
     with torch.inference_mode():
         state = decoder.start(sequences(4, 4), 2)
+        assert isinstance(state, DecodingState)
         for _ in range(30):
             step(decoder, state, torch.full((2, 2), 5))
         assert state.near == state.used == 64  # 2 * 30, rounded up to a multiple of 8
@@ -116,11 +154,12 @@ def test_each_sentence_may_use_all_positions() -> None:
     """The longest source and the longest target belong to different sentences, so their lengths do not add up."""
     decoder = IncrementalDecoder(make(SEQUENCES[2]))
     with torch.inference_mode():
-        state = decoder.start(sequences(3), 2)
+        state = decoder.start(sequences(3, 3), 2)
         for t in range(60):
             if t == 40:
-                decoder.admit(state, sequences(107), [])
-            step(decoder, state, torch.full((1 + (t >= 40), 2), 5))
+                decoder.drop(state, [1])
+                decoder.admit(state, sequences(107), [1])
+            step(decoder, state, torch.full((2, 2), 5))
         with pytest.raises(InputError, match="max_positions"):
             step(decoder, state, torch.full((2, 2), 5))
 
@@ -156,6 +195,7 @@ def test_a_sentence_that_needs_more_slots_than_most_keeps_its_history(config: Mo
     past: list[list[list[int]]] = [[[] for _ in range(3)] for _ in sources]
     with torch.inference_mode():
         state = decoder.start(sources, 3)
+        assert isinstance(state, DecodingState)
         for t in range(36):
             if t == 30:
                 for b in range(8):

@@ -15,10 +15,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from vtrans.decoding.single import SingleState, SingleSteps
 from vtrans.decoding.state import DecodingState, LayerState, Seen
 from vtrans.errors import InputError
 from vtrans.model import Decoder, DecoderLayer, DecoderOnly, EncoderLayer, SelfAttention, Transformer
 from vtrans.runtime.products import Int8Weight, linear
+
+State = DecodingState | SingleState
 
 # Rows that are projected to the vocabulary at a time. On a CPU a block stays in the cache while the search reads it:
 # 128 rows of 8,000 subwords are 4 MB.
@@ -47,10 +50,13 @@ class IncrementalDecoder:
         self.steps = (
             DecoderOnlySteps(model, decoder) if isinstance(decoder, DecoderOnly) else DecoderSteps(model, decoder)
         )
+        self.single = SingleSteps(model, decoder)
         self.project = projection(model, precision)
 
-    def start(self, sources: Sequence[Sequence[int]], width: int) -> DecodingState:
+    def start(self, sources: Sequence[Sequence[int]], width: int) -> State:
         memory, keep_BS = self._source_cache(sources)
+        if len(sources) == 1:
+            return self.single.start(memory[:, :, 0], width)
         return DecodingState(memory, keep_BS, [len(s) for s in sources], width, reuse_slots=self.reuse_slots)
 
     def _source_cache(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
@@ -63,7 +69,7 @@ class IncrementalDecoder:
         memory_BSD, keep_BS = self.model.encode(src_BS, keep_BS), self.model.attended(keep_BS)
         return self.steps.source_cache(memory_BSD, keep_BS), keep_BS
 
-    def step(self, state: DecodingState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Tensor]:
+    def step(self, state: State, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Tensor]:
         blocks = torch.split(self.hidden(state, tokens_BK, live_r), self.rows)
         return (self._logprobs(block_nD) for block_nD in blocks)
 
@@ -72,26 +78,32 @@ class IncrementalDecoder:
         logits_nV[:, self.model.pad_id] = -torch.inf
         return logprobs(logits_nV)
 
-    def hidden(self, state: DecodingState, tokens_BK: Tensor, live_r: Tensor) -> Tensor:
+    def hidden(self, state: State, tokens_BK: Tensor, live_r: Tensor) -> Tensor:
         """Computes a step up to the projection: the decoder's output [r, D] of the live rows."""
         # Copy both now; a copy after the layers would synchronise the GPU.
         tokens_BK, live_r = tokens_BK.to(self.device), live_r.to(self.device)
+        if isinstance(state, SingleState):
+            h_KD = self.single.hidden(state, tokens_BK[0])
+            return h_KD if len(live_r) == len(h_KD) else h_KD[live_r]
         positions_BD = self.steps.positions(state, state.advance())
         x_BKD = self.model.tgt_embedding(tokens_BK) + positions_BD[:, None]
         for layer, layer_state in zip(self.steps.layers, state.layers(), strict=True):
             x_BKD = layer(x_BKD, layer_state)
         return self.model.decoder.final_norm(x_BKD).flatten(0, 1)[live_r]
 
-    def reorder(self, state: DecodingState, parents_BK: Tensor) -> None:
+    def reorder(self, state: State, parents_BK: Tensor) -> None:
         state.reorder(parents_BK)
 
-    def drop(self, state: DecodingState, sentences: Sequence[int]) -> None:
+    def drop(self, state: State, sentences: Sequence[int]) -> None:
+        assert isinstance(state, DecodingState)
         state.drop(sentences)
 
-    def admit(self, state: DecodingState, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
+    def admit(self, state: State, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
+        assert isinstance(state, DecodingState)
         state.admit(*self._source_cache(sources), [len(s) for s in sources], places)
 
-    def select(self, state: DecodingState, sentences: Sequence[int]) -> None:
+    def select(self, state: State, sentences: Sequence[int]) -> None:
+        assert isinstance(state, DecodingState)
         state.select(sentences)
 
 

@@ -47,7 +47,8 @@ class Decoder(Protocol[State]):
     """A model, or several, as the search sees it. A state holds one batch and advances by one token per step."""
 
     def start(self, sources: Sequence[Sequence[int]], width: int) -> State:
-        """Returns a state with `width` rows for each source. Sources end in EOS."""
+        """Returns a state with `width` rows for each source. Sources end in EOS. A sentence that starts alone stays
+        alone: its state is only stepped and reordered."""
 
     def step(self, state: State, tokens_BK: Tensor, live_r: Tensor) -> Iterable[Block]:
         """Feeds each row its last token [B, K], and returns log-probabilities of the next token, n rows at a time.

@@ -22,9 +22,8 @@ from torch import Tensor
 from vtrans.checkpoint import Shortlist
 from vtrans.data.store import TokenStore
 from vtrans.data.vocabulary import EOS_ID, PAD_ID
-from vtrans.decoding.incremental import IncrementalDecoder, logprobs
+from vtrans.decoding.incremental import IncrementalDecoder, State, logprobs
 from vtrans.decoding.search import Listed
-from vtrans.decoding.state import DecodingState
 from vtrans.runtime.products import linear
 
 # The most links in memory, which take 1 GB at the peak. If a corpus has more links, only every n-th pair is read.
@@ -151,7 +150,7 @@ class Part:
 
 @dataclass
 class ShortlistedState:
-    inner: DecodingState
+    inner: State
     width: int
     listed_BV: Tensor
     parts: dict[int, Part]  # by number; a missing part is made in the next step
