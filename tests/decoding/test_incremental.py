@@ -94,9 +94,10 @@ def test_each_row_of_a_single_sentence_attends_to_its_own_history(config: ModelC
             rows = [[*row, token] for row, token in zip(rows, tokens, strict=True)]
             live = [k for k in range(width) if t % 3 != 1 or k != 1]
             [found] = decoder.step(state, torch.tensor([tokens]), torch.tensor(live))
-            src, keep = padded(source * width)
-            full = model(src, keep, torch.tensor(rows))[live, -1].log_softmax(-1)
-            torch.testing.assert_close(found[:, 1:], full[:, 1:], rtol=0, atol=1e-10)
+            if t % 7 in (0, 4):
+                src, keep = padded(source * width)
+                full = model(src, keep, torch.tensor(rows))[live, -1].log_softmax(-1)
+                torch.testing.assert_close(found[:, 1:], full[:, 1:], rtol=0, atol=1e-10)
             if t % 4:
                 parents = [numbers.randrange(width) for _ in rows]
                 decoder.reorder(state, torch.tensor([parents]))

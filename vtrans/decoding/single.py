@@ -18,9 +18,9 @@ from torch.nn import functional as F
 
 from vtrans.model import (
     CrossAttention,
-    Decoder,
     DecoderLayer,
     DecoderOnly,
+    Embedding,
     EncoderLayer,
     FeedForward,
     LayerNorm,
@@ -66,19 +66,8 @@ class SingleState:
         if self.used + self.width > self.slots_LCX.shape[1]:
             self._make_room()
         self.position += 1
-        start, n = self.used, self.used + self.width
-        self.used = n
-        slots_LnX = self.slots_LCX[:, :n]
-        L, _, X = slots_LnX.shape
-        parts_Ln3Hd = slots_LnX.view(L, n, 3, self.heads, X // (3 * self.heads))
-        views = zip(
-            slots_LnX[:, start:].unbind(),
-            parts_Ln3Hd[:, start:, 0].transpose(1, 2).unbind(),
-            parts_Ln3Hd[:, :, 1].permute(0, 2, 3, 1).unbind(),
-            parts_Ln3Hd[:, :, 2].transpose(1, 2).unbind(),
-            strict=True,
-        )
-        return [Own(*of_layer) for of_layer in views], self.bias_KC[:, :n]
+        start, self.used = self.used, self.used + self.width
+        return own_of_layers(self.slots_LCX[:, : self.used], start, self.heads), self.bias_KC[:, : self.used]
 
     def _make_room(self) -> None:
         """Copies the slots that some row attends to, and allocates at least as many again."""
@@ -98,33 +87,64 @@ class SingleState:
         past_Kn.copy_(past_Kn[parents_BK[0].to(past_Kn.device)])
 
 
+def own_of_layers(slots_LnX: Tensor, start: int, heads: int) -> list[Own]:
+    """Returns each layer's view of its slots, of which the newest begin at `start`."""
+    L, n, X = slots_LnX.shape
+    parts_Ln3Hd = slots_LnX.view(L, n, 3, heads, X // (3 * heads))
+    views = zip(
+        slots_LnX[:, start:].unbind(),
+        parts_Ln3Hd[:, start:, 0].transpose(1, 2).unbind(),
+        parts_Ln3Hd[:, :, 1].permute(0, 2, 3, 1).unbind(),
+        parts_Ln3Hd[:, :, 2].transpose(1, 2).unbind(),
+        strict=True,
+    )
+    return [Own(*of_layer) for of_layer in views]
+
+
 class SingleSteps:
     """Computes the steps of one sentence. The weights are read in every step, so it follows a model in training."""
 
-    def __init__(self, model: Transformer, decoder: Decoder | DecoderOnly) -> None:
-        self.embedding, self.table = model.tgt_embedding, model.tgt_positions
+    def __init__(self, model: Transformer) -> None:
+        self.model, encoder, decoder = model, model.encoder, model.decoder
+        self.heads = model.config.heads
+        self.encoder_layers = [layer_step(layer) for layer in encoder.layers]
+        self.encoder_norm, self.decoder_norm = normalize(encoder.final_norm), normalize(decoder.final_norm)
         self.layers = [layer_step(layer) for layer in decoder.layers]
-        self.final_norm = normalize(decoder.final_norm)
         self.cross = [] if isinstance(decoder, DecoderOnly) else [layer.cross_attention for layer in decoder.layers]
 
-    def start(self, source_L2HSd: Tensor, width: int) -> SingleState:
-        """Returns the state of a sentence whose source has these keys and values."""
-        L, _, H, S, d = source_L2HSd.shape
-        if self.cross:
-            return SingleState(source_L2HSd.new_empty(L, 0, 3 * H * d), attend_to(source_L2HSd, self.cross), width, H)
-        # The source takes the first slots. Nothing reads their queries.
-        slots_LSX = torch.cat((source_L2HSd[:, :1], source_L2HSd), 1).permute(0, 3, 1, 2, 4).reshape(L, S, -1)
-        return SingleState(slots_LSX, [None] * L, width, H)
+    def start(self, source: Sequence[int], width: int) -> SingleState:
+        """Returns the state of a sentence with these tokens."""
+        model, S = self.model, len(source)
+        tokens_S = torch.tensor(source, device=model.device)
+        x_SD = embed(model.src_embedding, tokens_S, model.src_positions(S))
+        no_slots_L0X = x_SD.new_empty(len(self.layers), 0, 3 * x_SD.shape[1])
+        if isinstance(model.decoder, DecoderOnly):
+            # The source takes the first slots.
+            slots_LSX = no_slots_L0X.new_empty(len(self.layers), S, no_slots_L0X.shape[2])
+            keep_SS = model.decoder.keep(tokens_S.new_ones(1, S, dtype=torch.bool), 0)[0]
+            bias_SS = torch.zeros_like(keep_SS, dtype=x_SD.dtype).masked_fill_(~keep_SS, -torch.inf)
+            for step, own in zip(self.layers, own_of_layers(slots_LSX, 0, self.heads), strict=True):
+                x_SD = step(x_SD, own, bias_SS, None)
+            return SingleState(slots_LSX, [None] * len(self.layers), width, self.heads)
+        [own] = own_of_layers(x_SD.new_empty(1, S, no_slots_L0X.shape[2]), 0, self.heads)
+        bias_1S = x_SD.new_zeros(1, S)
+        for step in self.encoder_layers:
+            x_SD = step(x_SD, own, bias_1S, None)
+        return SingleState(no_slots_L0X, attend_to(self.encoder_norm(x_SD), self.cross), width, self.heads)
 
     def hidden(self, state: SingleState, tokens_K: Tensor) -> Tensor:
         """Computes a step up to the projection: the decoder's output [K, D]."""
         position = state.position
         own, bias_Kn = state.advance()
-        position_D = self.table(position + 1)[position]
-        x_KD = torch.add(position_D, self.embedding.weight.index_select(0, tokens_K), alpha=self.embedding.scale)
+        x_KD = embed(self.model.tgt_embedding, tokens_K, self.model.tgt_positions(position + 1)[position])
         for step, slots, cross in zip(self.layers, own, state.cross, strict=True):
             x_KD = step(x_KD, slots, bias_Kn, cross)
-        return self.final_norm(x_KD)
+        return self.decoder_norm(x_KD)
+
+
+def embed(embedding: Embedding, tokens_N: Tensor, positions_ND: Tensor) -> Tensor:
+    """Returns the input of a stack [N, D]; `positions_ND` may be one position [D] for all tokens."""
+    return torch.add(positions_ND, embedding.weight.index_select(0, tokens_N), alpha=embedding.scale)
 
 
 def layer_step(layer: DecoderLayer | EncoderLayer) -> Callable[[Tensor, Own, Tensor, Function | None], Tensor]:
@@ -179,22 +199,24 @@ def product(linear: nn.Linear) -> Function:
     return lambda x_KD: F.linear(x_KD, weight, bias)
 
 
-def attend_to(source_L2HSd: Tensor, attentions: Sequence[CrossAttention]) -> list[Function]:
+def attend_to(memory_SD: Tensor, attentions: Sequence[CrossAttention]) -> list[Function]:
     """Returns each layer's cross-attention to one source, [K, D] to [K, D].
 
     The scores of a head are x Wq (k Wk)^T = x (Wq k), and its part of the output is w (v Wo), where w are the weights.
     For short sources, the matrices in brackets of all heads are small: they replace the products with the queries'
     and output's weights, and two products per head.
     """
-    L, _, H, S, d = source_L2HSd.shape
-    keys_LHSd, values_LHSd = source_L2HSd[:, 0] * d**-0.5, source_L2HSd[:, 1]
+    H, S = attentions[0].heads, len(memory_SD)
+    L, d = len(attentions), memory_SD.shape[1] // H
+    kv_LS2Hd = torch.stack([product(a.kv)(memory_SD) for a in attentions]).view(L, S, 2, H, d)
+    keys_LHSd, values_LHSd = kv_LS2Hd.permute(2, 0, 3, 1, 4).unbind()
+    keys_LHSd = keys_LHSd * d**-0.5
     if FOLD * d < S:
-        return [
-            attend_unfolded(*parts) for parts in zip(attentions, keys_LHSd.transpose(2, 3), values_LHSd, strict=True)
-        ]
+        keys_LHdS = keys_LHSd.transpose(2, 3)
+        return [attend_unfolded(*parts) for parts in zip(attentions, keys_LHdS, values_LHSd, strict=True)]
     query_LHdD = torch.stack([a.query.weight for a in attentions]).view(L, H, d, -1)
     query_LHd1 = torch.stack([a.query.bias for a in attentions]).view(L, H, d, 1)
-    out_LHdD = torch.stack([a.out.weight.t() for a in attentions]).view(L, H, d, -1)
+    out_LHdD = torch.stack([a.out.weight for a in attentions]).transpose(1, 2).reshape(L, H, d, -1)
     keys_LDy = (keys_LHSd @ query_LHdD).flatten(1, 2).transpose(1, 2)  # y = H * S
     bias_Ly = (keys_LHSd @ query_LHd1).flatten(1)
     # The weights of a head sum to 1.
