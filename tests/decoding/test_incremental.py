@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 
@@ -79,7 +80,7 @@ def test_each_row_attends_to_its_own_history(config: ModelConfig, width: int, re
     assert min(calls["select"], calls["admit"], calls["append"]) >= 2, calls
 
 
-@pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES])
+@pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES, dataclasses.replace(SMALL, source_eos=False)])
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("length", [4, 20])  # cross-attention is folded, or not
 def test_each_row_of_a_single_sentence_attends_to_its_own_history(config: ModelConfig, width: int, length: int) -> None:

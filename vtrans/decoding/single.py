@@ -113,24 +113,26 @@ class SingleSteps:
         self.cross = [] if isinstance(decoder, DecoderOnly) else [layer.cross_attention for layer in decoder.layers]
 
     def start(self, source: Sequence[int], width: int) -> SingleState:
-        """Returns the state of a sentence with these tokens."""
-        model, S = self.model, len(source)
-        tokens_S = torch.tensor(source, device=model.device)
-        x_SD = embed(model.src_embedding, tokens_S, model.src_positions(S))
-        no_slots_L0X = x_SD.new_empty(len(self.layers), 0, 3 * x_SD.shape[1])
+        """Returns the state of a sentence with these tokens, of which EOS is the last."""
+        model, L = self.model, len(self.layers)
+        # Nothing depends on an EOS that is not attended to.
+        tokens_S = torch.tensor(source if model.config.source_eos else source[:-1], device=model.device)
+        x_SD = embed(model.src_embedding, tokens_S, model.src_positions(len(tokens_S)))
+        S, X = len(x_SD), 3 * x_SD.shape[1]
         if isinstance(model.decoder, DecoderOnly):
             # The source takes the first slots.
-            slots_LSX = no_slots_L0X.new_empty(len(self.layers), S, no_slots_L0X.shape[2])
+            slots_LSX = x_SD.new_empty(L, S, X)
             keep_SS = model.decoder.keep(tokens_S.new_ones(1, S, dtype=torch.bool), 0)[0]
             bias_SS = torch.zeros_like(keep_SS, dtype=x_SD.dtype).masked_fill_(~keep_SS, -torch.inf)
             for step, own in zip(self.layers, own_of_layers(slots_LSX, 0, self.heads), strict=True):
                 x_SD = step(x_SD, own, bias_SS, None)
-            return SingleState(slots_LSX, [None] * len(self.layers), width, self.heads)
-        [own] = own_of_layers(x_SD.new_empty(1, S, no_slots_L0X.shape[2]), 0, self.heads)
+            return SingleState(slots_LSX, [None] * L, width, self.heads)
+        [own] = own_of_layers(x_SD.new_empty(1, S, X), 0, self.heads)
         bias_1S = x_SD.new_zeros(1, S)
         for step in self.encoder_layers:
             x_SD = step(x_SD, own, bias_1S, None)
-        return SingleState(no_slots_L0X, attend_to(self.encoder_norm(x_SD), self.cross), width, self.heads)
+        cross = attend_to(self.encoder_norm(x_SD), self.cross)
+        return SingleState(x_SD.new_empty(L, 0, X), cross, width, self.heads)
 
     def hidden(self, state: SingleState, tokens_K: Tensor) -> Tensor:
         """Computes a step up to the projection: the decoder's output [K, D]."""
