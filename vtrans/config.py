@@ -248,7 +248,7 @@ class TrainConfig:
     precision: str = choice(
         "auto",
         ("auto", *PRECISIONS),
-        "precision of matrix products; auto: bfloat16 on a GPU that supports it, else float32",
+        "precision of matrix products; auto: bfloat16 on a GPU that supports it or where a CPU is faster with it",
         may_change=True,
     )
     kernels: str = choice(

@@ -1,13 +1,15 @@
 """Print training and decoding speed, and the machine's matrix-product rate before and after.
 
-    python tests/bench/speed.py train [--shape base|tiny] [--batch-tokens 4096] [--updates 30] [--profile]
+    python tests/bench/speed.py train [--shape base|tiny] [--batch-tokens 4096] [--updates 30]
+        [--profile [--precision float32|bfloat16]]
     python tests/bench/speed.py decode --model RUN|FILE --input TEXT [--beam 4] [--batch-tokens 2048] [--profile]
 
-Training uses random ids with the length distribution of captions, three-way tying and 8,000 subwords. It prints real
-target tokens per second and their share of the limit: 6 FLOPs per weight and token at the matrix-product rate of
-torch's `@` or of vtrans.runtime.products, whichever is faster on this machine. Decoding uses a real model and text and
-prints the median of three passes, without loading the model. Quote medians and shares, never a single absolute time:
-machines are noisy. --profile shows where the time of a pass goes, on one thread.
+Training uses random ids with the length distribution of captions, three-way tying and 8,000 subwords. For float32 with
+BLAS (MKL), with oneDNN and with the kernels that `vtrans train` chooses, and for bfloat16, it prints real target tokens
+per second, the medians of updates in turns, and their share of the limit: 6 FLOPs per weight and token at the
+matrix-product rate of torch's `@` or of vtrans.runtime.products in float32, whichever is faster on this machine.
+Decoding uses a real model and text and prints the median of three passes, without loading the model. Quote medians and
+shares, never a single absolute time: machines are noisy. --profile shows where the time of a pass goes, on one thread.
 """
 
 from __future__ import annotations
@@ -17,18 +19,24 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from vtrans.config import ModelConfig, TrainConfig
-from vtrans.data.batches import collate, plan_epoch
+from vtrans.config import PRECISIONS, ModelConfig, TrainConfig
+from vtrans.data.batches import Batch, collate, plan_epoch
 from vtrans.model import Transformer
+from vtrans.runtime import kernels
+from vtrans.runtime.kernels import Kernels
+from vtrans.runtime.measuring import measured_attention, measured_products
 from vtrans.runtime.memory import manage_memory
 from vtrans.runtime.products import linear
-from vtrans.training.loss import Objective
+from vtrans.training.loss import Objective, products
 from vtrans.training.optimizer import make_optimizer
 
+Result = TypeVar("Result")
+CPU = torch.device("cpu")
 VOCAB, PAD = 8000, 0
 SHAPES = {
     "base": ModelConfig(d_model=256, d_ff=1024, heads=4, encoder_layers=3, decoder_layers=3, tie="src-tgt-softmax"),
@@ -36,6 +44,12 @@ SHAPES = {
         d_model=128, d_ff=256, heads=4, encoder_layers=4, decoder_layers=4, dropout=0.3, tie="src-tgt-softmax"
     ),
 }
+
+
+def chosen_kernels(model: Transformer) -> Kernels:
+    """Return the kernels that `vtrans train` would measure for the model."""
+    products = measured_products(model.product_weights(), training=True)
+    return Kernels(products=products, bmm=measured_attention(model.config.heads, model.config.d_model))
 
 
 def matrix_rate(seconds: float = 2.0) -> float:
@@ -60,7 +74,7 @@ def _rate(product: Callable[[], object], seconds: float) -> float:
     return statistics.median(rates)
 
 
-def between_rates(measure: Callable[[], float]) -> tuple[float, float]:
+def between_rates(measure: Callable[[], Result]) -> tuple[Result, float]:
     """Return the value of `measure`, and the mean of the matrix-product rates before and after it."""
     before = matrix_rate()
     value = measure()
@@ -100,7 +114,7 @@ def print_profile(work: Callable[[], object]) -> None:
     print(f"{'Python and call overhead':30} {rest:7.2f} s {rest / total:5.1%}; total {total:.2f} s")
 
 
-def train_speed(shape: str, batch_tokens: int, updates: int, profiled: bool) -> None:
+def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, profiled: bool) -> None:
     torch.manual_seed(0)
     model = Transformer(SHAPES[shape], VOCAB, VOCAB, joint=True, pad_id=PAD).train()
     objective = Objective(model, 0.1)
@@ -116,28 +130,45 @@ def train_speed(shape: str, batch_tokens: int, updates: int, profiled: bool) -> 
         for numbers in plan[: updates + 3]
     ]
 
-    def updates_a_second() -> float:
-        rates = []
-        for batch in batches:
-            began = time.perf_counter()
+    def update(batch: Batch, precision: str) -> float:
+        """Return target tokens per second."""
+        began = time.perf_counter()
+        with products(CPU, precision):
             loss, _ = objective(batch)
-            (loss / batch.tgt_tokens).backward()
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            rates.append(batch.tgt_tokens / (time.perf_counter() - began))
-        return statistics.median(rates[3:])
+        (loss / batch.tgt_tokens).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return batch.tgt_tokens / (time.perf_counter() - began)
 
+    chosen = chosen_kernels(model)
     if profiled:
-        print_profile(updates_a_second)
+        kernels.use(chosen)
+        print_profile(lambda: [update(batch, precision) for batch in batches])
         return
-    speed, rate = between_rates(updates_a_second)
+    ways = {
+        "float32, BLAS": (Kernels("blas"), "float32"),
+        "float32, oneDNN": (Kernels(), "float32"),
+        f"float32, chosen: {chosen}": (chosen, "float32"),
+        "bfloat16, chosen": (chosen, "bfloat16"),
+    }
+
+    def updates_a_second() -> dict[str, float]:
+        rates: dict[str, list[float]] = {way: [] for way in ways}
+        for batch in batches:
+            for way, (choice, kind) in ways.items():
+                kernels.use(choice)
+                rates[way].append(update(batch, kind))
+        return {way: statistics.median(found[3:]) for way, found in rates.items()}
+
+    speeds, rate = between_rates(updates_a_second)
     # A source token passes the encoder, a target token the rest; there are about as many of either.
-    weights = sum(p.numel() for name, p in model.named_parameters() if p.ndim == 2)
-    limit = rate / (6 * weights)
+    limit = rate / (6 * sum(p.numel() for p in model.parameters() if p.ndim == 2))
     print(
-        f"{shape}: {speed:,.0f} target tokens/s, {speed / limit:.0%} of the limit of {limit:,.0f} "
+        f"{shape}: the limit in float32 is {limit:,.0f} target tokens/s "
         f"({rate / 1e9:.0f} GFLOP/s, {torch.get_num_threads()} threads, torch {torch.__version__})"
     )
+    for way, speed in speeds.items():
+        print(f"{speed:8,.0f} target tokens/s, {speed / limit:.0%} of the limit: {way}")
 
 
 def decode_speed(model: str, text: Path, beam: int, batch_tokens: int, profiled: bool) -> None:
@@ -179,6 +210,7 @@ def main() -> None:
     decoding.add_argument("--input", type=Path, required=True)
     decoding.add_argument("--beam", type=int, default=4)
     decoding.add_argument("--batch-tokens", type=int, default=2048)
+    training.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0])
     for command in (training, decoding):
         command.add_argument("--profile", action="store_true", help="show where the time goes, on one thread")
     options = parser.parse_args()
@@ -186,7 +218,7 @@ def main() -> None:
     if options.profile:
         torch.set_num_threads(1)
     if options.command == "train":
-        train_speed(options.shape, options.batch_tokens, options.updates, options.profile)
+        train_speed(options.shape, options.batch_tokens, options.updates, options.precision, options.profile)
     else:
         decode_speed(options.model, options.input, options.beam, options.batch_tokens, options.profile)
 

@@ -4,11 +4,11 @@
 
 Prints real target tokens per second, the median over the rounds; in each round every system has its turn in a process
 of its own. The first ratio is to Transformers as its users run it: MarianMT, which is the paper's post-norm model, in
-a plain loop over batches sorted by length, with label smoothing by `F.cross_entropy`, AdamW and clipping. The others
-are to the limit, 6 FLOPs per weight and token at the matrix-product rate that each process measures before and after
-its turns: with the faster of torch's `@` and vtrans.runtime.products, and with `@` alone. "Keeps its memory" is the
-same system with glibc told not to return freed memory, as the `vtrans` commands tell it. The peak is the largest
-resident memory of the process.
+a plain loop over batches sorted by length, with label smoothing by `F.cross_entropy`, AdamW and clipping, in bfloat16
+by autocast. The others are to the limit, 6 FLOPs per weight and token at the float32 matrix-product rate that each
+process measures before and after its turns: with the faster of torch's `@` and vtrans.runtime.products, and with `@`
+alone. "Keeps its memory" is the same system with glibc told not to return freed memory, as the `vtrans` commands tell
+it. The peak is the largest resident memory of the process.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from speed import PAD, SHAPES, VOCAB, matrix_rates
+from speed import CPU, PAD, SHAPES, VOCAB, chosen_kernels, matrix_rates
 from torch.nn import functional as F
 
 from vtrans.config import TrainConfig
 from vtrans.data.batches import Batch, collate, plan_epoch
 from vtrans.model import Transformer
+from vtrans.runtime import kernels
 from vtrans.runtime.memory import manage_memory, peak_memory
-from vtrans.training.loss import Objective
+from vtrans.training.loss import Objective, products
 from vtrans.training.optimizer import make_optimizer
 
 SMOOTHING, CLIP = 0.1, 1.0
@@ -50,12 +51,14 @@ def batches(batch_tokens: int, count: int) -> list[Batch]:
     ]
 
 
-def vtrans_update(shape: str) -> Callable[[Batch], None]:
+def vtrans_update(shape: str, precision: str) -> Callable[[Batch], None]:
     model = Transformer(SHAPES[shape], VOCAB, VOCAB, joint=True, pad_id=PAD).train()
+    kernels.use(chosen_kernels(model))
     objective, optimizer = Objective(model, SMOOTHING), make_optimizer(model.parameters(), TrainConfig())
 
     def update(batch: Batch) -> None:
-        loss, _ = objective(batch)
+        with products(CPU, precision):
+            loss, _ = objective(batch)
         (loss / batch.tgt_tokens).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
@@ -64,7 +67,7 @@ def vtrans_update(shape: str) -> Callable[[Batch], None]:
     return update
 
 
-def transformers_update(shape: str) -> Callable[[Batch], None]:
+def transformers_update(shape: str, precision: str) -> Callable[[Batch], None]:
     from transformers import MarianConfig, MarianMTModel
 
     c = SHAPES[shape]
@@ -92,13 +95,14 @@ def transformers_update(shape: str) -> Callable[[Batch], None]:
     def update(batch: Batch) -> None:
         labels = torch.full_like(batch.tgt_in_BT, PAD).flatten()
         labels[batch.real_N] = batch.targets_N
-        output = model(
-            input_ids=batch.src_BS,
-            attention_mask=batch.keep_BS.long(),
-            decoder_input_ids=batch.tgt_in_BT,
-            use_cache=False,
-        )
-        loss = F.cross_entropy(output.logits.flatten(0, 1), labels, ignore_index=PAD, label_smoothing=SMOOTHING)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            output = model(
+                input_ids=batch.src_BS,
+                attention_mask=batch.keep_BS.long(),
+                decoder_input_ids=batch.tgt_in_BT,
+                use_cache=False,
+            )
+        loss = F.cross_entropy(output.logits.float().flatten(0, 1), labels, ignore_index=PAD, label_smoothing=SMOOTHING)
         loss.backward()  # type: ignore[no-untyped-call]  # torch
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
@@ -110,14 +114,17 @@ def transformers_update(shape: str) -> Callable[[Batch], None]:
 @dataclass(frozen=True)
 class System:
     name: str
-    build: Callable[[str], Callable[[Batch], None]]
+    build: Callable[[str, str], Callable[[Batch], None]]
+    precision: str
     keeps_memory: bool
 
 
 SYSTEMS = (
-    System("vtrans", vtrans_update, True),
-    System("transformers", transformers_update, False),
-    System("transformers, keeps its memory", transformers_update, True),
+    System("vtrans", vtrans_update, "float32", True),
+    System("vtrans, bfloat16", vtrans_update, "bfloat16", True),
+    System("transformers", transformers_update, "float32", False),
+    System("transformers, bfloat16", transformers_update, "bfloat16", False),
+    System("transformers, keeps its memory", transformers_update, "float32", True),
 )
 
 
@@ -126,7 +133,7 @@ def worker(system: System, shape: str, batch_tokens: int, updates: int, jobs: An
     if system.keeps_memory:
         manage_memory()
     own = batches(batch_tokens, updates + 2)
-    update = system.build(shape)
+    update = system.build(shape, system.precision)
     for batch in own[:2]:
         update(batch)
     done.put("ready")

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from vtrans.runtime import products
 from vtrans.runtime.kernels import SMALL
-from vtrans.runtime.products import Int8Weight, Linear, linear
+from vtrans.runtime.products import Int8Weight, Linear, bfloat16_products, linear, padded
 
 needs_onednn = pytest.mark.skipif(not products.HAS_ONEDNN, reason="this torch has no oneDNN")
 
@@ -119,3 +119,44 @@ def test_an_int8_product_with_zeros_is_zero() -> None:
     int8 = Int8Weight(torch.zeros(3, 8))
     assert (int8.product(torch.tensor([[0.0] * 8, [1e20] * 8])) == 0).all()
     assert (Int8Weight(torch.ones(3, 8)).product(torch.zeros(2, 8)) == 0).all()
+
+
+def test_padded_rows_come_from_few_numbers() -> None:
+    sizes = [padded(n) for n in range(1, 5000)]
+    assert all(n <= size < 1.13 * n + 16 and padded(size) == size for n, size in enumerate(sizes, 1))
+    assert len({size for size in sizes if 2048 < size <= 4096}) == 8
+    assert padded(0) == 0
+
+
+@pytest.mark.parametrize("shape", [(3, 40, 32), (128, 32)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_in_bfloat16_differ_by_its_rounding(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x, weight, bias = (t.bfloat16().float() for t in operands(*shape, outputs=48))
+    x = x.to(dtype)
+    for operand in (x, weight, bias):
+        operand.requires_grad_()
+    with bfloat16_products():
+        out = linear(x, weight, bias)
+    assert out.dtype is torch.bfloat16
+    assert linear(x.float(), weight, bias).dtype is torch.float32
+    exact = F.linear(x.float(), weight, bias)
+    torch.testing.assert_close(out.float(), exact, rtol=2**-7, atol=0.02)
+    upstream = torch.randn(exact.shape).bfloat16()
+    ours = torch.autograd.grad(out, (x, weight, bias), upstream)
+    theirs = torch.autograd.grad(exact, (x, weight, bias), upstream.float())
+    for mine, reference, operand in zip(ours, theirs, (x, weight, bias), strict=True):
+        assert mine.dtype is operand.dtype
+        assert mine.shape == operand.shape
+        torch.testing.assert_close(mine.float(), reference.float(), rtol=2**-6, atol=0.1)
+
+
+def test_a_product_in_bfloat16_has_a_padded_number_of_rows() -> None:
+    """oneDNN builds a kernel for every new number of rows."""
+    rows = set()
+    for n in range(2000, 2300, 7):
+        x, weight = torch.zeros(n, 8, requires_grad=True), torch.zeros(4, 8)
+        with bfloat16_products():
+            out = linear(x, weight)
+        assert out.shape == (n, 4)
+        rows.add(len(out.grad_fn.saved_tensors[0]))  # type: ignore[union-attr]  # torch's own
+    assert rows == {2048, 2304}

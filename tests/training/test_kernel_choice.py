@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,15 @@ from runs import heard, interrupted, same, set_up_run
 
 import vtrans
 from vtrans.checkpoint import RunFolder, read_progress
+from vtrans.config import PRECISIONS
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
 from vtrans.runtime import kernels
 from vtrans.runtime.kernels import Kernels
 from vtrans.training import kernel_choice
-from vtrans.training.kernel_choice import choose_kernels
+from vtrans.training.kernel_choice import choose_kernels, fastest_precision
+from vtrans.training.progress import Progress
+from vtrans.training.recipe import load_recipe
 
 AUTO = ('train.kernels="auto"', 'train.attention="auto"')
 MEASURED = Kernels(
@@ -76,8 +80,16 @@ def test_other_kernels_than_before_are_reported(tmp_path: Path, tiny_data: DataF
 
 def test_a_state_without_kernels_has_those_of_its_version(tmp_path: Path, tiny_data: DataFolder) -> None:
     ready = set_up_run(tiny_data, tmp_path / "run", *AUTO)
-    choose_kernels(ready.job, ready.learner.model, Kernels().record())
+    old = {key: value for key, value in vars(ready.progress).items() if key != "kernels"}
+    choose_kernels(ready.job, ready.learner.model, Progress(**old))
     assert kernels.current() == Kernels()
+
+
+def test_a_run_from_another_device_measures(tmp_path: Path, tiny_data: DataFolder, measured: list[int]) -> None:
+    ready = set_up_run(tiny_data, tmp_path / "run", *AUTO)
+    ready.progress.environment["device"] = "cuda"
+    choose_kernels(ready.job, ready.learner.model, ready.progress)
+    assert len(measured) == 2
 
 
 def test_a_missing_library_is_refused_or_replaced(
@@ -88,7 +100,7 @@ def test_a_missing_library_is_refused_or_replaced(
         set_up_run(tiny_data, tmp_path / "a", 'train.kernels="onednn"')
     ready = set_up_run(tiny_data, tmp_path / "b", *AUTO)
     monkeypatch.setattr(kernel_choice, "measured_products", lambda weights, *, training: {})
-    choose_kernels(ready.job, ready.learner.model, Kernels().record())
+    choose_kernels(ready.job, ready.learner.model, dataclasses.replace(ready.progress, kernels=Kernels().record()))
     assert kernels.current() == Kernels("blas")
 
 
@@ -106,3 +118,23 @@ def test_translating_measures_unless_the_kernels_are_given(
         vtrans.load(tiny_run.path)
     with pytest.raises(InputError, match=r"`kernels` .*'mkl'"):
         vtrans.load(tiny_run.path, kernels="mkl")
+
+
+def test_auto_is_the_precision_that_was_measured_also_after_a_resume(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ('train.precision="auto"', "train.max_steps=2")
+    found = iter(["bfloat16"])
+    monkeypatch.setattr(kernel_choice, "fastest_precision", lambda recipe, model: next(found))
+    run = tiny_train(tiny_data, tmp_path / "run", *settings)
+    assert load_recipe(str(run.recipe)).train.precision == "bfloat16"
+    fixed = tiny_train(tiny_data, tmp_path / "fixed", 'train.precision="bfloat16"', "train.max_steps=2")
+    same(run, fixed)
+    resumed = set_up_run(tiny_data, run.path, *settings, recipe="small")
+    assert resumed.job.recipe.train.precision == resumed.learner.config.precision == "bfloat16"
+
+
+def test_a_measured_precision_leaves_no_gradient(tmp_path: Path, tiny_data: DataFolder) -> None:
+    ready = set_up_run(tiny_data, tmp_path / "run", "model.positions=learned", "model.max_positions=40")
+    assert fastest_precision(ready.job.recipe, ready.learner.model) in PRECISIONS
+    assert all(p.grad is None for p in ready.learner.model.parameters())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vtrans.training.loss import projected_loss
+from vtrans.training.loss import products, projected_loss
 
 PAD = 2
 N, D, V = 7, 5, 11
@@ -125,4 +125,21 @@ def test_bfloat16_is_used_for_the_products_of_the_loss_only() -> None:
     grads, expected = torch.autograd.grad(in_float, (h, weight)), torch.autograd.grad(exact, (h, weight))
     for grad, other in zip(grads, expected, strict=True):
         assert grad.dtype == torch.float32
+        torch.testing.assert_close(grad, other, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("rows", [1, 16, 45, 64])
+@pytest.mark.parametrize("biased", [False, True])
+def test_products_in_bfloat16_leave_no_trace_of_the_rows_that_fill_them_up(rows: int, biased: bool) -> None:
+    """A chunk has 32 rows, a power of two, and the last one is filled up to a multiple of 16."""
+    h, weight, bias = (torch.randn(*size).bfloat16().float().requires_grad_() for size in ((rows, 6), (50, 6), (50,)))
+    targets, used = torch.randint(3, 50, (rows,)), (h, weight, bias) if biased else (h, weight)
+    exact, exact_nll = projected_loss(h, weight, targets, 0.1, PAD, bias_V=bias if biased else None)
+    with products(torch.device("cpu"), "bfloat16"):
+        loss, nll = projected_loss(h, weight, targets, 0.1, PAD, 40 * 50, bias_V=bias if biased else None)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, exact, rtol=0.01, atol=0)
+    torch.testing.assert_close(nll, exact_nll, rtol=0.01, atol=0)
+    for grad, other in zip(torch.autograd.grad(loss, used), torch.autograd.grad(exact, used), strict=True):
+        assert grad.shape == other.shape
         torch.testing.assert_close(grad, other, rtol=0.05, atol=0.05)

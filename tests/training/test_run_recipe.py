@@ -200,7 +200,7 @@ def test_comments_in_a_recipe_that_stays_the_same_are_kept(run_copy: RunFolder, 
 
 
 @pytest.mark.parametrize(
-    ("device", "has", "expected"), [("cuda", True, "bfloat16"), ("cuda", False, "float32"), ("cpu", True, "float32")]
+    ("device", "has", "expected"), [("cuda", True, "bfloat16"), ("cuda", False, "float32"), ("cpu", True, "auto")]
 )
 def test_the_default_precision_depends_on_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, has: bool, expected: str

@@ -289,6 +289,7 @@ class Cache:
         shape = (*old.shape[:2], B, old.shape[3], n, old.shape[5])
         size = math.prod(shape)
         if self._spare.numel() < size:
+            self._spare = old.new_empty(0)  # frees its memory before more is allocated
             self._spare = old.new_zeros(size * 5 // 4)
         self._buffer, self._spare = self._spare, self._buffer
         self.tensor = self._buffer[:size].view(shape)

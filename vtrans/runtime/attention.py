@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vtrans.runtime import kernels
+from vtrans.runtime.products import in_bfloat16
 
 
 def dot_product_attention(
@@ -18,8 +19,12 @@ def dot_product_attention(
     """Returns softmax(q k^T / sqrt(d)) v, [B, H, Q, d]. `keep` is True where a query attends to a key and broadcasts
     to [B, H, Q, n]; without it attention is causal. `dropout` is the rate for the weights of the sum.
 
-    On a CPU, training uses what kernels.py says. Everything else uses torch's fused kernel.
+    On a CPU, training uses what kernels.py says, in float32 at least: oneDNN would build kernels in bfloat16 for every
+    new shape of a batch, and the fused kernel's backward pass is slow in bfloat16. Everything else uses torch's fused
+    kernel.
     """
+    if in_bfloat16(q_BHQd.device):
+        q_BHQd, k_BHnd, v_BHnd = (t.to(torch.float32) for t in (q_BHQd, k_BHnd, v_BHnd))
     batched = (
         q_BHQd.device.type == "cpu"
         and not torch.compiler.is_compiling()

@@ -43,6 +43,15 @@ def manage_memory() -> None:
             libc.mallopt(parameter, keep)
 
 
+def release_memory() -> None:
+    """Returns the free memory that glibc keeps to the system. Using it again costs 0.1 s per gigabyte.
+
+    Training leaves its free memory in pieces that a validation's larger blocks do not fit, so each would keep its own.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def available_memory(root: Path = Path("/")) -> float:
     """The bytes that processes can still take without swapping, as the system and the container estimate them;
     infinite where neither says. `root` is where /proc and /sys are."""

@@ -1,4 +1,4 @@
-"""x W^T + b, computed by one of a CPU's two matrix libraries; other devices use torch's own product.
+"""x W^T + b, computed on a CPU by one of two matrix libraries, or in bfloat16; elsewhere by torch's own product.
 
 torch multiplies float32 matrices on a CPU with a BLAS library: MKL on x86 processors, where it takes its AVX2 path on
 those that are not Intel's. oneDNN, which torch includes and uses for bfloat16, generates code for the machine it runs
@@ -9,7 +9,8 @@ Legend: N rows (any leading dimensions of `x`), I inputs, O outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -32,7 +33,10 @@ class Linear(nn.Linear):
 
 
 def linear(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
-    """Returns x W^T + b, [..., I] to [..., O]; equal to torch.nn.functional.linear except for rounding."""
+    """Returns x W^T + b, [..., I] to [..., O]; equal to torch.nn.functional.linear except for rounding. On a CPU, the
+    result is in bfloat16 inside `bfloat16_products`."""
+    if _in_bfloat16 and x_NI.device.type == "cpu":
+        return bfloat16_linear(x_NI, weight_OI, bias_O)
     use = use_onednn(x_NI, weight_OI)
     if use == NEVER:
         return F.linear(x_NI, weight_OI, bias_O)
@@ -116,6 +120,87 @@ def _probe() -> bool:
 
 
 HAS_ONEDNN = _probe()
+
+
+# Products in bfloat16 on a CPU. oneDNN computes them, and builds a kernel for every new number of rows, which takes
+# longer than the product where the processor has AMX. So rows are filled up with zeros to one of few numbers. The
+# weights stay in float32; each is rounded in the forward pass, and its gradient uses the same copy.
+
+_in_bfloat16 = False
+
+
+@contextmanager
+def bfloat16_products() -> Iterator[None]:
+    """Inside the block, `linear` computes in bfloat16 on a CPU."""
+    global _in_bfloat16
+    before, _in_bfloat16 = _in_bfloat16, True
+    try:
+        yield
+    finally:
+        _in_bfloat16 = before
+
+
+def in_bfloat16(device: torch.device) -> bool:
+    """Returns whether products on this device are inside `bfloat16_products`."""
+    return _in_bfloat16 and device.type == "cpu"
+
+
+def has_bfloat16() -> bool:
+    """Returns whether oneDNN computes products in bfloat16 on this processor, in hardware or not."""
+    return HAS_ONEDNN and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def padded(rows: int) -> int:
+    """Returns the number of rows with which a product in bfloat16 is computed: the next of eight numbers between two
+    powers of two, at least 16. On average that is 6% more rows."""
+    step = max(16, 1 << max(0, (rows - 1).bit_length() - 4))
+    return -(-rows // step) * step
+
+
+def bfloat16_linear(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
+    """Computes `linear` in bfloat16, which is the type of the result."""
+    if torch.compiler.is_compiling():
+        bias_O = None if bias_O is None else bias_O.bfloat16()
+        return F.linear(x_NI.bfloat16(), weight_OI.bfloat16(), bias_O)
+    return cast(Callable[..., Tensor], _Bfloat16Product.apply)(x_NI, weight_OI, bias_O)
+
+
+class _Bfloat16Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+        x_PI, half_OI = _padded_bfloat16(x_NI), weight_OI.bfloat16()
+        ctx.save_for_backward(x_PI, half_OI)
+        ctx.dtypes = x_NI.dtype, weight_OI.dtype
+        out_PO = F.linear(x_PI, half_OI, None if bias_O is None else bias_O.bfloat16())
+        return out_PO[: x_NI.numel() // x_NI.shape[-1]].view(*x_NI.shape[:-1], -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_NO: Tensor) -> tuple[Tensor | None, ...]:
+        x_PI, half_OI = ctx.saved_tensors
+        (x_dtype, weight_dtype), (want_x, want_weight, want_bias) = ctx.dtypes, ctx.needs_input_grad
+        grad_PO = _padded_bfloat16(grad_NO)
+        grad_x = grad_weight = grad_bias = None
+        if want_x:
+            grad_PI = grad_PO @ half_OI
+            grad_x = grad_PI[: grad_NO.numel() // grad_NO.shape[-1]].view(*grad_NO.shape[:-1], -1).to(x_dtype)
+        if want_weight:
+            grad_weight = (grad_PO.t() @ x_PI).to(weight_dtype)
+        if want_bias:
+            grad_bias = grad_PO.sum(0).to(weight_dtype)
+        return grad_x, grad_weight, grad_bias
+
+
+def _padded_bfloat16(x_NI: Tensor) -> Tensor:
+    """Returns a matrix [P, I] in bfloat16, with rows of zeros after those of `x`."""
+    flat_NI = x_NI.reshape(-1, x_NI.shape[-1])
+    rows = len(flat_NI)
+    if padded(rows) == rows:
+        return flat_NI.bfloat16()
+    x_PI = torch.empty(padded(rows), flat_NI.shape[1], dtype=torch.bfloat16)
+    x_PI[:rows] = flat_NI
+    x_PI[rows:] = 0
+    return x_PI
 
 
 class Int8Weight:

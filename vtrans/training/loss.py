@@ -7,15 +7,17 @@ Legend: N target positions, n those of one chunk, D model width, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from vtrans.data.batches import Batch
 from vtrans.model import Transformer
-from vtrans.runtime.products import grad_input, linear, outer, use_onednn
+from vtrans.runtime.products import bfloat16_products, grad_input, in_bfloat16, linear, outer, padded, use_onednn
 
 # Logits per chunk. On a CPU, 32 MiB: the products of smaller chunks are slower, larger chunks do not fit the cache.
 # A GPU is faster with large products, and has the memory.
@@ -49,8 +51,10 @@ class Objective(nn.Module):
         return projected_loss(h_ND, weight_VD, batch.targets_N, self.smoothing, model.pad_id, bias_V=bias_V)
 
 
-def products(device: torch.device, precision: str) -> torch.autocast:
+def products(device: torch.device, precision: str) -> AbstractContextManager[None]:
     """Inside the block, matrix products use `precision`; weights, norms and the loss stay in float32."""
+    if device.type == "cpu" and precision == "bfloat16":
+        return bfloat16_products()
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
@@ -99,25 +103,30 @@ class _ProjectedLoss(torch.autograd.Function):
         rows: int,
         with_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
-        device, dtype = h_ND.device.type, h_ND.dtype
+        device, dtype, size = h_ND.device.type, h_ND.dtype, len(h_ND)
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
+        if in_bfloat16(h_ND.device):
+            dtype, rows = torch.bfloat16, 1 << (rows.bit_length() - 1)
+            size += padded(size % rows) - size % rows
         exact = torch.promote_types(h_ND.dtype, torch.float32)
         even = smoothing / (weight_VD.shape[0] - 1)
         with torch.autocast(device, enabled=False):
-            x_ND, w_VD = h_ND.to(dtype), weight_VD.to(dtype)
-            b_V = None if bias_V is None else bias_V.to(dtype)
+            w_VD, b_V = weight_VD.to(dtype), None if bias_V is None else bias_V.to(dtype)
+            # P rows, which are those of h and, in bfloat16 on a CPU, zeros after them.
+            x_PD = F.pad(h_ND.to(dtype), (0, 0, 0, size - len(h_ND)))
             all_V = weight_VD.new_ones(len(weight_VD), dtype=exact)
             all_V[pad_id : pad_id + 1] = 0  # unlike `all_V[pad_id] = 0`, this does not wait for a GPU
             even_D = all_V @ weight_VD.to(exact)  # sum of the rows that can be predicted
             nll = lse = torch.zeros((), dtype=exact, device=h_ND.device)
             if with_gradient:
-                grad_h, grad_weight_DV = torch.empty_like(x_ND), torch.zeros_like(weight_VD.t(), dtype=exact)
+                grad_x, grad_weight_DV = torch.empty_like(x_PD), torch.zeros_like(weight_VD.t(), dtype=exact)
                 grad_bias_V = None if bias_V is None else torch.zeros_like(bias_V, dtype=exact)
             for start in range(0, len(h_ND), rows):
-                x_nD, targets_n1 = x_ND[start : start + rows], targets_N[start : start + rows, None]
-                onednn = use_onednn(x_nD, w_VD)
-                logits_nV = linear(x_nD, w_VD, b_V).to(exact)
+                x_pD, targets_n1 = x_PD[start : start + rows], targets_N[start : start + rows, None]
+                onednn = use_onednn(x_pD, w_VD)
+                logits_pV = linear(x_pD, w_VD, b_V).to(exact)
+                logits_nV = logits_pV[: len(targets_n1)]
                 logits_nV[:, pad_id] = -torch.inf
                 target_n1 = logits_nV.gather(1, targets_n1)
                 logprobs_nV = torch.log_softmax(logits_nV, 1, out=logits_nV)
@@ -125,21 +134,23 @@ class _ProjectedLoss(torch.autograd.Function):
                 nll, lse = nll - logprob_n1.sum(), lse + (target_n1 - logprob_n1).sum()
                 if with_gradient:
                     spike_n1 = logprob_n1.new_full(logprob_n1.shape, smoothing - 1)
-                    grad_nV = logprobs_nV.exp_().scatter_add_(1, targets_n1, spike_n1).to(dtype)
-                    grad_h[start : start + rows] = grad_input(grad_nV, w_VD, onednn=onednn[1])
-                    grad_weight_DV += outer(x_nD, grad_nV, onednn=onednn[2])
+                    logprobs_nV.exp_().scatter_add_(1, targets_n1, spike_n1)
+                    logits_pV[len(targets_n1) :] = 0
+                    grad_pV = logits_pV.to(dtype)
+                    grad_x[start : start + rows] = grad_input(grad_pV, w_VD, onednn=onednn[1])
+                    grad_weight_DV += outer(x_pD, grad_pV, onednn=onednn[2])
                     if grad_bias_V is not None:
-                        grad_bias_V += grad_nV.sum(0, dtype=exact)
-            sum_D = x_ND.sum(0, dtype=exact)
+                        grad_bias_V += grad_pV.sum(0, dtype=exact)
+            sum_D = x_PD.sum(0, dtype=exact)
             loss = (1 - smoothing) * nll + smoothing * lse - even * (sum_D @ even_D)
             if bias_V is not None:
                 loss = loss - even * len(h_ND) * (all_V @ bias_V.to(exact))
             if with_gradient:
-                grad_h -= even * even_D
+                grad_x -= even * even_D
                 grad_weight_DV -= even * torch.outer(sum_D, all_V)
                 if grad_bias_V is not None:
                     grad_bias_V -= even * len(h_ND) * all_V
-                ctx.save_for_backward(grad_h.to(h_ND.dtype), grad_weight_DV.t(), grad_bias_V)
+                ctx.save_for_backward(grad_x[: len(h_ND)].to(h_ND.dtype), grad_weight_DV.t(), grad_bias_V)
         ctx.mark_non_differentiable(nll)
         return loss, nll
 

@@ -164,9 +164,10 @@ def requested_recipe(
 
 
 def settled(recipe: Recipe, device: torch.device, *, joint: bool) -> Recipe:
-    """The recipe with `auto` resolved for this kind of vocabulary and this device."""
+    """The recipe with `auto` resolved for this kind of vocabulary and this device. On a CPU, the precision is left to
+    `kernel_choice.with_precision`, which measures it."""
     precision = recipe.train.precision
-    if precision == "auto":
+    if precision == "auto" and device.type != "cpu":
         bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bfloat16" if bfloat16 else "float32"
     return dataclasses.replace(

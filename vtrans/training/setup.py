@@ -23,7 +23,7 @@ from vtrans.runtime import kernels
 from vtrans.runtime.ranks import Ranks
 from vtrans.runtime.seeds import derived_seed
 from vtrans.training.job import Job, Learner
-from vtrans.training.kernel_choice import choose_kernels
+from vtrans.training.kernel_choice import choose_kernels, with_precision
 from vtrans.training.optimizer import begin
 from vtrans.training.progress import Metrics, Progress
 from vtrans.training.recipe import (
@@ -95,12 +95,15 @@ def set_up(
     )
     recipe = settled(asked, device, joint=data.joint)
     refuse_changes(run, own, recipe)
-    recipe_text = recipe_to_write(run, own, recipe)
     check_data(data, recipe)
     job = Job(data, run, console, ranks, device, recipe)
     torch.manual_seed(derived_seed("init", recipe.train.seed))
     sizes = len(data.src_vocab), len(data.tgt_vocab)
     model = Transformer(recipe.model, *sizes, joint=data.joint, pad_id=PAD_ID)
+    choose_kernels(job, model, saved)
+    job = with_precision(job, model, saved)
+    recipe = job.recipe
+    recipe_text = recipe_to_write(run, own, recipe)
     progress = dataclasses.replace(saved) if saved is not None else Progress(data.digest, {})
     if options.init_from is not None:
         _initialise_from(options.init_from, job, model, progress, resumed=saved is not None)
@@ -111,7 +114,6 @@ def set_up(
         learner.compile(device, console)
     if saved is not None:
         restore(job, learner, progress, metrics, threads=options.threads)
-    choose_kernels(job, model, None if saved is None else saved.kernels)
     progress.environment, progress.kernels = environment(job, learner), kernels.current().record()
     progress.recipe = dataclasses.asdict(recipe)
     _check_ranks_agree(job, progress)

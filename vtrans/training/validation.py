@@ -19,6 +19,7 @@ from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translator import Translator
 from vtrans.errors import LogprobsError
 from vtrans.files import write_atomically
+from vtrans.runtime.memory import release_memory
 from vtrans.score import corpus_scores
 from vtrans.training.loss import Objective, products
 
@@ -77,6 +78,7 @@ class Validation:
             if cancelled():
                 raise _Cancelled
 
+        release_memory()
         self.objective.model.eval()
         try:
             return self._measured(step, heed)
@@ -84,10 +86,12 @@ class Validation:
             return None
         finally:
             self.objective.model.train()
+            release_memory()
 
     def _measured(self, step: int, heed: Callable[[], None]) -> dict[str, Any]:
         began = time.monotonic()
         nll = self._nll(heed)
+        release_memory()
         store, config, count = self.data.valid, self.recipe.train, self.count
         search = search_of(config, self.recipe.search)
         data, model = self.data, self.objective.model
