@@ -163,10 +163,12 @@ class Projection(Module):
     """h E^T, without scaling, plus a bias if the model has one. `weight` is the target embedding's parameter if the two
     are tied, else None."""
 
+    bias: nn.Parameter | None
+
     def __init__(self, weight: nn.Parameter | None, vocab: int, D: int, *, bias: bool) -> None:
         super().__init__()
         self.weight = weight if weight is not None else nn.Parameter(torch.empty(vocab, D).normal_(std=D**-0.5))
-        self.bias = nn.Parameter(torch.zeros(vocab)) if bias else None
+        self.register_parameter("bias", nn.Parameter(torch.zeros(vocab)) if bias else None)
 
     def forward(self, h_D: Tensor) -> Tensor:
         return linear(h_D, self.weight, self.bias)

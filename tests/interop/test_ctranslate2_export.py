@@ -384,3 +384,21 @@ def test_a_stale_export_is_refused(run_cli: Run, run_copy: RunFolder) -> None:
     shutil.copy(run_copy.averaged, run_copy.path / "again")  # the same bytes in another file
     (run_copy.path / "again").replace(run_copy.averaged)
     assert run_cli("translate", "--model", run_copy.path, "--engine", "ctranslate2", stdin=b"a\n").code == 0
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_suppressed_subwords_are_left_out_of_the_softmax(bias: bool, tiny_data: DataFolder, tmp_path: Path) -> None:
+    loaded = random_model(tiny_data, projection_bias=bias, tie="none")
+    said = [token for (t,) in Translator(TorchEngine([loaded]), retry=False).nbest(LINES) for token in t.tokens]
+    often = max(said, key=said.count)
+    piece = loaded.tgt_vocab.piece(often)
+    loaded = dataclasses.replace(loaded, search=dataclasses.replace(loaded.search, suppress=(piece,)))
+    before = {name: weight.clone() for name, weight in loaded.model.state_dict().items()}
+    found = export(loaded, tmp_path / "out", QUIET, samples=LINES)
+    assert found.token < 2e-4
+    exported = load_exported(tmp_path / "out", "cpu")
+    assert exported.search.suppress == ()
+    assert all(often not in t.tokens for (t,) in Translator(exported, retry=False).nbest(LINES))
+    after = loaded.model.state_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], weight) for name, weight in before.items())

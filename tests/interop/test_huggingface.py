@@ -178,6 +178,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "another activation": (changed_config(activation_function="tanh"), "activation_function"),
     "unequal stacks": (changed_config(decoder_ffn_dim=48), "encoder_ffn_dim"),
     "unequal heads": (changed_config(decoder_attention_heads=4), "encoder_attention_heads"),
+    "two depths of the encoder": (changed_config(num_hidden_layers=6), "num_hidden_layers"),
     "heads that do not divide": (changed_config(encoder_attention_heads=3, decoder_attention_heads=3), "heads"),
     "a negative size": (changed_config(d_model=-16), "d_model"),
     "a huge size": (changed_config(d_model=1 << 40), "d_model"),

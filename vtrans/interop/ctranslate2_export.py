@@ -7,6 +7,7 @@ with the original before it gets its own.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import os
@@ -15,6 +16,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import nn
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig
@@ -28,11 +32,12 @@ from vtrans.decoding.ctranslate2_folder import (
     is_exported,
     load_exported,
 )
+from vtrans.decoding.engine import suppressed_ids
 from vtrans.decoding.sources import EXTRA_LENGTH
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.files import check_path, file_sha256, sync_folder
 from vtrans.interop.comparison import TOLERANCES, Comparison, compare, made_up
-from vtrans.interop.ctranslate2_spec import specification
+from vtrans.interop.ctranslate2_spec import PAD_BIAS, specification
 
 QUANTIZATIONS = tuple(TOLERANCES)
 
@@ -55,6 +60,7 @@ def export(
     """
     check_path(out)
     check_exportable(loaded.model.config)
+    loaded = without_suppressed(loaded, console)
     if quantization not in QUANTIZATIONS:
         raise InputError(f"`quantization` must be one of {', '.join(QUANTIZATIONS)}, got {quantization!r}.")
     lines = [line for line in (made_up(loaded.src_vocab) if samples is None else samples) if line.strip()]
@@ -78,6 +84,27 @@ def export(
             f"{setting.reason}; translate with {setting.name} {setting.nearest}, or with the engine torch"
         )
     return comparison
+
+
+def without_suppressed(loaded: LoadedModel, console: Console) -> LoadedModel:
+    """Returns the model with the subwords of `search.suppress` left out of its softmax, by the projection's bias.
+
+    With a beam, CTranslate2 has no other way to suppress subwords that would not change the sums of the others from
+    step to step. The weights are shared with `loaded`, which stays as it is.
+    """
+    suppressed = suppressed_ids(loaded.search, loaded.tgt_vocab)
+    if not suppressed:
+        return loaded
+    own = loaded.model.projection.bias
+    bias = torch.zeros(len(loaded.tgt_vocab)) if own is None else own.detach().clone()
+    bias[list(suppressed)] = PAD_BIAS
+    projection, model = copy.copy(loaded.model.projection), copy.copy(loaded.model)
+    projection._parameters = {**projection._parameters, "bias": nn.Parameter(bias, requires_grad=False)}
+    model._modules = {**model._modules, "projection": projection}
+    model.config = dataclasses.replace(model.config, projection_bias=True)
+    pieces = ", ".join(loaded.search.suppress)
+    console.info(f"left out of the softmax, because the search suppresses them: {pieces}")
+    return dataclasses.replace(loaded, model=model, search=dataclasses.replace(loaded.search, suppress=()))
 
 
 def check_exportable(config: ModelConfig) -> None:

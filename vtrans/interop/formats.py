@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from vtrans.interop.huggingface_names import STOPS
 from vtrans.interop.imported import Imported, install
 from vtrans.interop.verification import Verified, outputs, refuse_different, verify
 from vtrans.model import count_parameters
+from vtrans.runtime.memory import release_memory
 
 
 def read_model(path: Path, src_spm: Path | None = None, tgt_spm: Path | None = None) -> Imported:
@@ -64,6 +64,7 @@ def import_model(
         raise InputError(f"`out` must be a file of its own, got {out}.")
     imported = read_model(path, src_spm, tgt_spm)
     loaded = install(imported)
+    release_memory()
     console.info(f"found {imported.kind}: {count_parameters(loaded.model):,} parameters, {imported.model.summary}")
     src_size, tgt_size = f"{len(loaded.src_vocab):,}", f"{len(loaded.tgt_vocab):,}"
     console.info(
@@ -76,7 +77,7 @@ def import_model(
         save_model(temporary, loaded)
         ours = outputs(loaded, samples)
         del loaded
-        gc.collect()
+        release_memory()
         try:
             original = imported.original()
         except InputError as error:

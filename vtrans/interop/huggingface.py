@@ -52,6 +52,12 @@ from vtrans.languages import languages_from
 
 LARGEST_SPM = 1 << 28  # bytes
 ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}
+# Other names that transformers has for keys of config.json.
+ALIASES = {
+    "num_hidden_layers": "encoder_layers",
+    "num_attention_heads": "encoder_attention_heads",
+    "hidden_size": "d_model",
+}
 # Keys of config.json, each with the only value that vtrans expresses.
 EXPECTED: dict[str, Any] = {
     "model_type": "marian",
@@ -171,6 +177,9 @@ def _model_config(path: Path, config: Mapping[str, Any]) -> ModelConfig:
             "encoder_attention_heads", "decoder_attention_heads", "max_position_embeddings",
         )
     }  # fmt: skip
+    for alias, key in ALIASES.items():  # transformers takes whichever comes last
+        if config.get(alias, numbers[key]) != numbers[key]:
+            raise FileError(f"{path}: {alias} must be equal to {key}, {numbers[key]}, got {_json(config[alias])}.")
     for key in ("ffn_dim", "attention_heads"):
         one, other = (numbers[f"{side}_{key}"] for side in ("encoder", "decoder"))
         if one != other:

@@ -16,7 +16,7 @@ from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import InputError
 from vtrans.interop.huggingface_names import STOPS
 
-BATCH = 16  # sentences
+BATCH, FORCED_BATCH = 16, 2  # sentences; the logits of a forced batch are in memory at once
 Item = TypeVar("Item")
 Ids = Sequence[int | None]
 """The id there of each of our ids, or None."""
@@ -70,15 +70,16 @@ class TransformersModel:
     @torch.inference_mode()
     def logprobs(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[float]]:
         found = []
-        for batch in _batches(pairs, BATCH):
+        for batch in _batches(pairs, FORCED_BATCH):
             targets = [[self.tgt_places[i] for i in target] for _, target in batch]
             inputs, keep = self._padded([source for source, _ in batch])
             begun = [[self.start, *target[:-1]] for target in targets]
             width = max(map(len, begun))
             decoder_input = torch.tensor([[*row, *[self.pad] * (width - len(row))] for row in begun])
             logits = self.model(input_ids=inputs, attention_mask=keep, decoder_input_ids=decoder_input).logits
-            for row, target in zip(logits.log_softmax(-1), targets, strict=True):
-                found.append(row[range(len(target)), target].tolist())
+            for row, target in zip(logits, targets, strict=True):
+                row = row[: len(target)]
+                found.append((row[range(len(target)), target] - row.logsumexp(-1)).tolist())
         return found
 
     @torch.inference_mode()

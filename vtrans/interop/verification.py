@@ -22,10 +22,10 @@ from vtrans.errors import VtransError
 from vtrans.interop.comparison import made_up
 from vtrans.interop.imported import Original
 
-SAMPLES = 12  # generated sentences, if none are given
+SAMPLES = 6  # generated sentences, if none are given; their translations are cut at LONGEST
 BEAMS = (1, 4)
-LONGEST, LIMIT = 24, 40  # subwords of a sample sentence, and of its translation with EOS
-FORCED_TOKENS = 512  # padded subwords scored at a time
+LONGEST, LIMIT = 24, 64  # subwords of a sample sentence, and of its translation with EOS
+FORCED_TOKENS = 16  # padded subwords scored at a time; their logits are in memory at once
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Verified:
             "" if self.split_alike is None else f"{self.split_alike} of {self.sentences} sentences are split alike; "
         )
         equal = ", ".join(f"{n} of {self.sentences} at beam {beam}" for beam, n in self.equal.items()) or "not compared"
-        others = {"ties": self.ties, f"cut off at {LIMIT} subwords by other rules": self.cut}
+        others = {"ties": self.ties, "cut off at the length limit by other rules": self.cut}
         ties = "".join(f"; {count} others are {what}" for what, count in others.items() if count)
         console.info(
             f"compared with {self.original}: {alike}{self.logprobs:,} log-probabilities differ by at most "
@@ -91,10 +91,12 @@ class Verified:
 
 def outputs(loaded: LoadedModel, lines: Sequence[str] | None = None) -> Outputs:
     """Returns what our model makes of the lines, or of generated sentences."""
+    limit = LIMIT
     if lines is None:
         every = made_up(loaded.src_vocab)
-        lines = every[:: len(every) // SAMPLES]
+        lines, limit = every[5 :: len(every) // SAMPLES][:SAMPLES], LONGEST
     engine = TorchEngine([loaded])
+    limit = min(limit, (engine.max_length or LIMIT + 1) - 1)  # EOS is scored after a translation of that length
     encoded = [
         (line, ids[:LONGEST]) for line, ids in zip(lines, loaded.src_vocab.encode_batch(list(lines)), strict=True)
     ]
@@ -103,7 +105,7 @@ def outputs(loaded: LoadedModel, lines: Sequence[str] | None = None) -> Outputs:
     searches = [
         # Other programs with a beam of 1 decode greedily.
         dataclasses.replace(
-            loaded.search, beam=beam, max_length=LIMIT, min_length=0, stop=loaded.search.stop if beam > 1 else "count"
+            loaded.search, beam=beam, max_length=limit, min_length=0, stop=loaded.search.stop if beam > 1 else "count"
         )
         for beam in BEAMS
     ]
@@ -119,7 +121,7 @@ def outputs(loaded: LoadedModel, lines: Sequence[str] | None = None) -> Outputs:
 
 def _translate(engine: TorchEngine, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]]:
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-    asked = [Source(list(sources[i]), LIMIT, "") for i in order]
+    asked = [Source(list(sources[i]), search.max_length, "") for i in order]
     found = {order[i]: list(best.tokens) for i, (best, *_) in engine.translate(asked, search, DEFAULT_OPTIONS)}
     return [found[i] for i in range(len(sources))]
 
@@ -137,7 +139,7 @@ def verify(ours: Outputs, original: Original) -> Verified:
         different = [i for i, (a, b) in enumerate(zip(mine, found, strict=True)) if a != b]
         equal[search.beam] = len(mine) - len(different)
         for i in different:
-            if len(found[i]) == LIMIT:
+            if len(found[i]) == search.max_length:
                 cut += 1
             else:
                 ties += _is_tie(original, ours.sources[i], mine[i], found[i], search)
