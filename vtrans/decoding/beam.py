@@ -146,8 +146,11 @@ class _Beam:
         for (k, total), values_m, tokens_m in zip(live, values_rm.tolist(), tokens_rm.tolist(), strict=True):
             ranked += [(total + value, value, k, token) for value, token in zip(values_m, tokens_m, strict=True)]
         ranked.sort(key=_sum_of, reverse=True)  # keeps the order of equal sums
+        search = self.searches[0]
+        assert search is not None
+        del ranked[K - search.ended if self.config.stop == "shrink" else 2 * K :]
         ranked += [(-math.inf, -math.inf, 0, self.bos_id)] * (2 * K - len(ranked))
-        others = [extension for extension in ranked[: 2 * K] if extension[_TOKEN] != self.eos_id]
+        others = [extension for extension in ranked if extension[_TOKEN] != self.eos_id]
         table = np.array((ranked[:K], others[:K]), dtype=np.float64).transpose(0, 2, 1)[:, :, None]
         return table[0], table[1]
 
