@@ -1,0 +1,189 @@
+"""Load on `vtrans serve`: a closed loop of clients on the loopback interface, each with one sentence at a time.
+
+    python tests/bench/serve_load.py MODEL LINES                 throughput and latency with 1, 8 and 64 clients
+    python tests/bench/serve_load.py MODEL LINES --soak 100000   memory, and whether each answer is the right one
+    python tests/bench/serve_load.py EXPORT LINES --plain        the same load on a plain server of 30 lines
+
+LINES is a file of source sentences. The reference is `vtrans translate` on the same lines: its speed, and its text,
+with which every answer is compared. Answers may differ at near-ties, which depend on the batch; they are counted, and
+none may be the translation of another line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.server
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+LEVELS = (1, 8, 64)
+HEAD = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+
+
+@dataclass
+class Outcome:
+    """What the clients saw."""
+
+    seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+    differing: int = 0  # from the reference, at a near-tie
+    wrong: int = 0  # the translation of another line
+
+    def row(self, name: str) -> str:
+        ordered = sorted(self.latencies)
+        p99 = ordered[int(0.99 * (len(ordered) - 1))]
+        p50 = statistics.median(ordered)
+        return (
+            f"{name:>12}  {len(ordered) / self.seconds:8.1f} requests/s   p50 {1e3 * p50:7.1f} ms   p99 {1e3 * p99:7.1f} "
+            f"ms   differing {self.differing}   wrong {self.wrong}"
+        )
+
+
+async def clients(port: int, lines: list[str], references: list[str], count: int, requests: int) -> Outcome:
+    """Sends `requests` requests from `count` clients, each over one connection and only after its last answer."""
+    outcome, numbers, known = Outcome(), iter(range(requests)), set(references)
+
+    async def client() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for number in numbers:
+            i = number % len(lines)
+            body = json.dumps({"q": lines[i], "source": "en", "target": "de"}).encode()
+            began = time.perf_counter()
+            writer.write(HEAD % len(body) + body)
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+            assert length is not None
+            answer = json.loads(await reader.readexactly(int(length[1])))
+            outcome.latencies.append(time.perf_counter() - began)
+            text = answer.get("translatedText")
+            if text != references[i]:
+                outcome.differing += 1
+                outcome.wrong += text is None or text in known
+        writer.close()
+
+    began = time.perf_counter()
+    await asyncio.gather(*(client() for _ in range(count)))
+    outcome.seconds = time.perf_counter() - began
+    return outcome
+
+
+@contextmanager
+def server(words: list[str]) -> Iterator[tuple[int, int]]:
+    """Runs a server until the end of the block. Yields its port and its process id."""
+    with subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if found := re.search(rb"http://127\.0\.0\.1:(\d+)", line):
+                    break
+            else:
+                raise SystemExit("the server did not start")
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            yield int(found[1]), process.pid
+        finally:
+            process.terminate()
+
+
+def megabytes(pid: int) -> float:
+    """The resident memory of a process."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def reference(model: str, file: Path) -> tuple[list[str], float]:
+    """The translations of `vtrans translate`, and its lines per second."""
+    words = [sys.executable, "-m", "vtrans", "translate", "--model", model, "--input", str(file)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    found = re.search(r"\(([\d,.]+) lines/s", done.stderr)
+    assert found is not None, done.stderr
+    return done.stdout.split("\n")[:-1], float(found[1].replace(",", ""))
+
+
+def plain(model: str) -> None:
+    """Serves an exported model with what a first program would have: a thread per request, a call per sentence."""
+    from vtrans.decoding.ctranslate2_folder import load_exported
+
+    engine = load_exported(model)
+    pieces = [engine.src_vocab.piece(i) for i in range(len(engine.src_vocab))]
+    ids = {engine.tgt_vocab.piece(i): i for i in range(len(engine.tgt_vocab))}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            source = [pieces[i] for i in engine.src_vocab.encode_batch([asked["q"]])[0]]
+            (found,) = engine.translator.translate_batch([source], beam_size=engine.search.beam)
+            text = engine.tgt_vocab.decode([ids[piece] for piece in found.hypotheses[0]])
+            body = json.dumps({"translatedText": text}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    print(f"http://127.0.0.1:{made.server_port}", file=sys.stderr, flush=True)
+    made.serve_forever()
+
+
+def soak(port: int, pid: int, lines: list[str], references: list[str], requests: int) -> None:
+    """Prints memory through a long load, in ten parts."""
+    total = 0
+    for _ in range(10):
+        outcome = asyncio.run(clients(port, lines, references, 64, requests // 10))
+        total += len(outcome.latencies)
+        print(outcome.row(f"{total:,}"), f"  memory {megabytes(pid):.0f} MB", flush=True)
+        if outcome.wrong:
+            raise SystemExit("an answer belongs to another request")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Load on vtrans serve, on the loopback interface only.")
+    parser.add_argument("model")
+    parser.add_argument("lines", type=Path)
+    parser.add_argument("--requests", type=int, default=2000, help="requests per number of clients")
+    parser.add_argument("--soak", type=int, default=0, metavar="REQUESTS")
+    parser.add_argument("--plain", action="store_true", help="serve the exported model with a plain server instead")
+    parser.add_argument("--serve-plain", action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.serve_plain:
+        plain(asked.model)
+        return
+    lines = [line for line in asked.lines.read_text(encoding="utf-8").split("\n") if line.strip()]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "lines"
+        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        references, speed = reference(asked.model, file)
+    print(f"vtrans translate: {speed:.1f} lines/s")
+    ours = ["-m", "vtrans", "serve", "--pair", f"en-de={asked.model}", "--port", "0", "--char-limit", "1000000"]
+    theirs = [__file__, asked.model, str(asked.lines), "--serve-plain"]
+    with server(theirs if asked.plain else ours) as (port, pid):
+        asyncio.run(clients(port, lines, references, 8, 200))
+        if asked.soak:
+            soak(port, pid, lines, references, asked.soak)
+            return
+        for count in LEVELS:
+            requests = asked.requests if count > 1 else asked.requests // 4
+            outcome = asyncio.run(clients(port, lines, references, count, requests))
+            share = len(outcome.latencies) / outcome.seconds / speed
+            print(outcome.row(f"{count} clients"), f"  {share:.0%} of vtrans translate", flush=True)
+
+
+if __name__ == "__main__":
+    main()
