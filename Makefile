@@ -34,13 +34,14 @@ STAMP := .venv/.installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install test check demo multi30k tatoeba iwslt14 wmt14-base wmt14-big sharing-study back-translation distillation clean
+.PHONY: help install test check demo multi30k tatoeba iwslt14 wmt14-base wmt14-big sharing-study back-translation distillation serve clean
 
 help:
 	@echo 'make install           create .venv with vtrans and the tested versions of its dependencies'
 	@echo 'make demo              train a translator on the built-in synthetic corpus, use it and score it (minutes)'
 	@echo 'make test              run the tests'
 	@echo 'make check             run the linter, the formatter and the type checker'
+	@echo 'make serve             serve the model in run/, or the one of the demo, with a web page'
 	@echo 'make clean             delete $(DEMO)/'
 	@echo
 	@echo 'Experiments, from text to scores:'
@@ -119,6 +120,12 @@ back-translation distillation: $(STAMP)
 	@python recipes/synthetic.py $@ $(if $(DATA),--data '$(DATA)') $(if $(SRC),--src $(SRC)) $(if $(TGT),--tgt $(TGT)) \
 	  $(if $(WORK),--work '$(WORK)') $(if $(RECIPE),--recipe '$(RECIPE)') $(foreach x,$(SET),--set '$(x)') \
 	  $(if $(PAIRS),--pairs $(PAIRS)) $(if $(MONO),--mono '$(MONO)') $(foreach x,$(STUDENT),--student '$(x)')
+
+serve: $(STAMP)
+	@for model in run $(DEMO)/run; do \
+	  if [ -e "$$model/recipe.toml" ]; then exec vtrans serve "$$model"; fi; \
+	done; \
+	echo 'There is no model in run/ or $(DEMO)/run/. Train one first: make demo' >&2; exit 1
 
 clean:
 	rm -rf '$(DEMO)'

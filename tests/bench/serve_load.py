@@ -44,10 +44,10 @@ class Outcome:
     def row(self, name: str) -> str:
         ordered = sorted(self.latencies)
         p99 = ordered[int(0.99 * (len(ordered) - 1))]
-        p50 = statistics.median(ordered)
+        p50, compared = statistics.median(ordered), f"differing {self.differing}   wrong {self.wrong}"
         return (
-            f"{name:>12}  {len(ordered) / self.seconds:8.1f} requests/s   p50 {1e3 * p50:7.1f} ms   p99 {1e3 * p99:7.1f} "
-            f"ms   differing {self.differing}   wrong {self.wrong}"
+            f"{name:>12}  {len(ordered) / self.seconds:8.1f} requests/s   p50 {1e3 * p50:7.1f} ms   "
+            f"p99 {1e3 * p99:7.1f} ms   {compared}"
         )
 
 
