@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,13 +132,11 @@ def logprobs(path: Path, source: Sequence[int], target: Sequence[int]) -> Array:
     ends in its EOS, the target has none."""
     with np.load(path) as file:
         weights = {name: file[name].astype(np.float64) for name in file.files if name != CONFIG}
-        settings = dict(line.split(": ", 1) for line in file[CONFIG].tobytes().decode().rstrip("\0\n").split("\n"))
+        lines = file[CONFIG].tobytes().decode().rstrip("\0\n").split("\n")
+    settings = dict(line.split(": ", 1) for line in lines)
     network = _Network(weights, settings)
-    memory = network.encode(np.array(source))
-    hidden = network.decode(memory, np.array(target, dtype=int))
-    tied = weights.get("decoder_Wemb", weights.get("Wemb"))
-    matrix = weights.get("decoder_ff_logit_out_Wt", tied)
-    assert matrix is not None
+    hidden = network.decode(network.encode(np.array(source)), np.array(target, dtype=int))
+    matrix = weights.get("decoder_ff_logit_out_Wt", network.tgt)
     logits = hidden @ matrix.T + weights.get("decoder_ff_logit_out_b", np.zeros(1))
     logits -= logits.max(-1, keepdims=True)
     found: Array = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
@@ -145,20 +144,33 @@ def logprobs(path: Path, source: Sequence[int], target: Sequence[int]) -> Array:
 
 
 class _Network:
-    """Marian's Transformer, for one sentence."""
+    """Marian's Transformer, for one sentence: `transformer`, or `transformer-new` with learned positions."""
 
     def __init__(self, weights: dict[str, Array], settings: dict[str, str]) -> None:
         self.w, self.settings = weights, settings
         self.pre = settings["transformer-preprocess"] == "n"
+        self.new = settings["type"] == "transformer-new"
+        self.D, self.heads = int(settings["dim-emb"]), int(settings["transformer-heads"])
+        self.src = weights["Wemb" if "Wemb" in weights else "encoder_Wemb"]
+        self.tgt = weights["Wemb" if "Wemb" in weights else "decoder_Wemb"]
 
-    def embed(self, rows: Array) -> Array:
-        p, i = np.arange(len(rows))[:, None], np.arange(D // 2)
-        angles = p * np.exp(-i * np.log(10000) / (D // 2 - 1))
-        embedded: Array = rows * np.sqrt(D) + np.concatenate([np.sin(angles), np.cos(angles)], 1)
+    def weight(self, name: str) -> Array:
+        """A tensor by its name in `transformer`."""
+        return self.w[new_names(name, self.settings) if self.new else name]
+
+    def embed(self, rows: Array, stack: str) -> Array:
+        """Adds positions. Marian scales only embeddings with sinusoidal ones."""
+        if self.new:
+            learned = self.w[f"TransformerBatch{stack.title()}->{stack}->positionEmbedding->embeddings"]
+            with_learned: Array = rows + learned[: len(rows)]
+            return with_learned
+        p, i = np.arange(len(rows))[:, None], np.arange(self.D // 2)
+        angles = p * np.exp(-i * np.log(10000) / (self.D // 2 - 1))
+        embedded: Array = rows * np.sqrt(self.D) + np.concatenate([np.sin(angles), np.cos(angles)], 1)
         return embedded
 
     def encode(self, ids: Array) -> Array:
-        x = self.embed(self.w.get("encoder_Wemb", self.w.get("Wemb"))[ids])  # type: ignore[index]
+        x = self.embed(self.src[ids], "encoder")
         for layer in range(1, int(self.settings["enc-depth"]) + 1):
             p = f"encoder_l{layer}"
             x = self.sublayer(f"{p}_self_Wo", x, self.attention(f"{p}_self"))
@@ -166,8 +178,7 @@ class _Network:
         return self.norm(x, "encoder_top_ln") if self.pre else x
 
     def decode(self, memory: Array, ids: Array) -> Array:
-        rows = self.w.get("decoder_Wemb", self.w.get("Wemb"))[ids]  # type: ignore[index]
-        x = self.embed(np.concatenate([np.zeros((1, D)), rows.reshape(-1, D)]))
+        x = self.embed(np.concatenate([np.zeros((1, self.D)), self.tgt[ids]]), "decoder")
         past = np.tril(np.ones((len(x), len(x)), dtype=bool))
         for layer in range(1, int(self.settings["dec-depth"]) + 1):
             p = f"decoder_l{layer}"
@@ -178,8 +189,8 @@ class _Network:
 
     def norm(self, x: Array, name: str, end: str = "") -> Array:
         centred = x - x.mean(-1, keepdims=True)
-        normed: Array = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
-        return normed * self.w[f"{name}_scale{end}"] + self.w[f"{name}_bias{end}"]
+        normed: Array = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + (1e-5 if self.new else 1e-6))
+        return normed * self.weight(f"{name}_scale{end}") + self.weight(f"{name}_bias{end}")
 
     def sublayer(self, name: str, x: Array, f: Sublayer) -> Array:
         if self.pre:
@@ -190,26 +201,48 @@ class _Network:
         """Attention to the memory, or to the sequence itself."""
 
         def heads(x: Array, letter: str) -> Array:
-            projected = x @ self.w[f"{name}_W{letter}"] + self.w[f"{name}_b{letter}"]
-            return projected.reshape(len(x), HEADS, D // HEADS).swapaxes(0, 1)
+            projected = x @ self.weight(f"{name}_W{letter}") + self.weight(f"{name}_b{letter}")
+            return projected.reshape(len(x), self.heads, self.D // self.heads).swapaxes(0, 1)
 
         def f(x: Array) -> Array:
             keys = x if memory is None else memory
-            scores = heads(x, "q") @ heads(keys, "k").swapaxes(1, 2) / np.sqrt(D // HEADS)
+            scores = heads(x, "q") @ heads(keys, "k").swapaxes(1, 2) / np.sqrt(self.D // self.heads)
             if keep is not None:
                 scores = np.where(keep, scores, -np.inf)
             weights = np.exp(scores - scores.max(-1, keepdims=True))
             weights /= weights.sum(-1, keepdims=True)
-            mixed: Array = (weights @ heads(keys, "v")).swapaxes(0, 1).reshape(len(x), D)
-            return mixed @ self.w[f"{name}_Wo"] + self.w[f"{name}_bo"]
+            mixed: Array = (weights @ heads(keys, "v")).swapaxes(0, 1).reshape(len(x), self.D)
+            return mixed @ self.weight(f"{name}_Wo") + self.weight(f"{name}_bo")
 
         return f
 
     def feed_forward(self, name: str) -> Sublayer:
         def f(x: Array) -> Array:
-            h = x @ self.w[f"{name}_W1"] + self.w[f"{name}_b1"]
+            h = x @ self.weight(f"{name}_W1") + self.weight(f"{name}_b1")
             h = h / (1 + np.exp(-h)) if self.settings["transformer-ffn-activation"] == "swish" else np.maximum(h, 0)
-            outer: Array = h @ self.w[f"{name}_W2"] + self.w[f"{name}_b2"]
+            outer: Array = h @ self.weight(f"{name}_W2") + self.weight(f"{name}_b2")
             return outer
 
         return f
+
+
+def new_names(name: str, settings: dict[str, str]) -> str:
+    """The name of a tensor in `transformer-new`, as Marian 1.12.42 wrote them for models that it trained."""
+    stack, rest = name.split("_", 1)
+    side = f"TransformerBatch{stack.title()}->{stack}->"
+    kind = "weight" if re.search(r"_W|ln_scale", rest.replace("_Wo_ln", "_ln")) else "bias"
+    if rest.startswith("top"):
+        return f"{side}postprocessor->norm->{kind}"
+    number, block, what = rest.split("_", 2)
+    layer = "EncoderLayer" if stack == "encoder" else "DecoderLayerWithCrossAttention"
+    own = "selfAttentionBlock" if stack == "encoder" else "autoRegressiveBlock"
+    place = {"self": own, "context": "crossAttentionBlock", "ffn": "filterBlock"}[block]
+    root = f"{side}layers->at({int(number[1:]) - 1})->as<marian::nn::Transformer{layer}>()->{place}->"
+    if "ln_" in what:
+        return f"{root}{'pre' if settings['transformer-preprocess'] == 'n' else 'post'}processor->norm->{kind}"
+    if block == "ffn":
+        relu = settings["transformer-ffn-activation"] == "relu"
+        first = "at(0)->as<marian::nn::LinearReluDropout>" if relu else "at(0)->as<marian::nn::Linear>"
+        second = f"at({1 if relu else 3})->as<marian::nn::Linear>"
+        return f"{root}layers->{first if what.endswith('1') else second}()->{kind}"
+    return f"{root}{'cross' if block == 'context' else 'self'}Attention->{what[-1]}Proj->{kind}"

@@ -14,11 +14,13 @@ from vtrans.config import DEFAULT_RUN
 from vtrans.console import Console
 from vtrans.errors import InputError
 
+FORMATS = ("ctranslate2", "huggingface", "marian")
+
 
 def export(
     model: Annotated[Path, typer.Argument(help="A run folder or a model file.", metavar="MODEL")] = Path(DEFAULT_RUN),
     to: Annotated[
-        str, typer.Option(help="The format to write: ctranslate2 or huggingface.", metavar="FORMAT")
+        str, typer.Option(help="The format to write: ctranslate2, huggingface or marian.", metavar="FORMAT")
     ] = "ctranslate2",
     out: Annotated[
         Path | None, typer.Option(help="The folder to write.  [default: RUN/FORMAT]", metavar="FOLDER")
@@ -37,23 +39,23 @@ def export(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Export a model to CTranslate2 or Hugging Face.
+    """Export a model to CTranslate2, Hugging Face or Marian.
 
     `vtrans translate --model FOLDER` translates with a folder for CTranslate2, and so does any other program that runs
-    it. transformers loads a folder for Hugging Face. The folder is written only if it translates and scores sample
-    sentences as the model does.
+    it. transformers loads a folder for Hugging Face, and Marian runs one for Marian. The folder is written only if it
+    translates and scores sample sentences as the model does.
     """
     console = Console(quiet=quiet)
-    if to not in ("ctranslate2", "huggingface"):
-        raise InputError(f"--to must be ctranslate2 or huggingface, got {to!r}.")
-    if to == "huggingface" and quantization != "float32":
+    if to not in FORMATS:
+        raise InputError(f"--to must be one of {', '.join(FORMATS)}, got {to!r}.")
+    if to != FORMATS[0] and quantization != "float32":
         raise InputError(f"--quantization is for CTranslate2, got {quantization} with --to {to}; leave it out.")
     how = bad_utf8(on_bad_utf8)
     samples = read_all(sample_file, how, console) if sample_file else None
     from vtrans.checkpoint import choose_model, load_model
     from vtrans.interop.comparison import Comparison
     from vtrans.interop.ctranslate2_export import export as run_export
-    from vtrans.interop.formats import export_to_huggingface
+    from vtrans.interop.formats import export_to_huggingface, export_to_marian
     from vtrans.interop.verification import Verified
 
     chosen = choose_model(model)
@@ -64,9 +66,10 @@ def export(
     console.info(chosen.words)
     loaded = load_model(chosen.file)
     found: Comparison | Verified | None
-    if to == "huggingface":
-        found = export_to_huggingface(loaded, out, console, samples)
-    else:
+    if to == "ctranslate2":
         found = run_export(loaded, out, console, quantization=quantization, samples=samples, source=chosen.file)
+    else:
+        write = export_to_huggingface if to == "huggingface" else export_to_marian
+        found = write(loaded, out, console, samples)
     if as_json:
         print_line(json.dumps(found.as_dict() if found else None, ensure_ascii=False, indent=2))

@@ -1,19 +1,28 @@
-"""Recognises the models of other programs and imports them; exports to Hugging Face."""
+"""Recognises the models of other programs and imports them; exports to Hugging Face and Marian."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from vtrans.checkpoint import LoadedModel, run_of, save_model
+from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
 from vtrans.files import aside, check_path
-from vtrans.interop import ctranslate2_import, huggingface, huggingface_export, huggingface_original, marian
+from vtrans.interop import (
+    ctranslate2_import,
+    huggingface,
+    huggingface_export,
+    huggingface_original,
+    marian,
+    marian_export,
+)
 from vtrans.interop.ctranslate2_export import folder_aside
 from vtrans.interop.huggingface_names import STOPS
-from vtrans.interop.imported import Imported, install
+from vtrans.interop.imported import Imported, Original, install
 from vtrans.interop.verification import Verified, outputs, refuse_different, verify
 from vtrans.model import count_parameters
 from vtrans.runtime.memory import release_memory
@@ -95,24 +104,48 @@ def import_model(
 def export_to_huggingface(
     loaded: LoadedModel, out: Path, console: Console, samples: Sequence[str] | None = None
 ) -> Verified | None:
-    """Writes a folder that transformers loads, and returns how it compares with the model.
+    """Writes a folder that transformers loads, as `_export` does."""
 
-    The two are compared if transformers is installed. Raises InputError for a model that cannot be expressed or an
-    `out` that is something else, and VtransError, leaving `out` as it was, if the two differ by more than rounding.
-    """
-    check_path(out)
-    with folder_aside(out) as folder:
+    def write(folder: Path) -> tuple[SearchConfig, Callable[[], Original]]:
         src_ids, tgt_ids = huggingface_export.write(loaded, folder, console)
         stop = loaded.search.stop if loaded.search.stop in STOPS else "count"
         expressed = dataclasses.replace(loaded.search, length_penalty="length", stop=stop)
+        return expressed, partial(huggingface_original.load, folder, src_ids, tgt_ids)
+
+    return _export(loaded, out, console, samples, write)
+
+
+def export_to_marian(
+    loaded: LoadedModel, out: Path, console: Console, samples: Sequence[str] | None = None
+) -> Verified | None:
+    """Writes a folder that Marian loads, as `_export` does."""
+    return _export(loaded, out, console, samples, lambda folder: marian_export.write(loaded, folder, console))
+
+
+def _export(
+    loaded: LoadedModel,
+    out: Path,
+    console: Console,
+    samples: Sequence[str] | None,
+    write: Callable[[Path], tuple[SearchConfig, Callable[[], Original]]],
+) -> Verified | None:
+    """Writes a folder, and returns how the program that it is for compares with the model, if it is installed.
+
+    `write` returns the search that the folder expresses, and what loads the folder. Raises InputError for a model that
+    cannot be expressed or an `out` that is something else, and VtransError, leaving `out` as it was, if the two differ
+    by more than rounding.
+    """
+    check_path(out)
+    with folder_aside(out) as folder:
+        expressed, load = write(folder)
         ours = outputs(dataclasses.replace(loaded, search=expressed), samples)
         verified = None
         try:
-            original = huggingface_original.load(folder, src_ids, tgt_ids)
+            other = load()
         except InputError as error:
             console.warn(f"not compared with the model: {error}")
         else:
-            verified = verify(ours, original)
+            verified = verify(ours, other)
             refuse_different(verified, out)
     console.info(f"wrote {out}")
     if verified:

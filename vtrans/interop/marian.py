@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from vtrans.interop.npz import open_npz
 
 CONFIG = "special:model.yml"
 DECODER = "decoder.yml"
+SIDES = ("source", "target")
 LONGEST_CONFIG = 1 << 20
 # What Marian writes beside a model, and what no model is.
 _NOT_MODELS = (".optimizer.npz", ".orig.npz")
@@ -246,7 +247,7 @@ def _search_config(decoder: Settings, tgt: Vocabulary) -> SearchConfig:
     character unless it is allowed to."""
     suppressed = [] if decoder.flag("allow-unk") else [SPECIAL_PIECES[UNK_ID]]
     if not decoder.flag("allow-special"):
-        suppressed += [piece for code in range(32) if tgt.id_of(piece := f"<0x{code:02X}>") is not None]
+        suppressed += control_pieces(tgt)
     if decoder.number("word-penalty", "0") != 0 and decoder.number("normalize", "0") != 1:
         raise FileError(
             f"{decoder.name}: word-penalty must be 0, got {decoder.text('word-penalty', '0')}; vtrans has none."
@@ -280,35 +281,31 @@ def _vocabularies(model_file: Path, settings: Settings, decoder: Settings) -> tu
             f"{folder} must have one .spm vocabulary, or a {DECODER} that names the vocabularies of source and target, "
             f"got {len(named or files)} for a model with {len(sizes)} dim-vocabs."
         )
-    tables = [_vocabulary(file, size, side) for file, size, side in zip(files, sizes, _SIDES, strict=True)]
+    tables = [_vocabulary(file, size, side) for file, size, side in zip(files, sizes, SIDES, strict=True)]
     if all(file.suffix == ".spm" for file in files):
         text = "SentencePiece splits the text"
     elif all(vocab.spm for vocab in tables):
-        text = f"{' and '.join(f'{side}.spm' for side in _SIDES)} split the text"
+        text = f"{' and '.join(f'{side}.spm' for side in SIDES)} split the text"
     else:
         text = "there is no SentencePiece model: the text must consist of pieces of the vocabulary with spaces between"
     src, tgt = tables
     return (src, src, text) if src.digest == tgt.digest else (src, tgt, text)
 
 
-_SIDES = ("source", "target")
-
-
 def _vocabulary(file: Path, size: int, side: str) -> Vocabulary:
     """Returns the vocabulary of a file with `size` pieces. A `.yml` vocabulary needs a SentencePiece model beside it,
     source.spm or target.spm, if text is to be split."""
     special: dict[str, int | None]
+    pieces: Sequence[str]
     if file.suffix == ".spm":
         spm = read_bytes(file)
-        model = sentencepiece.SentencePieceProcessor()
         try:
-            model.LoadFromSerializedProto(spm)
+            pieces, (_, unk, _, eos) = spm_table(spm)
         except RuntimeError:
             raise FileError(f"{file} is not a SentencePiece model.") from None
-        pieces = [model.id_to_piece(i) for i in range(model.get_piece_size())]
-        special = {"unk": model.unk_id(), "eos": model.eos_id()}
-        if min(model.unk_id(), model.eos_id()) < 0:
+        if unk is None or eos is None:
             raise FileError(f"{file} must have an unknown and an end piece, which Marian needs.")
+        special = {"unk": unk, "eos": eos}
     elif file.suffix in (".yml", ".yaml", ".json"):
         pieces, special = _listed(file)
         beside = file.parent / f"{side}.spm"
@@ -318,6 +315,20 @@ def _vocabulary(file: Path, size: int, side: str) -> Vocabulary:
     if len(pieces) != size:
         raise FileError(f"{file} must have the {size:,} pieces of the model's dim-vocabs, got {len(pieces):,}.")
     return Vocabulary(pack(pieces, special, spm), str(file))
+
+
+def spm_table(spm: bytes) -> tuple[Sequence[str], tuple[int | None, int | None, int | None, int | None]]:
+    """Returns the table that a SentencePiece model is for Marian, which has no padding and no start. Raises
+    RuntimeError if it is no such model."""
+    model = sentencepiece.SentencePieceProcessor()
+    model.LoadFromSerializedProto(spm)
+    unk, eos = (id if id >= 0 else None for id in (model.unk_id(), model.eos_id()))
+    return tuple(model.id_to_piece(i) for i in range(model.get_piece_size())), (None, unk, None, eos)
+
+
+def control_pieces(vocab: Vocabulary) -> list[str]:
+    """Returns the control characters in a vocabulary with single bytes, which Marian never says unless allowed to."""
+    return [piece for code in range(32) if vocab.id_of(piece := f"<0x{code:02X}>") is not None]
 
 
 def _listed(file: Path) -> tuple[list[str], dict[str, int | None]]:
