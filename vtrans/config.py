@@ -92,7 +92,7 @@ class ModelConfig:
         summary="{}-norm",
     )
     norm_eps: float = number(
-        1e-5, 1e-12, 1.0, "added to the variance in a layer norm; Marian's is 1e-9", exportable=True
+        1e-5, 1e-12, 1.0, "added to the variance in a layer norm; Marian's is 1e-6", exportable=True
     )
     tie: str = choice(
         "auto",

@@ -45,8 +45,9 @@ def manner(train: TrainConfig, search: SearchConfig, pairs: int) -> str:
     del settings["batch_tokens"]  # a translation never depends on its batch
     if search.stop == "count" and train.valid_beam == 1:  # greedy search compares no scores
         del settings["alpha"], settings["length_penalty"]
-    if not search.suppress:  # signatures of earlier versions lack it
-        del settings["suppress"]
+    for name in ("suppress", "max_ratio"):  # signatures of earlier versions lack them
+        if not settings[name]:
+            del settings[name]
     settings["sentences"] = translated(train, pairs)
     return "".join(f"|{name}:{value}" for name, value in settings.items())
 
