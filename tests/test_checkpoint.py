@@ -660,6 +660,11 @@ def test_a_state_of_other_parameters_is_refused(tmp_path: Path, tiny_data: DataF
 # A file of each revision that this version reads: its settings, and the translation of a line.
 REVISIONS: dict[int, tuple[dict[str, Any], str, float]] = {
     1: ({"positions": "sinusoidal", "projection_bias": False}, "baaebaaebaa", -11.700898557901382),
+    2: (
+        {"positions": "stored", "projection_bias": True, "activation": "swish", "norm_eps": 1e-6},
+        "ba ba ba ba ba",
+        -7.679163932800293,
+    ),
 }
 
 
