@@ -110,6 +110,7 @@ def ticks(low: float, high: float) -> list[float]:
 def log_ticks(low: float, high: float) -> list[float]:
     """Returns numbers of the form 1, 2 or 5 times a power of ten that cover the range; powers alone if it is wide."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    first, last = first - (10.0**first > low), last + (10.0**last < high)  # log10 rounds
     factors = (1,) if last - first > 3 else (1, 2, 5)
     all_ = [factor * 10.0**power for power in range(first, last + 1) for factor in factors]
     below = [tick for tick in all_ if tick <= low] or all_[:1]
