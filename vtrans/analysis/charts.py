@@ -98,7 +98,7 @@ def _thinned(line: Series) -> Series:
 
 def ticks(low: float, high: float) -> list[float]:
     """Returns three to seven round numbers that cover the range, the first at or below `low`."""
-    if high <= low:
+    if high - low <= 1e-6 * abs(high):  # a step would be lost in rounding
         low, high = min(low, low * 0.9), max(high, high * 1.1) or 1.0
     rough = (high - low) / 5
     size = 10.0 ** math.floor(math.log10(rough))
