@@ -250,7 +250,9 @@ def _write_vocabularies(loaded: LoadedModel, folder: Path, places: list[_Places]
     _write_json(folder / VOCAB, {piece: i for i, piece in enumerate(src.pieces)})
     if not shared:
         _write_json(folder / TARGET_VOCAB, {piece: i for i, piece in enumerate(tgt.pieces)})
-    languages = dict(zip(("source_lang", "target_lang"), loaded.languages or (), strict=False))
+    languages = {}
+    if loaded.languages:
+        languages = dict(zip(("source_lang", "target_lang"), loaded.languages, strict=True))
     description = {
         "tokenizer_class": "MarianTokenizer",
         "separate_vocabs": not shared,

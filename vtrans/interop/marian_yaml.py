@@ -57,7 +57,7 @@ class _Refused(Exception):
 
 def _entries(lines: list[str]) -> Iterator[tuple[str, Value]]:
     """Yields the key and value of each entry."""
-    key: str | None = None  # of the entry that may go on in the next line
+    key: str | None = None  # of the entry that the next line may continue
     value: Value = None
     for number, raw in enumerate(lines, 1):
         line = raw.rstrip("\r ")

@@ -37,7 +37,7 @@ class PlainDocument:
     def links(self, translations: Sequence[Translated]) -> list[tuple[int, int, int, int]]:
         """Returns the linked words: where each begins and ends in the text, and where in the translated text."""
         found, here, there = [], 0, 0
-        for between, line, translation in zip(self._split.between, self.lines, translations, strict=False):
+        for between, line, translation in zip(self._split.between[:-1], self.lines, translations, strict=True):
             here, there = here + len(between), there + len(between)
             src, tgt = (
                 [(place + match.start(), place + match.end()) for match in re.finditer(r"\S+", text)]

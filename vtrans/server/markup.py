@@ -94,7 +94,7 @@ class Segment:
         # A line end in markup is white space.
         split = split_sentences(re.sub("[\n\r\t\f]", " ", self.text), language)
         spans, place = [], 0
-        for between, sentence in zip(split.between, split.sentences, strict=False):
+        for between, sentence in zip(split.between[:-1], split.sentences, strict=True):
             begin = place + len(between)
             place = begin + len(sentence)
             spans.append((begin, place))

@@ -31,7 +31,7 @@ class SubtitleDocument:
 
     def joined(self, translations: Sequence[Translated]) -> str:
         rest, written = iter(translations), []
-        for kept, caption, height in zip(self._kept, self._captions, self._heights, strict=False):
+        for kept, caption, height in zip(self._kept[:-1], self._captions, self._heights, strict=True):
             text = caption.joined(list(islice(rest, len(caption.lines))))
             written += [kept, broken(text, height)]
         return "".join([*written, self._kept[-1]])
