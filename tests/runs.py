@@ -20,12 +20,13 @@ import torch
 from conftest import TINY
 
 import vtrans
-from vtrans.checkpoint import RunFolder, RunLock, read_progress
+from vtrans.checkpoint import RunFolder, RunLock
 from vtrans.console import Console
 from vtrans.data.batches import collate
 from vtrans.data.store import DataFolder
 from vtrans.errors import VtransError
 from vtrans.runtime.ranks import Ranks
+from vtrans.states import read_progress
 from vtrans.training.feed import Share
 from vtrans.training.progress import Progress
 from vtrans.training.setup import SetUp, TrainOptions, set_up

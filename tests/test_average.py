@@ -16,13 +16,14 @@ from torch import Tensor
 
 import vtrans.average
 from vtrans.average import average, best_checkpoints, newest_checkpoints
-from vtrans.checkpoint import LoadedModel, RunFolder, aliases, load_model, read_progress, save_model, save_state
+from vtrans.checkpoint import LoadedModel, RunFolder, aliases, load_model, save_model
 from vtrans.commands.average import average as command
 from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig, TrainConfig
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import PAD_ID, Vocabulary
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
+from vtrans.states import read_progress, save_state
 from vtrans.tensor_files import open_tensors, write_tensors
 from vtrans.training.optimizer import make_optimizer
 

@@ -19,18 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import vtrans.tensor_files
-from vtrans.checkpoint import (
-    LoadedModel,
-    RunFolder,
-    aliases,
-    choose_model,
-    load_model,
-    load_state,
-    load_weights,
-    read_progress,
-    save_model,
-    save_state,
-)
+from vtrans.checkpoint import LoadedModel, RunFolder, aliases, choose_model, load_model, load_weights, save_model
 from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig, TrainConfig
 from vtrans.data.batches import Batch, collate
 from vtrans.data.store import DataFolder
@@ -40,6 +29,7 @@ from vtrans.decoding.translator import Translator
 from vtrans.errors import FileError
 from vtrans.files import aside
 from vtrans.model import Transformer
+from vtrans.states import load_state, read_progress, save_state
 from vtrans.tensor_files import FORMAT, write_tensors
 from vtrans.training.loss import Objective
 from vtrans.training.optimizer import make_optimizer

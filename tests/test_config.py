@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtrans.config import SECTIONS, ModelConfig, Recipe, SearchConfig, TrainConfig, idle_keys, section_from
+from vtrans.config import SECTIONS, ModelConfig, Recipe, SearchConfig, TrainConfig, section_from
+from vtrans.consistency import idle_keys
 from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError, RecipeError
 from vtrans.keys import check_value, keys_of

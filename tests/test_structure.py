@@ -20,11 +20,11 @@ PACKAGE = Path(vtrans.__file__).parent
 LAYERS = (
     ("errors",),
     ("files", "text"),
-    ("keys", "config", "console", "languages"),
+    ("keys", "config", "consistency", "console", "languages"),
     ("runtime",),
     ("data",),
     ("model",),
-    ("tensor_files", "checkpoint"),
+    ("tensor_files", "checkpoint", "states"),
     ("average", "score"),
     ("decoding",),
     ("training",),
@@ -43,7 +43,7 @@ MODULES = {
 }
 # Modules that import no torch.
 LIGHT = (
-    "errors", "files", "text", "keys", "config", "console", "languages", "data.options",
+    "errors", "files", "text", "keys", "config", "consistency", "console", "languages", "data.options",
     "runtime.cores", "runtime.memory", "runtime.process", "runtime.workers", "data.vocabulary", "data.encode",
     "score", "cli", "server.app", "server.running",
 )  # fmt: skip

@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
-from vtrans.checkpoint import RunFolder, check_finite, check_model, read_progress, run_of, section_of
+from vtrans.checkpoint import RunFolder, check_finite, check_model, run_of, section_of
 from vtrans.config import ModelConfig
 from vtrans.errors import FileError, InputError
 from vtrans.files import check_path
 from vtrans.keys import keys_of
+from vtrans.states import read_progress
 from vtrans.tensor_files import TensorFile, open_tensors, write_tensors
 
 

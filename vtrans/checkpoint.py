@@ -1,4 +1,4 @@
-"""Model files, training states and run folders: their names and their content.
+"""Model files and run folders: their names and their content.
 
 A model is one file (tensor_files.py): each weight once, under the name of its first owner, the SentencePiece models as
 U8 tensors, and a header with the configuration and the aliases of shared weights.
@@ -34,8 +34,6 @@ JOINT, SOURCE, TARGET = "vocabulary.joint", "vocabulary.source", "vocabulary.tar
 VOCABULARIES = (JOINT, SOURCE, TARGET)
 TRANSLATIONS, FREQUENT = "shortlist.translations", "shortlist.frequent"
 FLOATS = ("F64", "F32", "F16", "BF16")  # types of weights, as safetensors names them
-OPTIMIZER_PARTS = {"step", "exp_avg", "exp_avg_sq"}  # Adam's state of each parameter
-RAW = "weight"  # the parameter itself, see save_state
 # Temporary files that training makes in a run folder (files.py).
 _TRAINING_FILE = re.compile(
     r"\.(step-\d+\.safetensors|best\.safetensors|last\.safetensors|recipe\.toml|metrics\.jsonl)\.\d+\.tmp"
@@ -219,6 +217,18 @@ def add_shortlist(path: Path, shortlist: Shortlist, out: Path) -> None:
     with open_tensors(path, "model") as (file, header):
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a dict
     write_tensors(out, tensors | {TRANSLATIONS: shortlist.translations, FREQUENT: shortlist.frequent}, header)
+
+
+def load_weights(path: Path, model: Transformer) -> None:
+    """Copies the weights of a model file into `model`. Raises FileError for another architecture."""
+    loaded = load_model(path)
+    if loaded.model.config != model.config:
+        raise FileError(f"{path} is a model of another architecture.")
+    own, theirs = weights_of(model), weights_of(loaded.model)
+    for name, weight in own.items():
+        if theirs[name].shape != weight.shape:
+            raise FileError(f"{path}: {name} has another vocabulary size.")
+        weight.data.copy_(theirs[name].data)
 
 
 def _check_names(
@@ -416,64 +426,3 @@ def choose_model(path: str | Path) -> ChosenModel:
     if not path.exists():
         raise FileError(f"there is no model {path}; name a run folder that `vtrans train` made, or a model file.")
     return ChosenModel(path, "")
-
-
-# Training states.
-
-
-def save_state(
-    path: Path,
-    optimizer: torch.optim.Optimizer,
-    model: Transformer,
-    progress: Mapping[str, Any],
-    raw: Mapping[str, Tensor] | None = None,
-) -> None:
-    """Writes the optimizer's tensors under the names of the parameters, and `progress` as JSON. `raw` has the trained
-    weights if the model file has their moving average instead."""
-    tensors = {f"{name}:{RAW}": value.detach().contiguous().cpu() for name, value in (raw or {}).items()}
-    for name, parameter in model.named_parameters():
-        for key, value in optimizer.state[parameter].items():
-            tensors[f"{name}:{key}"] = value.detach().contiguous().cpu()
-    write_tensors(path, tensors, {"format": FORMAT, "kind": "state", "progress": dict(progress)})
-
-
-def read_progress(path: Path) -> dict[str, Any]:
-    """The `progress` of a state file."""
-    with open_tensors(path, "state") as (_, header):
-        progress: dict[str, Any] = header["progress"]
-    return progress
-
-
-def load_state(path: Path, optimizer: torch.optim.Optimizer, model: Transformer) -> None:
-    """Loads the optimizer's state from a file, and the model's weights if the file has them. Raises FileError if the
-    file belongs to other parameters."""
-    with open_tensors(path, "state") as (file, _):
-        by_parameter: dict[str, dict[str, Tensor]] = {}
-        for key in file.keys():  # noqa: SIM118 - not a dict
-            name, _, part = key.rpartition(":")
-            by_parameter.setdefault(name, {})[part] = file.get_tensor(key).clone()
-    parameters = dict(model.named_parameters())
-    if set(by_parameter) != set(parameters):
-        raise FileError(f"{path} is the state of another architecture.")
-    for name, parameter in parameters.items():
-        if set(by_parameter[name]) - {RAW} != OPTIMIZER_PARTS:
-            raise FileError(f"{path}: the optimizer's state of {name} is incomplete.")
-        for part, value in by_parameter[name].items():
-            if part != "step" and value.shape != parameter.shape:
-                raise FileError(f"{path}: {name} must have the shape {list(parameter.shape)}, got {list(value.shape)}.")
-            if part == RAW:
-                parameter.data.copy_(value)
-            else:
-                optimizer.state[parameter][part] = value.to(parameter.device)
-
-
-def load_weights(path: Path, model: Transformer) -> None:
-    """Copies the weights of a model file into `model`. Raises FileError for another architecture."""
-    loaded = load_model(path)
-    if loaded.model.config != model.config:
-        raise FileError(f"{path} is a model of another architecture.")
-    own, theirs = weights_of(model), weights_of(loaded.model)
-    for name, weight in own.items():
-        if theirs[name].shape != weight.shape:
-            raise FileError(f"{path}: {name} has another vocabulary size.")
-        weight.data.copy_(theirs[name].data)

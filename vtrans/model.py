@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vtrans.config import TIE_FORMS, ModelConfig, contradiction
+from vtrans.config import TIE_FORMS, ModelConfig
+from vtrans.consistency import contradiction
 from vtrans.errors import InputError
 from vtrans.runtime.attention import dot_product_attention
 from vtrans.runtime.dropout import Dropout

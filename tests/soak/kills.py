@@ -29,7 +29,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from conftest import EVERY_STEP, TINY, TRAIN_PAIRS, VALID_PAIRS, make_data, write_pairs
 
-from vtrans.checkpoint import RunFolder, load_model, read_progress
+from vtrans.checkpoint import RunFolder, load_model
+from vtrans.states import read_progress
 
 VTRANS = [sys.executable, "-m", "vtrans"]
 SETTINGS = (*TINY, *EVERY_STEP, "train.ema=0.9")

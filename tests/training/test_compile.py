@@ -21,8 +21,9 @@ from runs import (
 )
 from safetensors.torch import load_file
 
-from vtrans.checkpoint import RunFolder, read_progress
+from vtrans.checkpoint import RunFolder
 from vtrans.data.store import DataFolder
+from vtrans.states import read_progress
 from vtrans.tensor_files import write_tensors
 
 

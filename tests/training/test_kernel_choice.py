@@ -10,12 +10,13 @@ from conftest import EVERY_STEP, TINY, tiny_train
 from runs import heard, interrupted, same, set_up_run
 
 import vtrans
-from vtrans.checkpoint import RunFolder, read_progress
+from vtrans.checkpoint import RunFolder
 from vtrans.config import PRECISIONS
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
 from vtrans.runtime import kernels
 from vtrans.runtime.kernels import Kernels
+from vtrans.states import read_progress
 from vtrans.training import kernel_choice
 from vtrans.training.kernel_choice import choose_kernels, fastest_precision
 from vtrans.training.progress import Progress

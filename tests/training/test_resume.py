@@ -29,12 +29,13 @@ from safetensors.torch import load_file
 import vtrans
 import vtrans.checkpoint
 import vtrans.data.bpe_dropout
-from vtrans.checkpoint import RunFolder, load_model, read_progress
+from vtrans.checkpoint import RunFolder, load_model
 from vtrans.console import Console
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError
 from vtrans.runtime.ranks import Ranks
+from vtrans.states import read_progress
 from vtrans.tensor_files import write_tensors
 from vtrans.training.log import introduce
 

@@ -18,11 +18,12 @@ from runs import (
 )
 from safetensors.torch import load_file
 
-from vtrans.checkpoint import RunFolder, load_model, read_progress
+from vtrans.checkpoint import RunFolder, load_model
 from vtrans.config import Recipe
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
+from vtrans.states import read_progress
 from vtrans.tensor_files import write_tensors
 from vtrans.training.recipe import load_recipe, settled
 from vtrans.training.setup import TrainOptions

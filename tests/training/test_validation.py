@@ -21,12 +21,13 @@ from runs import (
 import vtrans
 import vtrans.checkpoint
 import vtrans.data.bpe_dropout
-from vtrans.checkpoint import RunFolder, load_model, read_progress
+from vtrans.checkpoint import RunFolder, load_model
 from vtrans.config import SearchConfig, TrainConfig
 from vtrans.data.batches import collate
 from vtrans.data.store import DataFolder
 from vtrans.errors import VtransError
 from vtrans.score import corpus_scores
+from vtrans.states import read_progress
 from vtrans.training.progress import Progress
 from vtrans.training.recipe import load_recipe
 from vtrans.training.trainer import Trainer

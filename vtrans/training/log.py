@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from vtrans.config import idle_keys
+from vtrans.consistency import idle_keys
 from vtrans.console import duration
 from vtrans.data.store import DataFolder
 from vtrans.model import Transformer, count_parameters

@@ -18,16 +18,8 @@ from typing import Any
 import torch
 
 from vtrans.checkpoint import RunFolder, section_of
-from vtrans.config import (
-    DEFAULT_RECIPE,
-    SECTIONS,
-    ModelConfig,
-    Recipe,
-    SearchConfig,
-    TrainConfig,
-    check_together,
-    section_from,
-)
+from vtrans.config import DEFAULT_RECIPE, SECTIONS, ModelConfig, Recipe, SearchConfig, TrainConfig, section_from
+from vtrans.consistency import check_together
 from vtrans.data.batches import Mixture
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError

@@ -12,17 +12,9 @@ from typing import Any
 
 import torch
 
-from vtrans.checkpoint import (
-    LoadedModel,
-    RunFolder,
-    load_model,
-    load_state,
-    load_weights,
-    read_progress,
-    save_model,
-    save_state,
-)
+from vtrans.checkpoint import LoadedModel, RunFolder, load_model, load_weights, save_model
 from vtrans.errors import FileError, VtransError
+from vtrans.states import load_state, read_progress, save_state
 from vtrans.training.job import Job, Learner
 from vtrans.training.progress import Metrics, Progress
 from vtrans.training.recipe import recorded_recipe
