@@ -54,6 +54,7 @@ FLAGS = {
     "average": "--last --best --out --quiet -q --help",
     "shortlist": "--data --out --translations --frequent --quiet -q --help",
     "overlap": "--data --vocab --vocab-size --on-bad-utf8 --json --quiet -q --help",
+    "doctor": "--json --help",
     "attend": "--target --layer --head --subwords --out --json --quiet -q --help",
     "report": "--out --sentences --data --quiet -q --help",
     "inspect": "--word --sentence --nearest --data --full --json --help",

@@ -1,0 +1,31 @@
+"""`vtrans doctor`: the installation, the machine, and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+import vtrans
+from vtrans.commands.lines import print_line, result_console
+from vtrans.commands.options import Json
+
+
+def doctor(as_json: Json = False) -> None:
+    """Check the installation and this machine, and say what is wrong.
+
+    The report shows the versions of packages, the processor and its instruction sets, threads, devices, the kernels and
+    the precision that are the fastest here for the default recipe, memory, disk, the C++ compiler and environment
+    variables. The exit code is 1 if vtrans cannot be used.
+    """
+    from vtrans.analysis.diagnosis import as_dict, problems, show
+    from vtrans.analysis.machine import examine
+
+    machine = examine(vtrans.__version__)
+    found = problems(machine)
+    if as_json:
+        print_line(json.dumps(as_dict(machine, found), ensure_ascii=False, indent=2))
+    else:
+        show(machine, found, result_console())
+    if any(problem.broken for problem in found):
+        raise typer.Exit(1)
