@@ -282,11 +282,12 @@ def every_system(options: argparse.Namespace, title: str, threads: int) -> Itera
     else:
         divided = {**ours, "processes": threads}
         yield System(f"vtrans --processes {threads}", vtrans_processes_run, divided)
-        if options.shortlist:
-            listed = {**divided, "model": options.shortlist, "shortlist": True}
-            yield System(f"vtrans --processes {threads} --shortlist", vtrans_processes_run, listed)
         rounded = {**divided, "precision": "int8"}
         yield System(f"vtrans --processes {threads} --precision int8", vtrans_processes_run, rounded)
+        if options.shortlist:
+            for name, chosen in (("--shortlist", divided), ("--precision int8 --shortlist", rounded)):
+                listed = {**chosen, "model": options.shortlist, "shortlist": True}
+                yield System(f"vtrans --processes {threads} {name}", vtrans_processes_run, listed)
     if options.exported:
         for compute in ("float32", "int8"):
             for inter, intra in sorted({(1, threads), (1, 1) if alone else (threads, 1)}):

@@ -54,8 +54,6 @@ def test_lower_precisions_give_nearly_equal_log_probabilities(tiny_run: RunFolde
 def test_invalid_precisions_are_refused(tiny_run: RunFolder) -> None:
     with pytest.raises(InputError, match=r"`precision` .*'int4'"):
         load(tiny_run.path, precision="int4")
-    with pytest.raises(InputError, match=r"`precision` .*`shortlist`"):
-        load(tiny_run.path, precision="int8", shortlist=True)
 
 
 def test_load_says_which_model_it_chose(tiny_run: RunFolder) -> None:

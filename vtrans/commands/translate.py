@@ -155,7 +155,7 @@ Processes = Annotated[int | None, _speed(DIVIDE, "N")]
 SHORTLIST = "Restrict the output vocabulary to likely translations, as learned by `vtrans shortlist`."
 Shortlist = Annotated[bool, _speed(SHORTLIST, flag="--shortlist")]
 PRECISION = (
-    "float32, bfloat16, float16, or int8, which rounds the output projection and needs a CPU.  "
+    "The precision of matrix products: float32, bfloat16, float16, or int8, which needs a CPU.  "
     f"[default: {DECODING_PRECISIONS[0]}]"
 )
 Precision = Annotated[str | None, _speed(PRECISION, "TYPE")]

@@ -47,8 +47,8 @@ def load(
     `device` is cpu, cuda, cuda:N or mps; by default the fastest that is available. `engine` is torch or ctranslate2; by
     default, torch runs models and ctranslate2 runs exported folders. With "ctranslate2", a run folder stands for the
     export in it. `weights` are those of an ensemble's average. `shortlist` uses the shortlist in the (first) model
-    file. `precision` is float32, bfloat16, float16 or int8, which rounds only the projection and needs a CPU. `retry`
-    is that of `Translator`. `workers` is the number of batches that the engine ctranslate2 searches at a time, with one
+    file. `precision` is that of matrix products: float32, bfloat16, float16, or int8, which needs a CPU. `retry` is
+    that of `Translator`. `workers` is the number of batches that the engine ctranslate2 searches at a time, with one
     thread each; by default as many as torch has threads. `kernels` is the library of float32 products on a CPU: onednn,
     blas, or auto, which measures the faster one for each shape; the default is the environment variable VTRANS_KERNELS,
     else auto. It holds for the whole process. `console` receives warnings, and says which checkpoint of a run and which
@@ -63,10 +63,6 @@ def load(
     if library not in KERNELS:
         what = "`kernels`" if kernels else f"The environment variable {KERNELS_VARIABLE}"
         raise InputError(f"{what} must be one of {', '.join(KERNELS)}, got {library!r}.")
-    if precision == "int8" and shortlist:
-        raise InputError(
-            "`precision` int8 speeds up the projection to the whole vocabulary, which `shortlist` avoids; choose one."
-        )
     paths = [Path(path)] if isinstance(path, (str, Path)) else [Path(p) for p in path]
     normalized(weights, len(paths))
     made: Engine

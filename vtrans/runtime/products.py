@@ -1,4 +1,4 @@
-"""x W^T + b, computed on a CPU by one of two matrix libraries, or in bfloat16; elsewhere by torch's own product.
+"""x W^T + b, computed on a CPU by one of two matrix libraries, or in bfloat16 or int8; elsewhere by torch's product.
 
 torch multiplies float32 matrices on a CPU with a BLAS library: MKL on x86 processors, where it takes its AVX2 path on
 those that are not Intel's. oneDNN, which torch includes and uses for bfloat16, generates code for the machine it runs
@@ -20,16 +20,19 @@ from torch.nn import functional as F
 
 from vtrans.errors import InputError
 from vtrans.runtime import kernels
-from vtrans.runtime.kernels import Use
+from vtrans.runtime.kernels import FEW, Use
 
 
 class Linear(nn.Linear):
-    """torch's linear layer, computed by `linear`."""
+    """torch's linear layer, computed by `linear`, or by `rounded` where a decoder of lower precision sets it."""
 
     __call__: Callable[..., Tensor]
+    rounded: Rounded | None = None
 
     def forward(self, x_NI: Tensor) -> Tensor:
-        return linear(x_NI, self.weight, self.bias)
+        if self.rounded is None:
+            return linear(x_NI, self.weight, self.bias)
+        return self.rounded(x_NI.reshape(-1, x_NI.shape[-1])).view(*x_NI.shape[:-1], -1)
 
 
 def linear(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
@@ -123,7 +126,7 @@ HAS_ONEDNN = _probe()
 
 
 # Products in bfloat16 on a CPU. oneDNN computes them, and builds a kernel for every new number of rows, which takes
-# longer than the product where the processor has AMX. So rows are filled up with zeros to one of few numbers. The
+# longer than the product where the processor has AMX. So rows are filled up to one of few numbers. In training, the
 # weights stay in float32; each is rounded in the forward pass, and its gradient uses the same copy.
 
 _in_bfloat16 = False
@@ -203,38 +206,56 @@ def _padded_bfloat16(x_NI: Tensor) -> Tensor:
     return x_PI
 
 
-class Int8Weight:
-    """A weight [O, I] in 8 bits for products on a CPU, with one scale per row of the weight and per row of x.
+# Linear layers with rounded copies of their weights, for decoding.
+
+
+class Bfloat16Linear:
+    """Computes x W^T + b, [N, I] to [N, O], on a CPU in bfloat16, with operands and results in float32."""
+
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor) -> None:
+        self.weight_OI, self.bias_O = weight_OI.bfloat16(), bias_O.bfloat16()
+
+    def __call__(self, x_NI: Tensor) -> Tensor:
+        return F.linear(_padded_bfloat16(x_NI), self.weight_OI, self.bias_O)[: len(x_NI)].float()
+
+
+class Int8Linear:
+    """Computes x W^T + b, [N, I] to [N, O], on a CPU in 8 bits, with one scale per row of the weight and per row of x.
 
     Sums are of whole numbers and therefore exact, so a row's product does not depend on the rows multiplied with it.
     Rounding changes an element by at most half a step, 1/254 of the largest in its row. Without VNNI instructions, x
-    has half as many steps, because the sum of two products would overflow. The product is four times as fast as in
-    float32 for [128, 128] x [128, 8000], and eight times for four rows of x. Raises InputError if torch has no such
-    product.
+    has half as many steps, because the sum of two products would overflow. Raises InputError if torch has
+    no such product.
     """
 
-    def __init__(self, weight_OI: Tensor) -> None:
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor) -> None:
         scale_O = _positive(weight_OI.abs().amax(1)) / 127
-        self.scale_O, self.zero_O = scale_O, torch.zeros(len(weight_OI), dtype=torch.int64)
+        self.bias_O, self.scale_O = bias_O, scale_O
+        self.zero_O = torch.zeros(len(weight_OI), dtype=torch.int64)
         self.steps = 127 if getattr(torch.cpu, "_is_vnni_supported", bool)() else 63  # of x, on each side of zero
         try:
             self.packed = torch.ops.onednn.qlinear_prepack((weight_OI / scale_O[:, None]).round().to(torch.int8), None)
-            self.product(weight_OI[:1])
+            self(weight_OI[:1])
         except (AttributeError, RuntimeError, NotImplementedError):
             raise InputError(
                 "`precision` must be float32, bfloat16 or float16, got int8: this build of torch has no 8-bit product "
                 "for this processor."
             ) from None
 
-    def product(self, x_NI: Tensor) -> Tensor:
-        """Returns x W^T, [N, I] to [N, O], in float32."""
+    def __call__(self, x_NI: Tensor) -> Tensor:
+        rows, inputs = x_NI.shape
         scale_N1 = _positive(x_NI.abs().amax(1, keepdim=True)) / self.steps
-        whole_NI = (x_NI / scale_N1).round_().add_(self.steps + 1).to(torch.uint8)
-        out: Tensor = torch.ops.onednn.qlinear_pointwise(
-            *(whole_NI, 1.0, self.steps + 1, self.packed, self.scale_O, self.zero_O, None, 1.0, 0, torch.float32),
+        # The product of the rows that fill up is not used.
+        whole_PI = torch.empty(padded(rows) if rows > FEW else rows, inputs, dtype=torch.uint8)
+        whole_PI[:rows] = (x_NI / scale_N1).round_().add_(self.steps + 1)
+        out_PO: Tensor = torch.ops.onednn.qlinear_pointwise(
+            *(whole_PI, 1.0, self.steps + 1, self.packed, self.scale_O, self.zero_O, None, 1.0, 0, torch.float32),
             *("none", [], ""),
         )
-        return out.mul_(scale_N1)
+        return torch.addcmul(self.bias_O, out_PO[:rows], scale_N1)
+
+
+Rounded = Bfloat16Linear | Int8Linear
 
 
 def _positive(x: Tensor) -> Tensor:
