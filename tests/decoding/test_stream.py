@@ -215,12 +215,16 @@ def divided(tiny_run: RunFolder) -> Iterator[Callable[..., subprocess.Popen[byte
         process.communicate()
 
 
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def copies_of(process: subprocess.Popen[bytes], number: int = 2) -> list[int]:
     """Returns the workers of a command once they are there."""
     for _ in range(600):
-        found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        found = [copy for maker in children(process.pid) for copy in children(maker)]
         if len(found) == number:
-            return [int(pid) for pid in found]
+            return found
         time.sleep(0.05)
     raise AssertionError(f"{len(found)} of {number} workers")
 

@@ -21,7 +21,7 @@ import pytest
 import vtrans.runtime.workers
 from vtrans.errors import InputError, VtransError
 from vtrans.runtime.signals import ENDING
-from vtrans.runtime.workers import Copies, map_in_workers
+from vtrans.runtime.workers import Copies, DiedError, map_in_workers
 
 UPPER = partial(operator.methodcaller, "upper")  # makes the function that returns item.upper()
 WORDS = [f"word {i}" for i in range(20)]
@@ -211,7 +211,7 @@ def test_an_exception_of_a_copy_has_its_type_and_shows_where_it_was_raised() -> 
 
 
 @linux
-def test_a_copy_that_dies_raises_how_and_the_advice() -> None:
+def test_a_copy_that_dies_raises_how_and_the_advice_and_is_replaced() -> None:
     def answer(item: Any, done: Callable[[], None]) -> Any:
         if item == "die":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -219,26 +219,45 @@ def test_a_copy_that_dies_raises_how_and_the_advice() -> None:
 
     with copies(answer, 1) as one:
         assert one.submit("live").result(60) == "live"
-        with pytest.raises(VtransError, match=r"SIGKILL.*testing.*do better\.$") as caught:
+        with pytest.raises(DiedError, match=r"SIGKILL.*testing.*do better\.$") as caught:
             one.submit("die").result(60)
+        assert one.submit("live again").result(60) == "live again"
     assert caught.value.exit_code == 1
     assert not multiprocessing.active_children()
 
 
 @linux
-def test_a_copy_ignores_ending_signals_and_ends_with_the_block_in_the_middle_of_its_work() -> None:
-    def answer(seconds: float, done: Callable[[], None]) -> str:
-        time.sleep(seconds)
-        return "slept"
+def test_copies_that_cannot_be_replaced_raise() -> None:
+    def answer(item: Any, done: Callable[[], None]) -> int:
+        return os.getpid()
 
     with copies(answer, 1) as one:
-        assert one.submit(0).result(60) == "slept"
-        (child,) = multiprocessing.active_children()
-        assert child.pid is not None
-        for number in ENDING:
-            os.kill(child.pid, number)
-        assert one.submit(0).result(60) == "slept"
+        child = one.submit("work").result(60)
+        (maker,) = multiprocessing.active_children()
+        assert maker.pid is not None
+        for process in (maker.pid, child):
+            os.kill(process, signal.SIGKILL)
+        maker.join(60)
+        for _ in range(2):
+            with pytest.raises(DiedError, match="testing"):
+                one.submit("work").result(60)
+
+
+@linux
+def test_a_copy_ignores_ending_signals_and_ends_with_the_block_in_the_middle_of_its_work() -> None:
+    def answer(seconds: float, done: Callable[[], None]) -> int:
+        time.sleep(seconds)
+        return os.getpid()
+
+    with copies(answer, 1) as one:
+        child = one.submit(0).result(60)
+        (maker,) = multiprocessing.active_children()
+        for number, process in itertools.product(ENDING, (child, maker.pid)):
+            os.kill(process, number)
+        assert one.submit(0).result(60) == child
         one.submit(100)
         began = time.monotonic()
     assert time.monotonic() - began < 10
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
     assert not multiprocessing.active_children()

@@ -11,6 +11,8 @@ import multiprocessing
 import os
 import queue
 import signal
+import socket
+import struct
 import sys
 import threading
 import time
@@ -23,7 +25,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from vtrans.errors import VtransError
 from vtrans.runtime.signals import ENDING
@@ -114,6 +116,10 @@ def _anonymous_main() -> Iterator[None]:
 TELL = 0.1  # seconds between two reports of a worker
 
 
+class DiedError(VtransError):
+    """A worker died, so there is no result."""
+
+
 class Task(Future[Result]):
     """A request and its result; `steps` counts how often the worker has called `done` for it."""
 
@@ -127,37 +133,49 @@ class Copies(Generic[Item, Result]):
 
     A copy is made by fork: it starts within milliseconds, and shares the memory of this process until either writes to
     it. Make copies before this process starts threads or uses several threads of OpenMP, whose locks and threads a
-    copy would lack. Copies receive no ending signals; they end when the block ends, or this process does.
+    copy would lack. The first copy does nothing but make the others, so that one that dies can be replaced later.
+    Copies receive no ending signals; they end when the block ends, or this process does.
     """
 
     def __init__(self, answer: Callable[[Item, Callable[[], None]], Result], number: int, doing: str, advice: str):
         self.number, self._doing, self._advice = number, doing, advice
         self._tasks: queue.SimpleQueue[Task[Result] | None] = queue.SimpleQueue()
-        self._processes: list[Any] = []
-        self._joining = threading.Lock()
-        try:
-            connections = self._forked(answer)
-        except BaseException:
-            self._end()
-            raise
-        for process, connection in zip(self._processes, connections, strict=True):
-            threading.Thread(target=self._run, args=(process, connection), daemon=True).start()
-
-    def _forked(self, answer: Callable[[Item, Callable[[], None]], Result]) -> list[Connection]:
-        """Makes the copies. Returns the connections to them."""
+        self._asking = threading.Lock()
+        # Each message is whole.
+        self._maker, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         context: Any = multiprocessing.get_context("fork")
-        connections: list[Connection] = []
-        for _ in range(self.number):
-            ours, theirs = context.Pipe()
-            connections.append(ours)
-            process = context.Process(target=_serve, args=(theirs, connections, answer), daemon=True)
+        self._process = context.Process(target=_make_copies, args=(theirs, self._maker, answer), daemon=True)
+        try:
             with _blocked(ENDING), warnings.catch_warnings():
                 # Python warns of any other thread. Those of numpy wait for work, and hold no lock.
                 warnings.simplefilter("ignore", DeprecationWarning)
-                process.start()
+                self._process.start()
             theirs.close()
-            self._processes.append(process)
-        return connections
+            copies = [self._copy() for _ in range(number)]
+        except BaseException:
+            self._end()
+            raise
+        for copy in copies:
+            threading.Thread(target=self._run, args=(copy,), daemon=True).start()
+
+    def _copy(self) -> tuple[int, Connection]:
+        """Returns the process id of a new copy, and the connection to it."""
+        ours, theirs = multiprocessing.Pipe()
+        with theirs:
+            return self._ask(0, [theirs.fileno()]), ours
+
+    def _ask(self, pid: int, handles: Sequence[int] = ()) -> int:
+        """Returns the process id of a new copy, which takes over a handle, or the exit code of copy `pid`, which has
+        ended. Raises OSError if this is impossible."""
+        with self._asking:
+            socket.send_fds(self._maker, [_REPLY.pack(pid, 0)], handles)
+            received = self._maker.recv(_REPLY.size)
+        if not received:
+            raise BrokenPipeError("the process that makes copies has ended")
+        reply, problem = _REPLY.unpack(received)
+        if problem:
+            raise OSError(problem, os.strerror(problem))
+        return int(reply)
 
     def __enter__(self) -> Copies[Item, Result]:
         return self
@@ -167,62 +185,104 @@ class Copies(Generic[Item, Result]):
 
     def _end(self) -> None:
         """Ends all workers at once."""
-        for process in self._processes:
-            process.kill()
+        for _ in range(self.number):
             self._tasks.put(None)
-        for process in self._processes:
-            self._exit_code(process)
-
-    def _exit_code(self, process: Any) -> int:
-        """Waits for the end of a process. If two threads waited at a time, one of them would miss its exit code."""
-        with self._joining:
-            process.join()
-        return int(process.exitcode)
+        with suppress(OSError):  # the process that makes copies may have ended
+            self._maker.shutdown(socket.SHUT_RDWR)
+        self._process.join()
+        with self._asking:
+            self._maker.close()
 
     def submit(self, request: Item) -> Task[Result]:
         """Gives a request to the next worker that is free. Requests start in the order in which they are submitted.
 
-        The task raises the exception of `answer`, or VtransError if the worker dies.
+        The task raises the exception of `answer`, or DiedError if the worker dies. Another one then takes its place.
         """
         task: Task[Result] = Task(request)
         self._tasks.put(task)
         return task
 
-    def _run(self, process: Any, connection: Connection) -> None:
-        """Gives tasks to one worker; runs in a thread of this process."""
+    def _run(self, copy: tuple[int, Connection] | None) -> None:
+        """Gives tasks to one worker at a time; runs in a thread of this process."""
         while (task := self._tasks.get()) is not None:
             try:
-                connection.send(task.request)
-                while isinstance(got := connection.recv(), int):
-                    task.steps += got
-            except (EOFError, OSError):
-                task.set_exception(self._died(self._exit_code(process)))
-                return
-            result, error = got
+                copy = copy or self._copy()
+                result, error = _exchanged(copy[1], task)
+            except (EOFError, OSError) as lost:
+                result, error, copy = None, self._died(copy[0] if copy else 0, lost), None
             if error is None:
                 task.set_result(result)
             else:
                 task.set_exception(error)
-        connection.close()
 
-    def _died(self, code: int) -> VtransError:
+    def _died(self, pid: int, lost: Exception) -> DiedError:
+        """Returns the error for a copy that has ended, or, without a `pid`, that could not be made."""
+        try:
+            code = self._ask(pid) if pid else 0
+        except OSError as error:
+            pid, lost = 0, error
+        if not pid:
+            return DiedError(f"no worker process can be started for {self._doing} ({lost}); {self._advice}.")
         end = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        return VtransError(
+        return DiedError(
             f"one of {self.number} worker processes died ({end}) while {self._doing}, perhaps because memory ran out; "
             f"{self._advice}."
         )
 
 
-def _serve(
-    connection: Connection, others: Sequence[Connection], answer: Callable[[Any, Callable[[], None]], Any]
-) -> None:
+def _exchanged(connection: Connection, task: Task[Result]) -> tuple[Any, Exception | None]:
+    """Returns the answer of a copy to a task, or its exception."""
+    connection.send(task.request)
+    while isinstance(got := connection.recv(), int):
+        task.steps += got
+    result, error = got
+    return result, error
+
+
+_REPLY = struct.Struct("qi")  # a process id or an exit code, and an error number
+
+
+def _make_copies(asked: socket.socket, other: socket.socket, answer: Callable[[Any, Callable[[], None]], Any]) -> None:
+    """Makes the copies that are asked for, until the process that asks ends; runs in a copy without other threads."""
+    other.close()
+    pids: set[int] = set()
+    while True:
+        message, handles, _, _ = socket.recv_fds(asked, _REPLY.size, 1)
+        if not message:
+            break
+        pid, reply, problem = _REPLY.unpack(message)[0], 0, 0
+        try:
+            if pid:
+                reply = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                pids.discard(pid)
+            elif (reply := os.fork()) == 0:
+                asked.close()
+                _serve(Connection(handles[0]), answer)
+            else:
+                pids.add(reply)
+        except OSError as error:  # no memory, or too many processes
+            problem = error.errno
+        for handle in handles:
+            os.close(handle)
+        asked.send(_REPLY.pack(reply, problem))
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    for pid in pids:
+        os.waitpid(pid, 0)
+
+
+def _serve(connection: Connection, answer: Callable[[Any, Callable[[], None]], Any]) -> NoReturn:
     """Answers the requests that come through `connection`; runs in a copy."""
-    for other in others:
-        other.close()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    with suppress(EOFError, OSError):  # the process that made this one has ended
-        while True:
-            connection.send(_answered(connection.recv(), answer, connection.send))
+    try:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        with suppress(EOFError, OSError):  # the process that made this one has ended
+            while True:
+                connection.send(_answered(connection.recv(), answer, connection.send))
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
 
 
 def _answered(
