@@ -7,6 +7,7 @@ import pty
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,3 +89,17 @@ def terminal() -> Iterator[tuple[int, int]]:
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def copies_of(process: subprocess.Popen[bytes], number: int = 2) -> list[int]:
+    """Returns the workers of a command once they are there."""
+    for _ in range(600):
+        found = [copy for maker in children(process.pid) for copy in children(maker)]
+        if len(found) == number:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"{len(found)} of {number} workers")

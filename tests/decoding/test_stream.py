@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runner import SENTENCE, start
+from cli_runner import SENTENCE, copies_of, start
 from conftest import TRAIN_PAIRS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -213,20 +213,6 @@ def divided(tiny_run: RunFolder) -> Iterator[Callable[..., subprocess.Popen[byte
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def copies_of(process: subprocess.Popen[bytes], number: int = 2) -> list[int]:
-    """Returns the workers of a command once they are there."""
-    for _ in range(600):
-        found = [copy for maker in children(process.pid) for copy in children(maker)]
-        if len(found) == number:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"{len(found)} of {number} workers")
 
 
 def gone(process: subprocess.Popen[bytes]) -> bool:

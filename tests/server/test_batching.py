@@ -10,7 +10,7 @@ import pytest
 from services import Fake, reversed_words
 
 from vtrans.errors import VtransError
-from vtrans.server.batching import WINDOW, Wanted, Worker
+from vtrans.server.batching import WINDOW, Slots, Wanted, Worker
 
 ONE = Wanted()
 
@@ -123,6 +123,25 @@ def test_only_the_request_that_fails_gets_the_error() -> None:
         assert not isinstance(other, BaseException)
         assert (good[0][0].text, other[0][0].text) == ("b a", "e d")
         worker.close()
+
+    asyncio.run(ask())
+
+
+def test_slots_bound_the_batches_that_several_workers_translate_at_a_time() -> None:
+    async def ask() -> None:
+        model, slots = Gated(), Slots(2)
+        workers = [Worker(model, slots=slots) for _ in range(3)]
+        asked = []
+        for number in range(6):
+            asked.append(asyncio.ensure_future(workers[number % 3].translate([f"line {number}"], ONE)))
+            if number < 2:
+                await until_busy(model)
+        await asyncio.sleep(0.05)
+        assert len(model.batches) == 2
+        model.gate.release(6)
+        assert [found[0].text for (found,) in await asyncio.gather(*asked)] == [f"{number} line" for number in range(6)]
+        for worker in workers:
+            worker.close()
 
     asyncio.run(ask())
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runner import start
+from cli_runner import copies_of, start
 from conftest import make_data
 from services import Client
 
@@ -21,6 +24,9 @@ from vtrans.checkpoint import RunFolder
 from vtrans.data.store import DataFolder
 
 SENTENCE = "The big dog sees me today."
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies a process safely")
 
 
 @contextmanager
@@ -56,6 +62,44 @@ def test_a_run_is_served_and_what_was_accepted_is_answered_before_it_stops(endin
         assert process.wait(60) == 0
     assert answers[0].status == 200
     assert answers[0].json["translatedText"].count(" ") > 399
+
+
+@linux
+def test_a_copy_that_dies_is_named_and_replaced_and_its_requests_are_answered(ending_run: RunFolder) -> None:
+    with served(ending_run.path, "--processes", "2") as (process, client):
+        expected = client.translate(SENTENCE).json
+        long: list[Any] = []
+        texts = [SENTENCE] * 300
+        threads = [threading.Thread(target=lambda: long.append(client.translate(texts).json)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        killed, kept = copies_of(process)
+        os.kill(killed, signal.SIGKILL)
+        for thread in threads:
+            thread.join(60)
+        assert long == [{"translatedText": [expected["translatedText"]] * len(texts)}] * 2
+        assert [client.translate(SENTENCE).json for _ in range(4)] == [expected] * 4
+        assert killed not in (now := copies_of(process))
+        assert kept in now
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        assert b"SIGKILL" in process.stderr.read()
+
+
+@linux
+def test_copies_of_the_server_do_not_keep_its_port(ending_run: RunFolder) -> None:
+    with served(ending_run.path, "--processes", "2") as (process, client):
+        copies = copies_of(process)
+        process.kill()
+        process.wait(60)
+        with pytest.raises(ConnectionRefusedError):
+            client.get("/health")
+        for _ in range(200):
+            if not any(Path(f"/proc/{pid}").exists() for pid in copies):
+                return
+            time.sleep(0.05)
+        pytest.fail("a copy outlived the server")
 
 
 def test_a_pair_names_the_languages_of_a_model(ending_run: RunFolder) -> None:

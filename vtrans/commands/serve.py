@@ -16,12 +16,10 @@ from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.keys import check_value, keys_of
 from vtrans.languages import Languages, languages_in
-from vtrans.runtime.process import set_threads
 from vtrans.server.limits import Keys, Limits
 
 if TYPE_CHECKING:
     from vtrans.decoding.translator import Translator
-    from vtrans.server.batching import Worker
 
 NEEDED = ("starlette", "uvicorn", "python_multipart", "py3langid", "sentencex", "turbohtml")  # the extra `serve`
 
@@ -47,6 +45,13 @@ PairModels = Annotated[
     list[str] | None,
     typer.Option("--pair", help="A model and its languages, such as en-de=run. Repeat it.", metavar="SRC-TGT=MODEL"),
 ]
+DIVIDE = (
+    "The number of processes that translate, on the CPU of a Linux system. They share the memory of the models. Each "
+    "has one thread, or --threads. The engine ctranslate2 has as many workers in one process instead.  [default: one "
+    "per core that may be used, if there are 2 GB of free memory for each; 1 with --threads, and on other systems and "
+    "devices]"
+)
+Processes = Annotated[int | None, typer.Option(help=DIVIDE, metavar="N", rich_help_panel="Speed")]
 Host = Annotated[str, _address(help="The address to listen at; 0.0.0.0 means every address.", metavar="ADDRESS")]
 Port = Annotated[int, _address(help="The port to listen at; 0 means any free port.", metavar="N")]
 Characters = Annotated[int | None, _limit("--char-limit", "characters")]
@@ -70,6 +75,7 @@ def serve(
     pairs: PairModels = None,
     device: Device = None,
     threads: Threads = None,
+    processes: Processes = None,
     host: Host = "127.0.0.1",
     port: Port = 5000,
     characters: Characters = None,
@@ -95,14 +101,17 @@ def serve(
     chosen = given({**sizes, "per_minute": per_minute, "requests": requests})
     keys = keys_of(Limits)
     limits = Limits(**{name: check_value(keys[name], f"`{name}`", value) for name, value in chosen.items()})
-    set_threads(threads)
+    from vtrans.decoding.division import divide
     from vtrans.server.app import make_app
+    from vtrans.server.models import workers_for
     from vtrans.server.running import listen, run, url_of
     from vtrans.server.service import Service
 
-    api = Keys(api_keys) if api_keys else None
-    with listen(host, port) as made:
-        service = Service(_workers(models or [], pairs or [], device, console))
+    api, division = Keys(api_keys) if api_keys else None, divide(processes, threads)
+    translators = _translators(models or [], pairs or [], device, division.total, console)
+    # The copies of this process must not have its socket: clients could connect to it until the last copy ends.
+    with workers_for(translators, division, console.warn) as workers, listen(host, port) as made:
+        service = Service(workers)
         app = make_app(service, limits, keys=api, origins=cors or (), warn=console.warn, version=vtrans.__version__)
         served = ", ".join(f"{pair.src} to {pair.tgt}" for pair in service.workers)
         console.info(f"serving {served} at {url_of(made)}; stop with Ctrl-C")
@@ -110,24 +119,26 @@ def serve(
     console.info("stopped; every accepted request was answered")
 
 
-def _workers(models: list[Path], pairs: list[str], device: str | None, console: Console) -> dict[Languages, Worker]:
-    """Returns a worker for each pair of languages, in the order of the options."""
+def _translators(
+    models: list[Path], pairs: list[str], device: str | None, threads: int, console: Console
+) -> dict[Languages, Translator]:
+    """Returns the model of each pair of languages, in the order of the options."""
     from vtrans.decoding.loading import load
-    from vtrans.server.batching import Worker
 
     named = [_pair(text) for text in pairs]
     if not models and not named:
         models = [Path(DEFAULT_RUN)]
-    workers: dict[Languages, Worker] = {}
+    translators: dict[Languages, Translator] = {}
     for languages, path in [*((None, path) for path in models), *named]:
-        translator = load(path, device=device, console=console)
+        translator = load(path, device=device, workers=threads, console=console)
+        translator.console = None  # it would name lines of batches, which mean nothing to anybody
         languages = languages or translator.engine.languages
         if languages is None:
             raise InputError(f"{path} does not record its languages; name them with --pair en-de={path}.")
-        if languages in workers:
+        if languages in translators:
             raise InputError(f"there are two models from {languages.src} to {languages.tgt}; give only one.")
-        workers[languages] = Worker(_translate(translator), translator.search.beam)
-    return workers
+        translators[languages] = translator
+    return translators
 
 
 def _pair(text: str) -> tuple[Languages, Path]:
@@ -137,13 +148,3 @@ def _pair(text: str) -> tuple[Languages, Path]:
     if languages is None or not path:
         raise InputError(f"--pair must be languages and a model, such as en-de=run, got {text!r}.")
     return languages, Path(path)
-
-
-def _translate(translator: Translator) -> Any:
-    """Returns the function that a worker calls. Its translations have no alignments if the engine has none."""
-    from vtrans.decoding.translation import TranslateOptions
-
-    aligns = not translator.engine.unsupported(translator.search, ["alignments"])
-    return lambda lines, wanted: translator.translate_window(
-        lines, TranslateOptions(wanted.nbest, alignments=wanted.alignments and aligns)
-    )

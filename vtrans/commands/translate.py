@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -34,13 +33,11 @@ from vtrans.config import DECODING_PRECISIONS, DEFAULT_RUN, KERNELS, KERNELS_VAR
 from vtrans.console import Console
 from vtrans.decoding.retry import RETRY_NGRAM
 from vtrans.errors import InputError
-from vtrans.keys import Key, check_value
-from vtrans.runtime.memory import available_memory
-from vtrans.runtime.process import set_threads
 from vtrans.runtime.signals import ended_by_signals
 from vtrans.text import OnBadUtf8
 
 if TYPE_CHECKING:
+    from vtrans.decoding.division import Division
     from vtrans.decoding.translation import Counts, Form, TranslateOptions
     from vtrans.decoding.translator import Translator
     from vtrans.runtime.ranks import Ranks
@@ -60,19 +57,6 @@ class _Text:
     def typed(self) -> bool:
         """Whether the lines are typed at a terminal."""
         return self.input is None and stdin_is_terminal()
-
-
-@dataclass(frozen=True)
-class _Division:
-    """How the work is divided on a CPU."""
-
-    processes: int
-    threads: int  # of each
-    asked: bool  # whether the user chose the number of processes
-
-    @property
-    def total(self) -> int:
-        return self.processes * self.threads
 
 
 def _option(panel: str, help: str, metavar: str | None = None, *, flag: str | None = None, stored: str = "") -> Any:
@@ -149,8 +133,6 @@ DIVIDE = (
     "used, if there are 2 GB of free memory for each; 1 with --threads or --line-buffered, for typed lines, and on "
     "other systems and devices]"
 )
-MEMORY = 2e9  # bytes; with 8,000 subwords, D 128 and the default batches, a process took up to 0.9 GB
-PROCESSES = Key("the processes that divide the input", int, 1, 1024, "processes")
 Processes = Annotated[int | None, _speed(DIVIDE, "N")]
 SHORTLIST = "Restrict the output vocabulary to likely translations, as learned by `vtrans shortlist`."
 Shortlist = Annotated[bool, _speed(SHORTLIST, flag="--shortlist")]
@@ -228,7 +210,7 @@ def translate(
     from vtrans.runtime.ranks import Ranks
 
     ranks = Ranks()
-    division = _divide(processes, threads, text, ranks)
+    division = _division(processes, threads, text, ranks)
     options = TranslateOptions(nbest, Sampling(**drawing) if sampling else None, alignments, form)
     load_model = partial(
         load,
@@ -269,7 +251,7 @@ def _run(
     options: TranslateOptions,
     text: _Text,
     ranks: Ranks,
-    division: _Division,
+    division: Division,
     console: Console,
 ) -> None:
     """Translates the text on rank 0 with the help of other processes, and reports how it went."""
@@ -285,7 +267,7 @@ def _run(
         with ranks.leading(), source as (lines, extent), given_prefixes as prefixes:
             translator = load(console)
             translator.check(options, prefixes=text.prefixes is not None)
-            copies = _copies(division, translator)
+            copies = division.copies(translator.engine)
             if text.typed:
                 console.info("reading from the terminal, line by line; end with Ctrl-D")
             if ranks.world > 1 or copies:
@@ -309,54 +291,17 @@ def _run(
     report(translator.counts, console, min_length=translator.search.min_length)
 
 
-def _divide(processes: int | None, threads: int | None, text: _Text, ranks: Ranks) -> _Division:
-    """Returns the processes that will translate, unless the engine or the device needs only this one, and gives this
-    process the threads with which they compute. Raises InputError if there cannot be as many as the user wants.
-    """
-    import torch
+def _division(processes: int | None, threads: int | None, text: _Text, ranks: Ranks) -> Division:
+    """Returns the processes and threads that will translate. Raises InputError if there cannot be as many as the user
+    wants."""
+    from vtrans.decoding.division import divide
 
-    if processes is not None:
-        check_value(PROCESSES, "`processes`", processes)
-    set_threads(threads)
-    usual = torch.get_num_threads()
     reasons = {
         f"torchrun has started {ranks.world}": ranks.world > 1,
-        "this system cannot copy a process": sys.platform != "linux",
         "--line-buffered translates one line at a time": text.line_buffered,
     }
-    reason = next((reason for reason, holds in reasons.items() if holds), None)
-    if processes is None:
-        alone = reason or text.typed or threads
-        number = 1 if alone else max(1, min(usual, int(available_memory() / MEMORY)))
-    elif processes > 1 and reason:
-        raise InputError(f"`processes` must be 1, because {reason}, got {processes}; leave it out.")
-    else:
-        number = processes
-    if number > 1:
-        # Kernels are chosen for what the copies will use. With several threads, a copy would wait for those of this
-        # process for ever if it had ever used them.
-        torch.set_num_threads(1)
-    return _Division(number, (threads or 1) if number > 1 else usual, processes is not None)
-
-
-def _copies(division: _Division, translator: Translator) -> int:
-    """Returns the number of copies of this process that translate, 0 if it translates itself. Raises InputError if the
-    user wants several, but the model is not on the CPU."""
-    import torch
-
-    from vtrans.decoding.torch_engine import TorchEngine
-
-    engine = translator.engine
-    if division.processes == 1 or not isinstance(engine, TorchEngine):
-        return 0  # CTranslate2 has workers of its own
-    if engine.device.type == "cpu":
-        return division.processes
-    if division.asked:
-        raise InputError(
-            f"`processes` must be 1, because the model is on {engine.device}, got {division.processes}; leave it out."
-        )
-    torch.set_num_threads(division.total)
-    return 0
+    reason = next((reason for reason, holds in reasons.items() if holds), "")
+    return divide(processes, threads, reason, prefer_one=text.typed)
 
 
 def report(counts: Counts, console: Console, *, min_length: int = 0) -> None:

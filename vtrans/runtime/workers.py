@@ -7,6 +7,7 @@ function does not need it starts quickly and stays small.
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import queue
@@ -250,7 +251,7 @@ def _make_copies(asked: socket.socket, other: socket.socket, answer: Callable[[A
         message, handles, _, _ = socket.recv_fds(asked, _REPLY.size, 1)
         if not message:
             break
-        pid, reply, problem = _REPLY.unpack(message)[0], 0, 0
+        (pid, _), reply, problem = _REPLY.unpack(message), 0, 0
         try:
             if pid:
                 reply = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -261,7 +262,7 @@ def _make_copies(asked: socket.socket, other: socket.socket, answer: Callable[[A
             else:
                 pids.add(reply)
         except OSError as error:  # no memory, or too many processes
-            problem = error.errno
+            problem = error.errno or errno.EAGAIN
         for handle in handles:
             os.close(handle)
         asked.send(_REPLY.pack(reply, problem))

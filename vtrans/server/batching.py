@@ -1,7 +1,8 @@
 """Translates the lines of many requests together.
 
-A `Worker` owns one model and a thread. Requests wait in a queue; the worker takes lines from all of them in turn, so
-that a long request does not hold up a short one, and translates them as one batch.
+A `Worker` owns one model, and a thread for each batch that may be translated at a time. Requests wait in a queue; a
+thread takes lines from all of them in turn, so that a long request does not hold up a short one, and translates them as
+one batch.
 """
 
 from __future__ import annotations
@@ -76,18 +77,31 @@ class _Job:
             self.answer.set_result([self.found[i] for i in range(len(self.lines))])
 
 
-class Worker:
-    """Translates in a thread of its own what coroutines ask for. `nbest` is the most translations of a line."""
+class Slots:
+    """The number of batches that are translated at a time by the workers that share these slots."""
 
-    def __init__(self, translate: Translate, nbest: int = 1) -> None:
+    def __init__(self, number: int = 1) -> None:
+        self.number = number
+        self.free = threading.Semaphore(number)
+
+
+class Worker:
+    """Translates in threads of its own what coroutines ask for. `nbest` is the most translations of a line.
+
+    `translate` is called by as many threads at a time as there are slots.
+    """
+
+    def __init__(self, translate: Translate, nbest: int = 1, slots: Slots | None = None) -> None:
         self.nbest = nbest
         self.counts = Counts()
         self._translate = translate
+        self._slots = slots or Slots()
         self._jobs: deque[_Job] = deque()  # those with lines that have not been taken
         self._changed = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(self._slots.number)]
+        for thread in self._threads:
+            thread.start()
 
     async def translate(self, lines: Sequence[str], wanted: Wanted) -> list[Found]:
         """Returns the translations of lines that are not blank. If it is cancelled, lines that still wait are dropped.
@@ -121,36 +135,48 @@ class Worker:
 
     @property
     def seconds_per_line(self) -> float:
-        return self.counts.seconds / self.counts.lines if self.counts.lines else 0.0
+        """The time until the next line is done while all slots are in use."""
+        return self.counts.seconds / self.counts.lines / self._slots.number if self.counts.lines else 0.0
 
     def close(self) -> None:
-        """Ends the thread after the lines that it has taken."""
+        """Ends the threads after the lines that wait."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
-        self._thread.join()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
 
     def _run(self) -> None:
-        while batch := self._take():
-            began = time.monotonic()
-            self._work(batch)
-            self.counts.seconds += time.monotonic() - began
-            self.counts.lines += len(batch)
-            self.counts.batches += 1
+        while self._lines_come():
+            with self._slots.free:
+                batch = self._take()
+                began = time.monotonic()
+                self._work(batch)
+            with self._changed:
+                self.counts.seconds += time.monotonic() - began
+                self.counts.lines += len(batch)
+                self.counts.batches += bool(batch)
             for job in {id(job): job for job, _ in batch}.values():
                 if job.error is not None or len(job.found) == len(job.lines):
                     job.loop.call_soon_threadsafe(job.settle)
 
-    def _take(self) -> list[tuple[_Job, int]]:
-        """Waits for lines and returns some of those that want the same, in turns of one from each request; none once
-        the worker is closed."""
-        taken: list[tuple[_Job, int]] = []
+    def _lines_come(self) -> bool:
+        """Waits for lines, and a moment for more of them. Returns False once the worker is closed and none are left."""
         with self._changed:
             while not self._jobs:
                 if self._closed:
-                    return taken
+                    return False
                 self._changed.wait()
                 self._changed.wait_for(lambda: self._closed or self._lines_waiting() >= WINDOW, GATHER)
+            return True
+
+    def _take(self) -> list[tuple[_Job, int]]:
+        """Returns some of the lines that want the same, in turns of one from each request; none if other threads have
+        taken them all."""
+        taken: list[tuple[_Job, int]] = []
+        with self._changed:
+            if not self._jobs:
+                return taken
             wanted = self._jobs[0].wanted
             others: deque[_Job] = deque()
             while self._jobs and len(taken) < WINDOW:

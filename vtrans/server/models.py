@@ -1,0 +1,77 @@
+"""The models of a service: each translates in copies of this process on a CPU, or else in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+
+from vtrans.decoding.division import Division
+from vtrans.decoding.torch_engine import TorchEngine
+from vtrans.decoding.translation import TranslateOptions
+from vtrans.decoding.translator import Translator
+from vtrans.languages import Languages
+from vtrans.runtime.workers import Copies, DiedError
+from vtrans.server.batching import Slots, Wanted, Worker
+
+ADVICE = "another one takes its place; if it happens again, choose fewer processes"
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a request needs of a translation; a copy sends little else back."""
+
+    text: str
+    alignment: tuple[tuple[int, int], ...] | None
+
+
+Request = tuple[Languages, Sequence[str], Wanted]
+Lines = list[list[Line]]
+
+
+@contextmanager
+def workers_for(
+    translators: Mapping[Languages, Translator], division: Division, warn: Callable[[str], None]
+) -> Iterator[dict[Languages, Worker]]:
+    """Returns a worker for each model. `warn` hears of copies that die; another copy then gets the lines, once.
+
+    All models in PyTorch on the CPU share the copies, and so the processors. Enter the block before this process starts
+    other threads.
+    """
+    numbers = {pair: division.copies(translator.engine) for pair, translator in translators.items()}
+
+    def answer(request: Request, done: Callable[[], None] = lambda: None) -> Lines:
+        pair, lines, wanted = request
+        if numbers[pair]:
+            torch.set_num_threads(division.threads)
+        return _translated(translators[pair], lines, wanted)
+
+    number = max(numbers.values())
+    with Copies(answer, number, "translating", ADVICE) if number else nullcontext() as copies:
+        slots = Slots(max(number, 1))
+
+        def worker(pair: Languages, translator: Translator) -> Worker:
+            def translate(lines: Sequence[str], wanted: Wanted) -> Lines:
+                if copies is None or not numbers[pair]:
+                    return answer((pair, lines, wanted))
+                for _ in range(2):
+                    try:
+                        return copies.submit((pair, lines, wanted)).result()
+                    except DiedError as error:
+                        warn(str(error))
+                        died = error
+                raise died
+
+            own = slots if isinstance(translator.engine, TorchEngine) else Slots(division.total)
+            return Worker(translate, translator.search.beam, own)
+
+        yield {pair: worker(pair, translator) for pair, translator in translators.items()}
+
+
+def _translated(translator: Translator, lines: Sequence[str], wanted: Wanted) -> Lines:
+    """Returns the translations of lines, without alignments if the engine has none."""
+    aligned = wanted.alignments and not translator.engine.unsupported(translator.search, ["alignments"])
+    found = translator.translate_window(lines, TranslateOptions(wanted.nbest, alignments=aligned))
+    return [[Line(t.text, t.alignment) for t in translations] for translations in found]
