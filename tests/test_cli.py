@@ -61,7 +61,7 @@ FLAGS = {
     "import": "--out --src-spm --tgt-spm --sample-file --on-bad-utf8 --json --quiet -q --help",
     "export": "--to --out --quantization --sample-file --on-bad-utf8 --json --quiet -q --help",
     "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --max-ratio "
-    "--min-length --no-repeat-ngram --repetition-penalty --no-retry --suppress --prefix --batch-tokens "
+    "--min-length --no-repeat-ngram --repetition-penalty --no-retry --suppress --prefix --constraints --batch-tokens "
     "--nbest --scores --tsv --alignments --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered "
     "--engine --processes --shortlist --precision --kernels "
     "--device --threads --json --quiet -q --help",

@@ -45,11 +45,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Text:
-    """What is translated, and where the translations go; None: stdin, stdout, no prefixes."""
+    """What is translated, and where the translations go; None: stdin, stdout, no prefixes, no constraints."""
 
     input: Path | None
     output: Path | None
     prefixes: Path | None
+    constraints: Path | None
     on_bad_utf8: OnBadUtf8
     line_buffered: bool
 
@@ -109,6 +110,11 @@ PREFIX = (
     "follows it."
 )
 Prefixes = Annotated[Path | None, _search(PREFIX, "FILE", flag="--prefix")]
+CONSTRAINTS = (
+    "Phrases that translations must contain, and others that they must not: one JSON object per input line, such as "
+    '{"constraints": ["red car"], "avoid": ["auto"]}; a blank line means none.'
+)
+ConstraintsFile = Annotated[Path | None, _search(CONSTRAINTS, "FILE", flag="--constraints")]
 Sample = Annotated[bool, _sampling("Draw translations at random instead of searching.", flag="--sample")]
 TopK = Annotated[int | None, _sampling("Draw from the K most probable subwords only.  [default: all]", "K")]
 TOP_P = f"Draw from the most probable subwords only, whose probabilities sum to P.  [default: {Sampling.top_p}]"
@@ -166,6 +172,7 @@ def translate(
     suppress: Suppress = None,
     no_retry: NoRetry = False,
     prefixes: Prefixes = None,
+    constraints: ConstraintsFile = None,
     sampling: Sample = False,
     top_k: TopK = None,
     top_p: TopP = None,
@@ -201,10 +208,13 @@ def translate(
     _check_sampling(sampling, drawing, given(searching), no_retry)
     form = _form(as_json=as_json, tsv=tsv, scores=scores)
     check_search(search)
-    check_output(output, [("--input", input_), ("--prefix", prefixes), *(("--model", file) for file in model or [])])
-    if input_ and prefixes:
-        check_line_counts(input_, prefixes, "prefix")
-    console, text = Console(quiet=quiet), _Text(input_, output, prefixes, bad_utf8(on_bad_utf8), line_buffered)
+    beside = [("--input", input_), ("--prefix", prefixes), ("--constraints", constraints)]
+    check_output(output, [*beside, *(("--model", file) for file in model or [])])
+    for name, path in (("prefix", prefixes), ("constraints", constraints)):
+        if input_ and path:
+            check_line_counts(input_, path, name)
+    console = Console(quiet=quiet)
+    text = _Text(input_, output, prefixes, constraints, bad_utf8(on_bad_utf8), line_buffered)
     from vtrans.decoding.loading import load
     from vtrans.decoding.translation import TranslateOptions
     from vtrans.runtime.ranks import Ranks
@@ -255,6 +265,7 @@ def _run(
     console: Console,
 ) -> None:
     """Translates the text on rank 0 with the help of other processes, and reports how it went."""
+    from vtrans.decoding.phrases import read_constraints
     from vtrans.decoding.stream import serve, translate_stream, workers_for
     from vtrans.runtime.ranks import CPU
 
@@ -262,11 +273,14 @@ def _run(
         if ranks.rank > 0:
             serve(load, ranks, options)
             return
-        given_prefixes = lines_of(text.prefixes, text.on_bad_utf8, console) if text.prefixes else nullcontext()
+        beside = [
+            lines_of(path, text.on_bad_utf8, console) if path else nullcontext()
+            for path in (text.prefixes, text.constraints)
+        ]
         source = source_of(text.input, text.on_bad_utf8, console)
-        with ranks.leading(), source as (lines, extent), given_prefixes as prefixes:
+        with ranks.leading(), source as (lines, extent), beside[0] as prefixes, beside[1] as asked:
             translator = load(console)
-            translator.check(options, prefixes=text.prefixes is not None)
+            translator.check(options, prefixes=prefixes is not None, constraints=asked is not None)
             copies = division.copies(translator.engine)
             if text.typed:
                 console.info("reading from the terminal, line by line; end with Ctrl-D")
@@ -283,6 +297,7 @@ def _run(
                     stream,
                     options,
                     prefixes=prefixes,
+                    constraints=read_constraints(asked, str(text.constraints)) if asked else None,
                     line_buffered=text.line_buffered,
                     progress=lambda lines, size: counter.update(lines, extent.share(size)),
                     ranks=ranks,
@@ -323,5 +338,7 @@ def report(counts: Counts, console: Console, *, min_length: int = 0) -> None:
     if counts.empty:
         advice = "" if min_length else "; --min-length 1 asks for at least one subword"
         console.warn(many(counts.empty, "line", f"with text that has an empty translation, at least in part{advice}"))
+    if counts.unmet:
+        console.warn(many(counts.unmet, "line", "with a translation that does not obey its constraints"))
     if counts.missing:
         console.warn(many(counts.missing, "n-best place", "left empty, because the search found no more hypotheses"))

@@ -69,7 +69,7 @@ def beam_search(
     is at most `config.beam`. Raises VtransError if the decoder returns NaN.
     """
     assert 1 <= nbest <= config.beam, (nbest, config.beam)
-    return run(decoder, sources, limits, config.batch_tokens, _Beam(limits, config, nbest, bos_id, eos_id))
+    return run(decoder, sources, limits, config.batch_tokens, Beam(limits, config, nbest, bos_id, eos_id))
 
 
 @dataclass
@@ -99,7 +99,7 @@ _SUM, _LOGPROB, _PARENT, _TOKEN = range(4)
 _sum_of = itemgetter(_SUM)
 
 
-class _Beam:
+class Beam:
     """The live rows of all sentences, on the host. Only the K + 1 best tokens of each row leave the device."""
 
     def __init__(self, limits: Sequence[int], config: SearchConfig, nbest: int, bos_id: int, eos_id: int) -> None:
@@ -212,7 +212,7 @@ class _Beam:
         """Returns whether no further step can change the result; `top` is the largest sum of a live row."""
         if search.age == search.limit or top == -math.inf:
             return True
-        if search.ended >= self.width and (
+        if search.ended >= self.config.beam and (
             self.stop == "count"
             or (self.stop == "current" and top / self._penalty(search.age) <= search.best[-1].score)
         ):
@@ -242,7 +242,11 @@ class _Beam:
             live = np.flatnonzero(search.history[-1][_SUM] > -math.inf)
             found += [self._unfinished(search, row) for row in live.tolist()]
             return sorted(found, key=lambda hyp: -hyp.score)[: self.nbest]
-        return found or [self._unfinished(search, 0)]
+        return found or [self._unfinished(search, self._best_row(b))]
+
+    def _best_row(self, b: int) -> int:
+        """Returns the row of the last live beam that stands for a sentence without finished hypotheses."""
+        return 0
 
     def _unfinished(self, search: _Search, row: int) -> Hypothesis:
         """Returns the hypothesis of a row of the last live beam."""

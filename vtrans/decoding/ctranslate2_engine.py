@@ -48,6 +48,7 @@ QUEUED = 4  # batches waiting per worker: enough to keep it busy, few enough for
 FEATURES = {
     "sampling": "its samples depend on the batch",
     "alignments": "it does not return its attention",
+    "constraints": "its search has none",
     "prefixes": "it finishes and continues a prefix by other rules",
     "targets": "it scores only translations that it found",
 }

@@ -12,6 +12,7 @@ from vtrans.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from vtrans.decoding.alignments import Links
 from vtrans.decoding.constraints import Prefix
 from vtrans.decoding.forced import Pair
+from vtrans.decoding.lexical import Phrase
 from vtrans.decoding.search import Hypothesis
 from vtrans.decoding.translation import TranslateOptions
 from vtrans.errors import InputError
@@ -29,6 +30,8 @@ class Source:
     limit: int  # most target subwords, EOS included
     name: str  # "line/piece"; a sample is a function of this name and its seed
     prefix: Prefix = NO_PREFIX  # the beginning of its translation
+    phrases: tuple[Phrase, ...] = ()  # that its translation contains
+    avoid: tuple[str, ...] = ()  # phrases that its translation does not contain
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Engine(Protocol):
 
     def unsupported(self, search: SearchConfig, requested: Collection[str] = ()) -> list[Unsupported]:
         """Returns the search settings that this engine does not support, and which of the `requested` features:
-        "sampling", "alignments", "prefixes" and "targets" (scoring given translations)."""
+        "sampling", "alignments", "prefixes", "constraints" and "targets" (scoring given translations)."""
 
     def translate(
         self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions

@@ -43,6 +43,15 @@ def logprobs_of(block: Block) -> Tensor:
     return block.logprobs if isinstance(block, Listed) else block
 
 
+def columns_of(block: Block, pairs: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the rows [x] and columns [x] of (row, token) pairs in a block, and whether it has these tokens [x]."""
+    rows, tokens = (torch.tensor(part, device=logprobs_of(block).device) for part in zip(*pairs, strict=True))
+    if not isinstance(block, Listed):
+        return rows, tokens, torch.ones_like(tokens, dtype=torch.bool)
+    columns = torch.searchsorted(block.ids, tokens).clamp(max=len(block.ids) - 1)
+    return rows, columns, block.ids[columns] == tokens
+
+
 class Decoder(Protocol[State]):
     """A model, or several, as the search sees it. A state holds one batch and advances by one token per step."""
 

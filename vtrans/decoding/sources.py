@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import EOS_ID, Vocabulary
 from vtrans.decoding.constraints import Prefix
-from vtrans.decoding.engine import NO_PREFIX, Engine, Source
+from vtrans.decoding.engine import NO_PREFIX, Engine, Source, suppressed_ids
+from vtrans.decoding.lexical import least_tokens
+from vtrans.decoding.phrases import NO_WORDING, Wording, encoded
 from vtrans.errors import InputError
 
 EXTRA_LENGTH = 50  # target subwords allowed beyond the length of the source (Vaswani et al. 2017, section 6.1)
@@ -24,6 +26,7 @@ class SourceReader:
     def __init__(self, engine: Engine, search: SearchConfig) -> None:
         self._src_vocab, self._tgt_vocab = engine.src_vocab, engine.tgt_vocab
         self._search, self._most = search, engine.max_length
+        self._suppressed = suppressed_ids(search, engine.tgt_vocab)
         self.max_source = search.max_source if self._most is None else min(search.max_source, self._most - 1)
         longest = self._limit(1 << 50)
         if search.min_length >= longest:
@@ -45,22 +48,27 @@ class SourceReader:
                 raise InputError(f"line {number} holds half of a surrogate pair, which is no character.") from None
         return (vocab or self._src_vocab).encode_batch(lines)
 
-    def sources(self, number: int, ids: list[int], prefix: str = "") -> list[Source]:
+    def sources(self, number: int, ids: list[int], prefix: str = "", wording: Wording = NO_WORDING) -> list[Source]:
         """Returns the sources of line `number` with these subwords: one, or the pieces of a long line.
 
-        The translation of the first piece begins with the prefix. Raises InputError if the prefix leaves no room for
-        EOS.
+        The translation of the first piece begins with the prefix and contains the phrases. Raises InputError if they
+        leave no room for EOS.
         """
+        if avoided := wording.avoided(prefix):
+            raise InputError(f"`avoid` of line {number} must not be part of its prefix, as {avoided[0]!r} is.")
         found = []
         for k, piece in enumerate(cut_long(ids, self.max_source, self._src_vocab)):
             begun = NO_PREFIX if k else self._prefix(prefix)
-            limit = self._limit(max(len(piece), len(begun.tokens)))
-            if len(begun.tokens) >= limit:
-                raise InputError(
-                    f"the prefix of line {number} must have fewer than {limit:,} subwords, to leave room for EOS, got "
-                    f"{len(begun.tokens):,}; shorten it, or raise `max_length`."
-                )
-            found.append(Source([*piece, EOS_ID], limit, f"{number}/{k}", begun))
+            phrases = () if k else encoded(wording, self._tgt_vocab, self._suppressed, number)
+            needed = {"prefix": len(begun.tokens), "phrases": least_tokens(phrases)}
+            limit = self._limit(max(len(piece), sum(needed.values())))
+            for name, tokens in needed.items():
+                if tokens >= limit:
+                    raise InputError(
+                        f"the {name} of line {number} must have fewer than {limit:,} subwords, to leave room for EOS, "
+                        f"got {tokens:,}; shorten the {name}, or raise `max_length`."
+                    )
+            found.append(Source([*piece, EOS_ID], limit, f"{number}/{k}", begun, phrases, wording.avoid))
         return found
 
     def _prefix(self, text: str) -> Prefix:

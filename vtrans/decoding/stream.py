@@ -26,7 +26,7 @@ import torch
 
 from vtrans.console import Console
 from vtrans.decoding.translation import Counts, TranslateOptions, rendered
-from vtrans.decoding.translator import DEFAULT_OPTIONS, WINDOW, Translator, with_prefixes
+from vtrans.decoding.translator import DEFAULT_OPTIONS, WINDOW, Constraints, Translator, beside
 from vtrans.decoding.windows import WINDOW_BYTES, size_of, windows
 from vtrans.errors import InputError, VtransError
 from vtrans.runtime.ranks import Ranks
@@ -46,6 +46,7 @@ def translate_stream(
     options: TranslateOptions = DEFAULT_OPTIONS,
     *,
     prefixes: Iterable[str] | None = None,
+    constraints: Iterable[Constraints] | None = None,
     line_buffered: bool = False,
     progress: Callable[[float, float], None] = lambda lines, size: None,
     ranks: Ranks | None = None,
@@ -53,10 +54,10 @@ def translate_stream(
 ) -> None:
     """Writes the translations of `lines` to `stream` as whole lines, and flushes it after each window.
 
-    `prefixes` are those of `Translator.nbest`. `line_buffered` translates each line before the next is read. `progress`
-    is called with the lines and bytes translated so far. `workers` are those of `workers_for`, with the same
-    translator and options. With `ranks`, call this on rank 0; the other ranks translate their shares in `serve`. Ctrl-C
-    and SIGTERM never leave part of a line.
+    `prefixes` and `constraints` are those of `Translator.nbest`. `line_buffered` translates each line before the next
+    is read. `progress` is called with the lines and bytes translated so far. `workers` are those of `workers_for`, with
+    the same translator and options. With `ranks`, call this on rank 0; the other ranks translate their shares in
+    `serve`. Ctrl-C and SIGTERM never leave part of a line.
     """
     world = workers.number if workers else 1 if ranks is None else ranks.world
     counted = _Progress(progress)
@@ -64,7 +65,7 @@ def translate_stream(
         # The first window is empty: a rank that cannot load its model reports this before any line is read.
         _translate_on_ranks(translator, _Request(1, []), options, counted, ranks)
     received = windows(lines, 1 if line_buffered else WINDOW * world, most=WINDOW_BYTES * world)
-    requests = _requests(with_prefixes(received, prefixes))
+    requests = _requests(beside(received, prefixes, constraints))
     if workers:
         translated = _by_workers(translator, requests, counted, workers)
     else:
@@ -76,10 +77,12 @@ def translate_stream(
         counted.end()
 
 
-def _requests(windows: Iterable[tuple[list[str], list[str] | None]]) -> Iterator[_Request]:
+def _requests(
+    windows: Iterable[tuple[list[str], list[str] | None, list[Constraints] | None]],
+) -> Iterator[_Request]:
     first = 1
-    for window, prefixes in windows:
-        yield _Request(first, window, prefixes)
+    for window, prefixes, constraints in windows:
+        yield _Request(first, window, prefixes, constraints)
         first += len(window)
 
 
@@ -129,6 +132,17 @@ class _Request:
     first: int
     lines: Sequence[str]
     prefixes: Sequence[str] | None = None
+    constraints: Sequence[Constraints] | None = None
+
+    def part(self, share: range) -> _Request:
+        """Returns the request for some of the lines."""
+        own = slice(share.start, share.stop)
+        return _Request(
+            self.first + share.start,
+            self.lines[own],
+            None if self.prefixes is None else self.prefixes[own],
+            None if self.constraints is None else self.constraints[own],
+        )
 
 
 def _translate(
@@ -136,7 +150,9 @@ def _translate(
 ) -> bytes:
     """Returns the translations as they are written. Raises VtransError if a line is lost."""
     block, first = io.BytesIO(), request.first
-    found = translator.translate_window(request.lines, options, first=first, prefixes=request.prefixes, done=done)
+    found = translator.translate_window(
+        request.lines, options, first=first, prefixes=request.prefixes, constraints=request.constraints, done=done
+    )
     for i, translations in enumerate(found):
         for text in rendered(request.lines[i], translations, options.form):
             write_line(block, text)
@@ -150,14 +166,7 @@ def _translate(
 
 def _divided(request: _Request, processes: int) -> list[_Request]:
     """Returns the shares of a request, one per process; some are empty if there are few lines."""
-    return [
-        _Request(
-            request.first + share.start,
-            request.lines[share.start : share.stop],
-            None if request.prefixes is None else request.prefixes[share.start : share.stop],
-        )
-        for share in shares(request.lines, processes)
-    ]
+    return [request.part(share) for share in shares(request.lines, processes)]
 
 
 def _add(counts: Counts, more: Counts) -> None:

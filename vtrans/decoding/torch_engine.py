@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import DECODING_PRECISIONS, SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID
 from vtrans.decoding.alignments import Links, align
+from vtrans.decoding.avoid import Avoiding, Spelling
 from vtrans.decoding.beam import beam_search
 from vtrans.decoding.constraints import Constrained, Rules
 from vtrans.decoding.engine import Engine, Source, Unsupported, suppressed_ids
 from vtrans.decoding.ensemble import Ensemble
 from vtrans.decoding.forced import Pair, token_logprobs
+from vtrans.decoding.grid import grid_search, width_of
 from vtrans.decoding.incremental import IncrementalDecoder
+from vtrans.decoding.lexical import phrase_tokens
+from vtrans.decoding.phrases import continues_word
 from vtrans.decoding.sampling import sample
 from vtrans.decoding.search import Decoder, Hypothesis
 from vtrans.decoding.shortlist import Candidates, Shortlisted
@@ -76,6 +82,40 @@ class TorchEngine:
     def translate(
         self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        groups: dict[int, list[int]] = {}  # by width of the beam; those without phrases are a group of their own
+        for i, source in enumerate(sources):
+            groups.setdefault(width_of(source.phrases, search.beam) if source.phrases else 0, []).append(i)
+        for width, own in groups.items():
+            members = [sources[i] for i in own]
+            found = self._with_phrases(members, search, options) if width else self._free(members, search, options)
+            yield from ((own[i], hypotheses) for i, hypotheses in found)
+
+    def _with_phrases(
+        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        return grid_search(
+            self.decoder(sources, search),
+            [source.tokens for source in sources],
+            [source.limit for source in sources],
+            [source.phrases for source in sources],
+            continues_V=self._continues_V,
+            config=search,
+            nbest=options.nbest,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+        )
+
+    @cached_property
+    def _continues_V(self) -> Tensor:
+        return torch.tensor([continues_word(self.tgt_vocab, i) for i in range(len(self.tgt_vocab))])
+
+    @cached_property
+    def _spelling(self) -> Spelling:
+        return Spelling(self.tgt_vocab)
+
+    def _free(
+        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
         decoder = self.decoder(sources, search)
         tokens, limits = [source.tokens for source in sources], [source.limit for source in sources]
         sampling = options.sampling
@@ -101,9 +141,11 @@ class TorchEngine:
         parts: list[Decoder[Any]] = list(self.decoders)
         prefixes = [source.prefix for source in sources]
         if self._candidates:
-            forced = [prefix.tokens for prefix in prefixes]
+            forced = [(*source.prefix.tokens, *phrase_tokens(source.phrases)) for source in sources]
             parts = [Shortlisted(decoder, self._candidates, forced) for decoder in self.decoders]
         decoder = parts[0] if len(parts) == 1 else Ensemble(parts, self.weights)
+        if any(source.avoid for source in sources):
+            decoder = Avoiding(decoder, self._spelling, [source.avoid for source in sources])
         suppressed = suppressed_ids(search, self.tgt_vocab)
         has_rules = search.min_length or search.no_repeat_ngram or search.repetition_penalty != 1 or suppressed
         if not has_rules and not any(prefix.tokens for prefix in prefixes):

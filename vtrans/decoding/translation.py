@@ -96,6 +96,7 @@ class Counts:
     unfinished: int = 0  # lines whose best translation reached its length limit
     looping: int = 0  # lines whose best translation, or that of a piece, is finished and loops
     retried: int = 0  # lines with at least one piece that was searched again
+    unmet: int = 0  # lines whose best translation does not obey its constraints
     missing: int = 0  # n-best places for which the search found no hypothesis
     tgt_tokens: int = 0
     seconds: float = 0.0  # spent translating, without waiting for input

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from vtrans.config import Sampling, SearchConfig
 from vtrans.console import Console
@@ -18,6 +19,7 @@ from vtrans.data.vocabulary import EOS_ID, PAD_ID
 from vtrans.decoding.alignments import Links, source_words, target_words
 from vtrans.decoding.engine import Engine, Source, refuse_unsupported
 from vtrans.decoding.forced import Pair
+from vtrans.decoding.phrases import NO_WORDING, wording_of
 from vtrans.decoding.retry import RETRY_NGRAM, quality
 from vtrans.decoding.search import Hypothesis, length_penalty
 from vtrans.decoding.sources import SourceReader
@@ -27,6 +29,8 @@ from vtrans.text import one_line
 
 WINDOW = 2000  # lines sorted together: enough for batches of similar length, few enough to wait for
 DEFAULT_OPTIONS = TranslateOptions()
+Constraints = Mapping[str, Any]
+"""What `phrases.wording_of` reads."""
 
 
 class Translator:
@@ -62,13 +66,19 @@ class Translator:
         self._second_search = second if can_retry else None
 
     def translate(
-        self, lines: Iterable[str], sampling: Sampling | None = None, *, prefixes: Iterable[str] | None = None
+        self,
+        lines: Iterable[str],
+        sampling: Sampling | None = None,
+        *,
+        prefixes: Iterable[str] | None = None,
+        constraints: Iterable[Constraints] | None = None,
     ) -> Iterator[str]:
         """Yields the best translation of each line, in order. A blank line gives a blank line, without the model.
 
         With `sampling`, a translation is drawn instead; it depends on the line, its number and the seed.
         """
-        return (best[0].text for best in self.nbest(lines, 1, sampling, prefixes=prefixes))
+        found = self.nbest(lines, 1, sampling, prefixes=prefixes, constraints=constraints)
+        return (best[0].text for best in found)
 
     def nbest(
         self,
@@ -78,25 +88,37 @@ class Translator:
         *,
         alignments: bool = False,
         prefixes: Iterable[str] | None = None,
+        constraints: Iterable[Constraints] | None = None,
     ) -> Iterator[list[Translation]]:
         """Yields exactly `n` translations of each line, best first, or independent samples.
 
         If the search finds fewer, empty translations with a score of -inf follow, and are counted. `prefixes` are the
         beginnings of the translations, one per line; a blank one means none. The last word of a prefix may be
-        continued unless whitespace follows it. The score includes the prefix. Raises InputError at once if `n` is
-        larger than the beam or if `lines` is a single string.
+        continued unless whitespace follows it. The score includes the prefix. `constraints` are what
+        `phrases.wording_of` reads, one per line, such as {"constraints": ["a phrase"], "avoid": ["another"]}; a line
+        whose translation does not obey them is counted, with a warning. Raises InputError at once if `n` is larger than
+        the beam or if `lines` is a single string.
         """
         for name, given in (("lines", lines), ("prefixes", prefixes)):
             if isinstance(given, str):
                 raise InputError(f"`{name}` must be a list of strings, but is one string; pass [line].")
         options = TranslateOptions(n, sampling, alignments)
-        self.check(options, prefixes=prefixes is not None)
-        return self._windows(iter(lines), options, prefixes)
+        self.check(options, prefixes=prefixes is not None, constraints=constraints is not None)
+        return self._windows(iter(lines), options, prefixes, constraints)
 
-    def check(self, options: TranslateOptions, *, prefixes: bool = False) -> None:
+    def check(self, options: TranslateOptions, *, prefixes: bool = False, constraints: bool = False) -> None:
         """Raises InputError if the engine or the search settings do not support these options."""
-        wanted = {"prefixes": prefixes, "alignments": options.alignments, "sampling": options.sampling is not None}
+        wanted = {
+            "prefixes": prefixes,
+            "constraints": constraints,
+            "alignments": options.alignments,
+            "sampling": options.sampling is not None,
+        }
         refuse_unsupported(self.engine, self.search, [name for name, value in wanted.items() if value])
+        if constraints and options.sampling is not None:
+            raise InputError("`constraints` only apply to a search; leave them or the sampling out.")
+        if constraints and self.search.stop == "shrink":
+            raise InputError("`stop` must be count, current or exhaustive with `constraints`, got shrink.")
         if options.sampling is None and options.nbest > self.search.beam:
             raise InputError(
                 f"`nbest` must be at most `beam` ({self.search.beam}), got {options.nbest}; "
@@ -104,12 +126,16 @@ class Translator:
             )
 
     def _windows(
-        self, lines: Iterator[str], options: TranslateOptions, prefixes: Iterable[str] | None
+        self,
+        lines: Iterator[str],
+        options: TranslateOptions,
+        prefixes: Iterable[str] | None,
+        constraints: Iterable[Constraints] | None,
     ) -> Iterator[list[Translation]]:
         first = 1
         windows = iter(lambda: list(islice(lines, WINDOW)), [])
-        for window, begun in with_prefixes(windows, prefixes):
-            yield from self.translate_window(window, options, first=first, prefixes=begun)
+        for window, begun, asked in beside(windows, prefixes, constraints):
+            yield from self.translate_window(window, options, first=first, prefixes=begun, constraints=asked)
             first += len(window)
 
     def translate_window(
@@ -119,19 +145,24 @@ class Translator:
         *,
         first: int = 1,
         prefixes: Sequence[str] | None = None,
+        constraints: Sequence[Constraints] | None = None,
         done: Callable[[], None] = lambda: None,
     ) -> list[list[Translation]]:
         """Returns the translations of lines that are batched together, as `nbest`.
 
         `first` is the number of the first line, for warnings and sampling. `done` is called once per sentence.
         """
-        self.check(options, prefixes=prefixes is not None)
+        self.check(options, prefixes=prefixes is not None, constraints=constraints is not None)
         began = time.monotonic()
         sources: list[Source] = []
         owners: list[range] = []  # for each line, its sources
         encoded = self._reader.encode(lines, first)
+        wordings = [
+            wording_of(constraints[i], line, first + i) if constraints else NO_WORDING for i, line in enumerate(lines)
+        ]
         for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
-            own = self._reader.sources(first + i, ids, prefixes[i] if prefixes else "") if line.strip() else []
+            begun = prefixes[i] if prefixes else ""
+            own = self._reader.sources(first + i, ids, begun, wordings[i]) if line.strip() else []
             if len(own) > 1:
                 self.counts.cut += 1
                 self._warn(
@@ -146,6 +177,10 @@ class Translator:
         self.counts.retried += sum(not again.isdisjoint(owner) for owner in owners)
         self.counts.lines += len(lines)
         translations = [self._joined([found[p] for p in owner], options.nbest) for owner in owners]
+        for number, (wording, (best, *_)) in enumerate(zip(wordings, translations, strict=True), first):
+            if unmet := wording.unmet(best.text):
+                self.counts.unmet += 1
+                self._warn(f"line {number}: its translation does not obey the constraint {unmet[0]!r}")
         if options.alignments:
             words = [source_words(line, ids, self.src_vocab) for line, ids in zip(lines, encoded, strict=True)]
             linked = self._links(words, sources, owners, found)
@@ -351,22 +386,23 @@ class Translator:
             self.console.warn(text)
 
 
-def with_prefixes(
-    windows: Iterable[list[str]], prefixes: Iterable[str] | None
-) -> Iterator[tuple[list[str], list[str] | None]]:
-    """Yields each window of lines with its prefixes. Raises InputError for unequal numbers of lines and prefixes."""
-    if prefixes is None:
-        yield from ((window, None) for window in windows)
-        return
-    rest, lines = iter(prefixes), 0
+def beside(
+    windows: Iterable[list[str]], prefixes: Iterable[str] | None, constraints: Iterable[Constraints] | None
+) -> Iterator[tuple[list[str], list[str] | None, list[Constraints] | None]]:
+    """Yields each window of lines with its prefixes and constraints. Raises InputError for unequal numbers of them."""
+    given = {"prefixes": prefixes, "constraints": constraints}
+    rest: dict[str, Iterator[Any]] = {name: iter(values) for name, values in given.items() if values is not None}
+    lines = 0
     for window in windows:
-        begun = list(islice(rest, len(window)))
-        if len(begun) < len(window):
-            raise InputError(
-                f"there are {lines + len(begun):,} prefixes, but more lines; give one per line, blank for none."
-            )
-        yield window, begun
+        own: dict[str, Any] = {}
+        for name, values in rest.items():
+            own[name] = list(islice(values, len(window)))
+            if len(own[name]) < len(window):
+                raise InputError(
+                    f"there are {lines + len(own[name]):,} {name}, but more lines; give one per line, blank for none."
+                )
+        yield window, own.get("prefixes"), own.get("constraints")
         lines += len(window)
-    extra = sum(1 for _ in rest)
-    if extra:
-        raise InputError(f"there are {lines + extra:,} prefixes, but {lines:,} lines; give one per line.")
+    for name, values in rest.items():
+        if extra := sum(1 for _ in values):
+            raise InputError(f"there are {lines + extra:,} {name}, but {lines:,} lines; give one per line.")

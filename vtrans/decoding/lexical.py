@@ -1,0 +1,128 @@
+"""Phrases that a translation must contain, as an automaton that the search steps through.
+
+A phrase has one or more forms, each a sequence of tokens; any of them will do. An occurrence is a form whose tokens
+follow each other, and whose last word ends there if the form is `whole`. Occurrences of one phrase do not overlap;
+those of different phrases may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Form:
+    """Tokens of a phrase. If `whole`, the next token must not continue the last word."""
+
+    tokens: tuple[int, ...]
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A phrase that occurs at least `times` times in a translation, or `exactly` as often. A form of the latter kind is
+    not `whole`."""
+
+    forms: tuple[Form, ...]
+    times: int = 1
+    exactly: bool = False
+
+    def __post_init__(self) -> None:
+        assert self.forms
+        assert all(form.tokens for form in self.forms)
+        assert self.times >= 1
+        assert not (self.exactly and any(form.whole for form in self.forms))
+
+    @property
+    def shortest(self) -> int:
+        return min(len(form.tokens) for form in self.forms)
+
+
+def least_tokens(phrases: Sequence[Phrase]) -> int:
+    """Returns the fewest tokens that hold all phrases without overlap."""
+    return sum(phrase.times * phrase.shortest for phrase in phrases)
+
+
+def phrase_tokens(phrases: Sequence[Phrase]) -> Iterator[int]:
+    """Yields all tokens of the phrases."""
+    for phrase in phrases:
+        for form in phrase.forms:
+            yield from form.tokens
+
+
+@dataclass(frozen=True)
+class _Place:
+    """How far a hypothesis is: the complete occurrences of each phrase, and the forms that its last tokens begin, as
+    (phrase, form, tokens). A whole form with all its tokens waits for the next token."""
+
+    counts: tuple[int, ...]
+    begun: frozenset[tuple[int, int, int]] = frozenset()
+
+
+class Automaton:
+    """Tells which tokens may follow a hypothesis and how many tokens the phrases still need.
+
+    States are numbers; 0 is that of an empty hypothesis. They are made when a hypothesis first reaches them.
+    `continues` says of each token whether it may continue a word.
+    """
+
+    def __init__(self, phrases: Sequence[Phrase], continues: Sequence[bool]) -> None:
+        self.phrases, self._continues = phrases, continues
+        self._letters = {token for phrase in phrases for form in phrase.forms for token in form.tokens}
+        self._places: list[_Place] = []
+        self._numbers: dict[_Place, int] = {}
+        self._next: list[dict[tuple[int, bool], int | None]] = []  # per state
+        self.remaining: list[int] = []
+        """Per state, the tokens of the phrases that are still needed; 0 allows EOS."""
+        self.wanted: list[tuple[int, ...]] = []
+        """Per state, the tokens with which a phrase begins or goes on."""
+        self.waits: list[bool] = []
+        """Per state, whether the next token decides if a phrase is whole."""
+        self._number_of(_Place((0,) * len(phrases)))
+
+    def after(self, state: int, token: int) -> int | None:
+        """Returns the state after one more token; None if the token makes a phrase occur too often."""
+        continues = self._continues[token]
+        key = (token if token in self._letters else -1, continues)
+        known = self._next[state]
+        if key not in known:
+            known[key] = self._step(self._places[state], key[0], continues)
+        return known[key]
+
+    def _step(self, place: _Place, token: int, continues: bool) -> int | None:
+        ended = {c for c, f, n in place.begun if n == len(self.phrases[c].forms[f].tokens) and not continues}
+        counts = [min(count + (c in ended), self.phrases[c].times) for c, count in enumerate(place.counts)]
+        begun = [(c, f, n) for c, f, n in place.begun if c not in ended and n < len(self.phrases[c].forms[f].tokens)]
+        begun += [(c, f, 0) for c, phrase in enumerate(self.phrases) for f in range(len(phrase.forms))]
+        begun = [(c, f, n + 1) for c, f, n in begun if self.phrases[c].forms[f].tokens[n] == token]
+        complete = {(c, f) for c, f, n in begun if n == len(self.phrases[c].forms[f].tokens)}
+        if any(self.phrases[c].exactly and counts[c] == self.phrases[c].times for c, _ in complete):
+            return None
+        done = {c for c, f in complete if not self.phrases[c].forms[f].whole}
+        counts = [min(count + (c in done), self.phrases[c].times) for c, count in enumerate(counts)]
+        open_ = [self.phrases[c].exactly or count < self.phrases[c].times for c, count in enumerate(counts)]
+        return self._number_of(
+            _Place(tuple(counts), frozenset((c, f, n) for c, f, n in begun if c not in done and open_[c]))
+        )
+
+    def _number_of(self, place: _Place) -> int:
+        if place in self._numbers:
+            return self._numbers[place]
+        number = self._numbers[place] = len(self._places)
+        forms = [phrase.forms for phrase in self.phrases]
+        waiting = {c for c, f, n in place.begun if n == len(forms[c][f].tokens)}
+        needed = [p.times - place.counts[c] - (c in waiting) for c, p in enumerate(self.phrases)]
+        going = [(c, f, n) for c, f, n in place.begun if needed[c] > 0 and c not in waiting]
+        # Only one phrase that has begun counts: the others may break off when it goes on.
+        gains = [self.phrases[c].shortest - len(forms[c][f].tokens) + n for c, f, n in going]
+        wanted = {forms[c][f].tokens[n] for c, f, n in going}
+        wanted |= {form.tokens[0] for c, need in enumerate(needed) if need > 0 for form in forms[c]}
+        self._places.append(place)
+        self._next.append({})
+        self.remaining.append(
+            sum(max(0, need) * p.shortest for need, p in zip(needed, self.phrases, strict=True)) - max(0, *gains, 0)
+        )
+        self.wanted.append(tuple(sorted(wanted)))
+        self.waits.append(bool(waiting))
+        return number

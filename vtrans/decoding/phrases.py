@@ -1,0 +1,172 @@
+"""Constraints on the words of translations: phrases as text, their subwords, and where they occur.
+
+A phrase occurs in a text where its characters do, case included. If it begins or ends with a word character, that of
+the text beside it must not be one: `Hund` does not occur in `Hunde`. Characters of scripts without spaces between
+words, such as Chinese, do not count as word characters. A phrase to avoid occurs at the beginning of longer words, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import regex
+
+from vtrans.data.piece_table import is_byte
+from vtrans.data.vocabulary import EOS_ID, UNK_ID, Vocabulary
+from vtrans.decoding.lexical import Form, Phrase
+from vtrans.errors import FileError, InputError
+
+KEYS = ("constraints", "avoid", "text")
+SPACE = "\u2581"  # the beginning of a word in a piece
+
+_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_HAS_NO_SPACES = regex.compile(rf"[{_UNSPACED}]")
+_WORD = regex.compile(rf"[[\w\p{{M}}]--[{_UNSPACED}]]", regex.V1)
+
+
+def is_word(character: str) -> bool:
+    """Returns whether a character belongs to a word that ends at a space or a punctuation mark."""
+    return _WORD.match(character) is not None
+
+
+def occurrences(phrase: str, text: str, *, whole: bool = True) -> Iterator[int]:
+    """Yields where a phrase occurs in a text; occurrences do not overlap. Without `whole`, its last word may go on."""
+    begin = text.find(phrase)
+    while begin >= 0:
+        end = begin + len(phrase)
+        before = begin > 0 and is_word(phrase[0]) and is_word(text[begin - 1])
+        after = whole and end < len(text) and is_word(phrase[-1]) and is_word(text[end])
+        if not before and not after:
+            yield begin
+        begin = text.find(phrase, begin + 1 if before or after else end)
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What the translation of a line must contain, and what it must not. Of the forms of a phrase, any one will do. A
+    phrase that is listed twice must occur twice."""
+
+    phrases: tuple[tuple[str, ...], ...] = ()
+    avoid: tuple[str, ...] = ()
+
+    def unmet(self, text: str) -> list[str]:
+        """Returns the phrases that a translation lacks, and those that it should have avoided."""
+        wanted = Counter(self.phrases)
+        missing = [" | ".join(forms) for forms, n in wanted.items() if sum(_count(f, text) for f in forms) < n]
+        return missing + self.avoided(text)
+
+    def avoided(self, text: str) -> list[str]:
+        """Returns the phrases in a text that should have been avoided."""
+        return [phrase for phrase in self.avoid if any(True for _ in occurrences(phrase, text, whole=False))]
+
+
+NO_WORDING = Wording()
+
+
+def _count(phrase: str, text: str) -> int:
+    return sum(1 for _ in occurrences(phrase, text))
+
+
+def read_constraints(lines: Iterable[str], name: str) -> Iterator[dict[str, Any]]:
+    """Yields the constraints of each line of a file: a JSON object, or nothing if the line is blank. Raises FileError
+    for other lines."""
+    for number, line in enumerate(lines, 1):
+        try:
+            value = json.loads(line) if line.strip() else {}
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise FileError(
+                f"line {number} of {name} must be blank or a JSON object such as "
+                f'{{"constraints": ["a phrase"]}}, got {line[:40]!r}.'
+            )
+        yield value
+
+
+def wording_of(given: Mapping[str, Any], line: str, number: int) -> Wording:
+    """Returns the constraints of line `number`. Raises InputError for those that are not as `read_constraints` gives
+    them: `constraints` lists phrases, or lists of forms of a phrase, and `avoid` lists phrases. `text`, with which
+    Sockeye repeats the line, must be the line."""
+    for key in given:
+        if key not in KEYS:
+            raise InputError(f"the constraints of line {number} must have no keys but {', '.join(KEYS)}, got {key!r}.")
+    if given.get("text", line) != line:
+        raise InputError(f"`text` in the constraints of line {number} must be that line, got {given['text']!r:.60}.")
+    phrases = []
+    for entry in _list(given, "constraints", number):
+        forms = tuple(entry) if isinstance(entry, (list, tuple)) else (entry,)
+        if not forms or not all(map(_is_phrase, forms)):
+            raise InputError(_wrong("constraints", number, entry, "phrases or lists of phrases"))
+        phrases.append(tuple(" ".join(form.split()) for form in forms))
+    avoid = _list(given, "avoid", number)
+    for entry in avoid:
+        if not _is_phrase(entry):
+            raise InputError(_wrong("avoid", number, entry, "phrases"))
+    found = Wording(tuple(phrases), tuple(" ".join(phrase.split()) for phrase in avoid))
+    for forms in found.phrases:
+        if all(map(found.avoided, forms)):
+            raise InputError(f"`avoid` of line {number} must not be part of its constraints, as of {forms[0]!r}.")
+    return found
+
+
+def _list(given: Mapping[str, Any], key: str, number: int) -> Sequence[Any]:
+    value = given.get(key) or ()
+    if not isinstance(value, (list, tuple)):
+        raise InputError(_wrong(key, number, value, "a list"))
+    return value
+
+
+def _is_phrase(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _wrong(key: str, number: int, value: Any, what: str) -> str:
+    return f"`{key}` of line {number} must be {what} that are not blank, got {value!r:.60}."
+
+
+# Subwords.
+
+
+def continues_word(vocab: Vocabulary, id: int) -> bool:
+    """Returns whether a subword may continue the word before it. A single byte may be part of a letter."""
+    piece = vocab.piece(id)
+    if vocab.table is not None and not vocab.spm:
+        return False  # every piece is a word
+    return id > EOS_ID and (is_byte(piece) or is_word(piece[0]))
+
+
+def encoded(wording: Wording, vocab: Vocabulary, suppressed: Sequence[int], number: int) -> tuple[Phrase, ...]:
+    """Returns the phrases of line `number` in subwords. Raises InputError for a phrase that cannot be written."""
+    found = []
+    for forms_of_one, times in Counter(wording.phrases).items():
+        texts = [text for text in forms_of_one if not wording.avoided(text)]
+        forms = [form for text in texts for form in _forms(text, vocab)]
+        usable = [form for form in forms if not set(form.tokens) & set(suppressed)]
+        if not usable:
+            text = texts[0]
+            written = vocab.decode(vocab.encode(text))
+            why = "is written with a subword that `suppress` names" if forms else f"would be written {written!r}"
+            raise InputError(
+                f"`constraints` of line {number} must be phrases that the model can write; {text!r} {why}."
+            )
+        found.append(Phrase(tuple(dict.fromkeys(usable)), times))
+    return tuple(found)
+
+
+def _forms(text: str, vocab: Vocabulary) -> Iterator[Form]:
+    """Yields the subwords of a phrase at the beginning of a word, and also directly after other characters if its
+    script has no spaces; none if they spell another text."""
+    tokens, whole = tuple(vocab.encode(text)), is_word(text[-1])
+    if not tokens or UNK_ID in tokens or vocab.decode(tokens) != text:
+        return
+    yield Form(tokens, whole)
+    first = vocab.piece(tokens[0])
+    if _HAS_NO_SPACES.match(text) and first.startswith(SPACE):
+        if first == SPACE and len(tokens) > 1:
+            yield Form(tokens[1:], whole)
+        elif (rest := vocab.id_of(first[1:])) is not None:
+            yield Form((rest, *tokens[1:]), whole)
