@@ -241,6 +241,17 @@ def test_a_truncated_or_foreign_compressed_file_is_named(
                 list(read_lines(stream, str(path), on_bad_utf8="replace"))
 
 
+def test_a_file_that_asks_for_too_much_memory_is_named() -> None:
+    """The header of an .xz file says how much memory unpacking takes: up to 4 GB, in a file of 25 bytes."""
+
+    class Greedy(io.RawIOBase):
+        def read(self, size: int = -1) -> bytes:
+            raise MemoryError
+
+    with pytest.raises(FileError, match="text.xz"):
+        list(read_lines(cast(BinaryIO, Greedy()), "text.xz"))
+
+
 def test_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:
     for name in ("none", "none.gz"):
         with pytest.raises(FileError, match=name):

@@ -30,8 +30,9 @@ _CHUNK = 1 << 18
 # What str.splitlines takes for a line end, except \n. Other tools would split a line there.
 _ODD_LINE_END = re.compile("[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _LINE_END = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-# OSError includes gzip.BadGzipFile and the errors of the bz2 module; EOFError means a truncated file.
-_READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
+# OSError includes gzip.BadGzipFile and the errors of the bz2 module; EOFError means a truncated file. The header of an
+# .xz file chooses how much memory unpacking takes.
+_READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, MemoryError)
 
 
 @dataclass

@@ -37,12 +37,12 @@ def translated(text: str, translate: Translate) -> str:
 
 
 PARTS = st.sampled_from(
-    """
+    [*"""
     <b>| </b>|<i class='x > y'>|</i>|<a href="?a=1&amp;b=2">|</a>|<p>|</p>|<br>|<img src=x>|<!-- a b -->|
     <script>a < b; c > d</script>|<code>x y</code>|<span translate=no>n o</span>|<pre>|</pre>|word |two words. |Next| |
-    |.|, |&lt;tag&gt;|&amp;|é|<|>|&|</x
-    """.strip().split("|")
-)
+    |.|, |&lt;tag&gt;|&amp;|é|<|>|&|</x|🙂
+    """.strip().split("|"), "\r", "\r\n"]
+)  # fmt: skip
 HTML = st.lists(PARTS, max_size=25).map("".join)
 
 
@@ -116,6 +116,8 @@ def test_words_that_stay_in_place_keep_their_elements(document: str) -> None:
         ("<b>one two. Three</b> four", "four <b>Three two. one</b>"),
         ("<title>a b</title>", "<title>b a</title>"),
         ("<pre>a b\n  c d</pre>", "<pre>b a\n  d c</pre>"),
+        ("<pre>a b\r\nc d\re f</pre>", "<pre>b a\r\nd c\rf e</pre>"),
+        ("a b\r\nc\r<b>d</b>\re", "e <b>d</b> c b a"),
         ("x <img alt='a b'> y", "y x <img alt='a b'>"),
         ("</b> a b", "</b> b a"),
         ("a <b", "a <b"),

@@ -27,6 +27,8 @@ tr track ul
 """
 _VOID = "area base br col embed hr img input link meta param source track wbr"
 PROTECTED, BLOCKS, VOID = (frozenset(names.split()) for names in (_PROTECTED, _BLOCKS, _VOID))
+# The tokenizer counts lines by these, and reads each as \n, as the HTML standard says.
+_LINE_END = re.compile("\r\n?|\n")
 
 
 def escape(text: str) -> str:
@@ -72,19 +74,19 @@ def _is_protected(token: Any) -> bool:
 def _text(raw: str, data: str, pre: bool) -> list[Item]:
     """Returns the items of text. In <pre>, each line is a segment. `data` is what the tokenizer reads; if it has
     dropped something, such as half a tag at the end, the text stays as it is."""
-    if html.unescape(raw) != data:
+    if html.unescape(_LINE_END.sub("\n", raw)) != data:
         return [Item("break", raw)]
     if not pre:
         return [Item("text", raw, data)]
     return [
-        Item("break", part) if part == "\n" else Item("text", part, html.unescape(part))
-        for part in re.split("(\n)", raw)
+        Item("text", part, html.unescape(part)) if number % 2 == 0 else Item("break", part)
+        for number, part in enumerate(re.split(f"({_LINE_END.pattern})", raw))
     ]
 
 
 def _tokens(document: str) -> Iterator[tuple[Any, str]]:
     """Yields each token with the part of the document from its beginning to that of the next one."""
-    starts = [0, *(match.end() for match in re.finditer("\n", document))]
+    starts = [0, *(match.end() for match in _LINE_END.finditer(document))]
     found: list[tuple[int, Any]] = [
         (starts[token.line - 1] + token.col, token) for token in turbohtml.tokenize(document)
     ]
