@@ -248,7 +248,7 @@ def test_a_file_that_asks_for_too_much_memory_is_named() -> None:
         def read(self, size: int = -1) -> bytes:
             raise MemoryError
 
-    with pytest.raises(FileError, match="text.xz"):
+    with pytest.raises(FileError, match=r"text\.xz"):
         list(read_lines(cast(BinaryIO, Greedy()), "text.xz"))
 
 
