@@ -155,7 +155,7 @@ def parallel_text(parts: Sequence[bytes], folder: Path) -> None:
     src, tgt = folder / "train.en", folder / "train.de"
     src.write_bytes(parts[0])
     tgt.write_bytes(parts[1])
-    inputs = Inputs(PrepareOptions(src=[src], tgt=[tgt], on_bad_utf8="replace"))
+    inputs = Inputs(PrepareOptions(src=(src,), tgt=(tgt,), on_bad_utf8="replace"))
     inputs.hash(Console(quiet=True))
     split = inputs.split(Console(quiet=True))
     pairs = sum(1 for corpus in split.training_pairs() for _ in corpus) + sum(1 for _ in split.validation_pairs())
