@@ -63,8 +63,9 @@ FLAGS = {
     "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --max-ratio "
     "--min-length --no-repeat-ngram --repetition-penalty --no-retry --suppress --prefix --constraints --batch-tokens "
     "--nbest --scores --tsv --alignments --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered "
-    "--engine --processes --shortlist --precision --kernels "
+    "--chunk-lines --shard --engine --processes --shortlist --precision --kernels "
     "--device --threads --json --quiet -q --help",
+    "collect": "--output --quiet -q --help",
     "logprob": "--model --weight --output --alpha --length-penalty --batch-tokens --on-bad-utf8 --device --threads "
     "--json --quiet -q --help",
     "serve": "--pair --device --threads --host --port --char-limit --batch-limit --req-limit --max-requests "

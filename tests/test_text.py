@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import bz2
+import dataclasses
 import gzip
+import hashlib
 import io
 import lzma
 import os
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -17,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vtrans.errors import FileError, InputError, VtransError
-from vtrans.text import LineReport, OnBadUtf8, open_bytes, read_lines, write_line
+from vtrans.text import LineReport, OnBadUtf8, index_lines, open_bytes, read_lines, write_line
 
 # Bytes and text in which the hard cases are common.
 ODD = "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
@@ -62,15 +65,38 @@ def test_chunk_boundaries_do_not_matter(data: bytes, sizes: list[int]) -> None:
     assert whole == trickled
 
 
-def outcome(stream: BinaryIO) -> tuple[list[str], str]:
+def outcome(stream: BinaryIO, line: int = 1, offset: int = 0) -> tuple[list[str], str]:
     """The lines before an error, and the error's message."""
     got = []
     try:
-        for line in read_lines(stream, "f"):
-            got.append(line)
+        for text in read_lines(stream, "f", line=line, offset=offset):
+            got.append(text)
     except InputError as error:
         return got, str(error)
     return got, ""
+
+
+@given(blobs, st.integers(1, 4))
+def test_parts_of_a_text_are_read_like_the_whole(tmp_path_factory: pytest.TempPathFactory, data: bytes, n: int) -> None:
+    path = tmp_path_factory.getbasetemp() / "text"
+    path.write_bytes(data)
+    index = index_lines(path, n)
+    reports, message = (LineReport(), LineReport()), ""
+    got: list[str] = []
+    for start, end in pairwise(index.starts):
+        part = data[start:end]
+        own = read_lines(
+            io.BytesIO(part), "f", on_bad_utf8="replace", report=reports[0], line=len(got) + 1, offset=start
+        )
+        if not message:
+            message = outcome(io.BytesIO(part), line=len(got) + 1, offset=start)[1]
+        got += list(own)
+        assert len(got) == min(index.lines, -(-len(got) // n) * n)
+    assert got == lines(data, report=reports[1])
+    assert index.lines == len(got)
+    assert dataclasses.replace(reports[0], bytes=0) == dataclasses.replace(reports[1], bytes=0)
+    assert message == outcome(io.BytesIO(data))[1]
+    assert index.sha256 == hashlib.sha256(data).hexdigest()
 
 
 @given(blobs, st.lists(st.integers(1, 5), min_size=1, max_size=4))

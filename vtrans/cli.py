@@ -21,6 +21,7 @@ import typer
 import vtrans
 from vtrans.commands.attend import attend
 from vtrans.commands.average import average
+from vtrans.commands.collect import collect
 from vtrans.commands.doctor import doctor
 from vtrans.commands.export import export
 from vtrans.commands.import_ import import_
@@ -99,7 +100,7 @@ def _common(
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "The five steps": (prepare_bpe, train, average, translate, score),
     "Looking inside": (report, inspect, attend, overlap, logprob, doctor),
-    "Exchange and speed": (import_, export, shortlist),
+    "Exchange and speed": (import_, export, shortlist, collect),
     "Service": (serve,),
 }
 for _panel, _commands in _PANELS.items():

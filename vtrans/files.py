@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Iterator
@@ -22,10 +23,10 @@ def aside(path: Path) -> Iterator[Path]:
     own beside `path`, because safetensors makes further temporary files next to it; a process that is killed leaves
     all of them in that one folder.
     """
-    folder = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # A process id would not do: processes on several machines, or in several containers, may share the folder.
+    folder = path.with_name(f".{path.name}.{secrets.randbits(63)}.tmp")
     temporary = folder / path.name
     try:
-        shutil.rmtree(folder, ignore_errors=True)  # left by a killed process with the same id
         folder.mkdir()
         yield temporary
         with temporary.open("rb") as file:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import lzma
 import os
 import re
@@ -75,19 +76,22 @@ def read_lines(
     *,
     on_bad_utf8: OnBadUtf8 = "error",
     report: LineReport | None = None,
+    line: int = 1,
+    offset: int = 0,
 ) -> Iterator[str]:
     """The lines of a stream, without their line ends.
 
     n newlines give n lines, or n + 1 if text follows the last. A line is yielded as soon as its `\\n` has arrived, so a
     pipe may stay open. Memory holds one block and the longest line. Errors call the stream `name`. Raises InputError
     for bytes that are not UTF-8 (with `on_bad_utf8` "replace" they become U+FFFD instead), and FileError if the stream
-    is truncated or damaged.
+    is truncated or damaged. `line` and `offset` are the number and the byte offset of the first line, if the stream is
+    a later part of a text.
     """
     report = report if report is not None else LineReport()
-    reader = _Decoder(name, on_bad_utf8, report)
+    reader = _Decoder(name, on_bad_utf8, report, line, offset)
     # read1 returns the bytes that have arrived; read(n) of a buffered pipe would wait for n bytes.
     read = getattr(stream, "read1", stream.read)
-    begun = False
+    begun = offset > 0
     pieces: list[bytes] = []
     while True:
         try:
@@ -109,6 +113,51 @@ def read_lines(
     rest = rest if begun else reader.without_bom(rest)
     if rest:
         yield from reader.lines(rest)
+
+
+@dataclass(frozen=True)
+class LineIndex:
+    """A text divided into parts of equally many lines; the last part may have fewer."""
+
+    sha256: str
+    """Of the text, after decompression."""
+    lines: int
+    starts: tuple[int, ...]
+    """The byte offset of each part in the decompressed text, then that of the end."""
+
+
+def index_lines(path: Path, every: int) -> LineIndex:
+    """Finds the parts of `every` lines in a file, without decoding it. A byte order mark belongs to no part.
+
+    Raises FileError if the file cannot be read to its end.
+    """
+    digest, lines, position, left, last = hashlib.sha256(), 0, 0, every, b""
+    starts: list[int] = []
+    with open_bytes(path) as stream:
+        while block := _block(stream, str(path)):
+            digest.update(block)
+            if not starts:
+                starts.append(len(block) - len(_without_bom(block)))
+            found, at = block.count(b"\n"), -1
+            lines += found
+            while found >= left:
+                for _ in range(left):
+                    at = block.find(b"\n", at + 1)
+                starts.append(position + at + 1)
+                found, left = found - left, every
+            left -= found
+            position, last = position + len(block), block[-1:]
+    if position > (starts or [0])[-1]:
+        starts.append(position)
+        lines += last != b"\n"
+    return LineIndex(digest.hexdigest(), lines, tuple(starts or [0]))
+
+
+def _block(stream: BinaryIO, name: str) -> bytes:
+    try:
+        return stream.read(1 << 20)
+    except _READ_ERRORS as error:
+        raise FileError(f"{name} cannot be read to its end: {reason(error)}.") from None
 
 
 class Extent:
@@ -142,20 +191,19 @@ class Extent:
 class _Decoder:
     """Decodes blocks of whole lines, and counts lines and bytes for error messages."""
 
-    def __init__(self, name: str, on_bad_utf8: OnBadUtf8, report: LineReport) -> None:
+    def __init__(self, name: str, on_bad_utf8: OnBadUtf8, report: LineReport, line: int, offset: int) -> None:
         self.name, self.on_bad_utf8, self.report = name, on_bad_utf8, report
-        self.line = 1  # number of the next line
-        self.offset = 0  # of its first byte
+        self.line = line  # number of the next line
+        self.offset = offset  # of its first byte
 
     def without_bom(self, block: bytes) -> bytes:
         """The first block of a stream without its byte order marks.
 
         Concatenated files have several. Removing all of them means that text that was read and written reads the same.
         """
-        while block.startswith(_BOM):
-            block = block[len(_BOM) :]
-            self.offset += len(_BOM)
-        return block
+        rest = _without_bom(block)
+        self.offset += len(block) - len(rest)
+        return rest
 
     def lines(self, block: bytes) -> Iterator[str]:
         """The lines of a block that ends before a `\\n` or at the end of the stream."""
@@ -193,6 +241,12 @@ class _Decoder:
         text, count = _ODD_LINE_END.subn(" ", text)
         self.report.odd_line_ends += count
         return text
+
+
+def _without_bom(block: bytes) -> bytes:
+    while block.startswith(_BOM):
+        block = block[len(_BOM) :]
+    return block
 
 
 def one_line(text: str) -> str:

@@ -1,11 +1,16 @@
-"""The report of `vtrans translate`."""
+"""The report of `vtrans translate`, and translating in chunks."""
 
 from __future__ import annotations
 
 import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from cli_runner import SENTENCE, Done
 
+from vtrans.checkpoint import RunFolder
 from vtrans.commands.translate import report
 from vtrans.console import Console
 from vtrans.decoding.translation import Counts
@@ -38,3 +43,61 @@ def test_other_counts_are_information(name: str) -> None:
 def test_empty_translations_come_with_advice_unless_it_was_followed() -> None:
     assert "--min-length" in reported(Counts(lines=1, empty=1))[0]
     assert "--min-length" not in reported(Counts(lines=1, empty=1), min_length=1)[0]
+
+
+# Chunks.
+
+TEXT = b"\xef\xbb\xbf" + SENTENCE + b"\n \r\nThe old cat\xe2\x80\xa8sees me.\n" + 4 * SENTENCE + b"The end"
+
+
+@pytest.mark.parametrize(
+    "processes", [1, pytest.param(2, marks=pytest.mark.skipif(sys.platform != "linux", reason="no copies"))]
+)
+def test_jobs_share_a_folder_and_collect_checks_it(
+    run_cli: Callable[..., Done], ending_run: RunFolder, tmp_path: Path, processes: int
+) -> None:
+    text, out = tmp_path / "text", tmp_path / "deep" / "out"
+    text.write_bytes(TEXT)
+    model = "--model", ending_run.path, "--device", "cpu"
+    words = "translate", *model, "--input", text, "--output", out, "--chunk-lines", "3", "--processes", str(processes)
+    whole = run_cli("translate", *model, "--input", text)
+    assert run_cli(*words, "--shard", "2/2").code == 0
+    incomplete = run_cli("collect", out)
+    assert (incomplete.code, incomplete.out) == (2, b"")
+    assert "2 of 3" in incomplete.err
+    assert run_cli(*words, "--shard", "1/2", "--quiet").code == 0
+    collected = run_cli("collect", out)
+    assert (collected.code, collected.out) == (0, whole.out)
+    assert run_cli("collect", out, "--output", tmp_path / "all").code == 0
+    assert (tmp_path / "all").read_bytes() == whole.out
+    other = run_cli(*words, "--nbest", "2")
+    assert (other.code, "--nbest" in other.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("--chunk-lines 0 --input text --output out", "--chunk-lines"),
+        ("--chunk-lines 2 --input text", "--output"),
+        ("--chunk-lines 2 --output out", "--input"),
+        ("--chunk-lines 2 --input text --output out --line-buffered", "--line-buffered"),
+        ("--chunk-lines 2 --input text --output out --shard 0/2", "0/2"),
+        ("--chunk-lines 2 --input text --output out --shard two", "two"),
+        ("--shard 1/2 --input text --output out", "--chunk-lines"),
+        ("--chunk-lines 2 --input nothing --output out", "nothing"),
+    ],
+)
+def test_a_wrong_division_into_chunks_is_refused(
+    run_cli: Callable[..., Done],
+    tiny_run: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    named: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_bytes(SENTENCE)
+    done = run_cli("translate", "--model", tiny_run.path, *words.split())
+    assert done.code == 2
+    assert named in done.err
+    assert not Path("out").exists()

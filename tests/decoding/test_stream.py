@@ -32,21 +32,38 @@ from vtrans.console import Console
 from vtrans.decoding.stream import shares, translate_stream, workers_for
 from vtrans.decoding.translation import Counts, TranslateOptions
 from vtrans.decoding.translator import Translator
+from vtrans.decoding.windows import IDLE
 from vtrans.errors import InputError, VtransError
 from vtrans.runtime.ranks import Ranks
 
 
+class Flushed(io.BytesIO):
+    """Remembers what it held when it was flushed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[bytes] = []
+
+    def flush(self) -> None:
+        self.seen.append(self.getvalue())
+
+
 def test_a_stream_is_flushed_a_window_at_a_time() -> None:
-    class Flushed(io.BytesIO):
-        seen: list[bytes]
-
-        def flush(self) -> None:
-            self.seen.append(self.getvalue())
-
     out = Flushed()
-    out.seen = []
     translate_stream(translator(), ["a", "dog", "runs"], out, line_buffered=True)
     assert [block.count(b"\n") for block in out.seen] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("patient", [False, True])
+def test_a_window_waits_for_its_lines_only_if_told_to(patient: bool) -> None:
+    def slow() -> Iterator[str]:
+        yield "a dog"
+        time.sleep(3 * IDLE)
+        yield "the park"
+
+    out = Flushed()
+    translate_stream(translator(), slow(), out, patient=patient)
+    assert [block.count(b"\n") for block in out.seen] == ([2] if patient else [1, 2])
 
 
 # Progress.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtrans.commands.lines import lines_of, many, progress, source_of, stdin_is_terminal, writer
+from vtrans.commands.lines import many
 from vtrans.commands.options import (
     Alpha,
     BadUtf8,
@@ -29,35 +29,20 @@ from vtrans.commands.options import (
     flag,
     given,
 )
+from vtrans.commands.texts import Chunks, Text, Work, chunked, streamed
 from vtrans.config import DECODING_PRECISIONS, DEFAULT_RUN, KERNELS, KERNELS_VARIABLE, Sampling, SearchConfig
 from vtrans.console import Console
+from vtrans.decoding.chunks import CHUNK_LINES, Shard
 from vtrans.decoding.retry import RETRY_NGRAM
 from vtrans.errors import InputError
+from vtrans.keys import check_value
 from vtrans.runtime.signals import ended_by_signals
-from vtrans.text import OnBadUtf8
 
 if TYPE_CHECKING:
     from vtrans.decoding.division import Division
     from vtrans.decoding.translation import Counts, Form, TranslateOptions
     from vtrans.decoding.translator import Translator
     from vtrans.runtime.ranks import Ranks
-
-
-@dataclass(frozen=True)
-class _Text:
-    """What is translated, and where the translations go; None: stdin, stdout, no prefixes, no constraints."""
-
-    input: Path | None
-    output: Path | None
-    prefixes: Path | None
-    constraints: Path | None
-    on_bad_utf8: OnBadUtf8
-    line_buffered: bool
-
-    @property
-    def typed(self) -> bool:
-        """Whether the lines are typed at a terminal."""
-        return self.input is None and stdin_is_terminal()
 
 
 def _option(panel: str, help: str, metavar: str | None = None, *, flag: str | None = None, stored: str = "") -> Any:
@@ -131,6 +116,13 @@ Alignments = Annotated[
 AsJson = Annotated[bool, _output("Write a JSON object per line, with details of each subword.", flag="--json")]
 Input = Annotated[Path | None, _text("The text to translate.  [default: stdin]", "FILE", flag="--input")]
 LineBuffered = Annotated[bool, _text("Write each translation before reading the next line.", flag="--line-buffered")]
+CHUNKS = (
+    "Make --output a folder with a file per N lines, which `vtrans collect` puts together. The same command resumes "
+    "what was stopped, and several may share a folder."
+)
+ChunkLines = Annotated[int | None, _text(CHUNKS, "N")]
+SHARD = "With --chunk-lines, translate only every N-th chunk, beginning with chunk I: job I of N.  [default: 1/1]"
+ShardOf = Annotated[str | None, _text(SHARD, "I/N", flag="--shard")]
 BATCH_TOKENS = "The most source subwords per batch, with padding; 1 translates single sentences."
 BatchTokens = Annotated[int | None, _speed(BATCH_TOKENS, "N", stored="batch_tokens")]
 DIVIDE = (
@@ -187,6 +179,8 @@ def translate(
     output: Output = None,
     on_bad_utf8: BadUtf8 = "error",
     line_buffered: LineBuffered = False,
+    chunk_lines: ChunkLines = None,
+    shard: ShardOf = None,
     batch_tokens: BatchTokens = None,
     processes: Processes = None,
     shortlist: Shortlist = False,
@@ -210,11 +204,12 @@ def translate(
     check_search(search)
     beside = [("--input", input_), ("--prefix", prefixes), ("--constraints", constraints)]
     check_output(output, [*beside, *(("--model", file) for file in model or [])])
+    text = Text(input_, output, prefixes, constraints, bad_utf8(on_bad_utf8), line_buffered)
+    chunks = _chunks(chunk_lines, shard, text, kernels)
     for name, path in (("prefix", prefixes), ("constraints", constraints)):
-        if input_ and path:
+        if input_ and path and not chunks:
             check_line_counts(input_, path, name)
     console = Console(quiet=quiet)
-    text = _Text(input_, output, prefixes, constraints, bad_utf8(on_bad_utf8), line_buffered)
     from vtrans.decoding.loading import load
     from vtrans.decoding.translation import TranslateOptions
     from vtrans.runtime.ranks import Ranks
@@ -222,20 +217,23 @@ def translate(
     ranks = Ranks()
     division = _division(processes, threads, text, ranks)
     options = TranslateOptions(nbest, Sampling(**drawing) if sampling else None, alignments, form)
+    paths = list(model or [Path(DEFAULT_RUN)])
+    settings: dict[str, Any] = {"weights": weights, "engine": engine, "shortlist": shortlist, "precision": precision}
     load_model = partial(
         load,
-        list(model or [Path(DEFAULT_RUN)]),
+        paths,
         device=ranks.device_name(device),
-        weights=weights,
-        engine=engine,
-        shortlist=shortlist,
-        precision=precision,
         kernels=kernels,
         retry=not no_retry,
         workers=division.total,
+        **settings,
         **search,
     )
-    _run(lambda console: load_model(console=console), options, text, ranks, division, console)
+    if chunks:
+        work = chunked(chunks, paths, {**settings, "no_retry": no_retry}, options, text, ranks, console)
+    else:
+        work = streamed(options, text, ranks, console)
+    _run(lambda console: load_model(console=console), work, options, text, ranks, division, console)
 
 
 def _check_sampling(sampling: bool, drawing: dict[str, Any], searching: dict[str, Any], no_retry: bool) -> None:
@@ -256,57 +254,53 @@ def _form(*, as_json: bool, tsv: bool, scores: bool) -> Form:
     return chosen[0] if chosen else "text"
 
 
+def _chunks(chunk_lines: int | None, shard: str | None, text: Text, kernels: str | None) -> Chunks | None:
+    """Returns how the text is divided into chunks, or None if it is not. Raises InputError for a wrong division."""
+    if chunk_lines is None:
+        if shard is not None:
+            raise InputError("`shard` is a part of the chunks of a text; add `chunk_lines`, or leave it out.")
+        return None
+    check_value(CHUNK_LINES, "`chunk_lines`", chunk_lines)
+    if text.input is None or text.output is None:
+        raise InputError("`chunk_lines` needs `input`, a file, and `output`, a folder.")
+    if text.line_buffered:
+        raise InputError("`line_buffered` is for input that arrives line by line; leave it or `chunk_lines` out.")
+    measure = bool(kernels or os.environ.get(KERNELS_VARIABLE))
+    return Chunks(chunk_lines, Shard.parsed(shard or "1/1"), text.input, text.output, measure)
+
+
 def _run(
     load: Callable[[Console], Translator],
+    work: AbstractContextManager[Work],
     options: TranslateOptions,
-    text: _Text,
+    text: Text,
     ranks: Ranks,
     division: Division,
     console: Console,
 ) -> None:
-    """Translates the text on rank 0 with the help of other processes, and reports how it went."""
-    from vtrans.decoding.phrases import read_constraints
-    from vtrans.decoding.stream import serve, translate_stream, workers_for
+    """Does the work on rank 0 with the help of other processes, and reports how it went."""
+    from vtrans.decoding.stream import serve, workers_for
     from vtrans.runtime.ranks import CPU
 
     with ended_by_signals(), ranks.joined(CPU):
         if ranks.rank > 0:
             serve(load, ranks, options)
             return
-        beside = [
-            lines_of(path, text.on_bad_utf8, console) if path else nullcontext()
-            for path in (text.prefixes, text.constraints)
-        ]
-        source = source_of(text.input, text.on_bad_utf8, console)
-        with ranks.leading(), source as (lines, extent), beside[0] as prefixes, beside[1] as asked:
+        with ranks.leading(), work as prepare:
             translator = load(console)
-            translator.check(options, prefixes=prefixes is not None, constraints=asked is not None)
+            translator.check(options, prefixes=text.prefixes is not None, constraints=text.constraints is not None)
+            translate_with = prepare(translator)
             copies = division.copies(translator.engine)
             if text.typed:
                 console.info("reading from the terminal, line by line; end with Ctrl-D")
             if ranks.world > 1 or copies:
                 console.info(f"{max(ranks.world, copies)} processes share the input")
-            with (
-                workers_for(translator, options, copies, division.threads) if copies else nullcontext() as workers,
-                writer(text.output) as stream,
-                progress(console, stream, shown=not text.typed, share=extent.known) as counter,
-            ):
-                translate_stream(
-                    translator,
-                    lines,
-                    stream,
-                    options,
-                    prefixes=prefixes,
-                    constraints=read_constraints(asked, str(text.constraints)) if asked else None,
-                    line_buffered=text.line_buffered,
-                    progress=lambda lines, size: counter.update(lines, extent.share(size)),
-                    ranks=ranks,
-                    workers=workers,
-                )
+            with workers_for(translator, options, copies, division.threads) if copies else nullcontext() as workers:
+                translate_with(workers)
     report(translator.counts, console, min_length=translator.search.min_length)
 
 
-def _division(processes: int | None, threads: int | None, text: _Text, ranks: Ranks) -> Division:
+def _division(processes: int | None, threads: int | None, text: Text, ranks: Ranks) -> Division:
     """Returns the processes and threads that will translate. Raises InputError if there cannot be as many as the user
     wants."""
     from vtrans.decoding.division import divide

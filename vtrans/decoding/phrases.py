@@ -71,10 +71,10 @@ def _count(phrase: str, text: str) -> int:
     return sum(1 for _ in occurrences(phrase, text))
 
 
-def read_constraints(lines: Iterable[str], name: str) -> Iterator[dict[str, Any]]:
+def read_constraints(lines: Iterable[str], name: str, first: int = 1) -> Iterator[dict[str, Any]]:
     """Yields the constraints of each line of a file: a JSON object, or nothing if the line is blank. Raises FileError
-    for other lines."""
-    for number, line in enumerate(lines, 1):
+    for other lines. `first` is the number of the first line."""
+    for number, line in enumerate(lines, first):
         try:
             value = json.loads(line) if line.strip() else {}
         except (ValueError, RecursionError):

@@ -47,15 +47,19 @@ def translate_stream(
     *,
     prefixes: Iterable[str] | None = None,
     constraints: Iterable[Constraints] | None = None,
+    first: int = 1,
     line_buffered: bool = False,
+    patient: bool = False,
     progress: Callable[[float, float], None] = lambda lines, size: None,
     ranks: Ranks | None = None,
     workers: Workers | None = None,
 ) -> None:
     """Writes the translations of `lines` to `stream` as whole lines, and flushes it after each window.
 
-    `prefixes` and `constraints` are those of `Translator.nbest`. `line_buffered` translates each line before the next
-    is read. `progress` is called with the lines and bytes translated so far. `workers` are those of `workers_for`, with
+    `prefixes` and `constraints` are those of `Translator.nbest`. `first` is the number of the first line.
+    `line_buffered` translates each line before the next is read; `patient` waits for full windows however long they
+    take, so that batches do not depend on time. `progress` is called with the lines and bytes translated so far.
+    `workers` are those of `workers_for`, with
     the same translator and options. With `ranks`, call this on rank 0; the other ranks translate their shares in
     `serve`. Ctrl-C and SIGTERM never leave part of a line.
     """
@@ -64,8 +68,9 @@ def translate_stream(
     if ranks is not None and ranks.world > 1:
         # The first window is empty: a rank that cannot load its model reports this before any line is read.
         _translate_on_ranks(translator, _Request(1, []), options, counted, ranks)
-    received = windows(lines, 1 if line_buffered else WINDOW * world, most=WINDOW_BYTES * world)
-    requests = _requests(beside(received, prefixes, constraints))
+    waiting = {"idle": threading.TIMEOUT_MAX, "patience": threading.TIMEOUT_MAX} if patient else {}
+    received = windows(lines, 1 if line_buffered else WINDOW * world, most=WINDOW_BYTES * world, **waiting)
+    requests = _requests(beside(received, prefixes, constraints), first)
     if workers:
         translated = _by_workers(translator, requests, counted, workers)
     else:
@@ -78,9 +83,8 @@ def translate_stream(
 
 
 def _requests(
-    windows: Iterable[tuple[list[str], list[str] | None, list[Constraints] | None]],
+    windows: Iterable[tuple[list[str], list[str] | None, list[Constraints] | None]], first: int
 ) -> Iterator[_Request]:
-    first = 1
     for window, prefixes, constraints in windows:
         yield _Request(first, window, prefixes, constraints)
         first += len(window)

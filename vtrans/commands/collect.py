@@ -1,0 +1,27 @@
+"""`vtrans collect`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vtrans.commands.lines import many, writer
+from vtrans.commands.options import Output, Quiet
+from vtrans.console import Console
+from vtrans.decoding.chunks import collect as collect_chunks
+
+
+def collect(
+    folder: Annotated[Path, typer.Argument(help="The folder that `vtrans translate --chunk-lines` wrote.")],
+    output: Output = None,
+    quiet: Quiet = False,
+) -> None:
+    """Put the chunks of a translation together, once all of them are there.
+
+    Checks that the folder has every chunk and every chunk its lines before it writes the first.
+    """
+    with writer(output) as stream:
+        lines = collect_chunks(folder, stream)
+    Console(quiet=quiet).info(many(lines, "line", f"collected from {folder}"))
