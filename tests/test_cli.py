@@ -68,8 +68,8 @@ FLAGS = {
     "collect": "--output --quiet -q --help",
     "logprob": "--model --weight --output --alpha --length-penalty --batch-tokens --on-bad-utf8 --device --threads "
     "--json --quiet -q --help",
-    "serve": "--pair --device --threads --processes --host --port --char-limit --batch-limit --req-limit --max-requests "
-    "--file-limit --api-keys --cors --quiet -q --help",
+    "serve": "--pair --device --threads --processes --host --port --char-limit --batch-limit --req-limit "
+    "--max-requests --file-limit --api-keys --cors --quiet -q --help",
     "score": "--hyp --metric --tokenize --lowercase --baseline --on-bad-utf8 --json --quiet -q --help",
 }
 
