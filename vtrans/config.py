@@ -23,6 +23,7 @@ DEFAULT_RECIPE = "small"
 DEFAULT_RUN = "run"
 DEFAULT_AVERAGE = 5  # checkpoints, as for the base model of the paper (section 6.1)
 PRECISIONS = ("float32", "bfloat16")
+SCHEDULES = ("inverse-sqrt", "cosine", "linear", "wsd")  # the first is the default
 KERNELS = ("auto", "onednn", "blas")  # the first is the default
 KERNELS_VARIABLE = "VTRANS_KERNELS"  # the environment variable with the default for translating
 DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")  # the first is the default
@@ -195,6 +196,9 @@ class TrainConfig:
     """The training. The defaults are those of the recipe `small`."""
 
     max_steps: int = number(20_000, 1, 10**9, "updates in all", "updates", may_change=True)
+    max_minutes: float = number(
+        0.0, 0.0, 1e6, "minutes of training, validations included; 0: no limit", "minutes", may_change=True
+    )
     batch_tokens: int = number(4096, 1, 10**8, "padded tokens of the larger side of a batch", "tokens")
     accumulate: int = number(1, 1, 10**6, "batches per update", "batches")
     learning_rate: float = number(
@@ -208,6 +212,26 @@ class TrainConfig:
         idle_if={"learning_rate": lambda value: value > 0},
     )
     warmup: int = number(2000, 1, 10**9, "updates of linear warm-up", "updates")
+    schedule: str = choice(
+        SCHEDULES[0],
+        SCHEDULES,
+        "how the learning rate falls from its peak: in proportion to step^-0.5, along half a cosine, linearly, or, "
+        "with wsd (warm-up, stable, decay), linearly over the last part of the training",
+    )
+    final_rate: float = number(
+        0.0,
+        0.0,
+        1.0,
+        "learning rate at the end of the training, as a share of the peak",
+        idle_if={"schedule": lambda value: value == "inverse-sqrt"},
+    )
+    decay: float = number(
+        0.2,
+        0.01,
+        1.0,
+        "share of the training in which wsd lowers the rate",
+        idle_if={"schedule": lambda value: value != "wsd"},
+    )
     beta1: float = number(0.9, 0.0, 0.999999, "Adam's decay of the mean gradient")
     beta2: float = number(0.98, 0.0, 0.999999, "Adam's decay of the mean squared gradient")
     epsilon: float = number(1e-9, 1e-16, 1.0, "Adam's epsilon")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 import torch
 
-from vtrans.config import ModelConfig, TrainConfig
+from vtrans.config import SCHEDULES, ModelConfig, TrainConfig
 from vtrans.model import Transformer
 from vtrans.training.optimizer import MovingAverage, learning_rate, make_optimizer
 from vtrans.training.recipe import load_recipe
@@ -31,6 +34,30 @@ def test_a_peak_is_reached_at_the_end_of_the_warm_up() -> None:
     assert rates[99] == pytest.approx(0.0025)
     assert rates[799] == pytest.approx(0.0025)  # four times the steps, half the rate
     assert rates == [learning_rate(step, config, 999) for step in range(1, 1001)]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES[1:])
+@pytest.mark.parametrize("peak", [0.004, 0.0])
+def test_a_schedule_falls_from_the_peak_to_the_final_rate(schedule: str, peak: float) -> None:
+    config = TrainConfig(schedule=schedule, learning_rate=peak, warmup=10, max_steps=110, final_rate=0.1, decay=0.25)
+    paper = replace(config, schedule="inverse-sqrt")
+    rates = [learning_rate(step, config, 64) for step in range(1, 121)]
+    assert rates[:10] == [learning_rate(step, paper, 64) for step in range(1, 11)]
+    assert max(rates) == rates[9]
+    assert all(later <= earlier for earlier, later in pairwise(rates[9:]))
+    assert rates[109:] == [pytest.approx(0.1 * rates[9])] * 11  # a run whose max_steps was lowered may be there
+    # With 20, 50 and 85 of 100 updates after the warm-up; below: the share of the way from the peak that is left.
+    left = {"cosine": (0.904508, 0.5, 0.054497), "linear": (0.8, 0.5, 0.15), "wsd": (1.0, 1.0, 0.6)}[schedule]
+    for step, share in zip((30, 60, 95), left, strict=True):
+        assert rates[step - 1] == pytest.approx((0.1 + 0.9 * share) * rates[9], rel=1e-5)
+
+
+def test_a_schedule_follows_the_clock_if_that_is_ahead_of_the_steps() -> None:
+    config = TrainConfig(schedule="linear", learning_rate=0.004, warmup=10, max_steps=1010, max_minutes=10)
+    assert learning_rate(5, config, 64, 300) == pytest.approx(0.002)
+    assert learning_rate(20, config, 64, 300) == pytest.approx(0.002)
+    assert learning_rate(910, config, 64, 300) == pytest.approx(0.0004)
+    assert learning_rate(20, config, 64, 700) == 0
 
 
 def test_a_shared_weight_has_one_state_and_one_update() -> None:

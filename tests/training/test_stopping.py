@@ -103,3 +103,15 @@ def test_a_signal_ends_a_validation(tmp_path: Path, tiny_data: DataFolder, nth: 
     assert signalled.asked.count(14) == nth < signalled.asked.count(7)
     assert {line["step"] for line in lines(RunFolder(tmp_path / "run")) if line["kind"] == "valid"} == {7}
     same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
+
+
+def test_training_ends_when_its_time_is_over(tmp_path: Path, tiny_data: DataFolder) -> None:
+    run, settings = RunFolder(tmp_path / "run"), (*TINY, "train.checkpoint_every=5", "train.schedule=linear")
+    said = heard(tiny_data, run.path, *settings, "train.max_minutes=1e-6")
+    assert "done at step 1" in said
+    assert load_model(run.last).training["step"] == 1
+    assert "valid at step 1:" in said
+    assert "(train.max_minutes = 1e-06)" in heard(tiny_data, run.path, *settings, "train.max_minutes=1e-6")
+    longer = heard(tiny_data, run.path, *settings, "train.max_minutes=1000", "train.max_steps=7")
+    assert "done at step 7" in longer
+    assert load_model(run.last).training["step"] == 7

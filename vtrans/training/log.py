@@ -29,8 +29,9 @@ def introduce(job: Job, model: Transformer, progress: Progress, *, resumed: bool
     say(f"model: {count_parameters(model):,} parameters, {config.summary}")
     peak = learning_rate(train.warmup, train, config.d_model)
     say(
-        f"training: {train.max_steps:,} steps of {train.accumulate} x {train.batch_tokens:,} tokens, "
-        f"peak learning rate {peak:.2g} after {train.warmup:,} steps, label smoothing "
+        f"training: {train.max_steps:,} steps of {train.accumulate} x {train.batch_tokens:,} tokens"
+        + (f" or {train.max_minutes:g} minutes" if train.max_minutes else "")
+        + f", peak learning rate {peak:.2g} after {train.warmup:,} steps, schedule {train.schedule}, label smoothing "
         f"{train.label_smoothing}, precision {train.precision}, seed {train.seed}"
         + (f", BPE-dropout {train.bpe_dropout}" if train.bpe_dropout else "")
         + (f"; every value is in {job.run.recipe}" if written else "")
@@ -81,7 +82,7 @@ class Log:
             "epoch": progress.epoch,
             "loss": window["loss"] / tokens,
             "nll": window["nll"] / tokens,
-            "lr": learning_rate(progress.step, train, self.job.recipe.model.d_model),
+            "lr": learning_rate(progress.step, train, self.job.recipe.model.d_model, progress.seconds),
             "src_tokens": int(window["src_tokens"]),
             "tgt_tokens": int(tokens),
             "padding": 1 - window["real"] / window["padded"],
@@ -99,5 +100,7 @@ class Log:
         }
         each = (time.monotonic() - self._began) / (progress.step - self._first)
         left = (train.max_steps - progress.step) * each
+        if train.max_minutes:
+            left = min(left, max(0.0, 60 * train.max_minutes - progress.seconds))
         line = "  ".join(f"{name} {value}" for name, value in self.shown.items())
         self.job.console.info(f"step {progress.step:,}  {line}  left {duration(left)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -11,16 +12,33 @@ from torch import Tensor, nn
 from vtrans.config import TrainConfig
 
 
-def learning_rate(step: int, config: TrainConfig, d_model: int) -> float:
-    """The learning rate of update `step` (from 1): linear warm-up, then proportional to step^-0.5.
+def learning_rate(step: int, config: TrainConfig, d_model: int, seconds: float = 0.0) -> float:
+    """The learning rate of update `step` (from 1), after `seconds` of training.
 
-    `config.learning_rate` above 0 is the peak, reached at step `warmup`. Otherwise the rate is that of section 5.3 of
-    the paper, scale * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5).
+    It rises linearly to its peak at step `warmup`. The peak is `config.learning_rate` or, if that is 0, the one of
+    section 5.3 of the paper, scale * d_model^-0.5 * warmup^-0.5. Then it falls as `config.schedule` says:
+    "inverse-sqrt" in proportion to step^-0.5, as in that section; the others to `final_rate` times the peak, reached
+    when `max_steps` or `max_minutes` end the training. "cosine" falls along half a cosine (Loshchilov and Hutter 2017,
+    without restarts), "linear" linearly, and "wsd" linearly over the last `decay` of the training (Hu et al. 2024).
     """
-    shape: float = min(step**-0.5, step * config.warmup**-1.5)
-    if config.learning_rate > 0:
-        return config.learning_rate * float(config.warmup**0.5) * shape
-    return config.scale * float(d_model**-0.5) * shape
+
+    def paper(step: int) -> float:
+        shape: float = min(step**-0.5, step * config.warmup**-1.5)
+        if config.learning_rate > 0:
+            return config.learning_rate * float(config.warmup**0.5) * shape
+        return config.scale * float(d_model**-0.5) * shape
+
+    if config.schedule == "inverse-sqrt" or step <= config.warmup:
+        return paper(step)
+    share = (step - config.warmup) / max(1, config.max_steps - config.warmup)
+    if config.max_minutes:
+        share = max(share, seconds / (60 * config.max_minutes))
+    share = min(1.0, share)  # of the training that has passed
+    if config.schedule == "cosine":
+        left = (1 + math.cos(math.pi * share)) / 2
+    else:
+        left = min(1.0, (1 - share) / (config.decay if config.schedule == "wsd" else 1.0))
+    return paper(config.warmup) * (config.final_rate + (1 - config.final_rate) * left)
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainConfig) -> torch.optim.Optimizer:

@@ -31,6 +31,7 @@ class Progress:
     best: list[tuple[float, int]] = field(default_factory=list)  # (quality, step), best first
     since_best: int = 0  # validations without a new best
     stopped_early: bool = False
+    seconds: float = 0.0  # of training, validations included
     skipped: int = 0  # updates whose gradient was not finite
     skipped_in_row: int = 0  # consecutive ones up to this step
     metrics_bytes: int = 0  # length of metrics.jsonl

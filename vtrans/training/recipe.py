@@ -196,7 +196,7 @@ def refuse_changes(run: RunFolder, own: Values, recipe: Recipe) -> None:
 def finished_recipe(recorded: Recipe, asked: Recipe) -> Recipe:
     """The recipe of a finished run: what its models were trained with, plus the settings of `asked` that say when it
     is finished and whether TensorBoard shows it."""
-    taken = {key: getattr(asked.train, key) for key in ("max_steps", "patience", "tensorboard")}
+    taken = {key: getattr(asked.train, key) for key in ("max_steps", "max_minutes", "patience", "tensorboard")}
     return dataclasses.replace(recorded, train=dataclasses.replace(recorded.train, **taken))
 
 

@@ -84,7 +84,8 @@ class Trainer:
         self.stopping = False  # whether all ranks know about a signal
 
     def run(self, lock: RunLock, *, fresh: bool = False) -> Progress:
-        """Trains until max_steps, until patience runs out, or until a signal comes, which raises VtransError."""
+        """Trains until max_steps or max_minutes, until patience runs out, or until a signal comes, which raises
+        VtransError."""
         job, progress, config = self.job, self.progress, self.job.recipe.train
         finished = self._complete and not self._owes_validation
         introduce(job, self.learner.model, progress, resumed=self.ready.saved is not None, written=not finished)
@@ -92,7 +93,7 @@ class Trainer:
             prepare_folder(self.ready, lock, fresh=fresh, finished=finished)
         job.ranks.wait()
         if finished:
-            key = "patience" if progress.stopped_early else "max_steps"
+            key = "patience" if progress.stopped_early else "max_minutes" if self._late else "max_steps"
             job.console.info(
                 f"the run in {job.run.path} is finished at step {progress.step:,} (train.{key} = "
                 f"{getattr(config, key)}); to continue it, set a larger train.{key}"
@@ -131,10 +132,10 @@ class Trainer:
         while not (self._complete or self.stopping):
             self.updates.update(list(islice(batches, config.accumulate)))
             step = progress.step
-            saving = step % config.checkpoint_every == 0 or step == config.max_steps
-            logging = step % config.log_every == 0 or step == config.max_steps
-            if saving or logging or self.updates.full:
+            saving, logging = step % config.checkpoint_every == 0, step % config.log_every == 0
+            if saving or logging or self.updates.full or self._complete:
                 self.stopping = self.updates.read(self.signal.number)
+            saving, logging = saving or self._complete, logging or self._complete
             if logging:
                 self.log.write()
             display.update(self.log.shown, step)
@@ -154,13 +155,18 @@ class Trainer:
     @property
     def _complete(self) -> bool:
         """Whether no update is left to make."""
-        return self.progress.step >= self.job.recipe.train.max_steps or self.progress.stopped_early
+        return self.progress.step >= self.job.recipe.train.max_steps or self._late or self.progress.stopped_early
+
+    @property
+    def _late(self) -> bool:
+        """Whether the time for training is over."""
+        return 0 < 60 * self.job.recipe.train.max_minutes <= self.progress.seconds
 
     @property
     def _owes_validation(self) -> bool:
         """Whether the model of this step must still be validated, because a signal came first."""
         step, config = self.progress.step, self.job.recipe.train
-        due = step % config.checkpoint_every == 0 or step >= config.max_steps
+        due = step % config.checkpoint_every == 0 or step >= config.max_steps or self._late
         return step > 0 and due and step not in self.progress.validated
 
     def _batches(self) -> Generator[Share, None, None]:
@@ -196,8 +202,10 @@ class Trainer:
             job.ranks.release()
         else:
             job.ranks.await_leader()
-        flags = [record is not None, progress.stopped_early, self.signal.number]
-        validated, progress.stopped_early, self.stopping = (value > 0 for value in job.ranks.summed(flags, job.device))
+        flags = [record is not None, progress.stopped_early, self.signal.number, self.updates.passed()]
+        *told, passed = job.ranks.summed(flags, job.device)
+        validated, progress.stopped_early, self.stopping = (value > 0 for value in told)
+        progress.seconds += passed
         self.updates.restart_clock()  # validation is not training time
         return validated
 

@@ -37,7 +37,7 @@ class Updates:
         # An entry per update: its step, [loss, nll, whether it was skipped], and the counts of its tokens.
         self._unread: list[tuple[int, Tensor, dict[str, float]]] = []
         self._dtype = torch.float32 if job.device.type == "mps" else torch.float64
-        self._clock = time.monotonic()
+        self._clock = self._counted = time.monotonic()
 
     @property
     def full(self) -> bool:
@@ -49,7 +49,7 @@ class Updates:
         learner, config, ranks = self.learner, self.learner.config, self.job.ranks
         step = self.progress.step + 1
         for settings in learner.optimizer.param_groups:
-            settings["lr"] = learning_rate(step, config, learner.model.config.d_model)
+            settings["lr"] = learning_rate(step, config, learner.model.config.d_model, self.progress.seconds)
         torch.manual_seed(derived_seed("dropout", config.seed, step, ranks.rank))
         sums_2, counts = self._gradient(group)
         # The norm is that of the gradient of all ranks, so all ranks skip the same updates.
@@ -88,8 +88,9 @@ class Updates:
         return torch.stack([loss_sum, nll_sum]), counts
 
     def read(self, signal_number: int = 0) -> bool:
-        """Adds the updates since the last call to `progress.window`, summed over the ranks. Returns whether any rank
-        has received a signal: a rank that stopped alone would leave the others waiting for it.
+        """Adds the updates since the last call to `progress.window`, summed over the ranks, and the time since then to
+        `progress.seconds`. Returns whether any rank has received a signal: a rank that stopped alone would leave the
+        others waiting for it.
 
         Raises VtransError after NON_FINITE_LIMIT consecutive updates without a finite gradient.
         """
@@ -98,8 +99,9 @@ class Updates:
         read = torch.stack(measured).tolist()
         names = ("loss", "nll", *counts[0])
         rows = [[loss, nll, *own.values()] for (loss, nll, _), own in zip(read, counts, strict=True)]
-        values = [signal_number, *(value for row in rows for value in row)]
-        stopping, *summed = self.job.ranks.summed(values, self.job.device)
+        values = [signal_number, self.passed(), *(value for row in rows for value in row)]
+        stopping, passed, *summed = self.job.ranks.summed(values, self.job.device)
+        self.progress.seconds += passed
         for number, step in enumerate(steps):
             if read[number][2]:
                 self._count_skipped(step)
@@ -113,6 +115,12 @@ class Updates:
         window["seconds"] = window.get("seconds", 0) + now - self._clock
         self._clock = now
         return stopping > 0
+
+    def passed(self) -> float:
+        """Returns the seconds since the last call; 0 on other ranks than the first, so that their sum is the same for
+        all."""
+        before, self._counted = self._counted, time.monotonic()
+        return self._counted - before if self.job.leads else 0.0
 
     def restart_clock(self) -> None:
         """Leaves the time since the last read out of the seconds of training."""
