@@ -31,7 +31,7 @@ class Fake:
     alignment: tuple[tuple[int, int], ...] | None = None
 
 
-def reversed_words(lines: Sequence[str], wanted: Wanted) -> list[list[Fake]]:
+def reversed_words(lines: Sequence[str], wanted: Wanted, ready: object = None) -> list[list[Fake]]:
     """Translates each line as its words in reverse order; the others of an n-best list have a number in front. Each
     word is aligned with itself."""
     found = []

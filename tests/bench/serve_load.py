@@ -1,12 +1,13 @@
 """Load on `vtrans serve`: a closed loop of clients on the loopback interface, each with one sentence at a time.
 
-    python tests/bench/serve_load.py MODEL LINES                 throughput and latency with 1, 8 and 64 clients
+    python tests/bench/serve_load.py MODEL LINES                 throughput, latency, memory with 1, 8, 64 clients
     python tests/bench/serve_load.py MODEL LINES --soak 100000   memory, and whether each answer is the right one
     python tests/bench/serve_load.py EXPORT LINES --plain        the same load on a plain server of 30 lines
 
-LINES is a file of source sentences. The reference is `vtrans translate` on the same lines: its speed, and its text,
-with which every answer is compared. Answers may differ at near-ties, which depend on the batch; they are counted, and
-none may be the translation of another line.
+LINES is a file of source sentences. The reference is `vtrans translate` on the same lines: its speed before and after,
+and its text, with which every answer is compared. Answers may differ at near-ties, which depend on the batch; they are
+counted, and none may be the translation of another line. Memory is that of all processes of the server: what they
+share counts once (PSS).
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -96,17 +96,26 @@ def server(words: list[str]) -> Iterator[tuple[int, int]]:
             process.terminate()
 
 
+def processes_of(pid: int) -> list[int]:
+    """A process and those that it has started, and so on."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    return [pid, *(other for child in children for other in processes_of(int(child)))]
+
+
 def megabytes(pid: int) -> float:
-    """The resident memory of a process."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    found = re.search(r"VmRSS:\s+(\d+) kB", status)
-    return int(found[1]) / 1024 if found else 0.0
+    """The proportional set size of a process and those that it has started."""
+    total = 0
+    for process in processes_of(pid):
+        found = re.search(r"\nPss:\s+(\d+) kB", Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii"))
+        total += int(found[1]) if found else 0
+    return total / 1024
 
 
-def reference(model: str, file: Path) -> tuple[list[str], float]:
+def timed_translation(model: str, lines: list[str]) -> tuple[list[str], float]:
     """The translations of `vtrans translate`, and its lines per second."""
-    words = [sys.executable, "-m", "vtrans", "translate", "--model", model, "--input", str(file)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    words = [sys.executable, "-m", "vtrans", "translate", "--model", model]
+    text = "".join(f"{line}\n" for line in lines)
+    done = subprocess.run(words, input=text, capture_output=True, encoding="utf-8", check=True)
     found = re.search(r"\(([\d,.]+) lines/s", done.stderr)
     assert found is not None, done.stderr
     return done.stdout.split("\n")[:-1], float(found[1].replace(",", ""))
@@ -143,12 +152,13 @@ def plain(model: str) -> None:
 
 
 def soak(port: int, pid: int, lines: list[str], references: list[str], requests: int) -> None:
-    """Prints memory through a long load, in ten parts."""
+    """Prints memory through a long load, in twenty parts."""
     total = 0
-    for _ in range(10):
-        outcome = asyncio.run(clients(port, lines, references, 64, requests // 10))
+    for _ in range(20):
+        outcome = asyncio.run(clients(port, lines, references, 64, requests // 20))
         total += len(outcome.latencies)
-        print(outcome.row(f"{total:,}"), f"  memory {megabytes(pid):.0f} MB", flush=True)
+        memory = f"memory {megabytes(pid):.1f} MB in {len(processes_of(pid))} processes"
+        print(outcome.row(f"{total:,}"), f"  {memory}", flush=True)
         if outcome.wrong:
             raise SystemExit("an answer belongs to another request")
 
@@ -166,10 +176,7 @@ def main() -> None:
         plain(asked.model)
         return
     lines = [line for line in asked.lines.read_text(encoding="utf-8").split("\n") if line.strip()]
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "lines"
-        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        references, speed = reference(asked.model, file)
+    references, speed = timed_translation(asked.model, lines)
     print(f"vtrans translate: {speed:.1f} lines/s")
     ours = ["-m", "vtrans", "serve", "--pair", f"en-de={asked.model}", "--port", "0", "--char-limit", "1000000"]
     theirs = [__file__, asked.model, str(asked.lines), "--serve-plain"]
@@ -183,6 +190,8 @@ def main() -> None:
             outcome = asyncio.run(clients(port, lines, references, count, requests))
             share = len(outcome.latencies) / outcome.seconds / speed
             print(outcome.row(f"{count} clients"), f"  {share:.0%} of vtrans translate", flush=True)
+        print(f"memory {megabytes(pid):.0f} MB in {len(processes_of(pid))} processes")
+    print(f"vtrans translate: {timed_translation(asked.model, lines)[1]:.1f} lines/s")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -154,6 +155,30 @@ def test_alignments_belong_to_the_kept_result() -> None:
     for best in found:
         assert best[0].alignment is not None
         assert all(j < len(best[0].text.split()) for _, j in best[0].alignment)
+
+
+@pytest.mark.parametrize("retry", [True, False])
+def test_lines_are_ready_once_when_nothing_can_change_them(retry: bool) -> None:
+    told: dict[int, list[Translation]] = {}
+
+    def ready(i: int, translations: list[Translation]) -> None:
+        assert i not in told
+        told[i] = translations
+
+    lines = [*LINES, " ".join(LINES[:30])]
+    config = VARIANTS["pre-norm, tgt-softmax"]
+    plain, made = (translator(config, retry=retry, batch_tokens=200, max_source=40) for _ in range(2))
+    expected = plain.translate_window(lines, TranslateOptions(2))
+    assert made.translate_window(lines, TranslateOptions(2), ready=ready) == expected
+    assert replace(made.counts, seconds=0.0) == replace(plain.counts, seconds=0.0)
+    assert told == {i: expected[i] for i in told}
+    alone = translator(config, retry=retry)
+    alone.translate_window(LINES)
+    assert len(told) == len(LINES) - alone.counts.blank - alone.counts.retried > 0
+    assert made.counts.cut == 1
+    told.clear()
+    made.translate_window(lines, TranslateOptions(1, alignments=True), ready=ready)
+    assert not told
 
 
 class LoopingEngine(TorchEngine):

@@ -195,6 +195,25 @@ def test_a_task_counts_the_steps_of_its_worker(monkeypatch: pytest.MonkeyPatch) 
 
 
 @linux
+@pytest.mark.parametrize("every", [-1.0, 100.0])
+def test_a_task_hears_each_part_of_its_result_at_most_once_and_in_order(
+    every: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vtrans.runtime.workers, "TELL", every)
+
+    def answer(parts: list[str], done: Callable[..., None]) -> list[str]:
+        for part in parts:
+            done(part)
+        return parts
+
+    heard: dict[int, list[str]] = {0: [], 1: []}
+    with copies(answer) as two:
+        for number, task in [(n, two.submit(WORDS[n:], heard[n].append)) for n in (0, 1)]:
+            assert task.result(60) == WORDS[number:]
+    assert heard == ({0: WORDS, 1: WORDS[1:]} if every < 0 else {0: [], 1: []})
+
+
+@linux
 def test_an_exception_of_a_copy_has_its_type_and_shows_where_it_was_raised() -> None:
     def answer(item: int, done: Callable[[], None]) -> int:
         if item == 1:

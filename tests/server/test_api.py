@@ -147,7 +147,7 @@ def test_a_pair_without_a_model_is_refused(client: Client) -> None:
 
 
 def test_a_failure_answers_500_and_its_text_is_not_logged() -> None:
-    def broken(lines: list[str], wanted: object) -> None:
+    def broken(lines: list[str], wanted: object, ready: object) -> None:
         raise ValueError(f"cannot translate {lines}")
 
     with serving(translate=broken) as client:

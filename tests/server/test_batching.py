@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 
 import pytest
 from services import Fake, reversed_words
 
 from vtrans.errors import VtransError
-from vtrans.server.batching import WINDOW, Slots, Wanted, Worker
+from vtrans.server.batching import WINDOW, Ready, Slots, Wanted, Worker
 
 ONE = Wanted()
 
@@ -22,7 +23,7 @@ class Gated:
         self.batches: list[list[str]] = []
         self.busy, self.gate = threading.Event(), threading.Semaphore(0)
 
-    def __call__(self, lines: Sequence[str], wanted: Wanted) -> list[list[Fake]]:
+    def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Fake]]:
         self.batches.append(list(lines))
         self.busy.set()
         assert self.gate.acquire(timeout=30)
@@ -109,7 +110,7 @@ def test_a_cancelled_request_leaves_the_queue() -> None:
 
 
 def test_only_the_request_that_fails_gets_the_error() -> None:
-    def picky(lines: Sequence[str], wanted: Wanted) -> list[list[Fake]]:
+    def picky(lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Fake]]:
         if "bad" in lines:
             raise ValueError("bad")
         return reversed_words(lines, wanted)
@@ -142,6 +143,47 @@ def test_slots_bound_the_batches_that_several_workers_translate_at_a_time() -> N
         assert [found[0].text for (found,) in await asyncio.gather(*asked)] == [f"{number} line" for number in range(6)]
         for worker in workers:
             worker.close()
+
+    asyncio.run(ask())
+
+
+def test_free_slots_share_the_lines_that_wait() -> None:
+    async def ask() -> None:
+        model = Gated()
+        worker = Worker(model, slots=Slots(2))
+        asked = asyncio.ensure_future(worker.translate([f"line {k}" for k in range(9)], ONE))
+        until = time.monotonic() + 30
+        while len(model.batches) < 2 and time.monotonic() < until:
+            await asyncio.sleep(0.005)
+        model.gate.release(2)
+        assert [found[0].text for found in await asked] == [f"{k} line" for k in range(9)]
+        assert sorted(len(batch) for batch in model.batches) == [4, 5]
+        worker.close()
+
+    asyncio.run(ask())
+
+
+def test_a_request_is_answered_when_its_own_lines_are_ready() -> None:
+    class Early(Gated):
+        def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Fake]]:
+            for k, found in enumerate(reversed_words(lines, wanted)):
+                if "early" in lines[k]:
+                    ready(k, found)
+            return super().__call__(lines, wanted, ready)
+
+    async def ask() -> None:
+        model = Early()
+        worker = Worker(model)
+        late = asyncio.ensure_future(worker.translate(["a late", "b early"], ONE))
+        early = asyncio.ensure_future(worker.translate(["c early"], ONE))
+        ((found,),) = await asyncio.wait_for(early, 30)
+        assert found.text == "early c"
+        assert not late.done()
+        assert model.batches == [["a late", "c early", "b early"]]
+        model.gate.release()
+        assert [line[0].text for line in await late] == ["late a", "early b"]
+        assert worker.counts.lines == 3
+        worker.close()
 
     asyncio.run(ask())
 

@@ -34,7 +34,7 @@ class Model:
     def __init__(self) -> None:
         self.release, self.waiting = threading.Event(), threading.Event()
 
-    def __call__(self, lines: Sequence[str], wanted: Wanted) -> list[list[Fake]]:
+    def __call__(self, lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Fake]]:
         if any("slow" in line for line in lines):
             self.waiting.set()
             assert self.release.wait(30)

@@ -69,7 +69,7 @@ def test_a_copy_that_dies_is_named_and_replaced_and_its_requests_are_answered(en
     with served(ending_run.path, "--processes", "2") as (process, client):
         expected = client.translate(SENTENCE).json
         long: list[Any] = []
-        texts = [SENTENCE] * 300
+        texts = [SENTENCE] * 100
         threads = [threading.Thread(target=lambda: long.append(client.translate(texts).json)) for _ in range(2)]
         for thread in threads:
             thread.start()

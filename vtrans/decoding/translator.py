@@ -147,10 +147,13 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         constraints: Sequence[Constraints] | None = None,
         done: Callable[[], None] = lambda: None,
+        ready: Callable[[int, list[Translation]], None] | None = None,
     ) -> list[list[Translation]]:
         """Returns the translations of lines that are batched together, as `nbest`.
 
-        `first` is the number of the first line, for warnings and sampling. `done` is called once per sentence.
+        `first` is the number of the first line, for warnings and sampling. `done` is called once per sentence. `ready`
+        is called with the index of a line and its translations as soon as nothing can change them. Lines that are
+        blank, cut or searched again are ready only at the end, and so are all lines with word alignments.
         """
         self.check(options, prefixes=prefixes is not None, constraints=constraints is not None)
         began = time.monotonic()
@@ -171,12 +174,26 @@ class Translator:
                 )
             owners.append(range(len(sources), len(sources) + len(own)))
             sources += own
-        found = self._search(sources, self.search, options, done)
-        looping, again = self._retry(sources, found, options)
+        kept: dict[int, tuple[bool, bool]] = {}  # the quality of each source's best hypothesis
+        early: dict[int, list[Translation]] = {}
+
+        def each(p: int, hypotheses: list[Hypothesis]) -> None:
+            kept[p] = self._quality(sources[p], hypotheses)
+            final = all(kept[p]) or self._second_search is None or options.sampling is not None
+            if ready and final and not options.alignments and p in singles:
+                early[singles[p]] = self._joined([hypotheses], options.nbest)
+                ready(singles[p], early[singles[p]])
+            done()
+
+        singles = {owner.start: i for i, owner in enumerate(owners) if len(owner) == 1}
+        found = self._search(sources, self.search, options, each)
+        looping, again = self._retry(sources, found, kept, options)
         self.counts.looping += sum(not looping.isdisjoint(owner) for owner in owners)
         self.counts.retried += sum(not again.isdisjoint(owner) for owner in owners)
         self.counts.lines += len(lines)
-        translations = [self._joined([found[p] for p in owner], options.nbest) for owner in owners]
+        translations = [
+            early.get(i) or self._joined([found[p] for p in owner], options.nbest) for i, owner in enumerate(owners)
+        ]
         for number, (wording, (best, *_)) in enumerate(zip(wordings, translations, strict=True), first):
             if unmet := wording.unmet(best.text):
                 self.counts.unmet += 1
@@ -196,35 +213,38 @@ class Translator:
         sources: Sequence[Source],
         search: SearchConfig,
         options: TranslateOptions,
-        done: Callable[[], None] = lambda: None,
+        each: Callable[[int, list[Hypothesis]], None] = lambda p, hypotheses: None,
     ) -> dict[int, list[Hypothesis]]:
-        """Returns the hypotheses of each source, which are batched from the longest to the shortest."""
+        """Returns the hypotheses of each source, which are batched from the longest to the shortest. `each` is called
+        with a source's index and its hypotheses when they are found."""
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i].tokens))
         found: dict[int, list[Hypothesis]] = {}
         for i, hypotheses in self.engine.translate([sources[i] for i in order], search, options):
             found[order[i]] = hypotheses
-            done()
+            each(order[i], hypotheses)
         return found
 
+    def _quality(self, source: Source, hypotheses: list[Hypothesis]) -> tuple[bool, bool]:
+        return quality(hypotheses[0], len(source.prefix.tokens), self.src_vocab.decode(source.tokens[:-1]))
+
     def _retry(
-        self, sources: Sequence[Source], found: dict[int, list[Hypothesis]], options: TranslateOptions
+        self,
+        sources: Sequence[Source],
+        found: dict[int, list[Hypothesis]],
+        kept: dict[int, tuple[bool, bool]],
+        options: TranslateOptions,
     ) -> tuple[set[int], set[int]]:
-        """Searches again as `vtrans.decoding.retry` defines it, and puts better results into `found`.
+        """Searches again as `vtrans.decoding.retry` defines it, and puts better results into `found` and their quality
+        into `kept`.
 
         Returns the sources whose best hypothesis is finished but loops, and those that were searched again.
         """
-
-        def of(p: int, hypotheses: list[Hypothesis]) -> tuple[bool, bool]:
-            source = sources[p]
-            return quality(hypotheses[0], len(source.prefix.tokens), self.src_vocab.decode(source.tokens[:-1]))
-
-        kept = {p: of(p, hypotheses) for p, hypotheses in found.items()}
         again: list[int] = []
         if self._second_search and options.sampling is None:
             again = sorted(p for p in kept if not all(kept[p]))
             second = self._search([sources[p] for p in again], self._second_search, options) if again else {}
             for i, p in enumerate(again):
-                if (better := of(p, second[i])) > kept[p]:
+                if (better := self._quality(sources[p], second[i])) > kept[p]:
                     found[p], kept[p] = second[i], better
         return {p for p, (finished, sound) in kept.items() if finished and not sound}, set(again)
 

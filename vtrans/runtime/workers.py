@@ -26,7 +26,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from types import ModuleType
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from vtrans.errors import VtransError
 from vtrans.runtime.signals import ENDING
@@ -114,7 +114,10 @@ def _anonymous_main() -> Iterator[None]:
 
 # Copies of this process.
 
-TELL = 0.1  # seconds between two reports of a worker
+TELL = 0.01  # seconds between two reports of a worker
+
+Done = Callable[..., None]
+"""Counts a step of a request's work. An argument is a part of the result, for `Task.hear`."""
 
 
 class DiedError(VtransError):
@@ -122,11 +125,12 @@ class DiedError(VtransError):
 
 
 class Task(Future[Result]):
-    """A request and its result; `steps` counts how often the worker has called `done` for it."""
+    """A request and its result. `steps` counts how often the worker has called `done` for it, and `hear` is called with
+    what it gave to `done`, in a thread of this process."""
 
-    def __init__(self, request: Any) -> None:
+    def __init__(self, request: Any, hear: Callable[[Any], None]) -> None:
         super().__init__()
-        self.request, self.steps = request, 0
+        self.request, self.hear, self.steps = request, hear, 0
 
 
 class Copies(Generic[Item, Result]):
@@ -138,7 +142,7 @@ class Copies(Generic[Item, Result]):
     Copies receive no ending signals; they end when the block ends, or this process does.
     """
 
-    def __init__(self, answer: Callable[[Item, Callable[[], None]], Result], number: int, doing: str, advice: str):
+    def __init__(self, answer: Callable[[Item, Done], Result], number: int, doing: str, advice: str):
         self.number, self._doing, self._advice = number, doing, advice
         self._tasks: queue.SimpleQueue[Task[Result] | None] = queue.SimpleQueue()
         self._asking = threading.Lock()
@@ -194,12 +198,12 @@ class Copies(Generic[Item, Result]):
         with self._asking:
             self._maker.close()
 
-    def submit(self, request: Item) -> Task[Result]:
+    def submit(self, request: Item, hear: Callable[[Any], None] = lambda part: None) -> Task[Result]:
         """Gives a request to the next worker that is free. Requests start in the order in which they are submitted.
 
         The task raises the exception of `answer`, or DiedError if the worker dies. Another one then takes its place.
         """
-        task: Task[Result] = Task(request)
+        task: Task[Result] = Task(request, hear)
         self._tasks.put(task)
         return task
 
@@ -234,16 +238,25 @@ class Copies(Generic[Item, Result]):
 def _exchanged(connection: Connection, task: Task[Result]) -> tuple[Any, Exception | None]:
     """Returns the answer of a copy to a task, or its exception."""
     connection.send(task.request)
-    while isinstance(got := connection.recv(), int):
-        task.steps += got
+    while isinstance(got := connection.recv(), _Told):
+        task.steps += got.steps
+        for part in got.parts:
+            task.hear(part)
     result, error = got
     return result, error
+
+
+class _Told(NamedTuple):
+    """What a copy tells before its answer is complete."""
+
+    steps: int
+    parts: list[Any]
 
 
 _REPLY = struct.Struct("qi")  # a process id or an exit code, and an error number
 
 
-def _make_copies(asked: socket.socket, other: socket.socket, answer: Callable[[Any, Callable[[], None]], Any]) -> None:
+def _make_copies(asked: socket.socket, other: socket.socket, answer: Callable[[Any, Done], Any]) -> None:
     """Makes the copies that are asked for, until the process that asks ends; runs in a copy without other threads."""
     other.close()
     pids: set[int] = set()
@@ -272,7 +285,7 @@ def _make_copies(asked: socket.socket, other: socket.socket, answer: Callable[[A
         os.waitpid(pid, 0)
 
 
-def _serve(connection: Connection, answer: Callable[[Any, Callable[[], None]], Any]) -> NoReturn:
+def _serve(connection: Connection, answer: Callable[[Any, Done], Any]) -> NoReturn:
     """Answers the requests that come through `connection`; runs in a copy."""
     try:
         threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -287,17 +300,19 @@ def _serve(connection: Connection, answer: Callable[[Any, Callable[[], None]], A
 
 
 def _answered(
-    request: Any, answer: Callable[[Any, Callable[[], None]], Any], tell: Callable[[int], None]
+    request: Any, answer: Callable[[Any, Done], Any], tell: Callable[[_Told], None]
 ) -> tuple[Any, Exception | None]:
     """Returns the answer to a request, or its exception; tells the calls of `done` now and then."""
+    parts: list[Any] = []
     steps, told = 0, time.monotonic()
 
-    def done() -> None:
-        nonlocal steps, told
+    def done(*part: Any) -> None:
+        nonlocal steps, parts, told
         steps += 1
+        parts += part
         if time.monotonic() - told > TELL:
-            tell(steps)
-            steps, told = 0, time.monotonic()
+            tell(_Told(steps, parts))
+            steps, parts, told = 0, [], time.monotonic()
 
     try:
         return answer(request, done), None

@@ -8,6 +8,7 @@ one batch.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections import deque
@@ -43,7 +44,10 @@ class Wanted:
     alignments: bool = False
 
 
-Translate = Callable[[Sequence[str], Wanted], Sequence[Sequence[Translated]]]
+Ready = Callable[[int, Sequence[Translated]], None]
+Translate = Callable[[Sequence[str], Wanted, Ready], Sequence[Sequence[Translated]]]
+"""Returns the translations of lines. It may call the last argument with the index of a line and its translations when
+it has them."""
 
 
 @dataclass
@@ -81,8 +85,20 @@ class Slots:
     """The number of batches that are translated at a time by the workers that share these slots."""
 
     def __init__(self, number: int = 1) -> None:
-        self.number = number
-        self.free = threading.Semaphore(number)
+        self.number = self._idle = number
+        self.free = threading.Semaphore(number)  # held by threads that translate, or take lines to translate
+        self._changing = threading.Lock()
+
+    def share(self, lines: int) -> int:
+        """Returns how many of the lines that wait one slot takes. Idle slots share them, so that none idles while
+        another has all of them."""
+        with self._changing:
+            return math.ceil(lines / max(self._idle, 1))
+
+    def use(self, number: int) -> None:
+        """Counts slots that begin a batch, or, if `number` is negative, end one."""
+        with self._changing:
+            self._idle -= number
 
 
 class Worker:
@@ -116,7 +132,7 @@ class Worker:
             if self._closed:
                 raise VtransError("the server is stopping; try again later.")
             self._jobs.append(job)
-            self._changed.notify()
+            self._changed.notify_all()
         try:
             return await job.answer
         finally:
@@ -149,16 +165,15 @@ class Worker:
     def _run(self) -> None:
         while self._lines_come():
             with self._slots.free:
-                batch = self._take()
+                if not (batch := self._take()):
+                    continue
                 began = time.monotonic()
                 self._work(batch)
+                self._slots.use(-1)
             with self._changed:
                 self.counts.seconds += time.monotonic() - began
                 self.counts.lines += len(batch)
-                self.counts.batches += bool(batch)
-            for job in {id(job): job for job, _ in batch}.values():
-                if job.error is not None or len(job.found) == len(job.lines):
-                    job.loop.call_soon_threadsafe(job.settle)
+                self.counts.batches += 1
 
     def _lines_come(self) -> bool:
         """Waits for lines, and a moment for more of them. Returns False once the worker is closed and none are left."""
@@ -177,9 +192,11 @@ class Worker:
         with self._changed:
             if not self._jobs:
                 return taken
+            most = min(WINDOW, self._slots.share(self._lines_waiting()))
+            self._slots.use(1)
             wanted = self._jobs[0].wanted
             others: deque[_Job] = deque()
-            while self._jobs and len(taken) < WINDOW:
+            while self._jobs and len(taken) < most:
                 job = self._jobs.popleft()
                 if job.wanted != wanted:
                     others.append(job)
@@ -194,16 +211,26 @@ class Worker:
     def _work(self, batch: list[tuple[_Job, int]]) -> None:
         """Translates a batch, or each request's part of it by itself if that fails."""
         try:
-            self._record(batch)
+            self._translate_batch(batch)
         except Exception as error:
             jobs = {id(job): job for job, _ in batch}
             if len(jobs) == 1:
-                batch[0][0].error = error
+                (job,) = jobs.values()
+                job.error = error
+                job.loop.call_soon_threadsafe(job.settle)
                 return
             for own in jobs.values():
                 self._work([(job, i) for job, i in batch if job is own])
 
-    def _record(self, batch: Sequence[tuple[_Job, int]]) -> None:
-        found = self._translate([job.lines[i] for job, i in batch], batch[0][0].wanted)
-        for (job, i), translations in zip(batch, found, strict=True):
+    def _translate_batch(self, batch: Sequence[tuple[_Job, int]]) -> None:
+        def ready(k: int, translations: Sequence[Translated]) -> None:
+            job, i = batch[k]
+            if i in job.found:
+                return
             job.found[i] = list(translations)
+            if len(job.found) == len(job.lines):
+                job.loop.call_soon_threadsafe(job.settle)
+
+        found = self._translate([job.lines[i] for job, i in batch], batch[0][0].wanted, ready)
+        for k, (_, translations) in enumerate(zip(batch, found, strict=True)):
+            ready(k, translations)

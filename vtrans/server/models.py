@@ -10,11 +10,11 @@ import torch
 
 from vtrans.decoding.division import Division
 from vtrans.decoding.torch_engine import TorchEngine
-from vtrans.decoding.translation import TranslateOptions
+from vtrans.decoding.translation import TranslateOptions, Translation
 from vtrans.decoding.translator import Translator
 from vtrans.languages import Languages
 from vtrans.runtime.workers import Copies, DiedError
-from vtrans.server.batching import Slots, Wanted, Worker
+from vtrans.server.batching import Ready, Slots, Wanted, Worker
 
 ADVICE = "another one takes its place; if it happens again, choose fewer processes"
 
@@ -42,23 +42,24 @@ def workers_for(
     """
     numbers = {pair: division.copies(translator.engine) for pair, translator in translators.items()}
 
-    def answer(request: Request, done: Callable[[], None] = lambda: None) -> Lines:
+    def answer(request: Request, ready: Callable[[tuple[int, list[Line]]], None]) -> Lines:
         pair, lines, wanted = request
         if numbers[pair]:
             torch.set_num_threads(division.threads)
-        return _translated(translators[pair], lines, wanted)
+        return _translated(translators[pair], lines, wanted, ready)
 
     number = max(numbers.values())
     with Copies(answer, number, "translating", ADVICE) if number else nullcontext() as copies:
         slots = Slots(max(number, 1))
 
         def worker(pair: Languages, translator: Translator) -> Worker:
-            def translate(lines: Sequence[str], wanted: Wanted) -> Lines:
+            def translate(lines: Sequence[str], wanted: Wanted, ready: Ready) -> Lines:
+                request = pair, lines, wanted
                 if copies is None or not numbers[pair]:
-                    return answer((pair, lines, wanted))
+                    return answer(request, lambda part: ready(*part))
                 for _ in range(2):
                     try:
-                        return copies.submit((pair, lines, wanted)).result()
+                        return copies.submit(request, lambda part: ready(*part)).result()
                     except DiedError as error:
                         warn(str(error))
                         died = error
@@ -70,8 +71,15 @@ def workers_for(
         yield {pair: worker(pair, translator) for pair, translator in translators.items()}
 
 
-def _translated(translator: Translator, lines: Sequence[str], wanted: Wanted) -> Lines:
+def _translated(
+    translator: Translator, lines: Sequence[str], wanted: Wanted, ready: Callable[[tuple[int, list[Line]]], None]
+) -> Lines:
     """Returns the translations of lines, without alignments if the engine has none."""
     aligned = wanted.alignments and not translator.engine.unsupported(translator.search, ["alignments"])
-    found = translator.translate_window(lines, TranslateOptions(wanted.nbest, alignments=aligned))
-    return [[Line(t.text, t.alignment) for t in translations] for translations in found]
+    options = TranslateOptions(wanted.nbest, alignments=aligned)
+    found = translator.translate_window(lines, options, ready=lambda i, translations: ready((i, _lines(translations))))
+    return [_lines(translations) for translations in found]
+
+
+def _lines(translations: Sequence[Translation]) -> list[Line]:
+    return [Line(translation.text, translation.alignment) for translation in translations]
