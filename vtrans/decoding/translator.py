@@ -19,7 +19,7 @@ from vtrans.data.vocabulary import EOS_ID, PAD_ID
 from vtrans.decoding.alignments import Links, source_words, target_words
 from vtrans.decoding.engine import Engine, Source, refuse_unsupported
 from vtrans.decoding.forced import Pair
-from vtrans.decoding.phrases import NO_WORDING, wording_of
+from vtrans.decoding.phrases import NO_WORDING, Wording, wording_of
 from vtrans.decoding.retry import RETRY_NGRAM, quality
 from vtrans.decoding.search import Hypothesis, length_penalty
 from vtrans.decoding.sources import SourceReader
@@ -157,23 +157,11 @@ class Translator:
         """
         self.check(options, prefixes=prefixes is not None, constraints=constraints is not None)
         began = time.monotonic()
-        sources: list[Source] = []
-        owners: list[range] = []  # for each line, its sources
         encoded = self._reader.encode(lines, first)
         wordings = [
             wording_of(constraints[i], line, first + i) if constraints else NO_WORDING for i, line in enumerate(lines)
         ]
-        for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
-            begun = prefixes[i] if prefixes else ""
-            own = self._reader.sources(first + i, ids, begun, wordings[i]) if line.strip() else []
-            if len(own) > 1:
-                self.counts.cut += 1
-                self._warn(
-                    f"line {first + i} has {len(ids):,} subwords, more than {self.max_source:,}; "
-                    f"it is translated in {len(own)} pieces"
-                )
-            owners.append(range(len(sources), len(sources) + len(own)))
-            sources += own
+        sources, owners = self._sources(lines, encoded, first, prefixes, wordings)
         kept: dict[int, tuple[bool, bool]] = {}  # the quality of each source's best hypothesis
         early: dict[int, list[Translation]] = {}
 
@@ -207,6 +195,30 @@ class Translator:
             ]
         self.counts.seconds += time.monotonic() - began
         return translations
+
+    def _sources(
+        self,
+        lines: Sequence[str],
+        encoded: Sequence[list[int]],
+        first: int,
+        prefixes: Sequence[str] | None,
+        wordings: Sequence[Wording],
+    ) -> tuple[list[Source], list[range]]:
+        """Returns the sources of all lines, and which of them are those of each line."""
+        sources: list[Source] = []
+        owners: list[range] = []
+        for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
+            begun = prefixes[i] if prefixes else ""
+            own = self._reader.sources(first + i, ids, begun, wordings[i]) if line.strip() else []
+            if len(own) > 1:
+                self.counts.cut += 1
+                self._warn(
+                    f"line {first + i} has {len(ids):,} subwords, more than {self.max_source:,}; "
+                    f"it is translated in {len(own)} pieces"
+                )
+            owners.append(range(len(sources), len(sources) + len(own)))
+            sources += own
+        return sources, owners
 
     def _search(
         self,
