@@ -27,4 +27,5 @@ def test_the_wheel_has_the_package_and_the_recipes_and_the_version_of_the_packag
     pages = {
         str(path.relative_to(ROOT)) for end in ("html", "css", "js", "svg") for path in ROOT.glob(f"vtrans/**/*.{end}")
     }
-    assert files == modules | recipes | pages | {"vtrans/py.typed"}
+    code = {str(path.relative_to(ROOT)) for end in ("cpp", "h") for path in ROOT.glob(f"vtrans/**/*.{end}")}
+    assert files == modules | recipes | pages | code | {"vtrans/py.typed"}

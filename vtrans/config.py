@@ -26,6 +26,7 @@ PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("inverse-sqrt", "cosine", "linear", "wsd")  # the first is the default
 KERNELS = ("auto", "onednn", "blas")  # the first is the default
 KERNELS_VARIABLE = "VTRANS_KERNELS"  # the environment variable with the default for translating
+CACHE_VARIABLE = "VTRANS_CACHE"  # the environment variable with the folder of compiled code
 DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")  # the first is the default
 # Sizes of a shortlist: target subwords per source subword, and those that every sentence may use.
 DEFAULT_TRANSLATIONS, DEFAULT_FREQUENT = 8, 1500

@@ -279,9 +279,12 @@ def every_system(options: argparse.Namespace, title: str, threads: int) -> Itera
     if alone:
         yield System("vtrans, 1 thread", vtrans_run, ours, 1)
         yield System("vtrans --precision int8, 1 thread", vtrans_run, {**ours, "precision": "int8"}, 1)
+        yield System("vtrans --compile", vtrans_run, {**ours, "compile": True}, 1)
     else:
         divided = {**ours, "processes": threads}
         yield System(f"vtrans --processes {threads}", vtrans_processes_run, divided)
+        compiled = {**divided, "compile": True}
+        yield System(f"vtrans --processes {threads} --compile", vtrans_processes_run, compiled)
         rounded = {**divided, "precision": "int8"}
         yield System(f"vtrans --processes {threads} --precision int8", vtrans_processes_run, rounded)
         if options.shortlist:

@@ -1,9 +1,11 @@
-"""Print the decoding speed of each precision on one thread of a CPU, in batches, with random weights.
+"""Print the decoding speed of each precision, and of compiled code, on one thread of a CPU, with random weights.
 
     python tests/bench/precisions.py [--shape tiny|base|big] [--sentences 200] [--rounds 3]
+                                      [--batch-tokens 2048]
 
-Beam 4; sources have 15 subwords and translations 14. Each precision has its turn in every round; the program prints the
-medians in sentences per second, and the median ratio to float32 within a round.
+Beam 4; sources have 15 subwords and translations 14. --batch-tokens 1 translates single sentences. Each decoder has its
+turn in every round; the program prints the medians in sentences per second, and the median ratio to float32 within a
+round.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import argparse
 import copy
 import statistics
 import time
+from typing import Any
 
 import torch
 from speed import SHAPES
@@ -19,13 +22,15 @@ from speed import SHAPES
 from vtrans.config import DECODING_PRECISIONS, ModelConfig, SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from vtrans.decoding.beam import beam_search
+from vtrans.decoding.compiled import CompiledDecoder, compiled_decoder
 from vtrans.decoding.incremental import IncrementalDecoder
+from vtrans.decoding.search import Decoder
 from vtrans.model import Transformer
 from vtrans.runtime.memory import manage_memory
 
 BIG = ModelConfig(d_model=512, d_ff=2048, heads=8, encoder_layers=6, decoder_layers=6, tie="src-tgt-softmax")
 VOCAB = {"tiny": 8000, "base": 8000, "big": 32000}
-LENGTH = 14
+LENGTH, BEAM = 14, 4
 PRECISIONS = [precision for precision in DECODING_PRECISIONS if precision != "float16"]
 
 
@@ -34,6 +39,7 @@ def main() -> None:
     parser.add_argument("--shape", choices=sorted(VOCAB), default="base")
     parser.add_argument("--sentences", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch-tokens", type=int, default=SearchConfig.batch_tokens)
     options = parser.parse_args()
     manage_memory()
     torch.set_num_threads(1)
@@ -41,7 +47,8 @@ def main() -> None:
     V = VOCAB[options.shape]
     model = Transformer({**SHAPES, "big": BIG}[options.shape], V, V, joint=True, pad_id=PAD_ID)
     model.eval().requires_grad_(False)
-    decoders = {precision: IncrementalDecoder(copy.deepcopy(model), precision) for precision in PRECISIONS}
+    decoders: dict[str, Decoder[Any]] = {p: IncrementalDecoder(copy.deepcopy(model), p) for p in PRECISIONS}
+    decoders["compiled"] = CompiledDecoder(model, compiled_decoder(None)).listing(BEAM + 2)
     sources = [[*torch.randint(4, V, (LENGTH,)).tolist(), EOS_ID] for _ in range(options.sentences)]
 
     @torch.inference_mode()
@@ -51,17 +58,17 @@ def main() -> None:
             decoders[precision],
             sources,
             [LENGTH] * len(sources),
-            config=SearchConfig(beam=4),
+            config=SearchConfig(beam=BEAM, batch_tokens=options.batch_tokens),
             nbest=1,
             bos_id=BOS_ID,
             eos_id=EOS_ID,
         )
         return len(list(search)) / (time.perf_counter() - began)
 
-    for precision in PRECISIONS:
+    for precision in decoders:
         speed(precision)
-    rounds = [{precision: speed(precision) for precision in PRECISIONS} for _ in range(options.rounds)]
-    for precision in PRECISIONS:
+    rounds = [{precision: speed(precision) for precision in decoders} for _ in range(options.rounds)]
+    for precision in decoders:
         found = statistics.median(speeds[precision] for speeds in rounds)
         ratio = statistics.median(speeds[precision] / speeds["float32"] for speeds in rounds)
         print(f"{precision:10} {found:8.1f} sentences/s  {ratio:.2f} of float32")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -13,12 +14,14 @@ import torch
 from vtrans.checkpoint import choose_model, load_model
 from vtrans.config import DECODING_PRECISIONS, KERNELS, KERNELS_VARIABLE, SearchConfig, section_from
 from vtrans.console import Console
+from vtrans.decoding.compiled import compiled_decoder
 from vtrans.decoding.ctranslate2_engine import CTranslate2Engine
 from vtrans.decoding.ctranslate2_folder import check_fresh, exported_folder, load_exported
 from vtrans.decoding.engine import Engine
 from vtrans.decoding.torch_engine import TorchEngine, normalized
 from vtrans.decoding.translator import Translator
 from vtrans.errors import InputError
+from vtrans.runtime.compiler import CompilerError
 from vtrans.runtime.devices import pick_device
 from vtrans.runtime.kernels import Kernels, current, use
 from vtrans.runtime.measuring import measured_products
@@ -37,6 +40,7 @@ def load(
     retry: bool = True,
     workers: int | None = None,
     kernels: str | None = None,
+    compile: bool = False,
     **search: Any,
 ) -> Translator:
     """Returns a Translator for a run folder, a model file, a list of these (an ensemble), or an exported folder.
@@ -51,8 +55,10 @@ def load(
     that of `Translator`. `workers` is the number of batches that the engine ctranslate2 searches at a time, with one
     thread each; by default as many as torch has threads. `kernels` is the library of float32 products on a CPU: onednn,
     blas, or auto, which measures the faster one for each shape; the default is the environment variable VTRANS_KERNELS,
-    else auto. It holds for the whole process. `console` receives warnings, and says which checkpoint of a run and which
-    kernels were chosen.
+    else auto. It holds for the whole process. With `compile`, the C++ compiler $CXX, else g++, makes the decoder's
+    code, once for all models; it is kept in $VTRANS_CACHE, else ~/.cache/vtrans. It needs a CPU and float32, and
+    computes on one thread. Without a compiler there is a warning, and the model runs uncompiled. `console` receives
+    warnings, and says which checkpoint of a run and which kernels were chosen.
 
     Raises FileError for something that is not a model, and InputError for an invalid setting.
     """
@@ -68,11 +74,13 @@ def load(
     made: Engine
     folders = [folder for p in paths if (folder := exported_folder(p, engine))]
     if folders:
-        unsupported = {"shortlist": shortlist, "precision": precision, "kernels": kernels}
+        unsupported = {"shortlist": shortlist, "precision": precision, "kernels": kernels, "compile": compile}
         refused = [name for name, value in unsupported.items() if value]
         made = _exported(paths, folders[0], refused, device, workers, console)
     else:
-        made = _torch(paths, weights, shortlist, precision or DECODING_PRECISIONS[0], pick_device(device), console)
+        on = pick_device(device)
+        compiled = _compiled(precision, on, console) if compile else None
+        made = _torch(paths, weights, shortlist, precision or DECODING_PRECISIONS[0], on, compiled, console)
         if made.decoders[0].device.type == "cpu":
             _choose_kernels(library, made, console)
     return Translator(made, section_from(SearchConfig, "search", search, "load", made.search), console, retry=retry)
@@ -84,6 +92,7 @@ def _torch(
     shortlist: bool,
     precision: str,
     device: torch.device,
+    library: ctypes.CDLL | None,
     console: Console | None,
 ) -> TorchEngine:
     models = []
@@ -93,7 +102,22 @@ def _torch(
             console.info(f"{chosen.words}, on {device}")
         models.append(load_model(chosen.file, device))
         models[-1].model.eval().requires_grad_(False)
-    return TorchEngine(models, weights, shortlist=shortlist, precision=precision)
+    return TorchEngine(models, weights, shortlist=shortlist, precision=precision, library=library)
+
+
+def _compiled(precision: str | None, device: torch.device, console: Console | None) -> ctypes.CDLL | None:
+    """Returns the compiled code of the decoder, or None if it cannot be compiled. Raises InputError if it cannot run
+    with these settings."""
+    if precision not in (None, "float32"):
+        raise InputError(f"`precision` must be float32 with `compile`, got {precision}; leave one of them out.")
+    if device.type != "cpu":
+        raise InputError(f"`device` must be cpu with `compile`, got {device}; choose cpu, or leave `compile` out.")
+    try:
+        return compiled_decoder(console)
+    except CompilerError as error:
+        if console:
+            console.warn(f"{error}; decoding uncompiled")
+        return None
 
 
 def _choose_kernels(kernels: str, engine: TorchEngine, console: Console | None) -> None:

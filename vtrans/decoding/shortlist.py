@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,8 @@ from torch import Tensor
 from vtrans.checkpoint import Shortlist
 from vtrans.data.store import TokenStore
 from vtrans.data.vocabulary import EOS_ID, PAD_ID
-from vtrans.decoding.incremental import IncrementalDecoder, State, logprobs
+from vtrans.decoding.compiled import CompiledDecoder
+from vtrans.decoding.incremental import IncrementalDecoder, logprobs
 from vtrans.decoding.search import Listed
 from vtrans.runtime.products import linear
 
@@ -150,7 +152,7 @@ class Part:
 
 @dataclass
 class ShortlistedState:
-    inner: State
+    inner: Any  # of the decoder
     width: int
     listed_BV: Tensor
     parts: dict[int, Part]  # by number; a missing part is made in the next step
@@ -164,7 +166,12 @@ class Shortlisted:
     the order in which the sentences enter.
     """
 
-    def __init__(self, decoder: IncrementalDecoder, candidates: Candidates, forced: Iterable[Sequence[int]]) -> None:
+    def __init__(
+        self,
+        decoder: IncrementalDecoder | CompiledDecoder,
+        candidates: Candidates,
+        forced: Iterable[Sequence[int]],
+    ) -> None:
         self.decoder, self.candidates = decoder, candidates
         self._forced = iter(forced)
 

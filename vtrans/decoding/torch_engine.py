@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
@@ -16,6 +17,7 @@ from vtrans.data.vocabulary import BOS_ID, EOS_ID
 from vtrans.decoding.alignments import Links, align
 from vtrans.decoding.avoid import Avoiding, Spelling
 from vtrans.decoding.beam import beam_search
+from vtrans.decoding.compiled import CompiledDecoder
 from vtrans.decoding.constraints import Constrained, Rules
 from vtrans.decoding.engine import Engine, Source, Unsupported, suppressed_ids
 from vtrans.decoding.ensemble import Ensemble
@@ -37,8 +39,8 @@ class TorchEngine:
 
     The probabilities of several models are averaged by `weights`, which need not sum to 1; by default they are equal.
     With `shortlist`, the search is limited to the subwords that the first model's shortlist has for a sentence.
-    `precision` is that of IncrementalDecoder. Raises InputError if the models' vocabularies differ or there is no
-    shortlist.
+    `precision` is that of IncrementalDecoder; with `library`, CompiledDecoder takes its place. Raises InputError if the
+    models' vocabularies differ or there is no shortlist.
     """
 
     name = "torch"
@@ -50,6 +52,7 @@ class TorchEngine:
         *,
         shortlist: bool = False,
         precision: str = DECODING_PRECISIONS[0],
+        library: ctypes.CDLL | None = None,
     ) -> None:
         self.models = list(models)
         self.weights = normalized(weights, len(self.models))
@@ -72,7 +75,10 @@ class TorchEngine:
                     "`shortlist` needs a model with a shortlist, but this one has none; run `vtrans shortlist` on it."
                 )
             self._candidates = Candidates(first.shortlist, len(self.tgt_vocab), first.joint)
-        self.decoders = [IncrementalDecoder(transformer, precision) for transformer in self._transformers]
+        self.decoders: Sequence[IncrementalDecoder | CompiledDecoder] = [
+            CompiledDecoder(transformer, library) if library else IncrementalDecoder(transformer, precision)
+            for transformer in self._transformers
+        ]
 
     def unsupported(self, search: SearchConfig, requested: Collection[str] = ()) -> list[Unsupported]:
         """Returns an empty list: all settings and features are supported."""
@@ -120,6 +126,8 @@ class TorchEngine:
         tokens, limits = [source.tokens for source in sources], [source.limit for source in sources]
         sampling = options.sampling
         if sampling is None:
+            if isinstance(decoder, CompiledDecoder):
+                decoder = decoder.listing(search.beam + 2)  # all that the search reads
             yield from beam_search(
                 decoder, tokens, limits, config=search, nbest=options.nbest, bos_id=BOS_ID, eos_id=EOS_ID
             )

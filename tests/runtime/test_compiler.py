@@ -1,0 +1,128 @@
+"""Code that is compiled where it runs: when it is compiled, where it is kept, and whose code is loaded."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from vtrans.config import CACHE_VARIABLE
+from vtrans.console import Console
+from vtrans.runtime import compiler
+from vtrans.runtime.compiler import CompilerError, cache_folder, compiled_library
+
+COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Code whose function returns 1. The cache folder does not exist yet."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "a" / "cache"))
+    path = tmp_path / "code.cpp"
+    path.write_text('extern "C" int answer() { return 1; }\n')
+    return path
+
+
+def answer(source: Path) -> tuple[int, str]:
+    """Returns what the code's function returns, and what the user reads."""
+    heard = io.StringIO()
+    found = compiled_library([source], Console(stream=heard)).answer()
+    return found, heard.getvalue()
+
+
+def test_code_is_compiled_once_and_kept_for_the_user_alone(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert answer(source)[0] == 1
+    [kept] = cache_folder().iterdir()
+    before = kept.stat().st_mtime_ns
+    found, said = answer(source)
+    assert (found, said, kept.stat().st_mtime_ns) == (1, f"compiled code: {kept}\n", before)
+    assert cache_folder().stat().st_mode & 0o777 == 0o700
+
+
+def test_what_was_made_for_other_code_options_or_processors_is_not_used(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(source)
+    source.write_text('extern "C" int answer() { return 2; }\n')
+    assert answer(source)[0] == 2
+    monkeypatch.setenv("CXX", f"{COMPILER} -DOTHER")
+    answer(source)
+    monkeypatch.setattr(compiler, "instructions", lambda: ("-DPROCESSOR",))
+    answer(source)
+    assert len(list(cache_folder().iterdir())) == 4
+
+
+def test_a_damaged_library_is_compiled_again(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(source)
+    [kept] = cache_folder().iterdir()
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    (other / kept.name).write_bytes(b"no library")
+    monkeypatch.setenv(CACHE_VARIABLE, str(other))
+    assert answer(source)[0] == 1
+    assert (other / kept.name).stat().st_size == kept.stat().st_size
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o755])
+def test_a_folder_that_others_can_use_is_not_used(source: Path, mode: int) -> None:
+    answer(source)
+    cache_folder().chmod(mode)
+    found, said = answer(source)
+    assert (found, said.count("warning: ")) == (1, 1)
+    assert f"{mode:o}" in said
+    assert len(list(cache_folder().iterdir())) == 1
+
+
+def test_a_folder_of_another_user_is_not_used(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(source)
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    found, said = answer(source)
+    assert (found, said.count("warning: ")) == (1, 1)
+    assert f"belongs to the user {own}" in said
+
+
+def test_a_folder_that_cannot_be_made_is_done_without(source: Path) -> None:
+    cache_folder().parent.write_text("a file")
+    found, said = answer(source)
+    assert (found, said.count("warning: ")) == (1, 1)
+    assert str(cache_folder()) in said
+
+
+def test_errors_of_the_compiler_are_errors(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source.write_text("nonsense\n")
+    with pytest.raises(CompilerError, match="nonsense"):
+        answer(source)
+    assert not list(cache_folder().iterdir())
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(CompilerError, match="no-such-compiler"):
+        answer(source)
+
+
+def test_processes_may_compile_at_the_same_time(source: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert [found for found, _ in pool.map(answer, [source] * 2, chunksize=1)] == [1, 1]
+    assert len(list(cache_folder().iterdir())) == 1
+
+
+def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/one")
+    monkeypatch.delenv(CACHE_VARIABLE, raising=False)
+    for xdg, expected in (("/var/x", "/var/x/vtrans"), ("relative", "/home/one/.cache/vtrans")):
+        monkeypatch.setenv("XDG_CACHE_HOME", xdg)
+        assert cache_folder() == Path(expected)
+    monkeypatch.setenv(CACHE_VARIABLE, "mine")
+    assert cache_folder() == Path("mine")
+
+
+def test_systems_without_users_are_refused(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "geteuid")
+    with pytest.raises(CompilerError, match=sys.platform):
+        answer(source)

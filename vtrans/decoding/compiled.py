@@ -1,0 +1,216 @@
+"""Decoding on a CPU with compiled.cpp, which takes the place of incremental.py: a step is one call for all rows.
+
+The arithmetic is the same, in float32, in another order and on one thread. The code is the same for every model, and
+runtime/compiler.py compiles it.
+
+Legend: B sentences, K rows per sentence, r live rows, n rows of a block, S source length, D model width, V vocabulary,
+u listed tokens.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vtrans.console import Console
+from vtrans.decoding.search import Block, Listed
+from vtrans.errors import InputError
+from vtrans.model import DecoderLayer, DecoderOnly, Transformer
+from vtrans.runtime.compiler import compiled_library
+
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("compiled.cpp", "compiled_arithmetic.h"))
+ACTIVATIONS = ("relu", "gelu", "swish")
+# Rows that are projected to the vocabulary at a time. The tokens that a block lists are the best of all its rows.
+ROWS = 32
+
+
+class Sizes(ctypes.Structure):
+    """`Sizes` of compiled.cpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("width", "feed_forward", "heads", "vocabulary", "pad_id")),
+        *((name, ctypes.c_int32) for name in ("encoder_layers", "decoder_layers", "activation")),
+        *((name, ctypes.c_int32) for name in ("pre", "cross_skip", "decoder_only", "prefix")),
+        *((name, ctypes.c_float) for name in ("epsilon", "embedding_scale")),
+    )
+
+
+_POINTER, _INT = ctypes.c_void_p, ctypes.c_int
+FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "new_model": (_POINTER, (ctypes.POINTER(Sizes), _POINTER)),
+    "delete_model": (None, (_POINTER,)),
+    "new_batch": (_POINTER, (_POINTER, _INT)),
+    "delete_batch": (None, (_POINTER,)),
+    "batch_admit": (None, (_POINTER, _POINTER, _POINTER, _INT, _POINTER, _INT, _POINTER)),
+    "batch_drop": (None, (_POINTER, _POINTER, _INT)),
+    "batch_select": (None, (_POINTER, _POINTER, _INT)),
+    "batch_position": (_INT, (_POINTER,)),
+    "batch_slots": (_INT, (_POINTER,)),
+    "batch_step": (None, (_POINTER, _POINTER, _POINTER)),
+    "batch_reorder": (None, (_POINTER, _POINTER)),
+    "batch_hidden": (None, (_POINTER, _POINTER, _INT, _POINTER)),
+    "batch_logprobs": (None, (_POINTER, _POINTER, _INT, _POINTER)),
+    "batch_best": (_INT, (_POINTER, _POINTER, _INT, _INT, _POINTER, _POINTER)),
+}
+
+
+def compiled_decoder(console: Console | None) -> ctypes.CDLL:
+    """Returns compiled.cpp, compiled, with the types of its functions. Raises CompilerError."""
+    library = compiled_library(SOURCES, console)
+    for name, (result, arguments) in FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+class CompiledModel:
+    """A model in the memory of the compiled code, which has its own copy of the weights of products."""
+
+    def __init__(self, model: Transformer, library: ctypes.CDLL) -> None:
+        self.model, self.library = model, library
+        self.tensors = list(tensors_of(model))  # the compiled code refers to some of them
+        for tensor in self.tensors:
+            if tensor is not None and (tensor.dtype is not torch.float32 or tensor.device.type != "cpu"):
+                raise InputError(
+                    f"`compile` needs a model in float32 on `device` cpu, got {tensor.dtype} on {tensor.device}."
+                )
+            assert tensor is None or tensor.is_contiguous()
+        pointers = (_POINTER * len(self.tensors))(*(None if t is None else t.data_ptr() for t in self.tensors))
+        self.pointer = library.new_model(sizes_of(model), pointers)
+
+    def __del__(self) -> None:
+        self.library.delete_model(self.pointer)
+
+
+def sizes_of(model: Transformer) -> Sizes:
+    c = model.config
+    return Sizes(
+        width=c.d_model,
+        feed_forward=c.d_ff,
+        heads=c.heads,
+        vocabulary=len(model.projection.weight),
+        pad_id=model.pad_id,
+        encoder_layers=c.encoder_layers,
+        decoder_layers=c.decoder_layers,
+        activation=ACTIVATIONS.index(c.activation),
+        pre=c.norm == "pre",
+        cross_skip=c.cross_attention_residual,
+        decoder_only=isinstance(model.decoder, DecoderOnly),
+        prefix=c.source_mask == "prefix",
+        epsilon=c.norm_eps,
+        embedding_scale=model.tgt_embedding.scale,
+    )
+
+
+def tensors_of(model: Transformer) -> Iterator[Tensor | None]:
+    """Yields the weights in the order in which compiled.cpp reads them."""
+    yield from (model.src_embedding.weight, model.tgt_embedding.weight)
+    for stack in (model.encoder, model.decoder):
+        for layer in stack.layers:
+            own, inner = layer.self_attention, layer.feed_forward
+            yield from _parameters(own.qkv, own.out, layer.self_attention_residual.norm)
+            if isinstance(layer, DecoderLayer):
+                cross = layer.cross_attention
+                yield from _parameters(cross.query, cross.kv, cross.out, layer.cross_attention_residual.norm)
+            yield from _parameters(inner.inner, inner.outer, layer.feed_forward_residual.norm)
+        yield from _parameters(stack.final_norm)
+    yield from _parameters(model.projection)
+
+
+def _parameters(*modules: Any) -> Iterator[Tensor | None]:
+    for module in modules:
+        yield from (None, None) if isinstance(module, nn.Identity) else (module.weight, module.bias)
+
+
+class CompiledState:
+    """The sentences of a search in the memory of the compiled code."""
+
+    def __init__(self, compiled: CompiledModel, width: int) -> None:
+        self.compiled, self.library = compiled, compiled.library
+        self.pointer = self.library.new_batch(compiled.pointer, width)
+
+    def __del__(self) -> None:
+        self.library.delete_batch(self.pointer)
+
+
+class CompiledDecoder:
+    """Implements `search.Decoder` with one model in float32 on a CPU, whose weights must not change.
+
+    `library` is compiled.cpp, compiled. It does what IncrementalDecoder does; `Shortlisted` uses `hidden`.
+    """
+
+    def __init__(self, model: Transformer, library: ctypes.CDLL) -> None:
+        self.model, self.device, self.rows = model, model.device, ROWS
+        self.library, self.compiled = library, CompiledModel(model, library)
+        self.listed = 0
+
+    def listing(self, count: int) -> CompiledDecoder:
+        """Returns the same decoder, except that its blocks list only the `count` best tokens of their rows. Finding
+        them takes a tenth of the time that the search would need."""
+        made = copy.copy(self)
+        made.listed = count
+        return made
+
+    def start(self, sources: Sequence[Sequence[int]], width: int) -> CompiledState:
+        state = CompiledState(self.compiled, width)
+        self.admit(state, sources, ())
+        return state
+
+    def admit(self, state: CompiledState, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
+        # Nothing depends on an EOS that is not attended to.
+        sources = sources if self.model.config.source_eos else [source[:-1] for source in sources]
+        lengths = [len(source) for source in sources]
+        tokens_N = torch.tensor([token for source in sources for token in source], dtype=torch.int64)
+        lengths_b, places_f = torch.tensor(lengths), torch.tensor(places, dtype=torch.int64)
+        positions_SD = self.model.src_positions(max(lengths))
+        self.library.batch_admit(
+            state.pointer,
+            tokens_N.data_ptr(),
+            lengths_b.data_ptr(),
+            len(lengths),
+            places_f.data_ptr(),
+            len(places),
+            positions_SD.data_ptr(),
+        )
+
+    def hidden(self, state: CompiledState, tokens_BK: Tensor, live_r: Tensor) -> Tensor:
+        """Computes a step up to the projection: the decoder's output [r, D] of the live rows."""
+        self._advance(state, tokens_BK)
+        out_rD = torch.empty(len(live_r), self.model.config.d_model)
+        self.library.batch_hidden(state.pointer, live_r.data_ptr(), len(live_r), out_rD.data_ptr())
+        return out_rD
+
+    def step(self, state: CompiledState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Block]:
+        self._advance(state, tokens_BK)
+        return (self._block(state, live_n) for live_n in torch.split(live_r, self.rows))
+
+    def _advance(self, state: CompiledState, tokens_BK: Tensor) -> None:
+        positions = self.model.tgt_positions(self.library.batch_position(state.pointer) + 1)
+        self.library.batch_step(state.pointer, tokens_BK.data_ptr(), positions.data_ptr())
+
+    def _block(self, state: CompiledState, live_n: Tensor) -> Block:
+        n, V = len(live_n), len(self.model.projection.weight)
+        if not self.listed:
+            out_nV = torch.empty(n, V)
+            self.library.batch_logprobs(state.pointer, live_n.data_ptr(), n, out_nV.data_ptr())
+            return out_nV
+        ids, values = torch.empty(n * self.listed, dtype=torch.int64), torch.empty(n * n * self.listed)
+        u = self.library.batch_best(state.pointer, live_n.data_ptr(), n, self.listed, ids.data_ptr(), values.data_ptr())
+        return Listed(values[: n * u].view(n, u), ids[:u])
+
+    def reorder(self, state: CompiledState, parents_BK: Tensor) -> None:
+        self.library.batch_reorder(state.pointer, parents_BK.data_ptr())
+
+    def drop(self, state: CompiledState, sentences: Sequence[int]) -> None:
+        places = torch.tensor(sentences, dtype=torch.int64)
+        self.library.batch_drop(state.pointer, places.data_ptr(), len(places))
+
+    def select(self, state: CompiledState, sentences: Sequence[int]) -> None:
+        places = torch.tensor(sentences, dtype=torch.int64)
+        self.library.batch_select(state.pointer, places.data_ptr(), len(places))

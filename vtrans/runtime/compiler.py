@@ -1,0 +1,138 @@
+"""C++ that is compiled on the machine where it runs, once, and kept in a folder of the user.
+
+The name of a compiled library has a hash of its code, the compiler's command and the instruction set, so that a library
+of another version, compiler or processor is never loaded. It depends on neither torch nor a model.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shlex
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from vtrans.config import CACHE_VARIABLE
+from vtrans.console import Console
+from vtrans.errors import VtransError
+from vtrans.files import aside, reason
+
+# No option changes the results of arithmetic. The second line lets loops with exponentials and minima use vectors.
+OPTIONS = (
+    *("-std=c++17", "-O3", "-shared", "-fPIC"),
+    *("-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"),
+)
+# The instruction sets of x86 processors as torch names them. On others, the compiler's default has vectors.
+INSTRUCTIONS = {"AVX512": ("-mavx512f", "-mfma"), "AVX2": ("-mavx2", "-mfma")}
+SECONDS = 300  # for compiling; it usually takes 2 to 4
+
+
+class CompilerError(VtransError):
+    """The code cannot be compiled or loaded. The message is the reason, without a full stop."""
+
+
+def compiled_library(sources: Sequence[Path], console: Console | None) -> ctypes.CDLL:
+    """Returns the library of some C++ code; `sources` is the file to compile and those that it includes.
+
+    The library is kept in the cache folder. If that cannot be used, or if other users could write to it, there is a
+    warning, and the code is compiled for this process only. The compiler is $CXX, else g++. Raises CompilerError.
+    """
+    if not hasattr(os, "geteuid"):
+        raise CompilerError(f"{sys.platform} is not supported; use Linux or macOS")
+    command = [*shlex.split(os.environ.get("CXX") or "g++"), *OPTIONS, *instructions()]
+    name = f"{sources[0].stem}-{_key(sources, command)}.so"
+    try:
+        return _kept(private_folder(cache_folder()) / name, sources[0], command, console)
+    except OSError as error:
+        why = reason(error)
+    with tempfile.TemporaryDirectory(prefix="vtrans-") as made:  # only the user has access to it
+        _compile(Path(made) / name, sources[0], command, console, "not kept")
+        library = _loaded(Path(made) / name)
+    if console:
+        console.warn(
+            f"{cache_folder()} cannot keep compiled code ({why}), so each process compiles it; set {CACHE_VARIABLE} to "
+            "another folder"
+        )
+    return library
+
+
+def instructions() -> tuple[str, ...]:
+    """Returns the compiler's options for the instruction set that torch uses on this processor."""
+    return INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), ())
+
+
+def cache_folder() -> Path:
+    """Returns $VTRANS_CACHE, else the folder vtrans in $XDG_CACHE_HOME, else in ~/.cache."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "vtrans"
+
+
+def private_folder(path: Path) -> Path:
+    """Makes a folder that only this user can write to, and returns its real path. Raises OSError if it exists, but
+    belongs to another user or gives others access: code that is loaded from it could be theirs."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    real = path.resolve()
+    found = real.stat()
+    if found.st_uid != os.geteuid():
+        raise PermissionError(f"it belongs to the user {found.st_uid}")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        raise PermissionError(f"other users have access to it: its mode is {stat.S_IMODE(found.st_mode):o}, not 700")
+    return real
+
+
+def _key(sources: Sequence[Path], command: Sequence[str]) -> str:
+    made_by = "\0".join((*command, sys.platform, platform.machine())).encode()
+    digests = (hashlib.sha256(part).digest() for part in (made_by, *(source.read_bytes() for source in sources)))
+    return hashlib.sha256(b"".join(digests)).hexdigest()[:20]
+
+
+def _kept(path: Path, source: Path, command: Sequence[str], console: Console | None) -> ctypes.CDLL:
+    """Returns the library at `path`, which is compiled first if it does not exist or cannot be loaded. Processes that
+    compile it at the same time replace each other's files, which are complete and equal."""
+    if path.exists():
+        try:
+            library = ctypes.CDLL(str(path))
+        except OSError:  # damaged, or made for another system that shares the folder
+            pass
+        else:
+            if console:
+                console.info(f"compiled code: {path}")
+            return library
+    with aside(path) as temporary:
+        _compile(temporary, source, command, console, f"kept as {path}")
+    return _loaded(path)
+
+
+def _loaded(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise CompilerError(f"the compiled code cannot be loaded: {reason(error)}") from None
+
+
+def _compile(path: Path, source: Path, command: Sequence[str], console: Console | None, fate: str) -> None:
+    began = time.monotonic()
+    try:
+        done = subprocess.run(
+            [*command, "-o", str(path), str(source)], capture_output=True, text=True, errors="replace", timeout=SECONDS
+        )
+    except FileNotFoundError:
+        raise CompilerError(f"there is no C++ compiler {command[0]}; install one, or name it in CXX") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompilerError(f"the C++ compiler {command[0]} cannot be run: {reason(error)}") from None
+    if done.returncode:
+        said = [line for line in done.stderr.split("\n") if "error" in line] or done.stderr.split("\n")
+        raise CompilerError(f"the C++ compiler {command[0]} failed: {said[0].strip().rstrip('.') or done.returncode}")
+    if console:
+        console.info(f"compiled code: made in {time.monotonic() - began:.1f} s, {fate}")
