@@ -26,7 +26,7 @@ from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import PAD_ID
 from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translator import Translator
-from vtrans.errors import FileError
+from vtrans.errors import FileError, WriteError
 from vtrans.files import aside
 from vtrans.model import Transformer
 from vtrans.states import load_state, read_progress, save_state
@@ -513,7 +513,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(vtrans.tensor_files, "save_file", half)
-    with pytest.raises(FileError, match="No space left on device"):
+    with pytest.raises(WriteError, match="No space left on device"):
         save_model(target, make(tiny_data, "tgt-softmax"))
     assert target.read_bytes() == before
     assert list(tmp_path.iterdir()) == [target]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from vtrans.errors import FileError
-from vtrans.files import file_sha256, printable, replacing, write_atomically
+from vtrans.errors import FileError, VtransError, WriteError
+from vtrans.files import explained, file_sha256, printable, replacing, write_atomically
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -30,6 +31,32 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
         fail(ValueError("stop"))
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "code"),
+    [
+        (errno.ENOSPC, WriteError, 1),
+        (errno.EDQUOT, WriteError, 1),
+        (errno.EIO, WriteError, 1),
+        (errno.EACCES, FileError, 2),
+        (errno.EROFS, FileError, 2),
+        (errno.ENOENT, FileError, 2),
+    ],
+)
+def test_a_disk_that_fails_is_not_the_fault_of_the_path(number: int, kind: type[VtransError], code: int) -> None:
+    with pytest.raises(kind, match="out") as caught, explained("out.de"):
+        raise OSError(number, os.strerror(number))
+    assert caught.value.exit_code == code
+    assert os.strerror(number) in str(caught.value)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_write_to_a_full_disk_names_the_file() -> None:
+    with pytest.raises(WriteError, match="/dev/full"), replacing("/dev/full") as stream:
+        stream.write(b"x" * 100_000)
+    with pytest.raises(WriteError, match="/dev/full"):
+        write_atomically("/dev/full", b"x")  # flushed when it is closed
 
 
 def test_the_old_file_stays_until_the_new_one_is_complete(tmp_path: Path) -> None:

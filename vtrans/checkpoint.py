@@ -22,7 +22,7 @@ from torch import Tensor
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.data.vocabulary import PAD_ID, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError, RecipeError
-from vtrans.files import aside, check_path
+from vtrans.files import aside, check_path, explained
 from vtrans.languages import Languages, languages_from
 from vtrans.model import Transformer
 from vtrans.tensor_files import FORMAT, TensorFile, open_tensors, write_tensors
@@ -306,7 +306,7 @@ class RunFolder:
     def link(self, step: int, name: Path) -> None:
         """Makes `name` (best or last) a hard link to the step's file, or a copy if the disk has no links."""
         file = self.step_file(step)
-        with aside(name) as temporary:
+        with aside(name) as temporary, explained(name):
             try:
                 os.link(file, temporary)
             except OSError:
@@ -398,10 +398,8 @@ class RunLock:
         if sys.platform == "win32" or self.file is not None:
             return
         path = self.run.lock
-        try:
+        with explained(path):
             self.file = path.open("ab")
-        except OSError as error:
-            raise FileError(f"{path} cannot be written: {error.strerror}.") from None
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -12,7 +12,7 @@ import sys
 import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def duration(seconds: float) -> str:
 
 
 class _Stream:
-    """A text stream that accepts any text and never raises, so that a broken display does not end a training.
+    """A text stream that accepts any text and raises no OSError, so that a broken display does not end a training.
 
     Characters that its encoding does not have are written as backslash escapes. After the first write that fails
     (nobody reads the pipe any more, or the disk is full) it drops everything.
@@ -85,11 +85,12 @@ class _Stream:
 
     def _give_up(self, stream: TextIO) -> None:
         self._stream = None
-        if stream in (sys.__stderr__, sys.__stdout__):
-            # Python flushes the stream at exit; if that fails, the exit code becomes 120.
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, stream.fileno())
-            os.close(null)
+        with suppress(OSError):  # it has no descriptor
+            if (descriptor := stream.fileno()) in (1, 2):
+                # Python flushes the stream at exit; if that fails, the exit code becomes 120.
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, descriptor)
+                os.close(null)
 
 
 class Counter:

@@ -14,6 +14,14 @@ class VtransError(Exception):
     exit_code = 1
 
 
+class WriteError(VtransError):
+    """A file cannot be written, because its disk is full or fails. `path` is the file, `reason` ends the sentence."""
+
+    def __init__(self, path: object, reason: str) -> None:
+        super().__init__(f"{path} cannot be written: {reason}.")
+        self.path, self.reason = path, reason
+
+
 class LogprobsError(VtransError):
     """A model's log-probabilities are not numbers, or leave no token possible."""
 

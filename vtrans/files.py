@@ -1,8 +1,10 @@
-"""Files: written to a temporary name, flushed to disk and renamed; their hashes and their names."""
+"""Files: written to a temporary name, flushed to disk and renamed; their errors, their hashes and their names."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import io
 import os
 import secrets
 import shutil
@@ -10,9 +12,15 @@ import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from vtrans.errors import FileError
+from vtrans.errors import FileError, WriteError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+# A write that fails for one of these reasons, or for none that the system names, is not the fault of its path.
+_DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, None)
 
 
 @contextmanager
@@ -21,17 +29,19 @@ def aside(path: Path) -> Iterator[Path]:
 
     If the context raises, the temporary file is removed and `path` stays as it was. The file lies in a folder of its
     own beside `path`, because safetensors makes further temporary files next to it; a process that is killed leaves
-    all of them in that one folder.
+    all of them in that one folder. Raises what `unwritable` returns.
     """
     # A process id would not do: processes on several machines, or in several containers, may share the folder.
     folder = path.with_name(f".{path.name}.{secrets.randbits(63)}.tmp")
     temporary = folder / path.name
     try:
-        folder.mkdir()
+        with explained(path):
+            folder.mkdir()
         yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        with explained(path):
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     sync_folder(path.parent)
@@ -42,21 +52,59 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """A stream whose content replaces the file `path` when the context ends, as `aside` does.
 
     It follows a link, keeps the permissions of the file, and writes directly to a device or a pipe, which cannot be
-    replaced. Raises FileError if the file cannot be opened.
+    replaced. Opening and writing it raise what `unwritable` returns.
     """
     target = Path(os.path.realpath(path))
     with ExitStack() as stack:
-        try:
+        with explained(path):
             if target.exists() and not stat.S_ISREG(target.stat().st_mode):
-                stream = stack.enter_context(target.open("wb"))
+                stream = stack.enter_context(output(target, path))
             else:
                 temporary = stack.enter_context(aside(target))
-                stream = stack.enter_context(temporary.open("wb"))
+                stream = stack.enter_context(output(temporary, path))
                 if target.exists():
                     temporary.chmod(stat.S_IMODE(target.stat().st_mode))
-        except OSError as error:
-            raise FileError(f"{path} cannot be written: {reason(error)}.") from None
         yield stream
+
+
+class _Output(io.FileIO):
+    """A file opened for writing, whose errors call it `name`."""
+
+    def __init__(self, file: Path | int, name: object) -> None:
+        super().__init__(file, "wb", closefd=not isinstance(file, int))
+        self._called = name
+
+    def write(self, data: ReadableBuffer, /) -> Any:
+        with explained(self._called):
+            return super().write(data)
+
+
+def output(file: Path | int, name: object) -> io.BufferedWriter:
+    """A stream to a file or a descriptor, which stays open. Its writes raise what `unwritable` returns; a pipe that
+    nobody reads any more raises BrokenPipeError."""
+    return io.BufferedWriter(_Output(file, name))
+
+
+@contextmanager
+def explained(path: object) -> Iterator[None]:
+    """Turns an OSError inside the block into what `unwritable` returns, and lets a WriteError name `path`."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except WriteError as error:
+        raise WriteError(path, error.reason) from None
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def unwritable(path: object, error: OSError, advice: str = "") -> FileError | WriteError:
+    """The error for a file that cannot be written: a WriteError if its disk is full or fails, else a FileError, since
+    its path is at fault. `advice` ends the sentence."""
+    why = f"{reason(error)}{advice}"
+    if error.errno in _DISK_FAILURES:
+        return WriteError(path, why)
+    return FileError(f"{path} cannot be written: {why}.")
 
 
 def write_atomically(path: str | Path, data: bytes) -> None:

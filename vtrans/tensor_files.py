@@ -8,6 +8,8 @@ checksums.
 from __future__ import annotations
 
 import json
+import os
+import re
 import stat
 import zlib
 from collections.abc import Iterator, Mapping
@@ -21,7 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from vtrans.errors import FileError
-from vtrans.files import aside, check_path, reason
+from vtrans.files import aside, check_path, explained
 
 FORMAT = 2
 # Revision 2 has piece tables and stored positions; a file without them differs only in its number.
@@ -31,17 +33,23 @@ _COPY_AGAIN = "copy the file again, or make it again"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    """Writes a file of tensors with this header and checksums. Raises FileError if the path cannot be written."""
+    """Writes a file of tensors with this header and checksums. Raises what `files.unwritable` returns."""
     check_path(path)
     text = _header_text({**header, CHECKSUMS: checksums(tensors, header)})
+    with aside(path) as temporary, explained(path):
+        temporary.touch()
+        mode = temporary.stat().st_mode
+        save_tensors(temporary, tensors, {"vtrans": text})
+        temporary.chmod(stat.S_IMODE(mode))  # safetensors makes files that only their owner can read
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
+    """Writes a safetensors file. Raises OSError if that fails."""
     try:
-        with aside(path) as temporary:
-            temporary.touch()
-            mode = temporary.stat().st_mode
-            save_file(dict(tensors), temporary, metadata={"vtrans": text})
-            temporary.chmod(stat.S_IMODE(mode))  # safetensors makes files that only their owner can read
-    except (OSError, SafetensorError) as error:
-        raise FileError(f"{path} cannot be written: {reason(error)}.") from None
+        save_file(dict(tensors), path, metadata=metadata)
+    except SafetensorError as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        raise OSError(*((int(number[1]), os.strerror(int(number[1]))) if number else (str(error),))) from None
 
 
 class TensorFile:

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from corpora import TRAIN, heard, made, options, refused, snapshot, two_corpora
 
+import vtrans.data.output_folder
 import vtrans.data.parallel_text
 import vtrans.data.prepare
 import vtrans.data.store
 import vtrans.data.store_writer
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError, VtransError
+from vtrans.errors import FileError, WriteError
 
 
 def test_a_folder_without_recorded_corpora_is_made_again_with_force(tmp_path: Path) -> None:
@@ -161,7 +162,21 @@ def test_a_full_disk_gives_exit_code_1(tmp_path: Path, monkeypatch: pytest.Monke
 
     opts = options(tmp_path)
     monkeypatch.setattr(vtrans.data.store_writer.Ragged, "add", full)
-    with pytest.raises(VtransError, match="data: No space left on device") as caught:
+    with pytest.raises(WriteError, match=r"data .*No space left on device") as caught:
         made(opts)
     assert caught.value.exit_code == 1
     assert not (tmp_path / "data").exists()
+
+
+def test_a_disk_that_is_full_at_the_end_keeps_the_old_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opts = options(tmp_path)
+    made(opts)
+    before = snapshot(tmp_path / "data")
+
+    def full(path: Path, data: bytes) -> None:
+        raise WriteError(path, "No space left on device")
+
+    monkeypatch.setattr(vtrans.data.output_folder, "write_atomically", full)
+    with pytest.raises(WriteError):
+        made(dataclasses.replace(opts, force=True, max_tokens=9))
+    assert snapshot(tmp_path / "data") == before

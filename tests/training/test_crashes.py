@@ -20,10 +20,11 @@ from runs import (
 
 import vtrans
 import vtrans.data.bpe_dropout
+import vtrans.files
 import vtrans.tensor_files
 from vtrans.checkpoint import RunFolder, load_model
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError, InputError, VtransError
+from vtrans.errors import FileError, InputError, VtransError, WriteError
 from vtrans.training.progress import Metrics, Progress
 from vtrans.training.updates import Updates
 from vtrans.training.validation import Validation
@@ -169,6 +170,49 @@ def test_a_crash_of_a_fresh_start_never_leaves_half_of_the_old_run(tmp_path: Pat
         same(tiny_train(tiny_data, run.path, *settings, fresh=True), whole)
 
 
+class FullDisk:
+    """Lets one of the operations that take space on a disk fail, the one of this number, and counts them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int = -1) -> None:
+        self.number, self.count = number, 0
+        for owner, name in (
+            (os, "replace"),
+            (vtrans.files._Output, "write"),
+            (vtrans.tensor_files, "save_file"),
+            (Path, "touch"),
+        ):
+            monkeypatch.setattr(owner, name, self.taking(getattr(owner, name)))
+        monkeypatch.setattr(os, "mkdir", self.taking(os.mkdir, lambda path, *_: not Path(path).exists()))
+        monkeypatch.setattr(Path, "open", self.taking(Path.open, lambda path, mode="r", *_: mode == "ab"))
+
+    def taking(self, operation: Callable[..., Any], takes: Callable[..., bool] = lambda *_: True) -> Callable[..., Any]:
+        def call(*args: Any, **how: Any) -> Any:
+            self.count += takes(*args)
+            if takes(*args) and self.count == self.number:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return operation(*args, **how)
+
+        return call
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_at_any_operation_loses_nothing(tmp_path: Path, tiny_data: DataFolder) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        disk = FullDisk(patch)
+        whole = tiny_train(tiny_data, tmp_path / "whole", *CRASHING)
+    assert disk.count > 50
+    for number in [*range(1, 10), *range(disk.count - 14, disk.count + 1)]:
+        run = RunFolder(tmp_path / f"run-{number}")
+        with pytest.MonkeyPatch.context() as patch:
+            FullDisk(patch, number)
+            with pytest.raises(VtransError, match=rf"{run.path}.*No space left on device") as caught:
+                tiny_train(tiny_data, run.path, *CRASHING)
+        assert caught.value.exit_code == 1, number
+        assert ".tmp" not in str(caught.value)
+        assert not list(run.path.rglob("*.tmp"))
+        same(tiny_train(tiny_data, run.path, *CRASHING), whole)
+
+
 def test_after_a_full_disk_the_run_resumes(
     tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,7 +227,7 @@ def test_after_a_full_disk_the_run_resumes(
 
     with monkeypatch.context() as patch:
         patch.setattr(Metrics, "write", full)
-        with pytest.raises(FileError, match=r"run .*No space left on device.* step 20"):
+        with pytest.raises(WriteError, match=r"run .*No space left on device.* step 20"):
             tiny_train(tiny_data, tmp_path / "run")
     same(tiny_train(tiny_data, tmp_path / "run"), tiny_run)
 

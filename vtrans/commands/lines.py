@@ -10,10 +10,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TextIO, cast
+from typing import BinaryIO, cast
 
 from vtrans.console import Console, Counter
 from vtrans.errors import FileError
+from vtrans.files import output
 from vtrans.text import Extent, LineReport, OnBadUtf8, open_bytes, read_lines, writing
 
 
@@ -66,23 +67,26 @@ def read_all(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> lis
 def writer(path: Path | None) -> Iterator[BinaryIO]:
     """Yields stdout, or a file that is compressed according to its name and renamed once it is complete."""
     if path is None:
-        yield _stdout().buffer
+        with _stdout() as stream:
+            yield stream
     else:
         with writing(path) as stream:
             yield stream
 
 
-def _stdout() -> TextIO:
+def _stdout() -> io.BufferedWriter:
+    """Returns a stream to stdout, whose errors name it. It is buffered even if Python is not (PYTHONUNBUFFERED), since
+    an unbuffered write to a full disk may write only a part and raise nothing."""
     if sys.stdout is None:
         raise FileError("stdout is closed; there is nowhere to write the result.")
-    return sys.stdout
+    sys.stdout.flush()
+    return output(sys.stdout.fileno(), "stdout")
 
 
 def print_line(text: str) -> None:
     """Writes a line to stdout."""
-    stream = _stdout().buffer
-    stream.write(text.encode() + b"\n")
-    stream.flush()
+    with _stdout() as stream:
+        stream.write(text.encode() + b"\n")
 
 
 def terminal_width() -> int | None:
@@ -91,11 +95,10 @@ def terminal_width() -> int | None:
 
 
 def result_console() -> Console:
-    """Returns a console that writes to stdout, in UTF-8 unless that is a terminal."""
+    """Returns a console that writes to stdout, in UTF-8 unless that is a terminal. A full disk is an error."""
     stream = _stdout()
-    if isinstance(stream, io.TextIOWrapper) and not stream.isatty():
-        stream.reconfigure(encoding="utf-8")
-    return Console(stream=stream)
+    encoding = sys.stdout.encoding if stream.isatty() else "utf-8"
+    return Console(stream=io.TextIOWrapper(stream, encoding))
 
 
 @contextmanager
@@ -109,7 +112,7 @@ def progress(
     """
     if not shown or out.isatty():
         console = Console(quiet=True)
-    drawn = not (out is getattr(sys.stdout, "buffer", None) and stat.S_ISFIFO(os.fstat(out.fileno()).st_mode))
+    drawn = not stat.S_ISFIFO(os.fstat(out.fileno()).st_mode)
     with console.progress(what, unit="sentences", rate=True, shares=share, drawn=drawn) as counter:
         yield counter
 

@@ -14,7 +14,7 @@ from vtrans.data.options import PrepareOptions
 from vtrans.data.report import shown
 from vtrans.data.store import OUR_FILES, REPORT_FILE, read_report
 from vtrans.errors import FileError, InputError
-from vtrans.files import file_sha256, sync_folder, write_atomically
+from vtrans.files import file_sha256, sync_folder, unwritable, write_atomically
 
 _STAGING = ".preparing"
 
@@ -91,7 +91,7 @@ def staging_folder(out: Path) -> Iterator[Path]:
         try:
             staging.mkdir(parents=True)
         except OSError as error:
-            raise FileError(f"cannot create the folder {out}: {error.strerror}; give another with `out`.") from None
+            raise unwritable(f"the folder {out}", error, "; give another with `out`") from None
         yield staging
     finally:
         if (out / REPORT_FILE).exists() or not any((out / name).exists() for name in OUR_FILES):
@@ -104,6 +104,7 @@ def staging_folder(out: Path) -> Iterator[Path]:
 def publish(staging: Path, out: Path, report: dict[str, Any]) -> None:
     """Renames all files into `out` and writes the report last: without it a folder is not a data folder."""
     text = json.dumps(report, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+    write_atomically(staging / REPORT_FILE, text)  # before anything is replaced: the disk may be full
     (out / REPORT_FILE).unlink(missing_ok=True)
     for name in OUR_FILES:
         if name in report["files"]:
@@ -111,4 +112,5 @@ def publish(staging: Path, out: Path, report: dict[str, Any]) -> None:
         else:
             (out / name).unlink(missing_ok=True)
     sync_folder(out)
-    write_atomically(out / REPORT_FILE, text)
+    (staging / REPORT_FILE).replace(out / REPORT_FILE)
+    sync_folder(out)

@@ -29,8 +29,8 @@ from vtrans.data.store import FORMAT, REVISION, TRAIN_FILE, VALID_FILE
 from vtrans.data.store_writer import StoreWriter
 from vtrans.data.vocabulary import JOINT_FILE, SPECIAL_PIECES, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 from vtrans.data.writing_systems import SCRIPT_DEFINITION, overlap_by_script
-from vtrans.errors import InputError, VtransError
-from vtrans.files import check_path, write_atomically
+from vtrans.errors import InputError
+from vtrans.files import check_path, explained, write_atomically
 from vtrans.runtime.cores import usable_processors
 
 _BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # limits of a batch that a worker encodes
@@ -56,13 +56,10 @@ def prepare(options: PrepareOptions, console: Console, *, dry_run: bool = False)
         return report
     if dry_run:
         return estimate(options, inputs, began, console)
-    try:
-        with staging_folder(out) as staging:
-            report = _make(options, inputs, staging, console)
-            inputs.check_unchanged()
-            publish(staging, out, report)
-    except OSError as error:
-        raise VtransError(f"cannot write {out}: {error.strerror or error}.") from error
+    with explained(out), staging_folder(out) as staging:
+        report = _make(options, inputs, staging, console)
+        inputs.check_unchanged()
+        publish(staging, out, report)
     show(report, out, console)
     return report
 

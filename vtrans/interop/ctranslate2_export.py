@@ -34,8 +34,8 @@ from vtrans.decoding.ctranslate2_folder import (
 )
 from vtrans.decoding.engine import suppressed_ids
 from vtrans.decoding.sources import EXTRA_LENGTH
-from vtrans.errors import FileError, InputError, VtransError
-from vtrans.files import check_path, file_sha256, sync_folder
+from vtrans.errors import InputError, VtransError
+from vtrans.files import check_path, explained, file_sha256, sync_folder
 from vtrans.interop.comparison import TOLERANCES, Comparison, compare, made_up
 from vtrans.interop.ctranslate2_spec import PAD_BIAS, specification
 
@@ -68,7 +68,8 @@ def export(
         raise InputError("all sample sentences are blank; give some text to compare the export with the original on.")
     ctranslate2()
     with folder_aside(out) as folder:
-        write(loaded, folder, quantization, source)
+        with explained(out):
+            write(loaded, folder, quantization, source)
         exported = load_exported(folder, "cpu")
         comparison = compare(loaded, exported, lines)
         if problem := comparison.problem():
@@ -129,21 +130,17 @@ def folder_aside(path: Path) -> Iterator[Path]:
         raise InputError(f"{path} exists and is not an export of vtrans; choose another `out`, or remove it.")
     folder, old = (path.with_name(f".{path.name}.{os.getpid()}.{end}") for end in ("tmp", "old"))
     try:
-        try:
+        with explained(path):
             shutil.rmtree(folder, ignore_errors=True)  # left by a killed process with the same id
             folder.mkdir(parents=True)
-        except OSError as error:
-            raise FileError(f"{path} cannot be written: {error.strerror}.") from None
         yield folder
-        try:
+        with explained(path):
             for file in folder.iterdir():
                 with file.open("rb") as stream:
                     os.fsync(stream.fileno())
             if path.exists():
                 path.rename(old)
             folder.rename(path)
-        except OSError as error:
-            raise FileError(f"{path} cannot be written: {error.strerror}.") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if old.exists() and not path.exists():
@@ -153,7 +150,7 @@ def folder_aside(path: Path) -> Iterator[Path]:
 
 
 def write(loaded: LoadedModel, folder: Path, quantization: str, source: Path | None = None) -> None:
-    """Writes the files of an export into an empty folder."""
+    """Writes the files of an export into an empty folder. Raises OSError if that fails."""
     # Sinusoidal positions reach as far as the longest source that is translated in one piece, and its translation.
     positions = loaded.model.max_length or loaded.search.max_source + EXTRA_LENGTH
     spec = specification(loaded, positions)
@@ -176,12 +173,9 @@ def write(loaded: LoadedModel, folder: Path, quantization: str, source: Path | N
     }
     if source is not None:
         description["source"] = file_sha256(source)
-    try:
-        spec.save(str(folder))
-        for name, vocabulary in vocabularies.items():
-            (folder / name).write_bytes(vocabulary.proto)
-        description["files"] = {file.name: file_sha256(file) for file in sorted(folder.iterdir())}
-        text = json.dumps(description, sort_keys=True, ensure_ascii=False, indent=2)
-        (folder / DESCRIPTION).write_bytes(text.encode() + b"\n")
-    except OSError as error:
-        raise FileError(f"{folder} cannot be written: {error.strerror}.") from None
+    spec.save(str(folder))
+    for name, vocabulary in vocabularies.items():
+        (folder / name).write_bytes(vocabulary.proto)
+    description["files"] = {file.name: file_sha256(file) for file in sorted(folder.iterdir())}
+    text = json.dumps(description, sort_keys=True, ensure_ascii=False, indent=2)
+    (folder / DESCRIPTION).write_bytes(text.encode() + b"\n")

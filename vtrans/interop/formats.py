@@ -11,7 +11,7 @@ from vtrans.checkpoint import LoadedModel, run_of, save_model
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
-from vtrans.files import aside, check_path
+from vtrans.files import aside, check_path, explained
 from vtrans.interop import (
     ctranslate2_import,
     huggingface,
@@ -81,9 +81,11 @@ def import_model(
     )
     for sentence in imported.found:
         console.info(sentence)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    with explained(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
     with aside(out) as temporary:
-        save_model(temporary, loaded)
+        with explained(out):
+            save_model(temporary, loaded)
         ours = outputs(loaded, samples)
         del loaded
         release_memory()
@@ -137,7 +139,8 @@ def _export(
     """
     check_path(out)
     with folder_aside(out) as folder:
-        expressed, load = write(folder)
+        with explained(out):
+            expressed, load = write(folder)
         ours = outputs(dataclasses.replace(loaded, search=expressed), samples)
         verified = None
         try:

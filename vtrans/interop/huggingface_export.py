@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from vtrans.checkpoint import LoadedModel
@@ -42,6 +41,7 @@ from vtrans.interop.huggingface_names import (
 )
 from vtrans.interop.imported import NEVER
 from vtrans.model import SinusoidalPositions
+from vtrans.tensor_files import save_tensors
 
 # What the two architectures have, by key of [model].
 EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
@@ -72,7 +72,7 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[tuple[in
     places = [_Places(loaded.src_vocab, embedding if shared else None), _Places(loaded.tgt_vocab, embedding)]
     length = loaded.model.max_length or loaded.search.max_source + EXTRA_LENGTH
     _write_vocabularies(loaded, folder, places, shared=shared)
-    save_file(_tensors(loaded, places, order, shared=shared), folder / WEIGHTS, {"format": "pt"})
+    save_tensors(folder / WEIGHTS, _tensors(loaded, places, order, shared=shared), {"format": "pt"})
     description = _config(config, places, length, shared=shared)
     _write_json(folder / CONFIG, description)
     _write_json(folder / GENERATION, _generation(loaded, places[1], length, console))

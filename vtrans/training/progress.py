@@ -12,7 +12,7 @@ from typing import Any
 from vtrans.checkpoint import RunFolder
 from vtrans.config import TrainConfig
 from vtrans.console import Console
-from vtrans.files import write_atomically
+from vtrans.files import explained, write_atomically
 from vtrans.runtime.kernels import Kernels
 from vtrans.training.tensorboard import Events
 
@@ -91,7 +91,7 @@ class Metrics:
         if size < self.progress.metrics_bytes:
             console.warn(f"{self.file} is shorter than it was; its lost lines cannot be restored")
             self.progress.metrics_bytes = size
-        with self.file.open("ab") as file:
+        with explained(self.file), self.file.open("ab") as file:
             file.truncate(self.progress.metrics_bytes)
         if self.events is not None:
             self.events.begin(self.records())
@@ -103,7 +103,7 @@ class Metrics:
         return [json.loads(line) for line in lines]
 
     def write(self, record: Mapping[str, Any]) -> None:
-        with self.file.open("ab") as file:
+        with explained(self.file), self.file.open("ab") as file:
             file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())

@@ -16,8 +16,8 @@ from vtrans.config import Recipe
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import PAD_ID
-from vtrans.errors import FileError, InputError
-from vtrans.files import write_atomically
+from vtrans.errors import InputError
+from vtrans.files import explained, write_atomically
 from vtrans.model import Transformer
 from vtrans.runtime import kernels
 from vtrans.runtime.ranks import Ranks
@@ -156,10 +156,8 @@ def prepare_folder(ready: SetUp, lock: RunLock, *, fresh: bool, finished: bool) 
     Raises InputError if another process has trained in the folder since the state was read.
     """
     run = ready.job.run
-    try:
+    with explained(f"the run folder {run.path}"):
         run.states.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"the run folder {run.path} cannot be created: {error.strerror}.") from None
     lock.take()
     if fresh:
         remove_run(run)

@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vtrans.errors import FileError, InputError
+from vtrans.errors import InputError
+from vtrans.files import explained
 
 
 class Events:
@@ -36,11 +37,9 @@ class Events:
     def begin(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Replaces the files by one with these records."""
         remove(self.folder)
-        try:
+        with explained(self.folder):
             # `purge_step` tells a running TensorBoard to forget the old files.
             self._writer = self._module.SummaryWriter(str(self.folder), purge_step=0)
-        except OSError as error:
-            raise FileError(f"{self.folder} cannot be written: {error.strerror}.") from None
         for record in records:
             self._add(record)
         self._writer.flush()

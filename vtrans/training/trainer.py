@@ -24,7 +24,8 @@ from vtrans.checkpoint import RunFolder, RunLock
 from vtrans.console import Console, Display
 from vtrans.data.batches import ahead
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError, InputError, VtransError
+from vtrans.errors import FileError, InputError, VtransError, WriteError
+from vtrans.files import reason, unwritable
 from vtrans.runtime.devices import pick_device
 from vtrans.runtime.process import set_threads
 from vtrans.runtime.ranks import Ranks
@@ -231,12 +232,13 @@ def _memory_advice(job: Job) -> Iterator[None]:
 
 @contextmanager
 def _explained(run: RunFolder) -> Iterator[None]:
-    """Turns an OSError, most likely of a full disk, into a FileError that names the file and says how to resume."""
+    """Lets the error of a full disk say how to resume, and turns an OSError into one that names the file."""
     try:
         yield
+    except WriteError as error:
+        raise WriteError(error.path, f"{error.reason}; {_how_to_resume(run)}") from None
     except OSError as error:
-        reason = f"{error.strerror or error}; {_how_to_resume(run)}"
-        file = error.filename if isinstance(error.filename, str) else None
+        file, advice = error.filename if isinstance(error.filename, str) else None, f"; {_how_to_resume(run)}"
         if file and not Path(file).absolute().is_relative_to(run.path.absolute()):
-            raise FileError(f"{file} cannot be read or written: {reason}.") from None
-        raise FileError(f"the run folder {run.path} cannot be written: {reason}.") from None
+            raise FileError(f"{file} cannot be read or written: {reason(error)}{advice}.") from None
+        raise unwritable(f"the run folder {run.path}", error, advice) from None

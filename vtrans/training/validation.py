@@ -18,7 +18,7 @@ from vtrans.data.store import DataFolder
 from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translator import Translator
 from vtrans.errors import LogprobsError
-from vtrans.files import write_atomically
+from vtrans.files import explained, write_atomically
 from vtrans.runtime.memory import release_memory
 from vtrans.score import corpus_scores
 from vtrans.training.loss import Objective, products
@@ -133,7 +133,8 @@ class Validation:
     ) -> None:
         """Writes the translations and the lines that they belong to, for people and for reports."""
         run = self.run
-        run.validation.mkdir(parents=True, exist_ok=True)
+        with explained(run.validation):
+            run.validation.mkdir(parents=True, exist_ok=True)
         texts = ((run.valid_src, sources), (run.valid_ref, references), (run.translations(step), hypotheses))
         for path, lines in texts:
             write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
