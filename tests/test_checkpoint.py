@@ -6,7 +6,9 @@ import dataclasses
 import json
 import random
 import re
+import resource
 import shutil
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -23,14 +25,14 @@ from vtrans.checkpoint import LoadedModel, RunFolder, aliases, choose_model, loa
 from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig, TrainConfig
 from vtrans.data.batches import Batch, collate
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import PAD_ID
+from vtrans.data.vocabulary import PAD_ID, Vocabulary, _fields
 from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translator import Translator
 from vtrans.errors import FileError, WriteError
 from vtrans.files import aside
 from vtrans.model import Transformer
 from vtrans.states import load_state, read_progress, save_state
-from vtrans.tensor_files import FORMAT, write_tensors
+from vtrans.tensor_files import FORMAT, MOST_HEADER, write_tensors
 from vtrans.training.loss import Objective
 from vtrans.training.optimizer import make_optimizer
 
@@ -402,7 +404,7 @@ def test_a_flipped_bit_is_detected_anywhere_in_the_file(
     whole = (tmp_path / "good").read_bytes()
     bad, numbers = tmp_path / "bad", random.Random(3)
     header = int.from_bytes(whole[:8], "little") + 8
-    places = [numbers.randrange(8, header) for _ in range(150)] + [
+    places = [*range(8), *(numbers.randrange(8, header) for _ in range(150))] + [
         numbers.randrange(header, len(whole)) for _ in range(60)
     ]
     unnoticed = 0
@@ -420,13 +422,16 @@ def test_a_flipped_bit_is_detected_anywhere_in_the_file(
     assert unnoticed < 5
 
 
-@pytest.mark.parametrize("name", ["decoder.layers.1.feed_forward.inner.weight", "vocabulary.joint"])
-def test_an_error_names_the_damaged_tensor(tmp_path: Path, tiny_data: DataFolder, name: str) -> None:
-    good = tmp_path / "good.safetensors"
+def test_an_error_names_the_damaged_tensor(tmp_path: Path, tiny_data: DataFolder) -> None:
+    good, bad = tmp_path / "good.safetensors", tmp_path / "bad.safetensors"
     save_model(good, make(tiny_data, "src-tgt-softmax"))
-    damage(good, name)
-    with pytest.raises(FileError, match=rf"good\.safetensors .*{re.escape(name)}"):
-        load_model(good)
+    names = list(load_file(good))
+    assert {"decoder.layers.1.feed_forward.inner.weight", "vocabulary.joint"} <= set(names)
+    for name in names:
+        shutil.copyfile(good, bad)
+        damage(bad, name)
+        with pytest.raises(FileError, match=rf"bad\.safetensors .*{re.escape(name)}"):
+            load_model(bad)
 
 
 def damage(path: Path, name: str) -> None:
@@ -481,6 +486,132 @@ def test_foreign_and_missing_files_are_refused(tmp_path: Path) -> None:
             load_model(path)
     with pytest.raises(FileError, match="there is no model"):
         choose_model(tmp_path / "missing")
+
+
+FOREIGN = {
+    "onnx": b"\x08\x08\x12\x07pytorch\x1a\x052.1.0:\x80\x01" + bytes(200),
+    "gguf": b"GGUF\x03\0\0\0" + (2**60).to_bytes(8, "little") * 2 + bytes(200),
+    "zip": b"PK\x03\x04\x14\0\0\0" + bytes(200) + b"PK\x05\x06" + bytes(18),
+    "gzip": b"\x1f\x8b\x08\0" + bytes(200),
+    "hdf5": b"\x89HDF\r\n\x1a\n" + bytes(200),
+    "numpy": b"\x93NUMPY\x01\0v\0{'descr': '|O', 'fortran_order': False, 'shape': (1,), }" + bytes(80),
+    "zeros": bytes(4096),
+    "ones": b"\xff" * 4096,
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_files_of_other_formats_are_refused(tmp_path: Path, kind: str) -> None:
+    (tmp_path / kind).write_bytes(FOREIGN[kind])
+    with pytest.raises(FileError, match=kind):
+        load_model(tmp_path / kind)
+
+
+def lied(source: Path, target: Path, lie: Callable[[dict[str, Any]], None]) -> Path:
+    """Writes a copy of a model file with a changed safetensors header, which says where the tensors are."""
+    raw = source.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + length])
+    lie(header)
+    text = json.dumps(header).encode()
+    target.write_bytes(len(text).to_bytes(8, "little") + text + raw[8 + length :])
+    return target
+
+
+EMBEDDING, NORM = "src_embedding.weight", "decoder.layers.0.feed_forward_residual.norm.weight"
+LIES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "beyond the file": lambda h: h[EMBEDDING].update(data_offsets=[0, 1 << 40]),
+    "before the file": lambda h: h[EMBEDDING].update(data_offsets=[-8, 20472]),
+    "backwards": lambda h: h[EMBEDDING]["data_offsets"].reverse(),
+    "overlapping": lambda h: h[NORM].update(data_offsets=h[NORM.replace("weight", "bias")]["data_offsets"]),
+    "a shape beyond the bytes": lambda h: h[EMBEDDING].update(shape=[320, 1 << 40]),
+    "a shape that overflows": lambda h: h[EMBEDDING].update(shape=[1 << 63, 1 << 63]),
+    "a negative shape": lambda h: h[EMBEDDING].update(shape=[-320, -16]),
+    "a wider type": lambda h: h[EMBEDDING].update(dtype="F64"),
+    "an unknown type": lambda h: h[EMBEDDING].update(dtype="OBJECT"),
+    "another shape of the same size": lambda h: h[EMBEDDING].update(shape=[16, 320]),
+    "other numbers of the same size": lambda h: h[EMBEDDING].update(dtype="I32"),
+    "two tensors changed over": lambda h: (
+        h.update({NORM: (one := h[NORM.replace("weight", "bias")])}) or h.update({NORM.replace("weight", "bias"): one})
+    ),
+    "no tensors": lambda h: [h.pop(name) for name in list(h) if name != "__metadata__"],
+    "a link for a tensor": lambda h: h.update({EMBEDDING: "/etc/passwd"}),
+    "another file for a tensor": lambda h: h[EMBEDDING].update(file="/etc/passwd", data_offsets=[0, 0]),
+}
+
+
+@pytest.mark.parametrize("what", LIES)
+def test_a_header_that_lies_is_refused(tmp_path: Path, tiny_data: DataFolder, what: str) -> None:
+    save_model(tmp_path / "good", make(tiny_data, "src-tgt-softmax"))
+    with pytest.raises(FileError, match="bad"):
+        load_model(lied(tmp_path / "good", tmp_path / "bad", LIES[what]))
+
+
+def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    for length in (MOST_HEADER + 1, 100_000_000):
+        with (tmp_path / "bad").open("wb") as file:
+            file.write(length.to_bytes(8, "little") + b"{")
+            file.truncate(length + 100)  # a sparse file
+        with pytest.raises(FileError, match=rf"bad .*{MOST_HEADER:,} .*{length:,}"):
+            load_model(tmp_path / "bad")
+
+
+def test_absurd_dimensions_take_no_memory(tmp_path: Path, tiny_data: DataFolder) -> None:
+    good = tmp_path / "good"
+    save_model(good, make(tiny_data, "src-tgt-softmax"))
+    sizes: tuple[dict[str, int], ...] = (
+        {"d_model": 10**6},
+        {"encoder_layers": 10**9},
+        {"d_model": 65536, "d_ff": 1 << 20, "encoder_layers": 50, "decoder_layers": 50},
+    )
+    for changes in sizes:
+        bad = changed(good, tmp_path / "bad", nothing, lambda h, changes=changes: h["model"].update(changes))  # type: ignore[misc]
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with pytest.raises(FileError, match="bad"):
+            load_model(bad)
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kB
+
+
+def test_reading_a_file_opens_no_other_and_runs_nothing(tmp_path: Path, tiny_data: DataFolder) -> None:
+    file = tmp_path / "m.safetensors"
+    hostile = "/etc/passwd"
+    loaded = dataclasses.replace(make(tiny_data, "none"), training={"step": 1, "data": hostile, "file": hostile})
+    save_model(file, loaded)
+    load_model(file)  # whatever is imported at first use
+    seen: list[tuple[str, Any]] = []
+    watching = True
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        if watching and event.split(".")[0] in ("open", "exec", "compile", "import", "os", "subprocess", "socket"):
+            seen.append((event, args[0] if args else None))
+
+    sys.addaudithook(hook)
+    load_model(file)
+    watching = False
+    assert {(event, str(what)) for event, what in seen} == {("open", str(file))}
+
+
+def charsmap(proto: bytes) -> tuple[int, int]:
+    """Where the units of the trie of a SentencePiece model's normalization rules begin, and their bytes."""
+    rules = next(value for number, value in _fields(proto) if number == 3)
+    assert isinstance(rules, bytes)
+    packed = next(value for number, value in _fields(rules) if number == 2)
+    assert isinstance(packed, bytes)
+    return proto.index(packed) + 4, int.from_bytes(packed[:4], "little")
+
+
+def test_a_sentencepiece_model_is_read_within_its_bounds(tmp_path: Path, tiny_data: DataFolder) -> None:
+    """Versions of SentencePiece before 0.2.2 follow offsets out of the trie, and crash."""
+    proto = tiny_data.src_vocab.proto
+    begin, size = charsmap(proto)
+    far = bytearray(proto)
+    far[begin : begin + size] = b"\xff\xff\xff\x7f" * (size // 4)
+    longer = bytearray(proto)
+    longer[begin - 4 : begin] = (1 << 31).to_bytes(4, "little")
+    text = b"A dog runs. \xff" * 20
+    for bad in (bytes(far), bytes(longer), proto[: len(proto) // 2], text, b"\x0a\xff\xff\xff\xff\x0f" + proto, b""):
+        with pytest.raises(FileError, match="bad"):
+            Vocabulary(bad, "bad")
 
 
 def test_a_file_that_is_truncated_anywhere_is_refused(tmp_path: Path, tiny_data: DataFolder) -> None:

@@ -57,7 +57,7 @@ FLAGS = {
     "doctor": "--json --help",
     "attend": "--target --layer --head --subwords --out --json --quiet -q --help",
     "report": "--out --sentences --data --quiet -q --help",
-    "inspect": "--word --sentence --nearest --data --full --json --help",
+    "inspect": "--word --sentence --nearest --data --full --verify --json --help",
     "import": "--out --src-spm --tgt-spm --sample-file --on-bad-utf8 --json --quiet -q --help",
     "export": "--to --out --quantization --sample-file --on-bad-utf8 --json --quiet -q --help",
     "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --max-ratio "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 from contextlib import suppress
@@ -132,6 +133,25 @@ def test_damage_that_keeps_the_size_of_a_file_is_refused(tmp_path: Path) -> None
             assert caught.value.exit_code == 2
         (folder / name).write_bytes(whole)
     DataFolder.open(folder)
+
+
+def test_a_store_that_changes_in_place_is_noticed(tmp_path: Path) -> None:
+    made(options(tmp_path))
+    data = DataFolder.open(tmp_path / "data")
+    store = tmp_path / "data" / "train.safetensors"
+    raw = store.read_bytes()
+    os.utime(store, (1, 1))
+    data.check_unchanged()
+    with store.open("r+b") as file:
+        file.write(raw[:-1] + bytes([raw[-1] ^ 1]))
+    with pytest.raises(FileError, match=r"train\.safetensors"):
+        data.check_unchanged()
+    other = tmp_path / "other"
+    other.write_bytes(raw)
+    other.replace(store)  # the open file is still there
+    data.check_unchanged()
+    store.unlink()
+    data.check_unchanged()
 
 
 def test_a_damaged_report_is_refused_or_gives_the_same_data(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Kills trainings at random instants, resumes them and compares their bytes with those of a run that nothing stopped.
 
     python tests/soak/kills.py --kills 50                # SIGKILL, also while a checkpoint is being written
-    python tests/soak/kills.py --full-disk               # needs root, because it mounts a small tmpfs
-    python tests/soak/kills.py --folders                 # a read-only run folder, and one that vanishes
+    python tests/soak/kills.py --folders                 # run and data folders that vanish or change; read-only ones
+    python tests/soak/kills.py --together 10             # two commands at a time that write to one place
 
 Each training makes 22 updates with checkpoints at 7, 14, 21 and 22. Nothing may be lost: after any number of kills, the
 same command ends with the model, the state and the metrics (apart from times) of the run that was never killed.
@@ -16,12 +16,13 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from conftest import EVERY_STEP, TINY, TRAIN_PAIRS, VALID_PAIRS, make_data, write_pairs
 
 from vtrans.checkpoint import RunFolder, load_model
+from vtrans.data.store import DataFolder
 from vtrans.states import read_progress
 
 VTRANS = [sys.executable, "-m", "vtrans"]
@@ -124,62 +126,6 @@ def leftovers(run: RunFolder) -> list[Path]:
     return [path for place in (run.path, run.states) if place.is_dir() for path in place.glob(".*.tmp")]
 
 
-@contextmanager
-def small_disk(folder: Path, size: int) -> Iterator[Path]:
-    """A tmpfs of `size` bytes."""
-    folder.mkdir(exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
-
-
-def full_disk(folder: Path, steps: int) -> bool:
-    """Runs each writing command on disks that are full after 0, 1/steps, 2/steps, ... of what the command needs."""
-    if os.geteuid() != 0 or run_command(["mount", "-t", "tmpfs", "tmpfs", str(folder)]).returncode:
-        print("skipped: this user may not mount a tmpfs")
-        return True
-    subprocess.run(["umount", str(folder)], check=True)
-    data = make_data(folder).path
-    whole = folder / "whole"
-    assert run_command(train_words(data, whole)).returncode == 0
-    src, tgt = write_pairs(folder, "text", [*TRAIN_PAIRS, *VALID_PAIRS])
-    many = folder / "many.en"
-    many.write_bytes(src.read_bytes() * 5)
-    prepare = [*VTRANS, "prepare-bpe", "--src", str(src), "--tgt", str(tgt), "--vocab-size", "320", "--out"]
-    average = [*VTRANS, "average", str(whole), "--out"]
-    translate = [*VTRANS, "translate", "--model", str(whole), "--input", str(many), "--beam", "1", "--output"]
-    commands: dict[str, tuple[Callable[[Path], list[str]], str]] = {
-        "train": (lambda out: train_words(data, out), "run"),
-        "prepare-bpe": (lambda out: [*prepare, str(out)], "data"),
-        "average": (lambda out: [*average, str(out)], "mean.safetensors"),
-        "translate --output": (lambda out: [*translate, str(out)], "out.de"),
-    }
-    good = True
-    for name, (words, out) in commands.items():
-        with small_disk(folder / "disk", 1 << 30) as disk:
-            assert run_command(words(disk / out)).returncode == 0, name
-            needed = sum(p.stat().st_size for p in disk.rglob("*") if p.is_file())
-        for part in range(steps):
-            size = max(4096, needed * part // steps) // 4096 * 4096
-            with small_disk(folder / "disk", size) as disk:
-                result = run_command(words(disk / out))
-                said = result.stderr.strip().split("\n")[-1]
-                clear = result.returncode in (0, 1, 2) and "Traceback" not in result.stderr
-                clear &= not result.returncode or ("No space left" in said and said.startswith("error: "))
-                left = [p.name for p in disk.iterdir() if p.name.endswith(".tmp")]
-                if name == "train" and clear and result.returncode:
-                    subprocess.run(["mount", "-o", f"remount,size={1 << 30}", str(disk)], check=True)
-                    again = run_command(words(disk / out))
-                    clear &= again.returncode == 0 and same_runs(RunFolder(disk / out), RunFolder(whole))
-            if not clear or left:
-                print(f"{name} on {size:,} of {needed:,} bytes: exit code {result.returncode}, {left}: {said}")
-                good = False
-        print(f"{name}: {steps} disks of up to {needed:,} bytes")
-    return good
-
-
 def folders(folder: Path) -> bool:
     """Trains into a folder that nobody can write to, and into one that vanishes."""
     data = make_data(folder).path
@@ -207,22 +153,149 @@ def folders(folder: Path) -> bool:
     return good
 
 
+def at_line(words: Sequence[str], run: RunFolder, line: int, act: Callable[[], object]) -> tuple[int, str]:
+    """Runs a training, and calls `act` once metrics.jsonl has that many lines. Returns the exit code and the last line
+    of stderr."""
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as child:
+        while child.poll() is None:
+            if run.metrics.exists() and run.metrics.read_bytes().count(b"\n") >= line:
+                act()
+                break
+            time.sleep(0.0005)
+        said = child.stderr.read().strip() if child.stderr else ""
+    return child.returncode, said.split("\n")[-1]
+
+
+def changed_data(folder: Path) -> bool:
+    """Removes, replaces and changes the data folder of a training, restores it, and resumes."""
+    made = make_data(folder).path
+    whole = RunFolder(folder / "whole-data")
+    assert run_command(train_words(made, whole.path)).returncode == 0
+    good = True
+
+    def overwrite(store: Path) -> None:
+        raw = store.read_bytes()
+        with store.open("r+b") as file:  # in place, as `cp` does
+            file.seek(len(raw) // 2)
+            file.write(bytes(len(raw) // 2))
+
+    def replace(store: Path) -> None:
+        (store.parent / "new").write_bytes(bytes(100))
+        (store.parent / "new").replace(store)
+
+    deeds: dict[str, tuple[Callable[[Path], object], tuple[int, ...]]] = {
+        "removed": (lambda store: shutil.rmtree(store.parent), (0,)),
+        "replaced by a rename": (replace, (0,)),
+        "touched": (lambda store: os.utime(store), (0,)),
+        "overwritten": (overwrite, (2,)),
+        "cut": (lambda store: os.truncate(store, 100), (2, -signal.SIGBUS)),
+    }
+    for what, (deed, codes) in deeds.items():
+        for line in (1, 5, 12):
+            data, run = folder / "copy", RunFolder(folder / "run-data")
+            shutil.copytree(made, data)
+            act = partial(deed, data / "train.safetensors")
+            code, last = at_line(train_words(data, run.path), run, line, act)
+            shutil.rmtree(data, ignore_errors=True)
+            resumed = run_command(train_words(made, run.path)).returncode
+            fine = code in codes and resumed == 0 and same_runs(run, whole)
+            result = "equal" if fine else "DIFFERENT"
+            print(f"data {what} after {line} lines: exit code {code}; resumed {result}: {last}", flush=True)
+            good &= fine
+            shutil.rmtree(run.path)
+    return good
+
+
+def read_only(folder: Path) -> bool:
+    """Makes the disk of a run folder read-only during a training, which resumes once it can be written again."""
+    if os.geteuid():
+        print("skipped: only root may mount a disk")
+        return True
+    data = make_data(folder).path
+    whole = RunFolder(folder / "whole-read-only")
+    assert run_command(train_words(data, whole.path)).returncode == 0
+    disk, good = folder / "disk", True
+    disk.mkdir()
+    for line in (1, 5, 12):
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(disk)], check=True)
+        try:
+            run = RunFolder(disk / "run")
+
+            def remount(how: str) -> None:
+                # Between two writes: a disk with a file that is open for writing stays as it is.
+                while subprocess.run(["mount", "-o", f"remount,{how}", str(disk)], check=False, stderr=-3).returncode:
+                    pass
+
+            code, last = at_line(train_words(data, run.path), run, line, lambda: remount("ro"))
+            again = run_command(train_words(data, run.path))
+            remount("rw")
+            resumed = run_command(train_words(data, run.path)).returncode
+            fine = code in (0, 2) and again.returncode == code and resumed == 0 and same_runs(run, whole)
+            print(f"read-only after {line} lines: exit code {code}; resumed {'equal' if fine else 'DIFFERENT'}: {last}")
+            good &= fine
+        finally:
+            subprocess.run(["umount", str(disk)], check=True)
+    return good
+
+
+def together(folder: Path, pairs: int) -> bool:
+    """Runs commands two at a time on one output, `pairs` times each: one may be refused, and the output is whole."""
+    data = make_data(folder).path
+    whole = RunFolder(folder / "whole-together")
+    assert run_command(train_words(data, whole.path)).returncode == 0
+    src, tgt = write_pairs(folder, "together", [*TRAIN_PAIRS, *VALID_PAIRS])
+    prepare = [*VTRANS, "prepare-bpe", "--src", str(src), "--tgt", str(tgt), "--threads", "1"]
+    draw, good = random.Random(1), True
+    for name in ("train", "prepare-bpe", "average"):
+        codes: dict[int, int] = {}
+        for _ in range(pairs):
+            out = folder / "both"
+            words = {
+                "train": [train_words(data, out)] * 2,
+                "prepare-bpe": [[*prepare, "--vocab-size", size, "--out", str(out)] for size in ("320", "300")],
+                "average": [[*VTRANS, "average", str(whole.path), "--last", n, "--out", str(out)] for n in ("1", "2")],
+            }[name]
+            children = []
+            for each in words:
+                children.append(subprocess.Popen(each, stderr=subprocess.PIPE, text=True))
+                time.sleep(draw.uniform(0, 0.2))
+            for child in children:
+                _, said = child.communicate()
+                codes[child.returncode] = codes.get(child.returncode, 0) + 1
+                if child.returncode not in (0, 2) or (child.returncode and "error: " not in said.split("\n")[-2]):
+                    print(f"{name} beside another: exit code {child.returncode}: {said.strip()}")
+                    good = False
+            if name == "train":
+                fine = same_runs(RunFolder(out), whole)
+            elif name == "average":
+                fine = load_model(out) is not None
+            else:
+                fine = len(DataFolder.open(out).train) > 0
+            if not fine or leftovers(RunFolder(out)):
+                print(f"{name}: the output of two at once is damaged")
+                good = False
+            shutil.rmtree(out) if out.is_dir() else out.unlink()
+        print(f"{name}: {pairs} times two at once; exit codes {codes}")
+    return good
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--full-disk", action="store_true")
-    parser.add_argument("--steps", type=int, default=8, help="disks per command")
     parser.add_argument("--folders", action="store_true")
+    parser.add_argument("--together", type=int, default=0, help="pairs of each command")
     options = parser.parse_args()
     good = True
     with tempfile.TemporaryDirectory() as folder:
         if options.kills:
             good &= kills(Path(folder), options.kills, options.seed)
-        if options.full_disk:
-            good &= full_disk(Path(folder), options.steps)
         if options.folders:
             good &= folders(Path(folder))
+            good &= changed_data(Path(folder))
+            good &= read_only(Path(folder))
+        if options.together:
+            good &= together(Path(folder), options.together)
     sys.exit(0 if good else 1)
 
 

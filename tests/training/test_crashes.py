@@ -247,6 +247,28 @@ def test_an_error_names_a_file_outside_the_run_folder(
     assert "Input/output error" in str(caught.value)
 
 
+def test_nothing_is_saved_that_was_learned_from_changed_data(
+    tmp_path: Path, tiny_data: DataFolder, every_step_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shutil.copytree(tiny_data.path, tmp_path / "data")
+    data, store = DataFolder.open(path), path / "train.safetensors"
+    write = Metrics.write
+
+    def change(metrics: Metrics, record: dict[str, Any]) -> None:
+        write(metrics, record)
+        if record["step"] == 10:
+            with store.open("r+b") as file:
+                file.seek(-1, os.SEEK_END)
+                file.write(b"\xff")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Metrics, "write", change)
+        with pytest.raises(FileError, match=str(store)):
+            tiny_train(data, tmp_path / "run", *EVERY_STEP)
+    assert RunFolder(tmp_path / "run").state_steps() == [7]
+    same(tiny_train(tiny_data, tmp_path / "run", *EVERY_STEP), every_step_run)
+
+
 def test_too_little_memory_is_answered_with_advice(
     tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

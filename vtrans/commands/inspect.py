@@ -13,7 +13,7 @@ import typer
 from vtrans.commands.lines import print_line, result_console, terminal_width
 from vtrans.commands.options import Json
 from vtrans.config import DEFAULT_RUN, NEAREST, NEAREST_OF_STEP
-from vtrans.errors import InputError
+from vtrans.errors import FileError, InputError
 from vtrans.text import one_line
 
 _report = partial(typer.Option, rich_help_panel="The report")
@@ -25,6 +25,14 @@ Data = Annotated[
     ),
 ]
 Full = Annotated[bool, _report("--full", help="List every layer and the matrices of every head separately.")]
+Verify = Annotated[
+    bool,
+    typer.Option(
+        "--verify",
+        help="Compare the file, or every model file and training state of the run folder, with its checksums instead.",
+        rich_help_panel="Damage",
+    ),
+]
 Word = Annotated[str | None, _near(help="Show the embeddings nearest to each subword of a word.", metavar="WORD")]
 Sentence = Annotated[
     str | None,
@@ -50,6 +58,7 @@ def inspect(
     word: Word = None,
     sentence: Sentence = None,
     nearest: Nearest = None,
+    verify: Verify = False,
     as_json: Json = False,
 ) -> None:
     """Show the parts of a model and which of them share weights.
@@ -61,6 +70,11 @@ def inspect(
         raise InputError("--nearest needs --word or --sentence.")
     if full and not (word is None and sentence is None):
         raise InputError("--full applies to the report, which --word and --sentence replace; leave it out.")
+    if verify:
+        if data or full or word is not None or sentence is not None:
+            raise InputError("--verify only reads the files; leave out the other options except --json.")
+        _verify(model, as_json=as_json)
+        return
     from vtrans.analysis.inspection import Inspection, training_overlap
     from vtrans.analysis.neighbours import neighbours, show_neighbours, show_steps, steps
     from vtrans.checkpoint import choose_model, load_model
@@ -89,3 +103,19 @@ def inspect(
     show_neighbours(near, console)
     if translation:
         show_steps(*translation, console)
+
+
+def _verify(model: Path, *, as_json: bool) -> None:
+    """Prints whether each file is whole. Raises FileError if one is not."""
+    from vtrans.analysis.checksums import Check, checks
+
+    found: list[Check] = []
+    for check in checks(model):
+        found.append(check)
+        if not (as_json or check.problem):
+            print_line(check.words)
+    if as_json:
+        print_line(json.dumps([dataclasses.asdict(check) for check in found], ensure_ascii=False, indent=2))
+    if problems := [check.problem for check in found if check.problem]:
+        share = f"{len(problems)} of {len(found)} files cannot be used: " if len(found) > 1 else ""
+        raise FileError(f"{share}{'; '.join(problems)}.")

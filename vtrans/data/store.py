@@ -157,6 +157,7 @@ class DataFolder:
                 raise FileError(f"{file} cannot be read; change its permissions, or {_MAKE_AGAIN}.")
             if digest != facts["sha256"]:
                 raise FileError(f"{file} has changed since the data was prepared; {_MAKE_AGAIN}.")
+        self._opened = {name: self._state(name) for name in (TRAIN_FILE, VALID_FILE)}
         self.languages = languages_from(report.get("languages"))  # earlier versions did not record them
         if JOINT_FILE in files:
             self.src_vocab = self.tgt_vocab = self._vocabulary(JOINT_FILE)
@@ -187,6 +188,27 @@ class DataFolder:
                 "make one with `vtrans prepare-bpe`."
             )
         return cls(path, report)
+
+    def check_unchanged(self) -> None:
+        """Raises FileError if another program has changed a store in place while it was open. A store that was removed
+        or replaced by a rename can still be read."""
+        for name, before in self._opened.items():
+            now = self._state(name)
+            if now is None or before is None or now == before or now[0] != before[0]:
+                continue
+            if file_sha256(self.path / name) != self.report["files"][name]["sha256"]:
+                raise FileError(
+                    f"{self.path / name} has changed while it was in use; restore it, or {_MAKE_AGAIN}, and run the "
+                    "same command again, which resumes from the last checkpoint."
+                )
+
+    def _state(self, name: str) -> tuple[tuple[int, int], int, int] | None:
+        """Returns what identifies a file, its size and the time of its last change; None if there is none."""
+        try:
+            found = (self.path / name).stat()
+        except OSError:
+            return None
+        return (found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns
 
     def _vocabulary(self, name: str) -> Vocabulary:
         file = self.path / name

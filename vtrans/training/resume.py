@@ -24,9 +24,11 @@ from vtrans.training.validation import manner
 def save(job: Job, learner: Learner, progress: Progress) -> None:
     """Writes the model and the training state of this step. At every moment this pair or an older one is complete.
 
-    Raises VtransError, and writes nothing, if a weight is not finite: no run can resume from that.
+    Raises VtransError, and writes nothing, if a weight is not finite, because no run can resume from that, or if the
+    data has changed.
     """
     data, run = job.data, job.run
+    data.check_unchanged()
     _check_finite(job, learner, progress.step)
     training = {"step": progress.step, "epoch": progress.epoch, "data": data.digest}
     with learner.averaged():

@@ -1,0 +1,62 @@
+"""Whether the model files and training states of a path are whole: `vtrans inspect --verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vtrans.checkpoint import RunFolder, choose_model, load_model
+from vtrans.errors import FileError
+from vtrans.tensor_files import open_tensors
+
+
+@dataclass(frozen=True)
+class Check:
+    """What reading a whole file has found. `problem` is "" for a file that is whole."""
+
+    file: str
+    tensors: int = 0
+    checksums: bool = False
+    """Whether the file has checksums; files of early versions have none."""
+    problem: str = ""
+    """A sentence without its full stop."""
+
+    @property
+    def words(self) -> str:
+        """The result for a file that is whole, as a sentence."""
+        if not self.checksums:
+            return f"{self.file}: readable, but without checksums, because an early version of vtrans wrote it"
+        return f"{self.file}: {self.tensors} tensors and the header match their CRC-32 checksums"
+
+
+def checks(path: Path) -> Iterator[Check]:
+    """Yields the result for a model file, or for each model file and training state of a run folder.
+
+    Of a model, it is also checked that the tensors are those of its architecture and that the weights are finite.
+    Raises FileError for a path that is neither.
+    """
+    run = RunFolder(path)
+    if not path.is_dir() or not run.holds_run():
+        yield check(choose_model(path).file, "model")
+        return
+    named = (file for file in (run.best, run.last, run.averaged) if file.exists())
+    for file in (*map(run.step_file, run.steps()), *named):
+        yield check(file, "model")
+    for step in run.state_steps():
+        yield check(run.state_file(step), "state")
+
+
+def check(path: Path, kind: str) -> Check:
+    """Returns the result for one file of this kind, "model" or "state"."""
+    try:
+        with open_tensors(path, kind) as (file, _):
+            names = file.keys()
+            for name in names:
+                file.get_tensor(name)  # raises FileError unless it has its checksum
+            found = Check(str(path), len(names), file.has_checksums)
+        if kind == "model":
+            load_model(path)
+    except FileError as error:
+        return Check(str(path), problem=str(error).rstrip("."))
+    return found
