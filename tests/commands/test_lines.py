@@ -24,7 +24,11 @@ def test_a_result_that_does_not_fit_is_an_error(
     ref.write_text("A dog runs.\n")
     with (tmp_path / "result").open("wb") as out:
         process = start(
-            *("score", ref, "--hyp", ref, *how),
+            "score",
+            ref,
+            "--hyp",
+            ref,
+            *how,
             stdout=out,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, ROOM)),
         )
