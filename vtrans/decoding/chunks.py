@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from vtrans.errors import FileError, InputError, VtransError
-from vtrans.files import file_sha256, reason, replacing, write_atomically
+from vtrans.files import explained, file_sha256, reason, replacing, write_atomically
 from vtrans.keys import Key
 from vtrans.runtime import kernels
 from vtrans.runtime.kernels import Kernels
@@ -225,7 +225,7 @@ def join_job(
         "texts": {name: source.record() for name, source in sources.items()},
     }
     own = Job(folder, json.loads(json.dumps(record)))
-    try:
+    with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if read_job(folder) is None:
             if any(not path.name.startswith(".") for path in folder.iterdir()):
@@ -233,8 +233,6 @@ def join_job(
                     f"`output` must be a new or empty folder, or one with chunks of the same job, got {folder}."
                 )
             write_atomically(folder / RECORD, json.dumps(record, sort_keys=True).encode() + b"\n")
-    except OSError as error:
-        raise FileError(f"{folder} cannot be written: {reason(error)}.") from None
     job = read_job(folder)  # perhaps of another job that has begun at the same time
     if job is None or job.common != own.common:
         theirs = job.common if job else {}
@@ -340,7 +338,7 @@ def _completed(file: Path) -> Iterator[BinaryIO]:
     try:
         with replacing(file) as stream:
             yield stream
-    except FileNotFoundError:
+    except FileError:
         # Another job with the same shard has completed the chunk, and removed what looked like the rest of a dead job.
         if not file.exists():
             raise
