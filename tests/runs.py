@@ -6,11 +6,12 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -145,3 +146,43 @@ def wait_for_line(child: subprocess.Popen[str], run: RunFolder, number: int) -> 
             return
         time.sleep(0.001)
     raise AssertionError(f"it ended before: {child.stderr and child.stderr.read()}")
+
+
+def free_ports(count: int) -> list[str]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [str(one.getsockname()[1]) for one in sockets]
+
+
+@contextmanager
+def ranks_of(count: int, words: list[str], **environment: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """A command as several ranks, without torchrun."""
+    common = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", **environment}
+    with ExitStack() as stack:
+        ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
+        yield [stack.enter_context(process(words, common | rank)) for rank in ranks]
+
+
+SEVERAL = """
+import json, os, sys
+from vtrans import cli
+
+for os.environ["MASTER_PORT"], sys.argv in json.loads(sys.argv[1]):
+    try:
+        cli.main()
+    except SystemExit as ended:
+        if ended.code:
+            raise
+"""
+
+
+def by_ranks(count: int, commands: list[list[str]], first: str = "") -> list[str]:
+    """Has the same processes run `vtrans` commands, one after the other, which is faster than starting them for each.
+    `first` is Python that they run before. Returns what each rank printed."""
+    together = list(zip(free_ports(len(commands)), (words[2:] for words in commands), strict=True))
+    with ranks_of(count, [sys.executable, "-c", first + SEVERAL, json.dumps(together)]) as ranks:
+        said = [rank.communicate(timeout=600)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * count, "".join(said)
+    return said

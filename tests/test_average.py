@@ -23,7 +23,7 @@ from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import PAD_ID, Vocabulary
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
-from vtrans.states import read_progress, save_state
+from vtrans.states import read_progress, save_state, state_of
 from vtrans.tensor_files import open_tensors, write_tensors
 from vtrans.training.optimizer import make_optimizer
 
@@ -221,7 +221,7 @@ def run_with(tmp_path: Path, data: DataFolder, best: list[tuple[float, int]], *s
         make(data, run.step_file(step), seed=step)
     model = load_model(run.step_file(steps[-1])).model
     optimizer = make_optimizer(model.parameters(), TrainConfig())
-    save_state(run.state_file(steps[-1]), optimizer, model, {"best": best})
+    save_state(run.state_file(steps[-1]), state_of(optimizer, dict(model.named_parameters())), {"best": best})
     return run
 
 

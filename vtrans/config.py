@@ -289,6 +289,13 @@ class TrainConfig:
         may_change=True,
     )
     tensorboard: bool = flag(False, "write metrics for TensorBoard too, to RUN/tensorboard", may_change=True)
+    parallel: str = choice(
+        "ddp",
+        ("ddp", "fsdp"),
+        "what each of several processes holds: ddp: the whole model; fsdp: a part of each weight, which needs less "
+        "memory and more communication",
+        may_change=True,
+    )
     rank_timeout: float = number(
         10.0,
         0.01,

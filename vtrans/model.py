@@ -312,9 +312,8 @@ class DecoderLayer(Module):
         self.feed_forward, self.feed_forward_residual = sublayers.feed_forward(inner)
 
     def forward(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
-        memory = self.cross_attention.keys_values(memory_BSD)
         x_BTD = self.self_attention_residual(x_BTD, self.self_attention)
-        x_BTD = self.cross_attention_residual(x_BTD, lambda x: self.cross_attention(x, memory, keep_BS))
+        x_BTD = self.cross_attention_residual(x_BTD, lambda x: self.cross_attention(x, memory_BSD, keep_BS))
         return self.feed_forward_residual(x_BTD, self.feed_forward)
 
 
@@ -442,10 +441,11 @@ class CrossAttention(Module):
         k, v = self.kv(memory_BSD).chunk(2, dim=-1)
         return split_heads(k, self.heads), split_heads(v, self.heads)
 
-    def forward(self, x_BTD: Tensor, memory: tuple[Tensor, Tensor], keep_BS: Tensor) -> Tensor:
+    def forward(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
         """Returns the output [B, T, D]. Each source holds at least EOS, so no softmax row is all -inf."""
         mask, dropout = keep_BS[:, None, None, :], self.dropout if self.training else 0.0
-        return self.out(merge_heads(dot_product_attention(self.queries(x_BTD), *memory, mask, dropout)))
+        k_BHSd, v_BHSd = self.keys_values(memory_BSD)
+        return self.out(merge_heads(dot_product_attention(self.queries(x_BTD), k_BHSd, v_BHSd, mask, dropout)))
 
 
 def split_heads(x_BTD: Tensor, heads: int) -> Tensor:

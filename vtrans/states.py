@@ -5,7 +5,7 @@ A state is one file (tensor_files.py): the optimizer's tensors, and the progress
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +13,27 @@ import torch
 from torch import Tensor
 
 from vtrans.errors import FileError
-from vtrans.model import Transformer
 from vtrans.tensor_files import FORMAT, open_tensors, write_tensors
 
 OPTIMIZER_PARTS = {"step", "exp_avg", "exp_avg_sq"}  # Adam's state of each parameter
-RAW = "weight"  # the parameter itself, see save_state
+RAW = "weight"  # the parameter itself, see state_of
 
 
-def save_state(
-    path: Path,
-    optimizer: torch.optim.Optimizer,
-    model: Transformer,
-    progress: Mapping[str, Any],
-    raw: Mapping[str, Tensor] | None = None,
-) -> None:
-    """Writes the optimizer's tensors under the names of the parameters, and `progress` as JSON. `raw` has the trained
-    weights if the model file has their moving average instead."""
-    tensors = {f"{name}:{RAW}": value.detach().contiguous().cpu() for name, value in (raw or {}).items()}
-    for name, parameter in model.named_parameters():
-        for key, value in optimizer.state[parameter].items():
-            tensors[f"{name}:{key}"] = value.detach().contiguous().cpu()
+def state_of(
+    optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.nn.Parameter], *, with_weights: bool = False
+) -> dict[str, Tensor]:
+    """The tensors of a training state by parameter and part, `name:part`: the optimizer's and, if the model file has
+    the moving average instead, the trained weights."""
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in parameters.items():
+        if with_weights:
+            tensors[f"{name}:{RAW}"] = parameter.detach()
+        tensors |= {f"{name}:{part}": value for part, value in optimizer.state[parameter].items()}
+    return tensors
+
+
+def save_state(path: Path, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
+    """Writes the tensors of `state_of`, and `progress` as JSON."""
     write_tensors(path, tensors, {"format": FORMAT, "kind": "state", "progress": dict(progress)})
 
 
@@ -43,24 +44,23 @@ def read_progress(path: Path) -> dict[str, Any]:
     return progress
 
 
-def load_state(path: Path, optimizer: torch.optim.Optimizer, model: Transformer) -> None:
-    """Loads the optimizer's state from a file, and the model's weights if the file has them. Raises FileError if the
-    file belongs to other parameters."""
+def read_state(
+    path: Path, model: torch.nn.Module, part_of: Callable[[Tensor], Tensor] = lambda whole: whole
+) -> dict[str, dict[str, Tensor]]:
+    """The tensors of a state file by parameter and part, each reduced to `part_of` it. Raises FileError if the file
+    belongs to other parameters than those of the model."""
+    shapes = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
+    state: dict[str, dict[str, Tensor]] = {name: {} for name in shapes}
     with open_tensors(path, "state") as (file, _):
-        by_parameter: dict[str, dict[str, Tensor]] = {}
+        if {key.rpartition(":")[0] for key in file.keys()} != set(shapes):  # noqa: SIM118 - not a dict
+            raise FileError(f"{path} is the state of another architecture.")
         for key in file.keys():  # noqa: SIM118 - not a dict
             name, _, part = key.rpartition(":")
-            by_parameter.setdefault(name, {})[part] = file.get_tensor(key).clone()
-    parameters = dict(model.named_parameters())
-    if set(by_parameter) != set(parameters):
-        raise FileError(f"{path} is the state of another architecture.")
-    for name, parameter in parameters.items():
-        if set(by_parameter[name]) - {RAW} != OPTIMIZER_PARTS:
+            value = file.get_tensor(key)
+            if part != "step" and list(value.shape) != shapes[name]:
+                raise FileError(f"{path}: {name} must have the shape {shapes[name]}, got {list(value.shape)}.")
+            state[name][part] = part_of(value).clone()
+    for name, parts in state.items():
+        if set(parts) - {RAW} != OPTIMIZER_PARTS:
             raise FileError(f"{path}: the optimizer's state of {name} is incomplete.")
-        for part, value in by_parameter[name].items():
-            if part != "step" and value.shape != parameter.shape:
-                raise FileError(f"{path}: {name} must have the shape {list(parameter.shape)}, got {list(value.shape)}.")
-            if part == RAW:
-                parameter.data.copy_(value)
-            else:
-                optimizer.state[parameter][part] = value.to(parameter.device)
+    return state

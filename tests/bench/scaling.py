@@ -3,6 +3,8 @@
     python tests/bench/scaling.py shapes [--updates 6]
     python tests/bench/scaling.py corpus [--pairs 100000 1000000 10000000]
     python tests/bench/scaling.py processes --data DATA [--recipe small] [--updates 20] [--rounds 3]
+    python tests/bench/scaling.py memory [--ranks 1 2 3] [--vocab 8000]
+    python tests/bench/scaling.py overlap [--rounds 7]
 
 `shapes` starts from 3+3 layers, D 256, F 1024 and 8,000 subwords and changes one value at a time. It prints the median
 of milliseconds per 1,000 real target tokens in batches of 4,096, taken in turns. `corpus` plans an epoch of as many
@@ -10,6 +12,11 @@ pairs of random lengths. It prints seconds, the share of padding and the increas
 lengths per pair this is all that grows with a corpus, because the tokens stay on disk. `processes` runs `vtrans train`
 on a data folder as one process with one thread, as one with two, and under torchrun as two with one thread each
 (gloo). It prints target tokens per second over the same batches, without start-up, and the ratio to the first.
+`memory` and `overlap` have 6+6 layers, D 512, F 2048, one thread per process (gloo). `memory` makes two updates with
+`train.parallel` ddp and fsdp. It prints the bytes of the weights, the gradient and Adam's state that the last rank
+holds between the backward pass and the update, and its peak resident memory. `overlap` prints when the communication of
+ddp starts during the backward pass of two processes, and how long the pass takes with it and with a single sum at the
+end, medians of turns.
 """
 
 from __future__ import annotations
@@ -20,22 +27,30 @@ import json
 import multiprocessing
 import os
 import re
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 from speed import PAD, SHAPES
+from torch import distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
 from train_peers import CLIP, SMOOTHING
 
 from vtrans.config import ModelConfig, TrainConfig
 from vtrans.data.batches import Batch, collate, plan_epoch
 from vtrans.model import Transformer
 from vtrans.runtime.memory import manage_memory, peak_memory
+from vtrans.runtime.ranks import CPU, Ranks
+from vtrans.training.job import Learner
 from vtrans.training.loss import Objective
 from vtrans.training.optimizer import make_optimizer
 
@@ -43,6 +58,7 @@ BASE = SHAPES["base"]
 LAYERS = {f"{n}+{n}": dataclasses.replace(BASE, encoder_layers=n, decoder_layers=n) for n in (1, 3, 6)}
 DEEP = {"6+1": dataclasses.replace(BASE, encoder_layers=6, decoder_layers=1)}
 WIDTHS = {f"D {d}, F {4 * d}": dataclasses.replace(BASE, d_model=d, d_ff=4 * d) for d in (128, 256, 512)}
+LARGE = dataclasses.replace(BASE, d_model=512, d_ff=2048, heads=8, encoder_layers=6, decoder_layers=6)
 VOCABULARIES = (4_000, 8_000, 16_000, 32_000)
 
 
@@ -57,12 +73,7 @@ class Subject:
         self.model = Transformer(config, vocab, vocab, joint=joint, pad_id=PAD).train()
         self.objective = Objective(self.model, SMOOTHING)
         self.optimizer = make_optimizer(self.model.parameters(), TrainConfig())
-        src = (torch.randn(20_000) * 4 + 14).clamp(3, 45).long()
-        tgt = (src + torch.randn(20_000) * 2).clamp(3, 50).long()
-        self.batches = [
-            collate(*([torch.randint(4, vocab, (int(side[i]),)) for i in numbers] for side in (src, tgt)))
-            for numbers in plan_epoch(src, tgt, budget, 1, 2)[:updates]
-        ]
+        self.batches = captions(vocab, budget, updates)
 
     def update(self, batch: Batch) -> None:
         began = time.perf_counter()
@@ -72,6 +83,16 @@ class Subject:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.times.append((time.perf_counter() - began) / batch.tgt_tokens * 1e6)
+
+
+def captions(vocab: int, budget: int, count: int) -> list[Batch]:
+    """Return batches of random ids with the length distribution of captions."""
+    src = (torch.randn(20_000) * 4 + 14).clamp(3, 45).long()
+    tgt = (src + torch.randn(20_000) * 2).clamp(3, 50).long()
+    return [
+        collate(*([torch.randint(4, vocab, (int(side[i]),)) for i in numbers] for side in (src, tgt)))
+        for numbers in plan_epoch(src, tgt, budget, 1, 2)[:count]
+    ]
 
 
 def shapes(updates: int) -> None:
@@ -156,6 +177,101 @@ def tokens_a_second(data: str, recipe: str, updates: int, count: int, threads: i
     return float(last["tgt_tokens"] / last["seconds"])
 
 
+def memory(counts: Sequence[int], vocab: int) -> None:
+    for kind in ("ddp", "fsdp"):
+        for count in counts:
+            together(count, hold, kind, vocab)
+
+
+def together(count: int, work: Callable[..., None], *values: object) -> None:
+    """Run `work(ranks, *values)` in as many processes, which can communicate."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = str(one.getsockname()[1])
+    context = multiprocessing.get_context("spawn")
+    started = [context.Process(target=join, args=(rank, count, port, work, *values)) for rank in range(count)]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join()
+
+
+def join(rank: int, count: int, port: str, work: Callable[..., None], *values: object) -> None:
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    torch.set_num_threads(1)
+    manage_memory()
+    ranks = Ranks()
+    with ranks.joined(CPU):
+        work(ranks, *values)
+
+
+def hold(ranks: Ranks, kind: str, vocab: int) -> None:
+    """Make two updates; print what the last rank holds."""
+    torch.manual_seed(0)
+    model = Transformer(LARGE, vocab, vocab, joint=True, pad_id=PAD).train()
+    weights = sum(p.numel() for p in model.parameters())
+    learner = Learner(model, TrainConfig(parallel=kind, precision="float32"), ranks, CPU)
+    batch = captions(vocab, 256, 1)[0]
+    for _ in range(2):
+        learner.parallel.objective(batch)[0].backward()
+        learner.parallel.gradient_norm()
+        gradient = [p.grad for p in learner.parameters.values() if p.grad is not None]
+        learner.optimizer.step()
+        learner.optimizer.zero_grad(set_to_none=True)
+    adam = [value for state in learner.optimizer.state.values() for value in state.values()]
+    if ranks.rank == ranks.world - 1:
+        parts = {"weights": learner.parameters.values(), "gradient": gradient, "Adam": adam}
+        sizes = {name: sum(tensor.nbytes for tensor in tensors) for name, tensors in parts.items()}
+        print(
+            f"{kind:5} {ranks.world} ranks, {weights / 1e6:.1f} M weights: "
+            + "  ".join(f"{name} {size / 1e6:6.1f} MB" for name, size in sizes.items())
+            + f"  together {sum(sizes.values()) / 1e6:6.1f} MB  peak resident {peak_memory(CPU) / 1e6:,.0f} MB",
+            flush=True,
+        )
+
+
+def overlap(rounds: int) -> None:
+    together(2, both_ways, rounds)
+
+
+def both_ways(ranks: Ranks, rounds: int) -> None:
+    """Compute gradients with the sums of DDP and with one sum at the end; print times."""
+    torch.manual_seed(0)
+    model = Transformer(LARGE, 8_000, 8_000, joint=True, pad_id=PAD).train()
+    learner = Learner(model, TrainConfig(precision="float32"), ranks, CPU)
+    whole, parallel = learner.parallel.whole, learner.parallel.objective
+    assert isinstance(parallel, DistributedDataParallel)
+    batch = captions(8_000, 512, 1)[0]
+    starts: list[tuple[float, float]] = []
+
+    def watched(group: dist.ProcessGroup, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+        starts.append((time.perf_counter(), bucket.buffer().nbytes / 1e6))
+        return allreduce_hook(group, bucket)
+
+    # torch reads the annotations of a hook, and those of a lambda are none.
+    parallel.register_comm_hook(parallel.process_group, lambda group, bucket: watched(group, bucket))
+    times: dict[str, list[float]] = {"during": [], "after": []}
+    for _ in range(rounds + 1):
+        for way, seconds in times.items():
+            dist.barrier()
+            loss = (parallel if way == "during" else whole)(batch)[0]
+            starts.clear()
+            with nullcontext() if way == "during" else parallel.no_sync():
+                began = time.perf_counter()
+                loss.backward()
+                if way == "after":
+                    flat = torch.cat([p.grad.flatten() for p in learner.parameters.values() if p.grad is not None])
+                    dist.all_reduce(flat)
+                seconds.append(time.perf_counter() - began)
+            learner.optimizer.zero_grad(set_to_none=True)
+            if way == "during" and ranks.rank == 0:
+                shares = ", ".join(f"{size:.0f} MB at {(at - began) / seconds[-1]:.0%}" for at, size in starts)
+                print(f"sums of gradients start during a backward pass of {seconds[-1] * 1e3:.0f} ms: {shares}")
+    if ranks.rank == 0:
+        during, after = (statistics.median(times[way][1:]) * 1e3 for way in ("during", "after"))
+        print(f"backward pass and sums: {during:.0f} ms in buckets during it, {after:.0f} ms with one sum after it")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -163,17 +279,25 @@ def main() -> None:
     shaped.add_argument("--updates", type=int, default=6)
     grown = commands.add_parser("corpus")
     grown.add_argument("--pairs", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000])
-    together = commands.add_parser("processes")
-    together.add_argument("--data", required=True)
-    together.add_argument("--recipe", default="small")
-    together.add_argument("--updates", type=int, default=20)
-    together.add_argument("--rounds", type=int, default=3)
+    several = commands.add_parser("processes")
+    several.add_argument("--data", required=True)
+    several.add_argument("--recipe", default="small")
+    several.add_argument("--updates", type=int, default=20)
+    several.add_argument("--rounds", type=int, default=3)
+    held = commands.add_parser("memory")
+    held.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 3])
+    held.add_argument("--vocab", type=int, default=8_000)
+    commands.add_parser("overlap").add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     if options.command == "shapes":
         manage_memory()
         shapes(options.updates)
     elif options.command == "corpus":
         corpus(options.pairs)
+    elif options.command == "memory":
+        memory(options.ranks, options.vocab)
+    elif options.command == "overlap":
+        overlap(options.rounds)
     else:
         processes(options.data, options.recipe, options.updates, options.rounds)
 

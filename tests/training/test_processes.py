@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import signal
-import socket
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,10 +13,13 @@ import torch
 from conftest import TINY, tiny_train
 from runs import (
     SMOOTH,
+    by_ranks,
     command,
+    free_ports,
     heard,
     lines,
     process,
+    ranks_of,
     wait_for_line,
 )
 from safetensors.torch import load_file
@@ -38,53 +36,17 @@ TOGETHER = {
 }
 
 
-SEVERAL = """
-import json, os, sys
-from vtrans import cli
-
-for os.environ["MASTER_PORT"], sys.argv in json.loads(sys.argv[1]):
-    try:
-        cli.main()
-    except SystemExit as ended:
-        if ended.code:
-            raise
-"""
-
-
 def together_settings(name: str) -> tuple[str, ...]:
     return (*SMOOTH, "train.max_steps=5", "train.warmup=5", "train.accumulate=2", *TOGETHER[name])
-
-
-def free_ports(count: int) -> list[str]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [str(one.getsockname()[1]) for one in sockets]
-
-
-@contextmanager
-def two_ranks(words: list[str], **environment: str) -> Iterator[tuple[subprocess.Popen[str], subprocess.Popen[str]]]:
-    """A command as two ranks, without torchrun."""
-    ranks = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", **environment}
-    with (
-        process(words, ranks | {"RANK": "0", "LOCAL_RANK": "0"}) as first,
-        process(words, ranks | {"RANK": "1", "LOCAL_RANK": "1"}) as second,
-    ):
-        yield first, second
 
 
 @pytest.fixture(scope="module")
 def by_two(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder) -> Path:
     """A folder with a run for each row of TOGETHER. The same two processes train them all, one after the other."""
     folder = tmp_path_factory.mktemp("by-two")
-    commands = [command(tiny_data, folder / name, *together_settings(name))[2:] for name in TOGETHER]
-    together = list(zip(free_ports(len(commands)), commands, strict=True))
-    with two_ranks([sys.executable, "-c", SEVERAL, json.dumps(together)]) as (first, second):
-        _, said = first.communicate(timeout=240)
-        _, other = second.communicate(timeout=60)
-    assert (first.returncode, second.returncode, other) == (0, 0, ""), said + other
-    assert said.count("2 ranks") == len(TOGETHER)
+    commands = [command(tiny_data, folder / name, *together_settings(name)) for name in TOGETHER]
+    said, other = by_ranks(2, commands)
+    assert (said.count("2 ranks"), other) == (len(TOGETHER), "")
     return folder
 
 
@@ -110,7 +72,7 @@ def test_two_processes_stop_together_and_resume(tmp_path: Path, tiny_data: DataF
     settings = (*SMOOTH, "train.max_steps=60", "train.log_every=1", "train.ema=0.9")
     run = RunFolder(tmp_path / "two")
     words = command(tiny_data, run.path, *settings)
-    with two_ranks(words, MASTER_PORT=free_ports(1)[0]) as (first, second):
+    with ranks_of(2, words, MASTER_PORT=free_ports(1)[0]) as (first, second):
         wait_for_line(first, run, 7)
         second.terminate()  # only one of them gets the signal
         _, said = first.communicate(timeout=60)
@@ -164,7 +126,7 @@ def test_if_a_rank_dies_the_run_ends_and_fewer_ranks_resume_it(tmp_path: Path, t
     script, run = tmp_path / "dying.py", RunFolder(tmp_path / "two")
     script.write_text(DYING)
     words = [sys.executable, str(script), *command(tiny_data, run.path, *settings)[3:]]
-    with two_ranks(words, MASTER_PORT=free_ports(1)[0]) as (first, second):
+    with ranks_of(2, words, MASTER_PORT=free_ports(1)[0]) as (first, second):
         _, said = first.communicate(timeout=60)
         second.communicate(timeout=60)
     assert (first.returncode, second.returncode) == (1, -signal.SIGKILL)
@@ -218,7 +180,7 @@ def test_a_rank_that_hangs_is_noticed_but_a_long_validation_is_no_hang(
     script, run = tmp_path / "hanging.py", RunFolder(tmp_path / "two")
     script.write_text(HANGING)
     words = [sys.executable, str(script), where, *command(tiny_data, run.path, *settings)[3:]]
-    with two_ranks(words, MASTER_PORT=free_ports(1)[0]) as ranks:
+    with ranks_of(2, words, MASTER_PORT=free_ports(1)[0]) as ranks:
         alive = ranks[1 - hanging]
         _, said = alive.communicate(timeout=60)
         assert ranks[hanging].poll() is None

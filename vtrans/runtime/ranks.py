@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import time
@@ -12,9 +11,8 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch import distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from vtrans.errors import VtransError
 
@@ -83,18 +81,6 @@ class Ranks:
         if asked == "cuda" or (asked is None and torch.cuda.is_available()):
             return f"cuda:{self.local}"
         return asked or "cpu"
-
-    def wrapped(self, module: nn.Module, device: torch.device) -> nn.Module:
-        """The module, with gradients that are the mean over all ranks; for a single rank the module itself."""
-        if self.world == 1:
-            return module
-        # The only buffers are position tables, which may have grown on some ranks only. Newer versions of torch have
-        # another name for the option, and warn about the old one.
-        known = inspect.signature(DistributedDataParallel).parameters
-        buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
-        settings: dict[str, Any] = {buffers: False}
-        own = [device.index] if device.type == "cuda" else None
-        return DistributedDataParallel(module, device_ids=own, **settings)
 
     def summed(self, values: Sequence[float], device: torch.device) -> list[float]:
         """The sum of each number over all ranks."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +18,7 @@ from vtrans.model import Transformer
 from vtrans.runtime.ranks import Ranks
 from vtrans.training.loss import Objective, products
 from vtrans.training.optimizer import MovingAverage, make_optimizer
+from vtrans.training.parallel import make_parallel
 
 
 @dataclass(frozen=True)
@@ -37,18 +39,24 @@ class Job:
 
 
 class Learner:
-    """A model with its loss, its optimizer and, if the recipe asks for one, the moving average of its weights."""
+    """A model with its loss, its optimizer and, if the recipe asks for one, the moving average of its weights.
+    `parameters` are those that this rank updates."""
 
-    def __init__(self, model: Transformer, config: TrainConfig) -> None:
+    def __init__(self, model: Transformer, config: TrainConfig, ranks: Ranks, device: torch.device) -> None:
         self.model, self.config = model, config
         self.objective = Objective(model, config.label_smoothing)
-        self.optimizer = make_optimizer(model.parameters(), config)
-        self.average = MovingAverage(model.parameters(), config.ema) if config.ema > 0 else None
+        self.parallel = make_parallel(self.objective, config, ranks, device)
+        self.parameters = self.parallel.parameters
+        self.optimizer = make_optimizer(self.parameters.values(), config)
+        self.average = MovingAverage(self.parameters.values(), config.ema) if config.ema > 0 else None
 
-    def averaged(self) -> AbstractContextManager[None]:
-        """Gives the model its averaged weights inside the block, if the recipe asks for an average. Validation and
-        checkpoints use these weights; the training state holds the trained ones."""
-        return nullcontext() if self.average is None else self.average.in_place()
+    @contextmanager
+    def whole(self) -> Iterator[Objective]:
+        """Yields the objective that validation and checkpoints use on rank 0: that of the whole model and, if the
+        recipe asks for an average, with the averaged weights. The training state holds the trained ones. All ranks must
+        enter the block."""
+        with nullcontext() if self.average is None else self.average.in_place(), self.parallel.refreshed():
+            yield self.parallel.whole
 
     def compile(self, device: torch.device, console: Console) -> None:
         """Compiles the layers with torch.compile and runs them once; if that fails, warns and uses them uncompiled."""

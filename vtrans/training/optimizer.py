@@ -73,11 +73,6 @@ class MovingAverage:
         self.means = [p.detach().clone() for p in self.parameters]
 
     @torch.no_grad()
-    def restart(self) -> None:
-        """Sets the average to the current parameters."""
-        torch._foreach_copy_(self.means, self.parameters)
-
-    @torch.no_grad()
     def update(self, step: int, skipped: Tensor) -> None:
         """Adds the parameters after update `step` (from 1) to the average, unless `skipped` [] is 1 instead of 0.
 

@@ -12,17 +12,19 @@ from typing import Any
 
 import torch
 
-from vtrans.checkpoint import LoadedModel, RunFolder, load_model, load_weights, save_model
+from vtrans.checkpoint import LoadedModel, RunFolder, load_model, save_model
 from vtrans.errors import FileError, VtransError
-from vtrans.states import load_state, read_progress, save_state
+from vtrans.states import RAW, read_progress, read_state, save_state, state_of
 from vtrans.training.job import Job, Learner
+from vtrans.training.parallel import parallel_of
 from vtrans.training.progress import Metrics, Progress
 from vtrans.training.recipe import recorded_recipe
 from vtrans.training.validation import manner
 
 
 def save(job: Job, learner: Learner, progress: Progress) -> None:
-    """Writes the model and the training state of this step. At every moment this pair or an older one is complete.
+    """Writes the model and the training state of this step, on rank 0; all ranks must call it. At every moment this
+    pair or an older one is complete.
 
     Raises VtransError, and writes nothing, if a weight is not finite, because no run can resume from that, or if the
     data has changed.
@@ -31,16 +33,18 @@ def save(job: Job, learner: Learner, progress: Progress) -> None:
     data.check_unchanged()
     _check_finite(job, learner, progress.step)
     training = {"step": progress.step, "epoch": progress.epoch, "data": data.digest}
-    with learner.averaged():
-        search, languages = job.recipe.search, data.languages
-        model = LoadedModel(learner.model, data.src_vocab, data.tgt_vocab, search, training, languages=languages)
-        save_model(run.step_file(progress.step), model)
+    with learner.whole() as whole:
+        if job.leads:
+            search, languages = job.recipe.search, data.languages
+            model = LoadedModel(whole.model, data.src_vocab, data.tgt_vocab, search, training, languages=languages)
+            save_model(run.step_file(progress.step), model)
     save_progress(job, learner, progress)
 
 
 def _check_finite(job: Job, learner: Learner, step: int) -> None:
-    for name, weight in learner.model.named_parameters():
-        if not weight.isfinite().all():
+    spoilt = [float(not weight.isfinite().all()) for weight in learner.parameters.values()]
+    for name, ranks in zip(learner.parameters, job.ranks.summed(spoilt, job.device), strict=True):
+        if ranks:
             raise diverged(job.run, f"after step {step:,} {name} has values that are not finite (NaN or infinity)")
 
 
@@ -53,11 +57,14 @@ def diverged(run: RunFolder, what: str) -> VtransError:
 
 
 def save_progress(job: Job, learner: Learner, progress: Progress) -> None:
-    """Writes the training state of this step, whose model is saved. Then links `last` and `best`."""
-    raw = None if learner.average is None else {n: p.detach() for n, p in learner.model.named_parameters()}
-    file = job.run.state_file(progress.step)
-    save_state(file, learner.optimizer, learner.model, dataclasses.asdict(progress), raw)
-    progress.settle(job.run)
+    """Writes the training state of this step, whose model is saved. Then links `last` and `best`. All ranks must call
+    it, and rank 0 writes."""
+    # If the model file has the moving average, the state has the weights themselves.
+    state = state_of(learner.optimizer, learner.parameters, with_weights=learner.average is not None)
+    tensors = learner.parallel.gathered(state)
+    if job.leads:
+        save_state(job.run.state_file(progress.step), tensors, dataclasses.asdict(progress))
+        progress.settle(job.run)
 
 
 def newest_progress(run: RunFolder) -> Progress | None:
@@ -88,13 +95,15 @@ def newest_progress(run: RunFolder) -> Progress | None:
 
 
 def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics, *, threads: int | None) -> None:
-    """Restores the checkpoint that `progress` describes: weights, moving average, optimizer, threads and ranking.
-    Keeps the present number of threads if the user has asked for `threads`."""
+    """Restores the checkpoint that `progress` describes: optimizer, threads and ranking. The learner was made from the
+    checkpoint's model. Keeps the present number of threads if the user has asked for `threads`."""
     _restore_environment(job, learner, progress.environment, keep_threads=threads is not None)
-    load_weights(job.run.step_file(progress.step), learner.model)
-    if learner.average is not None:
-        learner.average.restart()  # the model file holds the average; the state holds the weights themselves
-    load_state(job.run.state_file(progress.step), learner.optimizer, learner.model)
+    state = read_state(job.run.state_file(progress.step), learner.model, learner.parallel.part)
+    for name, parts in state.items():
+        parameter = learner.parameters[name]
+        if RAW in parts:
+            parameter.data.copy_(parts.pop(RAW))
+        learner.optimizer.state[parameter].update({part: value.to(parameter.device) for part, value in parts.items()})
     config, pairs = job.recipe.train, len(job.data.valid)
     before = recorded_recipe(progress.recipe, str(job.run.path))
     was, now = manner(before.train, before.search, pairs), manner(config, job.recipe.search, pairs)
@@ -115,13 +124,14 @@ def environment(job: Job, learner: Learner) -> dict[str, Any]:
         "machine": platform.machine(),
         "processor": torch.backends.cpu.get_cpu_capability(),
         "compiled": learner.objective.compiled is not None,
+        "parallel": parallel_of(job.recipe.train, job.ranks),
     }
 
 
 def _restore_environment(job: Job, learner: Learner, recorded: dict[str, Any], *, keep_threads: bool) -> None:
     """Restores the number of threads on a machine of the same kind, and warns about what else differs."""
     console, here = job.console, environment(job, learner)
-    there = here | {"compiled": False} | recorded  # older states lack some of the keys
+    there = here | {"compiled": False, "parallel": "ddp"} | recorded  # older states lack some of the keys
     alike = all(there[key] == here[key] for key in ("machine", "ranks", "device"))
     if there["threads"] != here["threads"] and alike and not keep_threads:
         torch.set_num_threads(int(there["threads"]))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from vtrans.checkpoint import RunFolder, RunLock, choose_model
+from vtrans.checkpoint import RunFolder, RunLock, choose_model, load_weights
 from vtrans.config import Recipe
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
@@ -24,7 +24,7 @@ from vtrans.runtime.ranks import Ranks
 from vtrans.runtime.seeds import derived_seed
 from vtrans.training.job import Job, Learner
 from vtrans.training.kernel_choice import choose_kernels, with_precision
-from vtrans.training.optimizer import begin
+from vtrans.training.parallel import check_compilable
 from vtrans.training.progress import Metrics, Progress
 from vtrans.training.recipe import (
     changes,
@@ -38,7 +38,7 @@ from vtrans.training.recipe import (
     requested_recipe,
     settled,
 )
-from vtrans.training.resume import environment, newest_progress, restore, save
+from vtrans.training.resume import environment, newest_progress, restore
 from vtrans.training.tensorboard import Events, remove
 from vtrans.training.warm_start import refuse_another, warm_start
 
@@ -96,6 +96,8 @@ def set_up(
     recipe = settled(asked, device, joint=data.joint)
     refuse_changes(run, own, recipe)
     check_data(data, recipe)
+    if options.compile:
+        check_compilable(recipe.train, ranks)
     job = Job(data, run, console, ranks, device, recipe)
     torch.manual_seed(derived_seed("init", recipe.train.seed))
     sizes = len(data.src_vocab), len(data.tgt_vocab)
@@ -107,7 +109,9 @@ def set_up(
     progress = dataclasses.replace(saved) if saved is not None else Progress(data.digest, {})
     if options.init_from is not None:
         _initialise_from(options.init_from, job, model, progress, resumed=saved is not None)
-    learner = Learner(model.to(device), recipe.train)
+    if saved is not None:
+        load_weights(run.step_file(saved.step), model)
+    learner = Learner(model, recipe.train, ranks, device)
     events = Events(run.events) if recipe.train.tensorboard and job.leads else None
     metrics = Metrics(run, progress, events)
     if options.compile:
@@ -151,7 +155,7 @@ def _check_ranks_agree(job: Job, progress: Progress) -> None:
 
 
 def prepare_folder(ready: SetUp, lock: RunLock, *, fresh: bool, finished: bool) -> None:
-    """Prepares the run folder for training, on rank 0: lock, recipe.toml, metrics.jsonl, a checkpoint of step 0.
+    """Prepares the run folder for training, on rank 0: lock, recipe.toml, metrics.jsonl.
 
     Raises InputError if another process has trained in the folder since the state was read.
     """
@@ -173,8 +177,6 @@ def prepare_folder(ready: SetUp, lock: RunLock, *, fresh: bool, finished: bool) 
     else:
         ready.metrics.begin()
         _remove_translations(run)  # a crash may have left those of an earlier run
-        begin(ready.learner.optimizer, ready.learner.model.parameters())
-        save(ready.job, ready.learner, ready.progress)
 
 
 def remove_run(run: RunFolder) -> None:

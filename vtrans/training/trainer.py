@@ -34,6 +34,7 @@ from vtrans.training.dry_run import estimate
 from vtrans.training.feed import Feed, Place, Share
 from vtrans.training.job import Job
 from vtrans.training.log import Log, introduce
+from vtrans.training.optimizer import begin
 from vtrans.training.progress import Progress
 from vtrans.training.resume import save, save_progress
 from vtrans.training.setup import SetUp, TrainOptions, keep_finished_recipe, prepare_folder, set_up
@@ -78,8 +79,9 @@ class Trainer:
         self.ready, self.job, self.learner, self.progress = ready, ready.job, ready.learner, ready.progress
         job = self.job
         self.feed = Feed(job.data, job.recipe, job.ranks, job.device)
-        self.updates = Updates(job, self.learner, job.ranks.wrapped(self.learner.objective, job.device), self.progress)
-        self.validation = Validation(job.data, job.run, job.recipe, self.learner.objective, job.device, job.console)
+        parallel = self.learner.parallel
+        self.updates = Updates(job, self.learner, parallel.objective, self.progress)
+        self.validation = Validation(job.data, job.run, job.recipe, parallel.whole, job.device, job.console)
         self.log = Log(job, ready.metrics, self.progress)
         self.signal = StopSignal()
         self.stopping = False  # whether all ranks know about a signal
@@ -92,6 +94,9 @@ class Trainer:
         introduce(job, self.learner.model, progress, resumed=self.ready.saved is not None, written=not finished)
         if job.leads:
             prepare_folder(self.ready, lock, fresh=fresh, finished=finished)
+        if self.ready.saved is None:
+            begin(self.learner.optimizer, self.learner.parameters.values())
+            save(job, self.learner, progress)
         job.ranks.wait()
         if finished:
             key = "patience" if progress.stopped_early else "max_minutes" if self._late else "max_steps"
@@ -142,8 +147,7 @@ class Trainer:
             display.update(self.log.shown, step)
             if self.stopping:
                 validated = False
-                if self.job.leads:
-                    save(self.job, self.learner, progress)
+                save(self.job, self.learner, progress)
                 self.job.ranks.wait()
             elif saving:
                 validated = self._checkpoint()
@@ -188,24 +192,25 @@ class Trainer:
         """Saves and validates on rank 0 while the other ranks wait. Returns False if a signal ended the validation:
         there may be little time left to stop, so the resumed run validates instead."""
         job, progress, config, record = self.job, self.progress, self.job.recipe.train, None
-        if job.leads:
-            save(job, self.learner, progress)  # first, so that no failure of the validation loses updates
-            with self.learner.averaged():
+        save(job, self.learner, progress)  # first, so that no failure of the validation loses updates
+        with self.learner.whole():
+            if job.leads:
                 record = self.validation.measure(progress.step, self._interrupted)
-            if record is not None:
-                self.ready.metrics.write(record)
-                progress.rank(record, config)
-                if progress.stopped_early:
-                    job.console.info(f"no better {config.best_metric} in {config.patience} validations: training ends")
-                save_progress(job, self.learner, progress)
-                job.ranks.beat()
-                self.validated()
-            job.ranks.release()
-        else:
-            job.ranks.await_leader()
+                job.ranks.release()
+            else:
+                job.ranks.await_leader()
+        if record is not None:
+            self.ready.metrics.write(record)
+            progress.rank(record, config)
+            if progress.stopped_early:
+                job.console.info(f"no better {config.best_metric} in {config.patience} validations: training ends")
         flags = [record is not None, progress.stopped_early, self.signal.number, self.updates.passed()]
         *told, passed = job.ranks.summed(flags, job.device)
         validated, progress.stopped_early, self.stopping = (value > 0 for value in told)
+        if validated:
+            save_progress(job, self.learner, progress)
+            if job.leads:
+                self.validated()
         progress.seconds += passed
         self.updates.restart_clock()  # validation is not training time
         return validated

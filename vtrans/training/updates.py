@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -27,8 +26,8 @@ class Updates:
     """Makes updates, and adds what they measured to the progress of the run.
 
     `update` never waits for the device: it keeps the losses as tensors, and the optimizer's kernel itself skips an
-    update whose gradient is not finite. `read` waits, and adds up all updates since its last call. `objective` is the
-    learner's objective as `Ranks.wrapped` returns it.
+    update whose gradient is not finite. `read` waits, and adds up all updates since its last call. `objective` computes
+    the losses; outside of tests it is that of `learner.parallel`.
     """
 
     def __init__(self, job: Job, learner: Learner, objective: nn.Module, progress: Progress) -> None:
@@ -53,10 +52,10 @@ class Updates:
         torch.manual_seed(derived_seed("dropout", config.seed, step, ranks.rank))
         sums_2, counts = self._gradient(group)
         # The norm is that of the gradient of all ranks, so all ranks skip the same updates.
-        norm = torch.nn.utils.get_total_norm([p.grad for p in learner.model.parameters() if p.grad is not None])
+        norm = learner.parallel.gradient_norm()
         bad = (~norm.isfinite()).float()
         if config.clip_norm > 0:
-            torch.nn.utils.clip_grads_with_norm_(learner.model.parameters(), config.clip_norm, norm)
+            torch.nn.utils.clip_grads_with_norm_(learner.parameters.values(), config.clip_norm, norm)
         learner.optimizer.found_inf = bad  # type: ignore[attr-defined]  # the fused kernel skips the update if it is 1
         learner.optimizer.step()
         learner.optimizer.zero_grad(set_to_none=True)
@@ -72,10 +71,9 @@ class Updates:
         counts = {"src_tokens": 0.0, "tgt_tokens": 0.0, "real": 0.0, "padded": 0.0}
         loss_sum = nll_sum = torch.zeros((), dtype=self._dtype, device=device)
         for number, (batch, _, counted) in enumerate(group, 1):
-            # DDP averages gradients over the ranks; multiplied by `world` they add up to those of one large batch.
+            # Gradients are averaged over the ranks; multiplied by `world` they add up to those of one large batch.
             weight = world / tokens if counted else 0.0
-            last = number == len(group)
-            with nullcontext() if last or world == 1 else self.objective.no_sync():  # type: ignore[operator]  # DDP
+            with self.learner.parallel.accumulating(last=number == len(group)):
                 with products(device, self.learner.config.precision):
                     loss, nll = self.objective(batch.to(device))
                 (loss * weight).backward()
