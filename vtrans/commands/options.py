@@ -67,6 +67,10 @@ Threads = Annotated[
         rich_help_panel="Speed",
     ),
 ]
+GLOSSARY = (
+    "Terms and their translations, separated by a tab, one pair per line. `|` separates the forms of a translation, of "
+    "which the model chooses one."
+)
 BadUtf8 = Annotated[
     str,
     typer.Option(

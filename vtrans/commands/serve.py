@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import vtrans
-from vtrans.commands.options import Device, Quiet, Threads, given
+from vtrans.commands.options import GLOSSARY, Device, Quiet, Threads, given
 from vtrans.config import DEFAULT_RUN
 from vtrans.console import Console
 from vtrans.errors import InputError
@@ -19,6 +19,7 @@ from vtrans.languages import Languages, languages_in
 from vtrans.server.limits import Keys, Limits
 
 if TYPE_CHECKING:
+    from vtrans.decoding.glossary import Glossary
     from vtrans.decoding.translator import Translator
 
 NEEDED = ("starlette", "uvicorn", "python_multipart", "py3langid", "sentencex", "turbohtml")  # the extra `serve`
@@ -52,6 +53,10 @@ DIVIDE = (
     "devices]"
 )
 Processes = Annotated[int | None, typer.Option(help=DIVIDE, metavar="N", rich_help_panel="Speed")]
+Glossaries = Annotated[
+    list[str] | None,
+    typer.Option("--glossary", help=f"{GLOSSARY} Repeat it for each pair of languages.", metavar="[SRC-TGT=]FILE"),
+]
 Host = Annotated[str, _address(help="The address to listen at; 0.0.0.0 means every address.", metavar="ADDRESS")]
 Port = Annotated[int, _address(help="The port to listen at; 0 means any free port.", metavar="N")]
 Characters = Annotated[int | None, _limit("--char-limit", "characters")]
@@ -73,6 +78,7 @@ Cors = Annotated[
 def serve(
     models: ModelsToServe = None,
     pairs: PairModels = None,
+    glossaries: Glossaries = None,
     device: Device = None,
     threads: Threads = None,
     processes: Processes = None,
@@ -110,7 +116,8 @@ def serve(
     api, division = Keys(api_keys) if api_keys else None, divide(processes, threads)
     translators = _translators(models or [], pairs or [], device, division.total, console)
     # The copies of this process must not have its socket: clients could connect to it until the last copy ends.
-    with workers_for(translators, division, console.warn) as workers, listen(host, port) as made:
+    terms = _glossaries(glossaries or [], translators)
+    with workers_for(translators, terms, division, console.warn) as workers, listen(host, port) as made:
         service = Service(workers)
         app = make_app(service, limits, keys=api, origins=cors or (), warn=console.warn, version=vtrans.__version__)
         served = ", ".join(f"{pair.src} to {pair.tgt}" for pair in service.workers)
@@ -139,6 +146,32 @@ def _translators(
             raise InputError(f"there are two models from {languages.src} to {languages.tgt}; give only one.")
         translators[languages] = translator
     return translators
+
+
+def _glossaries(options: list[str], translators: dict[Languages, Translator]) -> dict[Languages, Glossary]:
+    """Returns the glossaries of the pairs of languages that have one. A file without languages belongs to the only
+    pair."""
+    from vtrans.decoding.glossary import read_glossary
+    from vtrans.server.models import takes_glossaries
+
+    found: dict[Languages, Glossary] = {}
+    for text in options:
+        codes, _, path = text.partition("=")
+        languages = languages_in(codes) if path else None
+        if languages is None and len(translators) == 1:
+            languages, path = next(iter(translators)), text
+        if languages not in translators:
+            raise InputError(
+                f"--glossary must be the languages of a model and a file, such as en-de=FILE, got {text!r}."
+            )
+        if languages in found:
+            raise InputError(f"there are two glossaries from {languages.src} to {languages.tgt}; give only one.")
+        if not takes_glossaries(translators[languages]):
+            raise InputError(
+                f"the model from {languages.src} to {languages.tgt} does not support --glossary; leave it out."
+            )
+        found[languages] = read_glossary(Path(path))
+    return found
 
 
 def _pair(text: str) -> tuple[Languages, Path]:

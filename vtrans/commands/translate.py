@@ -13,6 +13,7 @@ import typer
 
 from vtrans.commands.lines import many
 from vtrans.commands.options import (
+    GLOSSARY,
     Alpha,
     BadUtf8,
     Device,
@@ -108,6 +109,13 @@ CONSTRAINTS = (
     '{"constraints": ["red car"], "avoid": ["auto"]}; a blank line means none.'
 )
 ConstraintsFile = Annotated[Path | None, _search(CONSTRAINTS, "FILE", flag="--constraints")]
+GlossaryFile = Annotated[Path | None, _search(GLOSSARY, "FILE", flag="--glossary")]
+PROTECT = (
+    "Copy addresses, e-mail addresses, tags and placeholders such as {name} and %s to the translation as they are."
+)
+Protect = Annotated[bool, _search(PROTECT, flag="--protect")]
+PATTERN = "Protect what matches a regular expression of Python, too. Repeat it."
+ProtectPattern = Annotated[list[str] | None, _search(PATTERN, "REGEX", flag="--protect-pattern")]
 Sample = Annotated[bool, _sampling("Draw translations at random instead of searching.", flag="--sample")]
 TopK = Annotated[int | None, _sampling("Draw from the K most probable subwords only.  [default: all]", "K")]
 TOP_P = f"Draw from the most probable subwords only, whose probabilities sum to P.  [default: {Sampling.top_p}]"
@@ -179,6 +187,9 @@ def translate(
     no_retry: NoRetry = False,
     prefixes: Prefixes = None,
     constraints: ConstraintsFile = None,
+    glossary: GlossaryFile = None,
+    protect: Protect = False,
+    protect_patterns: ProtectPattern = None,
     sampling: Sample = False,
     top_k: TopK = None,
     top_p: TopP = None,
@@ -217,7 +228,7 @@ def translate(
     _check_sampling(sampling, drawing, given(searching), no_retry)
     form = _form(as_json=as_json, tsv=tsv, scores=scores)
     check_search(search)
-    beside = [("--input", input_), ("--prefix", prefixes), ("--constraints", constraints)]
+    beside = [("--input", input_), ("--prefix", prefixes), ("--constraints", constraints), ("--glossary", glossary)]
     check_output(output, [*beside, *(("--model", file) for file in model or [])])
     text = Text(input_, output, prefixes, constraints, bad_utf8(on_bad_utf8), line_buffered)
     chunks = _chunks(chunk_lines, shard, text, kernels)
@@ -225,13 +236,17 @@ def translate(
         if input_ and path and not chunks:
             check_line_counts(input_, path, name)
     console = Console(quiet=quiet)
+    from vtrans.decoding.glossary import read_glossary
     from vtrans.decoding.loading import load
+    from vtrans.decoding.protect import Protection
     from vtrans.decoding.translation import TranslateOptions
     from vtrans.runtime.ranks import Ranks
 
     ranks = Ranks()
     division = _division(processes, threads, text, ranks)
-    options = TranslateOptions(nbest, Sampling(**drawing) if sampling else None, alignments, form)
+    protection = Protection(tuple(protect_patterns or ())) if protect or protect_patterns else None
+    terms = read_glossary(glossary) if glossary else None
+    options = TranslateOptions(nbest, Sampling(**drawing) if sampling else None, alignments, form, terms, protection)
     paths = list(model or [Path(DEFAULT_RUN)])
     settings: dict[str, Any] = {"weights": weights, "engine": engine, "shortlist": shortlist, "precision": precision}
     load_model = partial(

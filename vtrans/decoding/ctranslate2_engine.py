@@ -49,6 +49,7 @@ FEATURES = {
     "sampling": "its samples depend on the batch",
     "alignments": "it does not return its attention",
     "constraints": "its search has none",
+    "glossary": "its search has no constraints",
     "prefixes": "it finishes and continues a prefix by other rules",
     "targets": "it scores only translations that it found",
 }

@@ -56,7 +56,8 @@ class Engine(Protocol):
 
     def unsupported(self, search: SearchConfig, requested: Collection[str] = ()) -> list[Unsupported]:
         """Returns the search settings that this engine does not support, and which of the `requested` features:
-        "sampling", "alignments", "prefixes", "constraints" and "targets" (scoring given translations)."""
+        "sampling", "alignments", "prefixes", "constraints", "glossary" and "targets" (scoring given
+        translations)."""
 
     def translate(
         self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import regex
@@ -26,6 +26,8 @@ SPACE = "\u2581"  # the beginning of a word in a piece
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _HAS_NO_SPACES = regex.compile(rf"[{_UNSPACED}]")
 _WORD = regex.compile(rf"[[\w\p{{M}}]--[{_UNSPACED}]]", regex.V1)
+# A word, or a character outside words.
+FIRST = regex.compile(rf"[[\w\p{{M}}]--[{_UNSPACED}]]+|\S", regex.V1)
 
 
 def is_word(character: str) -> bool:
@@ -45,17 +47,36 @@ def occurrences(phrase: str, text: str, *, whole: bool = True) -> Iterator[int]:
         begin = text.find(phrase, begin + 1 if before or after else end)
 
 
+Forms = tuple[str, ...]
+"""The forms of a phrase; any one of them will do."""
+
+
 @dataclass(frozen=True)
 class Wording:
-    """What the translation of a line must contain, and what it must not. Of the forms of a phrase, any one will do. A
-    phrase that is listed twice must occur twice."""
+    """What the translation of a line must contain, and what it must not. A phrase that is listed twice must occur
+    twice."""
 
-    phrases: tuple[tuple[str, ...], ...] = ()
+    phrases: tuple[Forms, ...] = ()
     avoid: tuple[str, ...] = ()
+    terms: tuple[Forms, ...] = ()
+    """Phrases that are left out if the model cannot write them."""
+    codes: Mapping[str, int] = field(default_factory=dict)
+    """Of protected text, with how often each occurs, as far as the search can do this."""
+
+    @property
+    def required(self) -> Wording:
+        """Without what may be left out."""
+        return Wording(self.phrases, self.avoid)
+
+    def of_piece(self, k: int, text: str) -> Wording:
+        """Returns what the translation of piece k of a long line must contain, given the text of the piece: the phrases
+        belong to the first piece, codes to those that contain them, and terms to none."""
+        codes = {code: n for code in self.codes if (n := _count(code, text))}
+        return Wording(() if k else self.phrases, self.avoid, (), codes)
 
     def unmet(self, text: str) -> list[str]:
         """Returns the phrases that a translation lacks, and those that it should have avoided."""
-        wanted = Counter(self.phrases)
+        wanted = Counter((*self.phrases, *self.terms))
         missing = [" | ".join(forms) for forms, n in wanted.items() if sum(_count(f, text) for f in forms) < n]
         return missing + self.avoided(text)
 
@@ -142,18 +163,20 @@ def continues_word(vocab: Vocabulary, id: int) -> bool:
 def encoded(wording: Wording, vocab: Vocabulary, suppressed: Sequence[int], number: int) -> tuple[Phrase, ...]:
     """Returns the phrases of line `number` in subwords. Raises InputError for a phrase that cannot be written."""
     found = []
-    for forms_of_one, times in Counter(wording.phrases).items():
-        texts = [text for text in forms_of_one if not wording.avoided(text)]
-        forms = [form for text in texts for form in _forms(text, vocab)]
-        usable = [form for form in forms if not set(form.tokens) & set(suppressed)]
-        if not usable:
-            text = texts[0]
-            written = vocab.decode(vocab.encode(text))
-            why = "is written with a subword that `suppress` names" if forms else f"would be written {written!r}"
+    for forms, times in Counter((*wording.phrases, *wording.terms)).items():
+        written = [form for text in forms if not wording.avoided(text) for form in _forms(text, vocab)]
+        usable = [form for form in written if not set(form.tokens) & set(suppressed)]
+        if usable:
+            found.append(Phrase(tuple(dict.fromkeys(usable)), times))
+        elif forms in wording.phrases:
+            spelled = vocab.decode(vocab.encode(forms[0]))
+            why = "is written with a subword that `suppress` names" if written else f"would be written {spelled!r}"
             raise InputError(
-                f"`constraints` of line {number} must be phrases that the model can write; {text!r} {why}."
+                f"`constraints` of line {number} must be phrases that the model can write, but {forms[0]!r} {why}."
             )
-        found.append(Phrase(tuple(dict.fromkeys(usable)), times))
+    for code, times in wording.codes.items():
+        forms_of_code = (Form(form.tokens) for form in _forms(code, vocab) if not set(form.tokens) & set(suppressed))
+        found += [Phrase((form,), times, exactly=True) for form in forms_of_code if not wording.avoided(code)]
     return tuple(found)
 
 

@@ -57,11 +57,16 @@ class SourceReader:
         if avoided := wording.avoided(prefix):
             raise InputError(f"`avoid` of line {number} must not be part of its prefix, as {avoided[0]!r} is.")
         found = []
-        for k, piece in enumerate(cut_long(ids, self.max_source, self._src_vocab)):
+        pieces = cut_long(ids, self.max_source, self._src_vocab)
+        for k, piece in enumerate(pieces):
             begun = NO_PREFIX if k else self._prefix(prefix)
-            phrases = () if k else encoded(wording, self._tgt_vocab, self._suppressed, number)
+            own = wording if len(pieces) == 1 else wording.of_piece(k, self._src_vocab.decode(piece))
+            phrases = encoded(own, self._tgt_vocab, self._suppressed, number)
             needed = {"prefix": len(begun.tokens), "phrases": least_tokens(phrases)}
             limit = self._limit(max(len(piece), sum(needed.values())))
+            if needed["phrases"] >= limit:  # what may be left out is left out
+                phrases = encoded(own.required, self._tgt_vocab, self._suppressed, number)
+                needed["phrases"] = least_tokens(phrases)
             for name, tokens in needed.items():
                 if tokens >= limit:
                     raise InputError(

@@ -25,8 +25,9 @@ from typing import Any, BinaryIO
 import torch
 
 from vtrans.console import Console
+from vtrans.decoding.asked import Constraints, beside
 from vtrans.decoding.translation import Counts, TranslateOptions, rendered
-from vtrans.decoding.translator import DEFAULT_OPTIONS, WINDOW, Constraints, Translator, beside
+from vtrans.decoding.translator import DEFAULT_OPTIONS, WINDOW, Translator
 from vtrans.decoding.windows import WINDOW_BYTES, size_of, windows
 from vtrans.errors import InputError, VtransError
 from vtrans.runtime.ranks import Ranks

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from vtrans.config import Sampling
 from vtrans.decoding.alignments import Links, pharaoh
+from vtrans.decoding.glossary import Glossary
+from vtrans.decoding.protect import Protection
 from vtrans.errors import InputError
 
 Form = Literal["text", "scores", "tsv", "json"]
@@ -29,6 +31,8 @@ class TranslateOptions:
     alignments: bool = False
     """Link the words of each translation to words of its source."""
     form: Form = "text"
+    glossary: Glossary | None = None
+    protect: Protection | None = None
 
     def __post_init__(self) -> None:
         if self.nbest < 1:

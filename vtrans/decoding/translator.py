@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 from vtrans.config import Sampling, SearchConfig
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID, PAD_ID
 from vtrans.decoding.alignments import Links, source_words, target_words
+from vtrans.decoding.asked import Asked, Constraints, asked_of, beside
 from vtrans.decoding.engine import Engine, Source, refuse_unsupported
 from vtrans.decoding.forced import Pair
-from vtrans.decoding.phrases import NO_WORDING, Wording, wording_of
+from vtrans.decoding.phrases import Wording
 from vtrans.decoding.retry import RETRY_NGRAM, quality
 from vtrans.decoding.search import Hypothesis, length_penalty
 from vtrans.decoding.sources import SourceReader
@@ -29,8 +29,6 @@ from vtrans.text import one_line
 
 WINDOW = 2000  # lines sorted together: enough for batches of similar length, few enough to wait for
 DEFAULT_OPTIONS = TranslateOptions()
-Constraints = Mapping[str, Any]
-"""What `phrases.wording_of` reads."""
 
 
 class Translator:
@@ -61,6 +59,7 @@ class Translator:
         self._reader = SourceReader(engine, self.search)
         self.max_source = self._reader.max_source
         self.one_piece = self._reader.one_piece
+        self._has_phrases = self.search.stop != "shrink" and not engine.unsupported(self.search, ["constraints"])
         second = replace(self.search, no_repeat_ngram=RETRY_NGRAM)
         can_retry = retry and not self.search.no_repeat_ngram and not engine.unsupported(second)
         self._second_search = second if can_retry else None
@@ -111,14 +110,16 @@ class Translator:
         wanted = {
             "prefixes": prefixes,
             "constraints": constraints,
+            "glossary": options.glossary is not None,
             "alignments": options.alignments,
             "sampling": options.sampling is not None,
         }
         refuse_unsupported(self.engine, self.search, [name for name, value in wanted.items() if value])
-        if constraints and options.sampling is not None:
-            raise InputError("`constraints` only apply to a search; leave them or the sampling out.")
-        if constraints and self.search.stop == "shrink":
-            raise InputError("`stop` must be count, current or exhaustive with `constraints`, got shrink.")
+        for name in ("constraints", "glossary"):
+            if wanted[name] and options.sampling is not None:
+                raise InputError(f"`{name}` only applies to a search; leave it or the sampling out.")
+            if wanted[name] and self.search.stop == "shrink":
+                raise InputError(f"`stop` must be count, current or exhaustive with `{name}`, got shrink.")
         if options.sampling is None and options.nbest > self.search.beam:
             raise InputError(
                 f"`nbest` must be at most `beam` ({self.search.beam}), got {options.nbest}; "
@@ -157,11 +158,14 @@ class Translator:
         """
         self.check(options, prefixes=prefixes is not None, constraints=constraints is not None)
         began = time.monotonic()
-        encoded = self._reader.encode(lines, first)
-        wordings = [
-            wording_of(constraints[i], line, first + i) if constraints else NO_WORDING for i, line in enumerate(lines)
+        codes = options.sampling is None and self._has_phrases
+        asked = [
+            asked_of(line, first + i, constraints[i] if constraints else {}, options, codes=codes)
+            for i, line in enumerate(lines)
         ]
-        sources, owners = self._sources(lines, encoded, first, prefixes, wordings)
+        lines = [own.line.masked for own in asked]
+        encoded = self._reader.encode(lines, first)
+        sources, owners = self._sources(lines, encoded, first, prefixes, [own.wording for own in asked])
         kept: dict[int, tuple[bool, bool]] = {}  # the quality of each source's best hypothesis
         early: dict[int, list[Translation]] = {}
 
@@ -169,8 +173,9 @@ class Translator:
             kept[p] = self._quality(sources[p], hypotheses)
             final = all(kept[p]) or self._second_search is None or options.sampling is not None
             if ready and final and not options.alignments and p in singles:
-                early[singles[p]] = self._joined([hypotheses], options.nbest)
-                ready(singles[p], early[singles[p]])
+                i = singles[p]
+                early[i] = self._joined([hypotheses], options.nbest)
+                ready(i, asked[i].restored(early[i]))
             done()
 
         singles = {owner.start: i for i, owner in enumerate(owners) if len(owner) == 1}
@@ -182,10 +187,6 @@ class Translator:
         translations = [
             early.get(i) or self._joined([found[p] for p in owner], options.nbest) for i, owner in enumerate(owners)
         ]
-        for number, (wording, (best, *_)) in enumerate(zip(wordings, translations, strict=True), first):
-            if unmet := wording.unmet(best.text):
-                self.counts.unmet += 1
-                self._warn(f"line {number}: its translation does not obey the constraint {unmet[0]!r}")
         if options.alignments:
             words = [source_words(line, ids, self.src_vocab) for line, ids in zip(lines, encoded, strict=True)]
             linked = self._links(words, sources, owners, found)
@@ -193,6 +194,8 @@ class Translator:
                 [replace(t, alignment=linked.get((i, rank), ())) for rank, t in enumerate(best)]
                 for i, best in enumerate(translations)
             ]
+        translations = [own.restored(best) for own, best in zip(asked, translations, strict=True)]
+        self._check_wording(asked, translations, first)
         self.counts.seconds += time.monotonic() - began
         return translations
 
@@ -219,6 +222,13 @@ class Translator:
             owners.append(range(len(sources), len(sources) + len(own)))
             sources += own
         return sources, owners
+
+    def _check_wording(self, asked: Sequence[Asked], translations: Sequence[Sequence[Translation]], first: int) -> None:
+        """Counts the lines whose best translation does not obey its constraints, and warns of each."""
+        for number, (own, best) in enumerate(zip(asked, translations, strict=True), first):
+            if unmet := own.wording.unmet(best[0].text):
+                self.counts.unmet += 1
+                self._warn(f"line {number}: its translation does not obey the constraint {unmet[0]!r}")
 
     def _search(
         self,
@@ -416,25 +426,3 @@ class Translator:
     def _warn(self, text: str) -> None:
         if self.console:
             self.console.warn(text)
-
-
-def beside(
-    windows: Iterable[list[str]], prefixes: Iterable[str] | None, constraints: Iterable[Constraints] | None
-) -> Iterator[tuple[list[str], list[str] | None, list[Constraints] | None]]:
-    """Yields each window of lines with its prefixes and constraints. Raises InputError for unequal numbers of them."""
-    given = {"prefixes": prefixes, "constraints": constraints}
-    rest: dict[str, Iterator[Any]] = {name: iter(values) for name, values in given.items() if values is not None}
-    lines = 0
-    for window in windows:
-        own: dict[str, Any] = {}
-        for name, values in rest.items():
-            own[name] = list(islice(values, len(window)))
-            if len(own[name]) < len(window):
-                raise InputError(
-                    f"there are {lines + len(own[name]):,} {name}, but more lines; give one per line, blank for none."
-                )
-        yield window, own.get("prefixes"), own.get("constraints")
-        lines += len(window)
-    for name, values in rest.items():
-        if extra := sum(1 for _ in values):
-            raise InputError(f"there are {lines + extra:,} {name}, but {lines:,} lines; give one per line.")

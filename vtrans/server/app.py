@@ -103,7 +103,7 @@ class Api:
             read = functools.partial(PlainDocument, aligned=True)
         detected = await service.sources(asked.texts, target, read) if source == AUTO else []
         sources = [found.language for found in detected] or [source] * len(asked.texts)
-        answers = await service.translate(asked.texts, sources, target, read, asked.alternatives)
+        answers = await service.translate(asked.texts, sources, target, read, asked.alternatives, asked.glossary)
         return _as_json(asked, answers, detected)
 
     async def translate_file(self, request: Request) -> Response:

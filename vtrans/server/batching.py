@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from vtrans.decoding.glossary import Glossary
 from vtrans.errors import VtransError
 
 WINDOW = 64  # lines translated together: more are hardly faster per line, and wait longer for the slowest
@@ -38,10 +39,12 @@ Found = list[Translated]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a request wants of each line: the number of translations, and whether with word alignments."""
+    """What a request wants of each line: the number of translations, whether with word alignments, and the request's
+    own glossary."""
 
     nbest: int = 1
     alignments: bool = False
+    glossary: Glossary | None = None
 
 
 Ready = Callable[[int, Sequence[Translated]], None]
@@ -102,13 +105,16 @@ class Slots:
 
 
 class Worker:
-    """Translates in threads of its own what coroutines ask for. `nbest` is the most translations of a line.
+    """Translates in threads of its own what coroutines ask for. `nbest` is the most translations of a line, and
+    `glossaries` says whether requests may have glossaries.
 
     `translate` is called by as many threads at a time as there are slots.
     """
 
-    def __init__(self, translate: Translate, nbest: int = 1, slots: Slots | None = None) -> None:
-        self.nbest = nbest
+    def __init__(
+        self, translate: Translate, nbest: int = 1, slots: Slots | None = None, *, glossaries: bool = True
+    ) -> None:
+        self.nbest, self.glossaries = nbest, glossaries
         self.counts = Counts()
         self._translate = translate
         self._slots = slots or Slots()

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 import torch
 
 from vtrans.decoding.division import Division
+from vtrans.decoding.glossary import Glossary
+from vtrans.decoding.protect import Protection
 from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translation import TranslateOptions, Translation
 from vtrans.decoding.translator import Translator
+from vtrans.errors import InputError
 from vtrans.languages import Languages
 from vtrans.runtime.workers import Copies, DiedError
 from vtrans.server.batching import Ready, Slots, Wanted, Worker
@@ -33,9 +36,13 @@ Lines = list[list[Line]]
 
 @contextmanager
 def workers_for(
-    translators: Mapping[Languages, Translator], division: Division, warn: Callable[[str], None]
+    translators: Mapping[Languages, Translator],
+    glossaries: Mapping[Languages, Glossary],
+    division: Division,
+    warn: Callable[[str], None],
 ) -> Iterator[dict[Languages, Worker]]:
-    """Returns a worker for each model. `warn` hears of copies that die; another copy then gets the lines, once.
+    """Returns a worker for each model, some of which have glossaries. `warn` hears of copies that die; another copy
+    then gets the lines, once.
 
     All models in PyTorch on the CPU share the copies, and so the processors. Enter the block before this process starts
     other threads.
@@ -46,7 +53,7 @@ def workers_for(
         pair, lines, wanted = request
         if numbers[pair]:
             torch.set_num_threads(division.threads)
-        return _translated(translators[pair], lines, wanted, ready)
+        return _translated(translators[pair], glossaries.get(pair), lines, wanted, ready)
 
     number = max(numbers.values())
     with Copies(answer, number, "translating", ADVICE) if number else nullcontext() as copies:
@@ -66,17 +73,33 @@ def workers_for(
                 raise died
 
             own = slots if isinstance(translator.engine, TorchEngine) else Slots(division.total)
-            return Worker(translate, translator.search.beam, own)
+            return Worker(translate, translator.search.beam, own, glossaries=takes_glossaries(translator))
 
         yield {pair: worker(pair, translator) for pair, translator in translators.items()}
 
 
+def takes_glossaries(translator: Translator) -> bool:
+    """Returns whether the engine and the search of a model support glossaries."""
+    try:
+        translator.check(TranslateOptions(glossary=Glossary(())))
+    except InputError:
+        return False
+    return True
+
+
 def _translated(
-    translator: Translator, lines: Sequence[str], wanted: Wanted, ready: Callable[[tuple[int, list[Line]]], None]
+    translator: Translator,
+    glossary: Glossary | None,
+    lines: Sequence[str],
+    wanted: Wanted,
+    ready: Callable[[tuple[int, list[Line]]], None],
 ) -> Lines:
-    """Returns the translations of lines, without alignments if the engine has none."""
+    """Returns the translations of lines, without alignments if the engine has none. The terms of a request come before
+    those of the model's glossary."""
+    if wanted.glossary is not None:
+        glossary = glossary.with_terms(wanted.glossary) if glossary else wanted.glossary
     aligned = wanted.alignments and not translator.engine.unsupported(translator.search, ["alignments"])
-    options = TranslateOptions(wanted.nbest, alignments=aligned)
+    options = TranslateOptions(wanted.nbest, alignments=aligned, glossary=glossary, protect=Protection())
     found = translator.translate_window(lines, options, ready=lambda i, translations: ready((i, _lines(translations))))
     return [_lines(translations) for translations in found]
 

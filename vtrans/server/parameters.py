@@ -17,11 +17,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
+from vtrans.decoding.glossary import Glossary, pair_of
 from vtrans.server.documents import READERS
 from vtrans.server.limits import Limits
 from vtrans.server.refusals import Refusal
 
 FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
+GLOSSARY_TERMS = 1000  # of a request
+GLOSSARY_CHARACTERS = 200  # of a term or a translation
 CLOSE = {"Connection": "close"}  # the rest of the request is not read
 
 T = TypeVar("T")
@@ -136,6 +139,7 @@ class TranslateRequest:
     format: str
     alternatives: int
     alignments: bool
+    glossary: Glossary | None
 
 
 def translate_request(found: Mapping[str, Any], limits: Limits) -> TranslateRequest:
@@ -148,7 +152,34 @@ def translate_request(found: Mapping[str, Any], limits: Limits) -> TranslateRequ
     if not isinstance(form, str) or form not in READERS:
         raise Refusal(400, f"format must be one of {', '.join(READERS)}.")
     alternatives, alignments = _count(found.get("alternatives", 0)), found.get("alignments") in (True, "true", "1")
-    return TranslateRequest(texts, many, source, target, form, alternatives, alignments)
+    glossary = _glossary(found.get("glossary"))
+    return TranslateRequest(texts, many, source, target, form, alternatives, alignments, glossary)
+
+
+def _glossary(value: Any) -> Glossary | None:
+    """Returns the glossary of a request: an object of terms and translations, or a list of such pairs."""
+    if value is None:
+        return None
+    pairs = list(value.items()) if isinstance(value, dict) else value
+    if not isinstance(pairs, list):
+        raise Refusal(400, "glossary must be an object of terms and translations, or a list of such pairs.")
+    if len(pairs) > GLOSSARY_TERMS:
+        raise Refusal(400, f"glossary must have at most {GLOSSARY_TERMS:,} terms, got {len(pairs):,}.")
+    terms: dict[str, tuple[str, ...]] = {}
+    for pair in pairs:
+        if not (isinstance(pair, (list, tuple)) and len(pair) == 2 and all(isinstance(part, str) for part in pair)):
+            raise Refusal(400, "glossary must have a term and a translation in each pair, both strings.")
+        for part in pair:
+            check_text("glossary", part)
+            if len(part) > GLOSSARY_CHARACTERS:
+                raise Refusal(400, f"glossary must have terms of at most {GLOSSARY_CHARACTERS} characters.")
+        try:
+            term, forms = pair_of(*pair)
+        except ValueError:
+            raise Refusal(400, "glossary must have terms and translations that are not blank.") from None
+        if terms.setdefault(term, forms) != forms:
+            raise Refusal(400, "glossary must have each term once; separate the forms of a translation by |.")
+    return Glossary(tuple(terms.items())) if terms else None
 
 
 def file_request(found: Mapping[str, Any]) -> tuple[Upload, str, str]:

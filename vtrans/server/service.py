@@ -9,6 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
+from vtrans.decoding.glossary import Glossary
 from vtrans.languages import Languages
 from vtrans.server.batching import Found, Translated, Wanted, Worker
 from vtrans.server.detection import Detection, detect
@@ -70,13 +71,19 @@ class Service:
         )
 
     async def translate(
-        self, texts: Sequence[str], sources: Sequence[str], target: str, read: Read, alternatives: int = 0
+        self,
+        texts: Sequence[str],
+        sources: Sequence[str],
+        target: str,
+        read: Read,
+        alternatives: int = 0,
+        glossary: Glossary | None = None,
     ) -> list[Answer]:
         """Returns the translation of each text from its language, with at most this many alternatives; there may be
         fewer.
 
         `read` makes documents of the texts. A text that is in the target language already stays as it is. The k-th
-        alternative consists of the k-th alternatives of the sentences.
+        alternative consists of the k-th alternatives of the sentences. `glossary` adds to that of the model.
         """
         answers = [Answer(text, [], []) for text in texts]
         for own in dict.fromkeys(sources):
@@ -85,9 +92,11 @@ class Service:
             worker = self.workers.get(Languages(own, target))
             if worker is None:
                 raise Refusal(400, f"{target} is not available as a target language from {own}")
+            if glossary and not worker.glossaries:
+                raise Refusal(400, f"The model from {own} to {target} does not support a glossary.")
             places = [i for i, code in enumerate(sources) if code == own]
             documents = await _computed([partial(read, texts[i], own) for i in places], texts)
-            found = await _lines_of(documents, worker, alternatives)
+            found = await _lines_of(documents, worker, alternatives, glossary)
             pairs = zip(documents, found, strict=True)
             joined = await _computed([partial(_answer, *pair, alternatives) for pair in pairs], texts)
             for i, answer in zip(places, joined, strict=True):
@@ -109,14 +118,16 @@ def _answer(document: Document, lines: Sequence[Found], alternatives: int) -> An
     return Answer(best, unique, links)
 
 
-async def _lines_of(documents: Sequence[Document], worker: Worker, alternatives: int) -> list[list[Found]]:
+async def _lines_of(
+    documents: Sequence[Document], worker: Worker, alternatives: int, glossary: Glossary | None
+) -> list[list[Found]]:
     """Returns the translations of each document's lines. The lines are one request to the worker, or two if some of
     them need word alignments."""
     lines = [line for document in documents for line in document.lines]
     aligned = [needs for document in documents for needs in document.aligned]
     asked = []
     for alignments in (False, True):
-        wanted = Wanted(min(1 + alternatives, worker.nbest), alignments)
+        wanted = Wanted(min(1 + alternatives, worker.nbest), alignments, glossary)
         own = [line for line, needs in zip(lines, aligned, strict=True) if needs == alignments]
         asked.append(worker.translate(own, wanted))
     plain, linked = map(iter, await asyncio.gather(*asked))

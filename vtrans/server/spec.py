@@ -7,6 +7,7 @@ from typing import Any
 
 from vtrans.server.documents import READERS
 from vtrans.server.limits import Limits
+from vtrans.server.parameters import GLOSSARY_TERMS
 from vtrans.server.uploads import FORMATS
 
 Schema = dict[str, Any]
@@ -49,6 +50,12 @@ def specification(version: str, limits: Limits) -> Schema:
             "format": {"enum": list(READERS), "default": "text"},
             "alternatives": {"type": "integer", "minimum": 0, "default": 0, "description": "The most alternatives."},
             "alignments": {"type": "boolean", "default": False, "description": "Whether to link words (text only)."},
+            "glossary": {
+                "type": "object",
+                "additionalProperties": _TEXT,
+                "maxProperties": GLOSSARY_TERMS,
+                "description": "Terms and their translations; | separates the forms of one. JSON only.",
+            },
             "api_key": _KEY,
         },
         ["q", "source", "target"],

@@ -1,0 +1,99 @@
+"""Glossaries of requests and of the server, and protected text over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from services import EN_DE, Fake, serving
+from translators import translator
+
+from vtrans.checkpoint import RunFolder
+from vtrans.decoding.division import Division
+from vtrans.decoding.glossary import Glossary, pair_of
+from vtrans.server.batching import Wanted, Worker
+from vtrans.server.models import workers_for
+from vtrans.server.parameters import GLOSSARY_CHARACTERS, GLOSSARY_TERMS
+
+GLOSSARY = {"dog": "Hund|Hunde", "cat": "Katze"}
+
+
+def named(lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Fake]]:
+    """Translates each line as the pairs of its request's glossary."""
+    return [[Fake(str(wanted.glossary and wanted.glossary.pairs))] for _ in lines]
+
+
+def test_a_request_may_have_a_glossary() -> None:
+    with serving(translate=named) as client:
+        found = client.translate("x", glossary=GLOSSARY).json["translatedText"]
+        assert found == str((("dog", ("Hund", "Hunde")), ("cat", ("Katze",))))
+        assert client.translate("x", glossary=list(GLOSSARY.items())).json["translatedText"] == found
+        nothing: list[Any] = [None, {}, []]
+        for empty in nothing:
+            assert client.translate("x", glossary=empty).json["translatedText"] == "None"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "dog",
+        3,
+        [["dog"]],
+        [["dog", "a", "b"]],
+        [["dog", 3]],
+        {"dog": ""},
+        {" ": "Hund"},
+        {"dog": "Hund||Hunde"},
+        {"dog": None},
+        {"dog": "\0"},
+        {"dog": "x" * (GLOSSARY_CHARACTERS + 1)},
+        [["dog", "Hund"], ["dog", "Hunde"]],
+        {f"t{i}": "x" for i in range(GLOSSARY_TERMS + 1)},
+    ],
+)
+def test_a_wrong_glossary_is_refused(wrong: Any) -> None:
+    with serving(translate=named) as client:
+        reply = client.translate("x", glossary=wrong)
+        assert (reply.status, "glossary" in reply.json["error"]) == (400, True)
+
+
+def test_a_model_whose_search_has_no_constraints_refuses_glossaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.Worker", lambda *args, **named: Worker(*args, glossaries=False, **named))
+    with serving(translate=named) as client:
+        assert client.translate("x", glossary=GLOSSARY).status == 400
+        assert client.translate("x").status == 200
+
+
+def test_terms_of_a_request_come_before_those_of_the_server_and_text_is_protected() -> None:
+    models = {EN_DE: translator(max_length=0)}
+    server = Glossary((pair_of("dog", "Hund"), pair_of("cat", "park")))
+    with workers_for(models, {EN_DE: server}, Division(1, 1, False), print) as workers:
+        assert workers[EN_DE].glossaries
+        with serving(translate=workers[EN_DE]._translate) as client:
+            said = client.translate("the dog {x} sleeps").json["translatedText"]
+            assert "Hund" in said
+            assert said.count("{x}") == 1
+            said = client.translate("the dog runs in the cat", glossary={"dog": "ein ein"}).json["translatedText"]
+            assert "ein ein" in said
+            assert "park" in said
+            said = client.translate("<p>a <b>dog</b> &lt;x&gt; %s</p>", format="html").json["translatedText"]
+            assert (said.count("&lt;x&gt;"), said.count("%s")) == (1, 1)
+        workers[EN_DE].close()
+    shrinking = {EN_DE: translator(stop="shrink")}
+    with workers_for(shrinking, {}, Division(1, 1, False), print) as workers:
+        assert not workers[EN_DE].glossaries
+        workers[EN_DE].close()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--glossary", "de-fr=terms"], ["--glossary", "terms", "--glossary", "terms"], ["--glossary", "nowhere"]],
+)
+def test_wrong_options_end_with_exit_code_2(
+    run_cli: Any, ending_run: RunFolder, tmp_path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "terms").write_text("dog\tHund\n")
+    assert run_cli("serve", ending_run.path, *words, "--port", "0").code == 2

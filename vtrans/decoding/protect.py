@@ -1,0 +1,142 @@
+"""Text that is copied from a line to its translation, such as addresses and placeholders.
+
+Protected text is replaced by a code such as `A1`, which models place well, and the codes of the translation are
+replaced by the text again. The search is told that each code must occur, and as often as in the source. Where it cannot
+be told, or the length limit ended the translation, missing text is put at the end, so that it is never lost.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from string import ascii_uppercase
+
+from vtrans.errors import InputError
+
+# Repetitions are bounded where a hostile text could make a search quadratic.
+PATTERNS = {
+    "code": r"<code\b[^<>]*>.{0,500}?</code>|`[^`]+`",
+    "addresses": (
+        r"(?:\b(?:https?|ftp)://|\bwww\.)(?:[^\s<>\"()]|\([^\s<>\"()]*\))+"
+        r"(?<![.,;:!?\[\]'\u2018\u2019\u201c\u201d])"
+    ),
+    "e-mail": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+",
+    "tags": r"</?[A-Za-z][^<>]*>|&(?:[A-Za-z]+|#\d+|#x[0-9A-Fa-f]+);",
+    "braces": r"\{\{[^{}]*\}\}|\$?\{[^{}\s]*\}|%\{\w+\}|\$\(\w+\)",
+    "format": (
+        r"%(?:\d{1,3}\$|\(\w+\))?[-+0#]{0,5}(?:\d{1,4}|\*)?(?:\.\d{1,4})?"
+        r"(?:hh|h|ll|l|z)?[sdifgeuxXcpoE@](?![A-Za-z])"
+    ),
+}
+"""What is protected by default, by kind; earlier kinds come first."""
+
+
+_CODE = re.compile(r"[A-Z]\d+")
+
+
+@dataclass(frozen=True)
+class Protection:
+    """Regular expressions for protected text, besides PATTERNS. Raises InputError for one that is not valid."""
+
+    more: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for pattern in self.more:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise InputError(
+                    f"`protect` must be a regular expression of Python, got {pattern!r}: {error.msg}."
+                ) from None
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join(f"(?:{pattern})" for pattern in (*self.more, *PATTERNS.values())))
+
+    def masked(self, line: str) -> Masked:
+        """Returns a line with codes for its protected text."""
+        codes, code_of, pieces, end = _codes(line), dict[str, str](), list[Piece](), 0
+        for match in self._pattern.finditer(line):
+            begin, stop = match.span()
+            if not match.group().strip():
+                continue
+            text = match.group()
+            if text not in code_of:
+                code_of[text] = next(codes)
+            before = line[end:begin]
+            pieces.append((before, before))
+            # A code stands apart from the words beside it.
+            if line[:begin][-1:].isalnum() or (end and begin == end):
+                pieces.append((" ", ""))
+            pieces.append((code_of[text], text))
+            if line[stop : stop + 1].isalnum():
+                pieces.append((" ", ""))
+            end = stop
+        return Masked([*pieces, (line[end:], line[end:])], {code: text for text, code in code_of.items()})
+
+
+Piece = tuple[str, str]
+"""A part of a text, with codes and as it is."""
+
+
+def _codes(line: str) -> Iterator[str]:
+    """Yields codes that a line does not contain."""
+    codes = (f"{ascii_uppercase[n % 26]}{n + 1}" for n in count())
+    return (code for code in codes if code not in line)
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A text whose protected text is represented by codes."""
+
+    pieces: Sequence[Piece]
+    texts: Mapping[str, str]
+    """The text of each code."""
+
+    @property
+    def masked(self) -> str:
+        """The text with codes."""
+        return "".join(code for code, _ in self.pieces)
+
+    @property
+    def text(self) -> str:
+        """The text as it is."""
+        return "".join(text for _, text in self.pieces)
+
+    def counts(self) -> Counter[str]:
+        """Returns how often each code occurs."""
+        return Counter(code for code, text in self.pieces if code in self.texts and code != text)
+
+    def restored(self, translation: str) -> Masked:
+        """Returns a translation of `masked`. Codes that occur too often are left out, and missing ones are added."""
+        if not self.texts:
+            return Masked([(translation, translation)], {})
+        left, pieces, end = self.counts(), list[Piece](), 0
+        for match in _CODE.finditer(translation):
+            code = match.group()
+            if code in self.texts:
+                between = translation[end : match.start()]
+                pieces += [(between, between), (code, self.texts[code] if left[code] > 0 else "")]
+                left[code] -= 1
+                end = match.end()
+        pieces.append((translation[end:], translation[end:]))
+        for code in self.texts:
+            for _ in range(left[code]):
+                pieces.append(("", " " if any(text for _, text in pieces) else ""))
+                pieces.append(("", self.texts[code]))
+        return Masked(pieces, self.texts)
+
+    def words(self) -> list[int]:
+        """Returns, for each word of `masked`, the word of `text` that it stands for or is a part of."""
+        begins = [match.start() for match in re.finditer(r"\S+", self.text)]
+        places, there = list[int](), 0  # for each character of `masked`, where it is in `text`
+        for code, text in self.pieces:
+            places += [there + (i if code == text else 0) for i in range(len(code))]
+            there += len(text)
+        found = (bisect_right(begins, places[match.start()]) - 1 for match in re.finditer(r"\S+", self.masked))
+        return [max(0, word) for word in found]
