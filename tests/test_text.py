@@ -267,15 +267,59 @@ def test_a_truncated_or_foreign_compressed_file_is_named(
                 list(read_lines(stream, str(path), on_bad_utf8="replace"))
 
 
-def test_a_file_that_asks_for_too_much_memory_is_named() -> None:
-    """The header of an .xz file says how much memory unpacking takes: up to 4 GB, in a file of 25 bytes."""
+@pytest.mark.parametrize(("suffix", "compress"), COMPRESSIONS[1:])
+def test_every_compressed_stream_in_a_file_is_read(
+    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(compress(b"a\nb") + compress(b"c\n") + bytes(8) + compress(b"d") + bytes(600_000))
+    with open_bytes(path) as stream:
+        assert list(read_lines(stream, str(path))) == ["a", "bc", "d"]
+        for position, rest in ((2, b"b"), (5, b"d"), (0, b"a"), (9, b"")):
+            stream.seek(position)
+            assert stream.read(1) == rest
+        assert stream.read(0) == b""
+        stream.seek(0)
+        assert stream.read() == b"a\nbc\nd"
 
+
+@pytest.mark.parametrize(("suffix", "compress"), COMPRESSIONS[1:])
+def test_damage_after_a_compressed_stream_is_not_its_end(
+    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / f"text{suffix}"
+    second = compress(b"b\n")
+    for rest in (b"\1" + second[1:], b"rest", second[:5]):
+        path.write_bytes(compress(b"a\n") + rest)
+        with pytest.raises(FileError, match=f"text{suffix}"):  # noqa: SIM117
+            with open_bytes(path) as stream:
+                list(read_lines(stream, str(path)))
+
+
+def test_an_xz_file_that_asks_for_gigabytes_is_named(tmp_path: Path) -> None:
+    """The header says how much memory unpacking takes: here 4 GB, in a file of 25 bytes."""
+    path = tmp_path / "text.xz"
+    path.write_bytes(b"Z" + b"\xff" * 23 + b"r")
+    with pytest.raises(FileError, match=r"text\.xz"):  # noqa: SIM117
+        with open_bytes(path) as stream:
+            list(read_lines(stream, str(path)))
+
+
+def test_a_file_that_asks_for_more_memory_than_there_is_is_named() -> None:
     class Greedy(io.RawIOBase):
-        def read(self, size: int = -1) -> bytes:
+        def read(self, size: int = -1, /) -> bytes:
             raise MemoryError
 
-    with pytest.raises(FileError, match=r"text\.xz"):
-        list(read_lines(cast(BinaryIO, Greedy()), "text.xz"))
+    with pytest.raises(FileError, match=r"text\.gz"):
+        list(read_lines(cast(BinaryIO, Greedy()), "text.gz"))
+
+
+def test_an_endless_line_ends_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vtrans.text._LONGEST_LINE", 1 << 20)
+    with Path("/dev/zero").open("rb") as stream, pytest.raises(InputError, match=r"/dev/zero: line 1 .* 1,048,576 "):
+        list(read_lines(stream, "/dev/zero"))
+    long = io.BytesIO(b"a\n" + bytes(1 << 20) + b"\nb" * 2)
+    assert [len(line) for line in read_lines(long, "long")] == [1, 1 << 20, 1, 1]
 
 
 def test_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:

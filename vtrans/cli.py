@@ -8,6 +8,7 @@ at fault.
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import re
 import sys
@@ -38,6 +39,8 @@ from vtrans.commands.train import train
 from vtrans.commands.translate import translate
 from vtrans.console import Console
 from vtrans.errors import VtransError
+from vtrans.files import printable, reason
+from vtrans.keys import LONGEST_SHOWN
 from vtrans.runtime.process import configure_process
 
 
@@ -78,6 +81,9 @@ app = typer.Typer(
 
 # The base class of all of Typer's errors about the command line; recent versions contain a copy of click.
 _UsageError: type[BaseException] = typer.BadParameter.__mro__[1]
+
+# What `Path.exists` and the like raise for a path that the user named, before anything opens it.
+_OF_PATHS = (errno.EACCES, errno.ENAMETOOLONG)
 
 
 def _version(wanted: bool) -> None:
@@ -145,6 +151,10 @@ def _run(words: list[str], debug: bool) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _OF_PATHS and error.filename:
+            path = os.fsdecode(error.filename)
+            shown = path if len(path) <= LONGEST_SHOWN else f"{path[:LONGEST_SHOWN]}..."
+            return _failed(f"{printable(shown)} cannot be used: {reason(error)}; give another path.", 2, debug)
         if isinstance(error, _UsageError):
             return 2 if _rank() else _failed(_usage_message(error), 2, debug)  # every rank has the same arguments
         what = " ".join(str(error).split()) or "no message"

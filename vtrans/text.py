@@ -10,12 +10,13 @@ from __future__ import annotations
 import bz2
 import gzip
 import hashlib
+import io
 import lzma
 import os
 import re
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,8 +32,11 @@ _CHUNK = 1 << 18
 # What str.splitlines takes for a line end, except \n. Other tools would split a line there.
 _ODD_LINE_END = re.compile("[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _LINE_END = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-# OSError includes gzip.BadGzipFile and the errors of the bz2 module; EOFError means a truncated file. The header of an
-# .xz file chooses how much memory unpacking takes.
+# The memory that unpacking an .xz file may take. `xz -9` needs 65 MB; a header can ask for 4 GB.
+_MOST_MEMORY = 1 << 30
+# A longer line is no text: the input may be /dev/zero.
+_LONGEST_LINE = 1 << 28
+# OSError includes gzip.BadGzipFile and the errors of the bz2 module; EOFError means a truncated file.
 _READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, MemoryError)
 
 
@@ -58,9 +62,9 @@ def open_bytes(path: str | Path) -> BinaryIO:
         if name.endswith(".gz"):
             return cast(BinaryIO, gzip.open(name, "rb"))
         if name.endswith(".xz"):
-            return cast(BinaryIO, lzma.open(name, "rb"))
+            return cast(BinaryIO, _Unpacked(Path(name).open("rb"), _unpack_xz))
         if name.endswith(".bz2"):
-            return cast(BinaryIO, bz2.open(name, "rb"))
+            return cast(BinaryIO, _Unpacked(Path(name).open("rb"), bz2.BZ2Decompressor))
         return Path(name).open("rb")
     except FileNotFoundError:
         raise FileError(f"there is no file {name}.") from None
@@ -68,6 +72,60 @@ def open_bytes(path: str | Path) -> BinaryIO:
         raise FileError(f"{name} is a folder, but must be a file.") from None
     except (OSError, ValueError) as error:
         raise FileError(f"{name} cannot be read: {reason(error)}.") from None
+
+
+def _unpack_xz() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(memlimit=_MOST_MEMORY)
+
+
+class _Unpacked(io.RawIOBase):
+    """The content of the compressed streams in a file.
+
+    `lzma.open` and `bz2.open` take damage at the start of a second stream for the end of the file, and lose its lines.
+    """
+
+    def __init__(self, file: BinaryIO, make: Callable[[], lzma.LZMADecompressor | bz2.BZ2Decompressor]) -> None:
+        self._file, self._make, self._decompressor = file, make, make()
+        self._position = 0  # in the content
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def seek(self, position: int, whence: int = os.SEEK_SET, /) -> int:
+        """Unpacks up to a position in the content, from its start if the position is behind."""
+        assert whence == os.SEEK_SET
+        if position < self._position:
+            self._file.seek(0)
+            self._decompressor, self._position = self._make(), 0
+        while self._position < position and self.read(min(_CHUNK, position - self._position)):
+            pass
+        return self._position
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fills a part of the buffer, and nothing at the end. Returns the number of bytes."""
+        while len(buffer):
+            packed = b""
+            if self._decompressor.eof:
+                packed = self._decompressor.unused_data.lstrip(b"\0")  # zeros may follow a stream of xz
+                while not packed:
+                    if not (more := self._file.read(_CHUNK)):
+                        return 0
+                    packed = more.lstrip(b"\0")
+                self._decompressor = self._make()
+            elif self._decompressor.needs_input and not (packed := self._file.read(_CHUNK)):
+                raise EOFError("it ends within a compressed stream")
+            if data := self._decompressor.decompress(packed, len(buffer)):
+                buffer[: len(data)] = data
+                self._position += len(data)
+                return len(data)
+        return 0
 
 
 def read_lines(
@@ -93,6 +151,7 @@ def read_lines(
     read = getattr(stream, "read1", stream.read)
     begun = offset > 0
     pieces: list[bytes] = []
+    length = 0  # bytes in `pieces`
     while True:
         try:
             chunk = read(_CHUNK)
@@ -104,9 +163,12 @@ def read_lines(
         cut = chunk.rfind(b"\n")
         if cut < 0:
             pieces.append(chunk)
+            if (length := length + len(chunk)) > _LONGEST_LINE:
+                raise InputError(f"{name}: line {reader.line} has more than {_LONGEST_LINE:,} bytes; give a text file.")
             continue
         block = b"".join((*pieces, chunk[:cut]))
         pieces = [chunk[cut + 1 :]] if cut + 1 < len(chunk) else []
+        length = len(chunk) - cut - 1
         yield from reader.lines(block if begun else reader.without_bom(block))
         begun = True
     rest = b"".join(pieces)
@@ -168,7 +230,7 @@ class Extent:
 
     def __init__(self, stream: BinaryIO, report: LineReport) -> None:
         self._report = report
-        self._packed = isinstance(stream, (gzip.GzipFile, lzma.LZMAFile, bz2.BZ2File))
+        self._packed = isinstance(stream, (gzip.GzipFile, _Unpacked))
         self._size = 0  # bytes of the file from the current position; 0: unknown
         with suppress(OSError):  # not a file, or one without positions
             self._descriptor = stream.fileno()

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from vtrans.console import Console
 from vtrans.data.encode import Encoded, Pair, hash_of
 from vtrans.data.options import PrepareOptions
-from vtrans.errors import InputError
-from vtrans.files import printable
+from vtrans.errors import FileError, InputError
+from vtrans.files import printable, reason
 from vtrans.text import LineReport, OnBadUtf8, open_bytes, read_lines
 
 HELD_OUT_SOURCES = 1000
@@ -113,10 +113,13 @@ class Corpus:
         with console.progress("reading the files", sum(path.stat().st_size for path in self._paths), "bytes") as bar:
             for path in self._paths:
                 digest = hashlib.sha256()
-                with path.open("rb") as file:
-                    while block := file.read(_BLOCK):
-                        digest.update(block)
-                        bar.advance(len(block))
+                try:
+                    with path.open("rb") as file:
+                        while block := file.read(_BLOCK):
+                            digest.update(block)
+                            bar.advance(len(block))
+                except OSError as error:
+                    raise FileError(f"{path} cannot be read to its end: {reason(error)}.") from None
                 facts.append({"name": printable(path.name), "bytes": path.stat().st_size, "sha256": digest.hexdigest()})
         return [{"src": s, "tgt": t} for s, t in zip(facts[::2], facts[1::2], strict=True)]
 

@@ -1,0 +1,207 @@
+"""The commands with text of any bytes and of any kind of file: every line is there, or one sentence says why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runner import Done
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from vtrans.analysis.overlap import Vocabularies, overlap_of_files
+from vtrans.checkpoint import RunFolder
+from vtrans.console import Console
+from vtrans.data.options import PrepareOptions
+from vtrans.data.prepare import prepare
+from vtrans.data.store import DataFolder
+from vtrans.errors import InputError
+
+Run = Callable[..., Done]
+FEW = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ODD = [
+    "a",
+    "Hund ",
+    "\r",
+    "\r\n",
+    "\u2028",
+    "\x85",
+    "\v",
+    "\0",
+    "\ufeff",
+    "▁",
+    "<s>",
+    "<0x0A>",
+    "🙂",
+    "a\u0301",
+    "\u200b",
+]
+LINE = st.lists(
+    st.sampled_from([part.encode() for part in ODD]) | st.binary(max_size=4) | st.text(max_size=4).map(str.encode),
+    max_size=4,
+).map(lambda parts: b"".join(parts).replace(b"\n", b""))
+# Two files with the same number of lines, each of which ends in a newline or does not.
+LINES = st.integers(1, 6).flatmap(
+    lambda n: st.tuples(*[st.lists(LINE, min_size=n, max_size=n).map(lambda ls: b"x" + b"\n".join(ls)) for _ in "st"])
+)
+
+
+@contextmanager
+def files(*contents: bytes) -> Iterator[list[Path]]:
+    with tempfile.TemporaryDirectory() as name:
+        paths = [Path(name) / f"text-{number}" for number in range(len(contents))]
+        for path, content in zip(paths, contents, strict=True):
+            path.write_bytes(content)
+        yield paths
+
+
+def lines_in(content: bytes) -> int:
+    return content.count(b"\n") + (not content.endswith(b"\n"))
+
+
+@FEW
+@given(pair=LINES)
+def test_given_translations_of_any_bytes_have_a_score_per_line(
+    pair: tuple[bytes, bytes], tiny_run: RunFolder, run_cli: Run
+) -> None:
+    with files(*pair) as (src, tgt):
+        done = run_cli("logprob", src, tgt, "--model", tiny_run.path, "--on-bad-utf8", "replace")
+    if lines_in(pair[0]) == lines_in(pair[1]):
+        assert (done.code, done.out.count(b"\n")) == (0, lines_in(pair[0]))
+        assert all(float(line.split(b"\t")[0]) <= 0 for line in done.out.split(b"\n")[:-1])
+    else:
+        assert (done.code, done.out) == (2, b"")
+
+
+@FEW
+@given(pair=LINES)
+def test_prepare_bpe_counts_every_line_of_any_bytes(pair: tuple[bytes, bytes], tiny_data: DataFolder) -> None:
+    text = tiny_data.path.parent
+    with files(*pair) as (src, tgt):
+        out = src.parent / "data"
+        options = PrepareOptions(
+            (src, text / "train.en"),
+            (tgt, text / "train.de"),
+            (text / "valid.en",),
+            (text / "valid.de",),
+            out=out,
+            vocabularies=(tiny_data.src_vocab.proto, tiny_data.tgt_vocab.proto),
+            on_bad_utf8="replace",
+            threads=1,
+        )
+        try:
+            report = prepare(options, Console(quiet=True))
+        except InputError:
+            report = {}
+        if not report:
+            assert b"\0" in pair[0] + pair[1] or lines_in(pair[0]) != lines_in(pair[1])
+            assert not out.exists()
+            return
+        facts, inputs = report["train"], report["inputs"]["train"]
+        assert [inputs[0][side]["lines"] for side in ("src", "tgt")] == list(map(lines_in, pair))
+        assert facts["kept"] + sum(facts["dropped"].values()) == sum(each["src"]["lines"] for each in inputs)
+        assert len(DataFolder.open(out).train) == facts["kept"]
+
+
+@FEW
+@given(pair=LINES)
+def test_overlap_counts_every_line_of_any_bytes(pair: tuple[bytes, bytes], tiny_data: DataFolder) -> None:
+    with files(*pair) as (src, tgt):
+        vocabularies = Vocabularies.of_data(tiny_data)
+        found = overlap_of_files(src, tgt, vocabularies, Console(quiet=True), "replace").as_dict()
+    assert [found["sides"][side]["lines"] for side in ("src", "tgt")] == list(map(lines_in, pair))
+    assert all(found["sides"][side]["tokens"] >= 1 for side in ("src", "tgt"))
+
+
+# Kinds of files.
+
+
+def commands(run: Path, data: Path, src: Path, tgt: Path) -> dict[str, tuple[Any, ...]]:
+    return {
+        "translate": ("translate", "--model", run, "--input", src, "--max-length", "2", "--beam", "1", "--quiet"),
+        "logprob": ("logprob", "--model", run, src, tgt, "--quiet"),
+        "score": ("score", tgt, "--hyp", src),
+        "overlap": ("overlap", src, tgt, "--data", data, "--json"),
+        "prepare-bpe": ("prepare-bpe", "--src", src, "--tgt", tgt, "--out", src.parent / "made"),
+    }
+
+
+def a_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(path))  # a path of a socket has at most 107 bytes
+
+
+KINDS: dict[str, Callable[[Path], object]] = {
+    "a folder": Path.mkdir,
+    "a socket": a_socket,
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "memory of this process": lambda path: path.symlink_to("/proc/self/mem"),
+    "an endless device": lambda path: path.symlink_to("/dev/zero"),
+    "a name that is too long": lambda path: None,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_text_file_gets_one_sentence(
+    kind: str, tiny_run: RunFolder, tiny_data: DataFolder, run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vtrans.text._LONGEST_LINE", 1 << 20)
+    src, tgt = tmp_path / "src", tmp_path / "tgt"
+    tgt.write_bytes(b"Ein Hund.\n")
+    KINDS[kind](src)
+    if kind == "a name that is too long":
+        src = tmp_path / ("x" * 300)
+    for name, words in commands(tiny_run.path, tiny_data.path, src, tgt).items():
+        done = run_cli(*words)
+        assert (done.code, done.out) == (2, b""), (name, done.err)
+        assert done.err.count("error: ") == 1
+        assert str(src)[:80] in done.err
+        assert "Error" not in done.err.replace("Input/output error", "")
+
+
+def test_long_lines_and_many_blank_ones_are_all_there(
+    tiny_run: RunFolder, tiny_data: DataFolder, run_cli: Run, tmp_path: Path
+) -> None:
+    src, tgt = tmp_path / "src", tmp_path / "tgt"
+    src.write_bytes(b"The big dog sees me. " * 50_000 + b"\n" * 20_000 + "🙂".encode() * 250_000)
+    tgt.write_bytes(b"Der Hund.\n" * 20_001)
+    words = commands(tiny_run.path, tiny_data.path, src, tgt)
+    assert run_cli(*words["logprob"]).out.count(b"\n") == 20_001
+    assert json.loads(run_cli(*words["overlap"]).out)["sides"]["src"]["lines"] == 20_001
+    done = run_cli("prepare-bpe", *words["prepare-bpe"][1:], "--valid-src", src, "--valid-tgt", tgt)
+    assert (done.code, done.out) == (2, b"")  # no pair of similar lengths is left
+    src.write_bytes(b"\n" * 20_000)
+    assert run_cli(*words["translate"]).out == b"\n" * 20_000
+
+
+def test_a_file_that_grows_while_it_is_read_has_the_lines_that_were_read(
+    tiny_run: RunFolder, tiny_data: DataFolder, run_cli: Run, tmp_path: Path
+) -> None:
+    """A writer appends whole lines all the time; none is cut, and lines stay in order."""
+    path, stop = tmp_path / "log", threading.Event()
+    path.write_bytes(b"\n" * 1000)
+
+    def write() -> None:
+        with path.open("ab", buffering=0) as file:
+            while not stop.wait(0.001):
+                file.write(b"\n" * 10)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        done = run_cli("translate", "--model", tiny_run.path, "--input", path)
+    finally:
+        stop.set()
+        writer.join()
+    assert done.code == 0
+    assert set(done.out) == {ord("\n")}
+    assert 1000 <= len(done.out) <= path.stat().st_size
+    assert len(done.out) % 10 == 0
