@@ -64,13 +64,13 @@ FLAGS = {
     "--min-length --no-repeat-ngram --repetition-penalty --no-retry --suppress --prefix --constraints --glossary "
     "--protect --protect-pattern --batch-tokens "
     "--nbest --scores --tsv --alignments --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered "
-    "--chunk-lines --shard --engine --processes --shortlist --precision --kernels "
+    "--chunk-lines --shard --engine --processes --shortlist --precision --kernels --compile "
     "--device --threads --json --quiet -q --help",
     "collect": "--output --quiet -q --help",
     "logprob": "--model --weight --output --alpha --length-penalty --batch-tokens --on-bad-utf8 --device --threads "
     "--json --quiet -q --help",
-    "serve": "--pair --glossary --device --threads --processes --host --port --char-limit --batch-limit --req-limit "
-    "--max-requests --file-limit --api-keys --cors --quiet -q --help",
+    "serve": "--pair --glossary --device --threads --processes --compile --host --port --char-limit --batch-limit "
+    "--req-limit --max-requests --file-limit --api-keys --cors --quiet -q --help",
     "score": "--hyp --metric --tokenize --lowercase --baseline --on-bad-utf8 --json --quiet -q --help",
 }
 

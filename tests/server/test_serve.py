@@ -21,6 +21,7 @@ from conftest import make_data
 from services import Client
 
 from vtrans.checkpoint import RunFolder
+from vtrans.config import CACHE_VARIABLE
 from vtrans.data.store import DataFolder
 
 SENTENCE = "The big dog sees me today."
@@ -126,6 +127,15 @@ def test_wrong_options_end_with_exit_code_2(run_cli: Any, ending_run: RunFolder,
     done = run_cli("serve", *(word.format(run=ending_run.path) for word in words))
     assert done.code == 2
     assert wrong in done.err
+
+
+def test_models_are_compiled_on_request(
+    run_cli: Any, tmp_path: Path, ending_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    words = ("serve", ending_run.path, "--pair", f"en-de={ending_run.path}")  # which ends before it serves
+    assert ["no-such-compiler" in run_cli(*words, *compile).err for compile in ((), ("--compile",))] == [False, True]
 
 
 def test_a_model_without_languages_needs_a_pair(run_cli: Any, tmp_path: Path, ending_run: RunFolder) -> None:

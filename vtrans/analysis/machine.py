@@ -39,7 +39,7 @@ VARIABLES = (
     "LRU_CACHE_CAPACITY", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MASTER_ADDR", "MASTER_PORT",
     "MKL_NUM_THREADS", "NO_COLOR", "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_WAIT_POLICY",
     "ONEDNN_MAX_CPU_ISA", "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "PYTHONPATH", "RANK", "SACREBLEU_SEED", "TERM", "TMPDIR",
-    "VTRANS_KERNELS", "WORLD_SIZE",
+    "VTRANS_CACHE", "VTRANS_KERNELS", "WORLD_SIZE", "XDG_CACHE_HOME",
 )  # fmt: skip
 # The instruction sets that matter for matrix products, as /proc/cpuinfo names them.
 INSTRUCTIONS = re.compile(r"avx2|avx512f|avx\w*(bf16|vnni|fp16)|amx_\w+|asimddp|bf16|i8mm|sve2?")

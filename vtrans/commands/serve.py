@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import vtrans
-from vtrans.commands.options import GLOSSARY, Device, Quiet, Threads, given
+from vtrans.commands.options import GLOSSARY, Compile, Device, Quiet, Threads, given
 from vtrans.config import DEFAULT_RUN
 from vtrans.console import Console
 from vtrans.errors import InputError
@@ -82,6 +82,7 @@ def serve(
     device: Device = None,
     threads: Threads = None,
     processes: Processes = None,
+    compile_: Compile = False,
     host: Host = "127.0.0.1",
     port: Port = 5000,
     characters: Characters = None,
@@ -114,7 +115,7 @@ def serve(
     from vtrans.server.service import Service
 
     api, division = Keys(api_keys) if api_keys else None, divide(processes, threads)
-    translators = _translators(models or [], pairs or [], device, division.total, console)
+    translators = _translators(models or [], pairs or [], device, division.total, compile_, console)
     # The copies of this process must not have its socket: clients could connect to it until the last copy ends.
     terms = _glossaries(glossaries or [], translators)
     with workers_for(translators, terms, division, console.warn) as workers, listen(host, port) as made:
@@ -127,7 +128,7 @@ def serve(
 
 
 def _translators(
-    models: list[Path], pairs: list[str], device: str | None, threads: int, console: Console
+    models: list[Path], pairs: list[str], device: str | None, threads: int, compile: bool, console: Console
 ) -> dict[Languages, Translator]:
     """Returns the model of each pair of languages, in the order of the options."""
     from vtrans.decoding.loading import load
@@ -137,7 +138,7 @@ def _translators(
         models = [Path(DEFAULT_RUN)]
     translators: dict[Languages, Translator] = {}
     for languages, path in [*((None, path) for path in models), *named]:
-        translator = load(path, device=device, workers=threads, console=console)
+        translator = load(path, device=device, workers=threads, compile=compile, console=console)
         translator.console = None  # it would name lines of batches, which mean nothing to anybody
         languages = languages or translator.engine.languages
         if languages is None:

@@ -16,6 +16,7 @@ from vtrans.commands.options import (
     GLOSSARY,
     Alpha,
     BadUtf8,
+    Compile,
     Device,
     LengthPenalty,
     Models,
@@ -32,7 +33,6 @@ from vtrans.commands.options import (
 )
 from vtrans.commands.texts import Chunks, Text, Work, chunked, streamed
 from vtrans.config import (
-    CACHE_VARIABLE,
     DECODING_PRECISIONS,
     DEFAULT_RUN,
     KERNELS,
@@ -160,12 +160,6 @@ KERNELS_HELP = (
     f"measured in milliseconds.  [default: ${KERNELS_VARIABLE}, else {KERNELS[0]}]"
 )
 Kernels = Annotated[str | None, _speed(KERNELS_HELP, "LIBRARY", flag="--kernels")]
-COMPILE = (
-    "Compile the decoder for this machine, with $CXX, else g++. The code is kept in "
-    f"${CACHE_VARIABLE}, else ~/.cache/vtrans, and serves all models. It needs a CPU and float32. Single sentences "
-    "take a third of the time."
-)
-Compile = Annotated[bool, _speed(COMPILE, flag="--compile")]
 
 
 def translate(
