@@ -14,9 +14,9 @@ import torch
 from fakes import EOS, BrokenDecoder, FakeDecoder, Ids, Table, hashed, scripted, searched
 
 from vtrans.config import SearchConfig
-from vtrans.decoding.beam import best_tokens, sort_rows
-from vtrans.decoding.search import Hypothesis, length_penalty
-from vtrans.errors import VtransError
+from vtrans.decoding.beam import best_extensions, best_tokens, sort_rows
+from vtrans.decoding.search import Hypothesis, Listed, length_penalty
+from vtrans.errors import LogprobsError, VtransError
 
 SOURCE: Ids = (2, EOS)
 
@@ -131,8 +131,9 @@ def test_beam_1_equals_greedy_search() -> None:
             if token == EOS:
                 break
             prefix = (*prefix, token)
-        [found] = search_one(table, limit, beam=1)
-        assert (found.tokens, found.finished) == (prefix, len(prefix) < limit)
+        for stop in ("count", "exhaustive", "shrink"):
+            [found] = search_one(table, limit, beam=1, stop=stop, alpha=0.0)
+            assert (found.tokens, found.finished) == (prefix, len(prefix) < limit)
 
 
 # Token 2 is the most probable first token, but token 3 begins the most probable path.
@@ -297,7 +298,7 @@ def test_nan_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("V", [5, 700, 2048, 8000, 8037])
-@pytest.mark.parametrize("count", [2, 5, 17])
+@pytest.mark.parametrize("count", [1, 2, 5, 17])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_best_tokens_are_those_of_a_stable_sort(V: int, count: int, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(V)
@@ -310,6 +311,32 @@ def test_the_best_tokens_are_those_of_a_stable_sort(V: int, count: int, dtype: t
     assert np.array_equal(values_Nm, values)
     possible = values > -math.inf
     assert np.array_equal(tokens_Nm[possible], tokens[possible])
+
+
+@pytest.mark.parametrize("V", [5, 700, 8037])
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("count", [1, 8])
+@pytest.mark.parametrize("trouble", ["none", "ties", "holes", "nothing"])
+def test_the_best_extensions_are_those_of_a_sort_of_all(V: int, rows: int, count: int, trouble: str) -> None:
+    logprobs_nV = torch.randn(rows, V, generator=torch.Generator().manual_seed(V)).sub(5)
+    totals = [-0.25 * row for row in range(rows)]
+    if trouble == "ties":
+        logprobs_nV = logprobs_nV.mul(4).round() / 4
+    elif trouble != "none":
+        logprobs_nV[:, 3 if trouble == "holes" else 0 :] = -math.inf
+    sums = (
+        (totals[row] + value, value, row, token)
+        for row, values in enumerate(logprobs_nV.tolist())
+        for token, value in enumerate(values)
+        if value > -math.inf
+    )
+    expected = sorted(sums, key=lambda extension: (-extension[0], extension[2], -extension[1], extension[3]))
+    assert best_extensions(logprobs_nV, totals, count)[:count] == expected[:count]
+    listed = Listed(logprobs_nV, torch.arange(V) * 2)
+    assert best_extensions(listed, totals, count)[:count] == [(*e, 2 * token) for *e, token in expected[:count]]
+    logprobs_nV[-1, -1] = math.nan
+    with pytest.raises(LogprobsError):
+        best_extensions(logprobs_nV, totals, count)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

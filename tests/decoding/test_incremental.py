@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 import torch
-from networks import BOS, PAD, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences, step, step_by_step
+from networks import BOS, PAD, SEQUENCE, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences, step, step_by_step
 
 from vtrans.config import DECODING_PRECISIONS, ModelConfig
 from vtrans.decoding.incremental import IncrementalDecoder
@@ -16,6 +16,9 @@ from vtrans.decoding.single import SingleState
 from vtrans.decoding.state import DecodingState
 from vtrans.errors import InputError
 from vtrans.model import Transformer
+from vtrans.runtime import kernels
+from vtrans.runtime.kernels import Kernels
+from vtrans.runtime.products import HAS_ONEDNN
 
 
 @pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES])
@@ -103,6 +106,23 @@ def test_each_row_of_a_single_sentence_attends_to_its_own_history(config: ModelC
                 parents = [numbers.randrange(width) for _ in rows]
                 decoder.reorder(state, torch.tensor([parents]))
                 rows = [rows[parent] for parent in parents]
+
+
+@pytest.mark.skipif(not HAS_ONEDNN, reason="this torch has no oneDNN")
+@pytest.mark.parametrize("config", [*VARIANTS[:3], SEQUENCE])
+def test_a_single_sentence_uses_the_kernels_in_use(config: ModelConfig) -> None:
+    """Steps with oneDNN and packed weights, as chosen between two sentences, equal the full forward pass."""
+    model = make(config).float().requires_grad_(False)
+    decoder, [source], tokens = IncrementalDecoder(model), sequences(9), torch.tensor([[BOS, 7]])
+    shapes = {(inputs, outputs) for outputs, inputs in (weight.shape for weight in model.product_weights())}
+    full = model(*padded([source] * 2), tokens[0][:, None])[:, 0].log_softmax(-1)
+    found = []
+    for onednn in (False, True):
+        kernels.use(Kernels(products={(*shape, False): (onednn,) * 3 for shape in shapes}))
+        with torch.inference_mode():
+            found.append(step(decoder, decoder.start([source], 2), tokens)[0])
+        torch.testing.assert_close(found[-1][:, 1:], full[:, 1:], rtol=0, atol=1e-4)
+    assert not torch.equal(*found)
 
 
 def test_a_single_sentence_keeps_only_slots_of_its_history() -> None:

@@ -8,7 +8,16 @@ from torch.nn import functional as F
 
 from vtrans.runtime import products
 from vtrans.runtime.kernels import SMALL
-from vtrans.runtime.products import Bfloat16Linear, Int8Linear, Linear, bfloat16_products, linear, padded
+from vtrans.runtime.products import (
+    Bfloat16Linear,
+    Int8Linear,
+    Linear,
+    bfloat16_products,
+    linear,
+    packed,
+    padded,
+    product,
+)
 
 needs_onednn = pytest.mark.skipif(not products.HAS_ONEDNN, reason="this torch has no oneDNN")
 
@@ -55,6 +64,14 @@ def test_only_the_operand_that_requires_a_gradient_gets_one(wanted: str) -> None
             continue
         assert operand.grad is not None
         torch.testing.assert_close(operand.grad, expected[name], rtol=1e-4, atol=1e-3, check_dtype=False)
+
+
+@needs_onednn
+@pytest.mark.parametrize("rows", [1, 5, 130])
+def test_a_packed_weight_gives_the_same_product(rows: int) -> None:
+    x, weight, bias = operands(rows, 48, outputs=33)
+    copy = packed(weight)
+    torch.testing.assert_close(product(x, copy, bias, onednn=True), F.linear(x, weight, bias), rtol=1e-5, atol=1e-5)
 
 
 def test_operands_may_be_views_that_are_not_contiguous() -> None:

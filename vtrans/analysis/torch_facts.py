@@ -74,9 +74,7 @@ def _measured(recipe: Recipe) -> tuple[str, str, str]:
     if wanted in LIBRARIES:
         translating = Kernels(wanted)
     else:
-        # Decoding reads a transposed copy of the projection's weight.
-        *layers, weight_VD = (weight.detach() for weight in model.product_weights())
-        translating = Kernels(library, measured_products([*layers, weight_VD.t().contiguous().t()], training=False))
+        translating = Kernels(library, measured_products(model.product_weights(), training=False))
     return precision, str(training), translating.products_text
 
 

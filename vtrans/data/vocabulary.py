@@ -98,7 +98,12 @@ class Vocabulary:
         """Returns the ids of each line, as `encode` does."""
         ids: list[list[int]]
         if self.table is None:
-            ids = self._model.encode(list(texts), num_threads=threads)
+            # With a list, SentencePiece starts threads, which takes longer than encoding a line.
+            ids = (
+                [self._model.encode(text) for text in texts]
+                if threads == 1
+                else self._model.encode(list(texts), num_threads=threads)
+            )
             return ids
         begun = [split_language(text) if self._has_languages else ([], text) for text in texts]
         rest = [text for _, text in begun]

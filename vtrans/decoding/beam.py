@@ -22,7 +22,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -46,8 +45,8 @@ from vtrans.decoding.search import (
 
 Floats = NDArray[np.float64]
 
-# With at most this many extensions, the step of a single sentence is ranked with Python's lists.
-LISTS = 200
+# By how much rounding may lower a sum, in units of its size, and a number below all log-probabilities.
+SLACK, LEAST_LOGPROB = 1e-5, -1e38
 # Tokens per group of the vocabulary. `_top` first finds the groups with the largest maxima.
 GROUP = 64
 
@@ -91,12 +90,13 @@ class _Search:
     age: int = 0  # steps taken
     ended: int = 0  # hypotheses finished so far
     best: list[_Finished] = field(default_factory=list)  # the `kept` best of them, best first
-    history: list[Floats] = field(default_factory=list)  # the live beam [4, K] of each step
+    history: list[_Rows] = field(default_factory=list)  # the live beam of each step
 
 
-# Rows of the tables [4, B, n] that hold a step's extensions. Token ids and rows are exact in floating point.
+# What a table [4, B, n] holds of a step's extensions. Token ids and rows are exact in floating point.
 _SUM, _LOGPROB, _PARENT, _TOKEN = range(4)
-_sum_of = itemgetter(_SUM)
+_Extension = tuple[float, float, int, int]
+_Rows = Floats | list[_Extension]  # the live beam of a sentence, [K, 4]
 
 
 class Beam:
@@ -112,47 +112,58 @@ class Beam:
         self.tokens_BK = torch.empty(0, self.width, dtype=torch.int64)
         self.live_BK: Floats = np.empty((0, self.width))  # summed log-probabilities; -inf: the row is not live
         self.parents_BK: Floats = np.empty((0, self.width))
+        self.itself_K = np.arange(self.width)
 
     def enter(self, sentences: Sequence[int], places: Sequence[int]) -> None:
-        added = len(sentences) - len(places)
-        taken = [*places, *range(len(self.searches), len(self.searches) + added)]
-        self.searches += [None] * added
-        for b, i in zip(taken, sentences, strict=True):
-            self.searches[b] = _Search(self.limits[i])
-        self.tokens_BK = torch.cat((self.tokens_BK, self.tokens_BK.new_empty(added, self.width)))
-        self.live_BK = np.concatenate((self.live_BK, np.empty((added, self.width))))
-        self.tokens_BK[taken] = self.bos_id
-        self.live_BK[taken] = -math.inf
-        self.live_BK[taken, 0] = 0.0  # all rows are BOS, so only one of them is extended
+        fresh: list[_Search | None] = [_Search(self.limits[i]) for i in sentences]
+        live_bK = np.full((len(fresh), self.width), -math.inf)
+        live_bK[:, 0] = 0.0  # all rows are BOS, so only one of them is extended
+        tokens_bK = torch.full(live_bK.shape, self.bos_id)
+        if m := len(places):
+            for b, search in zip(places, fresh[:m], strict=True):
+                self.searches[b] = search
+            self.tokens_BK[list(places)], self.live_BK[list(places)] = tokens_bK[:m], live_bK[:m]
+        self.searches += fresh[m:]
+        self.tokens_BK = torch.cat((self.tokens_BK, tokens_bK[m:]))
+        self.live_BK = np.concatenate((self.live_BK, live_bK[m:]))
 
     def live(self) -> Tensor:
         return torch.from_numpy(np.flatnonzero(self.live_BK > -math.inf))
 
     def advance(self, blocks: Iterable[Block]) -> list[int]:
+        if len(self.searches) == 1:
+            first, *more = blocks
+            if not more and logprobs_of(first).device.type == "cpu":
+                return self._advance_one(first)
+            blocks = (first, *more)
         # At most K tokens and EOS of a row can be among the first K ranks or refill the beam.
         values_rm, tokens_rm = best_tokens(blocks, self.width + 1)
         if np.isnan(values_rm).any():
             raise bad_logprobs()
-        small = len(self.live_BK) == 1 and values_rm.size <= LISTS
-        extensions, live = (self._rank_one if small else self._rank)(values_rm, tokens_rm)
+        extensions, live = self._rank(values_rm, tokens_rm)
         self.live_BK, self.parents_BK = live[_SUM].copy(), live[_PARENT]
         self.tokens_BK = torch.from_numpy(live[_TOKEN].astype(np.int64))
         return self._record(extensions, live)
 
-    def _rank_one(self, values_rm: NDArray[np.floating], tokens_rm: NDArray[np.integer]) -> tuple[Floats, Floats]:
-        """Does what `_rank` does, for one sentence with few extensions. Lists then take a third of the time."""
-        K, ranked, sums = self.width, [], self.live_BK[0].tolist()
-        live = [(k, total) for k, total in enumerate(sums) if total > -math.inf]
-        for (k, total), values_m, tokens_m in zip(live, values_rm.tolist(), tokens_rm.tolist(), strict=True):
-            ranked += [(total + value, value, k, token) for value, token in zip(values_m, tokens_m, strict=True)]
-        ranked.sort(key=_sum_of, reverse=True)  # keeps the order of equal sums
-        search = self.searches[0]
+    def _advance_one(self, block: Block) -> list[int]:
+        """Does what `advance` does, for one sentence. Lists then take a fraction of the time."""
+        K, search = self.width, self.searches[0]
         assert search is not None
+        totals = [total for total in self.live_BK[0].tolist() if total > -math.inf]  # those of the first rows
+        ranked = best_extensions(block, totals, 2 * K)
         del ranked[K - search.ended if self.config.stop == "shrink" else 2 * K :]
-        ranked += [(-math.inf, -math.inf, 0, self.bos_id)] * (2 * K - len(ranked))
-        others = [extension for extension in ranked if extension[_TOKEN] != self.eos_id]
-        table = np.array((ranked[:K], others[:K]), dtype=np.float64).transpose(0, 2, 1)[:, :, None]
-        return table[0], table[1]
+        search.age += 1
+        for extension in ranked[:K]:
+            if extension[_TOKEN] == self.eos_id:
+                self._finish(search, extension)
+        live = [extension for extension in ranked if extension[_TOKEN] != self.eos_id][:K]
+        if live:
+            search.history.append(live)
+        live = live + [(-math.inf, -math.inf, 0, self.bos_id)] * (K - len(live))
+        sums, _, parents, tokens = zip(*live, strict=True)
+        self.live_BK, self.parents_BK = np.array([sums]), np.array([parents])
+        self.tokens_BK = torch.from_numpy(np.array([tokens]))
+        return [0] if self._is_finished(search, sums[0]) else []
 
     def _rank(self, values_rm: NDArray[np.floating], tokens_rm: NDArray[np.integer]) -> tuple[Floats, Floats]:
         """Ranks the extensions of each sentence, given the best tokens of the live rows. Returns the K best, and the K
@@ -191,7 +202,7 @@ class Beam:
                 for k in np.flatnonzero(ends_BK[b]):
                     self._finish(search, extensions[:, b, k].tolist())
             if top_B[b] > -math.inf:
-                search.history.append(live[:, b])
+                search.history.append(live[:, b].T)
             if self._is_finished(search, top_B[b]):
                 finished.append(b)
         return finished
@@ -199,7 +210,7 @@ class Beam:
     def _penalty(self, length: int) -> float:
         return length_penalty(length, self.config.alpha, self.config.length_penalty)
 
-    def _finish(self, search: _Search, extension: list[float]) -> None:
+    def _finish(self, search: _Search, extension: Sequence[float]) -> None:
         """Inserts a finished hypothesis into the best ones, after those of equal score."""
         logprob, eos_logprob, row, _ = extension
         search.ended += 1
@@ -225,9 +236,9 @@ class Beam:
         return bound <= search.best[self.nbest - 1].score
 
     def parents(self) -> Tensor | None:
-        if (self.parents_BK == np.arange(self.width)).all():
+        if (self.parents_BK == self.itself_K).all():
             return None
-        return torch.from_numpy(self.parents_BK.astype(np.int64))
+        return torch.from_numpy(self.parents_BK.astype(np.int64, copy=False))
 
     def leave(self, b: int) -> list[Hypothesis]:
         search = self.searches[b]
@@ -239,8 +250,8 @@ class Beam:
             tokens, logprobs = _trace(search.history[: end.length - 1], end.row)
             found.append(Hypothesis(tokens, end.logprob, end.score, True, (*logprobs, end.eos_logprob)))
         if self.config.stop == "shrink" and len(search.history) == search.limit:
-            live = np.flatnonzero(search.history[-1][_SUM] > -math.inf)
-            found += [self._unfinished(search, row) for row in live.tolist()]
+            live = [row for row, extension in enumerate(search.history[-1]) if extension[_SUM] > -math.inf]
+            found += [self._unfinished(search, row) for row in live]
             return sorted(found, key=lambda hyp: -hyp.score)[: self.nbest]
         return found or [self._unfinished(search, self._best_row(b))]
 
@@ -251,7 +262,7 @@ class Beam:
     def _unfinished(self, search: _Search, row: int) -> Hypothesis:
         """Returns the hypothesis of a row of the last live beam."""
         tokens, logprobs = _trace(search.history, row)
-        logprob = float(search.history[-1][_SUM, row]) if tokens else 0.0
+        logprob = float(search.history[-1][row][_SUM]) if tokens else 0.0
         return Hypothesis(tokens, logprob, logprob / self._penalty(len(tokens)) if tokens else 0.0, False, logprobs)
 
     def select(self, sentences: Sequence[int]) -> None:
@@ -259,14 +270,57 @@ class Beam:
         self.live_BK, self.tokens_BK = self.live_BK[list(sentences)], self.tokens_BK[list(sentences)]
 
 
-def _trace(history: Sequence[Floats], row: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+def _trace(history: Sequence[_Rows], row: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Returns the tokens that lead to a row of the last live beam, and their log-probabilities."""
     tokens, logprobs = [], []
     for beam in reversed(history):
-        tokens.append(int(beam[_TOKEN, row]))
-        logprobs.append(float(beam[_LOGPROB, row]))
-        row = int(beam[_PARENT, row])
+        _, logprob, parent, token = beam[row]
+        tokens.append(int(token))
+        logprobs.append(float(logprob))
+        row = int(parent)
     return tuple(reversed(tokens)), tuple(reversed(logprobs))
+
+
+# The best extensions of one sentence.
+
+
+def best_extensions(block: Block, totals: Sequence[float], count: int) -> list[_Extension]:
+    """Returns the extensions of a sentence's live rows as (sum, log-probability, row, token), best first, as the
+    definition ranks them: at least `count`, or all that are possible. `totals` holds the rows' sums.
+
+    `count` groups of tokens have maxima that reach a bar, so the best `count` extensions reach it, too. numpy finds
+    them in a fraction of the time that `topk` takes, and equal ones need no care.
+    """
+    logprobs_nV = logprobs_of(block)
+    n, V = logprobs_nV.shape
+    values_nV, groups = logprobs_nV.numpy(), V // GROUP
+    if n * groups >= count:
+        most_ng = logprobs_nV[:, : groups * GROUP].view(n, groups, GROUP).amax(2).numpy()
+    else:
+        most_ng = values_nV
+    bar = -math.inf
+    if most_ng.size > count:
+        bar = float(np.partition((most_ng + np.array(totals)[:, None]).ravel(), -count)[-count])
+    # The slack is for rounding. The lower limit keeps out impossible tokens.
+    lowest = [max(bar - total - SLACK * (1 - bar), LEAST_LOGPROB) for total in totals]
+    places = np.flatnonzero(~(values_nV < np.array(lowest, dtype=values_nV.dtype)[:, None]))  # NaN is among them
+    found = []
+    for place, value in zip(places.tolist(), values_nV.take(places).tolist(), strict=True):
+        row, column = divmod(place, V)
+        found.append((totals[row] + value, value, row, column))
+    if any(extension[_SUM] != extension[_SUM] for extension in found):
+        raise bad_logprobs()
+    found.sort(key=_rank_of)
+    if isinstance(block, Listed):
+        ids = block.ids.tolist()
+        return [(total, value, row, ids[column]) for total, value, row, column in found]
+    return found
+
+
+def _rank_of(extension: _Extension) -> tuple[float, int, float]:
+    """Returns the key by which extensions are sorted; the sort keeps the order of tokens."""
+    total, logprob, row, _ = extension
+    return -total, row, -logprob
 
 
 # The best tokens of each row.

@@ -128,10 +128,8 @@ def _choose_kernels(kernels: str, engine: TorchEngine, console: Console | None) 
     if kernels == "auto":
         products = dict(current().products)
         for loaded in engine.models:
-            *layers, weight_VD = loaded.model.product_weights()
-            if weight_VD.dtype is torch.float32:
-                # Decoding reads a transposed copy of the projection's weight.
-                weights = [*layers, weight_VD.t().contiguous().t()]
+            weights = loaded.model.product_weights()
+            if weights[-1].dtype is torch.float32:
                 products = measured_products(weights, training=False) | products
         chosen = dataclasses.replace(current(), library=Kernels.library, products=products)
     use(chosen)

@@ -148,8 +148,9 @@ def run(
         fresh = _fresh(lengths, [i for i in batch if i is not None], waiting, batch_tokens)
         empty = len(batch) - len(live)
         if not live:
+            if batch and fresh:
+                policy.select([])
             state, batch = None, []
-            policy.select([])
         elif empty > len(fresh) and (fresh or EMPTY_SHARE * empty >= len(batch)):
             # Each empty place costs time in every step. An admission leaves none; else a quarter may be empty.
             decoder.select(state, live)  # type: ignore[arg-type]  # a live batch has a state

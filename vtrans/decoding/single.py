@@ -2,20 +2,25 @@
 
 A step of a single sentence multiplies matrices with few rows, so its time is the number of operations. All rows have
 the same source and the same age, which saves most of the operations of a batch: keys and values lie in one block, whose
-newest slots are a slice, and cross-attention is two products with matrices that are made once per sentence.
+views are made once for many steps, and cross-attention is two products with matrices that are made once per sentence.
+Products write into the block and add to the residual stream in place.
 
-Legend: L layers, K rows, S source length, D model width, H heads, d head width, n slots in use, C slots allocated.
+Legend: L layers, K rows, S source length, D model width, F feed-forward width, H heads, d head width, X = 3 * D
+(queries, keys and values), n slots, of which C are allocated for the target.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from itertools import cycle
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from vtrans.config import ModelConfig
+from vtrans.decoding.state import LEAST
 from vtrans.model import (
     CrossAttention,
     DecoderLayer,
@@ -28,6 +33,8 @@ from vtrans.model import (
     SelfAttention,
     Transformer,
 )
+from vtrans.runtime import kernels
+from vtrans.runtime.products import HAS_ONEDNN, packed, product
 
 Function = Callable[[Tensor], Tensor]
 
@@ -38,75 +45,114 @@ FOLD = 2
 
 
 class Own(NamedTuple):
-    """One layer's view of the slots during one step."""
+    """One layer's views of the slots during one step."""
 
-    newest_KX: Tensor  # queries, keys and values of the newest subwords: X = 3 * H * d
+    newest_KX: Tensor  # queries, keys and values of the newest subwords
     q_HKd: Tensor
     keys_Hdn: Tensor
     values_Hnd: Tensor
+
+
+class Folded(NamedTuple):
+    """One layer's cross-attention to a short source: matrices that take the place of keys and values, y = H * S."""
+
+    keys_Dy: Tensor
+    bias_y: Tensor  # -inf at padding
+    values_yD: Tensor
+    weights_Ky: Tensor  # overwritten in each step
+    weights_KHS: Tensor  # the same memory
+
+
+class Unfolded(NamedTuple):
+    """One layer's keys and values of a long source."""
+
+    keys_HdS: Tensor
+    values_HSd: Tensor
+
+
+class Buffers:
+    """Memory that the layers overwrite, so that a step allocates little."""
+
+    def __init__(self, like: Tensor, rows: int, config: ModelConfig) -> None:
+        D, heads = config.d_model, config.heads
+        self.mixed_HKd = like.new_empty(heads, rows, D // heads)
+        self.merged_KD, self.inner_KF = like.new_empty(rows, D), like.new_empty(rows, config.d_ff)
+        self.heads_HKd = self.merged_KD.view(rows, heads, -1).transpose(0, 1)  # the memory of `merged_KD`
 
 
 class SingleState:
     """The source and the subwords fed so far of one sentence with K rows.
 
     Each step fills the next K slots of every layer. As in DecodingState, reordering moves no keys or values: the bias
-    of the attention scores says which slots belong to a row's history. When all allocated slots are full, those that
-    are in no row's history are left out.
+    of the attention scores says which slots belong to a row's history. It also masks the slots of later steps, because
+    every step attends to the whole block. When the block is full, it is copied without the slots that are in no row's
+    history.
     """
 
-    def __init__(self, own_LSX: Tensor, cross: Sequence[Function | None], width: int, heads: int) -> None:
-        self.cross, self.width, self.heads = cross, width, heads
-        self.position = own_LSX.shape[1]  # of the next subword
-        self.slots_LCX, self.used = own_LSX, own_LSX.shape[1]
-        self.bias_KC = own_LSX.new_zeros(width, self.used)  # of a slot: 0 if the row attends to it, else -inf
-        self.itself_KK = own_LSX.new_full((width, width), -torch.inf).fill_diagonal_(0.0)
+    def __init__(
+        self,
+        steps: SingleSteps,
+        source: Sequence[Folded | Unfolded | None],
+        buffers: Buffers,
+        position: int,
+        slots_LCX: Tensor,
+        bias_1C: Tensor,
+    ) -> None:
+        self.steps, self.source, self.buffers = steps, source, buffers
+        self.heads, self.width, _ = buffers.mixed_HKd.shape
+        self.position = position  # of the next subword
+        self.slots_LCX, self.used = slots_LCX, slots_LCX.shape[1]
+        self.bias_KC = bias_1C.repeat(self.width, 1)  # of a slot: 0 if the row attends to it, else -inf
+        self.itself_KK = bias_1C.new_full((self.width, self.width), -torch.inf).fill_diagonal_(0.0)
 
-    def advance(self) -> tuple[list[Own], Tensor]:
-        """Takes slots for the newest subwords. Returns the slots of each layer and the bias [K, n] of their scores."""
+    def advance(self) -> list[Own]:
+        """Takes slots for the newest subwords, and returns the slots of each layer."""
         if self.used + self.width > self.slots_LCX.shape[1]:
             self._make_room()
         self.position += 1
         start, self.used = self.used, self.used + self.width
-        return own_of_layers(self.slots_LCX[:, : self.used], start, self.heads), self.bias_KC[:, : self.used]
+        self.bias_KC[:, start : self.used] = self.itself_KK
+        newest = newest_of_layers(self.slots_LCX[:, start : self.used], self.heads)
+        return [Own(*views) for views in zip(*newest, *self.history, strict=True)]
 
     def _make_room(self) -> None:
         """Copies the slots that some row attends to, and allocates at least as many again."""
         kept_m = (self.bias_KC[:, : self.used] == 0).any(0).nonzero()[:, 0]
         m, K = len(kept_m), self.width
-        steps = STEPS + m // K
+        fresh = (STEPS + m // K) * K
         L, _, X = self.slots_LCX.shape
-        slots_LCX = self.slots_LCX.new_empty(L, m + steps * K, X)
-        torch.index_select(self.slots_LCX, 1, kept_m, out=slots_LCX[:, :m])
-        # Rows are reordered in the past only, so the bias of future slots can be written in advance.
-        self.bias_KC = torch.cat((self.bias_KC[:, kept_m], self.itself_KK.repeat(1, steps)), 1)
-        self.slots_LCX, self.used = slots_LCX, m
+        # Fresh slots are zero, because a weight of 0 times NaN is NaN.
+        self.slots_LCX = torch.cat((self.slots_LCX[:, kept_m], self.slots_LCX.new_zeros(L, fresh, X)), 1)
+        self.bias_KC = torch.cat((self.bias_KC[:, kept_m], self.bias_KC.new_full((K, fresh), -torch.inf)), 1)
+        self.history, self.used = history_of_layers(self.slots_LCX, self.heads), m
 
     def reorder(self, parents_BK: Tensor) -> None:
         """Row k continues the old row `parents_BK[0, k]`."""
-        past_Kn = self.bias_KC[:, : self.used]
-        past_Kn.copy_(past_Kn[parents_BK[0].to(past_Kn.device)])
+        self.bias_KC = self.bias_KC.index_select(0, parents_BK[0])
 
 
-def own_of_layers(slots_LnX: Tensor, start: int, heads: int) -> list[Own]:
-    """Returns each layer's view of its slots, of which the newest begin at `start`."""
+def newest_of_layers(slots_LKX: Tensor, heads: int) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """Returns each layer's slots of the newest subwords [K, X], and the queries in them [H, K, d]."""
+    L, K, X = slots_LKX.shape
+    queries = slots_LKX.view(L, K, 3, heads, X // (3 * heads))[:, :, 0].transpose(1, 2)
+    return slots_LKX.unbind(), queries.unbind()
+
+
+def history_of_layers(slots_LnX: Tensor, heads: int) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """Returns each layer's keys [H, d, n] and values [H, n, d]."""
     L, n, X = slots_LnX.shape
     parts_Ln3Hd = slots_LnX.view(L, n, 3, heads, X // (3 * heads))
-    views = zip(
-        slots_LnX[:, start:].unbind(),
-        parts_Ln3Hd[:, start:, 0].transpose(1, 2).unbind(),
-        parts_Ln3Hd[:, :, 1].permute(0, 2, 3, 1).unbind(),
-        parts_Ln3Hd[:, :, 2].transpose(1, 2).unbind(),
-        strict=True,
-    )
-    return [Own(*of_layer) for of_layer in views]
+    return parts_Ln3Hd[:, :, 1].permute(0, 2, 3, 1).unbind(), parts_Ln3Hd[:, :, 2].transpose(1, 2).unbind()
 
 
 class SingleSteps:
-    """Computes the steps of one sentence. The weights are read in every step, so it follows a model in training."""
+    """Computes the steps of one sentence, with the kernels in use when it is made.
+
+    Unless the weights are frozen, it copies none of them, so it follows updates in place.
+    """
 
     def __init__(self, model: Transformer) -> None:
         self.model, encoder, decoder = model, model.encoder, model.decoder
-        self.heads = model.config.heads
         self.encoder_layers = [layer_step(layer) for layer in encoder.layers]
         self.encoder_norm, self.decoder_norm = normalize(encoder.final_norm), normalize(decoder.final_norm)
         self.layers = [layer_step(layer) for layer in decoder.layers]
@@ -114,33 +160,44 @@ class SingleSteps:
 
     def start(self, source: Sequence[int], width: int) -> SingleState:
         """Returns the state of a sentence with these tokens, of which EOS is the last."""
-        model, L = self.model, len(self.layers)
+        model, D, H = self.model, self.model.config.d_model, self.model.config.heads
         # Nothing depends on an EOS that is not attended to.
-        tokens_S = torch.tensor(source if model.config.source_eos else source[:-1], device=model.device)
-        x_SD = embed(model.src_embedding, tokens_S, model.src_positions(len(tokens_S)))
-        S, X = len(x_SD), 3 * x_SD.shape[1]
+        tokens = source if model.config.source_eos else source[:-1]
+        length = len(tokens)
+        tokens_S = torch.tensor([*tokens, *[model.pad_id] * (LEAST - length)], device=model.device)
+        S = len(tokens_S)
+        x_SD = embed(model.src_embedding, tokens_S, model.src_positions(S))
+        bias_1S = x_SD.new_zeros(1, S)
+        bias_1S[:, length:] = -torch.inf
+        buffers = Buffers(x_SD, S, model.config)
         if isinstance(model.decoder, DecoderOnly):
             # The source takes the first slots.
-            slots_LSX = x_SD.new_empty(L, S, X)
-            keep_SS = model.decoder.keep(tokens_S.new_ones(1, S, dtype=torch.bool), 0)[0]
-            bias_SS = torch.zeros_like(keep_SS, dtype=x_SD.dtype).masked_fill_(~keep_SS, -torch.inf)
-            for step, own in zip(self.layers, own_of_layers(slots_LSX, 0, self.heads), strict=True):
-                x_SD = step(x_SD, own, bias_SS, None)
-            return SingleState(slots_LSX, [None] * L, width, self.heads)
-        [own] = own_of_layers(x_SD.new_empty(1, S, X), 0, self.heads)
-        bias_1S = x_SD.new_zeros(1, S)
-        for step in self.encoder_layers:
-            x_SD = step(x_SD, own, bias_1S, None)
-        cross = attend_to(self.encoder_norm(x_SD), self.cross)
-        return SingleState(x_SD.new_empty(L, 0, X), cross, width, self.heads)
+            layers, slots_LSX = self.layers, x_SD.new_empty(len(self.layers), S, 3 * D)
+            keep_SS = model.decoder.keep(bias_1S == 0, 0)[0]
+            bias = torch.zeros_like(keep_SS, dtype=x_SD.dtype).masked_fill_(~keep_SS, -torch.inf)
+        else:
+            # One layer's slots are enough, because no layer reads those of another.
+            layers, slots_LSX, bias = self.encoder_layers, x_SD.new_empty(1, S, 3 * D), bias_1S
+        views = zip(*newest_of_layers(slots_LSX, H), *history_of_layers(slots_LSX, H), strict=True)
+        for step, own in zip(layers, cycle([Own(*of_layer) for of_layer in views]), strict=False):
+            x_SD = step(x_SD, own, bias, None, buffers)
+        buffers = Buffers(x_SD, width, model.config)
+        if isinstance(model.decoder, DecoderOnly):
+            return SingleState(self, [None] * len(layers), buffers, length, slots_LSX, bias_1S)
+        memory_SD = self.encoder_norm(x_SD)
+        attended: Sequence[Folded | Unfolded]
+        if length <= FOLD * D // H:
+            attended = [fold(attention, memory_SD, bias_1S, width) for attention in self.cross]
+        else:
+            attended = [keys_values(attention, memory_SD[:length]) for attention in self.cross]
+        return SingleState(self, attended, buffers, 0, x_SD.new_empty(len(self.layers), 0, 3 * D), bias_1S[:, :0])
 
     def hidden(self, state: SingleState, tokens_K: Tensor) -> Tensor:
         """Computes a step up to the projection: the decoder's output [K, D]."""
-        position = state.position
-        own, bias_Kn = state.advance()
+        position, own = state.position, state.advance()
         x_KD = embed(self.model.tgt_embedding, tokens_K, self.model.tgt_positions(position + 1)[position])
-        for step, slots, cross in zip(self.layers, own, state.cross, strict=True):
-            x_KD = step(x_KD, slots, bias_Kn, cross)
+        for step, slots, source in zip(self.layers, own, state.source, strict=True):
+            x_KD = step(x_KD, slots, state.bias_KC, source, state.buffers)
         return self.decoder_norm(x_KD)
 
 
@@ -149,100 +206,150 @@ def embed(embedding: Embedding, tokens_N: Tensor, positions_ND: Tensor) -> Tenso
     return torch.add(positions_ND, embedding.weight.index_select(0, tokens_N), alpha=embedding.scale)
 
 
-def layer_step(layer: DecoderLayer | EncoderLayer) -> Callable[[Tensor, Own, Tensor, Function | None], Tensor]:
+# The sublayers, each with its norm and residual. They overwrite their input.
+
+LayerStep = Callable[[Tensor, Own, Tensor, Folded | Unfolded | None, Buffers], Tensor]
+
+
+def layer_step(layer: DecoderLayer | EncoderLayer) -> LayerStep:
     """Returns the step of a layer, [K, D] to [K, D]."""
-    attend_to_own = with_residual(layer.self_attention_residual, self_attention(layer.self_attention))
-    feed_forward = with_residual(layer.feed_forward_residual, position_wise(layer.feed_forward))
+    attend_to_own = self_attention(layer.self_attention, layer.self_attention_residual)
+    feed_forward = position_wise(layer.feed_forward, layer.feed_forward_residual)
     if isinstance(layer, EncoderLayer):
-        return lambda x_KD, own, bias_Kn, cross: feed_forward(attend_to_own(x_KD, own, bias_Kn))
-    attend_to_source = with_residual(layer.cross_attention_residual, lambda x_KD, cross: cross(x_KD))
-    return lambda x_KD, own, bias_Kn, cross: feed_forward(attend_to_source(attend_to_own(x_KD, own, bias_Kn), cross))
+        return lambda x_KD, own, bias, source, buffers: feed_forward(attend_to_own(x_KD, own, bias, buffers), buffers)
+    attend_to_source = cross_attention(layer.cross_attention, layer.cross_attention_residual)
+
+    def step(x_KD: Tensor, own: Own, bias: Tensor, source: Folded | Unfolded | None, buffers: Buffers) -> Tensor:
+        x_KD = attend_to_own(x_KD, own, bias, buffers)
+        return feed_forward(attend_to_source(x_KD, source), buffers)
+
+    return step
 
 
-def with_residual(residual: Residual, sublayer: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Returns a sublayer with its norm and residual. The sublayer returns a new tensor."""
-    norm, pre, skip = normalize(residual.norm), residual.pre, residual.skip
+def self_attention(attention: SelfAttention, residual: Residual) -> Callable[[Tensor, Own, Tensor, Buffers], Tensor]:
+    before, after = norms(residual)
+    qkv, out = product_into(attention.qkv), product_onto(attention.out)
+    scale = (attention.out.in_features // attention.heads) ** -0.5
 
-    def wrapped(x_KD: Tensor, *others: Any) -> Tensor:
-        out_KD = sublayer(norm(x_KD) if pre else x_KD, *others)
-        if skip:
-            out_KD += x_KD
-        return out_KD if pre else norm(out_KD)
-
-    return wrapped
-
-
-def normalize(norm: LayerNorm | nn.Identity) -> Function:
-    if isinstance(norm, nn.Identity):
-        return lambda x_KD: x_KD
-    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
-    return lambda x_KD: torch.layer_norm(x_KD, shape, weight, bias, eps)
-
-
-def self_attention(attention: SelfAttention) -> Callable[[Tensor, Own, Tensor], Tensor]:
-    qkv, out = product(attention.qkv), product(attention.out)
-
-    def attend(x_KD: Tensor, own: Own, bias_Kn: Tensor) -> Tensor:
-        own.newest_KX.copy_(qkv(x_KD))
-        scores_HKn = torch.baddbmm(bias_Kn, own.q_HKd, own.keys_Hdn, alpha=own.q_HKd.shape[2] ** -0.5)
-        mixed_HKd = torch.bmm(scores_HKn.softmax(-1), own.values_Hnd)
-        return out(mixed_HKd.transpose(0, 1).reshape(x_KD.shape))
+    def attend(x_KD: Tensor, own: Own, bias: Tensor, buffers: Buffers) -> Tensor:
+        qkv(before(x_KD), own.newest_KX)
+        weights_HKn = torch.baddbmm(bias, own.q_HKd, own.keys_Hdn, alpha=scale)
+        torch.softmax(weights_HKn, -1, out=weights_HKn)
+        torch.bmm(weights_HKn, own.values_Hnd, out=buffers.mixed_HKd)
+        buffers.heads_HKd.copy_(buffers.mixed_HKd)
+        return after(out(x_KD, buffers.merged_KD))
 
     return attend
 
 
-def position_wise(feed_forward: FeedForward) -> Function:
-    inner, outer, activation = product(feed_forward.inner), product(feed_forward.outer), feed_forward.activation
-    return lambda x_KD: outer(activation(inner(x_KD)))
+def position_wise(feed_forward: FeedForward, residual: Residual) -> Callable[[Tensor, Buffers], Tensor]:
+    before, after = norms(residual)
+    inner, outer = product_into(feed_forward.inner), product_onto(feed_forward.outer)
+    activation = feed_forward.activation
+
+    def feed(x_KD: Tensor, buffers: Buffers) -> Tensor:
+        inner(before(x_KD), buffers.inner_KF)
+        return after(outer(x_KD, activation(buffers.inner_KF)))
+
+    return feed
 
 
-def product(linear: nn.Linear) -> Function:
-    weight, bias = linear.weight, linear.bias
-    return lambda x_KD: F.linear(x_KD, weight, bias)
+def cross_attention(
+    attention: CrossAttention, residual: Residual
+) -> Callable[[Tensor, Folded | Unfolded | None], Tensor]:
+    before, after = norms(residual)
+    H, query, out, skip = attention.heads, attention.query, attention.out, residual.skip
+    scale = (out.in_features // H) ** -0.5
+
+    def attend(x_KD: Tensor, source: Folded | Unfolded | None) -> Tensor:
+        if isinstance(source, Folded):
+            torch.addmm(source.bias_y, before(x_KD), source.keys_Dy, alpha=scale, out=source.weights_Ky)
+            torch.softmax(source.weights_KHS, -1, out=source.weights_KHS)
+            mixed, values = source.weights_Ky, source.values_yD
+            return after(x_KD.addmm_(mixed, values) if skip else torch.mm(mixed, values))
+        assert source is not None
+        q_HKd = F.linear(before(x_KD), query.weight, query.bias).view(len(x_KD), H, -1).transpose(0, 1)
+        weights_HKS = torch.bmm(q_HKd, source.keys_HdS).mul_(scale).softmax(-1)
+        mixed_KD = torch.bmm(weights_HKS, source.values_HSd).transpose(0, 1).reshape(x_KD.shape)
+        out_KD = F.linear(mixed_KD, out.weight, out.bias)
+        return after(x_KD.add_(out_KD) if skip else out_KD)
+
+    return attend
 
 
-def attend_to(memory_SD: Tensor, attentions: Sequence[CrossAttention]) -> list[Function]:
-    """Returns each layer's cross-attention to one source, [K, D] to [K, D].
+def keys_values(attention: CrossAttention, memory_SD: Tensor) -> Unfolded:
+    """Returns one layer's keys and values of a source."""
+    S, H = len(memory_SD), attention.heads
+    kv_SE = torch.addmm(attention.kv.bias, memory_SD, attention.kv.weight.t())
+    keys_HdS, values_HdS = kv_SE.view(S, 2, H, -1).permute(1, 2, 3, 0).unbind()
+    return Unfolded(keys_HdS, values_HdS.transpose(1, 2))
+
+
+def fold(attention: CrossAttention, memory_SD: Tensor, bias_1S: Tensor, width: int) -> Folded:
+    """Returns the matrices of one layer's cross-attention to a source; `bias_1S` is -inf at padding.
 
     The scores of a head are x Wq (k Wk)^T = x (Wq k), and its part of the output is w (v Wo), where w are the weights.
     For short sources, the matrices in brackets of all heads are small: they replace the products with the queries'
     and output's weights, and two products per head.
     """
-    H, S = attentions[0].heads, len(memory_SD)
-    L, d = len(attentions), memory_SD.shape[1] // H
-    kv_LS2Hd = torch.stack([product(a.kv)(memory_SD) for a in attentions]).view(L, S, 2, H, d)
-    keys_LHSd, values_LHSd = kv_LS2Hd.permute(2, 0, 3, 1, 4).unbind()
-    keys_LHSd = keys_LHSd * d**-0.5
-    if FOLD * d < S:
-        keys_LHdS = keys_LHSd.transpose(2, 3)
-        return [attend_unfolded(*parts) for parts in zip(attentions, keys_LHdS, values_LHSd, strict=True)]
-    query_LHdD = torch.stack([a.query.weight for a in attentions]).view(L, H, d, -1)
-    query_LHd1 = torch.stack([a.query.bias for a in attentions]).view(L, H, d, 1)
-    out_LHdD = torch.stack([a.out.weight for a in attentions]).transpose(1, 2).reshape(L, H, d, -1)
-    keys_LDy = (keys_LHSd @ query_LHdD).flatten(1, 2).transpose(1, 2)  # y = H * S
-    bias_Ly = (keys_LHSd @ query_LHd1).flatten(1)
+    (S, D), H, query, out = memory_SD.shape, attention.heads, attention.query, attention.out
+    keys_HdS, values_HSd = keys_values(attention, memory_SD)
+    keys_HSd, d = keys_HdS.transpose(1, 2), D // H
+    keys_HSD = torch.bmm(keys_HSd, query.weight.view(H, d, D))
+    bias_HS1 = torch.baddbmm(bias_1S[:, :, None], keys_HSd, query.bias.view(H, d, 1), alpha=d**-0.5)
     # The weights of a head sum to 1.
-    values_LyD = (values_LHSd @ out_LHdD).flatten(1, 2)
-    values_LyD += torch.stack([a.out.bias for a in attentions])[:, None] / H
-    return [attend_folded(*parts, H) for parts in zip(keys_LDy, bias_Ly, values_LyD, strict=True)]
+    values_HSD = torch.baddbmm(out.bias, values_HSd, out.weight.view(D, H, d).permute(1, 2, 0), beta=1 / H)
+    weights_Ky = memory_SD.new_empty(width, H * S)
+    return Folded(
+        keys_HSD.view(H * S, D).t(),
+        bias_HS1.view(H * S),
+        values_HSD.view(H * S, D),
+        weights_Ky,
+        weights_Ky.view(width, H, S),
+    )
 
 
-def attend_folded(keys_Dy: Tensor, bias_y: Tensor, values_yD: Tensor, heads: int) -> Function:
-    def attend(x_KD: Tensor) -> Tensor:
-        scores_Ky = torch.addmm(bias_y, x_KD, keys_Dy)
-        weights_KHS = scores_Ky.view(len(x_KD), heads, -1).softmax(-1)
-        return torch.mm(weights_KHS.view(scores_Ky.shape), values_yD)
-
-    return attend
+# The parts of a sublayer.
 
 
-def attend_unfolded(attention: CrossAttention, keys_HdS: Tensor, values_HSd: Tensor) -> Function:
-    query, out = product(attention.query), product(attention.out)
-    H, d, _ = keys_HdS.shape
+def norms(residual: Residual) -> tuple[Function, Function]:
+    """Returns what happens to the input of a sublayer, and to the sum of its input and output."""
+    norm = normalize(residual.norm)
+    return (norm, unchanged) if residual.pre else (unchanged, norm)
 
-    def attend(x_KD: Tensor) -> Tensor:
-        q_HKd = query(x_KD).view(-1, H, d).transpose(0, 1)
-        mixed_HKd = torch.bmm(torch.bmm(q_HKd, keys_HdS).softmax(-1), values_HSd)
-        return out(mixed_HKd.transpose(0, 1).reshape(x_KD.shape))
 
-    return attend
+def unchanged(x: Tensor) -> Tensor:
+    return x
+
+
+def normalize(norm: LayerNorm | nn.Identity) -> Function:
+    if isinstance(norm, nn.Identity):
+        return unchanged
+    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
+    return lambda x_KD: torch.layer_norm(x_KD, shape, weight, bias, eps)
+
+
+def product_into(linear: nn.Linear) -> Callable[[Tensor, Tensor], Tensor]:
+    """Returns a function of x and `out` that writes x W^T + b into `out`."""
+    weight_IO, bias = linear.weight.detach().t(), linear.bias
+    if (fast := packed_for_few_rows(linear)) is not None:
+        return lambda x, out: out.copy_(product(x, fast, bias, onednn=True))
+    return lambda x, out: torch.addmm(bias, x, weight_IO, out=out)
+
+
+def product_onto(linear: nn.Linear) -> Callable[[Tensor, Tensor], Tensor]:
+    """Returns a function of `out` and x that adds x W^T + b to `out`."""
+    weight_IO, bias = linear.weight.detach().t(), linear.bias
+    if (fast := packed_for_few_rows(linear)) is not None:
+        return lambda out, x: out.add_(product(x, fast, bias, onednn=True))
+    return lambda out, x: out.add_(bias).addmm_(x, weight_IO)
+
+
+def packed_for_few_rows(linear: nn.Linear) -> Tensor | None:
+    """Returns the weight in oneDNN's layout if oneDNN is the choice for few rows and the weight is frozen."""
+    weight_OI = linear.weight
+    if not HAS_ONEDNN or weight_OI.requires_grad or weight_OI.dtype is not torch.float32:
+        return None
+    outputs, inputs = weight_OI.shape
+    few = kernels.current().use_onednn(kernels.BEAM, inputs, outputs)[0]
+    return packed(weight_OI) if few else None

@@ -21,6 +21,8 @@ ATTENTIONS = ("fused", "bmm")
 SMALL = 1 << 20
 # The largest number of rows of a small product, such as those of a search for one sentence.
 FEW = 16
+# The rows that stand for few: the beam of a sentence.
+BEAM = 4
 # The largest numbers of keys of the classes of attention. With more, the weights that `bmm` keeps for the backward
 # pass take too much memory, so attention is fused.
 KEYS = (32, 128)

@@ -12,11 +12,9 @@ import torch
 from torch import Tensor
 
 from vtrans.runtime.attention import batched_attention, fused_attention
-from vtrans.runtime.kernels import FEW, Kernels, Product, Use, fastest
-from vtrans.runtime.products import HAS_ONEDNN, grad_input, grad_weight, product
+from vtrans.runtime.kernels import BEAM, FEW, Kernels, Product, Use, fastest
+from vtrans.runtime.products import HAS_ONEDNN, grad_input, grad_weight, packed, product
 
-# The beam of a sentence, which stands for few rows.
-BEAM = 4
 # The rows that stand for many are at least LEAST and at most LARGEST, and within these bounds as many as make that many
 # multiplications: libraries reach their full speed with fewer rows than a batch of training has.
 LEAST, LARGEST, MULTIPLICATIONS = 64, 1024, 1 << 24
@@ -28,7 +26,7 @@ POSITIONS = 1024
 def measured_products(weights: Iterable[Tensor], *, training: bool) -> dict[Product, Use]:
     """Returns which products with these weights [O, I] oneDNN should compute. Weights of the same shape are measured
     once. With `training`, products with many rows are measured more carefully, with those of their gradients; otherwise
-    products with few rows are measured too."""
+    products with few rows are measured too, for which decoding packs the weight if oneDNN computes them."""
     found: dict[Product, Use] = {}
     if not HAS_ONEDNN:
         return found
@@ -47,15 +45,19 @@ def _measured(weight_OI: Tensor, rows: int, *, training: bool) -> Use:
     outputs, inputs = weight_OI.shape
     default = Kernels().use_onednn(rows, inputs, outputs)[0]
     x_NI, grad_NO = torch.ones(rows, inputs), torch.ones(rows, outputs)
+    packed_OI = weight_OI if rows > FEW else packed(weight_OI)
+
+    def forward(*, onednn: bool) -> Tensor:
+        return product(x_NI, packed_OI if onednn else weight_OI, onednn=onednn)
 
     def choose(compute: Callable[..., Tensor], *operands: Tensor) -> bool:
         ways = default, not default
         return ways[fastest([partial(compute, *operands, onednn=way) for way in ways], 5 if training else 3)]
 
-    forward = choose(product, x_NI, weight_OI)
+    first = choose(forward)
     if not training:
-        return forward, default, default
-    return forward, choose(grad_input, grad_NO, weight_OI), choose(grad_weight, grad_NO, x_NI)
+        return first, default, default
+    return first, choose(grad_input, grad_NO, weight_OI), choose(grad_weight, grad_NO, x_NI)
 
 
 def measured_attention(heads: int, D: int) -> frozenset[int]:

@@ -76,6 +76,16 @@ def _onednn_product(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = Non
     return out
 
 
+def packed(weight_OI: Tensor) -> Tensor:
+    """Returns a copy of a float32 weight in oneDNN's own layout, which `_onednn_product` reads in place of the weight.
+
+    A product with few rows spends its time reading the weight. For four rows on a Zen 5 core, packing makes the
+    product 1.2 times as fast for [8000, 128], 1.5 times for [8000, 256] and 2 times for [2048, 512].
+    """
+    copy: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_OI.detach())
+    return copy
+
+
 def grad_input(grad_NO: Tensor, weight_OI: Tensor, *, onednn: bool) -> Tensor:
     """Returns g W, the gradient of the left operand of a product, [..., I]."""
     return _onednn_product(grad_NO, weight_OI.t()) if onednn else grad_NO @ weight_OI
@@ -117,7 +127,7 @@ def _probe() -> bool:
     """Returns whether this build of torch has oneDNN and the operator with the arguments used here."""
     x = torch.eye(2)
     try:
-        return bool((_onednn_product(x, x, x[0]) == x + x[0]).all())
+        return all(bool((_onednn_product(x, w, x[0]) == x + x[0]).all()) for w in (x, packed(x)))
     except (AttributeError, RuntimeError):
         return False
 
