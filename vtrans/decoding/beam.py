@@ -108,6 +108,8 @@ class Beam:
         self.width = config.beam
         self.stop = "count" if config.stop == "current" and config.beam == 1 else config.stop
         self.kept = config.beam if self.stop == "current" else nbest
+        # Greedy search ends with EOS, so a step needs only the best token of each row.
+        self.greedy = config.beam == 1 and config.stop != "exhaustive"
         self.searches: list[_Search | None] = []  # None: an empty place
         self.tokens_BK = torch.empty(0, self.width, dtype=torch.int64)
         self.live_BK: Floats = np.empty((0, self.width))  # summed log-probabilities; -inf: the row is not live
@@ -137,7 +139,7 @@ class Beam:
                 return self._advance_one(first)
             blocks = (first, *more)
         # At most K tokens and EOS of a row can be among the first K ranks or refill the beam.
-        values_rm, tokens_rm = best_tokens(blocks, self.width + 1)
+        values_rm, tokens_rm = best_tokens(blocks, 1 if self.greedy else self.width + 1)
         if np.isnan(values_rm).any():
             raise bad_logprobs()
         extensions, live = self._rank(values_rm, tokens_rm)
@@ -150,7 +152,7 @@ class Beam:
         K, search = self.width, self.searches[0]
         assert search is not None
         totals = [total for total in self.live_BK[0].tolist() if total > -math.inf]  # those of the first rows
-        ranked = best_extensions(block, totals, 2 * K)
+        ranked = best_extensions(block, totals, 1 if self.greedy else 2 * K)
         del ranked[K - search.ended if self.config.stop == "shrink" else 2 * K :]
         search.age += 1
         for extension in ranked[:K]:
@@ -185,7 +187,9 @@ class Beam:
             table[_SUM][np.arange(table.shape[2]) >= places_B1] = -math.inf
         # Each row has one EOS at most, so the first 2K ranks hold K others, which a stable sort puts first.
         others_BK = (tokens_Bn == self.eos_id).argsort(axis=1, kind="stable")[:, :K]
-        return table[:, :, :K], table[:, at_B1, others_BK]
+        live = table[:, at_B1, others_BK]
+        live[_SUM][live[_TOKEN] == self.eos_id] = -math.inf  # all that is left in greedy search
+        return table[:, :, :K], live
 
     def _record(self, extensions: Floats, live: Floats) -> list[int]:
         """Records the ranked extensions and the new live beam of a step; returns the sentences whose search is
@@ -292,18 +296,14 @@ def best_extensions(block: Block, totals: Sequence[float], count: int) -> list[_
     them in a fraction of the time that `topk` takes, and equal ones need no care.
     """
     logprobs_nV = logprobs_of(block)
-    n, V = logprobs_nV.shape
-    values_nV, groups = logprobs_nV.numpy(), V // GROUP
-    if n * groups >= count:
-        most_ng = logprobs_nV[:, : groups * GROUP].view(n, groups, GROUP).amax(2).numpy()
+    values_nV, V = logprobs_nV.numpy(), logprobs_nV.shape[1]
+    if count == len(totals) == 1:
+        places = values_nV.argmax(1)
     else:
-        most_ng = values_nV
-    bar = -math.inf
-    if most_ng.size > count:
-        bar = float(np.partition((most_ng + np.array(totals)[:, None]).ravel(), -count)[-count])
-    # The slack is for rounding. The lower limit keeps out impossible tokens.
-    lowest = [max(bar - total - SLACK * (1 - bar), LEAST_LOGPROB) for total in totals]
-    places = np.flatnonzero(~(values_nV < np.array(lowest, dtype=values_nV.dtype)[:, None]))  # NaN is among them
+        bar = _bar(logprobs_nV, totals, count)
+        # The slack is for rounding. The lower limit keeps out impossible tokens.
+        lowest = [max(bar - total - SLACK * (1 - bar), LEAST_LOGPROB) for total in totals]
+        places = np.flatnonzero(~(values_nV < np.array(lowest, dtype=values_nV.dtype)[:, None]))  # NaN is among them
     found = []
     for place, value in zip(places.tolist(), values_nV.take(places).tolist(), strict=True):
         row, column = divmod(place, V)
@@ -311,10 +311,19 @@ def best_extensions(block: Block, totals: Sequence[float], count: int) -> list[_
     if any(extension[_SUM] != extension[_SUM] for extension in found):
         raise bad_logprobs()
     found.sort(key=_rank_of)
-    if isinstance(block, Listed):
-        ids = block.ids.tolist()
-        return [(total, value, row, ids[column]) for total, value, row, column in found]
-    return found
+    ids = block.ids.numpy() if isinstance(block, Listed) else range(V)
+    return [(total, value, row, int(ids[column])) for total, value, row, column in found if value > -math.inf]
+
+
+def _bar(logprobs_nV: Tensor, totals: Sequence[float], count: int) -> float:
+    """Returns a sum that at least `count` extensions reach, or -inf if there may be fewer."""
+    n, V = logprobs_nV.shape
+    groups = V // GROUP
+    most_ng = logprobs_nV
+    if n * groups >= count:
+        most_ng = logprobs_nV[:, : groups * GROUP].view(n, groups, GROUP).amax(2)
+    sums_x = (most_ng.numpy() + np.array(totals)[:, None]).ravel()
+    return float(np.partition(sums_x, -count)[-count]) if len(sums_x) >= count else -math.inf
 
 
 def _rank_of(extension: _Extension) -> tuple[float, int, float]:
@@ -333,6 +342,10 @@ def best_tokens(blocks: Iterable[Block], count: int) -> tuple[NDArray[np.floatin
     later: list[tuple[Block, Tensor, Tensor]] = []
     for block in blocks:
         logprobs = logprobs_of(block)
+        if count == 1 and logprobs.device.type == "cpu":  # argmax returns the first of equal values
+            columns_n1 = logprobs.numpy().argmax(1)[:, None]
+            found.append((np.take_along_axis(logprobs.numpy(), columns_n1, 1), _ids(columns_n1, block)))
+            continue
         values, columns = _top(logprobs, count + 1)
         if logprobs.device.type == "cpu":  # no transfer to batch, and the block's memory is freed at once
             values_nm, columns_nm = values.numpy(), columns.numpy()
