@@ -1,7 +1,7 @@
-"""Decoding speed compared with CTranslate2 and Hugging Face's Transformers: one model, one text, beam 4, in turns.
+"""Decoding speed compared with CTranslate2 and Hugging Face's Transformers: one model, one text, one beam, in turns.
 
     vtrans export RUN --to ctranslate2 --out exported
-    python tests/bench/peers.py --model RUN --exported exported --input TEXT [--rounds 3]
+    python tests/bench/peers.py --model RUN --exported exported --input TEXT [--rounds 3] [--beam 4]
 
 Prints sentences per second, without loading the model: the median over the rounds, in each of which every system has
 its turn, and the ratio to CTranslate2 in float32 (with its faster arrangement of threads). All systems use the same
@@ -58,7 +58,9 @@ def vtrans_processes_run(model: str, processes: int, **search: Any) -> Run:
     return lambda lines: translate_stream(translator, lines, io.BytesIO(), options, workers=workers)
 
 
-def ctranslate2_run(exported: str, model: str, compute: str, intra: int, inter: int, size: int) -> Run:
+def ctranslate2_run(
+    exported: str, model: str, compute: str, intra: int, inter: int, size: int, beam: int = BEAM
+) -> Run:
     import ctranslate2
 
     engine = ctranslate2.Translator(
@@ -72,7 +74,7 @@ def ctranslate2_run(exported: str, model: str, compute: str, intra: int, inter: 
         return engine.translate_batch(
             tokens,
             max_batch_size=size,
-            beam_size=BEAM,
+            beam_size=beam,
             length_penalty=1.0,
             max_decoding_length=max(map(len, tokens)) + EXTRA,
             min_decoding_length=0,
@@ -82,7 +84,7 @@ def ctranslate2_run(exported: str, model: str, compute: str, intra: int, inter: 
     return run
 
 
-def transformers_run(model: str, size: int) -> Run:
+def transformers_run(model: str, size: int, beam: int = BEAM) -> Run:
     translator = load(model, device="cpu")
     theirs, vocab = m2m100(models_of(translator.engine)[0].model), translator.src_vocab
 
@@ -94,8 +96,8 @@ def transformers_run(model: str, size: int) -> Run:
                 theirs.generate(
                     input_ids=src,
                     attention_mask=(src != PAD_ID).long(),
-                    num_beams=BEAM,
-                    early_stopping=True,
+                    num_beams=beam,
+                    early_stopping=beam > 1,
                     length_penalty=1.0,
                     max_new_tokens=src.shape[1] + EXTRA,
                     do_sample=False,
@@ -228,7 +230,7 @@ def flops_of(translator: Translator, lines: Sequence[str]) -> float:
     kv = sum(p.numel() for name, p in model.decoder.named_parameters() if name.endswith("kv.weight"))
     steps = sum(len(found[0].tokens) for found in translator.nbest(lines))
     per_row = matrices(model.decoder) - kv + model.projection.weight.numel()
-    return 2.0 * (sources * (matrices(model.encoder) + kv) + steps * BEAM * per_row)
+    return 2.0 * (sources * (matrices(model.encoder) + kv) + steps * translator.search.beam * per_row)
 
 
 def matrices(module: torch.nn.Module) -> int:
@@ -242,6 +244,7 @@ def main() -> None:
     parser.add_argument("--shortlist", help="the model with a shortlist of `vtrans shortlist`")
     parser.add_argument("--input", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--beam", type=int, default=BEAM, help="1 is greedy search")
     parser.add_argument("--batch-tokens", type=int, default=2048)
     parser.add_argument(
         "--without", action="append", default=[], help="systems to leave out, by the start of their name"
@@ -268,13 +271,17 @@ def main() -> None:
                 f"{title:14} {name:38} {speed:7.1f} sentences/s ({spread}) {speed / anchor:6.2f} x CTranslate2 float32"
             )
     rates.append(matrix_rate())
-    flops, rate = flops_of(load(options.model, device="cpu", **SEARCH), lines), statistics.mean(rates)
+    flops, rate = (
+        flops_of(load(options.model, device="cpu", **{**SEARCH, "beam": options.beam}), lines),
+        statistics.mean(rates),
+    )
     print(f"the limit of the products is {len(lines) * rate / flops:,.0f} sentences/s ({rate / 1e9:.0f} GFLOP/s)")
 
 
 def every_system(options: argparse.Namespace, title: str, threads: int) -> Iterator[System]:
     alone = title == "one at a time"
-    ours = {"model": options.model, "batch_tokens": 1 if alone else options.batch_tokens}
+    beam = {"beam": options.beam}
+    ours = {"model": options.model, "batch_tokens": 1 if alone else options.batch_tokens, **beam}
     yield System(f"vtrans, 1 x {threads} threads", vtrans_run, ours)
     if alone:
         yield System("vtrans, 1 thread", vtrans_run, ours, 1)
@@ -295,10 +302,12 @@ def every_system(options: argparse.Namespace, title: str, threads: int) -> Itera
         for compute in ("float32", "int8"):
             for inter, intra in sorted({(1, threads), (1, 1) if alone else (threads, 1)}):
                 arguments = {"exported": options.exported, "model": options.model, "compute": compute}
-                arguments |= {"intra": intra, "inter": inter, "size": 1 if alone else 64}
+                arguments |= {"intra": intra, "inter": inter, "size": 1 if alone else 64, **beam}
                 yield System(f"CTranslate2 {compute}, {inter} x {intra} threads", ctranslate2_run, arguments)
         yield System("vtrans --engine ctranslate2", vtrans_run, {**ours, "model": options.exported})
-    yield System("transformers.generate", transformers_run, {"model": options.model, "size": 1 if alone else 64})
+    yield System(
+        "transformers.generate", transformers_run, {"model": options.model, "size": 1 if alone else 64, **beam}
+    )
 
 
 if __name__ == "__main__":
