@@ -92,6 +92,7 @@ def disk_with(command: Command, disk: Path) -> Iterator[None]:
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(disk)], check=True)
     try:
         resize(disk, LARGE, MANY)
+        (disk / "other").write_bytes(b"other")  # the disk is never empty: a size of 0 would be unlimited
         if command.earlier:
             assert run(Command(command.earlier, command.out), disk).code == 0
         elif Path(command.out).suffix and not command.to_stdout:
@@ -196,7 +197,7 @@ def check(name: str, command: Command, folder: Path, steps: int) -> bool:
         whole = contents(disk)
         needed = sum(-(-len(raw) // 4096) * 4096 + 4096 for raw in whole.values())
         files = sum(1 for _ in disk.rglob("*")) + 2
-    sizes = sorted({max(1, round(1.7 * needed * part / steps / 4096)) for part in range(1, steps + 1)})
+    sizes = sorted({0, *(round(1.7 * needed * part / steps / 4096) for part in range(1, steps + 1))})
     disks = [(4096 * pages, MANY) for pages in sizes] + [(LARGE, n) for n in range(files + 4)]
     good, failed = True, 0
     for size, names in disks:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from threading import RLock
 
 from vtrans.config import Sampling, SearchConfig
 from vtrans.console import Console
@@ -25,6 +26,7 @@ from vtrans.decoding.search import Hypothesis, length_penalty
 from vtrans.decoding.sources import SourceReader
 from vtrans.decoding.translation import Counts, TranslateOptions, Translation
 from vtrans.errors import InputError
+from vtrans.runtime.turns import in_turn
 from vtrans.text import one_line
 
 WINDOW = 2000  # lines sorted together: enough for batches of similar length, few enough to wait for
@@ -38,8 +40,9 @@ class Translator:
     rule, as `vtrans.decoding.retry` defines it. The n-best list is that of the search that is kept. There is no second
     search if `search` already has a no-repeat rule, if the engine does not support the rule, or for samples.
 
-    `counts` holds what has been done so far; warnings go to `console`. Raises InputError for a setting that the engine
-    does not support.
+    `counts` holds what has been done so far; warnings go to `console`. Several threads may use a translator: each gets
+    what it would get alone, and while one translates a window of lines, the others wait. Raises InputError for a
+    setting that the engine does not support.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Translator:
         self.src_vocab, self.tgt_vocab = engine.src_vocab, engine.tgt_vocab
         self.console = console
         self.counts = Counts()
+        self.turn = RLock()
         refuse_unsupported(engine, self.search)
         self._reader = SourceReader(engine, self.search)
         self.max_source = self._reader.max_source
@@ -139,6 +143,7 @@ class Translator:
             yield from self.translate_window(window, options, first=first, prefixes=begun, constraints=asked)
             first += len(window)
 
+    @in_turn
     def translate_window(
         self,
         lines: Sequence[str],
@@ -364,6 +369,7 @@ class Translator:
             yield from self._logprob_window(lines, given, first, done)
             first += len(lines)
 
+    @in_turn
     def _logprob_window(
         self, lines: Sequence[str], given: Sequence[str | Sequence[int]], first: int, done: Callable[[], None]
     ) -> list[Translation]:
