@@ -65,7 +65,10 @@ def test_the_average_is_the_plain_mean(tmp_path: Path, tiny_data: DataFolder, co
 @pytest.mark.parametrize("tie", TIE_FORMS)
 def test_a_shared_matrix_is_counted_once(tmp_path: Path, tiny_data: DataFolder, tie: str) -> None:
     a, b = (make(tiny_data, tmp_path / str(i), seed=i, tie=tie) for i in (1, 2))
-    average([a, b], tmp_path / "out")
+    shares: list[float] = []
+    average([a, b], tmp_path / "out", progress=lambda weights, share: shares.append(share))
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
     mean, first, second = (load_model(p).model for p in (tmp_path / "out", a, b))
     for place in ("src_embedding", "tgt_embedding", "projection"):
         name = f"{place}.weight"

@@ -192,9 +192,9 @@ def test_progress_lines_are_at_least_ten_seconds_apart(clock: list[float]) -> No
             clock[0] += 0.125
             counter.advance(2)
     assert out.getvalue().split("\n") == [
-        "reading: 160 of 1,600 lines, 10%, 1 min 30 s left",
-        "reading: 320 of 1,600 lines, 20%, 1 min 20 s left",
-        "reading: 480 of 1,600 lines, 30%, 1 min 10 s left",
+        "reading: 160 of 1,600 lines, 16/s, 10%, 1 min 30 s left",
+        "reading: 320 of 1,600 lines, 16/s, 20%, 1 min 20 s left",
+        "reading: 480 of 1,600 lines, 16/s, 30%, 1 min 10 s left",
         "reading: 560 lines in 35 s",
         "",
     ]
@@ -205,7 +205,7 @@ def test_progress_without_a_total(clock: list[float]) -> None:
     with Console(stream=out).progress("reading") as counter:
         clock[0] += 11
         counter.update(5)
-    assert out.getvalue() == "reading: 5\nreading: 5 in 11 s\n"
+    assert out.getvalue() == "reading: 5, 0.5/s\nreading: 5 in 11 s\n"
 
 
 def test_short_progress_prints_nothing(clock: list[float]) -> None:

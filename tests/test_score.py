@@ -281,6 +281,15 @@ def _systems() -> tuple[list[str], list[str], list[str]]:
     return refs, good, bad
 
 
+def test_progress_counts_the_metrics() -> None:
+    refs = [f"line {i} of the text" for i in range(20)]
+    seen: list[str] = []
+    compare(refs, refs, [refs], METRICS, samples=20, done=lambda: seen.append("compared"))
+    assert seen == ["compared"] * len(METRICS)
+    score(refs, [refs], METRICS, done=lambda: seen.append("scored"))
+    assert seen[len(METRICS) :] == ["scored"] * len(METRICS)
+
+
 def test_a_better_system_is_significant() -> None:
     refs, good, bad = _systems()
     for result in compare(bad, good, [refs], METRICS, samples=200):

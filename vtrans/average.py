@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,18 @@ from vtrans.states import read_progress
 from vtrans.tensor_files import TensorFile, open_tensors, write_tensors
 
 
-def average(files: Sequence[Path], out: Path, run_step: int | None = None) -> list[int]:
+def average(
+    files: Sequence[Path],
+    out: Path,
+    run_step: int | None = None,
+    progress: Callable[[int, float], None] = lambda weights, share: None,
+) -> list[int]:
     """Writes the mean of the model files to `out` and returns their steps.
 
     `run_step` is the last step of their run; the best checkpoints may be older. A shared weight is in a file once, so
     it counts once. Each mean is computed in float64 and stored in the type of the first file. Peak memory is one
-    model. The header, with the search settings, is that of the newest file.
+    model. The header, with the search settings, is that of the newest file. `progress` is called with the weights read
+    so far, and their share of the whole.
 
     Raises InputError if two files differ in architecture or vocabulary, naming the difference, or if `out` is a
     file that training writes; FileError for weights that are not finite.
@@ -46,11 +52,10 @@ def average(files: Sequence[Path], out: Path, run_step: int | None = None) -> li
                 for path, (file, _) in zip(files, opened, strict=True):
                     if not torch.equal(file.get_tensor(name), first.get_tensor(name)):
                         raise InputError(f"{files[0]} and {path} have different vocabularies.")
-        tensors = {}
-        for name in names:
+        weights = [name for name in names if not name.startswith("vocabulary.")]
+        tensors, read = {name: first.get_tensor(name) for name in names if name not in weights}, 0
+        for number, name in enumerate(weights, 1):
             tensors[name] = first.get_tensor(name)
-            if name.startswith("vocabulary."):
-                continue
             total = tensors[name].double()
             check_finite(files[0], name, total)
             for path, (file, _) in zip(files[1:], opened[1:], strict=True):
@@ -63,6 +68,8 @@ def average(files: Sequence[Path], out: Path, run_step: int | None = None) -> li
                 check_finite(path, name, part)
                 total += part
             tensors[name] = (total / len(files)).to(tensors[name].dtype)
+            read += total.numel() * len(files)
+            progress(read, number / len(weights))
         newest = max((other for _, other in opened), key=lambda other: max(_steps(other)))
         steps = [step for _, other in opened for step in _steps(other)]
         training = {"average_of": sorted(steps), "run_step": max(steps) if run_step is None else run_step}

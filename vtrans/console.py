@@ -129,10 +129,9 @@ class Display:
 class _Lines(Counter):
     """A counter that prints at most one line every PLAIN_SECONDS."""
 
-    def __init__(self, console: Console, description: str, total: float | None, unit: str, rate: bool) -> None:
+    def __init__(self, console: Console, description: str, total: float | None, unit: str) -> None:
         super().__init__()
         self._console, self._description, self._total, self._unit = console, description, total, unit
-        self._rate = rate
         self._last = self._began
         self._printed = False
 
@@ -149,8 +148,7 @@ class _Lines(Counter):
         self._last, self._printed = now, True
         seconds, share = now - self._began, self._done / self._total if self._total else self._share
         parts = [_count(self._done, self._total, self._unit)]
-        if self._rate:
-            parts.append(_per_second(self._done, seconds))
+        parts.append(_per_second(self._done, seconds))
         if share is not None:
             parts.append(f"{share:.0%}")
             if 0 < share < 1:
@@ -162,7 +160,7 @@ class _Bar(Counter):
     """A counter that rich draws."""
 
     def __init__(
-        self, console: rich.console.Console, description: str, total: float | None, unit: str, rate: bool, shares: bool
+        self, console: rich.console.Console, description: str, total: float | None, unit: str, shares: bool
     ) -> None:
         from rich.progress import (
             BarColumn,
@@ -186,7 +184,7 @@ class _Bar(Counter):
             console=console,
             auto_refresh=False,
         )
-        self._total, self._unit, self._rate, self._shares = total, unit, rate, shares
+        self._total, self._unit, self._shares = total, unit, shares
         self._task = self.renderable.add_task(description, total=1.0 if shares else total, count="")
         self._drawn = 0.0
         self._show()
@@ -201,7 +199,7 @@ class _Bar(Counter):
             return
         self._drawn = now
         count = _count(self._done, self._total, self._unit)
-        if self._rate and self._done:
+        if self._done:
             count += f", {_per_second(self._done, now - self._began)}"
         completed = (self._share or 0.0) if self._shares else self._done
         self.renderable.update(self._task, completed=completed, count=count)
@@ -282,23 +280,22 @@ class Console:
         total: float | None = None,
         unit: str = "",
         *,
-        rate: bool = False,
         shares: bool = False,
         drawn: bool = True,
     ) -> Iterator[Counter]:
         """Show the progress of a loop while the context lasts, below any outer `progress` or `live`.
 
-        `rate` adds the units per second. With `shares`, the total is unknown and `update` is given the share that is
+        With `shares`, the total is unknown and `update` is given the share that is
         done. Without `drawn`, a terminal gets plain lines too. Do not use it while writing to stdout on a terminal.
         """
         if self.quiet:
             yield Counter()
         elif not (self.is_terminal and drawn):
-            lines = _Lines(self, description, total, unit, rate)
+            lines = _Lines(self, description, total, unit)
             yield lines
             lines.close()
         else:
-            bar = _Bar(self._drawing(), _shown(description), total, unit, rate, shares)
+            bar = _Bar(self._drawing(), _shown(description), total, unit, shares)
             with self._shown_live(bar.renderable):
                 yield bar
                 bar.close()

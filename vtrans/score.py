@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -96,12 +96,14 @@ def score(
     lowercase: bool = False,
     hyp_name: str = "the hypothesis",
     ref_names: Sequence[str] = (),
+    done: Callable[[], None] = lambda: None,
 ) -> list[Score]:
     """The scores of a corpus, in the order of `metrics`.
 
     Blank lines count, except that chrF and chrF++ ignore a line whose references are blank. Defaults are sacrebleu's:
     BLEU uses the tokenizer 13a and chrF none; TER always ignores case, as its signature says. `tokenize` affects BLEU
-    only. Raises InputError for unequal line counts, no lines, subword marks, and an unknown metric or tokenizer.
+    only. `done` is called after each metric. Raises InputError for unequal line counts, no lines, subword marks, and an
+    unknown metric or tokenizer.
     """
     made = _metrics(metrics, tokenize, lowercase)
     _check(hypotheses, references, hyp_name, ref_names)
@@ -110,6 +112,7 @@ def score(
         result = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
         signature = metric.get_signature().format()
         scores.append(Score(result.name, float(result.score), signature, result.format(signature=signature)))
+        done()
     return scores
 
 
@@ -126,23 +129,28 @@ def compare(
     baseline_name: str = "the baseline",
     hyp_name: str = "the hypothesis",
     ref_names: Sequence[str] = (),
+    done: Callable[[], None] = lambda: None,
 ) -> list[Comparison]:
     """The scores of two systems, and the p-value of their difference by paired bootstrap resampling.
 
-    `seed` overrides the environment variable SACREBLEU_SEED. Raises InputError as `score` does, and for `samples` or
-    `seed` below 1 (sacrebleu reads seed 0 as no seed).
+    `seed` overrides the environment variable SACREBLEU_SEED. `done` is called after each metric. Raises InputError as
+    `score` does, and for `samples` or `seed` below 1 (sacrebleu reads seed 0 as no seed).
     """
     for name, number in (("samples", samples), ("seed", seed)):
         if number < 1:
             raise InputError(f"`{name}` must be at least 1, got {number}.")
-    made = {str(index): metric for index, metric in enumerate(_metrics(metrics, tokenize, lowercase))}
+    made = _metrics(metrics, tokenize, lowercase)
     _check(baseline, references, baseline_name, ref_names)
     _check(hypotheses, references, hyp_name, ref_names)
     systems: list[tuple[str, Sequence[str]]] = [("baseline", list(baseline)), ("system", list(hypotheses))]
-    with _sacrebleu_seed(seed):
-        test = PairedTest(systems, made, [list(lines) for lines in references], "bs", n_samples=samples)
-        signatures, results = test()
-    return [_comparison(name, results[name], signatures[name].format()) for name in signatures]
+    found = []
+    for metric in made:
+        with _sacrebleu_seed(seed):
+            test = PairedTest(systems, {"": metric}, [list(lines) for lines in references], "bs", n_samples=samples)
+            signatures, results = test()
+        found += [_comparison(name, results[name], signatures[name].format()) for name in signatures]
+        done()
+    return found
 
 
 def corpus_scores(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:

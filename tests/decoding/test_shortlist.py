@@ -77,7 +77,11 @@ def reference(pairs: list[tuple[list[int], list[int]]], empty: int) -> dict[tupl
 def test_model_1_equals_a_reference_implementation(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr(vtrans.decoding.shortlist, "CHUNK", chunk)
     pairs = [*random_pairs(40), ([5, 5, 6], [7, 7]), ([], [4]), ([4], [])]
-    src, tgt, probabilities = model_1(store_of(pairs), 12, 12)
+    told: list[tuple[int, float]] = []
+    src, tgt, probabilities = model_1(store_of(pairs), 12, 12, lambda *done: told.append(done))
+    passes = 2 + vtrans.decoding.shortlist.ITERATIONS
+    assert told[-1] == (passes * sum((len(s) + 1) * len(t) for s, t in pairs), 1.0)
+    assert told == sorted(told)
     expected = reference(pairs, 12)
     found = dict(zip(zip(src.tolist(), tgt.tolist(), strict=True), probabilities.tolist(), strict=True))
     assert found == pytest.approx(dict(expected), abs=1e-12)

@@ -22,7 +22,7 @@ from vtrans.analysis.inspection import Inspection, shared_rows, training_overlap
 from vtrans.analysis.parts import shared_groups
 from vtrans.analysis.run_history import History, Point, histories
 from vtrans.checkpoint import choose_model, load_model
-from vtrans.console import duration
+from vtrans.console import Console, duration
 from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translator import Translator
 from vtrans.errors import InputError
@@ -53,28 +53,32 @@ class ReportOptions:
     """The data folder of the runs, for the overlap of its vocabulary; None leaves it out."""
 
 
-def write_report(runs: Sequence[Path], out: Path, options: ReportOptions) -> None:
-    """Writes the page about these run folders. Raises FileError for a folder that holds no run, and InputError for a
-    data folder that is not that of the runs."""
-    write_atomically(out, report(histories(runs), options).encode())
+def write_report(runs: Sequence[Path], out: Path, options: ReportOptions, console: Console | None = None) -> None:
+    """Writes the page about these run folders; the console shows the progress. Raises FileError for a folder that holds
+    no run, and InputError for a data folder that is not that of the runs."""
+    write_atomically(out, report(histories(runs), options, console).encode())
 
 
-def report(runs: Sequence[History], options: ReportOptions) -> str:
+def report(runs: Sequence[History], options: ReportOptions, console: Console | None = None) -> str:
     """Returns the page. Raises InputError for a data folder that is not that of the runs."""
     title = ", ".join(run.name for run in runs)
     models = {run.name: load_inspection(run, options.data) for run in runs}
-    body = [
-        f"<h1>Training report: {escape(title)}</h1>",
-        *_legend(runs),
-        *_results(runs, models),
-        *_curves(runs),
-        *_significance(runs),
-        *_translations(runs, options.sentences),
-        *_attention(runs, models, options.sentences),
-        *_sharing(models),
-        *_recipes(runs),
-        *_records(runs),
-    ]
+    parts = (
+        _legend(runs),
+        _results(runs, models),
+        _curves(runs),
+        _significance(runs),
+        _translations(runs, options.sentences),
+        _attention(runs, models, options.sentences),
+        _sharing(models),
+        _recipes(runs),
+        _records(runs),
+    )
+    body = [f"<h1>Training report: {escape(title)}</h1>"]
+    with (console or Console(quiet=True)).progress("writing the report", len(parts), "parts") as counter:
+        for part in parts:  # each is made as it is read
+            body += part
+            counter.advance()
     style, script = ((files("vtrans.analysis") / name).read_text("utf-8") for name in ("report.css", "report.js"))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -66,5 +66,6 @@ def average(what: What = None, last: Last = None, best: Best = None, out: Out = 
             if path.is_dir():
                 raise InputError(f"{path} is a folder; give one run folder, or model files.")
         files, target, run_step = paths, out, None
-    steps = run_average(files, target, run_step)
+    with console.progress("averaging", unit="weights", shares=True) as counter:
+        steps = run_average(files, target, run_step, counter.update)
     console.info(f"{target}: the average of {len(files)} checkpoints, steps {', '.join(map(str, steps))}")

@@ -113,7 +113,7 @@ def progress(
     if not shown or out.isatty():
         console = Console(quiet=True)
     drawn = not stat.S_ISFIFO(os.fstat(out.fileno()).st_mode)
-    with console.progress(what, unit="sentences", rate=True, shares=share, drawn=drawn) as counter:
+    with console.progress(what, unit="sentences", shares=share, drawn=drawn) as counter:
         yield counter
 
 

@@ -44,5 +44,6 @@ def report(
     check_output(out, [], "--out")
     from vtrans.analysis.report import ReportOptions, write_report
 
-    write_report(runs or [Path(DEFAULT_RUN)], out, ReportOptions(sentences=sentences, data=data))
-    Console(quiet=quiet).info(f"{out}: open it in a browser")
+    console = Console(quiet=quiet)
+    write_report(runs or [Path(DEFAULT_RUN)], out, ReportOptions(sentences=sentences, data=data), console)
+    console.info(f"{out}: open it in a browser")

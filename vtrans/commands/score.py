@@ -66,12 +66,15 @@ def score(
     settings: dict[str, Any] = {"tokenize": tokenize, "lowercase": lowercase}
     labels: dict[str, Any] = {"hyp_name": str(hyp or "stdin"), "ref_names": [str(path) for path in references]}
     results: list[Any]
-    if baseline is None:
-        results = list(run_score(hypotheses, refs, metrics or DEFAULT_METRICS, **settings, **labels))
-    else:
-        labels["baseline_name"] = str(baseline)
-        other = read_all(baseline, how, console)
-        results = list(compare(other, hypotheses, refs, metrics or DEFAULT_METRICS, **settings, **labels))
+    chosen = metrics or DEFAULT_METRICS
+    other = read_all(baseline, how, console) if baseline else []
+    with console.progress("comparing" if baseline else "scoring", len(chosen), "metrics") as counter:
+        labels["done"] = counter.advance
+        if baseline is None:
+            results = list(run_score(hypotheses, refs, chosen, **settings, **labels))
+        else:
+            labels["baseline_name"] = str(baseline)
+            results = list(compare(other, hypotheses, refs, chosen, **settings, **labels))
     for sentence in data_warnings(hypotheses, refs, **settings):
         console.warn(sentence)
     if as_json:

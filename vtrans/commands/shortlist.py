@@ -59,7 +59,9 @@ def shortlist(
     loaded, folder = load_model(file), DataFolder.open(data)
     if (folder.src_vocab.digest, folder.tgt_vocab.digest) != (loaded.src_vocab.digest, loaded.tgt_vocab.digest):
         raise InputError(f"{data} has another vocabulary than {file}; give --data the folder that it was trained on.")
-    found = learn_shortlist(folder.train, len(folder.src_vocab), len(folder.tgt_vocab), translations, frequent)
+    sizes = len(folder.src_vocab), len(folder.tgt_vocab)
+    with console.progress("learning from the training pairs", unit="links", shares=True) as counter:
+        found = learn_shortlist(folder.train, *sizes, translations, frequent, counter.update)
     add_shortlist(file, found, target)
     console.info(
         f"{target} now has a shortlist: {translations} translations per source subword and the "

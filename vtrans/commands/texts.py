@@ -113,7 +113,7 @@ def chunked(
 
     def run(translator: Translator, job: Job, workers: Workers | None) -> None:
         report = LineReport()
-        with console.progress("translated", unit="sentences", rate=True, shares=True) as counter:
+        with console.progress("translated", unit="sentences", shares=True) as counter:
             translate_chunks(
                 translator,
                 job,

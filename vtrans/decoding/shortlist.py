@@ -11,7 +11,7 @@ pairs of ids), P sentence pairs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,15 +37,25 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-def learn_shortlist(store: TokenStore, src_size: int, tgt_size: int, translations: int, frequent: int) -> Shortlist:
+def learn_shortlist(
+    store: TokenStore,
+    src_size: int,
+    tgt_size: int,
+    translations: int,
+    frequent: int,
+    progress: Callable[[int, float], None] = lambda links, share: None,
+) -> Shortlist:
     """Returns the shortlist of a corpus: `translations` target subwords per source subword, and the `frequent` most
-    frequent target subwords, which are in every sentence's list and therefore excluded from the translations."""
+    frequent target subwords, which are in every sentence's list and therefore excluded from the translations.
+
+    `progress` is that of `model_1`.
+    """
     counts = np.zeros(tgt_size, dtype=np.int64)
     ids = store.tgt_ids.numpy()
     for start in range(0, len(ids), CHUNK):
         counts += np.bincount(ids[start : start + CHUNK], minlength=tgt_size)
     often = np.argsort(-counts, kind="stable")[:frequent].astype(np.int32)
-    src, tgt, probabilities = model_1(store, src_size, tgt_size)
+    src, tgt, probabilities = model_1(store, src_size, tgt_size, progress)
     order = np.lexsort((tgt, -probabilities, src))
     order = order[(src[order] < src_size) & ~np.isin(tgt[order], often)]
     src, tgt = src[order], tgt[order]
@@ -56,18 +66,38 @@ def learn_shortlist(store: TokenStore, src_size: int, tgt_size: int, translation
     return Shortlist(torch.from_numpy(table), torch.from_numpy(often))
 
 
-def model_1(store: TokenStore, src_size: int, tgt_size: int) -> tuple[Ints, Ints, Floats]:
+def model_1(
+    store: TokenStore,
+    src_size: int,
+    tgt_size: int,
+    progress: Callable[[int, float], None] = lambda links, share: None,
+) -> tuple[Ints, Ints, Floats]:
     """Returns t(target | source) as source ids, target ids and probabilities [E], ordered by source, then target. The
-    source id `src_size` is the empty word, which may generate any target subword."""
+    source id `src_size` is the empty word, which may generate any target subword.
+
+    `progress` is called with the links read so far, in all passes over the corpus, and their share of the whole.
+    """
     lengths = (store.src_lengths.numpy() + 1).astype(np.int64) * store.tgt_lengths.numpy()
     chosen = np.arange(0, len(store), max(1, -(-int(lengths.sum()) // LINKS)))
     chunks = list(_chunks(chosen, lengths))
-    parts = [_distinct(_keys(store, pairs, src_size, tgt_size)[0]) for pairs in chunks]
+    read = steps = 0
+
+    def done(links: int) -> None:
+        nonlocal read, steps
+        read, steps = read + links, steps + 1
+        progress(read, steps / len(chunks) / (2 + ITERATIONS))
+
+    parts = []
+    for pairs in chunks:
+        keys = _keys(store, pairs, src_size, tgt_size)[0]
+        parts.append(_distinct(keys))
+        done(len(keys))
     distinct = _distinct(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
     links = []  # per chunk: the entries [X] int32, and the number of entries of each target position
     for pairs in chunks:
         keys, widths = _keys(store, pairs, src_size, tgt_size)
         links.append((np.searchsorted(distinct, keys).astype(np.int32), widths))
+        done(len(keys))
     src, tgt = np.divmod(distinct, tgt_size)
     t = np.ones(len(distinct))
     for _ in range(ITERATIONS):
@@ -77,6 +107,7 @@ def model_1(store: TokenStore, src_size: int, tgt_size: int) -> tuple[Ints, Ints
             starts = np.cumsum(widths) - widths
             share /= np.repeat(np.add.reduceat(share, starts), widths)
             expected += np.bincount(entries, share, len(distinct))
+            done(len(entries))
         t = expected / np.bincount(src, expected)[src]
     return src, tgt, t
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID, Vocabulary
 from vtrans.decoding.ctranslate2_engine import CTranslate2Engine
-from vtrans.decoding.engine import Source
+from vtrans.decoding.engine import Engine, Source
 from vtrans.decoding.forced import Pair
 from vtrans.decoding.search import Hypothesis, length_penalty
 from vtrans.decoding.sources import EXTRA_LENGTH, cut_long
@@ -88,17 +88,20 @@ class Comparison:
             )
 
 
-def compare(loaded: LoadedModel, exported: CTranslate2Engine, lines: Sequence[str]) -> Comparison:
-    """Translates the lines with both, and scores the original's translations with both, on the CPU in float32."""
+def compare(
+    loaded: LoadedModel,
+    exported: CTranslate2Engine,
+    lines: Sequence[str],
+    done: Callable[[], None] = lambda: None,
+) -> Comparison:
+    """Translates the lines with both, and scores the original's translations with both, on the CPU in float32. `done`
+    is called after each translation."""
     loaded.model.cpu().eval()
     original, reach = TorchEngine([loaded]), exported.max_length or LONGEST_SAMPLE
     longest = min(loaded.search.max_source, reach - 1)
     search = dataclasses.replace(loaded.search, **{s.name: s.nearest for s in exported.unsupported(loaded.search)})
     sources = _sources(loaded.src_vocab, lines, longest, reach)
-    ours, theirs = (
-        [found[0] for _, found in sorted(engine.translate(sources, search, DEFAULT_OPTIONS))]
-        for engine in (original, exported)
-    )
+    ours, theirs = (_best(engine, sources, search, done) for engine in (original, exported))
     pairs: list[Pair] = [(s.tokens[:-1], hyp.tokens) for s, hyp in zip(sources, ours, strict=True)]
     pairs.append(longest_pair(loaded, longest, reach))
     native = original.token_logprobs([(source, [*target, EOS_ID]) for source, target in pairs], 1)
@@ -116,6 +119,16 @@ def compare(loaded: LoadedModel, exported: CTranslate2Engine, lines: Sequence[st
         len(sources) - len(different),
         lost / len(sources),
     )
+
+
+def _best(
+    engine: Engine, sources: Sequence[Source], search: SearchConfig, done: Callable[[], None]
+) -> list[Hypothesis]:
+    found: dict[int, Hypothesis] = {}
+    for i, (best, *_) in engine.translate(sources, search, DEFAULT_OPTIONS):
+        found[i] = best
+        done()
+    return [found[i] for i in range(len(sources))]
 
 
 def _sources(vocab: Vocabulary, lines: Sequence[str], longest: int, reach: int) -> list[Source]:

@@ -71,7 +71,8 @@ def export(
         with explained(out):
             write(loaded, folder, quantization, source)
         exported = load_exported(folder, "cpu")
-        comparison = compare(loaded, exported, lines)
+        with console.progress("comparing with the model", 2 * len(lines), "translations") as counter:
+            comparison = compare(loaded, exported, lines, counter.advance)
         if problem := comparison.problem():
             raise VtransError(
                 f"{out} was not written, because the {quantization} export differs from the model: {problem}; "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from vtrans.interop import (
 from vtrans.interop.ctranslate2_export import folder_aside
 from vtrans.interop.huggingface_names import STOPS
 from vtrans.interop.imported import Imported, Original, install
-from vtrans.interop.verification import Verified, outputs, refuse_different, verify
+from vtrans.interop.verification import BEAMS, Verified, outputs, refuse_different, verify
 from vtrans.model import count_parameters
 from vtrans.runtime.memory import release_memory
 
@@ -83,10 +84,10 @@ def import_model(
         console.info(sentence)
     with explained(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-    with aside(out) as temporary:
+    with aside(out) as temporary, _searches(console) as done:
         with explained(out):
             save_model(temporary, loaded)
-        ours = outputs(loaded, samples)
+        ours = outputs(loaded, samples, done)
         del loaded
         release_memory()
         try:
@@ -95,12 +96,19 @@ def import_model(
             console.warn(f"not compared with the original: {error}")
             verified = None
         else:
-            verified = verify(ours, original)
+            verified = verify(ours, original, done)
             refuse_different(verified, out)
     console.info(f"wrote {out}")
     if verified:
         verified.show(console)
     return verified
+
+
+@contextmanager
+def _searches(console: Console) -> Iterator[Callable[[], None]]:
+    """Shows the progress of a comparison. Yields what to call after each search."""
+    with console.progress("comparing both programs", 2 * len(BEAMS), "searches") as counter:
+        yield counter.advance
 
 
 def export_to_huggingface(
@@ -138,17 +146,17 @@ def _export(
     by more than rounding.
     """
     check_path(out)
-    with folder_aside(out) as folder:
+    with folder_aside(out) as folder, _searches(console) as done:
         with explained(out):
             expressed, load = write(folder)
-        ours = outputs(dataclasses.replace(loaded, search=expressed), samples)
+        ours = outputs(dataclasses.replace(loaded, search=expressed), samples, done)
         verified = None
         try:
             other = load()
         except InputError as error:
             console.warn(f"not compared with the model: {error}")
         else:
-            verified = verify(ours, other)
+            verified = verify(ours, other, done)
             refuse_different(verified, out)
     console.info(f"wrote {out}")
     if verified:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,8 +89,11 @@ class Verified:
         )
 
 
-def outputs(loaded: LoadedModel, lines: Sequence[str] | None = None) -> Outputs:
-    """Returns what our model makes of the lines, or of generated sentences."""
+def outputs(
+    loaded: LoadedModel, lines: Sequence[str] | None = None, done: Callable[[], None] = lambda: None
+) -> Outputs:
+    """Returns what our model makes of the lines, or of generated sentences. `done` is called after each search of
+    BEAMS."""
     limit = LIMIT
     if lines is None:
         every = made_up(loaded.src_vocab)
@@ -109,7 +112,10 @@ def outputs(loaded: LoadedModel, lines: Sequence[str] | None = None) -> Outputs:
         )
         for beam in BEAMS
     ]
-    translations = [_translate(engine, sources, search) for search in searches]
+    translations = []
+    for search in searches:
+        translations.append(_translate(engine, sources, search))
+        done()
     pairs: list[Pair] = [
         (source[:-1], [*tokens, EOS_ID])
         for found in translations
@@ -126,14 +132,15 @@ def _translate(engine: TorchEngine, sources: Sequence[Sequence[int]], search: Se
     return [found[i] for i in range(len(sources))]
 
 
-def verify(ours: Outputs, original: Original) -> Verified:
-    """Compares our outputs with those of the original."""
+def verify(ours: Outputs, original: Original, done: Callable[[], None] = lambda: None) -> Verified:
+    """Compares our outputs with those of the original. `done` is called after each search of BEAMS."""
     theirs = original.logprobs([([*source, EOS_ID], target) for source, target in ours.pairs])
     gaps = [gap for pair in zip(ours.logprobs, theirs, strict=True) for gap in _gaps(*pair)]
     split = original.encode(ours.lines)
     equal, ties, cut = {}, 0, 0
     for search, mine in zip(ours.searches, ours.translations, strict=True):
         found = original.translate(ours.sources, search)
+        done()
         if found is None:
             continue
         different = [i for i, (a, b) in enumerate(zip(mine, found, strict=True)) if a != b]

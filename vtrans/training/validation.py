@@ -102,7 +102,13 @@ class Validation:
         sources = [store.src_text(i) for i in range(count)]
         references = [store.tgt_text(i) for i in range(count)]
         try:
-            hypotheses = [best[0].text for best in translator.translate_window(sources, done=heed)]
+            with self.console.progress("translating the validation text", count, "sentences") as counter:
+
+                def done() -> None:
+                    heed()
+                    counter.advance()
+
+                hypotheses = [best[0].text for best in translator.translate_window(sources, done=done)]
         except LogprobsError as error:  # training may recover, and must not lose its updates
             self.console.warn(f"step {step:,}: {error} Its translations count as blank.")
             hypotheses = [""] * count
