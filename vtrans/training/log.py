@@ -21,7 +21,7 @@ from vtrans.training.progress import Metrics, Progress
 def introduce(job: Job, model: Transformer, progress: Progress, *, resumed: bool, written: bool) -> None:
     """Prints what will be trained, with which data and on which device. `written`: whether recipe.toml is written."""
     config, train, say = job.recipe.model, job.recipe.train, job.console.info
-    ranks = f", {job.ranks.world} ranks" if job.ranks.world > 1 else ""
+    ranks = f", {job.ranks.world} ranks ({train.parallel})" if job.ranks.world > 1 else ""
     count = torch.get_num_threads()
     threads = f" ({count} thread{'' if count == 1 else 's'})" if job.device.type == "cpu" else ""
     say(f"device: {job.device}{threads}{ranks}")

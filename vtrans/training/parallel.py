@@ -59,7 +59,9 @@ class Copies:
         # ready. Where a number lies in a bucket decides the order in which three or more ranks add it up. This pass
         # makes sure that all updates use the same buckets; otherwise a resumed run would not end with equal bytes.
         ids = torch.full((1,), EOS_ID)
+        compiled, self.whole.compiled = self.whole.compiled, None  # they would be compiled again for a single sentence
         wrapped(collate([ids], [ids]).to(self.device))[0].backward()
+        self.whole.compiled = compiled
         self.whole.zero_grad(set_to_none=True)
         return wrapped
 
@@ -93,12 +95,11 @@ class Shards:
     al. 2023). The rows may not divide evenly; a rank may have none.
 
     The unit of sharding is a sublayer. Its weights are whole only while it computes, forward and backward. A sublayer
-    that several layers or both stacks share is one module and therefore one unit, however often it is used: its
-    gradient is complete after the first of its uses, the last in the backward pass. Everything else stays in the unit
-    of the objective, which is whole during the update: the norms, the position tables and the embeddings with the
+    that several layers or both stacks share is one module and therefore one unit. Autograd adds up the gradients of its
+    uses before the ranks sum them. Everything else stays in the unit of the objective, which is whole from the start of
+    the forward pass to the end of the backward pass: the norms, the position tables and the embeddings with the
     projection. So tied weights are in one unit, and the loss, which reads the projection's weight outside of its
-    module, sees all of it. These weights are also the ones that the forward pass needs last and the backward pass
-    first, or the other way around.
+    module, sees all of it.
 
     In bfloat16, the weights of a sublayer are gathered in bfloat16 and their gradients summed in float32.
     """
