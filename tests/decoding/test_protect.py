@@ -162,6 +162,18 @@ def test_protected_text_occurs_as_often_as_in_the_source(settings: dict[str, Any
                 assert j < len(t.text.split())
 
 
+def test_protected_text_is_linked_to_itself() -> None:
+    lines = ["the dog {x} sleeps in <b> the %s park", "{x} in the park"]
+    found = translator(max_length=0).translate_window(lines, TranslateOptions(alignments=True, protect=Protection()))
+    for line, (t,) in zip(lines, found, strict=True):
+        src, tgt = line.split(), t.text.split()
+        links = {(src[i], tgt[j]) for i, j in t.alignment or ()}
+        for i, word in enumerate(src):
+            if Protection().masked(word).texts:
+                assert [tgt[j] for k, j in t.alignment or () if k == i and word in tgt[j]], (links, t.text)
+                assert len([j for k, j in t.alignment or () if k == i]) == 1
+
+
 def test_the_search_places_protected_text() -> None:
     lines = lines_with(random.Random(2))
     made = translator(max_length=0)

@@ -33,6 +33,12 @@ class Asked:
         restored = self.line.restored(translation.text)
         links = translation.alignment
         if links is not None:
+            # A code is linked to itself: the model's attention says less.
+            own, others = self.line.code_words(), restored.code_words()
+            taken = {i for code in own for i in own[code]}, {j for code in others for j in others[code]}
+            links = tuple((i, j) for i, j in links if i not in taken[0] and j not in taken[1])
+            for code in others:
+                links += tuple(zip(own[code], others[code], strict=False))  # it may occur too often or be missing
             src, tgt = self.line.words(), restored.words()
             links = tuple(sorted({(src[i], tgt[j]) for i, j in links}))
         return replace(translation, text=restored.text, alignment=links)

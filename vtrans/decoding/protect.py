@@ -36,7 +36,7 @@ PATTERNS = {
 """What is protected by default, by kind; earlier kinds come first."""
 
 
-_CODE = re.compile(r"[A-Z]\d+")
+_CODE = re.compile(r"[A-Z]\d{1,5}")
 
 
 @dataclass(frozen=True)
@@ -117,19 +117,34 @@ class Masked:
         if not self.texts:
             return Masked([(translation, translation)], {})
         left, pieces, end = self.counts(), list[Piece](), 0
-        for match in _CODE.finditer(translation):
-            code = match.group()
-            if code in self.texts:
-                between = translation[end : match.start()]
-                pieces += [(between, between), (code, self.texts[code] if left[code] > 0 else "")]
-                left[code] -= 1
-                end = match.end()
+        for begin, code in self._codes_in(translation):
+            between = translation[end:begin]
+            pieces += [(between, between), (code, self.texts[code] if left[code] > 0 else "")]
+            left[code] -= 1
+            end = begin + len(code)
         pieces.append((translation[end:], translation[end:]))
         for code in self.texts:
             for _ in range(left[code]):
                 pieces.append(("", " " if any(text for _, text in pieces) else ""))
                 pieces.append(("", self.texts[code]))
         return Masked(pieces, self.texts)
+
+    def code_words(self) -> dict[str, list[int]]:
+        """Returns the words of `masked` that have each code."""
+        found: dict[str, list[int]] = {}
+        for k, word in enumerate(self.masked.split()):
+            for _, code in self._codes_in(word):
+                found.setdefault(code, []).append(k)
+        return found
+
+    def _codes_in(self, text: str) -> Iterator[tuple[int, str]]:
+        """Yields the codes in a text and where they are. Other digits may follow one."""
+        for match in _CODE.finditer(text):
+            code = match.group()
+            while code and code not in self.texts:
+                code = code[:-1]
+            if code:
+                yield match.start(), code
 
     def words(self) -> list[int]:
         """Returns, for each word of `masked`, the word of `text` that it stands for or is a part of."""
