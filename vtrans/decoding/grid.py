@@ -89,7 +89,7 @@ class GridBeam(Beam):
         self.width, self.stop = width, config.stop
         self.kept = config.beam if config.stop == "current" else nbest
         self.tokens_BK, self.live_BK = torch.empty(0, width, dtype=torch.int64), np.empty((0, width))
-        self.parents_BK = np.empty((0, width))
+        self.parents_BK, self.itself_K = np.empty((0, width)), np.arange(width)
         self._automata, self._continues_V = automata, continues_V
         self._own: list[int] = []  # the sentence in each place
         self._states: list[list[int]] = []  # of each place's live rows
