@@ -38,6 +38,7 @@ from vtrans.data.parallel_text import Inputs
 from vtrans.data.piece_table import pack
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.data.vocabulary import PAD_ID, Vocabulary
+from vtrans.decoding.phrases import encoded, read_constraints, wording_of
 from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translator import Translator
 from vtrans.errors import VtransError
@@ -280,6 +281,18 @@ def store(parts: Sequence[bytes], folder: Path) -> None:
     for i in range(min(len(found), 100)):
         assert len(found.src(i)) == found.src_lengths[i]
         assert len(found.tgt(i)) == found.tgt_lengths[i]
+
+
+@target(lambda: [b'{"constraints": ["a", ["b", "c b"]], "avoid": ["a a"], "text": "a"}\n\n{}'])
+def constraints(parts: Sequence[bytes], folder: Path) -> None:
+    """A file of constraints, and their subwords."""
+    vocabulary = _tiny_model().tgt_vocab
+    lines = CUT.join(parts).decode(errors="replace").split("\n")
+    for number, given in enumerate(read_constraints(lines, "constraints"), 1):
+        wording = wording_of(given, "a", number)
+        encoded(wording, vocabulary, (), number)
+        assert len(wording.unmet("")) == len(wording.phrases)
+        assert wording.avoided("") == []
 
 
 # Models of other programs.
