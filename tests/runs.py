@@ -169,12 +169,9 @@ SEVERAL = """
 import json, os, sys
 from vtrans import cli
 
-for os.environ["MASTER_PORT"], sys.argv in json.loads(sys.argv[1]):
-    try:
-        cli.main()
-    except SystemExit as ended:
-        if ended.code:
-            raise
+for os.environ["MASTER_PORT"], words in json.loads(sys.argv[1]):
+    if code := cli._run(words[1:], debug=False):
+        sys.exit(code)
 """
 
 

@@ -27,7 +27,7 @@ LAYERS = (
     ("tensor_files", "checkpoint", "states"),
     ("average", "score"),
     ("decoding",),
-    ("training",),
+    ("training", "ray"),
     ("analysis",),
     ("interop",),
     ("server",),

@@ -14,7 +14,6 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -119,12 +118,15 @@ def main() -> None:
     """Runs the command line and exits with its code."""
     debug = "--debug" in sys.argv
     code = _run([word for word in sys.argv[1:] if word != "--debug"], debug)
-    if "WORLD_SIZE" in os.environ and code:
-        # After an exception, the threads that connect the ranks may never end: do not wait for them.
+    if "WORLD_SIZE" in os.environ:
+        # Leave without waiting for the threads that connect the ranks, which may never end after an exception, and
+        # without the destructors of C++: now and then they abort a rank that has done its work.
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                with suppress(OSError):
+            try:
+                if stream is not None:
                     stream.flush()
+            except OSError:
+                code = code or 1
         os._exit(code)
     sys.exit(code)
 

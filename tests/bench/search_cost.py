@@ -1,6 +1,6 @@
 """Print how the cost of decoding grows with the beam, the batch, the sentence length and the vocabulary.
 
-    python tests/bench/cost.py --model RUN --input TEXT [--lines 300] [--references TEXT]
+    python tests/bench/search_cost.py --model RUN --input TEXT [--lines 300] [--references TEXT]
 
 Prints milliseconds per sentence and the ratio to the first row of each group: the median of three passes, taken in
 turns. With references, only lines with words of their references as constraints are translated, and BLEU is printed,
