@@ -29,7 +29,6 @@ from vtrans.data.vocabulary import PAD_ID, Vocabulary, _fields
 from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translator import Translator
 from vtrans.errors import FileError, WriteError
-from vtrans.files import aside
 from vtrans.model import Transformer
 from vtrans.states import read_progress, read_state, save_state, state_of
 from vtrans.tensor_files import FORMAT, MOST_HEADER, write_tensors
@@ -655,21 +654,6 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, tiny_data: DataF
     for folder in ("missing", "file"):
         with pytest.raises(FileError, match=rf"{folder}/m\.safetensors"):
             save_model(tmp_path / folder / "m.safetensors", make(tiny_data, "none"))
-
-
-def test_leftovers_of_a_killed_process_with_the_same_id_are_removed(tmp_path: Path) -> None:
-    target = tmp_path / "x"
-    with aside(target) as first:
-        folder = first.parent
-        first.write_text("a")
-    folder.mkdir()
-    (folder / "x").write_text("left")
-    with aside(target) as again:
-        assert again == first
-        assert not again.exists()
-        again.write_text("b")
-    assert target.read_text() == "b"
-    assert list(tmp_path.iterdir()) == [target]
 
 
 # The run folder.

@@ -36,7 +36,7 @@ TRANSLATIONS, FREQUENT = "shortlist.translations", "shortlist.frequent"
 FLOATS = ("F64", "F32", "F16", "BF16")  # types of weights, as safetensors names them
 # Temporary files that training makes in a run folder (files.py).
 _TRAINING_FILE = re.compile(
-    r"\.(step-\d+\.safetensors|best\.safetensors|last\.safetensors|recipe\.toml|metrics\.jsonl)\.\d+\.tmp"
+    r"\.((step-\d+|best|last)\.safetensors|recipe\.toml|metrics\.jsonl|(step-\d+|source|reference)\.txt)\.\d+\.tmp"
 )
 _STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
 
@@ -320,7 +320,7 @@ class RunFolder:
         for step in self.steps():
             if step not in keep:
                 self.step_file(step).unlink()
-        for folder in (self.path, self.states):
+        for folder in (self.path, self.states, self.validation):
             for leftover in folder.glob(".*.tmp"):
                 if not _TRAINING_FILE.match(leftover.name):
                     continue  # an average or a translation may be running
