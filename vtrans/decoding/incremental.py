@@ -39,7 +39,8 @@ class IncrementalDecoder:
     weight: only products are in that precision, and single sentences use it for the projection alone, because other
     products with few rows gain nothing.
 
-    The projection's weight is copied if it is frozen (requires no gradient), as in a model loaded for translation.
+    The projection's weight is copied if it is frozen (requires no gradient), as in a model loaded for translation, and
+    so are those of the layers for single sentences, where oneDNN computes products with few rows.
     Nothing is copied from a model in training in float32, so this decoder follows its updates. Raises InputError for
     "int8" on a device that is not a CPU.
     """
