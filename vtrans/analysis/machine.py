@@ -30,6 +30,7 @@ PURPOSES = {
     "ctranslate2": "export --to ctranslate2, import, and translating with the engine ctranslate2",
     "huggingface": "comparing imports and exports with transformers",
     "marian": "comparing imports and exports with Marian",
+    "ray": "translating on a cluster with vtrans.ray",
     "serve": "serve",
     "tensorboard": "train.tensorboard = true",
 }
