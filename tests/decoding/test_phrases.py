@@ -118,6 +118,17 @@ def test_the_narrowest_beam_leaves_no_phrase_out(beam: int, stop: str) -> None:
         assert obeys(best.tokens, phrases, continues), (seed, phrases, best)
 
 
+def test_a_word_ends_even_if_all_its_likely_continuations_go_on() -> None:
+    """3 to 6 continue a word, and each of them is likelier than what ends it."""
+
+    def table(source: Ids, prefix: Ids) -> list[float]:
+        return [-math.inf, -9.0, -5.0, *[-1.0 - 0.1 * w for w in range(4)]]
+
+    phrases = [Phrase((Form((2,), whole=True),))]
+    [[best]] = search(table, [phrases], [SOURCE], [6], beam=1, continues=[w > 2 for w in range(WORDS + 2)])
+    assert obeys(best.tokens, phrases, {3, 4, 5, 6})
+
+
 def test_a_phrase_that_occurs_exactly_once_occurs_only_once() -> None:
     phrases = [Phrase((Form((2,)), Form((3,))), exactly=True), Phrase((Form((4,)),), times=2, exactly=True)]
     for seed in range(30):
