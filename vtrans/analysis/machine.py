@@ -205,7 +205,9 @@ def _packages() -> tuple[list[Package], list[Extra]]:
     needed: dict[str, list[Package]] = {"": [], **{name: [] for name in PURPOSES}}
     with suppress(importlib.metadata.PackageNotFoundError):
         for requirement in importlib.metadata.requires("vtrans") or ():
-            match = re.fullmatch(r"""([\w.-]+)>=([\w.]+)(?:; extra == ['"]([\w-]+)['"])?""", requirement)
+            match = re.fullmatch(
+                r"""([\w.-]+)(?:\[[\w,-]+\])?>=([\w.]+)(?:; extra == ['"]([\w-]+)['"])?""", requirement
+            )
             if match and match[3] != "dev":
                 package = Package(match[1], match[2], _installed(match[1]))
                 needed.setdefault(match[3] or "", []).append(package)
