@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 import tempfile
@@ -189,8 +188,12 @@ def test_the_command_scores_every_line_of_any_bytes_or_refuses_in_a_sentence(fil
         counts.append([len(hyps), *map(len, refs)])
         return score(hyps, refs, *args, **how)
 
-    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    with tempfile.TemporaryDirectory() as folder, redirect_stdout(out), patch("vtrans.score.score", counted):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Path(folder, "out").open("w", encoding="utf-8") as out,
+        redirect_stdout(out),
+        patch("vtrans.score.score", counted),
+    ):
         hyp, ref = Path(folder) / "hyp", Path(folder) / "ref"
         for path, data in zip((hyp, ref), files, strict=True):
             path.write_bytes(data)
@@ -199,11 +202,12 @@ def test_the_command_scores_every_line_of_any_bytes_or_refuses_in_a_sentence(fil
             vtrans.commands.score.score([ref], hyp=hyp, on_bad_utf8="replace", as_json=True, quiet=True)
         except InputError as error:
             refusal = str(error)
+        said = Path(folder, "out").read_bytes()
     expected = list(map(lines_in, files))
     assert counts == [expected]
     if not refusal:
         assert expected[0] == expected[1] > 0
-        assert [s["name"] for s in json.loads(out.buffer.getvalue())] == ["BLEU", "chrF2"]
+        assert [s["name"] for s in json.loads(said)] == ["BLEU", "chrF2"]
         return
     assert "\n" not in refusal
     assert refusal.endswith(".")

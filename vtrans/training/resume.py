@@ -77,10 +77,10 @@ def newest_progress(run: RunFolder) -> Progress | None:
         except FileError as error:
             reason = reason or f" ({str(error).rstrip('.')})"
             continue  # after a crash between the two files, the pair before it is complete
-        raw["best"] = [(quality, at) for quality, at in raw["best"]]
         try:
+            raw["best"] = [(quality, at) for quality, at in raw["best"]]
             return Progress(**raw)
-        except TypeError:
+        except (TypeError, KeyError, ValueError):
             raise FileError(
                 f"{run.state_file(step)} was written by another version of vtrans; resume with that version, "
                 "choose another run folder, or start over with `fresh`."
