@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import dataclasses
+import gc
 import io
 import os
+import pickle
 import random
 import shlex
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from networks import SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences
+from networks import BOS, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences
 
 import vtrans
 from vtrans.checkpoint import RunFolder
@@ -107,6 +111,49 @@ def test_slots_of_no_history_are_given_up(library: ctypes.CDLL) -> None:
     assert isinstance(block, torch.Tensor)
     close(block[0, 1:], full[1:])
     assert library.batch_slots(state.pointer) <= 2 * (60 + 4) < 60 * 4
+
+
+def first_logprobs(decoder: CompiledDecoder) -> torch.Tensor:
+    """Returns the log-probabilities [1, V] of one step, or those of the listed tokens."""
+    state = decoder.start(sequences(4), 1)
+    [block] = decoder.step(state, torch.tensor([[BOS]]), torch.tensor([0]))
+    return block.logprobs if isinstance(block, Listed) else block
+
+
+def test_the_memory_of_a_moved_model_is_kept(library: ctypes.CDLL) -> None:
+    model = make(dataclasses.replace(SMALL, positions="learned", max_positions=64)).float()
+    decoder = CompiledDecoder(model, library)
+    before = first_logprobs(decoder)
+    model.double()
+    others = [torch.full((V, 16), torch.nan) for _ in range(100)]  # takes the place of what is freed
+    assert torch.equal(first_logprobs(decoder), before)
+    del others
+
+
+@pytest.mark.parametrize("listed", [0, 3])
+def test_the_compiled_code_writes_float32_whatever_the_default_is(library: ctypes.CDLL, listed: int) -> None:
+    decoder = CompiledDecoder(make(SMALL).float(), library).listing(listed)
+    before = first_logprobs(decoder)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(first_logprobs(decoder), before)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_model_that_is_refused_leaves_nothing_behind(library: ctypes.CDLL) -> None:
+    with pytest.raises(InputError):
+        CompiledDecoder(make(SMALL), library)
+    gc.collect()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
+def test_copies_have_a_model_of_their_own(library: ctypes.CDLL, copied: Callable[[Any], Any]) -> None:
+    decoder = CompiledDecoder(make(SMALL).float(), library)
+    before, other = first_logprobs(decoder), copied(decoder)
+    del decoder
+    assert torch.equal(first_logprobs(other), before)
 
 
 @pytest.mark.parametrize("how", ["beam", "nbest", "sample", "prefix", "rules", "ensemble"])

@@ -126,3 +126,49 @@ def test_systems_without_users_are_refused(source: Path, monkeypatch: pytest.Mon
     monkeypatch.delattr(os, "geteuid")
     with pytest.raises(CompilerError, match=sys.platform):
         answer(source)
+
+
+def test_a_folder_that_cannot_be_written_is_done_without(source: Path) -> None:
+    """The name of the library is possible, but not that of the temporary folder beside it: every user fails here."""
+    long = source.rename(source.with_name("c" * 230 + ".cpp"))
+    found, said = answer(long)
+    assert (found, said.count("warning: ")) == (1, 1)
+    assert str(cache_folder()) in said
+    assert not list(cache_folder().iterdir())
+
+
+def test_the_library_of_another_user_is_not_loaded(source: Path) -> None:
+    """It may have been put there while the folder was open to others."""
+    answer(source)
+    [kept] = cache_folder().iterdir()
+    theirs = kept.stat().st_ino
+    try:
+        os.chown(kept, os.geteuid() + 1, -1)
+    except PermissionError:
+        pytest.skip("only root can give a file to another user")
+    assert answer(source)[0] == 1
+    assert kept.stat().st_uid == os.geteuid()
+    assert kept.stat().st_ino != theirs
+
+
+def test_a_user_without_a_home_has_a_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(user: int) -> None:
+        raise KeyError(user)
+
+    for name in (CACHE_VARIABLE, "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert cache_folder() == Path("/.cache/vtrans")
+
+
+def test_a_command_that_is_none_is_an_error(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "g++ '")
+    with pytest.raises(CompilerError, match="CXX"):
+        answer(source)
+
+
+def test_without_a_temporary_folder_there_is_no_code(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache_folder().parent.write_text("a file")
+    monkeypatch.setattr("tempfile.tempdir", str(source))
+    with pytest.raises(CompilerError):
+        answer(source)

@@ -70,11 +70,15 @@ def compiled_decoder(console: Console | None) -> ctypes.CDLL:
 
 
 class CompiledModel:
-    """A model in the memory of the compiled code, which has its own copy of the weights of products."""
+    """A model in the memory of the compiled code, which has its own copy of the weights of products. A copy of it, or
+    what is pickled, has the model alone and loads the code again."""
+
+    pointer: int | None = None
 
     def __init__(self, model: Transformer, library: ctypes.CDLL) -> None:
         self.model, self.library = model, library
-        self.tensors = list(tensors_of(model))  # the compiled code refers to some of them
+        # The compiled code refers to some of them. Detached, they keep their memory if the model is moved.
+        self.tensors = [None if tensor is None else tensor.detach() for tensor in tensors_of(model)]
         for tensor in self.tensors:
             if tensor is not None and (tensor.dtype is not torch.float32 or tensor.device.type != "cpu"):
                 raise InputError(
@@ -86,6 +90,13 @@ class CompiledModel:
 
     def __del__(self) -> None:
         self.library.delete_model(self.pointer)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self.model,)
+
+
+def _again(model: Transformer) -> CompiledModel:
+    return CompiledModel(model, compiled_decoder(None))
 
 
 def sizes_of(model: Transformer) -> Sizes:
@@ -147,8 +158,12 @@ class CompiledDecoder:
 
     def __init__(self, model: Transformer, library: ctypes.CDLL) -> None:
         self.model, self.device, self.rows = model, model.device, ROWS
-        self.library, self.compiled = library, CompiledModel(model, library)
+        self.compiled = CompiledModel(model, library)
         self.listed = 0
+
+    @property
+    def library(self) -> ctypes.CDLL:
+        return self.compiled.library
 
     def listing(self, count: int) -> CompiledDecoder:
         """Returns the same decoder, except that its blocks list only the `count` best tokens of their rows. Finding
@@ -168,7 +183,7 @@ class CompiledDecoder:
         lengths = [len(source) for source in sources]
         tokens_N = torch.tensor([token for source in sources for token in source], dtype=torch.int64)
         lengths_b, places_f = torch.tensor(lengths), torch.tensor(places, dtype=torch.int64)
-        positions_SD = self.model.src_positions(max(lengths))
+        positions_SD = self.model.src_positions(max(lengths)).float()
         self.library.batch_admit(
             state.pointer,
             tokens_N.data_ptr(),
@@ -182,7 +197,7 @@ class CompiledDecoder:
     def hidden(self, state: CompiledState, tokens_BK: Tensor, live_r: Tensor) -> Tensor:
         """Computes a step up to the projection: the decoder's output [r, D] of the live rows."""
         self._advance(state, tokens_BK)
-        out_rD = torch.empty(len(live_r), self.model.config.d_model)
+        out_rD = torch.empty(len(live_r), self.model.config.d_model, dtype=torch.float32)
         self.library.batch_hidden(state.pointer, live_r.data_ptr(), len(live_r), out_rD.data_ptr())
         return out_rD
 
@@ -191,20 +206,23 @@ class CompiledDecoder:
         return (self._block(state, live_n) for live_n in torch.split(live_r, self.rows))
 
     def _advance(self, state: CompiledState, tokens_BK: Tensor) -> None:
-        positions = self.model.tgt_positions(self.library.batch_position(state.pointer) + 1)
+        positions = self.model.tgt_positions(self.library.batch_position(state.pointer) + 1).float()
+        tokens_BK = tokens_BK.contiguous()
         self.library.batch_step(state.pointer, tokens_BK.data_ptr(), positions.data_ptr())
 
     def _block(self, state: CompiledState, live_n: Tensor) -> Block:
         n, V = len(live_n), len(self.model.projection.weight)
         if not self.listed:
-            out_nV = torch.empty(n, V)
+            out_nV = torch.empty(n, V, dtype=torch.float32)
             self.library.batch_logprobs(state.pointer, live_n.data_ptr(), n, out_nV.data_ptr())
             return out_nV
-        ids, values = torch.empty(n * self.listed, dtype=torch.int64), torch.empty(n * n * self.listed)
+        ids = torch.empty(n * self.listed, dtype=torch.int64)
+        values = torch.empty(n * n * self.listed, dtype=torch.float32)
         u = self.library.batch_best(state.pointer, live_n.data_ptr(), n, self.listed, ids.data_ptr(), values.data_ptr())
         return Listed(values[: n * u].view(n, u), ids[:u])
 
     def reorder(self, state: CompiledState, parents_BK: Tensor) -> None:
+        parents_BK = parents_BK.contiguous()
         self.library.batch_reorder(state.pointer, parents_BK.data_ptr())
 
     def drop(self, state: CompiledState, sentences: Sequence[int]) -> None:

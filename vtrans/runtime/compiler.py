@@ -23,7 +23,7 @@ import torch
 
 from vtrans.config import CACHE_VARIABLE
 from vtrans.console import Console
-from vtrans.errors import VtransError
+from vtrans.errors import FileError, VtransError, WriteError
 from vtrans.files import aside, reason
 
 # No option changes the results of arithmetic. The second line lets loops with exponentials and minima use vectors.
@@ -48,15 +48,18 @@ def compiled_library(sources: Sequence[Path], console: Console | None) -> ctypes
     """
     if not hasattr(os, "geteuid"):
         raise CompilerError(f"{sys.platform} is not supported; use Linux or macOS")
-    command = [*shlex.split(os.environ.get("CXX") or "g++"), *OPTIONS, *instructions()]
+    command = [*_compiler(), *OPTIONS, *instructions()]
     name = f"{sources[0].stem}-{_key(sources, command)}.so"
     try:
         return _kept(private_folder(cache_folder()) / name, sources[0], command, console)
-    except OSError as error:
+    except (OSError, FileError, WriteError) as error:
         why = reason(error)
-    with tempfile.TemporaryDirectory(prefix="vtrans-") as made:  # only the user has access to it
-        _compile(Path(made) / name, sources[0], command, console, "not kept")
-        library = _loaded(Path(made) / name)
+    try:
+        with tempfile.TemporaryDirectory(prefix="vtrans-") as made:  # only the user has access to it
+            _compile(Path(made) / name, sources[0], command, console, "not kept")
+            library = ctypes.CDLL(str(Path(made) / name))
+    except OSError as error:
+        raise CompilerError(f"the compiled code cannot be stored or loaded: {reason(error)}") from None
     if console:
         console.warn(
             f"{cache_folder()} cannot keep compiled code ({why}), so each process compiles it; set {CACHE_VARIABLE} to "
@@ -75,7 +78,14 @@ def cache_folder() -> Path:
     if chosen := os.environ.get(CACHE_VARIABLE):
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "vtrans"
+    return (Path(base) if Path(base).is_absolute() else _home() / ".cache") / "vtrans"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # a user without a name, as in some containers
+        return Path("/")
 
 
 def private_folder(path: Path) -> Path:
@@ -91,6 +101,14 @@ def private_folder(path: Path) -> Path:
     return real
 
 
+def _compiler() -> list[str]:
+    chosen = os.environ.get("CXX", "")
+    try:
+        return shlex.split(chosen) or ["g++"]
+    except ValueError as error:
+        raise CompilerError(f"CXX must be a command, got {chosen!r}: {reason(error)}") from None
+
+
 def _key(sources: Sequence[Path], command: Sequence[str]) -> str:
     made_by = "\0".join((*command, sys.platform, platform.machine())).encode()
     digests = (hashlib.sha256(part).digest() for part in (made_by, *(source.read_bytes() for source in sources)))
@@ -98,9 +116,10 @@ def _key(sources: Sequence[Path], command: Sequence[str]) -> str:
 
 
 def _kept(path: Path, source: Path, command: Sequence[str], console: Console | None) -> ctypes.CDLL:
-    """Returns the library at `path`, which is compiled first if it does not exist or cannot be loaded. Processes that
-    compile it at the same time replace each other's files, which are complete and equal."""
-    if path.exists():
+    """Returns the library at `path`, which is compiled first if it does not exist, cannot be loaded or belongs to
+    another user, who may have put it there while the folder was open to others. Processes that compile it at the same
+    time replace each other's files, which are complete and equal. Raises OSError, FileError or WriteError."""
+    if path.exists() and path.stat().st_uid == os.geteuid():
         try:
             library = ctypes.CDLL(str(path))
         except OSError:  # damaged, or made for another system that shares the folder
@@ -111,14 +130,7 @@ def _kept(path: Path, source: Path, command: Sequence[str], console: Console | N
             return library
     with aside(path) as temporary:
         _compile(temporary, source, command, console, f"kept as {path}")
-    return _loaded(path)
-
-
-def _loaded(path: Path) -> ctypes.CDLL:
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
-        raise CompilerError(f"the compiled code cannot be loaded: {reason(error)}") from None
+    return ctypes.CDLL(str(path))
 
 
 def _compile(path: Path, source: Path, command: Sequence[str], console: Console | None, fate: str) -> None:
