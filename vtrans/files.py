@@ -19,7 +19,7 @@ from vtrans.errors import FileError, WriteError
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-# A write that fails for one of these reasons, or for none that the system names, is not the fault of its path.
+# If a write fails for one of these reasons, or the system names none, the path is not at fault.
 _DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, None)
 
 
@@ -80,8 +80,8 @@ class _Output(io.FileIO):
 
 
 def output(file: Path | int, name: object) -> io.BufferedWriter:
-    """A stream to a file or a descriptor, which stays open. Its writes raise what `unwritable` returns; a pipe that
-    nobody reads any more raises BrokenPipeError."""
+    """A stream to a file or a descriptor, which stays open. Its writes raise what `unwritable` returns; a pipe
+    whose reader has closed it raises BrokenPipeError."""
     return io.BufferedWriter(_Output(file, name))
 
 

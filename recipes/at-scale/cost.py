@@ -126,11 +126,11 @@ def report() -> str:
     """Returns the tables of README.md."""
     sizes = [(shape, gpus) for shape in SHAPES for gpus in (8, 64)]
     training = table(
-        ("training", "GPUs", "weights", "FLOPs per update", "computing", "sent per GPU", "sending", "all", "GPU hours"),
+        ("training", "GPUs", "weights", "FLOPs/update", "computing", "sent per GPU", "sending", "time", "GPU hours"),
         (training_row(*size) for size in sizes),
     )
     storage = table(
-        ("model", "a checkpoint", "its state", "weights, gradients, Adam in memory", "target tokens"),
+        ("model", "model file", "training state", "weights, gradients and Adam in memory", "target tokens"),
         (storage_row(shape) for shape in SHAPES),
     )
     translation = table(

@@ -117,8 +117,8 @@ def main() -> None:
     shown = [(what, f"{a / 1e6:.2f} MB", f"{b / 1e6:.2f} MB", f"{b / a:.3f}") for what, a, b in rows]
     print(table(("", "formula", "measured", "ratio"), shown))
     print(
-        f"\nTraining on one thread: {operations / seconds / 1e9:.1f} GFLOP/s of the formula, "
-        f"{operations / seconds / peak():.0%} of a large float32 product."
+        f"\nTraining on one thread: {operations / seconds / 1e9:.1f} GFLOP/s by the formula, "
+        f"{operations / seconds / peak():.0%} of the speed of a large float32 product."
     )
 
 

@@ -54,7 +54,7 @@ def main() -> None:
     ray.data.DataContext.get_current().execution_options.preserve_order = True
     translated = (
         ray.data.from_items(parts(options.input))
-        .flat_map(lines, num_cpus=0)  # otherwise it waits for ever where the workers take all cores
+        .flat_map(lines, num_cpus=0)  # otherwise it waits forever if the workers take all cores
         .map_batches(
             Translate,
             fn_constructor_kwargs={"model": str(Path(options.model).resolve())},

@@ -33,8 +33,8 @@ class Check:
 def checks(path: Path) -> Iterator[Check]:
     """Yields the result for a model file, or for each model file and training state of a run folder.
 
-    Of a model, it is also checked that the tensors are those of its architecture and that the weights are finite.
-    Raises FileError for a path that is neither.
+    For a model, this also checks that the tensors are those of its architecture and that the weights are finite.
+    Raises FileError for a path that is neither a model file nor a run folder.
     """
     run = RunFolder(path)
     if not path.is_dir() or not run.holds_run():

@@ -1,4 +1,4 @@
-"""What is wrong with a machine, in plain words, and the report of `vtrans doctor`."""
+"""Problems of a machine, in plain words, and the report of `vtrans doctor`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Problem:
 
 
 def problems(machine: Machine) -> list[Problem]:
-    """Returns what is wrong with a machine, what breaks vtrans first."""
+    """Returns the problems of a machine; those that break vtrans come first."""
     found = [*_of_packages(machine), *_of_torch(machine), *_of_processors(machine), *_of_environment(machine)]
     found += _of_space(machine)
     return sorted(found, key=lambda problem: not problem.broken)
@@ -70,7 +70,8 @@ def _of_torch(machine: Machine) -> Iterator[Problem]:
         )
     if torch.build == "CPU" and machine.nvidia:
         yield Problem(
-            "torch", "there is a driver of an NVIDIA GPU, but torch is a CPU build; install a CUDA build of torch"
+            "torch",
+            "the system has a driver for an NVIDIA GPU, but torch is a CPU build; install a CUDA build of torch",
         )
     if not torch.onednn:
         yield Problem("torch", "torch was built without oneDNN, so products in bfloat16 and int8 are not used")
@@ -88,7 +89,7 @@ def _of_processors(machine: Machine) -> Iterator[Problem]:
     if machine.load is not None and machine.load > BUSY * machine.processors:
         yield Problem(
             "processor",
-            f"the machine is busy: {machine.load:.1f} processes computed at a time in the last minute, on "
+            f"the machine is busy: on average, {machine.load:.1f} processes ran in the last minute on "
             f"{machine.processors} processors; training and translating are slower until they end",
         )
 
@@ -120,14 +121,15 @@ def _of_space(machine: Machine) -> Iterator[Problem]:
     for folder in machine.folders:
         where = f"the {folder.use} ({folder.path})"
         if not folder.writable:
-            yield Problem(folder.use, f"{where} is not writable; change its permissions, or use another")
+            yield Problem(folder.use, f"{where} is not writable; change its permissions, or use another folder")
         if folder.free is not None and folder.free < LITTLE:
             yield Problem(
-                folder.use, f"the disk of {where} has {_gigabytes(folder.free)} left; delete what is not needed"
+                folder.use, f"only {_gigabytes(folder.free)} are free on the disk of {where}; delete files to make room"
             )
     if machine.memory is not None and machine.memory < LITTLE:
         yield Problem(
-            "memory", f"{_gigabytes(machine.memory)} of memory are left; end other programs, or use smaller models"
+            "memory",
+            f"only {_gigabytes(machine.memory)} of memory are available; end other programs, or use smaller models",
         )
 
 
@@ -152,7 +154,7 @@ def show(machine: Machine, found: list[Problem], console: Console) -> None:
         line = f"{problem.text[0].upper()}{problem.text[1:]}."
         (console.error if problem.broken else console.warn)(line)
     broken = any(problem.broken for problem in found)
-    console.info("vtrans cannot be used until the errors are mended." if broken else "vtrans can be used.")
+    console.info("vtrans cannot be used until the errors are fixed." if broken else "vtrans can be used.")
 
 
 def _extra(extra: Extra) -> tuple[str, str, str]:

@@ -130,13 +130,13 @@ class Machine:
     processors: int
     """Logical processors of the machine."""
     usable_processors: int
-    """Those that the affinity and the quota of this process allow."""
+    """The logical processors that the affinity and the quota of this process allow."""
     usable_cores: int
     quota: int | None
     load: float | None
-    """Processes that computed at a time in the last minute."""
+    """The average number of processes that ran in the last minute."""
     memory: float | None
-    """What processes can still take without swapping."""
+    """The memory that processes can still take without swapping."""
     folders: Sequence[Folder]
     compiler: str | None
     nvidia: bool
@@ -181,7 +181,7 @@ def examine(version: str) -> Machine:
 
 
 def torch_facts(program: Sequence[str], timeout: float = TIMEOUT) -> tuple[Torch | None, str]:
-    """Returns what such a process prints of torch, and an empty text; or None, and why it failed."""
+    """Returns what the program prints about torch, and an empty text; or None, and why the program failed."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     try:
         done = subprocess.run(
@@ -255,7 +255,7 @@ def folder_facts(use: str, find: Callable[[], Path]) -> Folder:
 
 
 def compiler(name: str) -> str | None:
-    """The first line of what the C++ compiler of that name says of its version; None if it cannot be run."""
+    """The first line that the C++ compiler of that name prints about its version; None if it cannot be run."""
     try:
         done = subprocess.run([*name.split(), "--version"], capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError, ValueError):

@@ -18,9 +18,9 @@ def collect(
     output: Output = None,
     quiet: Quiet = False,
 ) -> None:
-    """Put the chunks of a translation together, once all of them are there.
+    """Join the chunks of a translation.
 
-    Checks that the folder has every chunk and every chunk its lines before it writes the first.
+    Before it writes the first chunk, it checks that none is missing and that each has the right number of lines.
     """
     with writer(output) as stream:
         lines = collect_chunks(folder, stream)

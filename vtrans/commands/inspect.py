@@ -29,7 +29,7 @@ Verify = Annotated[
     bool,
     typer.Option(
         "--verify",
-        help="Compare the file, or every model file and training state of the run folder, with its checksums instead.",
+        help="Only compare the file, or each model file and training state of the run folder, with its checksums.",
         rich_help_panel="Damage",
     ),
 ]

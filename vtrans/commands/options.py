@@ -68,14 +68,14 @@ Threads = Annotated[
     ),
 ]
 COMPILE = (
-    "Compile the decoder for this machine, with $CXX, else g++. The code is kept in "
-    f"${CACHE_VARIABLE}, else ~/.cache/vtrans, and serves all models. It needs a CPU and float32. Single sentences "
-    "take a third of the time."
+    "Compile the code that runs models for this machine, with $CXX, else g++. The library is kept in "
+    f"${CACHE_VARIABLE}, else ~/.cache/vtrans, and serves all models. This needs a CPU and float32. A single sentence "
+    "of a small model takes about a third of the time."
 )
 Compile = Annotated[bool, typer.Option("--compile", help=COMPILE, rich_help_panel="Speed")]
 GLOSSARY = (
-    "Terms and their translations, separated by a tab, one pair per line. `|` separates the forms of a translation, of "
-    "which the model chooses one."
+    "A file of terms and their translations, one pair per line, separated by a tab. `|` separates the forms of a "
+    "translation; the model chooses one of them."
 )
 BadUtf8 = Annotated[
     str,

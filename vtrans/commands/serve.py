@@ -44,18 +44,22 @@ ModelsToServe = Annotated[
 ]
 PairModels = Annotated[
     list[str] | None,
-    typer.Option("--pair", help="A model and its languages, such as en-de=run. Repeat it.", metavar="SRC-TGT=MODEL"),
+    typer.Option(
+        "--pair", help="A model and its languages, such as en-de=run. May be repeated.", metavar="SRC-TGT=MODEL"
+    ),
 ]
 DIVIDE = (
     "The number of processes that translate, on the CPU of a Linux system. They share the memory of the models. Each "
-    "has one thread, or --threads. The engine ctranslate2 has as many workers in one process instead.  [default: one "
-    "per core that may be used, if there are 2 GB of free memory for each; 1 with --threads, and on other systems and "
-    "devices]"
+    "has one thread, or --threads. The engine ctranslate2 uses that many workers in one process instead.  [default: "
+    "one per core that may be used, if there are 2 GB of free memory for each; 1 with --threads, and on other systems "
+    "and devices]"
 )
 Processes = Annotated[int | None, typer.Option(help=DIVIDE, metavar="N", rich_help_panel="Speed")]
 Glossaries = Annotated[
     list[str] | None,
-    typer.Option("--glossary", help=f"{GLOSSARY} Repeat it for each pair of languages.", metavar="[SRC-TGT=]FILE"),
+    typer.Option(
+        "--glossary", help=f"{GLOSSARY} May be repeated, once for each pair of languages.", metavar="[SRC-TGT=]FILE"
+    ),
 ]
 Host = Annotated[str, _address(help="The address to listen at; 0.0.0.0 means every address.", metavar="ADDRESS")]
 Port = Annotated[int, _address(help="The port to listen at; 0 means any free port.", metavar="N")]
@@ -70,7 +74,9 @@ FileBytes = Annotated[int | None, _limit("--file-limit", "file_bytes")]
 Cors = Annotated[
     list[str] | None,
     _access(
-        "--cors", help="A web site whose pages may send requests; * means every site. Repeat it.", metavar="ORIGIN"
+        "--cors",
+        help="A web site whose pages may send requests; * means every site. May be repeated.",
+        metavar="ORIGIN",
     ),
 ]
 
@@ -139,7 +145,7 @@ def _translators(
     translators: dict[Languages, Translator] = {}
     for languages, path in [*((None, path) for path in models), *named]:
         translator = load(path, device=device, workers=threads, compile=compile, console=console)
-        translator.console = None  # it would name lines of batches, which mean nothing to anybody
+        translator.console = None  # its warnings would name lines of batches, which no client knows
         languages = languages or translator.engine.languages
         if languages is None:
             raise InputError(f"{path} does not record its languages; name them with --pair en-de={path}.")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vtrans.runtime.ranks import Ranks
 
 
-# Prepares a text for a translator. The result translates it, with the help of copies of this process if there are any.
+# Prepares a text for a translator. Returns a function that translates it, with copies of this process if there are any.
 Work = Callable[["Translator"], "Callable[[Workers | None], None]"]
 
 
@@ -106,7 +106,8 @@ def chunked(
         common = {**settings, **settings_of(translator, options), "on_bad_utf8": text.on_bad_utf8}
         job = join_job(chunks.folder, sources, models, common, chunks.lines, options.lines)
         missing = many(len(job.missing(chunks.shard)), "chunk", "to translate")
-        console.info(f"{missing}; {chunks.folder} will hold {job.chunks:,}, of {chunks.lines:,} lines each")
+        whole = many(job.chunks, "chunk", f"of at most {chunks.lines:,} lines")
+        console.info(f"{missing}; {chunks.folder} will hold {whole}")
         if not chunks.measure:
             job.use_kernels()
         return partial(run, translator, job)

@@ -110,11 +110,9 @@ CONSTRAINTS = (
 )
 ConstraintsFile = Annotated[Path | None, _search(CONSTRAINTS, "FILE", flag="--constraints")]
 GlossaryFile = Annotated[Path | None, _search(GLOSSARY, "FILE", flag="--glossary")]
-PROTECT = (
-    "Copy addresses, e-mail addresses, tags and placeholders such as {name} and %s to the translation as they are."
-)
+PROTECT = "Copy URLs, e-mail addresses, tags and placeholders such as {name} and %s to the translation unchanged."
 Protect = Annotated[bool, _search(PROTECT, flag="--protect")]
-PATTERN = "Protect what matches a regular expression of Python, too. Repeat it."
+PATTERN = "Also protect what matches this regular expression of Python. May be repeated."
 ProtectPattern = Annotated[list[str] | None, _search(PATTERN, "REGEX", flag="--protect-pattern")]
 Sample = Annotated[bool, _sampling("Draw translations at random instead of searching.", flag="--sample")]
 TopK = Annotated[int | None, _sampling("Draw from the K most probable subwords only.  [default: all]", "K")]
@@ -133,18 +131,18 @@ AsJson = Annotated[bool, _output("Write a JSON object per line, with details of 
 Input = Annotated[Path | None, _text("The text to translate.  [default: stdin]", "FILE", flag="--input")]
 LineBuffered = Annotated[bool, _text("Write each translation before reading the next line.", flag="--line-buffered")]
 CHUNKS = (
-    "Make --output a folder with a file per N lines, which `vtrans collect` puts together. The same command resumes "
-    "what was stopped, and several may share a folder."
+    "Make --output a folder with one file per N lines, which `vtrans collect` joins. The same command resumes a job "
+    "that was stopped, and several jobs may share the folder."
 )
 ChunkLines = Annotated[int | None, _text(CHUNKS, "N")]
-SHARD = "With --chunk-lines, translate only every N-th chunk, beginning with chunk I: job I of N.  [default: 1/1]"
+SHARD = "With --chunk-lines, translate only every N-th chunk, beginning with chunk I, as job I of N.  [default: 1/1]"
 ShardOf = Annotated[str | None, _text(SHARD, "I/N", flag="--shard")]
 BATCH_TOKENS = "The most source subwords per batch, with padding; 1 translates single sentences."
 BatchTokens = Annotated[int | None, _speed(BATCH_TOKENS, "N", stored="batch_tokens")]
 DIVIDE = (
     "The number of processes that divide the input between them, on the CPU of a Linux system. Each has one thread, or "
-    "--threads. The engine ctranslate2 has as many workers in one process instead.  [default: one per core that may be "
-    "used, if there are 2 GB of free memory for each; 1 with --threads or --line-buffered, for typed lines, and on "
+    "--threads. The engine ctranslate2 uses that many workers in one process instead.  [default: one per core that may "
+    "be used, if there are 2 GB of free memory for each; 1 with --threads or --line-buffered, for typed lines, and on "
     "other systems and devices]"
 )
 Processes = Annotated[int | None, _speed(DIVIDE, "N")]
@@ -283,7 +281,7 @@ def _chunks(chunk_lines: int | None, shard: str | None, text: Text, kernels: str
     """Returns how the text is divided into chunks, or None if it is not. Raises InputError for a wrong division."""
     if chunk_lines is None:
         if shard is not None:
-            raise InputError("`shard` is a part of the chunks of a text; add `chunk_lines`, or leave it out.")
+            raise InputError("`shard` only applies to chunks; add `chunk_lines`, or leave it out.")
         return None
     check_value(CHUNK_LINES, "`chunk_lines`", chunk_lines)
     if text.input is None or text.output is None:
@@ -326,8 +324,8 @@ def _run(
 
 
 def _division(processes: int | None, threads: int | None, text: Text, ranks: Ranks) -> Division:
-    """Returns the processes and threads that will translate. Raises InputError if there cannot be as many as the user
-    wants."""
+    """Returns the processes and threads that will translate. Raises InputError if the number that the user chose is not
+    possible."""
     from vtrans.decoding.division import divide
 
     reasons = {

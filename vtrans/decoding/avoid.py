@@ -57,8 +57,8 @@ class Spelling:
         return tuple(found)
 
     def completing(self, phrase: str, tail: bytes) -> Iterator[int]:
-        """Yields the subwords that would complete the phrase after a text that ends in `tail`, which must have the
-        bytes of the phrase and of a character before it, if the text has as many."""
+        """Yields the subwords that would complete the phrase after a text that ends in `tail`, which must have
+        the bytes of the phrase and of a character before it, unless the text is shorter."""
         needle, anchored = phrase.encode(), is_word(phrase[0])
         yield from self.inside(phrase)
         for n in range(min(len(needle), len(tail) + 1)):

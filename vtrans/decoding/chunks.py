@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 RECORD = "job.json"
 FORMAT = 1
-CHUNK_LINES = Key("the lines of a chunk", int, 1, 10**9, "lines")
+CHUNK_LINES = Key("the number of lines per chunk", int, 1, 10**9, "lines")
 BLOCK = 1 << 20  # bytes
 
 
@@ -72,8 +72,8 @@ class Source:
 
     @classmethod
     def of(cls, path: Path, chunk_lines: int, known: tuple[LineIndex, tuple[int, ...]] | None = None) -> Source:
-        """Returns the source with the index that a job has recorded, if the file still has the size and time of then,
-        and otherwise reads the whole file. Raises FileError for anything but a regular file.
+        """Returns the source with the index that a job has recorded, if the file still has the size and time recorded
+        with it, and otherwise reads the whole file. Raises FileError for anything but a regular file.
         """
         try:
             seen = _size_and_time(path)
@@ -95,7 +95,7 @@ class Source:
         except OSError:
             same = False
         if not same:
-            raise InputError(f"{self.path} has changed while it was translated; all chunks need the same text.")
+            raise InputError(f"{self.path} was changed during the translation; all chunks need the same text.")
 
     def lines(self, stream: BinaryIO, chunk: int, first: int, how: OnBadUtf8, report: LineReport) -> Iterator[str]:
         """Yields the lines of a chunk, whose first line has this number. `stream` is the file, open for reading."""
@@ -162,7 +162,7 @@ class Job:
             kernels.use(self.kernels)
 
     def clean(self) -> None:
-        """Removes what killed jobs have left of chunks that are there."""
+        """Removes the temporary files that killed jobs left behind for chunks that are complete."""
         for leftover in self.folder.glob(".chunk-*.tmp"):
             if (self.folder / leftover.name[1:].rsplit(".", 2)[0]).exists():
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -196,8 +196,8 @@ def sources_for(folder: Path, texts: Mapping[str, Path], chunk_lines: int) -> di
         if source.index.lines != sources["input"].index.lines:
             first = sources["input"]
             raise InputError(
-                f"{first.path} has {first.index.lines:,} lines, but {source.path} has {source.index.lines:,}; "
-                "give as many."
+                f"{first.path} has {first.index.lines:,} lines, but {source.path} has {source.index.lines:,}; both "
+                "must have the same number of lines."
             )
     return sources
 
@@ -233,13 +233,13 @@ def join_job(
                     f"`output` must be a new or empty folder, or one with chunks of the same job, got {folder}."
                 )
             write_atomically(folder / RECORD, json.dumps(record, sort_keys=True).encode() + b"\n")
-    job = read_job(folder)  # perhaps of another job that has begun at the same time
+    job = read_job(folder)  # perhaps that of another job, which began at the same time
     if job is None or job.common != own.common:
         theirs = job.common if job else {}
         name = next(name for name in {**own.common, **theirs} if own.common.get(name) != theirs.get(name))
         raise InputError(
-            f"the chunks in {folder} have another `{name}` ({_shown(theirs.get(name))}, not "
-            f"{_shown(own.common.get(name))}); all jobs need the same, or choose another `output`."
+            f"the chunks in {folder} were made with another `{name}` ({_shown(theirs.get(name))}, not "
+            f"{_shown(own.common.get(name))}); use the same for all jobs, or choose another `output`."
         )
     return job
 
@@ -351,7 +351,7 @@ def collect(folder: Path, stream: BinaryIO) -> int:
     """
     job = read_job(folder)
     if job is None:
-        raise FileError(f"{folder} has no {RECORD}; name the `output` folder of a translation in chunks.")
+        raise FileError(f"{folder} has no {RECORD}; give a folder that a translation in chunks has written.")
     if missing := job.missing(Shard()):
         lines = job.lines_of(missing[0])
         raise InputError(

@@ -1,7 +1,7 @@
 """Decoding on a CPU with compiled.cpp, which takes the place of incremental.py: a step is one call for all rows.
 
-The arithmetic is the same, in float32, in another order and on one thread. The code is the same for every model, and
-runtime/compiler.py compiles it.
+It computes the same functions in float32 on one thread, but sums in another order. The code is the same for every
+model, and runtime/compiler.py compiles it.
 
 Legend: B sentences, K rows per sentence, r live rows, n rows of a block, S source length, D model width, V vocabulary,
 u listed tokens.
@@ -70,8 +70,8 @@ def compiled_decoder(console: Console | None) -> ctypes.CDLL:
 
 
 class CompiledModel:
-    """A model in the memory of the compiled code, which has its own copy of the weights of products. A copy of it, or
-    what is pickled, has the model alone and loads the code again."""
+    """A model in the memory of the compiled code, which has its own copy of the weights of matrix products.
+    A copied or unpickled object has only the model, and loads the code again."""
 
     pointer: int | None = None
 

@@ -49,8 +49,8 @@ def divide(processes: int | None, threads: int | None, reason: str = "", *, pref
     """Returns the processes that will translate, unless the engine or the device needs only this one, and gives this
     process the threads with which they compute.
 
-    `reason` says why only one process can translate, if it is so; `prefer_one` makes one the default. Raises InputError
-    if there cannot be as many as the user wants.
+    `reason` says why only one process can translate, and is empty if several can; `prefer_one` makes one the default.
+    Raises InputError if the number that the user chose is not possible.
     """
     if processes is not None:
         check_value(PROCESSES, "`processes`", processes)
@@ -67,6 +67,6 @@ def divide(processes: int | None, threads: int | None, reason: str = "", *, pref
         number = processes
     if number > 1:
         # Kernels are chosen for what the copies will use. With several threads, a copy would wait for those of this
-        # process for ever if it had ever used them.
+        # process forever if it had used them before.
         torch.set_num_threads(1)
     return Division(number, (threads or 1) if number > 1 else usual, processes is not None)

@@ -23,7 +23,7 @@ class Glossary:
     one of the forms.
 
     A term occurs in whole words and as it is written; one without capitals also begins a sentence with a capital. Where
-    several terms begin, the longest one counts, and the next one may begin after it.
+    several terms begin, the longest one counts, and the next term may begin after it.
     """
 
     pairs: tuple[tuple[str, Forms], ...]
@@ -74,7 +74,7 @@ def pair_of(term: str, target: str) -> tuple[str, Forms]:
 
 def read_glossary(path: Path) -> Glossary:
     """Returns the glossary in a file: per line a source term, a tab and its translation, whose forms are separated by
-    `|`. Blank lines and lines that begin with `#` do not count. Raises FileError for other lines."""
+    `|`. Blank lines and lines that begin with `#` are skipped. Raises FileError for other lines."""
     with open_bytes(path) as stream:
         return Glossary(tuple(_pairs(read_lines(stream, str(path)), str(path))))
 
@@ -94,7 +94,7 @@ def _pairs(lines: Iterable[str], name: str) -> Iterator[tuple[str, Forms]]:
             ) from None
         if pair[0] in seen:
             raise FileError(
-                f"line {number} of {name} has the term {pair[0]!r} of line {seen[pair[0]]} again; give a term "
+                f"line {number} of {name} repeats the term {pair[0]!r} of line {seen[pair[0]]}; give each term "
                 "once, with `|` between the forms of its translation."
             )
         seen[pair[0]] = number

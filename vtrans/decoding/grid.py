@@ -1,17 +1,17 @@
 """Beam search for translations that contain given phrases.
 
 By definition, a sentence's hypotheses are in banks, by the tokens of its phrases that they still need
-(`lexical.Automaton`); EOS extends those that need none. In each step, the extensions of a row are its K + 1 best
-tokens, the tokens with which a phrase begins or goes on, and, where that decides whether a phrase is a whole word, the
-best token that does not continue a word. The extensions of each bank are ranked as in beam.py. EOS among the first K
-of its bank finishes a hypothesis. The K best others of each bank are live, up to the sentence's W rows: first the best
-of each bank, beginning with the one that needs the fewest tokens, then the second best, and so on. The search is
-finished as in beam.py.
+(`lexical.Automaton`); EOS extends those that need none. In each step, the extensions of a row are its K + 1 best tokens
+and the tokens with which a phrase begins or continues. If the next token decides whether a phrase is a whole word, the
+best token that does not continue a word is another. The extensions of each bank are ranked as in beam.py. EOS among the
+first K of its bank finishes a hypothesis. The K best others of each bank are live, up to the sentence's W rows: first
+the best of each bank, beginning with the one that needs the fewest tokens, then the second best, and so on. The search
+is finished as in beam.py.
 
-This is grid beam search (Hokamp and Liu 2017), with at least K rows for each bank as long as W has the room. For longer
-phrases, the banks divide the W rows between them, as in dynamic beam allocation (Post and Vilar 2018; Hu et al. 2019).
-The best hypothesis of the bank that needs the fewest tokens is always live, and so is its extension by a token that is
-needed. A phrase is therefore left out only if a rule forbids it or the length limit leaves no room for it.
+This is grid beam search (Hokamp and Liu 2017), with at least K rows for each bank as long as W has room for them. For
+longer phrases, the banks divide the W rows between them, as in dynamic beam allocation (Post and Vilar 2018; Hu et al.
+2019). The best hypothesis of the bank that needs the fewest tokens is always live, and so is its extension by a token
+that is needed. A phrase is therefore left out only if a rule forbids it or the length limit leaves no room for it.
 
 Legend: that of beam.py, except that there are W rows per sentence.
 """
@@ -40,8 +40,8 @@ MOST_BANKS = 4
 
 
 def width_of(phrases: Sequence[Phrase], beam: int) -> int:
-    """Returns the rows W of a sentence: K for each bank, the banks rounded up to a power of two, so that sentences with
-    similar phrases share a batch."""
+    """Returns the rows W of a sentence: K for each bank, for at most MOST_BANKS banks. Their number is rounded up to a
+    power of two, so that sentences with similar phrases share a batch."""
     return int(beam * min(MOST_BANKS, 2 ** math.ceil(math.log2(least_tokens(phrases) + 1))))
 
 

@@ -76,7 +76,7 @@ class Automaton:
         self.remaining: list[int] = []
         """Per state, the tokens of the phrases that are still needed; 0 allows EOS."""
         self.wanted: list[tuple[int, ...]] = []
-        """Per state, the tokens with which a phrase begins or goes on."""
+        """Per state, the tokens with which a phrase begins or continues."""
         self.waits: list[bool] = []
         """Per state, whether the next token decides if a phrase is whole."""
         self._number_of(_Place((0,) * len(phrases)))

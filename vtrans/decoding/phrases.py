@@ -61,11 +61,11 @@ class Wording:
     terms: tuple[Forms, ...] = ()
     """Phrases that are left out if the model cannot write them."""
     codes: Mapping[str, int] = field(default_factory=dict)
-    """Of protected text, with how often each occurs, as far as the search can do this."""
+    """The codes of protected text that the search can require, and how often each occurs."""
 
     @property
     def required(self) -> Wording:
-        """Without what may be left out."""
+        """The same wording without what may be left out."""
         return Wording(self.phrases, self.avoid)
 
     def of_piece(self, k: int, text: str) -> Wording:
@@ -109,9 +109,9 @@ def read_constraints(lines: Iterable[str], name: str, first: int = 1) -> Iterato
 
 
 def wording_of(given: Mapping[str, Any], line: str, number: int) -> Wording:
-    """Returns the constraints of line `number`. Raises InputError for those that are not as `read_constraints` gives
-    them: `constraints` lists phrases, or lists of forms of a phrase, and `avoid` lists phrases. `text`, with which
-    Sockeye repeats the line, must be the line."""
+    """Returns the constraints of line `number`. Raises InputError unless they have this form: `constraints` lists
+    phrases, or lists of forms of a phrase, and `avoid` lists phrases. `text`, with which Sockeye repeats the line, must
+    be the line."""
     for key in given:
         if key not in KEYS:
             raise InputError(f"the constraints of line {number} must have no keys but {', '.join(KEYS)}, got {key!r}.")
@@ -121,16 +121,18 @@ def wording_of(given: Mapping[str, Any], line: str, number: int) -> Wording:
     for entry in _list(given, "constraints", number):
         forms = tuple(entry) if isinstance(entry, (list, tuple)) else (entry,)
         if not forms or not all(map(_is_phrase, forms)):
-            raise InputError(_wrong("constraints", number, entry, "phrases or lists of phrases"))
+            raise InputError(_wrong("constraints", number, entry, "phrases or lists of phrases that are not blank"))
         phrases.append(tuple(" ".join(form.split()) for form in forms))
     avoid = _list(given, "avoid", number)
     for entry in avoid:
         if not _is_phrase(entry):
-            raise InputError(_wrong("avoid", number, entry, "phrases"))
+            raise InputError(_wrong("avoid", number, entry, "phrases that are not blank"))
     found = Wording(tuple(phrases), tuple(" ".join(phrase.split()) for phrase in avoid))
     for forms in found.phrases:
         if all(map(found.avoided, forms)):
-            raise InputError(f"`avoid` of line {number} must not be part of its constraints, as of {forms[0]!r}.")
+            raise InputError(
+                f"the constraint {forms[0]!r} of line {number} must not contain a phrase of its `avoid`; remove one."
+            )
     return found
 
 
@@ -146,7 +148,7 @@ def _is_phrase(value: Any) -> bool:
 
 
 def _wrong(key: str, number: int, value: Any, what: str) -> str:
-    return f"`{key}` of line {number} must be {what} that are not blank, got {value!r:.60}."
+    return f"`{key}` of line {number} must be {what}, got {value!r:.60}."
 
 
 # Subwords.

@@ -1,8 +1,8 @@
 """Text that is copied from a line to its translation, such as addresses and placeholders.
 
 Protected text is replaced by a code such as `A1`, which models place well, and the codes of the translation are
-replaced by the text again. The search is told that each code must occur, and as often as in the source. Where it cannot
-be told, or the length limit ended the translation, missing text is put at the end, so that it is never lost.
+replaced by the text again. The search requires each code as often as it occurs in the source. Where it cannot, or if
+the length limit ended the translation, missing text is put at the end, so that it is never lost.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PATTERNS = {
         r"(?:hh|h|ll|l|z)?[sdifgeuxXcpoE@](?![A-Za-z])"
     ),
 }
-"""What is protected by default, by kind; earlier kinds come first."""
+"""What is protected by default, by kind; earlier kinds take precedence."""
 
 
 _CODE = re.compile(r"[A-Z]\d{1,5}")
@@ -51,7 +51,7 @@ class Protection:
                 re.compile(pattern)
             except re.error as error:
                 raise InputError(
-                    f"`protect` must be a regular expression of Python, got {pattern!r}: {error.msg}."
+                    f"the patterns of `protect` must be regular expressions of Python, got {pattern!r}: {error.msg}."
                 ) from None
 
     @cached_property

@@ -108,7 +108,7 @@ class Worker:
     """Translates in threads of its own what coroutines ask for. `nbest` is the most translations of a line, and
     `glossaries` says whether requests may have glossaries.
 
-    `translate` is called by as many threads at a time as there are slots.
+    At most one thread per slot calls `translate` at the same time.
     """
 
     def __init__(
@@ -192,8 +192,8 @@ class Worker:
             return True
 
     def _take(self) -> list[tuple[_Job, int]]:
-        """Returns some of the lines that want the same, in turns of one from each request; none if other threads have
-        taken them all."""
+        """Returns some of the waiting lines, all with the same `wanted`, in turns of one from each request; none if
+        other threads have taken them all."""
         taken: list[tuple[_Job, int]] = []
         with self._changed:
             if not self._jobs:

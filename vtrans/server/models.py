@@ -41,8 +41,8 @@ def workers_for(
     division: Division,
     warn: Callable[[str], None],
 ) -> Iterator[dict[Languages, Worker]]:
-    """Returns a worker for each model, some of which have glossaries. `warn` hears of copies that die; another copy
-    then gets the lines, once.
+    """Yields a worker for each model, some of which have glossaries. `warn` is called when a copy dies; another copy
+    then translates its lines, once.
 
     All models in PyTorch on the CPU share the copies, and so the processors. Enter the block before this process starts
     other threads.

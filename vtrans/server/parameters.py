@@ -172,7 +172,9 @@ def _glossary(value: Any) -> Glossary | None:
         for part in pair:
             check_text("glossary", part)
             if len(part) > GLOSSARY_CHARACTERS:
-                raise Refusal(400, f"glossary must have terms of at most {GLOSSARY_CHARACTERS} characters.")
+                raise Refusal(
+                    400, f"glossary must have terms and translations of at most {GLOSSARY_CHARACTERS} characters each."
+                )
         try:
             term, forms = pair_of(*pair)
         except ValueError:

@@ -54,7 +54,7 @@ def specification(version: str, limits: Limits) -> Schema:
                 "type": "object",
                 "additionalProperties": _TEXT,
                 "maxProperties": GLOSSARY_TERMS,
-                "description": "Terms and their translations; | separates the forms of one. JSON only.",
+                "description": "Terms and their translations; | separates the forms of a translation. JSON only.",
             },
             "api_key": _KEY,
         },

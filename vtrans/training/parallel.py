@@ -128,7 +128,7 @@ class Shards:
         self.parameters = {name: nn.Parameter(shard.detach().to_local()) for name, shard in self._shards.items()}
 
     def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
-        """As `Copies.accumulating`. The ranks sum the gradient of each batch, so that none is ever kept whole."""
+        """See `Copies.accumulating`. The ranks sum the gradient of each batch, so that none is ever kept whole."""
         return nullcontext()
 
     def gradient_norm(self) -> Tensor:
@@ -199,7 +199,7 @@ Parallel = Copies | Shards
 
 
 def parallel_of(config: TrainConfig, ranks: Ranks) -> str:
-    """Returns what `train.parallel` means with this number of processes: a single one has nothing to shard."""
+    """Returns what `train.parallel` means with this number of processes: a single process is never sharded."""
     return config.parallel if ranks.world > 1 else "ddp"
 
 
