@@ -24,7 +24,7 @@ import vtrans
 from vtrans.checkpoint import RunFolder
 from vtrans.config import CACHE_VARIABLE, ModelConfig, Sampling
 from vtrans.console import Console
-from vtrans.decoding.compiled import CompiledDecoder, compiled_decoder
+from vtrans.decoding.compiled import CompiledDecoder, CompiledState, compiled_decoder
 from vtrans.decoding.search import Listed
 from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.errors import InputError
@@ -146,6 +146,15 @@ def test_a_model_that_is_refused_leaves_nothing_behind(library: ctypes.CDLL) -> 
     with pytest.raises(InputError):
         CompiledDecoder(make(SMALL), library)
     gc.collect()
+
+
+def test_exhausted_memory_is_an_exception(library: ctypes.CDLL) -> None:
+    """A source of a negative length asks for more memory than there can be."""
+    decoder = CompiledDecoder(make(SMALL).float(), library)
+    state = CompiledState(decoder.compiled, 1)
+    length = ctypes.c_int64(-1)
+    with pytest.raises(MemoryError):
+        library.batch_admit(state.pointer, None, ctypes.addressof(length), 1, None, 0, None)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])

@@ -5,6 +5,7 @@
 // Legend: D model width, F feed-forward width, V vocabulary, S source length, B sentences, K rows of a sentence, N rows
 // that are computed together.
 
+#include <exception>
 #include <map>
 #include <memory>
 
@@ -315,34 +316,52 @@ struct Batch {
     }
 };
 
+// Returns the result of a function, or `failed` if the memory is exhausted: no exception may leave the library.
+template <class Function, class Result>
+Result attempt(Result failed, Function function) {
+    try {
+        return function();
+    } catch (const std::exception&) {
+        return failed;
+    }
+}
+
 }  // namespace vtrans
 
-// What compiled.py calls. Arrays are dense; the comments state their sizes.
+// What compiled.py calls. Arrays are dense; the comments state their sizes. If the memory is exhausted, pointers are null
+// and numbers negative.
 
 using namespace vtrans;
 
 extern "C" {
 
-Model* new_model(const Sizes* sizes, const float* const* tensors) { return new Model(*sizes, tensors); }
+Model* new_model(const Sizes* sizes, const float* const* tensors) {
+    return attempt((Model*)nullptr, [&] { return new Model(*sizes, tensors); });
+}
 void delete_model(Model* model) { delete model; }
 
-Batch* new_batch(const Model* model, int K) { return new Batch(*model, K); }
+Batch* new_batch(const Model* model, int K) {
+    return attempt((Batch*)nullptr, [&] { return new Batch(*model, K); });
+}
 void delete_batch(Batch* batch) { delete batch; }
 
 // `lengths` [count], `tokens` [their sum], `free` [free_count], `positions` [the longest, D].
-void batch_admit(Batch* batch, const int64_t* tokens, const int64_t* lengths, int count, const int64_t* free,
-                 int free_count, const float* positions) {
-    batch->admit(tokens, lengths, count, free, free_count, positions);
+int batch_admit(Batch* batch, const int64_t* tokens, const int64_t* lengths, int count, const int64_t* free,
+                int free_count, const float* positions) {
+    return attempt(-1, [&] { return batch->admit(tokens, lengths, count, free, free_count, positions), 0; });
 }
 
 void batch_drop(Batch* batch, const int64_t* dropped, int count) {
     for (int i = 0; i < count; i++) batch->places[dropped[i]] = nullptr;
 }
 
-void batch_select(Batch* batch, const int64_t* kept, int count) {
-    std::vector<std::unique_ptr<Sentence>> places;
-    for (int i = 0; i < count; i++) places.push_back(std::move(batch->places[kept[i]]));
-    batch->places = std::move(places);
+int batch_select(Batch* batch, const int64_t* kept, int count) {
+    return attempt(-1, [&] {
+        std::vector<std::unique_ptr<Sentence>> places;
+        for (int i = 0; i < count; i++) places.push_back(std::move(batch->places[kept[i]]));
+        batch->places = std::move(places);
+        return 0;
+    });
 }
 
 // The largest position of a next subword.
@@ -362,17 +381,22 @@ int batch_slots(Batch* batch) {
 }
 
 // `tokens` [B, K], `positions` [position + 1, D].
-void batch_step(Batch* batch, const int64_t* tokens, const float* positions) { batch->step(tokens, positions); }
+int batch_step(Batch* batch, const int64_t* tokens, const float* positions) {
+    return attempt(-1, [&] { return batch->step(tokens, positions), 0; });
+}
 
 // `parents` [B, K]: row k of a sentence continues its row parents[k].
-void batch_reorder(Batch* batch, const int64_t* parents) {
-    for (auto& place : batch->places) {
-        if (place) {
-            auto old = place->history;
-            for (int k = 0; k < batch->K; k++) place->history[k] = old[parents[k]];
+int batch_reorder(Batch* batch, const int64_t* parents) {
+    return attempt(-1, [&] {
+        for (auto& place : batch->places) {
+            if (place) {
+                auto old = place->history;
+                for (int k = 0; k < batch->K; k++) place->history[k] = old[parents[k]];
+            }
+            parents += batch->K;
         }
-        parents += batch->K;
-    }
+        return 0;
+    });
 }
 
 // `rows` [N], here and below; `out` [N, D].
@@ -381,25 +405,30 @@ void batch_hidden(Batch* batch, const int64_t* rows, int N, float* out) {
 }
 
 // Log-probabilities, `out` [N, V].
-void batch_logprobs(Batch* batch, const int64_t* rows, int N, float* out) {
-    Floats totals = batch->project(rows, N);
-    int V = batch->model.sizes.vocabulary;
-    for (int r = 0; r < N; r++)
-        for (int i = 0; i < V; i++) out[size_t(r) * V + i] = batch->logits.row(r)[i] - totals[r];
+int batch_logprobs(Batch* batch, const int64_t* rows, int N, float* out) {
+    return attempt(-1, [&] {
+        Floats totals = batch->project(rows, N);
+        int V = batch->model.sizes.vocabulary;
+        for (int r = 0; r < N; r++)
+            for (int i = 0; i < V; i++) out[size_t(r) * V + i] = batch->logits.row(r)[i] - totals[r];
+        return 0;
+    });
 }
 
 // Log-probabilities of the `count` best tokens of all rows together. Returns how many tokens u that are: at most
 // N * count. `ids` [u], increasing; `out` [N, u].
 int batch_best(Batch* batch, const int64_t* rows, int N, int count, int64_t* ids, float* out) {
-    Floats totals = batch->project(rows, N);
-    std::vector<int64_t> all;
-    for (int r = 0; r < N; r++)
-        for (int64_t token : batch->best(r, count)) all.push_back(token);
-    std::sort(all.begin(), all.end());
-    int u = int(std::unique(all.begin(), all.end()) - all.begin());
-    std::copy_n(all.begin(), u, ids);
-    for (int r = 0; r < N; r++)
-        for (int j = 0; j < u; j++) out[size_t(r) * u + j] = batch->logits.row(r)[all[j]] - totals[r];
-    return u;
+    return attempt(-1, [&] {
+        Floats totals = batch->project(rows, N);
+        std::vector<int64_t> all;
+        for (int r = 0; r < N; r++)
+            for (int64_t token : batch->best(r, count)) all.push_back(token);
+        std::sort(all.begin(), all.end());
+        int u = int(std::unique(all.begin(), all.end()) - all.begin());
+        std::copy_n(all.begin(), u, ids);
+        for (int r = 0; r < N; r++)
+            for (int j = 0; j < u; j++) out[size_t(r) * u + j] = batch->logits.row(r)[all[j]] - totals[r];
+        return u;
+    });
 }
 }

@@ -41,31 +41,39 @@ class Sizes(ctypes.Structure):
     )
 
 
+def _or_memory_error(result: int | None, *_: Any) -> int | None:
+    if result is None or result < 0:
+        raise MemoryError("the memory is exhausted")
+    return result
+
+
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "new_model": (_POINTER, (ctypes.POINTER(Sizes), _POINTER)),
     "delete_model": (None, (_POINTER,)),
     "new_batch": (_POINTER, (_POINTER, _INT)),
     "delete_batch": (None, (_POINTER,)),
-    "batch_admit": (None, (_POINTER, _POINTER, _POINTER, _INT, _POINTER, _INT, _POINTER)),
+    "batch_admit": (_INT, (_POINTER, _POINTER, _POINTER, _INT, _POINTER, _INT, _POINTER)),
     "batch_drop": (None, (_POINTER, _POINTER, _INT)),
-    "batch_select": (None, (_POINTER, _POINTER, _INT)),
+    "batch_select": (_INT, (_POINTER, _POINTER, _INT)),
     "batch_position": (_INT, (_POINTER,)),
     "batch_slots": (_INT, (_POINTER,)),
-    "batch_step": (None, (_POINTER, _POINTER, _POINTER)),
-    "batch_reorder": (None, (_POINTER, _POINTER)),
+    "batch_step": (_INT, (_POINTER, _POINTER, _POINTER)),
+    "batch_reorder": (_INT, (_POINTER, _POINTER)),
     "batch_hidden": (None, (_POINTER, _POINTER, _INT, _POINTER)),
-    "batch_logprobs": (None, (_POINTER, _POINTER, _INT, _POINTER)),
+    "batch_logprobs": (_INT, (_POINTER, _POINTER, _INT, _POINTER)),
     "batch_best": (_INT, (_POINTER, _POINTER, _INT, _INT, _POINTER, _POINTER)),
 }
 
 
 def compiled_decoder(console: Console | None) -> ctypes.CDLL:
-    """Returns compiled.cpp, compiled, with the types of its functions. Raises CompilerError."""
+    """Returns compiled.cpp, compiled, with the types and errors of its functions. Raises CompilerError."""
     library = compiled_library(SOURCES, console)
     for name, (result, arguments) in FUNCTIONS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
+        if result is not None:
+            function.errcheck = _or_memory_error
     return library
 
 
@@ -141,6 +149,8 @@ def _parameters(*modules: Any) -> Iterator[Tensor | None]:
 
 class CompiledState:
     """The sentences of a search in the memory of the compiled code."""
+
+    pointer: int | None = None
 
     def __init__(self, compiled: CompiledModel, width: int) -> None:
         self.compiled, self.library = compiled, compiled.library
