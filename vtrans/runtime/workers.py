@@ -78,7 +78,7 @@ def _end_with_parent() -> None:
 
 def _apply(make: Callable[[], Callable[[Any], Any]], item: Any) -> Any:
     # `make` comes with every item although a worker needs it once. As an argument of the initializer it would be
-    # written to the new process by Process.start, which blocks for ever if that process dies before reading all of it.
+    # written to the new process by Process.start, which blocks forever if that process dies before reading all of it.
     global _function
     if _function is None:
         _function = make()
