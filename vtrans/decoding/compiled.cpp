@@ -328,8 +328,8 @@ Result attempt(Result failed, Function function) {
 
 }  // namespace vtrans
 
-// What compiled.py calls. Arrays are dense; the comments state their sizes. If the memory is exhausted, pointers are null
-// and numbers negative.
+// What compiled.py calls. Arrays are dense; the comments state their sizes. If the memory is exhausted, a returned
+// pointer is null, and a returned number is negative.
 
 using namespace vtrans;
 
