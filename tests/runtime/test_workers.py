@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import multiprocessing
 import operator
@@ -180,6 +181,22 @@ def test_copies_answer_from_the_memory_of_this_process() -> None:
 
 
 @linux
+@linux
+def test_a_collection_in_a_copy_leaves_the_memory_shared() -> None:
+    held = [[i] for i in range(300_000)]
+
+    def private_megabytes(collect: bool, done: object) -> float:
+        if collect:
+            gc.collect()
+        rows = Path("/proc/self/smaps_rollup").read_text().split("\n")
+        return sum(int(row.split()[1]) for row in rows if row.startswith("Private_Dirty:")) / 1000
+
+    with Copies(private_megabytes, 1, "measuring", "") as copies:
+        before = copies.submit(False).result()
+        assert copies.submit(True).result() < before + 5
+    assert len(held) == 300_000
+
+
 def test_a_task_counts_the_steps_of_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vtrans.runtime.workers, "TELL", -1.0)  # after each step
 

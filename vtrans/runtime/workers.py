@@ -8,6 +8,7 @@ function does not need it starts quickly and stays small.
 from __future__ import annotations
 
 import errno
+import gc
 import multiprocessing
 import os
 import queue
@@ -259,6 +260,8 @@ _REPLY = struct.Struct("qi")  # a process id or an exit code, and an error numbe
 def _make_copies(asked: socket.socket, other: socket.socket, answer: Callable[[Any, Done], Any]) -> None:
     """Makes the copies that are asked for, until the process that asks ends; runs in a copy without other threads."""
     other.close()
+    # A collection writes to every object that it examines, and so takes the pages that hold them out of what is shared.
+    gc.freeze()
     pids: set[int] = set()
     while True:
         message, handles, _, _ = socket.recv_fds(asked, _REPLY.size, 1)
