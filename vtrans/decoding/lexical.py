@@ -114,7 +114,7 @@ class Automaton:
         waiting = {c for c, f, n in place.begun if n == len(forms[c][f].tokens)}
         needed = [p.times - place.counts[c] - (c in waiting) for c, p in enumerate(self.phrases)]
         going = [(c, f, n) for c, f, n in place.begun if needed[c] > 0 and c not in waiting]
-        # Only one phrase that has begun counts: the others may break off when it goes on.
+        # Only one of the phrases that have begun counts: its next token may end the others unfinished.
         gains = [self.phrases[c].shortest - len(forms[c][f].tokens) + n for c, f, n in going]
         wanted = {forms[c][f].tokens[n] for c, f, n in going}
         wanted |= {form.tokens[0] for c, need in enumerate(needed) if need > 0 for form in forms[c]}

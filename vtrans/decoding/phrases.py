@@ -36,7 +36,7 @@ def is_word(character: str) -> bool:
 
 
 def occurrences(phrase: str, text: str, *, whole: bool = True) -> Iterator[int]:
-    """Yields where a phrase occurs in a text; occurrences do not overlap. Without `whole`, its last word may go on."""
+    """Yields where a phrase occurs in a text; occurrences do not overlap. Without `whole`, it may end inside a word."""
     begin = text.find(phrase)
     while begin >= 0:
         end = begin + len(phrase)

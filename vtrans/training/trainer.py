@@ -164,7 +164,7 @@ class Trainer:
 
     @property
     def _late(self) -> bool:
-        """Whether the time for training is over."""
+        """Whether `max_minutes` have passed."""
         return 0 < 60 * self.job.recipe.train.max_minutes <= self.progress.seconds
 
     @property
