@@ -23,6 +23,7 @@ LAYERS = (
     ("keys", "config", "consistency", "console", "languages"),
     ("runtime",),
     ("data",),
+    ("positions",),
     ("model",),
     ("tensor_files", "checkpoint", "states"),
     ("average", "score"),

@@ -25,7 +25,8 @@ from vtrans.config import ModelConfig
 from vtrans.data.store import DataFolder
 from vtrans.decoding.loading import load
 from vtrans.errors import InputError, RecipeError
-from vtrans.model import SinusoidalPositions, Transformer, count_parameters
+from vtrans.model import Transformer, count_parameters
+from vtrans.positions import SinusoidalPositions
 from vtrans.tensor_files import open_tensors, write_tensors
 from vtrans.training.recipe import load_recipe
 

@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from vtrans.config import TIE_FORMS, ModelConfig
 from vtrans.consistency import contradiction
 from vtrans.errors import InputError
+from vtrans.positions import Positions, make_positions
 from vtrans.runtime.attention import dot_product_attention
 from vtrans.runtime.dropout import Dropout
 from vtrans.runtime.products import Linear, linear
@@ -173,61 +174,6 @@ class Projection(Module):
 
     def forward(self, h_D: Tensor) -> Tensor:
         return linear(h_D, self.weight, self.bias)
-
-
-def make_positions(config: ModelConfig) -> Positions:
-    if config.positions == "sinusoidal":
-        return SinusoidalPositions(config.d_model)
-    return PositionTable(config.max_positions, config.d_model, learned=config.positions == "learned")
-
-
-class SinusoidalPositions(Module):
-    """PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos of the same (section 3.5), for any length."""
-
-    table: Tensor
-
-    def __init__(self, D: int) -> None:
-        super().__init__()
-        self.register_buffer("table", self.rows(256, D), persistent=False)
-
-    def forward(self, length: int) -> Tensor:
-        """Returns the first `length` rows [length, D]; the table grows to a power of two when it is too short."""
-        if length > self.table.shape[0]:
-            with torch.inference_mode(False):  # training may read this table later
-                self.table = self.rows(1 << (length - 1).bit_length(), self.table.shape[1]).to(self.table)
-        return self.table[:length]
-
-    @staticmethod
-    def rows(length: int, D: int) -> Tensor:
-        p = torch.arange(length, dtype=torch.float64)[:, None]
-        angle = p / 10000 ** (torch.arange(0, D, 2, dtype=torch.float64) / D)
-        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).to(torch.get_default_dtype())
-
-
-class PositionTable(Module):
-    """A table [max_positions, D] in the model file: learned, or "stored", which is fixed and starts as sinusoidal.
-    Imported models have the tables of their programs, which differ in their order and frequencies."""
-
-    weight: Tensor
-
-    def __init__(self, length: int, D: int, *, learned: bool) -> None:
-        super().__init__()
-        if learned:
-            self.weight = nn.Parameter(torch.empty(length, D).normal_(std=D**-0.5))
-        else:
-            self.register_buffer("weight", SinusoidalPositions.rows(length, D))
-
-    def forward(self, length: int) -> Tensor:
-        """Returns the first `length` rows [length, D]. Raises InputError if the table is shorter."""
-        if length > self.weight.shape[0]:
-            raise InputError(
-                f"a sequence must have at most model.max_positions = {self.weight.shape[0]} subwords, got {length}; "
-                "use shorter lines or a model with sinusoidal positions."
-            )
-        return self.weight[:length]
-
-
-Positions = SinusoidalPositions | PositionTable
 
 
 class Sublayers:

@@ -12,7 +12,7 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
 from vtrans.decoding.ctranslate2_folder import ctranslate2
 from vtrans.interop.ctranslate2_names import module_scopes
-from vtrans.model import SinusoidalPositions
+from vtrans.positions import SinusoidalPositions
 
 # Added to the logit of padding, which is -inf in our models. Its probability is 0 in float32 either way, and unlike a
 # larger number, this one is finite in float16.
