@@ -122,6 +122,7 @@ REFUSED = [
     ("[model]\nheads = 3", ["model.heads", "model.d_model", "256", "3"]),
     ("[model]\nd_model = 9\nheads = 3", ["model.d_model", "even", "9"]),
     ("[train]\nscale = 0", ["train.learning_rate", "train.scale", "above 0"]),
+    ("[model]\ndropout = 0.0\n[train]\nr_drop = 1", ["train.r_drop", "1.0", "model.dropout above 0"]),
     ("[search]\nmax_length = 10\nmin_length = 20", ["search.min_length", "less than 10", "search.max_length", "20"]),
     ("[search]\nmax_length = 10\nmin_length = 10", ["search.min_length", "less than 10", "search.max_length"]),
     (

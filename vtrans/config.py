@@ -239,6 +239,13 @@ class TrainConfig:
     weight_decay: float = number(0.0, 0.0, 10.0, "decoupled weight decay (AdamW)")
     clip_norm: float = number(0.0, 0.0, 1e6, "largest norm of the gradient; 0: no clipping")
     label_smoothing: float = number(0.1, 0.0, 0.99, "share of the target mass spread over the vocabulary")
+    r_drop: float = number(
+        0.0,
+        0.0,
+        1000.0,
+        "R-Drop (Liang et al. 2021): each pair is read twice, with different dropout, and this weight is on the "
+        "divergence of the two predictions; an update takes twice as long; 0: off, usual 1 to 5",
+    )
     log_every: int = number(100, 1, 10**9, "updates between two lines of metrics.jsonl", "updates", may_change=True)
     checkpoint_every: int = number(
         1000, 1, 10**9, "updates between two validations, each with a checkpoint", "updates", may_change=True

@@ -79,8 +79,13 @@ def check_together(recipe: Recipe, where: str) -> Recipe:
         raise RecipeError(f"{where}: {reason}")
     if recipe.train.learning_rate == 0 and recipe.train.scale == 0:
         raise RecipeError(f"{where}: train.learning_rate or train.scale must be above 0, got 0 for both.")
-    search = recipe.search
-    for name, longest in (("search.max_length", search.max_length), ("model.max_positions", recipe.model.reach)):
+    model, search = recipe.model, recipe.search
+    if recipe.train.r_drop > 0 and not model.dropout + model.attention_dropout + model.activation_dropout:
+        raise RecipeError(
+            f"{where}: train.r_drop must be 0 without dropout, which is what makes its two passes differ, got "
+            f"{recipe.train.r_drop}; set model.dropout above 0."
+        )
+    for name, longest in (("search.max_length", search.max_length), ("model.max_positions", model.reach)):
         if longest and search.min_length >= longest:
             raise RecipeError(
                 f"{where}: search.min_length must be less than {longest}, the most tokens with EOS that {name} allows, "

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 import torch
+from networks import SMALL, sequences
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vtrans.training.loss import products, projected_loss
+from vtrans.data.batches import Batch, collate
+from vtrans.data.vocabulary import PAD_ID
+from vtrans.model import Transformer
+from vtrans.training.loss import Objective, products, projected_loss
 
 PAD = 2
 N, D, V = 7, 5, 11
@@ -61,6 +66,47 @@ def test_value_and_gradient_with_a_bias_equal_the_plain_formula(chunk: int) -> N
         torch.autograd.grad(found[0], inputs), torch.autograd.grad(expected[0], inputs), strict=True
     ):
         torch.testing.assert_close(grad, wanted)
+
+
+@pytest.mark.parametrize("chunk", [0, 1, 3 * V, N * V])
+def test_with_agreement_it_is_the_mean_of_two_passes_plus_the_mean_of_their_divergences(chunk: int) -> None:
+    _, weight, targets = example()
+    h = torch.randn(2 * N, D, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(V, dtype=torch.float64, requires_grad=True)
+    inputs = h, weight, bias
+    found = projected_loss(h, weight, targets.repeat_interleave(2), 0.1, PAD, chunk, bias_V=bias, agreement=0.7)
+    passes = [plain(part, weight, targets, 0.1, bias) for part in (h[::2], h[1::2])]
+    kept = [v for v in range(V) if v != PAD]
+    p, q = ((part @ weight.t() + bias)[:, kept].softmax(1) for part in (h[::2], h[1::2]))
+    divergence = (p * (p / q).log()).sum() + (q * (q / p).log()).sum()
+    expected = (passes[0][0] + passes[1][0] + 0.7 * divergence) / 2
+    torch.testing.assert_close(found, (expected, (passes[0][1] + passes[1][1]) / 2))
+    grads = torch.autograd.grad(0.3 * found[0], inputs)
+    torch.testing.assert_close(grads, torch.autograd.grad(0.3 * expected, inputs))
+
+
+def model_and_batch(dropout: float) -> tuple[Transformer, Batch]:
+    torch.manual_seed(1)
+    model = Transformer(dataclasses.replace(SMALL, dropout=dropout), 40, 40, joint=True, pad_id=PAD_ID).train()
+    ids = [torch.tensor(row[:-1], dtype=torch.int32) for row in sequences(5, 2, 7, 3, 6, 4)]
+    return model, collate(ids[:3], ids[3:])
+
+
+def test_two_passes_without_dropout_have_the_loss_of_one() -> None:
+    model, batch = model_and_batch(dropout=0.0)
+    torch.testing.assert_close(Objective(model, 0.1, r_drop=5.0)(batch), Objective(model, 0.1)(batch))
+
+
+def test_two_passes_with_dropout_have_a_larger_loss_than_their_mean() -> None:
+    """The passes of a pair are compared with each other, and their predictions differ."""
+    model, batch = model_and_batch(dropout=0.3)
+    losses = []
+    for r_drop in (1e-9, 1.0, 2.0):
+        torch.manual_seed(1)
+        losses.append(Objective(model, 0.1, r_drop=r_drop)(batch)[0])
+    assert losses[0] < losses[1] < losses[2]
+    torch.testing.assert_close(losses[2] - losses[1], losses[1] - losses[0])
+    assert torch.equal(*(Objective(model.eval(), 0.1, r_drop=r_drop)(batch)[0] for r_drop in (0.0, 1.0)))
 
 
 def test_gradient_equals_finite_differences() -> None:

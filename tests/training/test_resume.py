@@ -76,6 +76,7 @@ def test_a_run_with_every_option_resumes_exactly(
         "train.ema=0.9",
         "train.bpe_dropout=0.2",
         "train.corpus_weights=1.5,0.5",
+        "train.r_drop=2",
         "train.precision=bfloat16",
         "train.accumulate=2",
         "train.clip_norm=0.5",

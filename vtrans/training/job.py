@@ -44,7 +44,7 @@ class Learner:
 
     def __init__(self, model: Transformer, config: TrainConfig, ranks: Ranks, device: torch.device) -> None:
         self.model, self.config = model, config
-        self.objective = Objective(model, config.label_smoothing)
+        self.objective = Objective(model, config.label_smoothing, config.r_drop)
         self.parallel = make_parallel(self.objective, config, ranks, device)
         self.parameters = self.parallel.parameters
         self.optimizer = make_optimizer(self.parameters.values(), config)

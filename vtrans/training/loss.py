@@ -1,7 +1,9 @@
-"""The loss: label-smoothed cross entropy (Szegedy et al. 2016; the paper, section 5.4), summed over tokens. It is
-computed together with the projection before it, in chunks, so that the logits of all positions never exist at once.
+"""The loss: label-smoothed cross entropy (Szegedy et al. 2016; the paper, section 5.4), summed over tokens. R-Drop
+(Liang et al. 2021) may be added. The loss is computed together with the projection before it, in chunks, so that the
+logits of all positions never exist at once.
 
-Legend: N target positions, n those of one chunk, D model width, V vocabulary.
+Legend: B sentences, T target length, N target positions (with R-Drop, each twice), n those of one chunk, D model width,
+V vocabulary.
 """
 
 from __future__ import annotations
@@ -30,11 +32,15 @@ class Objective(nn.Module):
 
     `compiled` is `model.hidden` compiled, or None. Only training uses it, so that it is compiled once, with dropout.
     The loss is not compiled, since its loop over chunks would be compiled again for each number of tokens.
+
+    With `r_drop` above 0, training reads each pair twice, with different dropout. The loss is then the mean of the two,
+    plus half of `r_drop` times the mean of the two divergences KL(p1 || p2) and KL(p2 || p1). That is half of the loss
+    of Liang et al., so that it compares with the loss of one pass.
     """
 
-    def __init__(self, model: Transformer, smoothing: float) -> None:
+    def __init__(self, model: Transformer, smoothing: float, r_drop: float = 0.0) -> None:
         super().__init__()
-        self.model, self.smoothing = model, smoothing
+        self.model, self.smoothing, self.r_drop = model, smoothing, r_drop
         self.compiled: Callable[..., Tensor] | None = None
 
     def compile(self) -> None:
@@ -46,9 +52,21 @@ class Objective(nn.Module):
         """Summed loss (with gradient) and summed negative log-likelihood (without), in nats."""
         model = self.model
         hidden = self.compiled if model.training and self.compiled is not None else model.hidden
-        h_ND = hidden(*batch.inputs)
         weight_VD, bias_V = model.projection.weight, model.projection.bias
-        return projected_loss(h_ND, weight_VD, batch.targets_N, self.smoothing, model.pad_id, bias_V=bias_V)
+        inputs, targets_N, agreement = batch.inputs, batch.targets_N, 0.0
+        if model.training and self.r_drop > 0:
+            inputs, targets_N, agreement = twice(*inputs), targets_N.repeat_interleave(2), self.r_drop / 2
+        h_ND = hidden(*inputs)
+        return projected_loss(
+            h_ND, weight_VD, targets_N, self.smoothing, model.pad_id, bias_V=bias_V, agreement=agreement
+        )
+
+
+def twice(src_BS: Tensor, keep_BS: Tensor, tgt_BT: Tensor, real_N: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Returns the arguments of `Transformer.hidden` for two passes in one. The two results at a position are
+    neighbours, the first in an even row."""
+    real_N2 = torch.stack((real_N, real_N + tgt_BT.numel()), 1)
+    return src_BS.repeat(2, 1), keep_BS.repeat(2, 1), tgt_BT.repeat(2, 1), real_N2.flatten()
 
 
 def products(device: torch.device, precision: str) -> AbstractContextManager[None]:
@@ -67,6 +85,7 @@ def projected_loss(
     chunk: int = 0,
     *,
     bias_V: Tensor | None = None,
+    agreement: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Summed loss (with gradient) and summed negative log-likelihood (without) of the logits h W^T + b, in nats.
 
@@ -74,11 +93,16 @@ def projected_loss(
     subwords that can be predicted: all, with the target, but without `pad_id`. Divide by N for a mean per token.
     `chunk` is the largest number of logits per chunk; 0 chooses one for the device. Under autocast the products have
     its type; the rest is computed in float32.
+
+    With `agreement` above 0, rows 2i and 2i + 1 of `h_ND` are two passes over one position. Both sums are then those of
+    the mean of the two passes, and the loss has `agreement` times the mean of their two divergences added, in nats.
     """
     apply = cast(Callable[..., tuple[Tensor, Tensor]], _ProjectedLoss.apply)
     with_gradient = torch.is_grad_enabled() and (h_ND.requires_grad or weight_VD.requires_grad)
     rows = max(1, (chunk or CHUNK.get(h_ND.device.type, CHUNK_ELSEWHERE)) // weight_VD.shape[0])
-    return apply(h_ND, weight_VD, bias_V, targets_N, smoothing, pad_id, rows, with_gradient)
+    if agreement > 0:
+        rows = max(2, rows - rows % 2)  # both passes of a position are in one chunk
+    return apply(h_ND, weight_VD, bias_V, targets_N, smoothing, pad_id, rows, with_gradient, agreement)
 
 
 class _ProjectedLoss(torch.autograd.Function):
@@ -88,7 +112,7 @@ class _ProjectedLoss(torch.autograd.Function):
     a chunk's logits and adds it to the gradients of h and W; the backward pass only scales these. The target
     distribution is a spike at the target plus an even part. Only the spike is written into a chunk: the even part is
     the same in every row, so it adds one constant row to the gradient of h, the sum of h to that of W, and a constant
-    to that of the bias.
+    to that of the bias. With `agreement`, everything is computed for the sum of the two passes, and halved at the end.
     """
 
     @staticmethod
@@ -102,6 +126,7 @@ class _ProjectedLoss(torch.autograd.Function):
         pad_id: int,
         rows: int,
         with_gradient: bool,
+        agreement: float,
     ) -> tuple[Tensor, Tensor]:
         device, dtype, size = h_ND.device.type, h_ND.dtype, len(h_ND)
         if torch.is_autocast_enabled(device):
@@ -118,7 +143,7 @@ class _ProjectedLoss(torch.autograd.Function):
             all_V = weight_VD.new_ones(len(weight_VD), dtype=exact)
             all_V[pad_id : pad_id + 1] = 0  # unlike `all_V[pad_id] = 0`, this does not wait for a GPU
             even_D = all_V @ weight_VD.to(exact)  # sum of the rows that can be predicted
-            nll = lse = torch.zeros((), dtype=exact, device=h_ND.device)
+            nll = lse = divergence = torch.zeros((), dtype=exact, device=h_ND.device)
             if with_gradient:
                 grad_x, grad_weight_DV = torch.empty_like(x_PD), torch.zeros_like(weight_VD.t(), dtype=exact)
                 grad_bias_V = None if bias_V is None else torch.zeros_like(bias_V, dtype=exact)
@@ -132,9 +157,15 @@ class _ProjectedLoss(torch.autograd.Function):
                 logprobs_nV = torch.log_softmax(logits_nV, 1, out=logits_nV)
                 logprob_n1 = logprobs_nV.gather(1, targets_n1)
                 nll, lse = nll - logprob_n1.sum(), lse + (target_n1 - logprob_n1).sum()
+                differing_nV = None
+                if agreement > 0:
+                    both, differing_nV = divergences(logprobs_nV, pad_id)
+                    divergence = divergence + both
                 if with_gradient:
                     spike_n1 = logprob_n1.new_full(logprob_n1.shape, smoothing - 1)
                     logprobs_nV.exp_().scatter_add_(1, targets_n1, spike_n1)
+                    if differing_nV is not None:
+                        logprobs_nV.add_(differing_nV, alpha=agreement)
                     logits_pV[len(targets_n1) :] = 0
                     grad_pV = logits_pV.to(dtype)
                     grad_x[start : start + rows] = grad_input(grad_pV, w_VD, onednn=onednn[1])
@@ -142,7 +173,7 @@ class _ProjectedLoss(torch.autograd.Function):
                     if grad_bias_V is not None:
                         grad_bias_V += grad_pV.sum(0, dtype=exact)
             sum_D = x_PD.sum(0, dtype=exact)
-            loss = (1 - smoothing) * nll + smoothing * lse - even * (sum_D @ even_D)
+            loss = (1 - smoothing) * nll + smoothing * lse - even * (sum_D @ even_D) + agreement * divergence
             if bias_V is not None:
                 loss = loss - even * len(h_ND) * (all_V @ bias_V.to(exact))
             if with_gradient:
@@ -151,6 +182,9 @@ class _ProjectedLoss(torch.autograd.Function):
                 if grad_bias_V is not None:
                     grad_bias_V -= even * len(h_ND) * all_V
                 ctx.save_for_backward(grad_x[: len(h_ND)].to(h_ND.dtype), grad_weight_DV.t(), grad_bias_V)
+        ctx.share = 0.5 if agreement > 0 else 1.0
+        if agreement > 0:
+            loss, nll = loss * ctx.share, nll * ctx.share
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
@@ -158,5 +192,18 @@ class _ProjectedLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, grad_nll: Tensor) -> tuple[Tensor | None, ...]:
         grad_h, grad_weight, grad_bias = ctx.saved_tensors
+        grad_loss = grad_loss * ctx.share
         grad_bias = None if grad_bias is None else grad_bias * grad_loss
-        return grad_h * grad_loss, grad_weight * grad_loss, grad_bias, None, None, None, None, None
+        return grad_h * grad_loss, grad_weight * grad_loss, grad_bias, None, None, None, None, None, None
+
+
+def divergences(logprobs_nV: Tensor, pad_id: int) -> tuple[Tensor, Tensor]:
+    """Returns the sum [] of KL(p1 || p2) + KL(p2 || p1) over pairs of rows, and its gradient [n, V] with respect to the
+    logits. The log-probability of `pad_id` is -inf in every row."""
+    first_mV, second_mV = logprobs_nV.view(-1, 2, logprobs_nV.shape[1]).unbind(1)
+    differ_mV = first_mV - second_mV
+    differ_mV[:, pad_id] = 0
+    p_m2V = logprobs_nV.exp().view(-1, 2, logprobs_nV.shape[1])
+    signed_m2V = torch.stack((differ_mV, -differ_mV), 1)
+    kl_m21 = (p_m2V * signed_m2V).sum(-1, keepdim=True)
+    return kl_m21.sum(), (p_m2V * (signed_m2V - kl_m21) + p_m2V - p_m2V.flip(1)).flatten(0, 1)
