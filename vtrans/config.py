@@ -233,6 +233,14 @@ class TrainConfig:
         "share of the training in which wsd lowers the rate",
         idle_if={"schedule": lambda value: value != "wsd"},
     )
+    optimizer: str = choice(
+        "adam",
+        ("adam", "muon"),
+        "muon: steps of orthogonal matrices for the weights of the layers (Jordan et al. 2024), Adam for the rest",
+    )
+    momentum: float = number(
+        0.95, 0.0, 0.999999, "Muon's decay of the mean gradient", idle_if={"optimizer": lambda value: value != "muon"}
+    )
     beta1: float = number(0.9, 0.0, 0.999999, "Adam's decay of the mean gradient")
     beta2: float = number(0.98, 0.0, 0.999999, "Adam's decay of the mean squared gradient")
     epsilon: float = number(1e-9, 1e-16, 1.0, "Adam's epsilon")

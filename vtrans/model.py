@@ -80,8 +80,11 @@ class Transformer(Module):
 
     def product_weights(self) -> list[Tensor]:
         """Returns the weights of its matrix products, [O, I] each; the projection is the last."""
-        layers = [module.weight for module in self.modules() if isinstance(module, Linear)]
-        return [*layers, self.projection.weight]
+        return [*self.matrices(), self.projection.weight]
+
+    def matrices(self) -> dict[Tensor, int]:
+        """Returns the weights of its linear layers, each with the number of projections that are fused in it."""
+        return {module.weight: module.parts for module in self.modules() if isinstance(module, Linear)}
 
     def forward(self, src_BS: Tensor, keep_BS: Tensor, tgt_BT: Tensor) -> Tensor:
         """Returns the logits [B, T, V] of the subword that follows each prefix of `tgt_BT`.
@@ -409,6 +412,7 @@ def xavier(inputs: int, outputs: int, parts: int = 1) -> Linear:
     """Returns a linear layer of `parts` projections, fused along the output. Each part is Xavier uniform by itself,
     as it would be without the fusion. Biases start at zero."""
     layer = Linear(inputs, outputs * parts)
+    layer.parts = parts
     for part in layer.weight.detach().chunk(parts):
         nn.init.xavier_uniform_(part)
     nn.init.zeros_(layer.bias)

@@ -15,7 +15,7 @@ from torch import Tensor
 from vtrans.errors import FileError
 from vtrans.tensor_files import FORMAT, open_tensors, write_tensors
 
-OPTIMIZER_PARTS = {"step", "exp_avg", "exp_avg_sq"}  # Adam's state of each parameter
+OPTIMIZER_PARTS = ({"step", "exp_avg", "exp_avg_sq"}, {"momentum_buffer"})  # the state of a parameter, Adam's or Muon's
 RAW = "weight"  # the parameter itself, see state_of
 
 
@@ -61,6 +61,6 @@ def read_state(
                 raise FileError(f"{path}: {name} must have the shape {shapes[name]}, got {list(value.shape)}.")
             state[name][part] = part_of(value).clone()
     for name, parts in state.items():
-        if set(parts) - {RAW} != OPTIMIZER_PARTS:
+        if set(parts) - {RAW} not in OPTIMIZER_PARTS:
             raise FileError(f"{path}: the optimizer's state of {name} is incomplete.")
     return state

@@ -27,6 +27,7 @@ class Linear(nn.Linear):
     """torch's linear layer, computed by `linear`, or by `rounded` where a decoder of lower precision sets it."""
 
     __call__: Callable[..., Tensor]
+    parts = 1  # projections of the same input that are fused along the outputs
     rounded: Rounded | None = None
 
     def forward(self, x_NI: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ class Learner:
         self.objective = Objective(model, config.label_smoothing, config.r_drop)
         self.parallel = make_parallel(self.objective, config, ranks, device)
         self.parameters = self.parallel.parameters
-        self.optimizer = make_optimizer(self.parameters.values(), config)
+        self.optimizer = make_optimizer(self.parameters.values(), config, model.matrices())
         self.average = MovingAverage(self.parameters.values(), config.ema) if config.ema > 0 else None
 
     @contextmanager

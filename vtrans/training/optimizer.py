@@ -1,15 +1,17 @@
-"""Adam (Kingma and Ba 2015), the learning rate as a function of the step, and the moving average of the weights."""
+"""The optimizer, the learning rate as a function of the step, and the moving average of the weights."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from vtrans.config import TrainConfig
+from vtrans.training.muon import Muon
 
 
 def learning_rate(step: int, config: TrainConfig, d_model: int, seconds: float = 0.0) -> float:
@@ -41,9 +43,24 @@ def learning_rate(step: int, config: TrainConfig, d_model: int, seconds: float =
     return paper(config.warmup) * (config.final_rate + (1 - config.final_rate) * left)
 
 
-def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainConfig) -> torch.optim.Optimizer:
-    """Adam in one fused kernel, with decoupled weight decay (AdamW). `Module.parameters` yields a shared parameter
-    once, so it has one state and gets one update."""
+def make_optimizer(
+    parameters: Iterable[Tensor], config: TrainConfig, matrices: Mapping[Tensor, int] | None = None
+) -> torch.optim.Optimizer:
+    """Returns Adam (Kingma and Ba 2015) in one fused kernel, with decoupled weight decay (AdamW), or Muon.
+
+    Muon updates `matrices`, whose values are the numbers of projections fused in each, and Adam the rest.
+    `Module.parameters` yields a shared parameter once, so it has one state and gets one update.
+    """
+    if config.optimizer == "muon":
+        matrices = matrices or {}
+        rest = replace(config, optimizer="adam")
+        return Muon(
+            matrices,
+            make_optimizer((p for p in parameters if p not in matrices), rest),
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+            dtype=torch.bfloat16 if config.precision == "bfloat16" else torch.float32,
+        )
     return torch.optim.AdamW(
         parameters,
         lr=0.0,  # set at every step from `learning_rate`
@@ -54,9 +71,12 @@ def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainConfig) -> t
     )
 
 
-def begin(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter]) -> None:
-    """Gives Adam the state from before its first update, so that step 0 is saved like any other step."""
+def begin(optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor]) -> None:
+    """Gives the optimizer the state from before its first update, so that step 0 is saved like any other step."""
     for parameter in parameters:
+        if isinstance(optimizer, Muon) and parameter in optimizer.matrices:
+            optimizer.state[parameter] = {"momentum_buffer": torch.zeros_like(parameter)}
+            continue
         optimizer.state[parameter] = {
             "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
             "exp_avg": torch.zeros_like(parameter),

@@ -205,6 +205,11 @@ def parallel_of(config: TrainConfig, ranks: Ranks) -> str:
 
 def make_parallel(objective: Objective, config: TrainConfig, ranks: Ranks, device: torch.device) -> Parallel:
     if parallel_of(config, ranks) == "fsdp":
+        if config.optimizer == "muon":
+            raise InputError(
+                "train.optimizer must be adam with train.parallel = fsdp, got muon, whose steps need whole matrices; "
+                "set train.parallel to ddp."
+            )
         return Shards(objective, ranks, device, config.precision)
     return Copies(objective, ranks, device)
 
