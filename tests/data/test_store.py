@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -69,8 +70,8 @@ def test_a_large_vocabulary_gets_wider_ids(tmp_path: Path) -> None:
     assert opened[0] == opened[1]
 
 
-def test_a_store_is_mapped_not_loaded(tmp_path: Path) -> None:
-    path = tmp_path / "x.safetensors"
+def large_store(path: Path) -> TokenStore:
+    """One pair of 2^20 subwords."""
     ids = np.arange(1 << 20, dtype=np.uint16)
     sides = ("src", "tgt")
     ragged = {side: Ragged(path, f"{side}_ids", f"{side}_offsets", "U16") for side in sides}
@@ -78,13 +79,46 @@ def test_a_store_is_mapped_not_loaded(tmp_path: Path) -> None:
         side.add(ids, np.array([len(ids)]))
     metadata = {"format": vtrans.data.store.STORE_FORMAT, "revision": vtrans.data.store.REVISION}
     assemble(path, [column for side in ragged.values() for column in side.columns()], metadata)
-    store = TokenStore.open(path)
+    return TokenStore.open(path)
+
+
+def test_a_store_stays_on_disk(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    store = large_store(path)
     assert store.src(0)[-3:].tolist() == [65533, 65534, 65535]
     # A byte changed in the file changes in the store: nothing was copied.
     with path.open("r+b") as file:
         file.seek(-2, 2)
         file.write(b"\x07\x00")
     assert int(store.tgt(0)[-1]) == 7
+
+
+def test_a_store_that_is_cut_while_open_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    store = large_store(path)
+    os.truncate(path, path.stat().st_size - 1)
+    assert len(store.src(0)) == 1 << 20  # it is still there
+    with pytest.raises(FileError, match=str(path)):
+        store.tgt(0)
+    os.truncate(path, 100)
+    for read in (store.src, store.tgt):
+        with pytest.raises(FileError, match=str(path)):
+            read(0)
+    with pytest.raises(FileError, match=str(path)):
+        list(store.blocks("src"))
+
+
+def test_a_disk_that_fails_while_a_store_is_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.safetensors"
+    store = large_store(path)
+
+    class Failing:
+        def seek(self, place: int) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(store._rows["src"].values._file, "_file", Failing())  # type: ignore[union-attr]
+    with pytest.raises(FileError, match=f"{path}.*Input/output error"):
+        store.src(0)
 
 
 def test_missing_foreign_and_truncated_folders_are_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from cli_runner import SENTENCE, Done
@@ -39,12 +40,12 @@ from vtrans.tensor_files import open_tensors, write_tensors
 
 
 def store_of(pairs: list[tuple[list[int], list[int]]]) -> TokenStore:
-    tensors = {}
+    columns = {}
     for side, name in enumerate(("src", "tgt")):
         ids = [pair[side] for pair in pairs]
-        tensors[f"{name}_ids"] = torch.tensor([i for sentence in ids for i in sentence], dtype=torch.uint16)
-        tensors[f"{name}_offsets"] = torch.tensor([0, *map(len, ids)]).cumsum(0)
-    return TokenStore(Path("none"), tensors)
+        columns[f"{name}_ids"] = np.array([i for sentence in ids for i in sentence], dtype=np.uint16)
+        columns[f"{name}_offsets"] = np.cumsum([0, *map(len, ids)])
+    return TokenStore(Path("none"), columns)
 
 
 def random_pairs(count: int, seed: int = 0, size: int = 12) -> list[tuple[list[int], list[int]]]:

@@ -269,6 +269,28 @@ def test_nothing_is_saved_that_was_learned_from_changed_data(
     same(tiny_train(tiny_data, tmp_path / "run", *EVERY_STEP), every_step_run)
 
 
+@pytest.mark.parametrize("dropout", [0, 0.1])
+def test_data_that_is_cut_ends_the_run_which_resumes(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch, dropout: float
+) -> None:
+    settings = (*CRASHING, "train.max_steps=60", f"train.bpe_dropout={dropout}")
+    whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
+    path = shutil.copytree(tiny_data.path, tmp_path / "data")
+    data, store = DataFolder.open(path), path / "train.safetensors"
+    write = Metrics.write
+
+    def cut(metrics: Metrics, record: dict[str, Any]) -> None:
+        write(metrics, record)
+        if record["step"] == 3:
+            os.truncate(store, 100)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Metrics, "write", cut)
+        with pytest.raises(FileError, match=str(store)):
+            tiny_train(data, tmp_path / "run", *settings)
+    same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
+
+
 def test_too_little_memory_is_answered_with_advice(
     tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from vtrans.console import Console
@@ -135,13 +134,13 @@ def _wrapped(text: str, width: int | None) -> str:
 def overlap_of_data(data: DataFolder) -> Overlap:
     """Returns the overlap of the training pairs of a data folder."""
     sides = []
-    for name, vocabulary, ids in (
-        ("source", data.src_vocab, data.train.src_ids),
-        ("target", data.tgt_vocab, data.train.tgt_ids),
+    for name, vocabulary, blocks in (
+        ("source", data.src_vocab, data.train.blocks("src")),
+        ("target", data.tgt_vocab, data.train.blocks("tgt")),
     ):
         counts = np.zeros(len(vocabulary), np.int64)
-        for block in torch.split(ids, 1 << 24):  # bincount makes a copy of 8 bytes per id
-            counts += np.bincount(block.numpy(), minlength=len(vocabulary))
+        for block in blocks:
+            counts += np.bincount(block, minlength=len(vocabulary))
         sides.append(_side(f"{name} of {data.path}", len(data.train), None, counts, vocabulary))
     return Overlap(Vocabularies.of_data(data).description, *sides)
 

@@ -1,4 +1,4 @@
-"""Data folders and the memory-mapped token stores in them, which `vtrans prepare-bpe` writes and training reads.
+"""Data folders and the token stores in them, which `vtrans prepare-bpe` writes and training reads.
 
 A data folder contains the SentencePiece model(s), `train.safetensors`, `valid.safetensors` and the report `data.json`.
 
@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from numpy.typing import NDArray
 from torch import Tensor
 
+from vtrans.data.columns import Column, ColumnFile
 from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError
 from vtrans.files import check_path, file_sha256
@@ -34,99 +36,112 @@ OUR_FILES = (REPORT_FILE, TRAIN_FILE, VALID_FILE, JOINT_FILE, SRC_FILE, TGT_FILE
 
 
 class TokenStore:
-    """N sentence pairs as subword ids, memory-mapped.
+    """N sentence pairs as subword ids, on disk.
 
     Only the lengths are in memory, 8 bytes per pair. Epochs are shuffled as a whole, so the pairs of a batch are spread
-    over the file. If it is larger than memory, reading a pair takes 30 microseconds longer (2 million pairs, a virtual
-    disk), in the thread that makes batches in advance.
+    over the file. The thread that makes batches in advance reads a pair in 7 microseconds, or in 73 if it is not in the
+    system's cache (2 million pairs, a virtual disk).
 
-    `src_lengths` and `tgt_lengths` are int32 [N], in subwords without special ids.
+    `src_lengths` and `tgt_lengths` are int32 [N], in subwords without special ids. Reading a pair raises FileError if
+    the file has become shorter, or if its disk fails.
     """
 
-    def __init__(self, path: Path, tensors: dict[str, Tensor]) -> None:
+    def __init__(self, path: Path, columns: Mapping[str, Column | NDArray[Any]]) -> None:
+        """`columns` are the tensors of a store. Raises FileError if they do not belong together."""
         self.path = path
-        self.src_ids, self.tgt_ids = tensors["src_ids"], tensors["tgt_ids"]
-        self.src_offsets, self.tgt_offsets = tensors["src_offsets"], tensors["tgt_offsets"]
-        # Views of the same memory: slicing a tensor takes ten times as long.
-        self._src = self.src_ids.numpy(), self.src_offsets.numpy()
-        self._tgt = self.tgt_ids.numpy(), self.tgt_offsets.numpy()
-        self._text = tensors if "src_text" in tensors else None
-        self.src_lengths, self.tgt_lengths = _lengths(self.src_offsets), _lengths(self.tgt_offsets)
+        names = [name for name in _ROWS if name in ("src", "tgt") or "src_text" in columns]
+        try:
+            self._rows = {name: _Rows(*(columns[column] for column in _ROWS[name])) for name in names}
+            if len({len(rows.lengths) for rows in self._rows.values()}) > 1:
+                raise ValueError("rows of another number of pairs")
+        except (KeyError, ValueError):
+            raise FileError(f"{path} has inconsistent tensors; {_MAKE_AGAIN}.") from None
+        self.src_lengths, self.tgt_lengths = (torch.from_numpy(self._rows[side].lengths) for side in ("src", "tgt"))
 
     @classmethod
     def open(cls, path: str | Path) -> TokenStore:
         """Opens a store. Raises FileError if the file is missing, truncated or not a store."""
         path = Path(path)
         try:
-            with safe_open(path, framework="pt") as file:
-                header = json.loads((file.metadata() or {}).get("vtrans", "{}"))
-                if header.get("format") != STORE_FORMAT or header.get("revision") != REVISION:
-                    raise FileError(f"{path} is not a token store of this version of vtrans; {_MAKE_AGAIN}.")
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+            file = ColumnFile(path)
+            header = json.loads(file.metadata.get("vtrans", "{}"))
+            if header.get("format") != STORE_FORMAT or header.get("revision") != REVISION:
+                raise FileError(f"{path} is not a token store of this version of vtrans; {_MAKE_AGAIN}.")
         except FileNotFoundError:
             raise FileError(f"there is no file {path}; {_MAKE_AGAIN}.") from None
-        except (SafetensorError, OSError, ValueError, AttributeError, RecursionError) as error:
-            reason = str(error).rstrip(".")
-            raise FileError(f"{path} is truncated or not a token store ({reason}); {_MAKE_AGAIN}.") from None
-        sides = [("src_ids", "src_offsets"), ("tgt_ids", "tgt_offsets")]
-        if "src_text" in tensors:
-            sides += [("src_text", "src_text_offsets"), ("tgt_text", "tgt_text_offsets")]
-        if not all(_fits(tensors, *names) for names in sides):
-            raise FileError(f"{path} has inconsistent tensors; {_MAKE_AGAIN}.")
-        return cls(path, tensors)
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            why = str(error).rstrip(".")
+            raise FileError(f"{path} is truncated or not a token store ({why}); {_MAKE_AGAIN}.") from None
+        return cls(path, file.columns)
 
     def __len__(self) -> int:
-        return len(self.src_offsets) - 1
+        return len(self.src_lengths)
 
     def src(self, i: int) -> Tensor:
         """Returns the source ids of pair i, int32 [S]."""
-        return self._ids(*self._src, i)
+        return torch.from_numpy(self._rows["src"][i].astype(np.int32))
 
     def tgt(self, i: int) -> Tensor:
         """Returns the target ids of pair i, int32 [T]."""
-        return self._ids(*self._tgt, i)
+        return torch.from_numpy(self._rows["tgt"][i].astype(np.int32))
 
     def src_text(self, i: int) -> str:
         """Returns the source line of pair i as it was read."""
-        return self._line("src", i)
+        return self._line("src_text", i)
 
     def tgt_text(self, i: int) -> str:
         """Returns the target line of pair i as it was read."""
-        return self._line("tgt", i)
+        return self._line("tgt_text", i)
 
-    def _ids(self, ids: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], i: int) -> Tensor:
-        i = range(len(offsets) - 1)[i]
-        return torch.from_numpy(ids[offsets[i] : offsets[i + 1]].astype(np.int32))
+    def joined(self, side: str, numbers: Tensor | NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Returns the concatenated ids of the sentences of a side with these numbers, and their lengths."""
+        rows = [self._rows[side][i] for i in numbers.tolist()]
+        return np.concatenate(rows).astype(np.int32), np.fromiter(map(len, rows), np.int64, len(rows))
 
-    def _line(self, side: str, i: int) -> str:
-        assert self._text is not None, "a store without text"
-        i = range(len(self))[i]
-        offsets = self._text[f"{side}_text_offsets"]
-        raw = self._text[f"{side}_text"][int(offsets[i]) : int(offsets[i + 1])]
-        return raw.numpy().tobytes().decode("utf-8")
+    def blocks(self, side: str) -> Iterator[NDArray[Any]]:
+        """Yields all ids of a side, in order, in blocks."""
+        ids = self._rows[side].values
+        for start in range(0, len(ids), _BLOCK):
+            yield ids[start : start + _BLOCK]
 
-
-def _lengths(offsets: Tensor) -> Tensor:
-    """Returns the lengths, int32 [N], for offsets, int64 [N + 1], without temporary memory."""
-    places, lengths = offsets.numpy(), np.empty(len(offsets) - 1, np.int32)
-    np.subtract(places[1:], places[:-1], out=lengths, casting="unsafe")
-    return torch.from_numpy(lengths)
+    def _line(self, name: str, i: int) -> str:
+        assert name in self._rows, "a store without text"
+        return self._rows[name][i].tobytes().decode("utf-8")
 
 
-def _fits(tensors: dict[str, Tensor], values: str, offsets: str) -> bool:
-    """Returns whether both tensors have the right types, and the offsets rise from 0 to the number of values."""
-    if not {values, offsets, "src_offsets"} <= tensors.keys() or tensors[values].dtype not in _STORED:
-        return False
-    bounds = tensors[offsets]
-    if bounds.dtype != torch.int64 or [tensors[values].dim(), bounds.dim()] != [1, 1]:
-        return False
-    if len(bounds) != len(tensors["src_offsets"]) or not len(bounds):
-        return False
-    ends_match = int(bounds[0]) == 0 and int(bounds[-1]) == tensors[values].numel()
-    return ends_match and not bool((bounds[1:] < bounds[:-1]).any())
+class _Rows:
+    """Rows of unequal length, given as all their values, and the N + 1 offsets at which they begin and end. Raises
+    ValueError if these do not belong together. `lengths` are int32 [N]."""
+
+    def __init__(self, values: Column | NDArray[Any], offsets: Column | NDArray[Any]) -> None:
+        self.values, self.offsets = values, offsets
+        if values.dtype not in _STORED or offsets.dtype != np.int64 or not len(offsets):
+            raise ValueError("a wrong type")
+        self.lengths, end = np.empty(len(offsets) - 1, np.int32), 0
+        for start in range(0, len(offsets), _BLOCK):
+            block = offsets[start : start + _BLOCK + 1]  # it ends with the first offset of the next one
+            if block[0] != end or (block[1:] < block[:-1]).any():
+                raise ValueError("offsets that do not rise from 0")
+            np.subtract(block[1:], block[:-1], out=self.lengths[start : start + _BLOCK], casting="unsafe")
+            end = block[-1]
+        if end != len(values):
+            raise ValueError("another number of values")
+
+    def __getitem__(self, i: int) -> NDArray[Any]:
+        i = range(len(self.lengths))[i]
+        start, end = self.offsets[i : i + 2].tolist()
+        return self.values[start:end]
 
 
-_STORED = (torch.uint8, torch.uint16, torch.int32)  # text; subwords
+# The values and the offsets of the rows.
+_ROWS = {
+    "src": ("src_ids", "src_offsets"),
+    "tgt": ("tgt_ids", "tgt_offsets"),
+    "src_text": ("src_text", "src_text_offsets"),
+    "tgt_text": ("tgt_text", "tgt_text_offsets"),
+}
+_STORED = (np.uint8, np.uint16, np.int32)  # text; subwords
+_BLOCK = 1 << 20  # elements read at a time
 _MAKE_AGAIN = "make the data folder again with `vtrans prepare-bpe`"
 
 

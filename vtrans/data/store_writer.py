@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from vtrans.data.columns import NUMPY
 from vtrans.data.encode import Encoded, Pair, Task
 from vtrans.data.store import REVISION, STORE_FORMAT
 
 _BLOCK = 1 << 20  # bytes copied at a time
-_NUMPY = {"U8": np.uint8, "U16": np.uint16, "I32": np.int32, "I64": np.int64}
 
 Column = tuple[str, str, int, Path]  # of a safetensors file: name, dtype, number of elements, file with the data
 
@@ -94,7 +94,7 @@ class Ragged:
         """Appends rows, given as all their values and the length of each."""
         ends = self.size + np.cumsum(lengths.astype(np.int64))
         with self._values.open("ab") as file:
-            file.write(values.astype(_NUMPY[self._dtype]).tobytes())
+            file.write(values.astype(NUMPY[self._dtype]).tobytes())
         with self._offsets.open("ab") as file:
             file.write(ends.tobytes())
         self.size += len(values)
@@ -115,11 +115,11 @@ def assemble(path: Path, columns: Sequence[Column], metadata: dict[str, Any]) ->
     with spaces, and the data. The safetensors package itself writes only tensors that are in memory.
     """
     # Wide types come first, so that every tensor begins at a multiple of its element size.
-    columns = sorted(columns, key=lambda column: (-np.dtype(_NUMPY[column[1]]).itemsize, column[0]))
+    columns = sorted(columns, key=lambda column: (-np.dtype(NUMPY[column[1]]).itemsize, column[0]))
     header: dict[str, Any] = {"__metadata__": {"vtrans": json.dumps(metadata, sort_keys=True)}}
     end = 0
     for name, dtype, elements, _ in columns:
-        start, end = end, end + elements * np.dtype(_NUMPY[dtype]).itemsize
+        start, end = end, end + elements * np.dtype(NUMPY[dtype]).itemsize
         header[name] = {"dtype": dtype, "shape": [elements], "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)

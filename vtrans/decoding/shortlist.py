@@ -51,9 +51,8 @@ def learn_shortlist(
     `progress` is that of `model_1`.
     """
     counts = np.zeros(tgt_size, dtype=np.int64)
-    ids = store.tgt_ids.numpy()
-    for start in range(0, len(ids), CHUNK):
-        counts += np.bincount(ids[start : start + CHUNK], minlength=tgt_size)
+    for block in store.blocks("tgt"):
+        counts += np.bincount(block, minlength=tgt_size)
     often = np.argsort(-counts, kind="stable")[:frequent].astype(np.int32)
     src, tgt, probabilities = model_1(store, src_size, tgt_size, progress)
     order = np.lexsort((tgt, -probabilities, src))
@@ -130,21 +129,13 @@ def _chunks(pairs: Ints, links: Ints) -> Iterator[Ints]:
 def _keys(store: TokenStore, pairs: Ints, src_size: int, tgt_size: int) -> tuple[Ints, Ints]:
     """Returns the links of these pairs as keys source * tgt_size + target [X], ordered by target position, and the
     number of links of each target position: one per source subword and one for the empty word."""
-    S_P, T_P = (lengths.numpy()[pairs].astype(np.int64) for lengths in (store.src_lengths, store.tgt_lengths))
+    (src, S_P), (tgt, T_P) = store.joined("src", pairs), store.joined("tgt", pairs)
     widths = np.repeat(S_P + 1, T_P)
-    targets = _joined(store.tgt_ids.numpy(), store.tgt_offsets.numpy()[pairs], T_P)
-    begins = np.repeat(store.src_offsets.numpy()[pairs], T_P)
+    begins = np.repeat(np.cumsum(S_P) - S_P, T_P)
     place = np.arange(widths.sum()) - np.repeat(np.cumsum(widths) - widths, widths)  # 0 is the empty word
     at = np.repeat(begins, widths) + place - 1
-    sources = np.where(place > 0, store.src_ids.numpy()[np.maximum(at, 0)], src_size)
-    return sources.astype(np.int64) * tgt_size + np.repeat(targets, widths), widths
-
-
-def _joined(ids: NDArray[np.int32], begins: Ints, lengths: Ints) -> Ints:
-    """Returns the runs of `ids` that begin at `begins`, concatenated."""
-    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    joined: Ints = ids[np.repeat(begins, lengths) + within].astype(np.int64)
-    return joined
+    sources = np.where(place > 0, np.append(src, src_size)[at], src_size)  # `at` may be -1, also without any source
+    return sources.astype(np.int64) * tgt_size + np.repeat(tgt, widths), widths
 
 
 # Decoding.
