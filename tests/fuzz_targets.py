@@ -38,7 +38,8 @@ from vtrans.data.parallel_text import Inputs
 from vtrans.data.piece_table import pack
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.data.vocabulary import PAD_ID, Vocabulary
-from vtrans.decoding.phrases import encoded, read_constraints, wording_of
+from vtrans.decoding.glossary import read_glossary
+from vtrans.decoding.phrases import Wording, encoded, read_constraints, wording_of
 from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translator import Translator
 from vtrans.errors import VtransError
@@ -293,6 +294,21 @@ def constraints(parts: Sequence[bytes], folder: Path) -> None:
         encoded(wording, vocabulary, (), number)
         assert bool(wording.unmet("")) == bool(wording.phrases)
         assert wording.avoided("") == []
+
+
+@target(lambda: [b"# Terms\n\nDNA\tDNS\ndog\tHund|Hunds\nbig dog\tDogge\n" + CUT + b"Dogs? A big dog. Dog (dog): DNA"])
+def glossary(parts: Sequence[bytes], folder: Path) -> None:
+    """A glossary, and the terms in a line."""
+    path = folder / "glossary.tsv"
+    path.write_bytes(parts[0])
+    found = read_glossary(path)
+    for term, forms in found.pairs:
+        assert next(found.forms_in(term)) == forms
+    (line,) = read_lines(io.BytesIO(CUT.join(parts[1:]).replace(b"\n", b" ") + b"\n"), "text", on_bad_utf8="replace")
+    terms = tuple(found.forms_in(line))
+    assert set(terms) <= {forms for _, forms in found.pairs}
+    encoded(Wording(terms=terms), _tiny_model().tgt_vocab, (), 1)
+    assert dict(found.with_terms(found).pairs) == dict(found.pairs)
 
 
 # Models of other programs.

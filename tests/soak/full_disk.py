@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -235,6 +236,7 @@ def main() -> None:
     options = parser.parse_args()
     if os.geteuid():
         sys.exit("this needs root, because it mounts a tmpfs")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which unmounts the disk
     os.environ[KERNELS_VARIABLE] = "onednn"
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
