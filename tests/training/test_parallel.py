@@ -21,7 +21,8 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 from vtrans.runtime.ranks import Ranks
 from vtrans.states import read_progress
-from vtrans.training.parallel import Shards, check_compilable
+from vtrans.training.loss import Objective
+from vtrans.training.parallel import Shards, check_compilable, make_parallel
 
 DEEP = ("model.encoder_layers=2", "model.decoder_layers=2")
 SPOILT_SEED = 13  # in runs with this seed, the loss of the last rank is NaN in the second update
@@ -192,6 +193,12 @@ def test_compiled_layers_are_not_sharded() -> None:
     with pytest.raises(InputError, match=r"`compile`.*train\.parallel"):
         check_compilable(TrainConfig(parallel="fsdp"), ranks)
     check_compilable(TrainConfig(parallel="ddp"), ranks)
+
+
+def test_muon_is_not_sharded() -> None:
+    objective, ranks = cast(Objective, None), cast(Ranks, SimpleNamespace(world=2))
+    with pytest.raises(InputError, match=r"train\.optimizer.*muon.*train\.parallel"):
+        make_parallel(objective, TrainConfig(parallel="fsdp", optimizer="muon"), ranks, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("rows", range(1, 9))
