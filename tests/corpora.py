@@ -93,3 +93,19 @@ def two_corpora(folder: Path, **values: Any) -> PrepareOptions:
     first = write(folder, "first", [*TRAIN[:30], ("dog", ""), *TRAIN[30:50], ("cat", "Kater " * 40)])
     second = write(folder, "second", TRAIN[50:])
     return options(folder, src=(first[0], second[0]), tgt=(first[1], second[1]), max_tokens=30, **values)
+
+
+TAGS = (">>de<<", ">>fr<<")
+FRENCH = [(src, tgt.upper()) for src, tgt in TRAIN]
+
+
+def two_languages(folder: Path, valid: bool = True, **values: Any) -> PrepareOptions:
+    """TRAIN as English to German, and a part of it as English to French, which is German in capitals here."""
+    first, second = write(folder, "first", TRAIN), write(folder, "second", FRENCH[::3])
+    french = second[1].rename(folder / "second.fr")
+    base: dict[str, Any] = {"src": (first[0], second[0]), "tgt": (first[1], french), "tags": TAGS}
+    if valid:
+        names = [write(folder, name, VALID) for name in ("valid", "other")]
+        other = names[1][1].rename(folder / "other.fr")
+        base |= {"valid_src": (names[0][0], names[1][0]), "valid_tgt": (names[0][1], other)}
+    return options(folder, valid=None, **base | values)

@@ -160,7 +160,9 @@ def parallel_text(parts: Sequence[bytes], folder: Path) -> None:
     inputs = Inputs(PrepareOptions(src=(src,), tgt=(tgt,), on_bad_utf8="replace"))
     inputs.hash(Console(quiet=True))
     split = inputs.split(Console(quiet=True))
-    pairs = sum(1 for corpus in split.training_pairs() for _ in corpus) + sum(1 for _ in split.validation_pairs())
+    pairs = sum(1 for corpus in split.training_pairs() for _ in corpus) + sum(
+        1 for corpus in split.validation_pairs() for _ in corpus
+    )
     assert pairs == split.survey.pairs
 
 

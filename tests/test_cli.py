@@ -45,7 +45,8 @@ from vtrans.text import one_line
 
 FLAGS = {
     "": "--debug --help --install-completion --show-completion --version",
-    "prepare-bpe": "--src --tgt --src-lang --tgt-lang --valid-src --valid-tgt --out --vocab-from --vocab-size "
+    "prepare-bpe": "--src --tgt --tag --src-lang --tgt-lang --valid-src --valid-tgt --valid-tag --out --vocab-from "
+    "--vocab-size "
     "--separate --subword --normalization --character-coverage --symbol --sample --max-tokens --max-ratio "
     "--on-bad-utf8 --seed --threads --force --dry-run "
     "--json --quiet -q --help",
@@ -55,19 +56,21 @@ FLAGS = {
     "shortlist": "--data --out --translations --frequent --quiet -q --help",
     "overlap": "--data --vocab --vocab-size --on-bad-utf8 --json --quiet -q --help",
     "doctor": "--json --help",
-    "attend": "--target --layer --head --subwords --out --json --quiet -q --help",
+    "attend": "--target --to --layer --head --subwords --out --json --quiet -q --help",
     "report": "--out --sentences --data --quiet -q --help",
-    "inspect": "--word --sentence --nearest --data --full --verify --json --help",
+    "inspect": "--word --sentence --to --nearest --data --full --verify --json --help",
     "import": "--out --src-spm --tgt-spm --sample-file --on-bad-utf8 --json --quiet -q --help",
     "export": "--to --out --quantization --sample-file --on-bad-utf8 --json --quiet -q --help",
-    "translate": "--model --weight --input --output --beam --alpha --length-penalty --stop --max-length --max-ratio "
+    "translate": "--model --weight --input --output --to --beam --alpha --length-penalty --stop --max-length "
+    "--max-ratio "
     "--min-length --no-repeat-ngram --repetition-penalty --no-retry --suppress --prefix --constraints --glossary "
     "--protect --protect-pattern --batch-tokens "
     "--nbest --scores --tsv --alignments --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered "
     "--chunk-lines --shard --engine --processes --shortlist --precision --kernels --compile "
     "--device --threads --json --quiet -q --help",
     "collect": "--output --quiet -q --help",
-    "logprob": "--model --weight --output --alpha --length-penalty --batch-tokens --on-bad-utf8 --device --threads "
+    "logprob": "--model --weight --output --to --alpha --length-penalty --batch-tokens --on-bad-utf8 --device "
+    "--threads "
     "--json --quiet -q --help",
     "serve": "--pair --glossary --device --threads --processes --compile --host --port --char-limit --batch-limit "
     "--req-limit --max-requests --file-limit --api-keys --cors --quiet -q --help",

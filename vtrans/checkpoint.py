@@ -11,8 +11,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
@@ -23,7 +23,7 @@ from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.data.vocabulary import PAD_ID, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError, RecipeError
 from vtrans.files import aside, check_path, explained
-from vtrans.languages import Languages, languages_from
+from vtrans.languages import Languages, languages_from, languages_record, tags_from
 from vtrans.model import Transformer
 from vtrans.tensor_files import FORMAT, TensorFile, open_tensors, write_tensors
 
@@ -56,7 +56,8 @@ class Shortlist:
 @dataclass(frozen=True)
 class LoadedModel:
     """A model with everything that translating needs. `training` records how it was made: `step`, or `average_of` with
-    the steps averaged. `languages` is None if they are not known."""
+    the steps averaged. `languages` are the pairs that it translates, if known. `tags` are the subwords with which its
+    sources begin, by target language."""
 
     model: Transformer
     src_vocab: Vocabulary
@@ -64,7 +65,8 @@ class LoadedModel:
     search: SearchConfig
     training: Mapping[str, Any]
     shortlist: Shortlist | None = None
-    languages: Languages | None = None
+    languages: Sequence[Languages] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def joint(self) -> bool:
@@ -108,8 +110,10 @@ def save_model(path: Path, loaded: LoadedModel) -> None:
         "search": dataclasses.asdict(loaded.search),
         "aliases": aliases(model),
         "training": dict(loaded.training),
-        "languages": loaded.languages,
+        "languages": languages_record(loaded.languages),
     }
+    if loaded.tags:
+        header["tags"] = dict(loaded.tags)
     write_tensors(path, tensors, header)
 
 
@@ -129,8 +133,8 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedMo
             weight.data.copy_(file.get_tensor(name))
             check_finite(path, name, weight.data)
     model.to(device).eval()
-    languages = languages_from(header.get("languages"))
-    return LoadedModel(model, src_vocab, tgt_vocab, search, header["training"], shortlist, languages)
+    languages, tags = languages_from(header.get("languages")), tags_from(header.get("tags"), src_vocab.tags)
+    return LoadedModel(model, src_vocab, tgt_vocab, search, header["training"], shortlist, languages, tags)
 
 
 def check_model(
@@ -148,6 +152,7 @@ def check_model(
         config = section_of(ModelConfig, header, "model", path)
         search = section_of(SearchConfig, header, "search", path)
         languages_from(header.get("languages"))
+        tags_from(header.get("tags"), src_vocab.tags)
         with torch.device("meta"):
             joint = have_one_table(src_vocab, tgt_vocab)
             blueprint = Transformer(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)

@@ -285,6 +285,14 @@ class TrainConfig:
         "how often an epoch has the pairs of each --src of prepare-bpe, such as [2, 0.5]; a fraction is a random "
         "part, drawn for each epoch; []: once each",
     )
+    corpus_temperature: float = number(
+        1.0,
+        1.0,
+        1e6,
+        "T of n^(1/T), by which the corpora share an epoch, where n are the pairs of one (Arivazhagan et al. 2019); "
+        "above 1, small corpora are seen more often and large ones less",
+        idle_if={"corpus_weights": bool},
+    )
     precision: str = choice(
         "auto",
         ("auto", *PRECISIONS),

@@ -1,11 +1,11 @@
-"""Language codes: the pair of a model, their names, and the pair that file names suggest."""
+"""Language codes: the pairs and tags of a model, their names, and the language that a file name suggests."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vtrans.errors import InputError
 
@@ -39,7 +39,7 @@ NAMES = dict(entry.strip().split(" ", 1) for entry in _NAMES.replace("\n", " ").
 
 
 class Languages(NamedTuple):
-    """The source and target language of a model, as codes such as `en` or `pt-BR`."""
+    """A source and a target language that a model translates between, as codes such as `en` or `pt-BR`."""
 
     src: str
     tgt: str
@@ -69,25 +69,47 @@ def language_name(code: str) -> str:
     return f"{name} ({region})" if region else name
 
 
-def languages_from(value: object) -> Languages | None:
-    """Returns the languages that a file records as [source, target], or None if it records none.
+def languages_record(pairs: Sequence[Languages]) -> list[object] | None:
+    """Returns pairs of languages as files record them: [source, target] for one, a list of these for several."""
+    return None if not pairs else list(pairs[0]) if len(pairs) == 1 else [list(pair) for pair in pairs]
 
-    Raises InputError for anything else.
-    """
+
+def languages_from(value: object) -> tuple[Languages, ...]:
+    """Returns the pairs of languages that a file records, none for None. Raises InputError for anything else."""
     if value is None:
-        return None
-    if not isinstance(value, list) or len(value) != 2 or not all(isinstance(code, str) for code in value):
-        raise InputError(f"languages must be a source and a target language, got {value!r}.")
-    return Languages(*(check_language("a language", code) for code in value))
+        return ()
+    pairs: list[Any] = value if isinstance(value, list) and value and isinstance(value[0], list) else [value]
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(code, str) for code in pair):
+            raise InputError(f"languages must be a source and a target language, got {pair!r}.")
+    return tuple(Languages(*(check_language("a language", code) for code in pair)) for pair in pairs)
 
 
-def language_of_files(names: Iterable[str]) -> str | None:
-    """Returns the language in which all these file names end, such as `en` for `train.en` and `more.en.gz`, or None.
+def tags_from(value: object, pieces: Collection[str]) -> dict[str, str]:
+    """Returns the tag of each target language that a file records, none for None. Raises InputError for anything else,
+    and for a tag that is not one of `pieces`."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(text, str) for pair in value.items() for text in pair):
+        raise InputError(f"tags must be a tag for each target language, got {value!r}.")
+    for code, tag in value.items():
+        check_language("the language of a tag", code)
+        if tag not in pieces:
+            raise InputError(f"the tag of {code} must be a subword of the vocabulary, got {tag!r}.")
+    return value
+
+
+def tags_among(pieces: Sequence[str]) -> dict[str, str]:
+    """Returns the tag of each language that pieces such as `>>fr<<` and `>>pt_BR<<` name."""
+    codes = {piece[2:-2].replace("_", "-"): piece for piece in pieces if piece[:2] == ">>" and piece[-2:] == "<<"}
+    return {code: piece for code, piece in codes.items() if _CODE.fullmatch(code)}
+
+
+def language_of_file(name: str) -> str | None:
+    """Returns the language in which a file name ends, such as `en` for `train.en` and `train.en.gz`, or None.
 
     Only the codes of ISO 639-1 count, so that `.txt` or `.src` is no language.
     """
-    endings = set()
-    for name in names:
-        path = PurePath(name)
-        endings.add((PurePath(path.stem) if path.suffix in _PACKED else path).suffix[1:])
-    return endings.pop() if len(endings) == 1 and endings <= NAMES.keys() else None
+    path = PurePath(name)
+    ending = (PurePath(path.stem) if path.suffix in _PACKED else path).suffix[1:]
+    return ending if ending in NAMES else None

@@ -118,7 +118,7 @@ def test_the_models_own_translation_gives_the_same_map_as_target(
     made = Translator(TorchEngine([load_model(tiny_run.last)]))
     line, target = "The big dog sees me today.", "Der große Hund sieht mich heute."
     own = next(made.logprob([line], [target]))  # as if the search had found it
-    monkeypatch.setattr(made, "translate_window", lambda lines: [[own] for _ in lines])
+    monkeypatch.setattr(made, "translate_window", lambda lines, options: [[own] for _ in lines])
     found = attention_map(made, line)
     assert found.target == (*target.split(), EOS)
     np.testing.assert_array_equal(found.shares, attention_map(made, line, target).shares)

@@ -33,9 +33,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     arguments = parser.parse_args()
     corpus = Corpus((arguments.src,), (arguments.tgt,), "error")
-    some = list(itertools.chain.from_iterable(itertools.islice(corpus.pairs(), 20_000)))
+    some = list(itertools.chain.from_iterable(itertools.islice(next(corpus.by_corpus()), 20_000)))
     vocabulary = learn(some, size=None, kind="bpe", coverage=0.9999, normalization="nmt_nfkc")
-    total = sum(1 for _ in corpus.pairs())
+    total = sum(1 for _ in next(corpus.by_corpus()))
     task = Task(vocabulary.proto, vocabulary.proto, len(vocabulary), max_tokens=250, max_ratio=4.0)
     digests, first = set(), 0.0
     with tempfile.TemporaryDirectory() as folder:
@@ -43,7 +43,7 @@ def main() -> None:
             part = StoreWriter(Path(folder) / "train.safetensors", task, len(vocabulary), len(vocabulary))
             wall, own = time.perf_counter(), time.process_time()
             before = os.times()
-            for encoded in encode(batches_of(corpus.pairs()), task, total, threads):
+            for encoded in encode(batches_of(next(corpus.by_corpus())), task, total, threads):
                 part.add(encoded)
             wall, own = time.perf_counter() - wall, time.process_time() - own
             children = os.times().children_user - before.children_user

@@ -116,6 +116,15 @@ def test_the_shortlist_finds_the_dictionary_that_made_the_corpus() -> None:
     assert learn_shortlist(store_of([]), 5, 6, 2, 3).translations.tolist() == [[EOS_ID] * 2] * 5
 
 
+def test_tags_count_as_the_empty_word() -> None:
+    pairs, empty = random_pairs(30), 13
+    tagged = [([12, *src], tgt) for src, tgt in pairs]
+    src, tgt, found = model_1(store_of(tagged), empty, 12, tags=[12])
+    expected = reference([([empty, *src], tgt) for src, tgt in pairs], empty)
+    assert 12 not in src
+    assert dict(zip(zip(src.tolist(), tgt.tolist(), strict=True), found, strict=True)) == pytest.approx(expected)
+
+
 # Decoding.
 
 UNTIED = {

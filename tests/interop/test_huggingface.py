@@ -100,7 +100,7 @@ def test_rows_special_ids_and_settings_have_their_places(tmp_path: Path) -> None
             assert torch.equal(E[loaded.src_vocab.id_of(piece) or 0], theirs["model.shared.weight"][ids[piece]])
     assert loaded.search.suppress == ("<s>",)
     assert (loaded.search.beam, loaded.search.stop, loaded.search.alpha) == (4, "current", 1.0)
-    assert loaded.languages == ("en", "de")
+    assert loaded.languages == (("en", "de"),)
     table = positions(64, 16)
     assert torch.equal(weights_of(loaded.model)["src_positions.weight"], table)
     assert torch.equal(table[5, :8], (5 / 10000 ** (torch.arange(8, dtype=torch.float64) / 8)).sin().float())

@@ -17,12 +17,18 @@ from typing import Any
 
 import pytest
 from cli_runner import copies_of, start
-from conftest import make_data
+from conftest import make_data, tiny_train
+from corpora import made, two_languages
 from services import Client
 
 from vtrans.checkpoint import RunFolder
+from vtrans.commands.serve import _translators
 from vtrans.config import CACHE_VARIABLE
+from vtrans.console import Console
 from vtrans.data.store import DataFolder
+from vtrans.decoding.division import Division
+from vtrans.server.batching import Wanted
+from vtrans.server.models import workers_for
 
 SENTENCE = "The big dog sees me today."
 
@@ -110,6 +116,28 @@ def test_a_pair_names_the_languages_of_a_model(ending_run: RunFolder) -> None:
         assert client.translate(SENTENCE, source="fr", target="pt_br").status == 200
 
 
+def test_a_model_of_several_languages_is_served_once_for_all(run_cli: Any, tmp_path: Path) -> None:
+    made(two_languages(tmp_path, vocab_size=320))
+    run = tiny_train(DataFolder.open(tmp_path / "data"), tmp_path / "run", "train.max_steps=10")
+    translators = _translators([run.path], [f"pt-fr={run.path}"], "cpu", 1, False, Console(quiet=True))
+    assert len({id(translator) for translator in translators.values()}) == 1
+    with workers_for(translators, {}, Division(1, 1, False), print) as workers:
+        for pair, worker in workers.items():
+            ((found,),) = worker._translate([SENTENCE], Wanted(), lambda i, translations: None)
+            assert found.text == next(translators[pair].translate([SENTENCE], to=pair.tgt))
+            assert worker.glossaries
+            worker.close()
+    done = run_cli("serve", "--pair", f"en-it={run.path}")
+    assert (done.code, "de, fr" in done.err) == (2, True)
+    with served(run.path) as (_, client):
+        assert client.get("/languages").json == [
+            {"code": "en", "name": "English", "targets": ["de", "fr"]},
+            {"code": "de", "name": "German", "targets": []},
+            {"code": "fr", "name": "French", "targets": []},
+        ]
+        assert [client.translate(SENTENCE, target=code).status for code in ("de", "fr", "it")] == [200, 200, 400]
+
+
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [
@@ -154,7 +182,7 @@ def test_a_model_records_the_languages_of_its_data(tiny_data: DataFolder, ending
 
     report = json.loads((tiny_data.path / "data.json").read_bytes())
     assert report["languages"] == ["en", "de"]
-    assert load_model(ending_run.last).languages == ("en", "de")
+    assert load_model(ending_run.last).languages == (("en", "de"),)
 
 
 def test_data_without_languages_gives_a_model_without(tmp_path: Path) -> None:
@@ -162,4 +190,4 @@ def test_data_without_languages_gives_a_model_without(tmp_path: Path) -> None:
     report = json.loads((data.path / "data.json").read_bytes())
     del report["languages"]
     (data.path / "data.json").write_text(json.dumps(report), encoding="utf-8")
-    assert DataFolder.open(data.path).languages is None
+    assert DataFolder.open(data.path).languages == ()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import EVERY_STEP, TINY, make_data, tiny_train
+from corpora import VALID, made, two_languages
 from runs import (
     heard,
     interrupted,
@@ -16,9 +17,13 @@ from runs import (
     set_up_run,
 )
 
-from vtrans.data.batches import Mixture, plan_epoch
+from vtrans.average import average
+from vtrans.checkpoint import RunFolder, load_model
+from vtrans.data.batches import Mixture, plan_epoch, tempered
 from vtrans.data.store import DataFolder
+from vtrans.decoding.loading import load
 from vtrans.errors import InputError, RecipeError
+from vtrans.score import corpus_scores
 from vtrans.training.feed import Feed
 from vtrans.training.trainer import Trainer
 
@@ -101,6 +106,8 @@ def test_corpus_weights_that_do_not_fit_the_data_are_refused(tmp_path: Path, two
     old = DataFolder.open(two_corpora.path)
     old.corpora = (len(old.train),)
     refused(old, "2,1", InputError, "corpus_weights")
+    with pytest.raises(InputError, match="corpus_temperature"):
+        tiny_train(old, tmp_path / "run", "train.corpus_temperature=2")
 
 
 def test_weights_of_one_train_like_no_weights(tmp_path: Path, two_corpora: DataFolder) -> None:
@@ -110,6 +117,59 @@ def test_weights_of_one_train_like_no_weights(tmp_path: Path, two_corpora: DataF
         for name, extra in (("plain", ()), ("weighed", ("train.corpus_weights=1,1",)))
     )
     assert plain.last.read_bytes() == weighed.last.read_bytes()
+
+
+@pytest.mark.parametrize("temperature", [1.5, 5, 1e6])
+def test_a_temperature_shares_an_epoch_by_roots_of_the_sizes(temperature: float) -> None:
+    sizes = (900, 100, 0, 10)
+    weights = tempered(sizes, temperature)
+    shares = [weight * n / sum(sizes) for weight, n in zip(weights, sizes, strict=True)]
+    assert sum(shares) == pytest.approx(1)
+    assert shares[0] / shares[1] == pytest.approx(9 ** (1 / temperature))
+    assert shares[1] / shares[3] == pytest.approx(10 ** (1 / temperature))
+    assert len(Mixture(sizes, weights)) == pytest.approx(sum(sizes), abs=len(sizes))
+    assert tempered(sizes, 1) == ()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_several_languages_train_with_a_temperature_and_resume_exactly(tmp_path: Path, dropout: float) -> None:
+    made(two_languages(tmp_path, vocab_size=320))
+    data = DataFolder.open(tmp_path / "data")
+    settings = (
+        *EVERY_STEP, "train.max_steps=24", "train.valid_sentences=6", "train.corpus_temperature=5",
+        f"train.bpe_dropout={dropout}",
+    )  # fmt: skip
+    whole = tiny_train(data, tmp_path / "whole", *settings)
+    weights = tempered(data.corpora, 5)
+    assert weights[1] > 1.5 > 1 > weights[0]
+    said = heard(data, tmp_path / "dry", *TINY, *settings, dry_run=True)
+    assert f"an epoch: {len(Mixture(data.corpora, weights)):,} pairs" in said
+    for step in (3, 15):
+        interrupted(data, tmp_path / "run", step, *settings)
+    same(tiny_train(data, tmp_path / "run", *settings), whole)
+    with pytest.raises(InputError, match=r"train\.corpus_temperature"):
+        tiny_train(data, tmp_path / "run", *settings, "train.corpus_temperature=1")
+    _check_validation(data, whole)
+    average([whole.step_file(21), whole.step_file(24)], whole.averaged, 24)
+    for file in (whole.last, whole.averaged):
+        loaded = load_model(file)
+        assert (loaded.tags, loaded.languages) == (data.tags, data.languages)
+    text = [src for src, _ in VALID]
+    assert list(load(whole.path).translate(text, to="de")) != list(load(whole.path).translate(text, to="fr"))
+
+
+def _check_validation(data: DataFolder, run: RunFolder) -> None:
+    """Asserts that half of the validated pairs are of either language, and that each has scores of its own."""
+    (record,) = [line for line in lines(run) if line["kind"] == "valid" and line["step"] == 24]
+    files = (run.valid_src, run.valid_ref, run.translations(24))
+    sources, references, found = (file.read_text(encoding="utf-8").split("\n")[:-1] for file in files)
+    assert sources == [src for src, _ in VALID[:3]] * 2
+    assert references == [tgt for _, tgt in VALID[:3]] * 2
+    assert record["chrf"] == corpus_scores(found, references)["chrf"]
+    for place, code in enumerate(data.tags):
+        own = slice(3 * place, 3 * place + 3)
+        assert record[f"bleu_{code}"] >= 0
+        assert record[f"chrf_{code}"] == corpus_scores(found[own], references[own])["chrf"]
 
 
 def test_bpe_dropout_refuses_a_unigram_vocabulary(tmp_path: Path) -> None:

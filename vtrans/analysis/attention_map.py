@@ -27,6 +27,7 @@ from vtrans.decoding.alignments import cross_attention, mean_attention, source_w
 from vtrans.decoding.forced import forced_batches
 from vtrans.decoding.sources import EXTRA_LENGTH
 from vtrans.decoding.torch_engine import models_of
+from vtrans.decoding.translation import TranslateOptions
 from vtrans.decoding.translator import Translator
 from vtrans.errors import InputError
 from vtrans.model import Transformer
@@ -42,8 +43,9 @@ SHADES = ((0.7, "██"), (0.4, "▓▓"), (0.2, "▒▒"), (0.05, "░░"))
 class AttentionMap:
     """The share of its attention [J, I] that each word of `target` gives to each word of `source`.
 
-    The words may be subwords; the last of `source` is EOS. A row adds up to 1, or to less in a decoder-only model,
-    where the rest goes to the translation itself. `which` names the layers and heads.
+    The words may be subwords; the last of `source` is EOS, and the first may be the tag of the target language. A row
+    adds up to 1, or to less in a decoder-only model, where the rest goes to the translation itself. `which` names the
+    layers and heads.
     """
 
     source: tuple[str, ...]
@@ -65,6 +67,7 @@ def attention_map(
     sentence: str,
     target: str | None = None,
     *,
+    to: str | None = None,
     layer: int | None = None,
     head: int | None = None,
     subwords: bool = False,
@@ -83,10 +86,10 @@ def attention_map(
     if head is not None and layer is None:
         raise InputError("`head` needs `layer`, because each layer has its own heads.")
     sentence = one_line(sentence)
-    source = translator.one_piece(sentence)
-    tokens = _target_tokens(translator, sentence, target)
+    tag, source = translator.tag(to), translator.one_piece(sentence, to)
+    tokens = _target_tokens(translator, sentence, target, to)
     with torch.inference_mode():
-        ((_, batch),) = forced_batches([(source, tokens)], 1, loaded.model.device)
+        ((_, batch),) = forced_batches([([*tag, *source], tokens)], 1, loaded.model.device)
         shares_TS, of = _shares(loaded.model, batch, layer, head)
     kind = "attention to the source" if config.architecture == "decoder-only" else "cross-attention"
     real = [token for token in tokens if token != EOS_ID]
@@ -97,7 +100,8 @@ def attention_map(
     else:
         src_names, tgt_names = sentence.split(), loaded.tgt_vocab.decode(real).split()
         columns, rows = source_words(sentence, source, loaded.src_vocab), target_words(real, loaded.tgt_vocab)
-    columns.append(len(src_names))
+    src_names = [*map(loaded.src_vocab.piece, tag), *src_names]
+    columns = [*range(len(tag)), *(len(tag) + column for column in columns), len(src_names)]
     rows += [len(tgt_names)] * (len(tokens) - len(real))
     sums_TI = shares_TS @ np.eye(len(src_names) + 1)[columns]
     used = sorted(set(rows))  # some words of a translation have no subword, such as one made of single bytes
@@ -106,10 +110,10 @@ def attention_map(
     return AttentionMap((*src_names, EOS), tuple(labels[row] for row in used), means_JI, f"{kind}, {of}")
 
 
-def _target_tokens(translator: Translator, sentence: str, target: str | None) -> Sequence[int]:
+def _target_tokens(translator: Translator, sentence: str, target: str | None, to: str | None) -> Sequence[int]:
     """Returns the subwords of the translation, with EOS if it ends with EOS."""
     if target is None:
-        ((best,),) = translator.translate_window([sentence])
+        ((best,),) = translator.translate_window([sentence], TranslateOptions(to=to))
         return best.tokens
     tokens, most = [*translator.tgt_vocab.encode(one_line(target)), EOS_ID], translator.max_source + EXTRA_LENGTH
     if len(tokens) == 1:

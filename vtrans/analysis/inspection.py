@@ -17,6 +17,7 @@ from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.errors import InputError
+from vtrans.languages import languages_record
 from vtrans.model import count_parameters
 from vtrans.tensor_files import tensor_bytes
 
@@ -60,7 +61,8 @@ class Inspection:
             "model": dataclasses.asdict(loaded.model.config),
             "search": dataclasses.asdict(loaded.search),
             "training": dict(loaded.training),
-            "languages": loaded.languages and list(loaded.languages),
+            "languages": languages_record(loaded.languages),
+            "tags": dict(loaded.tags),
             "vocabulary": {
                 "joint": loaded.joint,
                 "src": _vocabulary_facts(loaded.src_vocab),
@@ -108,7 +110,8 @@ class Inspection:
             "parameters": f"{parameters:,}; {sharing}",
             "model": _settings(report["model"]),
             "training": _settings(report["training"]) or "unknown",
-            "languages": " to ".join(report["languages"] or ()) or "unknown",
+            "languages": ", ".join(" to ".join(pair) for pair in self.loaded.languages) or "unknown",
+            "tags": ", ".join(f"{tag} for {code}" for code, tag in report["tags"].items()) or "none",
             "search": _settings({k: v for k, v in report["search"].items() if v != defaults[k]}) or "the defaults",
             "vocabulary": _vocabulary_text(report["vocabulary"]),
             "overlap": overlap,

@@ -23,6 +23,7 @@ from vtrans.console import Console
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.decoding.forced import forced_batches
 from vtrans.decoding.torch_engine import models_of
+from vtrans.decoding.translation import TranslateOptions
 from vtrans.decoding.translator import Translator
 from vtrans.errors import InputError
 
@@ -100,13 +101,15 @@ def neighbours(loaded: LoadedModel, word: str, count: int = NEAREST) -> list[Nei
     return found
 
 
-def steps(translator: Translator, sentence: str, count: int = NEAREST_OF_STEP) -> tuple[str, list[Step]]:
+def steps(
+    translator: Translator, sentence: str, count: int = NEAREST_OF_STEP, *, to: str | None = None
+) -> tuple[str, list[Step]]:
     """Returns the translation of a sentence and its steps, each with the `count` nearest rows.
 
     Raises InputError for a sentence that is blank or would be translated in several pieces.
     """
-    source = translator.one_piece(sentence)
-    ((best,),) = translator.translate_window([sentence])
+    source = [*translator.tag(to), *translator.one_piece(sentence, to)]
+    ((best,),) = translator.translate_window([sentence], TranslateOptions(to=to))
     model, vocab = models_of(translator.engine)[0].model, translator.tgt_vocab
     with torch.inference_mode():
         ((_, batch),) = forced_batches([(source, best.tokens)], 1, model.device)

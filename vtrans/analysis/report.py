@@ -276,7 +276,7 @@ def _attention(runs: Sequence[History], models: Mapping[str, Inspection | None],
         translator = Translator(TorchEngine([model.loaded]))
         for sentence in run.sources[:sentences]:
             try:
-                found = attention_map(translator, sentence)
+                found = attention_map(translator, sentence, to=next(iter(model.loaded.tags), None))
             except InputError:  # blank, or too long to be translated in one piece
                 continue
             data = base64.b64encode(as_svg(found).encode()).decode()

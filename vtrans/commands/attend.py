@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from vtrans.commands.lines import print_line, terminal_width
-from vtrans.commands.options import Json, Quiet, check_output
+from vtrans.commands.options import Json, Quiet, To, check_output
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.files import write_atomically
@@ -38,6 +38,7 @@ def attend(
     model: Annotated[Path, typer.Argument(help="Run folder or model file.", metavar="MODEL")],
     sentence: Annotated[str, typer.Argument(help="Sentence to translate.", metavar="SENTENCE")],
     target: Target = None,
+    to: To = None,
     layer: Layer = None,
     head: Head = None,
     subwords: Subwords = False,
@@ -64,6 +65,7 @@ def attend(
         Translator(TorchEngine([load_model(chosen.file)]), console=console),
         sentence,
         target,
+        to=to,
         layer=layer,
         head=head,
         subwords=subwords,

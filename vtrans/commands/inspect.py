@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from vtrans.commands.lines import print_line, result_console, terminal_width
-from vtrans.commands.options import Json
+from vtrans.commands.options import Json, To
 from vtrans.config import DEFAULT_RUN, NEAREST, NEAREST_OF_STEP
 from vtrans.errors import FileError, InputError
 from vtrans.text import one_line
@@ -57,6 +57,7 @@ def inspect(
     full: Full = False,
     word: Word = None,
     sentence: Sentence = None,
+    to: To = None,
     nearest: Nearest = None,
     verify: Verify = False,
     as_json: Json = False,
@@ -68,6 +69,8 @@ def inspect(
     """
     if nearest and word is None and sentence is None:
         raise InputError("--nearest needs --word or --sentence.")
+    if to is not None and sentence is None:
+        raise InputError("--to needs --sentence.")
     if full and not (word is None and sentence is None):
         raise InputError("--full applies to the report, which --word and --sentence replace; leave it out.")
     if verify:
@@ -87,7 +90,8 @@ def inspect(
     near = neighbours(loaded, word, nearest or NEAREST) if word is not None else []
     translation = None
     if sentence is not None:
-        translation = steps(Translator(TorchEngine([loaded])), one_line(sentence), nearest or NEAREST_OF_STEP)
+        translator = Translator(TorchEngine([loaded]))
+        translation = steps(translator, one_line(sentence), nearest or NEAREST_OF_STEP, to=to)
     if as_json:
         result = inspection.as_dict()
         if word is not None:

@@ -18,6 +18,7 @@ from vtrans.commands.options import (
     Output,
     Quiet,
     Threads,
+    To,
     Weights,
     bad_utf8,
     check_line_counts,
@@ -40,6 +41,7 @@ def logprob(
     alpha: Alpha = None,
     length_penalty: LengthPenalty = None,
     output: Output = None,
+    to: To = None,
     on_bad_utf8: BadUtf8 = "error",
     as_json: Annotated[
         bool,
@@ -79,7 +81,7 @@ def logprob(
     with lines_of(src, how, console) as sources, lines_of(tgt, how, console) as targets:
         translator = load(list(model or [Path(DEFAULT_RUN)]), device=device, console=console, weights=weights, **search)
         with writer(output) as stream, progress(console, stream, what="scored") as counter:
-            total = logprob_stream(translator, sources, targets, stream, as_json=as_json, done=counter.advance)
+            total = logprob_stream(translator, sources, targets, stream, as_json=as_json, done=counter.advance, to=to)
     counts = translator.counts
     if counts.tgt_tokens:
         mean = total / counts.tgt_tokens

@@ -77,6 +77,14 @@ GLOSSARY = (
     "A file of terms and their translations, one pair per line, separated by a tab. `|` separates the forms of a "
     "translation; the model chooses one of them."
 )
+To = Annotated[
+    str | None,
+    typer.Option(
+        help="The target language, such as de. A model of several languages needs it.",
+        metavar="CODE",
+        rich_help_panel="Text",
+    ),
+]
 BadUtf8 = Annotated[
     str,
     typer.Option(

@@ -32,14 +32,32 @@ ValidSrc = Annotated[
 ]
 ValidTgt = Annotated[list[Path] | None, _text(help="The translation of --valid-src.", metavar="FILE")]
 SrcLang = Annotated[
-    str | None,
+    list[str] | None,
     _text(
-        help="The language of --src, such as en or pt-BR, which the model records.  [default: what the file names end "
-        "in, if that is a language]",
+        help="The language of --src, such as en or pt-BR, which the model records. Give one for all corpora, or one "
+        "per corpus.  [default: what the file names end in, if that is a language]",
         metavar="CODE",
     ),
 ]
-TgtLang = Annotated[str | None, _text(help="The language of --tgt.", metavar="CODE")]
+TgtLang = Annotated[list[str] | None, _text(help="The language of --tgt.", metavar="CODE")]
+Tags = Annotated[
+    list[str] | None,
+    _text(
+        "--tag",
+        help="For a model of several target languages: the tag with which each source of a corpus begins, such as "
+        "'>>de<<'. Give one per --src. `vtrans translate --to de` then puts it before each line.",
+        metavar="TEXT",
+    ),
+]
+ValidTags = Annotated[
+    list[str] | None,
+    _text(
+        "--valid-tag",
+        help="The tag of a --valid-src. Give one per --valid-src.  [default: the tag of the language that the name of "
+        "--valid-tgt ends in]",
+        metavar="TEXT",
+    ),
+]
 VocabFrom = Annotated[
     Path | None,
     _vocabulary(help="Use the vocabulary of this model instead of learning one, to fine-tune it.", metavar="RUN|FILE"),
@@ -97,8 +115,10 @@ def prepare_bpe(
     tgt: Tgt,
     valid_src: ValidSrc = None,
     valid_tgt: ValidTgt = None,
-    src_lang: SrcLang = PrepareOptions.src_lang,
-    tgt_lang: TgtLang = PrepareOptions.tgt_lang,
+    src_lang: SrcLang = None,
+    tgt_lang: TgtLang = None,
+    tags: Tags = None,
+    valid_tags: ValidTags = None,
     on_bad_utf8: BadUtf8 = PrepareOptions.on_bad_utf8,
     vocab_from: VocabFrom = None,
     vocab_size: VocabSize = PrepareOptions.vocab_size,
@@ -137,8 +157,10 @@ def prepare_bpe(
         tgt=tuple(tgt),
         valid_src=tuple(valid_src or ()),
         valid_tgt=tuple(valid_tgt or ()),
-        src_lang=src_lang,
-        tgt_lang=tgt_lang,
+        src_lang=tuple(src_lang or ()),
+        tgt_lang=tuple(tgt_lang or ()),
+        tags=tuple(tags or ()),
+        valid_tags=tuple(valid_tags or ()),
         out=out,
         vocabularies=vocabularies,
         vocab_size=vocab_size,

@@ -102,8 +102,9 @@ def serve(
 ) -> None:
     """Serve models over HTTP, with LibreTranslate's interface.
 
-    Each model translates one pair of languages. The server stops at Ctrl-C or SIGTERM, after it has answered the
-    requests that it has accepted. It needs the optional packages of `pip install 'vtrans[serve]'`.
+    Each model translates one pair of languages, or several if it has tags for them. The server stops at Ctrl-C or
+    SIGTERM, after it has answered the requests that it has accepted. It needs the optional packages of
+    `pip install 'vtrans[serve]'`.
     """
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         raise InputError(
@@ -142,16 +143,23 @@ def _translators(
     named = [_pair(text) for text in pairs]
     if not models and not named:
         models = [Path(DEFAULT_RUN)]
+    loaded: dict[Path, Translator] = {}
     translators: dict[Languages, Translator] = {}
-    for languages, path in [*((None, path) for path in models), *named]:
-        translator = load(path, device=device, workers=threads, compile=compile, console=console)
-        translator.console = None  # its warnings would name lines of batches, which no client knows
-        languages = languages or translator.engine.languages
-        if languages is None:
+    for own, path in [*((None, path) for path in models), *named]:
+        if path not in loaded:
+            loaded[path] = load(path, device=device, workers=threads, compile=compile, console=console)
+            loaded[path].console = None  # its warnings would name lines of batches, which no client knows
+        translator = loaded[path]
+        if not (served := [own] if own else translator.engine.languages):
             raise InputError(f"{path} does not record its languages; name them with --pair en-de={path}.")
-        if languages in translators:
-            raise InputError(f"there are two models from {languages.src} to {languages.tgt}; give only one.")
-        translators[languages] = translator
+        for languages in served:
+            if languages in translators:
+                raise InputError(f"there are two models from {languages.src} to {languages.tgt}; give only one.")
+            if (tags := translator.engine.tags) and languages.tgt not in tags:
+                raise InputError(
+                    f"--pair must name a target language of {path} ({', '.join(tags)}), got {languages.tgt}."
+                )
+            translators[languages] = translator
     return translators
 
 
@@ -173,7 +181,7 @@ def _glossaries(options: list[str], translators: dict[Languages, Translator]) ->
             )
         if languages in found:
             raise InputError(f"there are two glossaries from {languages.src} to {languages.tgt}; give only one.")
-        if not takes_glossaries(translators[languages]):
+        if not takes_glossaries(translators[languages], languages):
             raise InputError(
                 f"the model from {languages.src} to {languages.tgt} does not support --glossary; leave it out."
             )

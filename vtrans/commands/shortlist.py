@@ -60,8 +60,9 @@ def shortlist(
     if (folder.src_vocab.digest, folder.tgt_vocab.digest) != (loaded.src_vocab.digest, loaded.tgt_vocab.digest):
         raise InputError(f"{data} has another vocabulary than {file}; give --data the folder that it was trained on.")
     sizes = len(folder.src_vocab), len(folder.tgt_vocab)
+    tags = [id for tag in folder.tags.values() if (id := folder.src_vocab.id_of(tag)) is not None]
     with console.progress("learning from the training pairs", unit="links", shares=True) as counter:
-        found = learn_shortlist(folder.train, *sizes, translations, frequent, counter.update)
+        found = learn_shortlist(folder.train, *sizes, translations, frequent, counter.update, tags=tags)
     add_shortlist(file, found, target)
     console.info(
         f"{target} now has a shortlist: {translations} translations per source subword and the "

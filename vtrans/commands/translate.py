@@ -23,6 +23,7 @@ from vtrans.commands.options import (
     Output,
     Quiet,
     Threads,
+    To,
     Weights,
     bad_utf8,
     check_line_counts,
@@ -194,6 +195,7 @@ def translate(
     as_json: AsJson = False,
     input_: Input = None,
     output: Output = None,
+    to: To = None,
     on_bad_utf8: BadUtf8 = "error",
     line_buffered: LineBuffered = False,
     chunk_lines: ChunkLines = None,
@@ -238,7 +240,8 @@ def translate(
     division = _division(processes, threads, text, ranks)
     protection = Protection(tuple(protect_patterns or ())) if protect or protect_patterns else None
     terms = read_glossary(glossary) if glossary else None
-    options = TranslateOptions(nbest, Sampling(**drawing) if sampling else None, alignments, form, terms, protection)
+    drawn = Sampling(**drawing) if sampling else None
+    options = TranslateOptions(nbest, drawn, alignments, form, terms, protection, to)
     paths = list(model or [Path(DEFAULT_RUN)])
     settings: dict[str, Any] = {"weights": weights, "engine": engine, "shortlist": shortlist, "precision": precision}
     load_model = partial(

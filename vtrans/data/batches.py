@@ -115,6 +115,16 @@ class Mixture:
         return torch.cat(numbers)
 
 
+def tempered(corpora: Sequence[int], temperature: float) -> tuple[float, ...]:
+    """Returns the weights with which corpora of n pairs share an epoch in proportion to n ** (1 / temperature), and the
+    epoch stays as long (Arivazhagan et al. 2019, section 4.2); () if every weight is 1."""
+    if temperature == 1:
+        return ()
+    shares = [n ** (1 / temperature) for n in corpora]
+    scale = sum(corpora) / sum(shares)
+    return tuple(scale * share / n if n else 0.0 for n, share in zip(corpora, shares, strict=True))
+
+
 def plan_epoch(
     src_lengths: Tensor, tgt_lengths: Tensor, budget: int, seed: int, epoch: int, numbers: Tensor | None = None
 ) -> list[Tensor]:

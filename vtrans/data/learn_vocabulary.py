@@ -61,6 +61,12 @@ def learn_vocabularies(split: Split, options: PrepareOptions, console: Console) 
 def given_vocabularies(options: PrepareOptions) -> tuple[Vocabulary, Vocabulary]:
     """Returns `options.vocabularies`, the same object if they are equal."""
     src, tgt = map(Vocabulary, options.vocabularies)
+    for tag in options.tags:
+        if tag not in src.tags:
+            raise InputError(
+                f"`tags` must be tags of the vocabulary that `vocab_from` gives ({', '.join(src.tags) or 'none'}), got "
+                f"{tag!r}; leave `vocab_from` out to learn a vocabulary with this tag."
+            )
     return src, src if src.digest == tgt.digest else tgt
 
 
@@ -77,10 +83,13 @@ def _learn_side(split: Split, side: str, size: int | None, options: PrepareOptio
             if read == pairs:  # now SentencePiece learns, and reports nothing while it does
                 console.info(f"learning the vocabulary of {name} from {pairs:,} pairs ...")
 
-        return learn_from(Sample(split, side, options.sample, on_pair), size, options, name)
+        tags = () if side == "tgt" else options.tags
+        return learn_from(Sample(split, side, options.sample, on_pair), size, options, name, tags)
 
 
-def learn_from(sentences: Iterable[str], size: int | None, options: PrepareOptions, name: str) -> Vocabulary:
+def learn_from(
+    sentences: Iterable[str], size: int | None, options: PrepareOptions, name: str, tags: Sequence[str] = ()
+) -> Vocabulary:
     """Calls `learn` with the subword settings of `options`."""
     return learn(
         sentences,
@@ -89,6 +98,7 @@ def learn_from(sentences: Iterable[str], size: int | None, options: PrepareOptio
         coverage=options.character_coverage,
         normalization=options.normalization,
         symbols=options.symbols,
+        tags=list(dict.fromkeys(tags)),
         name=name,
     )
 
@@ -101,13 +111,14 @@ def learn(
     coverage: float,
     normalization: str,
     symbols: Sequence[str] = (),
+    tags: Sequence[str] = (),
     name: str = "the training text",
 ) -> Vocabulary:
     """Returns a vocabulary learned from all of `sentences`, which may be iterated several times.
 
-    A `size` of None means DEFAULT_VOCAB_SIZE or the nearest size that the text allows. Each of `symbols` gets a piece,
-    whether or not it occurs. Equal input gives equal bytes. `name` is what errors call the text. Raises SizeError if
-    the text does not allow `size`.
+    A `size` of None means DEFAULT_VOCAB_SIZE or the nearest size that the text allows. Each of `symbols` and `tags`
+    gets a piece, whether or not it occurs. Equal input gives equal bytes. `name` is what errors call the text. Raises
+    SizeError if the text does not allow `size`.
     """
     assert not isinstance(sentences, Iterator), "learning may read the sentences twice"
     settings = {
@@ -115,6 +126,7 @@ def learn(
         "character_coverage": coverage,
         "normalization_rule_name": normalization,
         "user_defined_symbols": list(symbols),
+        "control_symbols": list(tags),
     }
     wanted = DEFAULT_VOCAB_SIZE if size is None else size
     trial, tried = wanted, set[int]()
@@ -132,13 +144,16 @@ def learn(
 def _train(sentences: Iterable[str], size: int, settings: dict[str, Any], name: str) -> bytes | int:
     """Returns the bytes of the model, or the size that SentencePiece asks for instead of this one."""
     failure: list[BaseException] = []
+    unlearned = ["\u2585", *settings["control_symbols"]]
 
     def guarded() -> Iterator[str]:
-        # SentencePiece skips sentences that contain U+2585, its mark for unknown characters. It also turns our
-        # exceptions into a RuntimeError without their type.
+        # SentencePiece skips sentences that contain U+2585, its mark for unknown characters, and fails if it learns a
+        # tag from the text. It also turns our exceptions into a RuntimeError without their type.
         try:
             for sentence in sentences:
-                yield sentence.replace("\u2585", " ")
+                for piece in unlearned:
+                    sentence = sentence.replace(piece, " ")
+                yield sentence
         except BaseException as error:
             failure.append(error)
             raise
@@ -177,12 +192,16 @@ def _train(sentences: Iterable[str], size: int, settings: dict[str, Any], name: 
     return model.getvalue()
 
 
-def check_symbols(symbols: Sequence[str]) -> None:
-    """Raises InputError for the first of `symbols` that cannot be a piece of its own."""
-    for place, symbol in enumerate(symbols):
+def check_symbols(options: PrepareOptions) -> None:
+    """Raises InputError for the first symbol or tag that cannot be a piece of its own."""
+    given = [
+        *(("symbols", symbol) for symbol in options.symbols),
+        *(("tags", tag) for tag in dict.fromkeys(options.tags)),
+    ]
+    for place, (name, symbol) in enumerate(given):
         if not symbol or " " in symbol or not symbol.isprintable() or set(symbol) & set("\u2581\u2585"):
-            raise InputError(f"`symbols` must be printable characters without a space, such as <BT>, got {symbol!r}.")
+            raise InputError(f"`{name}` must be printable characters without a space, such as <BT>, got {symbol!r}.")
         if symbol in SPECIAL_PIECES or _BYTE_PIECE.fullmatch(symbol):
-            raise InputError(f"`symbols` {symbol} is a piece of every vocabulary already; choose another name.")
-        if symbol in symbols[:place]:
-            raise InputError(f"`symbols` {symbol} is given twice; give it once.")
+            raise InputError(f"`{name}` {symbol} is a piece of every vocabulary already; choose another name.")
+        if symbol in (other for _, other in given[:place]):
+            raise InputError(f"`{name}` {symbol} is given twice; give it once.")

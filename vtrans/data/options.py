@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from vtrans.errors import InputError
 from vtrans.keys import check_value, choice, flag, keys_of, number
-from vtrans.languages import Languages, check_language, language_of_files
+from vtrans.languages import Languages, check_language, language_of_file
 from vtrans.text import OnBadUtf8
 
 Subword = Literal["bpe", "unigram"]
@@ -31,9 +31,13 @@ class PrepareOptions:
     tgt: tuple[str | Path, ...]
     valid_src: tuple[str | Path, ...] = ()
     valid_tgt: tuple[str | Path, ...] = ()
-    src_lang: str | None = None
-    """The language of the source, such as `en`; None: what the file names end in, if that is a language."""
-    tgt_lang: str | None = None
+    src_lang: tuple[str, ...] = ()
+    """The language of the source, such as `en`, or one per corpus; by default what the file names end in."""
+    tgt_lang: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    """The subword with which each source of a corpus begins, one per corpus. It names the target language."""
+    valid_tags: tuple[str, ...] = ()
+    """The same for the validation text; by default the tag of the language that each target file's name ends in."""
     out: str | Path = "data"
     vocab_size: int | None = number(
         None,
@@ -90,22 +94,94 @@ class PrepareOptions:
             if n != m:
                 raise InputError(f"`{ours}` and `{theirs}` must name equally many files, got {n} and {m}.")
         for name in ("src_lang", "tgt_lang"):
-            if (code := getattr(self, name)) is not None:
+            codes: tuple[str, ...] = getattr(self, name)
+            for code in codes:
                 check_language(f"`{name}`", code)
-        if (self.src_lang or self.tgt_lang) and self.languages() is None:
-            raise InputError("`src_lang` and `tgt_lang` must be given together, got only one of them.")
+            if len(codes) not in (0, 1, len(self.src)):
+                raise InputError(
+                    f"`{name}` must be given once, or once per corpus ({len(self.src)}), got {len(codes)} languages."
+                )
+        self._check_tags()
+        if (self.src_lang or self.tgt_lang) and not self.languages():
+            raise InputError(
+                "`src_lang` and `tgt_lang` must be given together, the same for all corpora without `tags`."
+            )
         return self
 
-    def languages(self) -> Languages | None:
-        """Returns the languages of the two sides, or None unless both are known and they differ or are given."""
-        src = self.src_lang or language_of_files(str(file) for file in self.src)
-        tgt = self.tgt_lang or language_of_files(str(file) for file in self.tgt)
-        guessed = not (self.src_lang and self.tgt_lang)
-        return None if src is None or tgt is None or (guessed and src == tgt) else Languages(src, tgt)
+    def _check_tags(self) -> None:
+        """Raises InputError unless each tag stands for one target language, and each target language has one tag."""
+        for name, corpora in (("tags", self.src), ("valid_tags", self.valid_src)):
+            tags = getattr(self, name)
+            if tags and len(tags) != len(corpora):
+                raise InputError(f"`{name}` must be given once per corpus, {len(corpora)} in all, got {len(tags)}.")
+        if not self.tags:
+            if self.valid_tags:
+                raise InputError("`valid_tags` needs `tags`, one for each training corpus; give both or neither.")
+            return
+        for file, pair in zip(self.src, self._pairs(), strict=True):
+            if pair is None:
+                raise InputError(
+                    f"the languages of the corpus {file} must be known, because it has a tag; give `src_lang` and "
+                    "`tgt_lang`, each once or once per corpus."
+                )
+        meant = dict.fromkeys(self._tagged())
+        if not len(meant) == len({code for code, _ in meant}) == len({tag for _, tag in meant}):
+            raise InputError(
+                "`tags` must have one tag for each target language, and one language for each tag, got "
+                f"{', '.join(f'{tag} for {code}' for code, tag in meant)}."
+            )
+        for tag in self.valid_tags:
+            if tag not in self.tags:
+                raise InputError(f"`valid_tags` must be one of {', '.join(tag for _, tag in meant)}, got {tag!r}.")
+        self.tags_of_validation()
+
+    def _pairs(self) -> list[Languages | None]:
+        """Returns the languages of each training corpus, None unless both are known and they differ or are given."""
+        found: list[Languages | None] = []
+        for i, files in enumerate(zip(self.src, self.tgt, strict=True)):
+            given = [codes[i if len(codes) > 1 else 0] if codes else None for codes in (self.src_lang, self.tgt_lang)]
+            src, tgt = (code or language_of_file(str(file)) for code, file in zip(given, files, strict=True))
+            unknown = src is None or tgt is None or (src == tgt and None in given)
+            found.append(None if unknown or src is None or tgt is None else Languages(src, tgt))
+        return found
+
+    def _tagged(self) -> list[tuple[str, str]]:
+        """Returns the target language and the tag of each training corpus."""
+        return [(pair.tgt, tag) for pair, tag in zip(self._pairs(), self.tags, strict=True) if pair is not None]
+
+    def languages(self) -> tuple[Languages, ...]:
+        """Returns the pairs of languages of the training text. Without tags there is one at most, and none unless all
+        corpora have it."""
+        pairs = dict.fromkeys(self._pairs())
+        known = tuple(pair for pair in pairs if pair is not None)
+        return known if self.tags or len(pairs) == 1 else ()
+
+    def tags_by_language(self) -> dict[str, str]:
+        """Returns the tag of each target language."""
+        return dict(self._tagged()) if self.tags else {}
+
+    def tags_of_validation(self) -> tuple[str, ...]:
+        """Returns the tag of each pair of validation files, or of each corpus from which pairs are held out. Raises
+        InputError if one is not known."""
+        if self.valid_tags or not self.valid_src:
+            return self.valid_tags or self.tags
+        if not self.tags:
+            return ()
+        meant, found = self.tags_by_language(), []
+        for file in self.valid_tgt:
+            tag = meant.get(language_of_file(str(file)) or "")
+            if tag is None and len(meant) > 1:
+                raise InputError(
+                    f"the tag of {file} is not known; give `valid_tags`, once per pair of validation files."
+                )
+            found.append(tag or self.tags[0])
+        return tuple(found)
 
     def identity(self) -> dict[str, Any]:
         """Returns the options that determine the data, as data.json records them."""
         apart = ("src", "tgt", "valid_src", "valid_tgt", "out", "threads", "force")
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in apart}
         values["vocabularies"] = [hashlib.sha256(proto).hexdigest() for proto in self.vocabularies]
+        for name in ("src_lang", "tgt_lang"):  # as earlier versions recorded the one language that there was
+            values[name] = " ".join(values[name]) or None
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

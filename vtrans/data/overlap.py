@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vtrans.data.vocabulary import SPECIAL_PIECES, Vocabulary
+from vtrans.data.vocabulary import Vocabulary
 
 OVERLAP_THRESHOLDS = (1, 5, 20)
 ADVICE_THRESHOLD = 5
@@ -41,12 +41,12 @@ class OverlapRow:
 
 
 def subword_counts(vocabulary: Vocabulary, counts: Sequence[int]) -> dict[str, int]:
-    """Returns the counts per piece, without special pieces, single-byte pieces and the user's symbols.
+    """Returns the counts per piece, without special pieces, single-byte pieces, tags and the user's symbols.
 
     `counts` are per id.
     """
-    first = len(SPECIAL_PIECES) + len(vocabulary.symbols)
-    return {vocabulary.piece(i): n for i, n in enumerate(counts) if n and i >= first and vocabulary.is_subword(i)}
+    named = ((i, vocabulary.piece(i), n) for i, n in enumerate(counts) if n)
+    return {piece: n for i, piece, n in named if piece not in vocabulary.symbols and vocabulary.is_subword(i)}
 
 
 def overlap(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> list[OverlapRow]:

@@ -154,10 +154,6 @@ class Corpus:
             {side: report.replacements for side, report in zip(("src", "tgt"), reports, strict=True)},
         )
 
-    def pairs(self) -> Iterator[Pair]:
-        """Yields all pairs, in order."""
-        return itertools.chain.from_iterable(self.by_corpus())
-
     def by_corpus(self) -> Iterator[Iterator[Pair]]:
         """Yields an iterator over the pairs of each pair of files. Exhaust it before you request the next."""
         return itertools.starmap(self._pairs, self.files)
@@ -265,10 +261,10 @@ class Split:
         for pairs in self.corpus.by_corpus():
             yield (pair for pair in pairs if not self._is_held_out(pair))
 
-    def validation_pairs(self) -> Iterator[Pair]:
-        if self.valid:
-            return self.valid.pairs()
-        return (pair for pair in self.corpus.pairs() if self._is_held_out(pair))
+    def validation_pairs(self) -> Iterator[Iterator[Pair]]:
+        """Yields the validation pairs, or those held out of each training corpus, as `Corpus.by_corpus` does."""
+        for pairs in (self.valid or self.corpus).by_corpus():
+            yield pairs if self.valid else filter(self._is_held_out, pairs)
 
     def _is_held_out(self, pair: Pair) -> bool:
         # A pair with a blank target stays in the training text, where it is counted as empty and dropped.

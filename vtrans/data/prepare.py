@@ -27,10 +27,11 @@ from vtrans.data.parallel_text import Inputs, Repeats, Split
 from vtrans.data.report import dropped_pairs, show
 from vtrans.data.store import FORMAT, REVISION, TRAIN_FILE, VALID_FILE
 from vtrans.data.store_writer import StoreWriter
-from vtrans.data.vocabulary import JOINT_FILE, SPECIAL_PIECES, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
+from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 from vtrans.data.writing_systems import SCRIPT_DEFINITION, overlap_by_script
 from vtrans.errors import InputError
 from vtrans.files import check_path, explained, write_atomically
+from vtrans.languages import languages_record
 from vtrans.runtime.cores import usable_processors
 
 _BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # limits of a batch that a worker encodes
@@ -46,7 +47,7 @@ def prepare(options: PrepareOptions, console: Console, *, dry_run: bool = False)
     options = options.checked()
     options = dataclasses.replace(options, threads=options.threads or usable_processors())
     check_path(options.out)
-    check_symbols(options.symbols)
+    check_symbols(options)
     out = Path(options.out)
     began = time.monotonic()
     inputs = Inputs(options)
@@ -69,14 +70,14 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
     split = inputs.split(console)
     src, tgt = learn_vocabularies(split, options, console)
     vocabularies = {JOINT_FILE: src} if src is tgt else {SRC_FILE: src, TGT_FILE: tgt}
-    languages = options.languages()
     sizes = [len(vocabulary) for vocabulary in vocabularies.values()]
     if options.vocab_size is None and any(size != DEFAULT_VOCAB_SIZE for size in sizes):
         allowed = " and ".join(f"{size:,}" for size in sizes)
         console.info(f"the text allows {allowed} pieces instead of {DEFAULT_VOCAB_SIZE:,}.")
     task = Task(src.proto, tgt.proto, max(sizes))
     repeats = Repeats()
-    valid = StoreWriter(staging / VALID_FILE, task, len(src), len(tgt), with_text=True)
+    corpora, tags = len(options.valid_src or options.src), _ids(src, options.tags_of_validation())
+    valid = StoreWriter(staging / VALID_FILE, task, len(src), len(tgt), corpora, tags, with_text=True)
     _encode_validation(valid, split, repeats, options, console)
     task = dataclasses.replace(
         task,
@@ -85,7 +86,7 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
         sources=frozenset(repeats.sources),
         pairs=frozenset(repeats.pairs),
     )
-    train = StoreWriter(staging / TRAIN_FILE, task, len(src), len(tgt), len(options.src))
+    train = StoreWriter(staging / TRAIN_FILE, task, len(src), len(tgt), len(options.src), _ids(src, options.tags))
     _encode_training(train, split, repeats, options, console)
     files = {writer.path.name: writer.finish() for writer in (train, valid)}
     for name, vocabulary in vocabularies.items():
@@ -96,7 +97,8 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
         "revision": REVISION,
         "options": options.identity(),
         "ratio_free_tokens": RATIO_FREE_TOKENS,
-        "languages": languages and list(languages),
+        "languages": languages_record(options.languages()),
+        "tags": options.tags_by_language(),
         "inputs": inputs.facts,
         "files": files,
         **_counts(split, train, valid, repeats),
@@ -109,9 +111,10 @@ def _encode_validation(
 ) -> None:
     encoder = Encoder(writer.task)
     with console.progress("encoding the validation text", split.validation_size, "pairs") as progress:
-        for batch in batches_of(split.validation_pairs()):
-            repeats.remember(writer.add(encoder(batch, options.threads), batch))
-            progress.advance(len(batch))
+        for corpus, pairs in enumerate(split.validation_pairs()):
+            for batch in batches_of(pairs):
+                repeats.remember(writer.add(encoder(batch, options.threads), batch, corpus))
+                progress.advance(len(batch))
     if not writer.kept:
         raise InputError("every validation pair has an empty side; give other `valid_src` and `valid_tgt`.")
 
@@ -161,7 +164,6 @@ def _counts(split: Split, train: StoreWriter, valid: StoreWriter, repeats: Repea
 
 def _subwords(options: PrepareOptions, src: Vocabulary, tgt: Vocabulary, train: StoreWriter) -> dict[str, Any]:
     """Returns the part of the report about the vocabularies and what they have in common."""
-    first = len(SPECIAL_PIECES)
     src_counts = subword_counts(src, train.counts["src"].tolist())
     tgt_counts = subword_counts(tgt, train.counts["tgt"].tolist())
     scripts = overlap_by_script(src_counts, tgt_counts, OVERLAP_THRESHOLDS)
@@ -172,8 +174,11 @@ def _subwords(options: PrepareOptions, src: Vocabulary, tgt: Vocabulary, train: 
             "tgt_pieces": len(tgt),
             "normalization": src.normalization,
             "symbols": {
-                symbol: {side: int(counts[id]) for side, counts in train.counts.items()}
-                for id, symbol in enumerate(options.symbols, first)
+                symbol: {
+                    side: int(train.counts[side][_ids(vocab, [symbol])[0]])
+                    for side, vocab in (("src", src), ("tgt", tgt))
+                }
+                for symbol in options.symbols
             },
         },
         "overlap": {
@@ -183,6 +188,11 @@ def _subwords(options: PrepareOptions, src: Vocabulary, tgt: Vocabulary, train: 
             "scripts": [dataclasses.asdict(row) for row in scripts],
         },
     }
+
+
+def _ids(vocabulary: Vocabulary, pieces: Iterable[str]) -> list[int]:
+    """Returns the ids of pieces that the vocabulary has."""
+    return [id for piece in pieces if (id := vocabulary.id_of(piece)) is not None]
 
 
 def batches_of(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:

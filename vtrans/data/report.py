@@ -10,7 +10,7 @@ from vtrans.console import Console
 from vtrans.data.encode import RATIO_FREE_TOKENS
 from vtrans.data.overlap import overlap_table, tying_advice
 from vtrans.data.writing_systems import SCRIPT_THRESHOLD, script_table
-from vtrans.languages import language_name
+from vtrans.languages import language_name, languages_from
 
 
 def shown(value: Any) -> str:
@@ -33,8 +33,9 @@ def dropped_pairs(dropped: dict[str, int], options: dict[str, Any]) -> str:
 
 def show(report: dict[str, Any], out: Path, console: Console) -> None:
     """Prints the report and the next command."""
-    if report["languages"]:
-        console.info(f"languages: {' to '.join(language_name(code) for code in report['languages'])}")
+    for pair in languages_from(report["languages"]):
+        tag = report["tags"].get(pair.tgt)
+        console.info(f"languages: {' to '.join(map(language_name, pair))}{f', tag {tag}' if tag else ''}")
     _show_pairs(report, console)
     _show_vocabulary(report, console)
     train = report["train"]
@@ -71,7 +72,10 @@ def _show_pairs(report: dict[str, Any], console: Console) -> None:
     if len(train["corpora"]) > 1:
         names = [files["src"]["name"] for files in report["inputs"]["train"]]
         counts = ", ".join(f"{name} {n:,}" for name, n in zip(names, train["corpora"], strict=True))
-        console.info(f"training pairs by corpus: {counts}; weight them with train.corpus_weights in the recipe.")
+        console.info(
+            f"training pairs by corpus: {counts}; weight them with train.corpus_weights or train.corpus_temperature in "
+            "the recipe."
+        )
     for part, facts in report["characters"].items():
         for side in ("src", "tgt"):
             if n := facts["odd_line_ends"][side]:

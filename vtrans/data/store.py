@@ -26,7 +26,7 @@ from vtrans.data.columns import Column, ColumnFile
 from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError
 from vtrans.files import check_path, file_sha256
-from vtrans.languages import languages_from
+from vtrans.languages import languages_from, tags_from
 
 FORMAT, REVISION = "vtrans data", 1
 STORE_FORMAT = "vtrans tokens"
@@ -152,7 +152,8 @@ class DataFolder:
     training at some later step, and other damage would stay unnoticed. The check reads the stores once, at 1 GB per
     second on a processor with SHA-256 instructions.
 
-    `languages` are those of the two sides, if known. `corpora` are the numbers of training pairs of each corpus, in the
+    `languages` are the pairs of languages of the text, if known, and `tags` the subword with which each source of a
+    target language begins, if it begins with one. `corpora` are the numbers of training pairs of each corpus, in the
     order of the store.
     """
 
@@ -178,6 +179,7 @@ class DataFolder:
             self.src_vocab = self.tgt_vocab = self._vocabulary(JOINT_FILE)
         else:
             self.src_vocab, self.tgt_vocab = self._vocabulary(SRC_FILE), self._vocabulary(TGT_FILE)
+        self.tags = tags_from(report.get("tags"), self.src_vocab.tags)
         self.joint = have_one_table(self.src_vocab, self.tgt_vocab)
         self.train = TokenStore.open(path / TRAIN_FILE)
         self.valid = TokenStore.open(path / VALID_FILE)

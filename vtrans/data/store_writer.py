@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vtrans.data.columns import NUMPY
-from vtrans.data.encode import Encoded, Pair, Task
+from vtrans.data.encode import Encoded, Pair, Side, Task
 from vtrans.data.store import REVISION, STORE_FORMAT
 
 _BLOCK = 1 << 20  # bytes copied at a time
@@ -21,12 +21,23 @@ Column = tuple[str, str, int, Path]  # of a safetensors file: name, dtype, numbe
 
 
 class StoreWriter:
-    """Writes the pairs of one store, and counts them, their tokens and characters, and what was dropped."""
+    """Writes the pairs of one store, and counts them, their tokens and characters, and what was dropped.
+
+    Each source of a corpus begins with its tag, if `tags` has the id of one for each corpus.
+    """
 
     def __init__(
-        self, path: Path, task: Task, src_pieces: int, tgt_pieces: int, corpora: int = 1, *, with_text: bool = False
+        self,
+        path: Path,
+        task: Task,
+        src_pieces: int,
+        tgt_pieces: int,
+        corpora: int = 1,
+        tags: Sequence[int] = (),
+        *,
+        with_text: bool = False,
     ) -> None:
-        self.path, self.task, self.with_text = path, task, with_text
+        self.path, self.task, self.tags, self.with_text = path, task, tags, with_text
         self.corpora = [0] * corpora
         """Pairs kept, per corpus."""
         self.dropped = {"empty": 0, "too_long": 0, "odd_ratio": 0}
@@ -50,7 +61,8 @@ class StoreWriter:
         for reason, n in encoded.dropped.items():
             self.dropped[reason] += n
         pairs = [batch[i] for i in encoded.kept] if self.with_text else []
-        for i, (name, side) in enumerate((("src", encoded.src), ("tgt", encoded.tgt))):
+        src = _tagged(encoded.src, self.tags[corpus]) if self.tags else encoded.src
+        for i, (name, side) in enumerate((("src", src), ("tgt", encoded.tgt))):
             self.counts[name] += np.bincount(side.ids, minlength=len(self.counts[name]))
             self._ids[name].add(side.ids, side.lengths)
             self.longest = max(self.longest, int(side.lengths.max(initial=0)))
@@ -78,6 +90,12 @@ class StoreWriter:
             "characters_a_token": {side: round(self.characters[side] / n, 3) for side, n in tokens.items()},
             "longest": self.longest,
         }
+
+
+def _tagged(side: Side, tag: int) -> Side:
+    """Returns the sources with a tag before each."""
+    starts = np.cumsum(side.lengths) - side.lengths
+    return Side(np.insert(side.ids, starts, tag), side.lengths + 1, side.characters)
 
 
 class Ragged:

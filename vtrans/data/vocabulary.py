@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import sentencepiece
 
@@ -23,7 +23,7 @@ PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 JOINT_FILE, SRC_FILE, TGT_FILE = "vocab.model", "src.model", "tgt.model"
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 Kind = Literal[Subword, "table"]
-_USER_DEFINED = 4  # a piece's type in SentencePiece's sentencepiece_model.proto
+_CONTROL, _USER_DEFINED = 3, 4  # a piece's type in SentencePiece's sentencepiece_model.proto
 
 
 class Vocabulary:
@@ -33,8 +33,10 @@ class Vocabulary:
     pieces that the table lacks are `<unk>`.
 
     `symbols` are the pieces that the user asked for, such as `<BT>`. Wherever one occurs in a text, it is a single
-    subword that normalization does not change, and the text around it is encoded as if it were absent. Raises FileError
-    if `proto` is not such a vocabulary or has other special ids. `name` is what errors call it.
+    subword that normalization does not change, and the text around it is encoded as if it were absent. `tags` are the
+    pieces with which a source can name its target language. No text is encoded as a tag, except at its start if the
+    vocabulary is a table, and no tag is decoded. Raises FileError if `proto` is not such a vocabulary or has other
+    special ids. `name` is what errors call it.
     """
 
     def __init__(self, proto: bytes, name: str = "the vocabulary") -> None:
@@ -42,6 +44,7 @@ class Vocabulary:
         self.digest = hashlib.sha256(self.proto).hexdigest()
         self.table: PieceTable | None = None
         self.symbols: tuple[str, ...] = ()
+        self.tags: tuple[str, ...] = ()
         self._model = sentencepiece.SentencePieceProcessor()
         model, self.normalization = self.proto, "none"
         try:
@@ -55,13 +58,15 @@ class Vocabulary:
                 self.normalization = str(_in_spec(model, 3, 1, "")) or "none"
             if self.table is None:
                 self.kind: Kind = "bpe" if _in_spec(model, 2, 3, 1) == 2 else "unigram"
-                self.symbols = tuple(_symbols(model))
+                self.symbols, self.tags = _own_pieces(model)
             else:
                 self.kind = "table"
         except (RuntimeError, ValueError, IndexError):
             raise FileError(f"{name} is not a SentencePiece model; make one with `vtrans prepare-bpe`.") from None
         self._pieces, self._ids = self._table_pieces() if self.table else self._model_pieces(name)
-        self._has_languages = self.table is not None and any(map(is_language, self._pieces))
+        if self.table is not None:
+            self.tags = tuple(filter(is_language, self._pieces))
+        self._tag_ids = frozenset(map(self._pieces.index, self.tags))
 
     def _model_pieces(self, name: str) -> tuple[list[str], dict[str, int]]:
         pieces = [self._model.id_to_piece(i) for i in range(self._model.get_piece_size())]
@@ -94,8 +99,8 @@ class Vocabulary:
         (ids,) = self.encode_batch([text])
         return ids
 
-    def encode_batch(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
-        """Returns the ids of each line, as `encode` does."""
+    def encode_batch(self, texts: Sequence[str], threads: int = 1, *, tags: bool = True) -> list[list[int]]:
+        """Returns the ids of each line, as `encode` does. Without `tags`, no line begins with one in a table either."""
         ids: list[list[int]]
         if self.table is None:
             # With a list, SentencePiece starts threads, which takes longer than encoding a line.
@@ -105,7 +110,7 @@ class Vocabulary:
                 else self._model.encode(list(texts), num_threads=threads)
             )
             return ids
-        begun = [split_language(text) if self._has_languages else ([], text) for text in texts]
+        begun = [split_language(text) if self.tags and tags else ([], text) for text in texts]
         rest = [text for _, text in begun]
         if self.spm:
             pieces: list[list[str]] = self._model.encode(rest, out_type=str, num_threads=threads)
@@ -118,11 +123,12 @@ class Vocabulary:
         ]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text of subword ids. Special ids are skipped. Byte pieces can spell a line end."""
+        """Returns the text of subword ids. Special ids and tags are skipped. Byte pieces can spell a line end."""
+        ids = [i for i in ids if i > EOS_ID and i not in self._tag_ids]
         if self.table is None:
-            text: str = self._model.decode([i for i in ids if i > EOS_ID])
+            text: str = self._model.decode(ids)
             return text
-        places = [self.table.order[i] for i in ids if i > EOS_ID]
+        places = [self.table.order[i] for i in ids]
         pieces = [self.table.pieces[place] for place in places if place is not None]
         if not self.spm:
             return " ".join(pieces)
@@ -147,10 +153,9 @@ class Vocabulary:
         return {self.piece(i): (i, round(-self._model.get_score(i))) for i in ordinary}
 
     def is_subword(self, id: int) -> bool:
-        """Returns whether the id is neither special, nor a language, nor one of the 256 single-byte pieces."""
-        if self.table is None:
-            return id > EOS_ID and not self._model.is_byte(id)
-        return id > EOS_ID and not is_byte(self._pieces[id]) and not is_language(self._pieces[id])
+        """Returns whether the id is neither special, nor a tag, nor one of the 256 single-byte pieces."""
+        byte = self._model.is_byte(id) if self.table is None else is_byte(self._pieces[id])
+        return id > EOS_ID and not byte and id not in self._tag_ids
 
 
 def have_one_table(src: Vocabulary, tgt: Vocabulary) -> bool:
@@ -172,18 +177,20 @@ def _in_spec(proto: bytes, message: int, field: int, default: int | str) -> int 
     raise ValueError("no such message")
 
 
-def _symbols(proto: bytes) -> Iterator[str]:
-    """Yields the user-defined pieces of a serialised ModelProto, which follow the special ones.
+def _own_pieces(proto: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the user-defined pieces and the control pieces of a serialised ModelProto, which follow the special ones.
 
     The fields are ModelProto.pieces (1), and .piece (1) and .type (3) of each piece.
     """
+    found: dict[Any, list[str]] = {_USER_DEFINED: [], _CONTROL: []}
     pieces = (value for field, value in _fields(proto) if field == 1 and isinstance(value, bytes))
     for message in itertools.islice(pieces, len(SPECIAL_PIECES), None):
         piece = dict(_fields(message))
         name = piece.get(1)
-        if piece.get(3) != _USER_DEFINED or not isinstance(name, bytes):
-            return
-        yield name.decode()
+        if piece.get(3) not in found or not isinstance(name, bytes):
+            break
+        found[piece[3]].append(name.decode())
+    return tuple(found[_USER_DEFINED]), tuple(found[_CONTROL])
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:

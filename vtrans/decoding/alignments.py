@@ -25,6 +25,9 @@ from vtrans.model import DecoderOnly, Transformer
 Links = tuple[tuple[int, int], ...]
 """Pairs of a source word and a target word, counted from 0, in order."""
 
+NO_WORD = -1
+"""The word of a source subword that belongs to none, such as the tag of a target language."""
+
 # Chosen by alignment error rate on the gold alignments of the phrasebook (tests/bench/alignments.py): the upper half
 # of the decoder's layers, the mean of their heads, and the position that predicts a subword, not the one that is fed
 # it. Each target word is linked to the source word that it attends to most. Each source word is linked to the target
@@ -111,13 +114,14 @@ def links(attention_TS: NDArray[np.float64], src_words: Sequence[int], tgt_words
     """Returns the links between words, from the attention between their subwords.
 
     Attention is summed over the subwords of a source word and averaged over the subwords of a target word. Attention
-    to EOS is ignored.
+    to EOS, and to subwords at the start that belong to no word, is ignored.
     """
-    if not src_words or not tgt_words:
+    begin = src_words.count(NO_WORD)
+    if len(src_words) == begin or not tgt_words:
         return ()
-    sources, src_starts = np.unique(src_words, return_index=True)
+    sources, src_starts = np.unique(src_words[begin:], return_index=True)
     targets, tgt_starts, sizes = np.unique(tgt_words, return_index=True, return_counts=True)
-    real_TS = attention_TS[: len(tgt_words), : len(src_words)]
+    real_TS = attention_TS[: len(tgt_words), begin : len(src_words)]
     shared_JI = np.add.reduceat(np.add.reduceat(real_TS, src_starts, 1), tgt_starts, 0) / sizes[:, None]
     chosen = {(int(i), j) for j, i in enumerate(shared_JI.argmax(1))}
     chosen |= {(i, int(j)) for i, j in enumerate(shared_JI.argmax(0)) if shared_JI[j, i] >= ENOUGH}

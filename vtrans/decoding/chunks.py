@@ -248,7 +248,10 @@ def settings_of(translator: Translator, options: TranslateOptions) -> dict[str, 
     """Returns the settings that change the translations, apart from the model's, by the names of their options."""
     search = asdict(translator.search)
     del search["batch_tokens"]  # it changes the speed
-    return {**search, **asdict(options), "engine": translator.engine.name}
+    settings = {**search, **asdict(options), "engine": translator.engine.name}
+    if options.to is None:  # jobs of earlier versions lack it
+        del settings["to"]
+    return settings
 
 
 def _digest(model: Path, engine: str) -> str:

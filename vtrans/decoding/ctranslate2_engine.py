@@ -27,7 +27,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from vtrans.config import SearchConfig
@@ -75,13 +75,15 @@ class CTranslate2Engine:
         max_length: int,
         quantization: str,
         source: str | None = None,
-        languages: Languages | None = None,
+        languages: Sequence[Languages] = (),
+        tags: Mapping[str, str] | None = None,
         tokens: tuple[list[str], list[str]] | None = None,
         source_end: Sequence[str] = (),
     ) -> None:
         self.translator, self.src_vocab, self.tgt_vocab, self.search = translator, src_vocab, tgt_vocab, search
         self.max_length: int | None = max_length
-        self.quantization, self.source, self.languages = quantization, source, languages
+        self.quantization, self.source = quantization, source
+        self.languages, self.tags = languages, tags or {}
         self._src_pieces, self._tgt_pieces = tokens or (
             [vocab.piece(i) for i in range(len(vocab))] for vocab in (src_vocab, tgt_vocab)
         )

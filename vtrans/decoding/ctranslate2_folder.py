@@ -19,7 +19,7 @@ from vtrans.decoding.ctranslate2_engine import CTranslate2Engine
 from vtrans.decoding.engine import ENGINES
 from vtrans.errors import FileError, InputError
 from vtrans.files import check_path, file_sha256
-from vtrans.languages import Languages, languages_from
+from vtrans.languages import Languages, languages_from, tags_from
 
 FOLDER = "ctranslate2"  # the export in a run folder
 DESCRIPTION = "vtrans.json"  # vocabularies, search settings, origin: what CTranslate2 does not read
@@ -89,6 +89,7 @@ def load_exported(folder: str | Path, device: str | None = None, workers: int | 
         quantization=exported.description["quantization"],
         source=exported.description.get("source"),
         languages=exported.languages,
+        tags=exported.tags,
     )
 
 
@@ -100,7 +101,8 @@ class Exported:
     search: SearchConfig
     src_vocab: Vocabulary
     tgt_vocab: Vocabulary
-    languages: Languages | None
+    languages: tuple[Languages, ...]
+    tags: Mapping[str, str]
 
 
 def read_exported(folder: Path) -> Exported:
@@ -115,12 +117,14 @@ def read_exported(folder: Path) -> Exported:
             raise FileError(f"{folder / name} {how}; export the model again.")
     vocabularies = {name: Vocabulary((folder / name).read_bytes(), str(folder)) for name in description["vocabularies"]}
     joint = vocabularies.get(JOINT_FILE)
+    src_vocab = joint or vocabularies[SRC_FILE]
     return Exported(
         description,
         section_from(SearchConfig, "search", description["search"], str(folder / DESCRIPTION)),
-        joint or vocabularies[SRC_FILE],
+        src_vocab,
         joint or vocabularies[TGT_FILE],
         languages_from(description.get("languages")),
+        tags_from(description.get("tags"), src_vocab.tags),
     )
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,7 +26,7 @@ NO_PREFIX = Prefix()
 class Source:
     """A line to translate, or a piece of a long line."""
 
-    tokens: list[int]  # subwords with EOS
+    tokens: list[int]  # subwords with EOS, and with the tag of the target language if there is one
     limit: int  # most target subwords, EOS included
     name: str  # "line/piece"; a sample is a function of this name and its seed
     prefix: Prefix = NO_PREFIX  # the beginning of its translation
@@ -51,7 +51,8 @@ class Engine(Protocol):
     src_vocab: Vocabulary
     tgt_vocab: Vocabulary
     search: SearchConfig  # as stored with the model
-    languages: Languages | None  # of the model, if known
+    languages: Sequence[Languages]  # the pairs that the model translates, if known
+    tags: Mapping[str, str]  # the subwords with which its sources begin, by target language
     max_length: int | None  # longest source and target, EOS included; None: unlimited
 
     def unsupported(self, search: SearchConfig, requested: Collection[str] = ()) -> list[Unsupported]:

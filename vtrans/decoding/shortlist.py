@@ -44,17 +44,19 @@ def learn_shortlist(
     translations: int,
     frequent: int,
     progress: Callable[[int, float], None] = lambda links, share: None,
+    *,
+    tags: Sequence[int] = (),
 ) -> Shortlist:
     """Returns the shortlist of a corpus: `translations` target subwords per source subword, and the `frequent` most
     frequent target subwords, which are in every sentence's list and therefore excluded from the translations.
 
-    `progress` is that of `model_1`.
+    `progress` and `tags` are those of `model_1`.
     """
     counts = np.zeros(tgt_size, dtype=np.int64)
     for block in store.blocks("tgt"):
         counts += np.bincount(block, minlength=tgt_size)
     often = np.argsort(-counts, kind="stable")[:frequent].astype(np.int32)
-    src, tgt, probabilities = model_1(store, src_size, tgt_size, progress)
+    src, tgt, probabilities = model_1(store, src_size, tgt_size, progress, tags=tags)
     order = np.lexsort((tgt, -probabilities, src))
     order = order[(src[order] < src_size) & ~np.isin(tgt[order], often)]
     src, tgt = src[order], tgt[order]
@@ -70,9 +72,12 @@ def model_1(
     src_size: int,
     tgt_size: int,
     progress: Callable[[int, float], None] = lambda links, share: None,
+    *,
+    tags: Sequence[int] = (),
 ) -> tuple[Ints, Ints, Floats]:
     """Returns t(target | source) as source ids, target ids and probabilities [E], ordered by source, then target. The
-    source id `src_size` is the empty word, which may generate any target subword.
+    source id `src_size` is the empty word, which may generate any target subword; `tags` are source ids that count as
+    the empty word.
 
     `progress` is called with the links read so far, in all passes over the corpus, and their share of the whole.
     """
@@ -88,13 +93,13 @@ def model_1(
 
     parts = []
     for pairs in chunks:
-        keys = _keys(store, pairs, src_size, tgt_size)[0]
+        keys = _keys(store, pairs, src_size, tgt_size, tags)[0]
         parts.append(_distinct(keys))
         done(len(keys))
     distinct = _distinct(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
     links = []  # per chunk: the entries [X] int32, and the number of entries of each target position
     for pairs in chunks:
-        keys, widths = _keys(store, pairs, src_size, tgt_size)
+        keys, widths = _keys(store, pairs, src_size, tgt_size, tags)
         links.append((np.searchsorted(distinct, keys).astype(np.int32), widths))
         done(len(keys))
     src, tgt = np.divmod(distinct, tgt_size)
@@ -126,10 +131,11 @@ def _chunks(pairs: Ints, links: Ints) -> Iterator[Ints]:
     yield from np.split(pairs, np.flatnonzero(np.diff(run)) + 1) if len(pairs) else ()
 
 
-def _keys(store: TokenStore, pairs: Ints, src_size: int, tgt_size: int) -> tuple[Ints, Ints]:
+def _keys(store: TokenStore, pairs: Ints, src_size: int, tgt_size: int, tags: Sequence[int]) -> tuple[Ints, Ints]:
     """Returns the links of these pairs as keys source * tgt_size + target [X], ordered by target position, and the
     number of links of each target position: one per source subword and one for the empty word."""
     (src, S_P), (tgt, T_P) = store.joined("src", pairs), store.joined("tgt", pairs)
+    src = np.where(np.isin(src, tags), src_size, src) if tags else src
     widths = np.repeat(S_P + 1, T_P)
     begins = np.repeat(np.cumsum(S_P) - S_P, T_P)
     place = np.arange(widths.sum()) - np.repeat(np.cumsum(widths) - widths, widths)  # 0 is the empty word
@@ -143,10 +149,12 @@ def _keys(store: TokenStore, pairs: Ints, src_size: int, tgt_size: int) -> tuple
 
 class Candidates:
     """Lists the subwords for each sentence: the frequent ones, the translations of its source subwords, EOS, and, with
-    a joint vocabulary, the source subwords themselves, because names and numbers are copied."""
+    a joint vocabulary, the source subwords themselves, because names and numbers are copied. `tags` are never
+    listed."""
 
-    def __init__(self, shortlist: Shortlist, tgt_size: int, joint: bool) -> None:
+    def __init__(self, shortlist: Shortlist, tgt_size: int, joint: bool, tags: Sequence[int] = ()) -> None:
         self.translations, self.joint = shortlist.translations.long(), joint
+        self.never = [PAD_ID, *tags]
         self.always_V = torch.zeros(tgt_size, dtype=torch.bool)
         self.always_V[shortlist.frequent.long()] = True
         self.always_V[EOS_ID] = True
@@ -159,7 +167,7 @@ class Candidates:
             listed_V[list(tokens)] = True
             if self.joint:
                 listed_V[list(source)] = True
-        listed_BV[:, PAD_ID] = False
+        listed_BV[:, self.never] = False
         return listed_BV
 
 

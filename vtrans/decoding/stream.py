@@ -380,6 +380,7 @@ def logprob_stream(
     *,
     as_json: bool = False,
     done: Callable[[], None] = lambda: None,
+    to: str | None = None,
 ) -> float:
     """Writes the log-probability and score of each pair, or a line of JSON as for a translation.
 
@@ -393,7 +394,7 @@ def logprob_stream(
             yield line
 
     total = 0.0
-    for t in translator.logprob(remembered(), targets, done):
+    for t in translator.logprob(remembered(), targets, done, to=to):
         source = unanswered.popleft()
         write_line(stream, rendered(source, [t], "json")[0] if as_json else f"{t.logprob:.6f}\t{t.score:.6f}")
         total += math.fsum(t.token_logprobs)

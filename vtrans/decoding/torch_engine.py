@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -58,12 +58,12 @@ class TorchEngine:
         self.weights = normalized(weights, len(self.models))
         first = self.models[0]
         self.src_vocab, self.tgt_vocab, self.search = first.src_vocab, first.tgt_vocab, first.search
-        self.languages = first.languages
+        self.languages, self.tags = first.languages, first.tags
         for number, other in enumerate(self.models[1:], 2):
-            if (other.src_vocab.digest, other.tgt_vocab.digest) != (self.src_vocab.digest, self.tgt_vocab.digest):
+            if _subwords(first) != _subwords(other):
                 raise InputError(
-                    f"model {number} of the ensemble has another vocabulary than model 1; combine only models that "
-                    "were trained on the same data folder."
+                    f"model {number} of the ensemble has another vocabulary or other tags than model 1; combine only "
+                    "models that were trained on the same data folder."
                 )
         self._transformers = [loaded.model for loaded in self.models]
         self.device = next(self._transformers[0].parameters()).device
@@ -74,7 +74,9 @@ class TorchEngine:
                 raise InputError(
                     "`shortlist` needs a model with a shortlist, but this one has none; run `vtrans shortlist` on it."
                 )
-            self._candidates = Candidates(first.shortlist, len(self.tgt_vocab), first.joint)
+            joint = first.joint
+            tags = [id for tag in first.tags.values() if joint and (id := self.tgt_vocab.id_of(tag)) is not None]
+            self._candidates = Candidates(first.shortlist, len(self.tgt_vocab), joint, tags)
         self.decoders: Sequence[IncrementalDecoder | CompiledDecoder] = [
             CompiledDecoder(transformer, library) if library else IncrementalDecoder(transformer, precision)
             for transformer in self._transformers
@@ -178,6 +180,11 @@ class TorchEngine:
         self, pairs: Sequence[Pair], batch_tokens: int, done: Callable[[], None] = lambda: None
     ) -> list[tuple[float, ...]]:
         return token_logprobs(self._transformers, self.weights, pairs, batch_tokens, done)
+
+
+def _subwords(loaded: LoadedModel) -> tuple[str, str, Mapping[str, str]]:
+    """Returns what equal ids of two models need to have in common to mean the same."""
+    return loaded.src_vocab.digest, loaded.tgt_vocab.digest, loaded.tags
 
 
 def models_of(engine: Engine) -> list[LoadedModel]:

@@ -33,6 +33,8 @@ class TranslateOptions:
     form: Form = "text"
     glossary: Glossary | None = None
     protect: Protection | None = None
+    to: str | None = None
+    """The target language, for a model of several."""
 
     def __post_init__(self) -> None:
         if self.nbest < 1:

@@ -16,7 +16,7 @@ from threading import RLock
 from vtrans.config import Sampling, SearchConfig
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID, PAD_ID
-from vtrans.decoding.alignments import Links, source_words, target_words
+from vtrans.decoding.alignments import NO_WORD, Links, source_words, target_words
 from vtrans.decoding.asked import Asked, Constraints, asked_of, beside
 from vtrans.decoding.engine import Engine, Source, refuse_unsupported
 from vtrans.decoding.forced import Pair
@@ -62,7 +62,7 @@ class Translator:
         refuse_unsupported(engine, self.search)
         self._reader = SourceReader(engine, self.search)
         self.max_source = self._reader.max_source
-        self.one_piece = self._reader.one_piece
+        self.one_piece, self.tag = self._reader.one_piece, self._reader.tag
         self._has_phrases = self.search.stop != "shrink" and not engine.unsupported(self.search, ["constraints"])
         second = replace(self.search, no_repeat_ngram=RETRY_NGRAM)
         can_retry = retry and not self.search.no_repeat_ngram and not engine.unsupported(second)
@@ -73,14 +73,16 @@ class Translator:
         lines: Iterable[str],
         sampling: Sampling | None = None,
         *,
+        to: str | None = None,
         prefixes: Iterable[str] | None = None,
         constraints: Iterable[Constraints] | None = None,
     ) -> Iterator[str]:
         """Yields the best translation of each line, in order. A blank line gives a blank line, without the model.
 
-        With `sampling`, a translation is drawn instead; it depends on the line, its number and the seed.
+        With `sampling`, a translation is drawn instead; it depends on the line, its number and the seed. `to` is the
+        target language, such as "de"; a model of several needs it.
         """
-        found = self.nbest(lines, 1, sampling, prefixes=prefixes, constraints=constraints)
+        found = self.nbest(lines, 1, sampling, to=to, prefixes=prefixes, constraints=constraints)
         return (best[0].text for best in found)
 
     def nbest(
@@ -90,6 +92,7 @@ class Translator:
         sampling: Sampling | None = None,
         *,
         alignments: bool = False,
+        to: str | None = None,
         prefixes: Iterable[str] | None = None,
         constraints: Iterable[Constraints] | None = None,
     ) -> Iterator[list[Translation]]:
@@ -99,13 +102,13 @@ class Translator:
         beginnings of the translations, one per line; a blank one means none. The last word of a prefix may be
         continued unless whitespace follows it. The score includes the prefix. `constraints` are what
         `phrases.wording_of` reads, one per line, such as {"constraints": ["a phrase"], "avoid": ["another"]}; a line
-        whose translation does not obey them is counted, with a warning. Raises InputError at once if `n` is larger than
-        the beam or if `lines` is a single string.
+        whose translation does not obey them is counted, with a warning. `to` is that of `translate`. Raises InputError
+        at once if `n` is larger than the beam, `lines` is a single string, or `to` is not a language of the model.
         """
         for name, given in (("lines", lines), ("prefixes", prefixes)):
             if isinstance(given, str):
                 raise InputError(f"`{name}` must be a list of strings, but is one string; pass [line].")
-        options = TranslateOptions(n, sampling, alignments)
+        options = TranslateOptions(n, sampling, alignments, to=to)
         self.check(options, prefixes=prefixes is not None, constraints=constraints is not None)
         return self._windows(iter(lines), options, prefixes, constraints)
 
@@ -119,6 +122,7 @@ class Translator:
             "sampling": options.sampling is not None,
         }
         refuse_unsupported(self.engine, self.search, [name for name, value in wanted.items() if value])
+        self.tag(options.to)
         for name in ("constraints", "glossary"):
             if wanted[name] and options.sampling is not None:
                 raise InputError(f"`{name}` only applies to a search; leave it or the sampling out.")
@@ -169,8 +173,8 @@ class Translator:
             for i, line in enumerate(lines)
         ]
         lines = [own.line.masked for own in asked]
-        encoded = self._reader.encode(lines, first)
-        sources, owners = self._sources(lines, encoded, first, prefixes, [own.wording for own in asked])
+        encoded, tag = self._reader.encode(lines, first, to=options.to), self.tag(options.to)
+        sources, owners = self._sources(lines, encoded, tag, first, prefixes, [own.wording for own in asked])
         kept: dict[int, tuple[bool, bool]] = {}  # the quality of each source's best hypothesis
         early: dict[int, list[Translation]] = {}
 
@@ -194,7 +198,7 @@ class Translator:
         ]
         if options.alignments:
             words = [source_words(line, ids, self.src_vocab) for line, ids in zip(lines, encoded, strict=True)]
-            linked = self._links(words, sources, owners, found)
+            linked = self._links(words, len(tag), sources, owners, found)
             translations = [
                 [replace(t, alignment=linked.get((i, rank), ())) for rank, t in enumerate(best)]
                 for i, best in enumerate(translations)
@@ -208,6 +212,7 @@ class Translator:
         self,
         lines: Sequence[str],
         encoded: Sequence[list[int]],
+        tag: Sequence[int],
         first: int,
         prefixes: Sequence[str] | None,
         wordings: Sequence[Wording],
@@ -217,7 +222,7 @@ class Translator:
         owners: list[range] = []
         for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
             begun = prefixes[i] if prefixes else ""
-            own = self._reader.sources(first + i, ids, begun, wordings[i]) if line.strip() else []
+            own = self._reader.sources(first + i, ids, begun, wordings[i], tag) if line.strip() else []
             if len(own) > 1:
                 self.counts.cut += 1
                 self._warn(
@@ -306,13 +311,14 @@ class Translator:
     def _links(
         self,
         words: Sequence[list[int]],
+        tags: int,
         sources: Sequence[Source],
         owners: Sequence[range],
         found: dict[int, list[Hypothesis]],
     ) -> dict[tuple[int, int], Links]:
         """Returns the links of each (line, rank). `words` holds the number of each subword's word, for each line.
 
-        Words are linked only within a piece of a line.
+        Words are linked only within a piece of a line. Each piece begins with `tags` subwords of no word.
         """
         pairs: list[Pair] = []
         sides: list[tuple[list[int], list[int]]] = []
@@ -322,8 +328,9 @@ class Translator:
             tgt_words: dict[int, int] = {}  # by rank, in the pieces so far
             for p in owner:
                 src = sources[p].tokens[:-1]
-                own_words = words[i][begin : begin + len(src)]
-                begin += len(src)
+                length = len(src) - tags
+                own_words = [*[NO_WORD] * tags, *words[i][begin : begin + length]]
+                begin += length
                 for rank, hyp in enumerate(found[p]):
                     before = tgt_words.get(rank, 0)
                     pairs.append((src, hyp.tokens))
@@ -336,7 +343,12 @@ class Translator:
         return linked
 
     def logprob(
-        self, sources: Iterable[str], targets: Iterable[str | Sequence[int]], done: Callable[[], None] = lambda: None
+        self,
+        sources: Iterable[str],
+        targets: Iterable[str | Sequence[int]],
+        done: Callable[[], None] = lambda: None,
+        *,
+        to: str | None = None,
     ) -> Iterator[Translation]:
         """Yields given translations with their log-probabilities, and scores by the length penalty of `search`.
 
@@ -351,10 +363,11 @@ class Translator:
             if isinstance(given, str):
                 raise InputError(f"`{name}` must be a list of strings, but is one string; pass [{name[:-1]}].")
         refuse_unsupported(self.engine, self.search, ["targets"])
-        return self._logprobs(iter(sources), iter(targets), done)
+        self.tag(to)
+        return self._logprobs(iter(sources), iter(targets), done, to)
 
     def _logprobs(
-        self, sources: Iterator[str], targets: Iterator[str | Sequence[int]], done: Callable[[], None]
+        self, sources: Iterator[str], targets: Iterator[str | Sequence[int]], done: Callable[[], None], to: str | None
     ) -> Iterator[Translation]:
         first = 1
         while True:
@@ -366,16 +379,21 @@ class Translator:
                 raise InputError(f"there are {n:,} sources, but {m:,} targets; each source needs one target.")
             if not lines:
                 return
-            yield from self._logprob_window(lines, given, first, done)
+            yield from self._logprob_window(lines, given, first, done, to)
             first += len(lines)
 
     @in_turn
     def _logprob_window(
-        self, lines: Sequence[str], given: Sequence[str | Sequence[int]], first: int, done: Callable[[], None]
+        self,
+        lines: Sequence[str],
+        given: Sequence[str | Sequence[int]],
+        first: int,
+        done: Callable[[], None],
+        to: str | None,
     ) -> list[Translation]:
         began = time.monotonic()
-        sources = self._reader.encode(lines, first)
-        texts = self._reader.encode([t if isinstance(t, str) else "" for t in given], first, self.tgt_vocab)
+        sources, tag = self._reader.encode(lines, first, to=to), self.tag(to)
+        texts = self._reader.encode([t if isinstance(t, str) else "" for t in given], first, self.tgt_vocab, to=to)
         targets = [
             [*text, EOS_ID] if isinstance(target, str) else self._checked(target, number)
             for number, (text, target) in enumerate(zip(texts, given, strict=True), first)
@@ -392,7 +410,7 @@ class Translator:
                     f"line {first + i} has {len(source):,} source and {len(target):,} target subwords, more than "
                     f"{self.max_source:,} and {longest:,}; it gets no log-probability"
                 )
-        pairs = [(s, () if i in known else t) for i, (s, t) in enumerate(zip(sources, targets, strict=True))]
+        pairs = [([*tag, *s], () if i in known else t) for i, (s, t) in enumerate(zip(sources, targets, strict=True))]
         found = self.engine.token_logprobs(pairs, self.search.batch_tokens, done)
         self.counts.lines += len(lines)
         self.counts.tgt_tokens += sum(map(len, found))

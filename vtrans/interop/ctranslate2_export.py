@@ -38,6 +38,7 @@ from vtrans.errors import InputError, VtransError
 from vtrans.files import check_path, explained, file_sha256, sync_folder
 from vtrans.interop.comparison import TOLERANCES, Comparison, compare, made_up
 from vtrans.interop.ctranslate2_spec import PAD_BIAS, specification
+from vtrans.languages import languages_record
 
 QUANTIZATIONS = tuple(TOLERANCES)
 
@@ -167,11 +168,13 @@ def write(loaded: LoadedModel, folder: Path, quantization: str, source: Path | N
         "model": dataclasses.asdict(loaded.model.config),
         "search": dataclasses.asdict(loaded.search),
         "training": dict(loaded.training),
-        "languages": loaded.languages,
+        "languages": languages_record(loaded.languages),
         "positions": positions,
         "quantization": quantization,
         "vocabularies": sorted(vocabularies),
     }
+    if loaded.tags:
+        description["tags"] = dict(loaded.tags)
     if source is not None:
         description["source"] = file_sha256(source)
     spec.save(str(folder))

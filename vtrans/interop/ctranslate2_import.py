@@ -65,7 +65,8 @@ def _read_export(folder: Path, binary: Binary, settings: Settings) -> Imported:
     imported = _Model(folder, binary, settings, config, *vocabularies, foreign=False).imported(
         "`vtrans export` wrote it"
     )
-    return replace(imported, search=exported.search, training=training, languages=exported.languages)
+    search, languages, tags = exported.search, exported.languages, exported.tags
+    return replace(imported, search=search, training=training, languages=languages, tags=tags)
 
 
 def _read_foreign(

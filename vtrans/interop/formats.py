@@ -82,6 +82,8 @@ def import_model(
     )
     for sentence in imported.found:
         console.info(sentence)
+    if loaded.tags:
+        console.info(f"tags of {len(loaded.tags):,} target languages: {', '.join(loaded.tags)}")
     with explained(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     with aside(out) as temporary, _searches(console) as done:

@@ -48,7 +48,7 @@ from vtrans.interop.huggingface_names import (
     positions,
 )
 from vtrans.interop.imported import NEVER, Imported, rows_of
-from vtrans.languages import languages_from
+from vtrans.languages import languages_from, tags_among
 
 LARGEST_SPM = 1 << 28  # bytes
 ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}
@@ -91,9 +91,9 @@ def read(folder: Path) -> Imported:
     weights = _weights(tensors, config, model, src, tgt)
     codes = [tokenizer.get(f"{side}_lang") for side in ("source", "target")]
     try:
-        languages = languages_from(codes)
-    except InputError:  # of several languages, or none
-        languages = None
+        languages = languages_from([[codes[0], code] for code in tags_among(src.tags)] or codes)
+    except InputError:  # unknown, or not codes of languages
+        languages = ()
     found = [f"weights: {tensors.path.name}", *left_out]
     return Imported(
         folder, "a Hugging Face Marian folder", tuple(found), model, search, src, tgt, weights,

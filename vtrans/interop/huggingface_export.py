@@ -19,6 +19,7 @@ from torch import Tensor
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig
 from vtrans.console import Console
+from vtrans.data.piece_table import is_language
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from vtrans.decoding.engine import suppressed_ids
 from vtrans.decoding.sources import EXTRA_LENGTH
@@ -52,6 +53,7 @@ EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
     "cross_attention_residual": (True,),
 }
 CARD = "README.md"
+SEVERAL = "mul"  # ISO 639-2's code for several languages
 
 
 def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
@@ -71,6 +73,11 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[tuple[in
     embedding = loaded.model.tgt_embedding.weight
     places = [_Places(loaded.src_vocab, embedding if shared else None), _Places(loaded.tgt_vocab, embedding)]
     length = loaded.model.max_length or loaded.search.max_source + EXTRA_LENGTH
+    for tag in loaded.tags.values():
+        if not is_language(tag):
+            console.warn(
+                f"Hugging Face's tokenizer knows only tags such as >>de<<, so no text can begin with {tag} there"
+            )
     _write_vocabularies(loaded, folder, places, shared=shared)
     save_tensors(folder / WEIGHTS, _tensors(loaded, places, order, shared=shared), {"format": "pt"})
     description = _config(config, places, length, shared=shared)
@@ -251,8 +258,8 @@ def _write_vocabularies(loaded: LoadedModel, folder: Path, places: list[_Places]
     if not shared:
         _write_json(folder / TARGET_VOCAB, {piece: i for i, piece in enumerate(tgt.pieces)})
     languages = {}
-    if loaded.languages:
-        languages = dict(zip(("source_lang", "target_lang"), loaded.languages, strict=True))
+    for side, codes in _languages(loaded):
+        languages[f"{side}_lang"] = codes[0] if len(codes) == 1 else SEVERAL
     description = {
         "tokenizer_class": "MarianTokenizer",
         "separate_vocabs": not shared,
@@ -266,10 +273,11 @@ def _write_vocabularies(loaded: LoadedModel, folder: Path, places: list[_Places]
 
 def _card(loaded: LoadedModel) -> str:
     """Returns a model card with what the model file knows."""
-    languages = "" if loaded.languages is None else f" from {loaded.languages.src} to {loaded.languages.tgt}"
+    sides = _languages(loaded)
+    languages = "".join(f" {word} {', '.join(codes)}" for word, (_, codes) in zip(("from", "to"), sides, strict=False))
     front = ["---", "pipeline_tag: translation", "library_name: transformers"]
-    if loaded.languages is not None:
-        front += ["language:", *(f"- {code}" for code in loaded.languages)]
+    if sides:
+        front += ["language:", *(f"- {code}" for code in dict.fromkeys(code for _, codes in sides for code in codes))]
     training = {key: value for key, value in loaded.training.items() if key != "average_of"}
     if steps := loaded.training.get("average_of"):
         training["average of the checkpoints at steps"] = ", ".join(map(str, steps))
@@ -284,6 +292,12 @@ def _card(loaded: LoadedModel) -> str:
             "## Search", "", *_table(vars(loaded.search)), "",
         ]
     )  # fmt: skip
+
+
+def _languages(loaded: LoadedModel) -> list[tuple[str, list[str]]]:
+    """Returns the name and the languages of each side; nothing if the languages are not known."""
+    sides = zip(("source", "target"), zip(*loaded.languages, strict=True), strict=False)
+    return [(name, list(dict.fromkeys(codes))) for name, codes in sides]
 
 
 def _table(values: Mapping[str, Any]) -> list[str]:

@@ -19,7 +19,7 @@ from vtrans.consistency import contradiction
 from vtrans.data.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import Read
-from vtrans.languages import Languages
+from vtrans.languages import Languages, tags_among
 from vtrans.model import Transformer
 from vtrans.positions import SinusoidalPositions
 
@@ -64,7 +64,9 @@ class Imported:
     """Loads the program that the model comes from, to compare with it. Raises InputError if it is not installed."""
     training: Mapping[str, str] = field(default_factory=dict)
     """Where the model comes from, for the header of its file."""
-    languages: Languages | None = None
+    languages: Sequence[Languages] = ()
+    tags: Mapping[str, str] | None = None
+    """The tags of target languages; None: those that the pieces of the vocabulary name, such as `>>de<<`."""
 
 
 def install(imported: Imported) -> LoadedModel:
@@ -87,7 +89,9 @@ def install(imported: Imported) -> LoadedModel:
         what = "lacks" if odd in wanted else "has the unknown weight"
         raise FileError(f"{imported.path} {what} {odd}; its weights must be exactly those of its architecture.")
     _fill(model, imported)
-    return LoadedModel(model.eval(), src, tgt, imported.search, dict(imported.training), None, imported.languages)
+    tags = tags_among(src.tags) if imported.tags is None else imported.tags
+    training, languages = dict(imported.training), imported.languages
+    return LoadedModel(model.eval(), src, tgt, imported.search, training, None, languages, tags)
 
 
 def _fill(model: Transformer, imported: Imported) -> None:

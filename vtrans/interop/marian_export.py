@@ -281,7 +281,7 @@ def _write_vocabularies(loaded: LoadedModel, folder: Path, console: Console) -> 
     for vocab in vocabularies:
         if vocab.table and None in (vocab.table.order[UNK_ID], vocab.table.order[EOS_ID]):
             raise InputError("the model's vocabulary lacks <unk> or </s>, which Marian needs.")
-    if all(_is_spm(vocab) for vocab in vocabularies):
+    if all(_is_spm(vocab) for vocab in vocabularies) and not loaded.tags:  # Marian's text never becomes a tag
         one = loaded.src_vocab is loaded.tgt_vocab
         names = [f"{VOCABULARY}.spm" if one else f"{side}.spm" for side in SIDES]
         for name, vocab in zip(names, vocabularies, strict=True):
@@ -296,6 +296,7 @@ def _write_vocabularies(loaded: LoadedModel, folder: Path, console: Console) -> 
     console.warn(
         "Marian neither splits nor joins text with these vocabularies: give it pieces with spaces between, as "
         "`spm_encode --model source.spm` makes them, and join its output with target.spm"
+        + ("; put the tag of the target language before the pieces" if loaded.tags else "")
     )
     return names
 

@@ -53,11 +53,13 @@ def workers_for(
         pair, lines, wanted = request
         if numbers[pair]:
             torch.set_num_threads(division.threads)
-        return _translated(translators[pair], glossaries.get(pair), lines, wanted, ready)
+        options = _options(translators[pair], pair, glossaries.get(pair), wanted)
+        return _translated(translators[pair], options, lines, ready)
 
     number = max(numbers.values())
     with Copies(answer, number, "translating", ADVICE) if number else nullcontext() as copies:
         slots = Slots(max(number, 1))
+        others: dict[Translator, Slots] = {}
 
         def worker(pair: Languages, translator: Translator) -> Worker:
             def translate(lines: Sequence[str], wanted: Wanted, ready: Ready) -> Lines:
@@ -72,34 +74,39 @@ def workers_for(
                         died = error
                 raise died
 
-            own = slots if isinstance(translator.engine, TorchEngine) else Slots(division.total)
-            return Worker(translate, translator.search.beam, own, glossaries=takes_glossaries(translator))
+            in_torch = isinstance(translator.engine, TorchEngine)
+            own = slots if in_torch else others.setdefault(translator, Slots(division.total))
+            return Worker(translate, translator.search.beam, own, glossaries=takes_glossaries(translator, pair))
 
         yield {pair: worker(pair, translator) for pair, translator in translators.items()}
 
 
-def takes_glossaries(translator: Translator) -> bool:
+def takes_glossaries(translator: Translator, pair: Languages) -> bool:
     """Returns whether the engine and the search of a model support glossaries."""
     try:
-        translator.check(TranslateOptions(glossary=Glossary(())))
+        translator.check(_options(translator, pair, Glossary(()), Wanted()))
     except InputError:
         return False
     return True
 
 
-def _translated(
-    translator: Translator,
-    glossary: Glossary | None,
-    lines: Sequence[str],
-    wanted: Wanted,
-    ready: Callable[[tuple[int, list[Line]]], None],
-) -> Lines:
-    """Returns the translations of lines, without alignments if the engine has none. The terms of a request come before
+def _options(translator: Translator, pair: Languages, glossary: Glossary | None, wanted: Wanted) -> TranslateOptions:
+    """Returns the options of a request, without alignments if the engine has none. The terms of a request come before
     those of the model's glossary."""
     if wanted.glossary is not None:
         glossary = glossary.with_terms(wanted.glossary) if glossary else wanted.glossary
     aligned = wanted.alignments and not translator.engine.unsupported(translator.search, ["alignments"])
-    options = TranslateOptions(wanted.nbest, alignments=aligned, glossary=glossary, protect=Protection())
+    to = pair.tgt if translator.engine.tags else None  # --pair may name other languages than the model records
+    return TranslateOptions(wanted.nbest, alignments=aligned, glossary=glossary, protect=Protection(), to=to)
+
+
+def _translated(
+    translator: Translator,
+    options: TranslateOptions,
+    lines: Sequence[str],
+    ready: Callable[[tuple[int, list[Line]]], None],
+) -> Lines:
+    """Returns the translations of lines."""
     found = translator.translate_window(lines, options, ready=lambda i, translations: ready((i, _lines(translations))))
     return [_lines(translations) for translations in found]
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from vtrans.config import Recipe
-from vtrans.data.batches import Batch, Mixture, collate, plan_epoch
+from vtrans.data.batches import Batch, Mixture, collate, plan_epoch, tempered
 from vtrans.data.bpe_dropout import Segmentations
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.runtime.cores import usable_processors
@@ -60,7 +60,8 @@ class Feed:
         self, data: DataFolder, recipe: Recipe, ranks: Ranks, device: torch.device, workers: int | None = None
     ) -> None:
         self.store, self.config, self.ranks, self.device = data.train, recipe.train, ranks, device
-        self.mixture = Mixture(data.corpora, self.config.corpus_weights, self.config.seed)
+        weights = self.config.corpus_weights or tempered(data.corpora, self.config.corpus_temperature)
+        self.mixture = Mixture(data.corpora, weights, self.config.seed)
         self.segmentations = _segmentations(data, recipe, self.mixture, workers or _workers(device))
 
     def shares(self, place: Place) -> Generator[tuple[Place, Share], None, None]:

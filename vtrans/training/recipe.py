@@ -238,7 +238,7 @@ def check_data(data: DataFolder, recipe: Recipe) -> None:
     for store, what in ((data.train, "training"), (data.valid, "validation")):
         if not len(store):
             raise InputError(f"{data.path} has no {what} pairs; prepare it again with {what} text.")
-    _check_weights(data, recipe.train.corpus_weights)
+    _check_weights(data, recipe.train)
     train, model = recipe.train, recipe.model
     if train.bpe_dropout > 0 and {data.src_vocab.kind, data.tgt_vocab.kind} != {"bpe"}:
         raise RecipeError(
@@ -263,17 +263,18 @@ def check_data(data: DataFolder, recipe: Recipe) -> None:
         )
 
 
-def _check_weights(data: DataFolder, weights: tuple[float, ...]) -> None:
+def _check_weights(data: DataFolder, train: TrainConfig) -> None:
     """Raises RecipeError if train.corpus_weights does not fit the corpora of the data."""
-    sizes = data.corpora
+    sizes, weights = data.corpora, train.corpus_weights
     names = [files["src"]["name"] for files in data.report["inputs"]["train"]]
-    if not weights:
-        return
-    if len(sizes) != len(names):
+    key = "corpus_weights" if weights else "corpus_temperature"
+    if len(sizes) != len(names) and getattr(train, key) != getattr(TrainConfig, key):
         raise InputError(
-            f"train.corpus_weights = {toml_value(weights)} needs the corpus of each pair, which {data.path} does "
+            f"train.{key} = {toml_value(getattr(train, key))} needs the corpus of each pair, which {data.path} does "
             "not record, because an older version of vtrans made it; prepare the data again."
         )
+    if not weights:
+        return
     if len(weights) != len(sizes):
         corpora = ", ".join(f"{name} {n:,} pairs" for name, n in zip(names, sizes, strict=True))
         raise RecipeError(

@@ -35,8 +35,8 @@ def save(job: Job, learner: Learner, progress: Progress) -> None:
     training = {"step": progress.step, "epoch": progress.epoch, "data": data.digest}
     with learner.whole() as whole:
         if job.leads:
-            search, languages = job.recipe.search, data.languages
-            model = LoadedModel(whole.model, data.src_vocab, data.tgt_vocab, search, training, languages=languages)
+            vocabularies, search = (data.src_vocab, data.tgt_vocab), job.recipe.search
+            model = LoadedModel(whole.model, *vocabularies, search, training, None, data.languages, data.tags)
             save_model(run.step_file(progress.step), model)
     save_progress(job, learner, progress)
 

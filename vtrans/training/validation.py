@@ -16,6 +16,7 @@ from vtrans.console import Console, duration
 from vtrans.data.batches import collate, plan_epoch
 from vtrans.data.store import DataFolder
 from vtrans.decoding.torch_engine import TorchEngine
+from vtrans.decoding.translation import TranslateOptions
 from vtrans.decoding.translator import Translator
 from vtrans.errors import LogprobsError
 from vtrans.files import explained, write_atomically
@@ -52,6 +53,21 @@ def manner(train: TrainConfig, search: SearchConfig, pairs: int) -> str:
     return "".join(f"|{name}:{value}" for name, value in settings.items())
 
 
+def _chosen(data: DataFolder, count: int) -> tuple[list[int], dict[str | None, list[int]]]:
+    """Returns the pairs that are translated, the first of each target language in turn, and which of them are
+    translated into each language; None stands for the language of a model without tags."""
+    code_of = {data.src_vocab.id_of(tag): code for code, tag in data.tags.items()}
+    pairs_of: dict[str | None, list[int]] = {}
+    for i in range(len(data.valid) if code_of else count):
+        pairs_of.setdefault(code_of[int(data.valid.src(i)[0])] if code_of else None, []).append(i)
+    places = sorted((place, i, code) for code, pairs in pairs_of.items() for place, i in enumerate(pairs))
+    chosen = sorted((i, code) for _, i, code in places[:count])
+    rows: dict[str | None, list[int]] = {}
+    for row, (_, code) in enumerate(chosen):
+        rows.setdefault(code, []).append(row)
+    return [i for i, _ in chosen], rows
+
+
 class Validation:
     """Measures the model of an objective on the validation pairs of a data folder."""
 
@@ -68,6 +84,7 @@ class Validation:
         self.objective, self.device, self.console = objective, device, console
         self.told_signature = False
         self.count = translated(recipe.train, len(data.valid))
+        self.chosen, self.rows = _chosen(data, self.count)
         self.manner = manner(recipe.train, recipe.search, len(data.valid))
 
     def measure(self, step: int, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
@@ -93,26 +110,19 @@ class Validation:
         began = time.monotonic()
         nll = self._nll(heed)
         release_memory()
-        store, config, count = self.data.valid, self.recipe.train, self.count
-        search = search_of(config, self.recipe.search)
-        data, model = self.data, self.objective.model
-        loaded = LoadedModel(model, data.src_vocab, data.tgt_vocab, self.recipe.search, {"step": step})
-        # No second search for repetitive translations: an untrained model repeats itself on most lines.
-        translator = Translator(TorchEngine([loaded]), search, retry=False)
-        sources = [store.src_text(i) for i in range(count)]
-        references = [store.tgt_text(i) for i in range(count)]
+        store, config = self.data.valid, self.recipe.train
+        sources, references = [store.src_text(i) for i in self.chosen], [store.tgt_text(i) for i in self.chosen]
         try:
-            with self.console.progress("translating the validation text", count, "sentences") as counter:
-
-                def done() -> None:
-                    heed()
-                    counter.advance()
-
-                hypotheses = [best[0].text for best in translator.translate_window(sources, done=done)]
+            hypotheses = self._translated(step, sources, heed)
         except LogprobsError as error:  # training may recover, and must not lose its updates
             self.console.warn(f"step {step:,}: {error} Its translations count as blank.")
-            hypotheses = [""] * count
+            hypotheses = [""] * len(sources)
         scores = corpus_scores(hypotheses, references)
+        by_language = {
+            to: corpus_scores([hypotheses[i] for i in rows], [references[i] for i in rows])
+            for to, rows in self.rows.items()
+            if to is not None
+        }
         self._write_translations(step, sources, references, hypotheses)
         finite = math.isfinite(nll)
         record = {
@@ -124,15 +134,41 @@ class Validation:
             "chrf": scores["chrf"],
             "signature": f"{scores['signature']}{self.manner}",
         }
+        parts = ""
+        if by_language:
+            for metric in ("bleu", "chrf"):
+                record |= {f"{metric}_{code}": own[metric] for code, own in by_language.items()}
+            parts = " (" + ", ".join(f"{code} {own['bleu']:.2f}" for code, own in by_language.items()) + ")"
         self.console.info(
-            f"valid at step {step:,}: ppl {math.exp(min(nll, 50)):.2f}  bleu {scores['bleu']:.2f}  "
+            f"valid at step {step:,}: ppl {math.exp(min(nll, 50)):.2f}  bleu {scores['bleu']:.2f}{parts}  "
             f"chrf {scores['chrf']:.2f}  ({duration(time.monotonic() - began)}"
             + (")" if self.told_signature else f", {record['signature']})")
         )
         self.told_signature = True
-        for i in range(min(config.samples, count)):
+        for i in range(min(config.samples, len(sources))):
             self.console.info(f"  src {sources[i]}\n  ref {references[i]}\n  hyp {hypotheses[i]}")
         return record
+
+    def _translated(self, step: int, sources: Sequence[str], heed: Callable[[], None]) -> list[str]:
+        """The translations of the chosen pairs' sources, each into the language of its pair."""
+        data, search, hypotheses = self.data, self.recipe.search, [""] * len(sources)
+        vocabularies = data.src_vocab, data.tgt_vocab
+        loaded = LoadedModel(
+            self.objective.model, *vocabularies, search, {"step": step}, None, data.languages, data.tags
+        )
+        # No second search for repetitive translations: an untrained model repeats itself on most lines.
+        translator = Translator(TorchEngine([loaded]), search_of(self.recipe.train, search), retry=False)
+        with self.console.progress("translating the validation text", len(sources), "sentences") as counter:
+
+            def done() -> None:
+                heed()
+                counter.advance()
+
+            for to, rows in self.rows.items():
+                found = translator.translate_window([sources[i] for i in rows], TranslateOptions(to=to), done=done)
+                for i, best in zip(rows, found, strict=True):
+                    hypotheses[i] = best[0].text
+        return hypotheses
 
     def _write_translations(
         self, step: int, sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]

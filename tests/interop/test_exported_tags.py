@@ -1,0 +1,89 @@
+"""The tags of target languages in exports, and in models that are imported."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import io
+import json
+from pathlib import Path
+
+import pytest
+from conftest import VALID_PAIRS
+from corpora import TAGS, made, two_languages
+from exports import random_model, written
+
+from vtrans.checkpoint import LoadedModel, load_model, save_model
+from vtrans.config import SearchConfig
+from vtrans.console import Console
+from vtrans.data.store import DataFolder
+from vtrans.decoding.torch_engine import TorchEngine
+from vtrans.decoding.translator import Translator
+from vtrans.errors import InputError
+from vtrans.interop import huggingface_export, marian_export
+from vtrans.interop.formats import read_model
+from vtrans.interop.imported import install
+from vtrans.interop.marian_yaml import read_mapping
+
+LINES = [*(src for src, _ in VALID_PAIRS[:4]), "", ">>de<< dog"]
+SEARCH = SearchConfig(beam=2, max_source=40, max_length=12)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    folder = tmp_path_factory.mktemp("tags")
+    made(two_languages(folder, vocab_size=320))
+    data = DataFolder.open(folder / "data")
+    return dataclasses.replace(random_model(data, SEARCH, tie="none"), languages=data.languages, tags=data.tags)
+
+
+def both(loaded: LoadedModel) -> dict[str, list[str]]:
+    made = Translator(TorchEngine([dataclasses.replace(loaded, search=SEARCH)]), retry=False)
+    return {code: list(made.translate(LINES, to=code)) for code in loaded.tags}
+
+
+def test_a_model_file_keeps_the_tags(tmp_path: Path, model: LoadedModel) -> None:
+    save_model(tmp_path / "model.safetensors", model)
+    again = load_model(tmp_path / "model.safetensors")
+    assert (again.tags, again.languages) == (model.tags, model.languages)
+    assert again.tags == {"de": TAGS[0], "fr": TAGS[1]}
+    assert both(again) == both(model)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("ctranslate2") is None, reason="CTranslate2, an optional extra, is not installed"
+)
+def test_an_export_for_ctranslate2_translates_into_each_language(tmp_path: Path, model: LoadedModel) -> None:
+    exported = Translator(written(model, tmp_path / "folder"), retry=False)
+    expected = both(model)
+    assert {code: list(exported.translate(LINES, to=code)) for code in model.tags} == expected
+    assert expected["de"] != expected["fr"]
+    with pytest.raises(InputError, match="`to`"):
+        exported.translate(LINES)
+    again = install(read_model(tmp_path / "folder"))
+    assert (again.tags, again.languages, both(again)) == (model.tags, model.languages, expected)
+
+
+def test_an_export_to_hugging_face_names_its_languages_and_takes_tags(tmp_path: Path, model: LoadedModel) -> None:
+    stream = io.StringIO()
+    huggingface_export.write(model, tmp_path, Console(stream=stream))
+    tokenizer = json.loads((tmp_path / "tokenizer_config.json").read_bytes())
+    assert (tokenizer["source_lang"], tokenizer["target_lang"]) == ("en", "mul")
+    assert "- fr\n" in (tmp_path / "README.md").read_text(encoding="utf-8")
+    again = install(read_model(tmp_path))
+    assert (again.tags, again.languages, both(again)) == (model.tags, model.languages, both(model))
+    assert "tag" not in stream.getvalue()
+    other = dataclasses.replace(model, tags={"de": "<2de>"})
+    (tmp_path / "other").mkdir()
+    huggingface_export.write(other, tmp_path / "other", Console(stream=stream))
+    assert "<2de>" in stream.getvalue()
+
+
+def test_an_export_to_marian_has_a_list_of_pieces_because_no_text_becomes_a_tag(
+    tmp_path: Path, model: LoadedModel
+) -> None:
+    marian_export.write(model, tmp_path, Console(quiet=True))
+    assert {"vocab.yml", "source.spm", "target.spm"} <= {file.name for file in tmp_path.iterdir()}
+    assert "vocab.spm" not in {file.name for file in tmp_path.iterdir()}
+    pieces = read_mapping((tmp_path / "vocab.yml").read_bytes(), "vocab.yml")
+    assert [int(str(pieces[tag])) for tag in TAGS] == [model.src_vocab.id_of(tag) for tag in TAGS]
