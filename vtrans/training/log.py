@@ -31,9 +31,10 @@ def introduce(job: Job, model: Transformer, progress: Progress, *, resumed: bool
     say(
         f"training: {train.max_steps:,} steps of {train.accumulate} x {train.batch_tokens:,} tokens"
         + (f" or {train.max_minutes:g} minutes" if train.max_minutes else "")
-        + f", peak learning rate {peak:.2g} after {train.warmup:,} steps, schedule {train.schedule}, label smoothing "
-        f"{train.label_smoothing}, precision {train.precision}, seed {train.seed}"
+        + f", optimizer {train.optimizer}, peak learning rate {peak:.2g} after {train.warmup:,} steps, schedule "
+        f"{train.schedule}, label smoothing {train.label_smoothing}, precision {train.precision}, seed {train.seed}"
         + (f", BPE-dropout {train.bpe_dropout}" if train.bpe_dropout else "")
+        + (f", R-Drop {train.r_drop}" if train.r_drop else "")
         + (f"; every value is in {job.run.recipe}" if written else "")
     )
     if job.device.type == "cpu":
