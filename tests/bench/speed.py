@@ -5,11 +5,12 @@
     python tests/bench/speed.py decode --model RUN|FILE --input TEXT [--beam 4] [--batch-tokens 2048] [--profile]
 
 Training uses random ids with the length distribution of captions, three-way tying and 8,000 subwords. For float32 with
-BLAS (MKL), with oneDNN and with the kernels that `vtrans train` chooses, and for bfloat16, it prints real target tokens
-per second, the medians of updates in turns, and their share of the limit: 6 FLOPs per weight and token at the
-matrix-product rate of torch's `@` or of vtrans.runtime.products in float32, whichever is faster on this machine.
-Decoding uses a real model and text and prints the median of three passes, without loading the model. Quote medians and
-shares, never a single absolute time: machines are noisy. --profile shows where the time of a pass goes, on one thread.
+BLAS (MKL), with oneDNN and with the kernels that `vtrans train` chooses, and for bfloat16, the latter two with Adam and
+with Muon, it prints real target tokens per second, the medians of updates in turns, and their share of the limit: 6
+FLOPs per weight and token at the matrix-product rate of torch's `@` or of vtrans.runtime.products in float32, whichever
+is faster on this machine. Decoding uses a real model and text and prints the median of three passes, without loading
+the model. Quote medians and shares, never a single absolute time: machines are noisy. --profile shows where the time of
+a pass goes, on one thread.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from vtrans.runtime.measuring import measured_attention, measured_products
 from vtrans.runtime.memory import manage_memory
 from vtrans.runtime.products import linear
 from vtrans.training.loss import Objective, products
-from vtrans.training.optimizer import make_optimizer
+from vtrans.training.optimizer import begin, make_optimizer
 
 Result = TypeVar("Result")
 CPU = torch.device("cpu")
@@ -83,7 +84,7 @@ def between_rates(measure: Callable[[], Result]) -> tuple[Result, float]:
 
 # Kinds of operators, by parts of their names; the first match counts.
 KINDS = {
-    "optimizer": ("_fused_adam", "_foreach"),
+    "optimizer": ("_fused_adam", "_foreach", "baddbmm"),
     "products of layers": ("linear", "addmm", "::mm"),
     "attention": ("bmm", "attention", "::_softmax"),
     "softmax over the vocabulary": ("log_softmax", "exp"),
@@ -118,7 +119,15 @@ def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, pro
     torch.manual_seed(0)
     model = Transformer(SHAPES[shape], VOCAB, VOCAB, joint=True, pad_id=PAD).train()
     objective = Objective(model, 0.1)
-    optimizer = make_optimizer(model.parameters(), TrainConfig())
+    optimizers = {
+        (name, kind): make_optimizer(
+            model.parameters(), TrainConfig(optimizer=name, precision=kind, learning_rate=1e-4), model.matrices()
+        )
+        for name in ("adam", "muon")
+        for kind in PRECISIONS
+    }
+    for made in optimizers.values():
+        begin(made, model.parameters())
     src = (torch.randn(20_000) * 4 + 14).clamp(3, 45).long()
     tgt = (src + torch.randn(20_000) * 2).clamp(3, 50).long()
     plan = plan_epoch(src, tgt, batch_tokens, 1, 2)
@@ -130,8 +139,9 @@ def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, pro
         for numbers in plan[: updates + 3]
     ]
 
-    def update(batch: Batch, precision: str) -> float:
+    def update(batch: Batch, precision: str, name: str = "adam") -> float:
         """Return target tokens per second."""
+        optimizer = optimizers[name, precision]
         began = time.perf_counter()
         with products(CPU, precision):
             loss, _ = objective(batch)
@@ -146,18 +156,20 @@ def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, pro
         print_profile(lambda: [update(batch, precision) for batch in batches])
         return
     ways = {
-        "float32, BLAS": (Kernels("blas"), "float32"),
-        "float32, oneDNN": (Kernels(), "float32"),
-        f"float32, chosen: {chosen}": (chosen, "float32"),
-        "bfloat16, chosen": (chosen, "bfloat16"),
+        "float32, BLAS": (Kernels("blas"), "float32", "adam"),
+        "float32, oneDNN": (Kernels(), "float32", "adam"),
+        f"float32, chosen: {chosen}": (chosen, "float32", "adam"),
+        "float32, chosen, Muon": (chosen, "float32", "muon"),
+        "bfloat16, chosen": (chosen, "bfloat16", "adam"),
+        "bfloat16, chosen, Muon": (chosen, "bfloat16", "muon"),
     }
 
     def updates_a_second() -> dict[str, float]:
         rates: dict[str, list[float]] = {way: [] for way in ways}
         for batch in batches:
-            for way, (choice, kind) in ways.items():
+            for way, (choice, kind, name) in ways.items():
                 kernels.use(choice)
-                rates[way].append(update(batch, kind))
+                rates[way].append(update(batch, kind, name))
         return {way: statistics.median(found[3:]) for way, found in rates.items()}
 
     speeds, rate = between_rates(updates_a_second)
