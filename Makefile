@@ -13,12 +13,14 @@ WORK ?=
 RUN ?=
 RECIPE ?=
 SET ?=
-# Options of sharing-study: STEPS or MINUTES of training per row, SEEDS="1 2", and ONLY="three-way untied" to train
-# only those rows.
+# Options of study: STUDY, a name or a file; STEPS or MINUTES of training per row; SEEDS="1 2"; ONLY="three-way untied" to
+# train only those rows; and JOBS, the number of rows to train at a time.
+STUDY ?=
 STEPS ?=
 MINUTES ?=
 SEEDS ?=
 ONLY ?=
+JOBS ?=
 # Options of back-translation: the number of PAIRS to train on (the target side of the others is translated back), or
 # MONO, a file of target sentences. Option of distillation: STUDENT="model.decoder_layers=1 ...".
 PAIRS ?=
@@ -34,7 +36,7 @@ STAMP := .venv/.installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install test check demo multi30k tatoeba iwslt14 wmt14-base wmt14-big sharing-study back-translation distillation serve clean
+.PHONY: help install test check demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study back-translation distillation serve clean
 
 help:
 	@echo 'make install           create .venv with vtrans and the tested versions of its dependencies'
@@ -50,7 +52,7 @@ help:
 	@echo 'make iwslt14           TED talks, German to English; needs a GPU'
 	@echo 'make wmt14-base        the base model of "Attention Is All You Need"; needs a GPU for a day or more'
 	@echo 'make wmt14-big         the big model of that paper; needs many GPU-days'
-	@echo 'make sharing-study     train every variant of weight sharing alike and print a table; takes hours'
+	@echo 'make study             train variants of a recipe alike and print a table, such as STUDY=sharing; takes hours'
 	@echo 'make back-translation  train with and without back-translated sentences, and compare'
 	@echo 'make distillation      train a small model on the translations of a large one, and compare'
 	@echo
@@ -110,11 +112,11 @@ multi30k tatoeba iwslt14 wmt14-base wmt14-big: $(STAMP)
 	@python recipes/experiment.py $@ $(if $(DATA),--data '$(DATA)') $(if $(SRC),--src $(SRC)) $(if $(TGT),--tgt $(TGT)) \
 	  $(if $(WORK),--work '$(WORK)') $(if $(RUN),--run '$(RUN)') $(if $(RECIPE),--recipe '$(RECIPE)') $(foreach x,$(SET),--set '$(x)')
 
-sharing-study: $(STAMP)
-	@python recipes/sharing/study.py $(if $(DATA),--data '$(DATA)') $(if $(SRC),--src $(SRC)) $(if $(TGT),--tgt $(TGT)) \
+study: $(STAMP)
+	@python recipes/studies/study.py '$(STUDY)' $(if $(DATA),--data '$(DATA)') $(if $(SRC),--src $(SRC)) $(if $(TGT),--tgt $(TGT)) \
 	  $(if $(WORK),--work '$(WORK)') $(if $(RECIPE),--recipe '$(RECIPE)') $(foreach x,$(SET),--set '$(x)') \
 	  $(if $(STEPS),--steps $(STEPS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEEDS),--seeds $(SEEDS)) \
-	  $(if $(ONLY),--only $(ONLY))
+	  $(if $(ONLY),--only $(ONLY)) $(if $(JOBS),--jobs $(JOBS))
 
 back-translation distillation: $(STAMP)
 	@python recipes/synthetic.py $@ $(if $(DATA),--data '$(DATA)') $(if $(SRC),--src $(SRC)) $(if $(TGT),--tgt $(TGT)) \

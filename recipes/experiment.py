@@ -261,8 +261,9 @@ def files_of(folder: Path, language: str) -> dict[str, Path]:
     return found
 
 
-def pairs_of(folder: Path, src: str, tgt: str) -> tuple[list[str], str, list[str]]:
-    """Returns the stems of the training, validation and test sets that `folder` has in both languages."""
+def pairs_of(folder: Path, src: str, tgt: str, *, tested: bool = True) -> tuple[list[str], str, list[str]]:
+    """Returns the stems of the training, validation and test sets that `folder` has in both languages. There may be no
+    test set unless `tested`."""
     if not folder.is_dir():
         raise InputError(f"the folder {folder} does not exist; name one with train, valid and test files.")
     sides = [files_of(folder, language) for language in (src, tgt)]
@@ -271,7 +272,7 @@ def pairs_of(folder: Path, src: str, tgt: str) -> tuple[list[str], str, list[str
     valid = [s for s in ("valid", "val", "dev") if s in both]
     tests = [s for s in both if s.startswith("test")]
     for names, stems in (("train", train), ("valid (or val, dev)", valid), ("test", tests)):
-        if not stems:
+        if not stems and (tested or stems is not tests):
             raise InputError(
                 f"{folder} must hold {names} files in both languages, such as {names.split()[0]}.{src} and "
                 f"{names.split()[0]}.{tgt}, plain or .gz, .xz, .bz2."

@@ -1,47 +1,63 @@
-"""recipes/sharing/study.py: the rows are valid models, the table shows the measurements, a study resumes."""
+"""recipes/studies: the shipped studies are valid, files are checked, rows are trained once, alike, and tabulated."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import re
+import signal
+import subprocess
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import TINY, TRAIN_PAIRS, VALID_PAIRS, write_pairs
 
-from recipes.sharing import study
-from recipes.sharing.study import Row, main, markdown, rows, table
+from recipes.studies import measure, study
+from recipes.studies.jobs import Job, run_jobs, starter
+from recipes.studies.rows import Row, load_study, study_names
+from recipes.studies.study import Budget
+from recipes.studies.table import close_rows, markdown, table
 from vtrans import cli
+from vtrans.console import Console
 from vtrans.data.writing_systems import script_of
 from vtrans.errors import InputError, VtransError
 from vtrans.model import Transformer, count_parameters, resolve_tie
 from vtrans.training.recipe import load_recipe
 
+QUIET = Console(quiet=True)
 SIZES = [f"--set={value}" for value in TINY if "max_steps" not in value]
+
+
+# Study files.
 
 
 def built(row: Row, recipe: str) -> int:
     """The parameters of the row's model, with 30 subwords on a side."""
-    config = load_recipe(recipe, ["model.d_model=16", "model.heads=2", *settings(row)]).model
-    joint = not row.text.endswith("separate")
-    tie = resolve_tie(config.tie, joint)
-    model = Transformer(dataclasses.replace(config, tie=tie), 30, 30, joint=joint, pad_id=0)
+    config = load_recipe(recipe, ["model.d_model=16", "model.heads=2", *row.overrides]).model
+    joint = "--separate" not in row.prepare
+    model = Transformer(dataclasses.replace(config, tie=resolve_tie(config.tie, joint)), 30, 30, joint=joint, pad_id=0)
     return count_parameters(model)
 
 
-def settings(row: Row) -> list[str]:
-    return [f"{key}={study.toml(value)}" for key, value in row.settings.items()]
+@pytest.mark.parametrize("name", study_names())
+def test_the_rows_of_a_study_are_distinct_and_can_be_trained(name: str) -> None:
+    found = load_study(name)
+    every = found.rows.values()
+    facts = {str(dataclasses.replace(row, name="", words="")) for row in every}
+    assert len(facts) == len({row.words for row in every}) == len(every) > 1
+    for row in every:
+        assert built(row, found.recipe) > 0
 
 
-@pytest.mark.parametrize("recipe", ["multi30k-10min", "phrasebook", "small"])
-def test_the_rows_are_distinct_models(recipe: str) -> None:
-    every = rows(load_recipe(recipe))
-    assert len({row.name for row in every}) == len(every)
-    assert len({(row.text, *settings(row)) for row in every}) == len(every)
-    sizes = {row.name: built(row, recipe) for row in every}
+def test_the_rows_of_the_sharing_study_have_the_sizes_that_they_promise() -> None:
+    found = load_study("sharing")
+    sizes = {row.name: built(row, found.recipe) for row in found.rows.values()}
     for fewer, more in (
         ("three-way", "two-way"),
         ("two-way", "untied"),
@@ -64,158 +80,462 @@ def test_the_rows_are_distinct_models(recipe: str) -> None:
         assert sizes[one] == sizes[other], (one, other)
 
 
-def made_up(name: str, seed: int, bleu: float, chrf: float = 50.0) -> dict[str, Any]:
-    made = {"recipe": "r", "seed": seed, "budget": "7 updates", "vocab_size": 800, "languages": ["en", "de"]}
+HEAD = 'experiment = "multi30k"\nrecipe = "small"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('experiment = "multi30k"\nrows.a.words = "a"', "recipe"),
+        ('experiment = "wmt"\nrecipe = "small"\nrows.a.words = "a"', "experiment.*multi30k.*wmt"),
+        (HEAD, "no rows"),
+        (HEAD + "rows.a = 1", "rows.a"),
+        (HEAD + 'rows."a/b".words = "a"', "rows.a/b"),
+        (HEAD + "rows.a.model.tie = 'none'", "rows.a.words"),
+        (HEAD + "rows.a.words = 'a | b'", "rows.a.words"),
+        (HEAD + "rows.a = {words = 'a', averages = 3}", "averages.*average"),
+        (HEAD + "rows.a = {words = 'a', average = 0}", "rows.a.average.*1"),
+        (HEAD + "rows.a = {words = 'a', share = 1.5}", "rows.a.share.*1"),
+        (HEAD + "rows.a = {words = 'a', prepare = [1]}", "rows.a.prepare"),
+        (HEAD + "rows.a = {words = 'a', target = 'nothing.py'}", "rows.a.target.*nothing.py"),
+        (HEAD + "rows.a = {words = 'a', model = 'small'}", "rows.a.model"),
+        (HEAD + "rows.a = {words = 'a', train.seed = 2}", "rows.a.train.seed"),
+        (HEAD + "rows.a = {words = 'a', train.max_steps = 2}", "rows.a.train.max_steps"),
+        (HEAD + "rows.a = {words = 'a', run-of = 'a'}", "rows.a.run-of"),
+        (HEAD + "rows.a = {words = 'a', init-from = 'b'}\nrows.b.words = 'b'", "rows.a.init-from"),
+        (HEAD + "rows.a.words = 'a'\nrows.b = {words = 'b', run-of = 'a', share = 0.5}", "rows.b.share.*run-of"),
+        (
+            HEAD + "rows.a.words='a'\nrows.b = {words='b', run-of='a'}\nrows.c = {words='c', init-from='b'}",
+            "rows.c.init-from.*one of a,",
+        ),
+        (HEAD + "rows.a = {words = 'a', translate = {bean = 1}}", "translate.*bean.*beam"),
+        (HEAD + "rows.a = {words = 'a', translate = {beam = 0}}", "translate.beam.*1"),
+        ("rows = ", "TOML"),
+    ],
+)
+def test_a_faulty_study_is_refused_by_the_name_of_its_fault(text: str, named: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=rf"mine\.toml.*{named}"):
+        load_study(str(tmp_path / "mine.toml"))
+
+
+def test_an_unknown_study_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="sharing"):
+        load_study("sharring")
+    with pytest.raises(InputError, match=r"nowhere\.toml"):
+        load_study(str(tmp_path / "nowhere.toml"))
+
+
+def test_the_study_that_the_readme_shows_can_be_read(tmp_path: Path) -> None:
+    readme = (Path(study.__file__).parents[1] / "README.md").read_text("utf-8")
+    (shown,) = re.findall(r"```toml\n(.*?)```", readme, re.S)
+    (tmp_path / "mine.toml").write_text(shown, encoding="utf-8")
+    (tmp_path / "lowercase.py").touch()
+    found = load_study(str(tmp_path / "mine.toml"))
+    for row in found.rows.values():
+        assert built(row, found.recipe) > 0
+
+
+def test_a_budget_replaces_that_of_the_recipe_and_shortens_what_does_not_fit() -> None:
+    own = load_recipe("multi30k-10min")
+
+    def changed(budget: Budget, share: float = 1.0) -> Any:
+        return load_recipe("multi30k-10min", ["train.max_minutes=3", *budget.settings(own, share)]).train
+
+    whole = dataclasses.replace(own.train, max_steps=20_000)
+    assert changed(Budget(20_000)) == whole, "a recipe's own minutes would end the rows at different updates"
+    short = changed(Budget(400), 0.5)
+    assert (short.max_steps, short.warmup) == (200, 50)
+    assert short.checkpoint_every * short.keep_last <= 100, "the average would include the first half"
+    timed = changed(Budget(minutes=4), 0.5)
+    assert (timed.max_minutes, timed.warmup) == (2.0, own.train.warmup)
+    assert timed.max_steps > 1e6
+
+
+# The table.
+
+
+def figures(name: str, seed: int, bleu: float, chrf: float = 50.0) -> dict[str, Any]:
+    made = {"seed": seed, "vocab_size": 800, "languages": ["en", "de"]}
     scores = [
         {"name": "BLEU", "value": bleu, "signature": "tok:13a"},
         {"name": "chrF2", "value": chrf, "signature": "nc:6"},
     ]
     return {
-        "name": name, "words": f"the {name}", "made": made, "steps": 7, "parameters": 1000, "bytes": 1_250_000,
-        "parameters_without_sharing": 3000, "train_seconds": 3.0, "train_tokens_a_second": 1000.0 * seed,
-        "sentences_a_second": 10.0, "scores": {"test": scores}, "search": {"beam": 4, "alpha": 0.6}, "host": "a box",
+        "name": name, "words": f"the {name}", "recipe": "r", "made": made, "updates": 6 + seed, "seconds": 60.0 * seed,
+        "parameters": 1000, "bytes": 1_250_000, "parameters_without_sharing": 3000,
+        "train_tokens_a_second": 1000.0 * seed, "sentences_a_second": 10.0, "singles_a_second": 5.0, "scores": scores,
+        "search": {"beam": 4, "alpha": 0.6}, "host": "a box",
     }  # fmt: skip
 
 
 def test_the_table_has_the_mean_and_the_range_over_the_seeds() -> None:
-    found = [made_up("a", 1, 30.0), made_up("a", 2, 31.0), made_up("b", 1, 12.25, 40.0)]
-    a, b = table(found)
-    assert a["bleu test"] == {"mean": 30.5, "least": 30.0, "most": 31.0}
+    found = [figures("a", 1, 30.0), figures("a", 2, 31.0), figures("b", 1, 12.25, 40.0), figures("c", 1, 13.25)]
+    a, b, c = table(found)
+    assert a["bleu"] == {"mean": 30.5, "least": 30.0, "most": 31.0}
     assert a["train_tokens_a_second"]["mean"] == 1500
-    assert (a["seeds"], b["seeds"], b["chrf test"]["mean"]) == ([1, 2], [1], 40.0)
-    lines = markdown(found).split("\n")
-    notes = lines.pop(5)
+    assert (a["seeds"], b["seeds"], b["chrf"]["mean"]) == ([1, 2], [1], 40.0)
+    assert c["updates"] == {"mean": 7, "least": 7, "most": 7}
+    lines = markdown(found, "7 updates").split("\n")
+    notes = lines.pop(6)
     assert all(fact in notes for fact in ("Recipe r", "7 updates", "800 subwords", "beam 4", "alpha 0.6"))
     assert lines == [
-        "| row | what | seeds | updates | parameters | unshared | file, MB | training tokens/s | sentences/s | BLEU "
-        "| chrF |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
-        "| a | the a | 2 | 7 | 1,000 | 3,000 | 1.2 | 2,000 | 10 | 30.5 (30.0 to 31.0) | 50.0 |",
-        "| b | the b | 1 | 7 | 1,000 | 3,000 | 1.2 | 1,000 | 10 | 12.2 | 40.0 |",
+        "| row | what | seeds | parameters | unshared | file, MB | tokens/s | updates | minutes | sentences/s "
+        "| one at a time | BLEU | chrF |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| a | the a | 2 | 1,000 | 3,000 | 1.2 | 2,000 | 7-8 | 1.5 | 10 | 5 | 30.5 (30.0 to 31.0) | 50.0 |",
+        "| b | the b | 1 | 1,000 | 3,000 | 1.2 | 1,000 | 7 | 1.0 | 10 | 5 | 12.2 | 40.0 |",
+        "| c | the c | 1 | 1,000 | 3,000 | 1.2 | 1,000 | 7 | 1.0 | 10 | 5 | 13.2 | 50.0 |",
         "",
         "- BLEU tok:13a",
         "- chrF2 nc:6",
         "- a box",
+        "- Within 1 BLEU of another row, but with one seed: b, c.",
         "",
     ]
 
 
-@pytest.fixture
-def text(tmp_path: Path) -> Path:
-    folder = tmp_path / "text"
-    folder.mkdir()
-    for name, pairs in (("train", TRAIN_PAIRS), ("valid", VALID_PAIRS), ("test", VALID_PAIRS[:5])):
-        write_pairs(folder, name, pairs)
-    return folder
+def test_close_rows_are_compared_by_their_first_seed() -> None:
+    found = [figures("a", 1, 30.0), figures("a", 2, 35.0), figures("b", 1, 30.9), figures("c", 1, 35.0)]
+    assert close_rows(found) == ["a", "b"]
+    assert close_rows(found[-1:]) == []
+
+
+# Jobs.
+
+
+class Ended:
+    """A command that has run in this process."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def poll(self) -> int:
+        return self.code
+
+    def wait(self) -> int:
+        return self.code
+
+    def send_signal(self, signal: int) -> None:
+        raise AssertionError("a command that has ended gets no signal")
+
+
+def test_jobs_run_in_order_and_a_failure_stops_only_those_that_need_it() -> None:
+    began: list[str] = []
+
+    def start(words: Sequence[str], log: Path | None) -> Ended:
+        began.append(words[0])
+        return Ended(int(words[0] == "bad 1"))
+
+    def commands(name: str) -> Iterator[list[str]]:
+        for number in range(2):
+            yield [f"{name} {number}"]
+        if name == "raising":
+            raise VtransError("no disk")
+
+    names = [("needy", "good"), ("needs bad", "bad"), ("bad", ""), ("raising", ""), ("good", "")]
+    jobs = [Job(name, commands(name), after) for name, after in names]
+    assert sorted(run_jobs(jobs, 1, start, QUIET)) == ["bad", "needs bad", "raising"]
+    assert began == [f"{name} {number}" for name in ("bad", "raising", "good", "needy") for number in range(2)]
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_as_many_jobs_run_at_a_time_as_there_are_slots(slots: int) -> None:
+    at_once: list[int] = []
+    running: set[Running] = set()
+
+    class Running(Ended):
+        def poll(self) -> int | None:  # type: ignore[override]
+            self.code -= 1
+            if self.code > 0:
+                return None
+            running.discard(self)
+            return 0
+
+    def start(words: Sequence[str], log: Path | None) -> Running:
+        process = Running(2)
+        running.add(process)
+        at_once.append(len(running))
+        return process
+
+    assert run_jobs([Job(str(n), iter([["x"]])) for n in range(5)], slots, start, QUIET) == []
+    assert (len(at_once), max(at_once)) == (5, slots)
+
+
+WAITING = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: seen.append(1))
+seen = []
+open(sys.argv[1], "w").close()
+while not seen: time.sleep(0.01)
+time.sleep(0.3)  # saving takes time, and a second signal would interrupt it
+open(sys.argv[1], "w").write(str(len(seen)))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_each_command_once_and_waits_for_it(number: signal.Signals, tmp_path: Path) -> None:
+    files = [tmp_path / "a", tmp_path / "b"]
+    jobs = [Job(file.name, iter([["python", "-c", WAITING, str(file)]])) for file in files]
+
+    def interrupt() -> None:
+        while not all(file.exists() for file in files):
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(jobs, 2, starter(1), QUIET)
+    thread.join()
+    assert [file.read_text() for file in files] == ["1", "1"]
+
+
+def test_commands_get_their_threads_and_write_to_their_log(tmp_path: Path) -> None:
+    program = "import os; print(os.environ['OMP_NUM_THREADS'])"
+    for threads in (1, 3):
+        assert starter(threads)(["python", "-c", program], tmp_path / "log").wait() == 0
+    assert (tmp_path / "log").read_text().split() == ["1", "3"]
+
+
+# A study. Its commands run in this process or, to be fast, are pretended.
+
+STUDY = """
+experiment = "multi30k"
+recipe = "small"
+
+[rows.plain]
+words = "the recipe"
+
+[rows.last]
+words = "its last checkpoint"
+run-of = "plain"
+average = 1
+translate = {beam = 1}
+
+[rows.other]
+words = "in other letters"
+target = "letters.py"
+model.tie = "tgt-softmax"
+
+[rows.half]
+words = "half of it"
+share = 0.5
+
+[rows.rest]
+words = "the rest"
+init-from = "half"
+share = 0.5
+"""
+
+Ran = list[list[str]]
 
 
 @pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Runs the commands of a study in this process and records them."""
-    run: list[str] = []
-
-    def vtrans(*words: str) -> None:
-        run.append(words[0])
-        monkeypatch.setattr(sys, "argv", ["vtrans", *words])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        if ended.value.code:
-            raise VtransError(f"`vtrans {words[0]}` ended with exit code {ended.value.code}")
-
-    monkeypatch.setattr(study, "vtrans", vtrans)
-    return run
+def folder(tmp_path: Path) -> Path:
+    """A study file and its text, without a test set."""
+    (tmp_path / "mine.toml").write_text(STUDY, encoding="utf-8")
+    transliterate = Path(study.__file__).parents[1] / "sharing" / "transliterate.py"
+    (tmp_path / "letters.py").write_bytes(transliterate.read_bytes())
+    (tmp_path / "text").mkdir()
+    for name, pairs in (("train", TRAIN_PAIRS), ("valid", VALID_PAIRS)):
+        write_pairs(tmp_path / "text", name, pairs)
+    return tmp_path
 
 
-@pytest.fixture
-def start(text: Path, tmp_path: Path, commands: list[str]) -> Callable[..., int]:
-    def start(*words: str) -> int:
-        commands.clear()
-        return main(["--data", str(text), "--work", str(tmp_path / "work"), "--vocab-size", "320", *SIZES, *words])
+def run_study(folder: Path, words: Sequence[str], run: Callable[[Sequence[str]], int]) -> tuple[int, Ran]:
+    """Runs the study of `folder`, and returns its exit code and its commands."""
+    ran: Ran = []
 
-    return start
+    def start(words: Sequence[str], log: Path | None) -> Ended:
+        ran.append(list(words))
+        return Ended(run(words))
+
+    chosen = ["--data", str(folder / "text"), "--work", str(folder / "work"), "--vocab-size", "320", *SIZES]
+    return study.main([str(folder / "mine.toml"), *chosen, *words], start), ran
 
 
-@pytest.mark.slow
-def test_a_study_resumes_where_it_stopped(
-    start: Callable[..., int], commands: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    work, only = tmp_path / "work", ["--steps", "12", "--only", "three-way", "other-letters-three-way"]
-    assert start(*only, "--seeds", "1") == 0
-    out = capsys.readouterr().out
-    assert commands == ["prepare-bpe", "train", "average"] * 2
-    assert out == (work / "table.md").read_text("utf-8")
-    assert "| three-way | one matrix E: both embeddings and the projection | 1 | 12 |" in out
-    cyrillic = (work / "other-letters" / "train.de").read_text("utf-8")
+def names_of(ran: Ran) -> list[str]:
+    """The commands of a study that train, with their row, seed and budget."""
+    return [Path(words[words.index("--out") + 1]).parent.name for words in ran if words[1] == "train"]
+
+
+def option(words: Sequence[str], name: str) -> str:
+    return words[words.index(name) + 1]
+
+
+class Pretended:
+    """Stands for the commands: each row has the BLEU of `bleu`, and the rows in `failing` cannot be trained."""
+
+    def __init__(self, **bleu: float) -> None:
+        self.bleu, self.failing = bleu, set[str]()
+
+    def __call__(self, words: Sequence[str]) -> int:
+        if words[0] == "python":
+            out = Path(option(words, "--out"))
+            row, _, seed = out.parent.name.rpartition("-")
+            made = figures(row, int(seed), self.bleu.get(row, 20.0))
+            out.write_text(
+                json.dumps({key: made[key] for key in made if key not in ("name", "words", "made", "recipe")})
+            )
+        return int(words[1] == "train" and Path(option(words, "--out")).parent.name in self.failing)
+
+
+def test_every_row_is_trained_with_its_settings_and_the_same_budget(folder: Path) -> None:
+    code, ran = run_study(folder, ["--steps", "100", "--seeds", "3"], Pretended())
+    assert code == 0
+    work = folder / "work"
+    assert names_of(ran) == ["plain-3", "other-3", "half-3", "rest-3"]
+    train = {Path(option(words, "--out")).parent.name: words for words in ran if words[1] == "train"}
+    settings = {
+        name: load_recipe(option(words, "--recipe"), [words[i + 1] for i, word in enumerate(words) if word == "--set"])
+        for name, words in train.items()
+    }
+    assert {name: recipe.train.max_steps for name, recipe in settings.items()} == {
+        "plain-3": 100, "other-3": 100, "half-3": 50, "rest-3": 50
+    }  # fmt: skip
+    assert all(recipe.train.seed == 3 and recipe.model.d_model == 32 for recipe in settings.values())
+    assert [recipe.model.tie for recipe in settings.values()] == ["auto", "tgt-softmax", "auto", "auto"]
+    assert option(train["rest-3"], "--init-from") == str(work / "100-updates" / "half-3" / "model.safetensors")
+    assert "--init-from" not in train["half-3"]
+
+    prepared = {Path(option(words, "--out")).name: words for words in ran if words[1] == "prepare-bpe"}
+    assert set(prepared) == {"data-320", "data-320-letters"}
+    assert {name: Path(option(words, "--data")).name for name, words in train.items()} == {
+        "plain-3": "data-320", "other-3": "data-320-letters", "half-3": "data-320", "rest-3": "data-320"
+    }  # fmt: skip
+    cyrillic = Path(option(prepared["data-320-letters"], "--tgt")).read_text("utf-8")
     assert {script_of(letter) for letter in cyrillic if letter.isalpha()} == {"Cyrillic"}
-    kept = (work / "table.json").read_bytes()
-    report = json.loads(kept)
-    shared = {row["name"]: row["overlap"][0]["both"] for row in report["rows"]}
-    assert shared["other-letters-three-way"] < 5 < shared["three-way"]
-    assert all(row["train_tokens_a_second"] > 0 and row["sentences_a_second"] > 0 for row in report["rows"])
 
-    assert start(*only, "--seeds", "1") == 0
-    assert (commands, (work / "table.json").read_bytes()) == ([], kept), "all rows were finished"
-    (work / "rows" / "three-way-1.json").unlink()
-    assert start(*only, "--seeds", "1") == 0
-    assert commands == ["prepare-bpe", "train", "average"], "the other row was finished"
-    again = {row["name"]: row["scores"] for row in json.loads((work / "table.json").read_bytes())["rows"]}
-    assert again == {row["name"]: row["scores"] for row in report["rows"]}
-    assert start("--steps", "12", "--only", "three-way", "--seeds", "1", "2") == 0
-    assert commands == ["prepare-bpe", "train", "average"], "the other seed was finished"
-    assert "| three-way | one matrix E: both embeddings and the projection | 2 | 12 |" in capsys.readouterr().out
-
-    with pytest.raises(InputError, match=r"three-way-1\.json.*12 updates.*13 updates"):
-        start("--steps", "13", "--only", "three-way", "--seeds", "1")
-    (work / "rows" / "three-way-1.json").write_bytes(b"{}")
-    with pytest.raises(VtransError, match=r"three-way-1\.json"):
-        start(*only, "--seeds", "1")
+    averaged = {Path(option(words, "--out")).parent.name: words for words in ran if words[1] == "average"}
+    assert averaged["last-3"][2] == averaged["plain-3"][2], "one run"
+    assert (option(averaged["last-3"], "--last"), option(averaged["plain-3"], "--last")) == ("1", "2")
+    measures = {Path(option(words, "--out")).parent.name: words for words in ran if words[0] == "python"}
+    assert json.loads(option(measures["last-3"], "--translate")) == {"beam": 1}
+    assert option(measures["other-3"], "--ref") == str(work / "letters" / "valid.de")
+    report = json.loads((work / "100-updates" / "table.json").read_bytes())
+    updates = {row["name"]: row["updates"] for row in report["rows"]}
+    assert updates == {"plain": 9, "last": 9, "other": 9, "half": 9, "rest": 18}, "with those of what it starts from"
 
 
-@pytest.mark.slow
-def test_minutes_are_converted_to_updates_once(start: Callable[..., int], commands: list[str], tmp_path: Path) -> None:
-    words = ["--minutes", "0.02", "--only", "two-way", "--seeds", "1"]
-    assert start(*words) == 0
-    assert commands == ["prepare-bpe", "train", "train", "average"]
-    row = tmp_path / "work" / "rows" / "two-way-1.json"
-    steps = json.loads(row.read_bytes())["steps"]
-    assert steps == int((tmp_path / "work" / "runs" / "two-way-1.steps").read_text())
-    assert steps >= study.CALIBRATION
-    row.unlink()
-    assert start(*words) == 0
-    assert commands == ["prepare-bpe", "train", "average"], "no second calibration"
-    assert json.loads(row.read_bytes())["steps"] == steps
-
-
-def test_a_row_that_fails_does_not_stop_the_others(
-    start: Callable[..., int], commands: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_finished_rows_are_kept_and_the_table_shows_all_of_them(
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    vtrans = study.vtrans
+    pretended = Pretended()
+    only = ["--steps", "10", "--seeds", "1", "--only"]
+    assert names_of(run_study(folder, [*only, "other"], pretended)[1]) == ["other-1"]
+    assert names_of(run_study(folder, [*only, "last", "rest"], pretended)[1]) == ["plain-1", "half-1", "rest-1"]
+    capsys.readouterr()
+    code, ran = run_study(folder, [*only, "other"], pretended)
+    assert (code, ran) == (0, [])
+    printed = capsys.readouterr().out
+    assert re.findall(r"^\| (\w+) \|", printed, re.M) == ["row", "plain", "last", "other", "half", "rest"]
+    assert printed == (folder / "work" / "10-updates" / "table.md").read_text("utf-8")
+    (folder / "work" / "10-updates" / "half-1" / "figures.json").unlink()
+    assert names_of(run_study(folder, [*only, "plain", "half"], pretended)[1]) == ["half-1"]
 
-    def failing(*words: str) -> None:
-        if words[0] == "train" and any("two-way" in word for word in words):
-            raise VtransError("`vtrans train` ended with exit code 1")
-        vtrans(*words)
 
-    monkeypatch.setattr(study, "vtrans", failing)
-    with pytest.raises(VtransError, match="two-way-1"):
-        start("--steps", "6", "--only", "two-way", "untied", "--seeds", "1")
-    assert [path.name for path in (tmp_path / "work" / "rows").iterdir()] == ["untied-1.json"]
-    assert "| untied |" in (tmp_path / "work" / "table.md").read_text("utf-8")
+def test_results_of_other_settings_are_refused(folder: Path) -> None:
+    words = ["--steps", "10", "--seeds", "1", "--only", "plain"]
+    run_study(folder, words, Pretended())
+    file = folder / "work" / "10-updates" / "plain-1" / "figures.json"
+    with pytest.raises(InputError, match=r"plain-1.*model\.dropout"):
+        run_study(folder, [*words, "--set", "model.dropout=0.3"], Pretended())
+    (folder / "mine.toml").write_text(STUDY.replace('"the recipe"', '"the plain recipe"'), encoding="utf-8")
+    assert run_study(folder, words, Pretended()) == (0, []), "words may change"
+    assert "| the plain recipe |" in (file.parents[1] / "table.md").read_text("utf-8")
+    file.write_bytes(b"{}")
+    with pytest.raises(VtransError, match=r"figures\.json"):
+        run_study(folder, words, Pretended())
+
+
+def test_updates_and_minutes_are_two_studies_with_a_table_each(folder: Path) -> None:
+    words = ["--steps", "10", "--minutes", "2", "--seeds", "1", "--only", "plain"]
+    _, ran = run_study(folder, words, Pretended())
+    assert names_of(ran) == ["plain-1", "plain-1"]
+    limits = [[word for word in words if word.startswith("train.max_")] for words in ran if words[1] == "train"]
+    assert limits[0] == ["train.max_steps=10", "train.max_minutes=0"]
+    assert limits[1][1:] == ["train.max_minutes=2.0"]
+    for name in ("10-updates", "2-minutes"):
+        assert "| plain |" in (folder / "work" / name / "table.md").read_text("utf-8")
+
+
+def test_close_rows_get_a_second_seed_by_themselves(folder: Path) -> None:
+    pretended = Pretended(plain=30.0, last=10.0, other=15.0, half=20.0, rest=15.9)
+    code, ran = run_study(folder, ["--steps", "10"], pretended)
+    assert code == 0
+    first = ["plain-1", "other-1", "half-1", "rest-1"]
+    assert names_of(ran) == [*first, "other-2", "half-2", "rest-2"], "half is what rest starts from"
+    assert run_study(folder, ["--steps", "10"], pretended) == (0, [])
+
+
+def test_a_row_that_fails_stops_only_those_that_need_it(folder: Path) -> None:
+    pretended = Pretended()
+    pretended.failing.add("half-1")
+    with pytest.raises(VtransError, match=r"half-1.*rest-1"):
+        run_study(folder, ["--steps", "6", "--seeds", "1"], pretended)
+    folders = {path.parent.name for path in (folder / "work" / "6-updates").glob("*/figures.json")}
+    assert folders == {"plain-1", "last-1", "other-1"}
+    assert "| other |" in (folder / "work" / "6-updates" / "table.md").read_text("utf-8")
+    pretended.failing.clear()
+    assert names_of(run_study(folder, ["--steps", "6", "--seeds", "1"], pretended)[1]) == ["half-1", "rest-1"]
 
 
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["--only", "nothing"], "--only.*three-way, two-way.*nothing"),
-        (["--steps", "5", "--minutes", "1"], "--minutes"),
+        (["--only", "nothing"], "--only.*plain, last.*nothing"),
         (["--steps", "0"], "--steps"),
+        (["--jobs", "0"], "--jobs"),
+        (["--seeds", "auto", "1"], "--seeds"),
         (["--set", "model.tie=some"], "model.tie"),
         (["--set", "train.seeds=1"], "train.seeds"),
     ],
 )
-def test_invalid_options_are_refused_before_any_training(
-    words: list[str], named: str, start: Callable[..., int], commands: list[str]
-) -> None:
+def test_invalid_options_are_refused_before_any_training(words: list[str], named: str, folder: Path) -> None:
     with pytest.raises(InputError, match=named):
-        start(*words)
-    assert commands == []
+        run_study(folder, words, Pretended())
+    assert not (folder / "work").exists()
+
+
+@pytest.mark.slow
+def test_a_study_trains_averages_and_measures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(words: Sequence[str]) -> int:
+        if words[0] == "python":
+            return measure.main(words[2:])
+        monkeypatch.setattr(sys, "argv", list(words))
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return code
+
+    words = ["--steps", "12", "--seeds", "1", "--only", "last", "rest"]
+    assert run_study(folder, words, run)[0] == 0
+    place = folder / "work" / "12-updates"
+    rows = {row["name"]: row for row in json.loads((place / "table.json").read_bytes())["rows"]}
+    assert {name: row["updates"] for name, row in rows.items()} == {"plain": 12, "last": 12, "half": 6, "rest": 12}
+    for row in rows.values():
+        assert row["train_tokens_a_second"] > 0
+        assert row["sentences_a_second"] > 0
+        assert row["singles_a_second"] > 0
+        assert row["bytes"] == (place / f"{row['name']}-1" / "model.safetensors").stat().st_size
+        assert [score["name"] for score in row["scores"]] == ["BLEU", "chrF2"]
+    assert [rows[name]["search"]["beam"] for name in ("plain", "last")] == [2, 1]
+    translations = (place / "plain-1" / "translations.txt").read_text("utf-8").split("\n")
+    assert len(translations) == len(VALID_PAIRS) + 1
+
+    assert run_study(folder, ["--minutes", "0.005", "--seeds", "1", "--only", "half"], run)[0] == 0
+    (row,) = json.loads((folder / "work" / "0.005-minutes" / "table.json").read_bytes())["rows"]
+    assert row["seconds"] >= 0.15
+
+
+def test_the_program_names_a_wrong_option_in_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, study.__file__, "sharing", "--only", "none", "--work", str(tmp_path / "work")],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "three-way" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -14,8 +14,8 @@ MEASURED = ((0.35, 1.0), (0.09, -0.2))
 """(token share at ADVICE_THRESHOLD, BLEU gained by a joint vocabulary with one matrix).
 
 The comparison is with separate vocabularies and as many weights, target embedding and projection tied. Measured by
-recipes/sharing/study.py with two seeds and 700 updates of multi30k-10min: English-German, and the same with the German
-in Cyrillic letters.
+the study recipes/studies/sharing.toml with two seeds and 700 updates of multi30k-10min: English-German, and the same
+with the German in Cyrillic letters.
 """
 OVERLAP_DEFINITION = (
     "both: subword types seen at least N times on the source side and at least N times on the target side "

@@ -1,11 +1,14 @@
-"""Print the speed of every row of the sharing study, measured in turns on the same machine.
+"""Print the speed of every row of a study, measured in turns on the same machine.
 
-    python tests/bench/sharing.py [--recipe multi30k-10min] [--updates 8] [--sentences 128] [--only ROW ...]
+    python tests/bench/studies.py [STUDY] [--recipe NAME] [--updates 8] [--sentences 128] [--only ROW ...]
+
+STUDY is a name or a file, as for recipes/studies/study.py; the default is sharing. Rows that train nothing or have
+another target text are left out.
 
 Weights and ids are random, sentences have the length distribution of captions, and the vocabularies have 8,000
 subwords in all. Training: real target tokens per second over batches of the recipe's size. Decoding: sentences per
 second with beam 4, each stopped after 15 subwords. Prints medians without the first turn, and the ratios to the first
-row, the plain model with three-way tying.
+row of the file.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import time
 import torch
 from scaling import Subject
 
-from recipes.sharing.study import Row, rows, toml
+from recipes.studies.rows import Row, load_study
 from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID
 from vtrans.decoding.beam import beam_search
@@ -35,8 +38,8 @@ class Contender:
     """A row's model in training, and a frozen copy for decoding."""
 
     def __init__(self, row: Row, recipe: str, updates: int) -> None:
-        changed = load_recipe(recipe, [f"{key}={toml(value)}" for key, value in row.settings.items()])
-        joint = row.text != "separate"
+        changed = load_recipe(recipe, row.overrides)
+        joint = "--separate" not in row.prepare
         vocab = VOCAB if joint else VOCAB // 2
         config = dataclasses.replace(changed.model, tie=resolve_tie(changed.model.tie, joint))
         self.name, self.vocab, self.rates = row.name, vocab, list[float]()
@@ -56,15 +59,17 @@ class Contender:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", default="multi30k-10min")
+    parser.add_argument("study", nargs="?", default="sharing")
+    parser.add_argument("--recipe", help="recipe of all rows instead of the study's")
     parser.add_argument("--updates", type=int, default=8)
     parser.add_argument("--sentences", type=int, default=128)
     parser.add_argument("--only", nargs="+", default=[], metavar="ROW")
     options = parser.parse_args()
     manage_memory()
-    known = [row for row in rows(load_recipe(options.recipe)) if not row.text.startswith("other")]
+    study = load_study(options.study)
+    known = [row for row in study.rows.values() if not (row.target or row.run_of)]
     contenders = [
-        Contender(row, options.recipe, options.updates + 1)
+        Contender(row, options.recipe or study.recipe, options.updates + 1)
         for row in known
         if row is known[0] or not options.only or row.name in options.only
     ]

@@ -1,0 +1,178 @@
+"""Study files: named rows, each a model to train and measure alike. `load_study` reads and checks one.
+
+A study is a TOML file with the recipe of all rows, the experiment whose text is used if the user gives none, and a
+table [rows.NAME] per row. A row has these keys, all of which may be left out except the first:
+
+    words                  what the table says about the row
+    model, train, search   values that replace those of the recipe, such as model.tie = "none"
+    prepare                options of prepare-bpe, such as ["--separate"]
+    target                 a Python program through which the target text goes, relative to the study file
+    init-from              the row whose model this one starts from
+    share                  the part of the budget that the row may use, such as 0.5
+    run-of                 the row whose run this one uses instead of training
+    average                how many of the newest checkpoints are averaged; the default is train.keep_last
+    translate              keyword arguments of vtrans.load, such as {compile = true}
+
+A row may only refer to rows above it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vtrans.config import SECTIONS, SearchConfig
+from vtrans.decoding.loading import load
+from vtrans.errors import FileError, InputError
+from vtrans.files import reason
+from vtrans.keys import Key, check_value, keys_of, nearest, toml_value
+
+from ..experiment import EXPERIMENTS
+
+SHIPPED = Path(__file__).parent
+SHARE = Key("part of the budget", float, 0.001, 1.0)
+AVERAGE = Key("checkpoints averaged", int, 1, 10**6, "checkpoints")
+OPTIONS = Key("options of prepare-bpe", list)
+OF_THE_STUDY = ("train.max_steps", "train.max_minutes", "train.seed")
+WITHOUT_TRAINING = ("words", "run-of", "average", "translate")  # the keys that a row with `run-of` may have
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model to train and measure, see above. `settings` are the recipe keys of the row with their values."""
+
+    name: str
+    words: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    prepare: tuple[str, ...] = ()
+    target: Path | None = None
+    init_from: str = ""
+    share: float = 1.0
+    run_of: str = ""
+    average: int | None = None
+    translate: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def base(self) -> str:
+        """The row that must be finished before this one; empty if there is none."""
+        return self.run_of or self.init_from
+
+    @property
+    def overrides(self) -> list[str]:
+        """The settings as `--set` values."""
+        return [f"{key}={toml_value(value)}" for key, value in self.settings.items()]
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    """What a study file says. `rows` are in the order of the file."""
+
+    name: str
+    experiment: str
+    recipe: str
+    rows: dict[str, Row]
+
+
+def study_names() -> list[str]:
+    """The names of the shipped studies, sorted."""
+    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+
+
+def load_study(name: str) -> StudyFile:
+    """The study of that name, or of that file if it ends in .toml or has a slash. Raises InputError for an unknown
+    name, key, row or value. The values of the recipe are not checked here."""
+    path = Path(name)
+    if not (name.endswith(".toml") or "/" in name):
+        if name not in study_names():
+            raise InputError(
+                f"there is no study {name!r} (a study file must end in .toml); {nearest(name, study_names())}"
+            )
+        path = SHIPPED / f"{name}.toml"
+    try:
+        table = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise FileError(f"the study {path} cannot be read: {reason(error)}.") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the study {path} is not TOML: {str(error).rstrip('.')}.") from None
+    _check_keys(table, ("experiment", "recipe", "rows"), str(path))
+    if not isinstance(table.get("recipe"), str):
+        raise InputError(f"{path}: recipe must name the recipe of the rows, got {table.get('recipe')!r}.")
+    experiment = check_value(Key("", str, choices=tuple(EXPERIMENTS)), f"{path}: experiment", table.get("experiment"))
+    if not isinstance(table.get("rows"), dict) or not table["rows"]:
+        raise InputError(f"{path}: there are no rows; write a table [rows.NAME] per row.")
+    rows: dict[str, Row] = {}
+    for row, values in table["rows"].items():
+        rows[row] = _row(row, values, rows, path)
+    return StudyFile(path.stem, experiment, table["recipe"], rows)
+
+
+def _row(name: str, values: Any, above: Mapping[str, Row], path: Path) -> Row:
+    where = f"{path}: rows.{name}"
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        raise InputError(f"{where}: a row's name must consist of letters, digits and - _ ., because it names a folder.")
+    if not isinstance(values, dict):
+        raise InputError(f"{where} must be a table, written [rows.{name}].")
+    keys = [spec.name.replace("_", "-") for spec in dataclasses.fields(Row) if spec.name not in ("name", "settings")]
+    _check_keys(values, [*keys, *SECTIONS], where)
+    words = values.get("words")
+    if not isinstance(words, str) or not words.isprintable() or not words or "|" in words:
+        raise InputError(f"{where}.words must be a text of one line without |, which the table shows, got {words!r}.")
+    if "run-of" in values and (other := [key for key in values if key not in WITHOUT_TRAINING]):
+        raise InputError(f"{where}.{other[0]} has no effect with run-of, which trains nothing; remove one of them.")
+    trained = Key("", str, choices=tuple(row.name for row in above.values() if not row.run_of))
+    for key in ("run-of", "init-from"):
+        if key in values:
+            check_value(trained, f"{where}.{key}", values[key])
+    target = values.get("target")
+    if target is not None and not (isinstance(target, str) and (path.parent / target).is_file()):
+        raise InputError(f"{where}.target must be a Python program, named relative to {path.parent}, got {target!r}.")
+    return Row(
+        name,
+        words,
+        _settings(values, where),
+        check_value(OPTIONS, f"{where}.prepare", values.get("prepare", [])),
+        (path.parent / target).resolve() if target else None,
+        values.get("init-from", ""),
+        check_value(SHARE, f"{where}.share", values.get("share", 1.0)),
+        values.get("run-of", ""),
+        check_value(AVERAGE, f"{where}.average", values["average"]) if "average" in values else None,
+        _translate(values.get("translate", {}), f"{where}.translate"),
+    )
+
+
+def _settings(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    settings = {}
+    for section in SECTIONS:
+        table = values.get(section, {})
+        if not isinstance(table, dict):
+            raise InputError(f"{where}.{section} must be written {section}.KEY = VALUE, got {table!r}.")
+        for key, value in table.items():
+            settings[f"{section}.{key}"] = tuple(value) if isinstance(value, list) else value
+    if forbidden := [key for key in OF_THE_STUDY if key in settings]:
+        raise InputError(f"{where}.{forbidden[0]} is the same for all rows; remove it, and give the study a budget.")
+    return settings
+
+
+def _translate(values: Any, where: str) -> dict[str, Any]:
+    """The keyword arguments of `vtrans.load`. Those of the search are checked; load checks the others."""
+    search = keys_of(SearchConfig)
+    known = {*search, *(name for name, p in inspect.signature(load).parameters.items() if p.kind is p.KEYWORD_ONLY)}
+    if not isinstance(values, dict):
+        raise InputError(f"{where} must be a table such as {{beam = 1}}, got {values!r}.")
+    _check_keys(values, sorted(known - {"console", "device"}), where)
+    for name, value in values.items():
+        if name in search:
+            check_value(search[name], f"{where}.{name}", value)
+    return values
+
+
+def _check_keys(table: Mapping[str, Any], known: tuple[str, ...] | list[str], where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise InputError(f"{where}: unknown key {key}; {nearest(key, known)}")

@@ -1,0 +1,353 @@
+"""Train the rows of a study alike, and tabulate what each costs and how good it is on the validation text.
+
+    python recipes/studies/study.py NAME [--data FOLDER] [--work FOLDER] [--steps N] [--minutes N] [--seeds 1 2]
+
+NAME is a study of this folder or a TOML file (rows.py describes it). `--data` names a folder with train and valid
+files, as for recipes/experiment.py; without it, the text of the study's experiment is downloaded. With `--steps` and
+`--minutes` every row is trained twice, once per budget, and there are two tables. All rows of one seed precede those of
+the next. A finished row is stored in WORK/BUDGET/ROW-SEED/figures.json, and table.md and table.json in WORK/BUDGET are
+updated. Run the same command again to resume: it keeps the finished rows and resumes an interrupted training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+if not __package__:  # run as a script: make the package importable
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    __package__ = "recipes.studies"
+    importlib.import_module(__package__)
+
+from vtrans.config import SECTIONS, Recipe
+from vtrans.console import Console, duration
+from vtrans.errors import FileError, InputError, VtransError
+from vtrans.files import file_sha256, replacing, write_atomically
+from vtrans.keys import toml_value
+from vtrans.runtime.cores import usable_cores
+from vtrans.text import open_bytes
+from vtrans.training.recipe import load_recipe
+
+from ..experiment import EXPERIMENTS, fetched, files_of, pairs_of
+from .jobs import Job, Start, run_jobs, starter
+from .rows import Row, StudyFile, load_study, study_names
+from .table import close_rows, markdown, table
+
+AUTO = "auto"
+MEASURE = str(Path(__file__).with_name("measure.py"))
+MOST_STEPS = 10**9  # with a budget of minutes
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What each row may use: a number of updates or, if that is 0, minutes of training with its validations."""
+
+    steps: int = 0
+    minutes: float = 0.0
+
+    @property
+    def words(self) -> str:
+        return f"{self.steps:,} updates" if self.steps else f"{self.minutes:g} minutes of training"
+
+    @property
+    def folder(self) -> str:
+        return f"{self.steps}-updates" if self.steps else f"{self.minutes:g}-minutes"
+
+    def settings(self, recipe: Recipe, share: float) -> list[str]:
+        """Returns the overrides that give a row with this recipe its share of the budget. With few updates the warm-up
+        takes at most a quarter of them, and the averaged checkpoints the second half."""
+        if not self.steps:
+            return [f"train.max_steps={MOST_STEPS}", f"train.max_minutes={self.minutes * share}"]
+        steps, train = max(1, round(self.steps * share)), recipe.train
+        short = {"warmup": steps // 4, "checkpoint_every": steps // (2 * train.keep_last)}
+        shortened = [f"train.{key}={max(1, most)}" for key, most in short.items() if getattr(train, key) > most]
+        return [f"train.max_steps={steps}", "train.max_minutes=0", *shortened]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user chose for all rows."""
+
+    work: Path
+    text: Path
+    languages: tuple[str, str]
+    recipe: str
+    overrides: tuple[str, ...]
+    vocab_size: int
+    device: str | None
+
+
+class Study:
+    """The rows of a study trained with one budget, and their folder."""
+
+    def __init__(self, file: StudyFile, budget: Budget, options: Options, console: Console) -> None:
+        self.file, self.budget, self.options, self.console = file, budget, options, console
+        self.folder = options.work / budget.folder
+        self.train, self.valid, _ = pairs_of(options.text, *options.languages, tested=False)
+
+    # Text.
+
+    def sides(self, row: Row) -> tuple[dict[str, Path], dict[str, Path]]:
+        """Returns the files of the two sides by stem. The target goes through the row's program the first time."""
+        source, target = (files_of(self.options.text, language) for language in self.options.languages)
+        if row.target is None:
+            return source, target
+        changed = {}
+        for stem in (*self.train, self.valid):
+            changed[stem] = self.options.work / row.target.stem / f"{stem}.{self.options.languages[1]}"
+            if not changed[stem].exists():
+                changed[stem].parent.mkdir(parents=True, exist_ok=True)
+                with open_bytes(target[stem]) as stream:
+                    done = subprocess.run(
+                        [sys.executable, str(row.target)], input=stream.read(), stdout=subprocess.PIPE, check=False
+                    )
+                if done.returncode:
+                    raise VtransError(f"{row.target} ended with exit code {done.returncode}.")
+                with replacing(changed[stem]) as out:
+                    out.write(done.stdout)
+        return source, changed
+
+    def data(self, row: Row) -> Path:
+        """Returns the data folder of a row, which rows with the same text and options share."""
+        words = [str(self.options.vocab_size), *([row.target.stem] if row.target else []), *row.prepare]
+        return self.options.work / re.sub("[^A-Za-z0-9]+", "-", "-".join(["data", *words])).strip("-")
+
+    def prepare(self, row: Row) -> list[str]:
+        """Returns the command that makes the data folder. It leaves the folder as it is if it is up to date."""
+        source, target = self.sides(row)
+        # Two vocabularies have as many subwords in all as a joint one.
+        size = self.options.vocab_size // (2 if "--separate" in row.prepare else 1)
+        corpora = [word for s in self.train for word in ("--src", str(source[s]), "--tgt", str(target[s]))]
+        held = ["--valid-src", str(source[self.valid]), "--valid-tgt", str(target[self.valid])]
+        out = ["--vocab-size", str(size), *row.prepare, "--out", str(self.data(row)), "--quiet"]
+        return ["vtrans", "prepare-bpe", *corpora, *held, *out]
+
+    # One row.
+
+    def place(self, row: Row | str, seed: int) -> Path:
+        return self.folder / f"{row if isinstance(row, str) else row.name}-{seed}"
+
+    def overrides(self, row: Row, seed: int) -> list[str]:
+        """Returns the `--set` values of a training."""
+        chosen = [*self.options.overrides, *row.overrides]
+        recipe = load_recipe(self.options.recipe, chosen)
+        return [*chosen, *self.budget.settings(recipe, row.share), f"train.seed={seed}"]
+
+    def recipe(self, row: Row, seed: int) -> Recipe:
+        """Returns the recipe with which the model of a row is trained; RecipeError if it is invalid."""
+        return load_recipe(self.options.recipe, self.overrides(self.file.rows[row.run_of or row.name], seed))
+
+    @cached_property
+    def valid_digest(self) -> str | None:
+        return file_sha256(files_of(self.options.text, self.options.languages[1])[self.valid])
+
+    def made(self, row: Row, seed: int) -> dict[str, Any]:
+        """Returns the settings that the figures of a row depend on. Recipe keys that a later version adds are not
+        among them as long as they have their defaults."""
+        recipe, default = self.recipe(row, seed), Recipe()
+        trained = self.file.rows[row.run_of or row.name]
+        return {
+            "recipe": {
+                f"{section}.{key}": toml_value(value)
+                for section in SECTIONS
+                for key, value in vars(getattr(recipe, section)).items()
+                if value != getattr(getattr(default, section), key)
+            },
+            "seed": seed,
+            "vocab_size": self.options.vocab_size,
+            "prepare": list(trained.prepare),
+            "target": trained.target.name if trained.target else None,
+            "languages": list(self.options.languages),
+            "valid": self.valid_digest,
+            "base": row.base,
+            "average": row.average or recipe.train.keep_last,
+            "translate": dict(row.translate),
+        }
+
+    def finished(self, row: Row, seed: int) -> dict[str, Any] | None:
+        """Returns the figures of a finished row, or None; InputError if it was made with other settings."""
+        file = self.place(row, seed) / "figures.json"
+        if not file.exists():
+            return None
+        try:
+            found: dict[str, Any] = json.loads(file.read_bytes())
+            made = {**found["made"]}
+        except (ValueError, KeyError, TypeError):
+            raise FileError(f"{file} is damaged; delete it to make the row again.") from None
+        wanted = self.made(row, seed)
+        if made != wanted:
+            different = ", ".join(
+                f"{key} {made.get(key)} -> {value}" for key, value in wanted.items() if made.get(key) != value
+            )
+            raise InputError(
+                f"{file} was made with other settings ({different}); use another --work, or delete {file.parent} to "
+                "train the row again."
+            )
+        return {**found, "name": row.name, "words": row.words}
+
+    def commands(self, row: Row, seed: int) -> Iterator[list[str]]:
+        """Yields the commands that train and measure a row, and stores its figures."""
+        place, made = self.place(row, seed), self.made(row, seed)
+        run, model, measured = (
+            self.place(row.run_of or row, seed) / "run",
+            place / "model.safetensors",
+            place / "new.json",
+        )
+        device = ["--device", self.options.device] if self.options.device else []
+        place.mkdir(parents=True, exist_ok=True)
+        if not row.run_of:
+            changes = [word for change in self.overrides(row, seed) for word in ("--set", change)]
+            base = ["--init-from", str(self.place(row.init_from, seed) / "model.safetensors")] if row.init_from else []
+            where = ["--data", str(self.data(row)), "--out", str(run), "--recipe", self.options.recipe]
+            yield ["vtrans", "train", *where, *changes, *base, *device]
+        yield ["vtrans", "average", str(run), "--last", str(made["average"]), "--out", str(model), "--quiet"]
+        source, target = self.sides(self.file.rows[row.run_of or row.name])
+        texts = ["--src", str(source[self.valid]), "--ref", str(target[self.valid]), "--out", str(measured)]
+        how = ["--translate", json.dumps(dict(row.translate))]
+        yield ["python", MEASURE, str(model), "--run", str(run), *texts, *how, *device]
+        found = {"recipe": self.options.recipe, "made": made, **json.loads(measured.read_bytes())}
+        if row.init_from:  # what the model has cost includes what it started from
+            before = self.finished(self.file.rows[row.init_from], seed) or {}
+            found |= {key: found[key] + before[key] for key in ("updates", "seconds")}
+        write_atomically(place / "figures.json", (json.dumps(found, ensure_ascii=False, indent=2) + "\n").encode())
+        measured.unlink()
+        self.write_table()
+        bleu = found["scores"][0]["value"]
+        self.console.info(f"{place.name}: BLEU {bleu:.2f} after {duration(found['seconds'])} of training")
+
+    # All rows.
+
+    def found(self) -> list[dict[str, Any]]:
+        """Returns the figures of all finished rows, in the order of the file and of their seeds."""
+        found = []
+        for row in self.file.rows.values():
+            seeds = [path.parent.name.removeprefix(f"{row.name}-") for path in self.folder.glob("*/figures.json")]
+            found += [self.finished(row, seed) for seed in sorted(int(seed) for seed in seeds if seed.isdecimal())]
+        return [each for each in found if each]
+
+    def write_table(self) -> None:
+        found = self.found()
+        write_atomically(self.folder / "table.md", markdown(found, self.budget.words).encode())
+        report = {"budget": dataclasses.asdict(self.budget), "table": table(found), "rows": found}
+        text = json.dumps(report, ensure_ascii=False, indent=2) + "\n"
+        write_atomically(self.folder / "table.json", text.encode())
+
+    def make(self, rows: Sequence[Row], seeds: Sequence[int], jobs: int, start: Start) -> list[str]:
+        """Trains and measures the rows that are not finished, `jobs` at a time, and returns the failed ones."""
+        todo = [(row, seed) for seed in seeds for row in self.needed(rows) if not self.finished(row, seed)]
+        data = {self.data(row): row for row, _ in todo if not row.run_of}
+        prepared = [Job(folder.name, iter([self.prepare(row)])) for folder, row in data.items()]
+        if failed := run_jobs(prepared, jobs, start, self.console):
+            return failed
+        work = []
+        for row, seed in todo:
+            log = self.place(row, seed) / "log.txt" if jobs > 1 else None
+            after = self.place(row.base, seed).name if row.base else ""
+            work.append(Job(self.place(row, seed).name, self.commands(row, seed), after, log))
+        return run_jobs(work, jobs, start, self.console)
+
+    def needed(self, rows: Sequence[Row]) -> list[Row]:
+        """Returns these rows and those that they depend on, in the order of the file."""
+        names = {row.name for row in rows}
+        for row in reversed(self.file.rows.values()):  # a row depends only on rows above it
+            if row.name in names and row.base:
+                names.add(row.base)
+        return [row for row in self.file.rows.values() if row.name in names]
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Returns the options of the command line. Their defaults and their values are not checked yet."""
+    parser = argparse.ArgumentParser(description="Train the rows of a study with the same budget, and compare them.")
+    parser.add_argument("study", help=f"a study ({', '.join(study_names())}) or a TOML file", metavar="NAME|FILE")
+    parser.add_argument("--data", type=Path, help="folder with train and valid files (default: download the text)")
+    parser.add_argument("--src", help="source language, which is the suffix of its files")
+    parser.add_argument("--tgt", help="target language, likewise")
+    parser.add_argument("--work", type=Path, help="folder for all results (default: work/NAME)")
+    parser.add_argument("--recipe", help="recipe of all rows instead of the study's")
+    parser.add_argument("--set", action="append", default=[], help="section.key=value for every row; may be repeated")
+    parser.add_argument("--steps", type=int, help="number of updates per row (default: the recipe's budget)")
+    parser.add_argument("--minutes", type=float, help="minutes of training per row; with --steps, a second table")
+    parser.add_argument(
+        "--seeds", nargs="+", default=[AUTO], help="seeds of every row; auto (the default): seed 1, and seed 2 of rows "
+        "within a point of BLEU of another"
+    )  # fmt: skip
+    parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help="train only these rows")
+    parser.add_argument("--jobs", type=int, default=1, help="rows trained at a time, each on its part of the cores")
+    parser.add_argument("--vocab-size", type=int, help="number of subwords of both sides together")
+    parser.add_argument("--device", help="device, as for vtrans train")
+    return parser.parse_args(arguments)
+
+
+def seeds_of(words: Sequence[str]) -> list[int] | None:
+    """Returns the seeds, or None for `auto`; InputError for anything else."""
+    if list(words) == [AUTO]:
+        return None
+    if not all(word.isdecimal() for word in words):
+        raise InputError(f"--seeds must be whole numbers, or {AUTO}, got {' '.join(words)}.")
+    return [int(word) for word in words]
+
+
+def budgets_of(steps: int | None, minutes: float | None, recipe: Recipe) -> list[Budget]:
+    """Returns the budgets that the user gives, else that of the recipe."""
+    if any(given is not None and given <= 0 for given in (steps, minutes)):
+        raise InputError("--steps and --minutes must be greater than 0.")
+    train = recipe.train
+    if steps is None and minutes is None:
+        return [Budget(0, train.max_minutes) if train.max_minutes else Budget(train.max_steps)]
+    return [*([Budget(steps)] if steps else []), *([Budget(0, minutes)] if minutes else [])]
+
+
+def main(arguments: Sequence[str] | None = None, start: Start | None = None) -> int:
+    """Runs a study; `start` starts its commands."""
+    given, console = parsed(arguments), Console()
+    file, seeds = load_study(given.study), seeds_of(given.seeds)
+    if given.jobs < 1:
+        raise InputError(f"--jobs must be at least 1, got {given.jobs}.")
+    if unknown := [name for name in given.only if name not in file.rows]:
+        raise InputError(f"the rows of --only must be among {', '.join(file.rows)}; got {unknown[0]}.")
+    rows = [row for row in file.rows.values() if not given.only or row.name in given.only]
+    experiment = EXPERIMENTS[file.experiment]
+    languages = (given.src or experiment.languages[0], given.tgt or experiment.languages[1])
+    work, name = given.work or Path("work") / file.name, given.recipe or file.recipe
+    budgets = budgets_of(given.steps, given.minutes, load_recipe(name, given.set))
+    for row in rows:  # refuse invalid settings before any download
+        load_recipe(name, [*given.set, *row.overrides])
+    text = given.data or fetched(experiment, work / f"text-{'-'.join(languages)}", *languages, console)
+    size = given.vocab_size or experiment.vocab_size
+    options = Options(work, text, languages, name, tuple(given.set), size, given.device)
+    work.mkdir(parents=True, exist_ok=True)
+    start = start or starter(max(1, usable_cores() // given.jobs) if given.jobs > 1 else None)
+    failed = []
+    for study in [Study(file, budget, options, console) for budget in budgets]:
+        study.found()  # refuse results that were made with other settings
+        missing = study.make(rows, [1] if seeds is None else seeds, given.jobs, start)
+        if seeds is None and not missing:
+            close = [row for row in rows if row.name in close_rows(study.found())]
+            missing = study.make(close, [2], given.jobs, start)
+        failed += [f"{name} ({study.budget.words})" for name in missing]
+        if study.found():
+            study.write_table()
+            sys.stdout.write(markdown(study.found(), study.budget.words))
+    if failed:
+        raise VtransError(f"these failed: {', '.join(failed)}; run the same command again to retry them.")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except VtransError as error:
+        Console().error(str(error))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
