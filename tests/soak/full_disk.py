@@ -100,7 +100,7 @@ def disk_with(command: Command, disk: Path) -> Iterator[None]:
             (disk / command.out).write_bytes(b"old\n")
         yield
     finally:
-        subprocess.run(["umount", str(disk)], check=True)
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)  # a killed command may still have a file open
 
 
 def resize(disk: Path, size: int, names: int) -> None:
@@ -120,7 +120,7 @@ def commands(folder: Path) -> dict[str, Command]:
     data = make_data(folder).path
     src, tgt = write_pairs(folder, "text", [*TRAIN_PAIRS, *VALID_PAIRS])
     many = folder / "many.en"
-    many.write_bytes(src.read_bytes() * 5)
+    many.write_bytes(src.read_bytes() * 2)
     whole = folder / "whole"
     made = folder / "huggingface"
     for words in (train_words(data, whole)[3:], ["export", str(whole), "--to", "huggingface", "--out", str(made)]):
@@ -128,7 +128,7 @@ def commands(folder: Path) -> dict[str, Command]:
         assert ended.code == 0, ended
     pairs = ["--src", str(src), "--tgt", str(tgt), "--threads", "1"]
     model, hyp = ["--model", str(whole)], str(tgt)
-    quick = ["--beam", "1", "--input", str(many), "--processes", "1"]
+    quick = ["--beam", "1", "--input", str(many), "--processes", "1", "--no-retry"]
     plain = ["translate", *model, *quick]
     prepare = ["prepare-bpe", *pairs, "--vocab-size"]
     return {
@@ -199,7 +199,9 @@ def check(name: str, command: Command, folder: Path, steps: int) -> bool:
         needed = sum(-(-len(raw) // 4096) * 4096 + 4096 for raw in whole.values())
         files = sum(1 for _ in disk.rglob("*")) + 2
     sizes = sorted({0, *(round(1.7 * needed * part / steps / 4096) for part in range(1, steps + 1))})
-    disks = [(4096 * pages, MANY) for pages in sizes] + [(LARGE, n) for n in range(files + 4)]
+    disks = [(4096 * pages, MANY) for pages in sizes]
+    if not command.to_stdout:  # whose file is there already
+        disks += [(LARGE, n) for n in range(files + 4)]
     good, failed = True, 0
     for size, names in disks:
         with disk_with(command, disk):

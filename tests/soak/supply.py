@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,23 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 TOP = Path(__file__).parents[2]
-PROJECT = '''"""A program that uses vtrans."""
-
-import vtrans
-
-
-def first(lines: list[str]) -> str:
-    translator: vtrans.Translator = vtrans.load("run", beam=2)
-    best: list[vtrans.Translation] = next(translator.nbest(lines, n=2))
-    score: float = best[0].score
-    sampling = vtrans.Sampling(top_k=3)
-    texts: list[str] = list(translator.translate(lines))
-    try:
-        vtrans.configure_process()
-    except vtrans.VtransError as error:
-        return str(error)
-    return f"{texts} {score} {sampling} {vtrans.__version__}"
-'''
+PROJECT = Path(__file__).with_name("typed_project.py")
 
 
 def run(*words: object, **how: object) -> str:
@@ -89,8 +74,8 @@ def five_commands(programs: Path, folder: Path) -> None:
 def typed_project(programs: Path, folder: Path) -> None:
     """Checks a project that imports vtrans."""
     run(programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "mypy")
-    (folder / "project.py").write_text(PROJECT, encoding="utf-8")
-    print(run(programs / "mypy", "--strict", "project.py", cwd=folder).strip())
+    shutil.copy(PROJECT, folder)
+    print(run(programs / "mypy", "--strict", PROJECT.name, cwd=folder).strip())
 
 
 def main() -> None:
