@@ -106,6 +106,14 @@ def test_links_are_between_words_of_the_line_and_of_its_translation() -> None:
     assert words > 10
 
 
+def test_a_tag_in_a_translation_is_no_word() -> None:
+    vocab = vocabulary()
+    tag, ids = vocab.id_of(">>de<<") or 0, vocab.encode("ein Hund")
+    assert target_words([tag, *ids, tag], vocab) == [0, *target_words(ids, vocab), 1]
+    (t,) = speaking().logprob(["a dog"], [[tag, *ids, EOS_ID]], to="de")
+    assert (t.text, t.subwords[0]) == ("ein Hund", ">>de<<")
+
+
 def test_a_given_translation_gets_the_score_that_its_search_gave_it() -> None:
     made = speaking()
     lines = [line for line in LINES if line.strip()]

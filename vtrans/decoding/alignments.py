@@ -161,7 +161,7 @@ def target_words(tokens: Sequence[int], vocab: Vocabulary) -> list[int]:
 
 def _text(token: int, vocab: Vocabulary) -> str:
     """Returns the text of a subword. A byte that is only part of a character counts as the letter x."""
-    if token <= EOS_ID:
+    if token <= EOS_ID or vocab.piece(token) in vocab.tags:
         return ""
     piece = vocab.piece(token).replace("\u2581", " ")
     if not vocab.is_subword(token):
