@@ -61,9 +61,14 @@ def shapes(settings: dict[str, Any], src: int, tgt: int) -> Iterator[tuple[str, 
     pre = settings["transformer-preprocess"] == "n"
     end = "_pre" if pre else ""
     for stack, depth, attentions in (("encoder", "enc-depth", ["self"]), ("decoder", "dec-depth", ["self", "context"])):
+        recurrent = stack == "decoder" and settings.get("transformer-decoder-autoreg") == "rnn"
         for layer in range(1, settings[depth] + 1):
             prefix = f"{stack}_l{layer}"
-            for name in attentions:
+            if recurrent:
+                yield from ((f"{prefix}_rnn_W", (D, D)), (f"{prefix}_rnn_Wf", (D, D)), (f"{prefix}_rnn_bf", (1, D)))
+                for kind in ("scale", "bias"):
+                    yield f"{prefix}_rnn{'' if pre else '_ffn'}_ln_{kind}{end}", (1, D)
+            for name in attentions[recurrent:]:
                 for letter in "qkvo":
                     yield f"{prefix}_{name}_W{letter}", (D, D)
                     yield f"{prefix}_{name}_b{letter}", (1, D)
@@ -182,7 +187,10 @@ class _Network:
         past = np.tril(np.ones((len(x), len(x)), dtype=bool))
         for layer in range(1, int(self.settings["dec-depth"]) + 1):
             p = f"decoder_l{layer}"
-            x = self.sublayer(f"{p}_self_Wo", x, self.attention(f"{p}_self", keep=past))
+            if self.settings.get("transformer-decoder-autoreg") == "rnn":
+                x = self.sublayer(f"{p}_rnn" if self.pre else f"{p}_rnn_ffn", x, self.ssru(f"{p}_rnn"))
+            else:
+                x = self.sublayer(f"{p}_self_Wo", x, self.attention(f"{p}_self", keep=past))
             x = self.sublayer(f"{p}_context_Wo", x, self.attention(f"{p}_context", memory))
             x = self.sublayer(f"{p}_ffn_ffn", x, self.feed_forward(f"{p}_ffn"))
         return self.norm(x, "decoder_top_ln") if self.pre else x
@@ -213,6 +221,17 @@ class _Network:
             weights /= weights.sum(-1, keepdims=True)
             mixed: Array = (weights @ heads(keys, "v")).swapaxes(0, 1).reshape(len(x), self.D)
             return mixed @ self.weight(f"{name}_Wo") + self.weight(f"{name}_bo")
+
+        return f
+
+    def ssru(self, name: str) -> Sublayer:
+        def f(x: Array) -> Array:
+            state, out = np.zeros(self.D), []
+            for row in x:
+                forget = 1 / (1 + np.exp(-(row @ self.weight(f"{name}_Wf") + self.weight(f"{name}_bf")[0])))
+                state = forget * state + (1 - forget) * (row @ self.weight(f"{name}_W"))
+                out.append(np.maximum(state, 0))
+            return np.array(out)
 
         return f
 

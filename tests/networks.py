@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from vtrans.config import ModelConfig
-from vtrans.decoding.incremental import IncrementalDecoder
-from vtrans.decoding.single import SingleState
-from vtrans.decoding.state import DecodingState
+from vtrans.decoding.incremental import IncrementalDecoder, State
 from vtrans.model import Transformer
 
 V, PAD, BOS, EOS = 40, 0, 2, 3
@@ -27,6 +25,8 @@ VARIANTS = [
     dataclasses.replace(SMALL, positions="stored", max_positions=64, activation="swish", projection_bias=True),
     dataclasses.replace(SMALL, cross_attention_residual=False),
     dataclasses.replace(SMALL, cross_attention_residual=False, norm="pre", encoder_layers=6, decoder_layers=1),
+    dataclasses.replace(SMALL, autoregression="ssru"),
+    dataclasses.replace(SMALL, autoregression="ssru", norm="pre", share_layers="all", share_group=2),
 ]
 SEQUENCE = dataclasses.replace(SMALL, architecture="decoder-only", encoder_layers=0)
 SEQUENCES = [
@@ -65,7 +65,7 @@ def step_by_step(model: Transformer, rows: list[list[int]], tgt_BKT: Tensor) -> 
     return torch.stack([step(decoder, state, tgt_BKT[:, :, t]) for t in range(tgt_BKT.shape[2])], 2)
 
 
-def step(decoder: IncrementalDecoder, state: DecodingState | SingleState, tokens_BK: Tensor) -> Tensor:
+def step(decoder: IncrementalDecoder, state: State, tokens_BK: Tensor) -> Tensor:
     """Feeds one token per row; returns the log-probabilities of all rows [B, K, V]."""
     everyone_r = torch.arange(tokens_BK.numel())
     return torch.cat(list(decoder.step(state, tokens_BK, everyone_r))).view(*tokens_BK.shape, -1)

@@ -302,6 +302,7 @@ IDLE = [
     ("model", ["model.share_group=2"], "share_group", "share_layers"),
     ("model", [*DECODER_ONLY, "model.share_stacks=true"], "share_stacks", "architecture"),
     ("model", [*DECODER_ONLY, "model.cross_attention_residual=false"], "cross_attention_residual", "architecture"),
+    ("model", [*DECODER_ONLY, "model.autoregression=ssru"], "autoregression", "architecture"),
     (
         "model",
         [*DECODER_ONLY, "model.positions=learned", "model.share_positions=true"],

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vtrans.config import TIE_FORMS, ModelConfig
 from vtrans.errors import InputError
-from vtrans.model import Decoder, SelfAttention, Transformer, count_parameters, resolve_tie
+from vtrans.model import Decoder, DecoderLayer, SelfAttention, Transformer, count_parameters, resolve_tie
 from vtrans.training.recipe import load_recipe
 
 # Equal to independent implementations.
@@ -70,6 +70,7 @@ def copy_into_torch(model: Transformer, reference: nn.Transformer) -> None:
             rest(a, theirs, [(a.self_attention_residual, theirs.norm1), (a.feed_forward_residual, theirs.norm2)])
         assert isinstance(model.decoder, Decoder)
         for b, theirs in zip(model.decoder.layers, reference.decoder.layers, strict=True):
+            assert isinstance(b, DecoderLayer)
             attention(theirs.self_attn, b.self_attention.qkv.weight, b.self_attention.qkv.bias, b.self_attention.out)
             cross = b.cross_attention
             attention(

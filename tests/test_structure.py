@@ -23,7 +23,7 @@ LAYERS = (
     ("keys", "config", "consistency", "console", "languages"),
     ("runtime",),
     ("data",),
-    ("positions",),
+    ("positions", "ssru"),
     ("model",),
     ("tensor_files", "checkpoint", "states"),
     ("average", "score"),

@@ -79,6 +79,10 @@ VARIANTS = {
         {"share_stacks": True, "share_layers": "all", "encoder_layers": 6, "decoder_layers": 2},
         ("aaaaaa", "aa", "AA", "aaaaaa", "aa"),
     ),
+    "SSRU": Variant({"autoregression": "ssru"}),
+    "SSRU, groups of 2": Variant(
+        {"autoregression": "ssru", "share_layers": "all", "share_group": 2}, ("aabb", "eeff", "AABB", "aabb", "eeff")
+    ),
     "12+1": Variant(
         {"encoder_layers": 12, "decoder_layers": 1}, ("abcdefghijkl", "m", "A", "abcdefghijkl", "m")
     ),
@@ -114,7 +118,7 @@ def places(model: Transformer, variant: Variant) -> Iterator[tuple[str, nn.Modul
     """Yields each sublayer and each residual with a name. Equal names stand for one module."""
     rows = [
         (model.encoder, "self_attention"),
-        (model.decoder, "self_attention"),
+        (model.decoder, "ssru" if model.config.autoregression == "ssru" else "self_attention"),
         (model.decoder, "cross_attention"),
         (model.encoder, "feed_forward"),
         (model.decoder, "feed_forward"),
@@ -134,11 +138,13 @@ def test_the_number_of_parameters_follows_from_the_configuration(variant: Varian
     config = variant.config
     D, F = config.d_model, config.d_ff
     norm, attention, feed_forward = 2 * D, 4 * (D * D + D), D * F + F + F * D + D
+    own = 2 * D * D + D if config.autoregression == "ssru" else attention
     enc, dec, cross, enc_inner, dec_inner = map(set, variant.sublayers)
     expected = (
         variant.matrices * V * D
         + variant.tables * config.max_positions * D
-        + len(enc | dec) * (attention + norm)
+        + len(enc) * (attention + norm)
+        + len(dec - enc) * (own + norm)
         + len(cross) * (attention + norm)
         + len(enc_inner | dec_inner) * (feed_forward + norm)
         + (config.norm == "pre") * (1 if config.architecture == "decoder-only" else 2) * norm
@@ -166,7 +172,7 @@ def test_a_shared_sublayer_is_initialised_as_an_unshared_one(variant: Variant) -
     model = Transformer(config, V, V, joint=True, pad_id=0)
     bound = (6 / 128) ** 0.5
     for name, parameter in model.named_parameters():
-        if parameter.dim() == 2 and ("attention" in name or "feed_forward" in name):
+        if parameter.dim() == 2 and any(part in name for part in ("attention", "ssru", "feed_forward")):
             for part in parameter.view(-1, 64, 64):
                 assert 0.97 * bound < part.abs().max() <= bound, name
         elif "norm" in name:
@@ -271,6 +277,11 @@ REFUSED = [
         r"model\.source_eos .*model\.architecture",
     ),
     (
+        ["architecture=decoder-only", "encoder_layers=0", "autoregression=ssru"],
+        r"model\.autoregression .*model\.architecture",
+    ),
+    (["share_stacks=true", "autoregression=ssru"], r"model\.share_stacks .*model\.autoregression"),
+    (
         ["architecture=decoder-only", "encoder_layers=0", "positions=learned", "max_positions=3"],
         r"model\.max_positions .*\b4\b.*\b3\b",
     ),
@@ -354,6 +365,7 @@ def test_a_run_without_these_keys_resumes_and_is_averaged(tmp_path: Path, tiny_d
         "share_stacks",
         "scale_embedding",
         "cross_attention_residual",
+        "autoregression",
     )
     run = tiny_train(tiny_data, tmp_path / "run", "train.max_steps=20")
     files = [*(run.step_file(s) for s in run.steps()), run.last, run.best]

@@ -159,6 +159,12 @@ class ModelConfig:
         idle_if={"architecture": _decoder_only},
         exportable=True,
     )
+    autoregression: str = choice(
+        "self-attention",
+        ("self-attention", "ssru"),
+        "how a decoder layer reads the earlier subwords; ssru: a recurrence, faster step by step (Kim et al. 2019)",
+        idle_if={"architecture": _decoder_only},
+    )
     cross_attention_residual: bool = flag(
         True,
         "residual connection around cross-attention; false is an ablation",

@@ -61,6 +61,11 @@ def _sharing_contradiction(model: ModelConfig) -> str | None:
             f"layer: there are {encoder}+{decoder} layers and model.share_group is {model.share_group}. "
             "Use deeper stacks or larger groups."
         )
+    if model.share_stacks and model.autoregression == "ssru":
+        return (
+            'model.share_stacks = true needs self-attention in both stacks, got model.autoregression = "ssru"; '
+            "remove one of the two."
+        )
     for part in parts if model.share_stacks else ():
         depths = [model.sublayer(part, depth - 1) + 1 for depth in (encoder, decoder)]
         if depths[0] != depths[1]:

@@ -27,6 +27,7 @@ from vtrans.positions import Positions, make_positions
 from vtrans.runtime.attention import dot_product_attention
 from vtrans.runtime.dropout import Dropout
 from vtrans.runtime.products import Linear, linear
+from vtrans.ssru import SSRU
 
 
 class Module(nn.Module):
@@ -191,6 +192,7 @@ class Sublayers:
         self.config = config
         skip = config.cross_attention_residual
         self.self_attention = cache(lambda number: (SelfAttention(config), Residual(config)))
+        self.ssru = cache(lambda number: (SSRU(config.d_model), Residual(config)))
         self.cross_attention = cache(lambda number: (CrossAttention(config), Residual(config, skip=skip)))
         self.feed_forward = cache(lambda number: (FeedForward(config), Residual(config)))
 
@@ -235,11 +237,12 @@ class EncoderLayer(Module):
 
 
 class Decoder(Module):
-    """A stack of causal self-attention, cross-attention and feed-forward layers."""
+    """A stack of causal self-attention or SSRU, cross-attention and feed-forward layers."""
 
     def __init__(self, config: ModelConfig, sublayers: Sublayers) -> None:
         super().__init__()
-        self.layers = module_list(DecoderLayer(sublayers, i) for i in range(config.decoder_layers))
+        kind = SSRULayer if config.autoregression == "ssru" else DecoderLayer
+        self.layers = module_list(kind(sublayers, i) for i in range(config.decoder_layers))
         self.final_norm = final_norm(config, config.decoder_layers)
 
     def positions(self, table: Positions, keep_BS: Tensor, T: int) -> Tensor:
@@ -261,9 +264,33 @@ class DecoderLayer(Module):
         self.feed_forward, self.feed_forward_residual = sublayers.feed_forward(inner)
 
     def forward(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
-        x_BTD = self.self_attention_residual(x_BTD, self.self_attention)
+        x_BTD = self.read_target(x_BTD)
         x_BTD = self.cross_attention_residual(x_BTD, lambda x: self.cross_attention(x, memory_BSD, keep_BS))
         return self.feed_forward_residual(x_BTD, self.feed_forward)
+
+    def read_target(self, x_BTD: Tensor) -> Tensor:
+        """Returns the output of the first sublayer [B, T, D]."""
+        return self.self_attention_residual(x_BTD, self.self_attention)
+
+
+class SSRULayer(Module):
+    """A decoder layer with an SSRU in place of self-attention."""
+
+    def __init__(self, sublayers: Sublayers, layer: int) -> None:
+        super().__init__()
+        attention, inner = sublayers.numbers(layer)
+        self.ssru, self.ssru_residual = sublayers.ssru(attention)
+        self.cross_attention, self.cross_attention_residual = sublayers.cross_attention(attention)
+        self.feed_forward, self.feed_forward_residual = sublayers.feed_forward(inner)
+
+    def forward(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
+        x_BTD = self.read_target(x_BTD)
+        x_BTD = self.cross_attention_residual(x_BTD, lambda x: self.cross_attention(x, memory_BSD, keep_BS))
+        return self.feed_forward_residual(x_BTD, self.feed_forward)
+
+    def read_target(self, x_BTD: Tensor) -> Tensor:
+        """Returns the output of the first sublayer [B, T, D]."""
+        return self.ssru_residual(x_BTD, self.ssru)
 
 
 class DecoderOnly(Module):

@@ -271,7 +271,7 @@ def test_links_of_a_cut_line_stay_within_its_pieces() -> None:
     assert all((i < 8) == (j < border) for i, j in t.alignment)
 
 
-@pytest.mark.parametrize("second", ["pre-norm, tgt-softmax", "decoder-only, prefix"])
+@pytest.mark.parametrize("second", ["pre-norm, tgt-softmax", "decoder-only, prefix", "SSRU, pre-norm"])
 def test_samples_and_ensembles_have_alignments(second: str) -> None:
     models = [loaded(SMALL, 1), loaded(VARIANTS[second], 2)]
     made = Translator(TorchEngine(models, weights=[1, 2]), SEARCH)

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from vtrans.decoding.state import LEAST, SLOTS, DecodingState, LayerState, Seen
+from vtrans.decoding.state import LEAST, SLOTS, LayerState, Seen, SelfAttentionState
 
 LAYERS, HEADS = 2, 2
 
 
 def test_the_example_of_the_docstring() -> None:
     """One sentence, two rows, three steps."""
-    state = DecodingState(
+    state = SelfAttentionState(
         torch.zeros(1, 2, 1, 1, 3, 1), torch.ones(1, 3, dtype=torch.bool), [3], width=2, reuse_slots=True
     )
 
@@ -72,7 +72,7 @@ def spread(x: Tensor) -> Tensor:
 
 
 def memory(sentences: list[Sentence]) -> tuple[Tensor, Tensor, list[int]]:
-    """Returns the sources as `DecodingState` and its `admit` take them: keys and values, mask, lengths."""
+    """Returns the sources as `SelfAttentionState` and its `admit` take them: keys and values, mask, lengths."""
     lengths = [len(sentence.source) for sentence in sentences]
     S = max(lengths)
     ids_BS = torch.tensor([sentence.source + [-1] * (S - len(sentence.source)) for sentence in sentences])
@@ -99,7 +99,7 @@ def numbers_in(part: Seen, layer: int, B: int) -> list[list[list[int]]]:
     return found
 
 
-def step(state: DecodingState, batch: list[Sentence], numbers: Numbers) -> None:
+def step(state: SelfAttentionState, batch: list[Sentence], numbers: Numbers) -> None:
     """Takes a step in which each row stores a number, and checks what the rows see in each layer."""
     age_B = state.advance()
     for sentence in batch:
@@ -132,7 +132,7 @@ def check(layer_state: LayerState, layer: int, batch: list[Sentence]) -> None:
 def test_each_row_sees_its_own_history_and_source(width: int, reuse_slots: bool) -> None:
     numbers, calls = Numbers(width), Counter[str]()
     batch = numbers.sentences(17, width)
-    state = DecodingState(*memory(batch), width, reuse_slots=reuse_slots)
+    state = SelfAttentionState(*memory(batch), width, reuse_slots=reuse_slots)
     for t in range(70):
         step(state, batch, numbers)
         calls["far"] += state.far_f is not None

@@ -268,6 +268,7 @@ def test_an_architecture_that_cannot_be_exported_is_refused_by_name(
             r"model\.architecture = decoder-only",
         ),
         ({"cross_attention_residual": False}, r"model\.cross_attention_residual = false"),
+        ({"autoregression": "ssru"}, r"model\.autoregression = ssru"),
     ):
         with pytest.raises(InputError, match=words):
             exporting.check_exportable(dataclasses.replace(SMALL, **config))

@@ -67,6 +67,7 @@ def test_a_round_trip_gives_the_same_bytes(changes: dict[str, Any], tmp_path: Pa
         {"positions": "learned", "max_positions": 90},
         {"norm_eps": 1e-9},
         {"cross_attention_residual": False},
+        {"autoregression": "ssru"},
         {"source_eos": False},
         {"architecture": "decoder-only", "encoder_layers": 0},
     ],

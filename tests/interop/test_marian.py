@@ -25,6 +25,7 @@ from vtrans.interop.marian import read
 from vtrans.model import Transformer
 
 UNTIED = {"tied-embeddings-all": "false"}
+SSRU = {"transformer-decoder-autoreg": "rnn", "dec-cell": "ssru"}
 KINDS: dict[str, tuple[dict[str, Any], bool]] = {
     "post-norm": ({}, False),
     "pre-norm": ({**marian.PRE, "transformer-ffn-activation": "relu"}, False),
@@ -32,6 +33,8 @@ KINDS: dict[str, tuple[dict[str, Any], bool]] = {
     "nothing tied": ({**UNTIED, "enc-depth": 1, "dec-depth": 2}, True),
     "tied embeddings": ({**UNTIED, "tied-embeddings-src": "true"}, False),
     "no bias": ({"output-omit-bias": "true"}, False),
+    "SSRU": ({**SSRU, "dec-depth": 2}, False),
+    "SSRU, pre-norm": ({**SSRU, **marian.PRE}, False),
 }
 
 
@@ -147,7 +150,9 @@ def spoil(name: str, values: marian.Array | None) -> dict[str, Any]:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another type": ({"claims": {"type": "s2s"}}, "type"),
     "several sources": ({"claims": {"type": "multi-transformer"}}, "type"),
-    "a recurrent decoder": ({"claims": {"transformer-decoder-autoreg": "rnn"}}, "autoreg"),
+    "another recurrence": ({"claims": {**SSRU, "dec-cell": "gru"}}, "dec-cell"),
+    "a projected recurrence": ({"claims": {**SSRU, "transformer-rnn-projection": "true"}}, "rnn-projection"),
+    "norms in the recurrence": ({"claims": {**SSRU, "layer-normalization": "true"}}, "layer-normalization"),
     "average attention": ({"claims": {"transformer-decoder-autoreg": "average-attention"}}, "autoreg"),
     "RMS norm": ({"claims": {"transformer-postprocess": "dar"}}, "postprocess"),
     "norm of the embeddings": ({"claims": {"transformer-postprocess-emb": "nd"}}, "postprocess-emb"),

@@ -113,6 +113,7 @@ def test_a_trained_start_needs_the_new_network(tmp_path: Path) -> None:
         ("activation", "gelu"),
         ("cross_attention_residual", False),
         ("source_eos", False),
+        ("autoregression", "ssru"),
         ("norm_eps", 1e-3),
         ("architecture", "decoder-only"),
     ],

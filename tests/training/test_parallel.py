@@ -33,6 +33,7 @@ ROWS = {
     "separate": ("model.tie=none", "model.norm=pre"),
     "layers": (*DEEP, "model.share_layers=all"),
     "stacks": (*DEEP, "model.share_stacks=true", "train.clip_norm=0.3"),
+    "ssru": (*DEEP, "model.autoregression=ssru"),
     "narrow": ("model.architecture=decoder-only", "model.encoder_layers=0", "model.d_model=4", "model.d_ff=5"),
     "learned": (
         *("model.positions=learned", "model.max_positions=64", "model.share_positions=true"),

@@ -83,6 +83,7 @@ def test_a_run_with_every_option_resumes_exactly(
         "train.weight_decay=0.1",
         "model.attention_dropout=0.1",
         "model.activation_dropout=0.1",
+        "model.autoregression=ssru",
     )
     whole = tiny_train(two_corpora, tmp_path / "whole", *settings)
     for step in (2, 7, 13):

@@ -13,11 +13,13 @@ from torch import nn
 
 from vtrans.checkpoint import aliases
 from vtrans.model import CrossAttention, DecoderOnly, FeedForward, SelfAttention
+from vtrans.ssru import SSRU
 
 # The paper's names for the weights of a sublayer, in the order in which a fused weight holds them.
 MATRICES: tuple[tuple[type[nn.Module], str, tuple[str, ...]], ...] = (
     (SelfAttention, "qkv", ("W_Q", "W_K", "W_V")),
     (SelfAttention, "out", ("W_O",)),
+    (SSRU, "zf", ("W", "W_f")),
     (CrossAttention, "query", ("W_Q",)),
     (CrossAttention, "kv", ("W_K", "W_V")),
     (CrossAttention, "out", ("W_O",)),

@@ -76,7 +76,7 @@ def cross_attention(model: Transformer, batch: Batch, first: int = 0) -> list[Te
     found, keep_BS = [], model.attended(batch.keep_BS)
     for number, layer in enumerate(model.decoder.layers):
         if number >= first:
-            y_BTD = layer.self_attention_residual(x_BTD, layer.self_attention)
+            y_BTD = layer.read_target(x_BTD)
             q_BHTd = layer.cross_attention.queries(layer.cross_attention_residual.before(y_BTD))
             k_BHSd, _ = layer.cross_attention.keys_values(memory_BSD)
             found.append(_probabilities(q_BHTd, k_BHSd, keep_BS[:, None]))

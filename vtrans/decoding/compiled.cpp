@@ -18,9 +18,10 @@ constexpr int GROUP = 64;
 
 using Shared = std::shared_ptr<const Linear>;
 
-// The layers of an encoder and of a decoder-only model have no cross-attention.
+// The layers of an encoder and of a decoder-only model have no cross-attention. With an SSRU, `zf` replaces `qkv` and
+// `out`.
 struct Layer {
-    Shared qkv, out, query, kv, cross_out, inner, outer;
+    Shared zf, qkv, out, query, kv, cross_out, inner, outer;
     Norm self_norm, cross_norm, feed_forward_norm;
 };
 
@@ -28,8 +29,8 @@ struct Layer {
 struct Sentence {
     std::vector<Slots> own, source;  // of each decoder layer: the subwords fed so far, and the source
     std::vector<std::vector<int>> history;
-
-    int position() const { return int(history[0].size()); }  // of the next subword
+    std::vector<Floats> cells;  // of each row: the states of the SSRUs of all layers
+    int position = 0;           // of the next subword
 
     // Makes room for K more slots. Slots that no row attends to are given up.
     void make_room(int K, int D) {
@@ -48,7 +49,7 @@ struct Sentence {
 // `Sizes` of compiled.py.
 struct Sizes {
     int32_t width, feed_forward, heads, vocabulary, pad_id, encoder_layers, decoder_layers, activation;
-    int32_t pre, cross_skip, decoder_only, prefix;  // booleans
+    int32_t pre, cross_skip, decoder_only, prefix, ssru;  // booleans
     float epsilon, embedding_scale;
 };
 
@@ -64,9 +65,9 @@ struct Model {
     Model(const Sizes& sizes, const float* const* tensors) : sizes(sizes), next(tensors) {
         int V = sizes.vocabulary;
         src_embedding = *next++, tgt_embedding = *next++;
-        for (int i = 0; i < sizes.encoder_layers; i++) encoder.push_back(layer(false));
+        for (int i = 0; i < sizes.encoder_layers; i++) encoder.push_back(layer(false, false));
         encoder_norm = norm();
-        for (int i = 0; i < sizes.decoder_layers; i++) decoder.push_back(layer(!sizes.decoder_only));
+        for (int i = 0; i < sizes.decoder_layers; i++) decoder.push_back(layer(sizes.ssru, !sizes.decoder_only));
         decoder_norm = norm();
         auto last = std::make_shared<Linear>(next[0], next[1], sizes.width, V);
         last->bias[sizes.pad_id] = -INFINITE;
@@ -90,10 +91,12 @@ struct Model {
         return {next[-2], next[-1]};
     }
 
-    Layer layer(bool cross) {
+    Layer layer(bool ssru, bool cross) {
         int D = sizes.width, F = sizes.feed_forward;
         Layer made{};
-        made.qkv = linear(D, 3 * D), made.out = linear(D, D), made.self_norm = norm();
+        if (ssru) made.zf = linear(D, 2 * D);
+        if (!ssru) made.qkv = linear(D, 3 * D), made.out = linear(D, D);
+        made.self_norm = norm();
         if (cross) {
             made.query = linear(D, D), made.kv = linear(D, 2 * D), made.cross_out = linear(D, D);
             made.cross_norm = norm();
@@ -125,6 +128,7 @@ struct Batch {
             sentence->own.resize(model.decoder.size());
             sentence->source.resize(model.decoder.size());
             sentence->history.resize(K);
+            if (model.sizes.ssru) sentence->cells.assign(K, Floats(model.decoder.size() * D));
             int first = int(owners.size()), S = int(lengths[j]);
             owners.insert(owners.end(), S, sentence.get());
             reserve(first + S);
@@ -151,10 +155,11 @@ struct Batch {
             first_rows[b] = int(owners.size());
             owners.insert(owners.end(), K, &sentence);
             reserve(int(owners.size()));
-            const float* position = positions + size_t(sentence.position()) * D;
+            const float* position = positions + size_t(sentence.position++) * D;
+            for (int k = 0; k < K; k++) embed(model.tgt_embedding, tokens[b * K + k], position, first_rows[b] + k);
+            if (model.sizes.ssru) continue;
             sentence.make_room(K, D);
             for (int k = 0; k < K; k++) {
-                embed(model.tgt_embedding, tokens[b * K + k], position, first_rows[b] + k);
                 sentence.history[k].push_back(sentence.own[0].count + k);
                 chosen.push_back({sentence.history[k].data(), int(sentence.history[k].size())});
             }
@@ -251,6 +256,7 @@ struct Batch {
         std::vector<Chosen> chosen;
         for (int j = 0; j < count; j++) {
             int S = int(lengths[j]);
+            owners[chosen.size()]->position = S;
             for (auto& row : owners[chosen.size()]->history) row.assign(numbers.begin(), numbers.begin() + S);
             for (int i = 0; i < S; i++) chosen.push_back({numbers.data(), model.sizes.prefix ? S : i + 1});
         }
@@ -262,6 +268,12 @@ struct Batch {
         for (size_t l = 0; l < model.decoder.size(); l++) {
             const Layer& layer = model.decoder[l];
             residual(layer.self_norm, true, N, [&](Matrix& from) {
+                if (layer.zf) {
+                    product(*layer.zf, from, N, wide);
+                    for (int r = 0; r < N; r++)
+                        recur(wide.row(r), wide.row(r) + D, D, &owners[r]->cells[r % K][l * D], out.row(r));
+                    return;
+                }
                 product(*layer.qkv, from, N, wide);
                 for (int r = 0; r < N; r++) owners[r]->own[l].append(wide.row(r) + D, wide.row(r) + 2 * D, D);
                 for (int r = 0; r < N; r++) attend(r, owners[r]->own[l], chosen[r]);
@@ -368,7 +380,7 @@ int batch_select(Batch* batch, const int64_t* kept, int count) {
 int batch_position(Batch* batch) {
     int largest = 0;
     for (const auto& place : batch->places)
-        if (place) largest = std::max(largest, place->position());
+        if (place) largest = std::max(largest, place->position);
     return largest;
 }
 
@@ -390,8 +402,12 @@ int batch_reorder(Batch* batch, const int64_t* parents) {
     return attempt(-1, [&] {
         for (auto& place : batch->places) {
             if (place) {
-                auto old = place->history;
-                for (int k = 0; k < batch->K; k++) place->history[k] = old[parents[k]];
+                auto history = place->history;
+                auto cells = place->cells;
+                for (int k = 0; k < batch->K; k++) {
+                    place->history[k] = history[parents[k]];
+                    if (!cells.empty()) place->cells[k] = cells[parents[k]];
+                }
             }
             parents += batch->K;
         }

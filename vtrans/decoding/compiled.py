@@ -17,11 +17,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from vtrans.console import Console
 from vtrans.decoding.search import Block, Listed
 from vtrans.errors import InputError
-from vtrans.model import DecoderLayer, DecoderOnly, Transformer
+from vtrans.model import DecoderOnly, EncoderLayer, SSRULayer, Transformer
 from vtrans.runtime.compiler import compiled_library
 
 SOURCES = tuple(Path(__file__).with_name(name) for name in ("compiled.cpp", "compiled_arithmetic.h"))
@@ -36,7 +37,7 @@ class Sizes(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("width", "feed_forward", "heads", "vocabulary", "pad_id")),
         *((name, ctypes.c_int32) for name in ("encoder_layers", "decoder_layers", "activation")),
-        *((name, ctypes.c_int32) for name in ("pre", "cross_skip", "decoder_only", "prefix")),
+        *((name, ctypes.c_int32) for name in ("pre", "cross_skip", "decoder_only", "prefix", "ssru")),
         *((name, ctypes.c_float) for name in ("epsilon", "embedding_scale")),
     )
 
@@ -122,6 +123,7 @@ def sizes_of(model: Transformer) -> Sizes:
         cross_skip=c.cross_attention_residual,
         decoder_only=isinstance(model.decoder, DecoderOnly),
         prefix=c.source_mask == "prefix",
+        ssru=c.autoregression == "ssru",
         epsilon=c.norm_eps,
         embedding_scale=model.tgt_embedding.scale,
     )
@@ -132,9 +134,15 @@ def tensors_of(model: Transformer) -> Iterator[Tensor | None]:
     yield from (model.src_embedding.weight, model.tgt_embedding.weight)
     for stack in (model.encoder, model.decoder):
         for layer in stack.layers:
-            own, inner = layer.self_attention, layer.feed_forward
-            yield from _parameters(own.qkv, own.out, layer.self_attention_residual.norm)
-            if isinstance(layer, DecoderLayer):
+            inner = layer.feed_forward
+            if isinstance(layer, SSRULayer):
+                yield layer.ssru.zf.weight
+                yield F.pad(layer.ssru.forget_bias, (model.config.d_model, 0))
+                yield from _parameters(layer.ssru_residual.norm)
+            else:
+                own = layer.self_attention
+                yield from _parameters(own.qkv, own.out, layer.self_attention_residual.norm)
+            if not isinstance(layer, EncoderLayer):
                 cross = layer.cross_attention
                 yield from _parameters(cross.query, cross.kv, cross.out, layer.cross_attention_residual.norm)
             yield from _parameters(inner.inner, inner.outer, layer.feed_forward_residual.norm)

@@ -149,6 +149,18 @@ void activate(float* x, int n, int activation) {
     }
 }
 
+// One position of an SSRU: replaces the state c by f * c + (1 - f) * z, where f is the sigmoid of `gate`, and writes
+// relu(c) to `out`.
+void recur(const float* z, const float* gate, int D, float* c, float* out) {
+#pragma omp simd
+    for (int i = 0; i < D; i++) {
+        float power = exponential(-std::fabs(gate[i]));
+        float f = (gate[i] < 0 ? power : 1.0f) / (1 + power);
+        c[i] = z[i] + f * (c[i] - z[i]);
+        out[i] = c[i] < 0 ? 0 : c[i];
+    }
+}
+
 // Keys [D, capacity], so that the scores of neighbouring slots fill a vector, and values [count, D].
 struct Slots {
     int count = 0, capacity = 0;

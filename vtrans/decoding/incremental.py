@@ -1,7 +1,7 @@
 """Decoding step by step: one subword per row is fed to a Transformer in each step of the search.
 
-`Transformer.decode` computes all positions at once. A step computes one position per row, and reads the keys and values
-of earlier positions from a DecodingState. This module also holds what depends on the precision of decoding.
+`Transformer.decode` computes all positions at once. A step computes one position per row, and reads what a
+DecodingState keeps of earlier positions. This module also holds what depends on the precision of decoding.
 
 Legend: L layers, B sentences, K rows per sentence, r live rows, S source length, D model width, H heads, d head
 width, V vocabulary, n keys (or rows of a block), x = B * H.
@@ -11,19 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vtrans.decoding.single import SingleState, SingleSteps
-from vtrans.decoding.state import DecodingState, LayerState, Seen
+from vtrans.decoding.state import DecodingState, LayerState, Seen, SelfAttentionState, SSRUState
 from vtrans.errors import InputError
-from vtrans.model import Decoder, DecoderLayer, DecoderOnly, EncoderLayer, SelfAttention, Transformer
+from vtrans.model import Decoder, DecoderLayer, DecoderOnly, EncoderLayer, SelfAttention, SSRULayer, Transformer
 from vtrans.runtime import kernels
 from vtrans.runtime.kernels import Kernels
 from vtrans.runtime.products import HAS_ONEDNN, Bfloat16Linear, Int8Linear, Linear, Rounded, linear, packed, product
 
-State = DecodingState | SingleState
+State = SelfAttentionState | SSRUState | SingleState
 
 # Rows that are projected to the vocabulary at a time. On a CPU a block stays in the cache while the search reads it:
 # 128 rows of 8,000 subwords are 4 MB.
@@ -52,7 +53,9 @@ class IncrementalDecoder:
         if rounding:
             for module in model.modules():
                 if isinstance(module, Linear):
-                    module.rounded = rounding(module.weight.detach(), module.bias.detach())
+                    weight = module.weight.detach()
+                    bias = weight.new_zeros(len(weight)) if module.bias is None else module.bias.detach()
+                    module.rounded = rounding(weight, bias)
         elif precision == "int8":
             raise InputError(f"`precision` must be float32, bfloat16 or float16 on `device` {self.device}, got int8.")
         elif precision != "float32":
@@ -71,7 +74,10 @@ class IncrementalDecoder:
         if len(sources) == 1 and self.device.type == "cpu":
             return self._single_steps().start(sources[0], width)
         memory, keep_BS = self._source_cache(sources)
-        return DecodingState(memory, keep_BS, [len(s) for s in sources], width, reuse_slots=self.reuse_slots)
+        lengths = [len(s) for s in sources]
+        if self.model.config.autoregression == "ssru":
+            return SSRUState(memory, keep_BS, lengths, width)
+        return SelfAttentionState(memory, keep_BS, lengths, width, reuse_slots=self.reuse_slots)
 
     def _single_steps(self) -> SingleSteps:
         """Returns the steps of a single sentence, which are made again for other kernels and for a model in training,
@@ -113,15 +119,15 @@ class IncrementalDecoder:
         state.reorder(parents_BK)
 
     def drop(self, state: State, sentences: Sequence[int]) -> None:
-        assert isinstance(state, DecodingState)
+        assert not isinstance(state, SingleState)
         state.drop(sentences)
 
     def admit(self, state: State, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
-        assert isinstance(state, DecodingState)
+        assert not isinstance(state, SingleState)
         state.admit(*self._source_cache(sources), [len(s) for s in sources], places)
 
     def select(self, state: State, sentences: Sequence[int]) -> None:
-        assert isinstance(state, DecodingState)
+        assert not isinstance(state, SingleState)
         state.select(sentences)
 
 
@@ -167,7 +173,10 @@ class DecoderSteps:
     def __init__(self, model: Transformer, decoder: Decoder) -> None:
         self.table = model.tgt_positions
         self.attentions = [layer.cross_attention for layer in decoder.layers]
-        self.layers = [partial(self.step, layer) for layer in decoder.layers]
+        self.layers: list[Callable[[Tensor, Any], Tensor]] = [
+            partial(ssru_step, layer) if isinstance(layer, SSRULayer) else partial(step, layer)
+            for layer in decoder.layers
+        ]
 
     def source_cache(self, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
         """Returns each layer's keys and values of the memory [L, 2, B, H, S, d]."""
@@ -177,13 +186,23 @@ class DecoderSteps:
         """Returns the positions of the newest subwords [B, D]."""
         return self.table(state.oldest)[age_B]
 
-    @staticmethod
-    def step(layer: DecoderLayer, x_BKD: Tensor, state: LayerState) -> Tensor:
-        """Returns a layer's output for each row's newest subword [B, K, D], whose keys and values it stores."""
-        x_BKD = layer.self_attention_residual(x_BKD, lambda x: attend_to_own(layer.self_attention, x, state))
-        cross = layer.cross_attention
-        x_BKD = layer.cross_attention_residual(x_BKD, lambda x: cross.out(attend(cross.queries(x), state.source)))
-        return layer.feed_forward_residual(x_BKD, layer.feed_forward)
+
+def step(layer: DecoderLayer, x_BKD: Tensor, state: LayerState) -> Tensor:
+    """Returns a layer's output for each row's newest subword [B, K, D], whose keys and values it stores."""
+    x_BKD = layer.self_attention_residual(x_BKD, lambda x: attend_to_own(layer.self_attention, x, state))
+    return rest_of_step(layer, x_BKD, state.source)
+
+
+def ssru_step(layer: SSRULayer, x_BKD: Tensor, state: tuple[Seen, Tensor]) -> Tensor:
+    """Returns a layer's output for each row's newest subword [B, K, D], and updates the SSRU's state."""
+    source, cell_BKD = state
+    return rest_of_step(layer, layer.ssru_residual(x_BKD, lambda x: layer.ssru.step(x, cell_BKD)), source)
+
+
+def rest_of_step(layer: DecoderLayer | SSRULayer, x_BKD: Tensor, source: Seen) -> Tensor:
+    cross = layer.cross_attention
+    x_BKD = layer.cross_attention_residual(x_BKD, lambda x: cross.out(attend(cross.queries(x), source)))
+    return layer.feed_forward_residual(x_BKD, layer.feed_forward)
 
 
 class DecoderOnlySteps:
@@ -191,7 +210,7 @@ class DecoderOnlySteps:
 
     def __init__(self, model: Transformer, decoder: DecoderOnly) -> None:
         self.table, self.decoder = model.tgt_positions, decoder
-        self.layers = [partial(self.step, layer) for layer in decoder.layers]
+        self.layers: list[Callable[[Tensor, Any], Tensor]] = [partial(self.step, layer) for layer in decoder.layers]
 
     def source_cache(self, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
         """Returns each layer's keys and values of the source [L, 2, B, H, S, d]."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import cycle
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -32,10 +32,12 @@ from vtrans.model import (
     LayerNorm,
     Residual,
     SelfAttention,
+    SSRULayer,
     Transformer,
 )
 from vtrans.runtime import kernels
 from vtrans.runtime.products import HAS_ONEDNN, packed, product
+from vtrans.ssru import SSRU
 
 Function = Callable[[Tensor], Tensor]
 
@@ -52,6 +54,16 @@ class Own(NamedTuple):
     q_HKd: Tensor
     keys_Hdn: Tensor
     values_Hnd: Tensor
+    bias_Kn: Tensor  # of the scores: 0 where a row attends to a slot, else -inf; [1, n] for all rows
+
+
+class Cell(NamedTuple):
+    """One layer's state of an SSRU, and the memory in which its inputs and forget gates are computed."""
+
+    c_KD: Tensor
+    zf_KE: Tensor  # E = 2 * D
+    z_KD: Tensor  # the memory of `zf_KE`, as is `f_KD`
+    f_KD: Tensor
 
 
 class Folded(NamedTuple):
@@ -82,12 +94,48 @@ class Buffers:
 
 
 class SingleState:
-    """The source and the subwords fed so far of one sentence with K rows.
+    """The source of one sentence with K rows, and the number of subwords fed so far."""
 
-    Each step fills the next K slots of every layer. As in DecodingState, reordering moves no keys or values: the bias
-    of the attention scores says which slots belong to a row's history. It also masks the slots of later steps, because
-    every step attends to the whole block. When the block is full, it is copied without the slots that are in no row's
-    history.
+    def __init__(
+        self, steps: SingleSteps, source: Sequence[Folded | Unfolded | None], buffers: Buffers, position: int
+    ) -> None:
+        self.steps, self.source, self.buffers = steps, source, buffers
+        self.position = position  # of the next subword
+
+    def advance(self) -> Sequence[Own | Cell]:
+        """Begins a step. Returns what each layer keeps of the subwords fed so far."""
+        raise NotImplementedError
+
+    def reorder(self, parents_BK: Tensor) -> None:
+        """Row k continues the old row `parents_BK[0, k]`."""
+        raise NotImplementedError
+
+
+class SingleSSRUState(SingleState):
+    """A SingleState with the states of the SSRUs."""
+
+    def __init__(
+        self, steps: SingleSteps, source: Sequence[Folded | Unfolded | None], buffers: Buffers, cells_LKD: Tensor
+    ) -> None:
+        super().__init__(steps, source, buffers, 0)
+        K, D = buffers.merged_KD.shape
+        self.cells_LKD, self.zf_KE = cells_LKD, cells_LKD.new_empty(K, 2 * D)
+        self.parts = self.zf_KE, *self.zf_KE.chunk(2, 1)
+
+    def advance(self) -> list[Cell]:
+        self.position += 1
+        return [Cell(c_KD, *self.parts) for c_KD in self.cells_LKD.unbind()]
+
+    def reorder(self, parents_BK: Tensor) -> None:
+        self.cells_LKD = self.cells_LKD.index_select(1, parents_BK[0])
+
+
+class SingleSelfAttentionState(SingleState):
+    """A SingleState with the keys and values of the subwords fed so far.
+
+    Each step fills the next K slots of every layer. Reordering moves no keys or values: the bias of the attention
+    scores says which slots belong to a row's history. It also masks the slots of later steps, because every step
+    attends to the whole block. When the block is full, it is copied without the slots that are in no row's history.
     """
 
     def __init__(
@@ -99,22 +147,21 @@ class SingleState:
         slots_LCX: Tensor,
         bias_1C: Tensor,
     ) -> None:
-        self.steps, self.source, self.buffers = steps, source, buffers
+        super().__init__(steps, source, buffers, position)
         self.heads, self.width, _ = buffers.mixed_HKd.shape
-        self.position = position  # of the next subword
         self.slots_LCX, self.used = slots_LCX, slots_LCX.shape[1]
         self.bias_KC = bias_1C.repeat(self.width, 1)  # of a slot: 0 if the row attends to it, else -inf
         self.itself_KK = bias_1C.new_full((self.width, self.width), -torch.inf).fill_diagonal_(0.0)
 
     def advance(self) -> list[Own]:
-        """Takes slots for the newest subwords, and returns the slots of each layer."""
+        """Begins a step: takes slots for the newest subwords, and returns the slots of each layer."""
         if self.used + self.width > self.slots_LCX.shape[1]:
             self._make_room()
         self.position += 1
         start, self.used = self.used, self.used + self.width
         self.bias_KC[:, start : self.used] = self.itself_KK
         newest = newest_of_layers(self.slots_LCX[:, start : self.used], self.heads)
-        return [Own(*views) for views in zip(*newest, *self.history, strict=True)]
+        return [Own(*views, self.bias_KC) for views in zip(*newest, *self.history, strict=True)]
 
     def _make_room(self) -> None:
         """Copies the slots that some row attends to, and allocates at least as many again."""
@@ -128,7 +175,6 @@ class SingleState:
         self.history, self.used = history_of_layers(self.slots_LCX, self.heads), m
 
     def reorder(self, parents_BK: Tensor) -> None:
-        """Row k continues the old row `parents_BK[0, k]`."""
         self.bias_KC = self.bias_KC.index_select(0, parents_BK[0])
 
 
@@ -149,7 +195,7 @@ def history_of_layers(slots_LnX: Tensor, heads: int) -> tuple[Sequence[Tensor], 
 class SingleSteps:
     """Computes the steps of one sentence, with the kernels in use when it is made.
 
-    Unless the weights are frozen, it copies none of them, so it follows updates in place.
+    Unless the weights are frozen, it copies none of a product, so it follows updates in place.
     """
 
     def __init__(self, model: Transformer) -> None:
@@ -180,25 +226,28 @@ class SingleSteps:
             # One layer's slots are enough, because no layer reads those of another.
             layers, slots_LSX, bias = self.encoder_layers, x_SD.new_empty(1, S, 3 * D), bias_1S
         views = zip(*newest_of_layers(slots_LSX, H), *history_of_layers(slots_LSX, H), strict=True)
-        for step, own in zip(layers, cycle([Own(*of_layer) for of_layer in views]), strict=False):
-            x_SD = step(x_SD, own, bias, None, buffers)
+        for step, own in zip(layers, cycle([Own(*of_layer, bias) for of_layer in views]), strict=False):
+            x_SD = step(x_SD, own, None, buffers)
         buffers = Buffers(x_SD, width, model.config)
         if isinstance(model.decoder, DecoderOnly):
-            return SingleState(self, [None] * len(layers), buffers, length, slots_LSX, bias_1S)
+            return SingleSelfAttentionState(self, [None] * len(layers), buffers, length, slots_LSX, bias_1S)
         memory_SD = self.encoder_norm(x_SD)
         attended: Sequence[Folded | Unfolded]
         if length <= FOLD * D // H:
             attended = [fold(attention, memory_SD, bias_1S, width) for attention in self.cross]
         else:
             attended = [keys_values(attention, memory_SD[:length]) for attention in self.cross]
-        return SingleState(self, attended, buffers, 0, x_SD.new_empty(len(self.layers), 0, 3 * D), bias_1S[:, :0])
+        if model.config.autoregression == "ssru":
+            return SingleSSRUState(self, attended, buffers, x_SD.new_zeros(len(self.layers), width, D))
+        slots_L0X = x_SD.new_empty(len(self.layers), 0, 3 * D)
+        return SingleSelfAttentionState(self, attended, buffers, 0, slots_L0X, bias_1S[:, :0])
 
     def hidden(self, state: SingleState, tokens_K: Tensor) -> Tensor:
         """Computes a step up to the projection: the decoder's output [K, D]."""
         position, own = state.position, state.advance()
         x_KD = embed(self.model.tgt_embedding, tokens_K, self.model.tgt_positions(position + 1)[position])
         for step, slots, source in zip(self.layers, own, state.source, strict=True):
-            x_KD = step(x_KD, slots, state.bias_KC, source, state.buffers)
+            x_KD = step(x_KD, slots, source, state.buffers)
         return self.decoder_norm(x_KD)
 
 
@@ -209,32 +258,36 @@ def embed(embedding: Embedding, tokens_N: Tensor, positions_ND: Tensor) -> Tenso
 
 # The sublayers, each with its norm and residual. They overwrite their input.
 
-LayerStep = Callable[[Tensor, Own, Tensor, Folded | Unfolded | None, Buffers], Tensor]
+LayerStep = Callable[[Tensor, Any, Folded | Unfolded | None, Buffers], Tensor]
 
 
-def layer_step(layer: DecoderLayer | EncoderLayer) -> LayerStep:
-    """Returns the step of a layer, [K, D] to [K, D]."""
-    attend_to_own = self_attention(layer.self_attention, layer.self_attention_residual)
+def layer_step(layer: DecoderLayer | SSRULayer | EncoderLayer) -> LayerStep:
+    """Returns the step of a layer, [K, D] to [K, D]. It takes a Cell for an SSRULayer, and else an Own."""
+    read_target: Callable[[Tensor, Any, Buffers], Tensor]
+    if isinstance(layer, SSRULayer):
+        read_target = recurrence(layer.ssru, layer.ssru_residual)
+    else:
+        read_target = self_attention(layer.self_attention, layer.self_attention_residual)
     feed_forward = position_wise(layer.feed_forward, layer.feed_forward_residual)
     if isinstance(layer, EncoderLayer):
-        return lambda x_KD, own, bias, source, buffers: feed_forward(attend_to_own(x_KD, own, bias, buffers), buffers)
+        return lambda x_KD, own, source, buffers: feed_forward(read_target(x_KD, own, buffers), buffers)
     attend_to_source = cross_attention(layer.cross_attention, layer.cross_attention_residual)
 
-    def step(x_KD: Tensor, own: Own, bias: Tensor, source: Folded | Unfolded | None, buffers: Buffers) -> Tensor:
-        x_KD = attend_to_own(x_KD, own, bias, buffers)
+    def step(x_KD: Tensor, own: Any, source: Folded | Unfolded | None, buffers: Buffers) -> Tensor:
+        x_KD = read_target(x_KD, own, buffers)
         return feed_forward(attend_to_source(x_KD, source), buffers)
 
     return step
 
 
-def self_attention(attention: SelfAttention, residual: Residual) -> Callable[[Tensor, Own, Tensor, Buffers], Tensor]:
+def self_attention(attention: SelfAttention, residual: Residual) -> Callable[[Tensor, Own, Buffers], Tensor]:
     before, after = norms(residual)
-    qkv, out = product_into(attention.qkv), product_onto(attention.out)
+    qkv, out = product_into(attention.qkv, attention.qkv.bias), product_onto(attention.out)
     scale = (attention.out.in_features // attention.heads) ** -0.5
 
-    def attend(x_KD: Tensor, own: Own, bias: Tensor, buffers: Buffers) -> Tensor:
+    def attend(x_KD: Tensor, own: Own, buffers: Buffers) -> Tensor:
         qkv(before(x_KD), own.newest_KX)
-        weights_HKn = torch.baddbmm(bias, own.q_HKd, own.keys_Hdn, alpha=scale)
+        weights_HKn = torch.baddbmm(own.bias_Kn, own.q_HKd, own.keys_Hdn, alpha=scale)
         torch.softmax(weights_HKn, -1, out=weights_HKn)
         torch.bmm(weights_HKn, own.values_Hnd, out=buffers.mixed_HKd)
         buffers.heads_HKd.copy_(buffers.mixed_HKd)
@@ -243,9 +296,21 @@ def self_attention(attention: SelfAttention, residual: Residual) -> Callable[[Te
     return attend
 
 
+def recurrence(ssru: SSRU, residual: Residual) -> Callable[[Tensor, Cell, Buffers], Tensor]:
+    before, after = norms(residual)
+    zf = product_into(ssru.zf, F.pad(ssru.forget_bias.detach(), (len(ssru.forget_bias), 0)))
+
+    def advance(x_KD: Tensor, cell: Cell, buffers: Buffers) -> Tensor:
+        zf(before(x_KD), cell.zf_KE)
+        torch.lerp(cell.z_KD, cell.c_KD, cell.f_KD.sigmoid_(), out=cell.c_KD)
+        return after(x_KD.add_(cell.c_KD.relu()))
+
+    return advance
+
+
 def position_wise(feed_forward: FeedForward, residual: Residual) -> Callable[[Tensor, Buffers], Tensor]:
     before, after = norms(residual)
-    inner, outer = product_into(feed_forward.inner), product_onto(feed_forward.outer)
+    inner, outer = product_into(feed_forward.inner, feed_forward.inner.bias), product_onto(feed_forward.outer)
     activation = feed_forward.activation
 
     def feed(x_KD: Tensor, buffers: Buffers) -> Tensor:
@@ -330,9 +395,9 @@ def normalize(norm: LayerNorm | nn.Identity) -> Function:
     return lambda x_KD: torch.layer_norm(x_KD, shape, weight, bias, eps)
 
 
-def product_into(linear: nn.Linear) -> Callable[[Tensor, Tensor], Tensor]:
+def product_into(linear: nn.Linear, bias: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
     """Returns a function of x and `out` that writes x W^T + b into `out`."""
-    weight_IO, bias = linear.weight.detach().t(), linear.bias
+    weight_IO = linear.weight.detach().t()
     if (fast := packed_for_few_rows(linear)) is not None:
         return lambda x, out: out.copy_(product(x, fast, bias, onednn=True))
     return lambda x, out: torch.addmm(bias, x, weight_IO, out=out)

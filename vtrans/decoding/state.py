@@ -1,4 +1,4 @@
-"""The state of a decoder between two steps: the keys and values of the sources and of the subwords fed so far.
+"""The state of a decoder between two steps: what its layers keep of the sources and of the subwords fed so far.
 
 A state stores tensors and returns them. The layers compute with them (incremental.py); the state calls no layer.
 
@@ -37,7 +37,7 @@ class Seen(NamedTuple):
 
 
 class LayerState(NamedTuple):
-    """One layer's part of a DecodingState during one step.
+    """One layer's part of a SelfAttentionState during one step.
 
     Most sentences need few slots, and `own` covers as many as suffice for them. The sentences `far_f` need more;
     for them, `own_of_far` replaces `own`.
@@ -65,11 +65,138 @@ class LayerState(NamedTuple):
 
 
 class DecodingState:
-    """The keys and values of B sentences with K rows each, and which of them each row may see.
+    """The sources of B sentences with K rows each, and how many subwords each sentence was fed.
 
-    `memory` [L, 2, B, H, S, d] holds the keys and values of the sources, `own` [L, 2, B, H, C, d] those of the
-    subwords fed so far. Each step fills one slot of `own` per row. Reordering the beam moves no keys or values:
-    `ancestors_BKn` says which slots belong to a row's own history, and only these marks are reordered.
+    `memory` [L, 2, B, H, S, d] holds the keys and values of the sources. What the layers keep of the subwords fed so
+    far is up to SelfAttentionState and SSRUState.
+    """
+
+    def __init__(self, memory: Tensor, keep_BS: Tensor, lengths: list[int], width: int) -> None:
+        S = max(LEAST, *lengths)
+        memory, keep_BS = pad_to(memory, S, 4), pad_to(keep_BS, S, 1)
+        self.keep_BS, self.width = keep_BS, width
+        self.lengths = lengths  # of the sources, on the host; 0 for dropped sentences
+        self.memory_cache = Cache(memory)
+        self.steps = 0
+        self.entered = [0] * len(lengths)  # the step before which a sentence entered
+        self.entered_B = torch.zeros(len(lengths), dtype=torch.long, device=memory.device)
+        self.seen, self.unseen = memory.new_zeros(()), memory.new_full((), -torch.inf)  # added to attention scores
+        self.source_parts: list[Seen] | None = None  # per layer; None: sliced in the next step
+        self._set_source_bias()
+
+    @property
+    def memory(self) -> Tensor:
+        return self.memory_cache.tensor
+
+    @property
+    def oldest(self) -> int:
+        """The largest number of subwords fed to a sentence, including the newest."""
+        return self.steps - min(self.entered)
+
+    @property
+    def longest(self) -> int:
+        """The largest sum of a sentence's source length and its subwords fed."""
+        return self.steps + max(length - step for length, step in zip(self.lengths, self.entered, strict=True))
+
+    def advance(self) -> Tensor:
+        """Begins a step, and returns how many subwords each sentence was fed before [B]."""
+        age_B = self.steps - self.entered_B
+        self.steps += 1
+        return age_B
+
+    def sources(self) -> list[Seen]:
+        """Returns each layer's keys and values of the sources. All layers are sliced at once, because a small tensor
+        operation takes as long as a large one."""
+        if self.source_parts is None:
+            memory = self.memory.flatten(2, 3)
+            parts = zip(memory[:, 0].transpose(2, 3).unbind(), memory[:, 1].unbind(), strict=True)
+            self.source_parts = [Seen(keys, values, self.source_xKS) for keys, values in parts]
+        return self.source_parts
+
+    def _set_source_bias(self) -> None:
+        bias_BS = torch.where(self.keep_BS, self.seen, self.unseen)
+        B, H, S = *self.memory.shape[2:4], self.keep_BS.shape[1]
+        self.source_xKS = bias_BS[:, None, None].expand(B, H, self.width, S).reshape(B * H, self.width, S)
+        self.source_parts = None
+
+    # The search changes the batch between two steps, as `search.Decoder` describes.
+
+    def drop(self, sentences: Sequence[int]) -> None:
+        """Ends these sentences. Their places stay, and their ages are 0."""
+        for b in sentences:
+            self.entered[b], self.lengths[b] = self.steps, 0
+        self.entered_B[list(sentences)] = self.steps
+
+    def select(self, sentences: Sequence[int]) -> Tensor:
+        """Keeps only these sentences, in this order. Returns them as a tensor [b]."""
+        self.entered, self.lengths = [self.entered[b] for b in sentences], [self.lengths[b] for b in sentences]
+        at_b = torch.tensor(sentences, device=self.entered_B.device)
+        self.entered_B = self.entered_B[at_b]
+        S = max(LEAST, *self.lengths)
+        self.keep_BS = self.keep_BS[at_b, :S]
+        for new_bHSd, old_BHSd in self.memory_cache.resized(len(sentences), S):
+            new_bHSd.copy_(old_BHSd[:, :, :S].index_select(0, at_b))
+        self._set_source_bias()
+        return at_b
+
+    def admit(self, memory: Tensor, keep_BS: Tensor, lengths: list[int], places: Sequence[int]) -> list[int]:
+        """Puts new sentences into the places of dropped ones, and the remaining new sentences after the last. Returns
+        their places."""
+        B, added = len(self.lengths), len(lengths) - len(places)
+        S, taken = max(LEAST, *self.lengths, *lengths), [*places, *range(B, B + added)]
+        common, at = min(S, self.keep_BS.shape[1]), torch.tensor(taken, device=memory.device)
+        self.keep_BS = pad_to(pad_to(self.keep_BS[:, :common], S, 1), B + added, 0)
+        self.keep_BS[taken] = pad_to(keep_BS, S, 1)
+        if added or self.memory.shape[4] != S:
+            for new_BHSd, old_BHSd in self.memory_cache.resized(B + added, S):
+                new_BHSd[:B, :, :common] = old_BHSd[:, :, :common]
+        self.memory.index_copy_(2, at, pad_to(memory, S, 4))
+        self.entered_B = pad_to(self.entered_B, B + added, 0)
+        self.entered_B[taken] = self.steps
+        self.entered, self.lengths = self.entered + [0] * added, self.lengths + [0] * added
+        for b, length in zip(taken, lengths, strict=True):
+            self.entered[b], self.lengths[b] = self.steps, length
+        self._set_source_bias()
+        return taken
+
+
+class SSRUState(DecodingState):
+    """A DecodingState with the states of the SSRUs after the subwords fed so far, [L, B, K, D] in float32 at least."""
+
+    def __init__(self, memory: Tensor, keep_BS: Tensor, lengths: list[int], width: int) -> None:
+        super().__init__(memory, keep_BS, lengths, width)
+        L, _, B, H, _, d = memory.shape
+        dtype = torch.promote_types(memory.dtype, torch.float32)
+        self.cells_LBKD = memory.new_zeros(L, B, width, H * d, dtype=dtype)
+
+    def layers(self) -> list[tuple[Seen, Tensor]]:
+        """Returns each layer's part for this step: the source, and the states [B, K, D], which a step overwrites."""
+        return list(zip(self.sources(), self.cells_LBKD.unbind(), strict=True))
+
+    def reorder(self, parents_BK: Tensor) -> None:
+        """Row k of each sentence continues the old row `parents_BK[:, k]`."""
+        B, K = parents_BK.shape
+        rows_BK = parents_BK + torch.arange(0, B * K, K, device=parents_BK.device)[:, None]
+        cells_LND = self.cells_LBKD.flatten(1, 2)
+        self.cells_LBKD = cells_LND.index_select(1, rows_BK.flatten().to(cells_LND.device)).view_as(self.cells_LBKD)
+
+    def select(self, sentences: Sequence[int]) -> Tensor:
+        at_b = super().select(sentences)
+        self.cells_LBKD = self.cells_LBKD.index_select(1, at_b)
+        return at_b
+
+    def admit(self, memory: Tensor, keep_BS: Tensor, lengths: list[int], places: Sequence[int]) -> list[int]:
+        taken = super().admit(memory, keep_BS, lengths, places)
+        self.cells_LBKD = pad_to(self.cells_LBKD, len(self.lengths), 1)
+        self.cells_LBKD[:, taken] = 0
+        return taken
+
+
+class SelfAttentionState(DecodingState):
+    """A DecodingState with the keys and values of the subwords fed so far, and which of them each row may see.
+
+    `own` [L, 2, B, H, C, d] holds the keys and values. Each step fills one slot per row. Reordering the beam moves no
+    keys or values: `ancestors_BKn` says which slots belong to a row's own history, and only these marks are reordered.
 
     With `reuse_slots`, a step takes the first slots that are not in any row's history. Rows of a beam have most of
     their history in common, so a sentence needs about twice as many slots as its rows are long. Finding free slots
@@ -87,29 +214,16 @@ class DecodingState:
     """
 
     def __init__(self, memory: Tensor, keep_BS: Tensor, lengths: list[int], width: int, *, reuse_slots: bool) -> None:
-        S = max(LEAST, *lengths)
-        memory, keep_BS = pad_to(memory, S, 4), pad_to(keep_BS, S, 1)
-        B = memory.shape[2]
-        self.keep_BS, self.width, self.reuse_slots = keep_BS, width, reuse_slots
-        self.lengths = lengths  # of the sources, on the host; 0 for dropped sentences
-        self.memory_cache = Cache(memory)
+        super().__init__(memory, keep_BS, lengths, width)
+        B = len(lengths)
+        self.reuse_slots = reuse_slots
         self.own_cache = Cache(memory.new_zeros(*memory.shape[:4], LEAST + 12 * width, memory.shape[5]))
-        self.steps = 0
-        self.entered = [0] * B  # the step before which a sentence entered
-        self.entered_B = torch.zeros(B, dtype=torch.long, device=memory.device)
         self.ancestors_BKn = keep_BS.new_zeros(B, width, LEAST)
         self.slots_BK = self.entered_B.new_empty(B, width)  # of the newest subwords
         self.near = LEAST  # slots that suffice for most sentences
         self.far_f: Tensor | None = None  # the other sentences
         self.itself_KK = torch.eye(width, dtype=torch.bool, device=memory.device)
-        self.seen, self.unseen = memory.new_zeros(()), memory.new_full((), -torch.inf)  # added to attention scores
         self._places = self._places_of_slot_0()
-        self.source_parts: list[Seen] | None = None  # per layer; None: sliced in the next step
-        self._set_source_bias()
-
-    @property
-    def memory(self) -> Tensor:
-        return self.memory_cache.tensor
 
     @property
     def own(self) -> Tensor:
@@ -120,20 +234,9 @@ class DecodingState:
         """The number of slots in use, the same for all sentences."""
         return self.ancestors_BKn.shape[2]
 
-    @property
-    def oldest(self) -> int:
-        """The largest number of subwords fed to a sentence, including the newest."""
-        return self.steps - min(self.entered)
-
-    @property
-    def longest(self) -> int:
-        """The largest sum of a sentence's source length and its subwords fed."""
-        return self.steps + max(length - step for length, step in zip(self.lengths, self.entered, strict=True))
-
     def advance(self) -> Tensor:
         """Begins a step: takes one slot per row, and returns how many subwords each sentence was fed before [B]."""
-        age_B = self.steps - self.entered_B
-        self.steps += 1
+        age_B = super().advance()
         B, K = self.ancestors_BKn.shape[:2]
         if self.reuse_slots:
             self._take_free_slots()
@@ -182,12 +285,7 @@ class DecodingState:
             self.ancestors_BKn = self.ancestors_BKn[:, :, :n].contiguous()
 
     def layers(self) -> list[LayerState]:
-        """Returns each layer's part for this step. All layers are sliced at once, because a small tensor operation
-        takes as long as a large one."""
-        if self.source_parts is None:
-            memory = self.memory.flatten(2, 3)
-            parts = zip(memory[:, 0].transpose(2, 3).unbind(), memory[:, 1].unbind(), strict=True)
-            self.source_parts = [Seen(keys, values, self.source_xKS) for keys, values in parts]
+        """Returns each layer's part for this step, sliced like `sources`."""
         n = self.near
         newest = (self._places + self.slots_BK[:, :, None, None]).flatten()
         bias_xKn = self._bias(self.ancestors_BKn[:, :, :n])
@@ -196,7 +294,7 @@ class DecodingState:
         keys, values = own[:, 0, :, :n].transpose(2, 3).unbind(), own[:, 1, :, :n].unbind()
         return [
             LayerState(cache, newest, source, Seen(k, v, bias_xKn), self.far_f, far_bias)
-            for cache, source, k, v in zip(self.own.unbind(), self.source_parts, keys, values, strict=True)
+            for cache, source, k, v in zip(self.own.unbind(), self.sources(), keys, values, strict=True)
         ]
 
     def _places_of_slot_0(self) -> Tensor:
@@ -212,63 +310,33 @@ class DecodingState:
         bias_bKn = torch.where(ancestors_bKn, self.seen, self.unseen)
         return bias_bKn[:, None].expand(b, self.own.shape[3], K, n).reshape(-1, K, n)
 
-    def _set_source_bias(self) -> None:
-        bias_BS = torch.where(self.keep_BS, self.seen, self.unseen)
-        B, H, S = *self.memory.shape[2:4], self.keep_BS.shape[1]
-        self.source_xKS = bias_BS[:, None, None].expand(B, H, self.width, S).reshape(B * H, self.width, S)
-        self.source_parts = None
-
-    # The search changes the batch between two steps, as `search.Decoder` describes.
-
     def reorder(self, parents_BK: Tensor) -> None:
         """Row k of each sentence continues the old row `parents_BK[:, k]`."""
         at_B1 = torch.arange(len(parents_BK), device=self.ancestors_BKn.device)[:, None]
         self.ancestors_BKn = self.ancestors_BKn[at_B1, parents_BK.to(self.ancestors_BKn.device)]
 
     def drop(self, sentences: Sequence[int]) -> None:
-        """Ends these sentences. Their places stay, but their slots are free and their ages are 0."""
-        for b in sentences:
-            self.entered[b], self.lengths[b] = self.steps, 0
-        self.entered_B[list(sentences)] = self.steps
-        self.ancestors_BKn[list(sentences)] = False
+        super().drop(sentences)
+        self.ancestors_BKn[list(sentences)] = False  # their slots are free
 
-    def select(self, sentences: Sequence[int]) -> None:
-        """Keeps only these sentences, in this order."""
-        self.entered, self.lengths = [self.entered[b] for b in sentences], [self.lengths[b] for b in sentences]
-        at_b = torch.tensor(sentences, device=self.entered_B.device)
-        self.entered_B, self.ancestors_BKn = self.entered_B[at_b], self.ancestors_BKn[at_b]
-        S, n = max(LEAST, *self.lengths), self.used
-        self.keep_BS = self.keep_BS[at_b, :S]
-        for new_bHSd, old_BHSd in self.memory_cache.resized(len(sentences), S):
-            new_bHSd.copy_(old_BHSd[:, :, :S].index_select(0, at_b))
+    def select(self, sentences: Sequence[int]) -> Tensor:
+        at_b, n = super().select(sentences), self.used
+        self.ancestors_BKn = self.ancestors_BKn[at_b]
         for new_bHCd, old_BHCd in self.own_cache.resized(len(sentences), self.own.shape[4]):
             new_bHCd[:, :, :n] = old_BHCd[:, :, :n].index_select(0, at_b)
         self._places = self._places_of_slot_0()
-        self._set_source_bias()
+        return at_b
 
-    def admit(self, memory: Tensor, keep_BS: Tensor, lengths: list[int], places: Sequence[int]) -> None:
-        """Puts new sentences into the places of dropped ones, and the remaining new sentences after the last."""
-        B, added, n = len(self.lengths), len(lengths) - len(places), self.used
-        S, taken = max(LEAST, *self.lengths, *lengths), [*places, *range(B, B + added)]
-        common, at = min(S, self.keep_BS.shape[1]), torch.tensor(taken, device=memory.device)
-        self.keep_BS = pad_to(pad_to(self.keep_BS[:, :common], S, 1), B + added, 0)
-        self.keep_BS[taken] = pad_to(keep_BS, S, 1)
-        if added or self.memory.shape[4] != S:
-            for new_BHSd, old_BHSd in self.memory_cache.resized(B + added, S):
-                new_BHSd[:B, :, :common] = old_BHSd[:, :, :common]
-        self.memory.index_copy_(2, at, pad_to(memory, S, 4))
-        if added:
-            for new_BHCd, old_BHCd in self.own_cache.resized(B + added, self.own.shape[4]):
+    def admit(self, memory: Tensor, keep_BS: Tensor, lengths: list[int], places: Sequence[int]) -> list[int]:
+        B, n = len(self.lengths), self.used
+        taken = super().admit(memory, keep_BS, lengths, places)
+        if (now := len(self.lengths)) > B:
+            for new_BHCd, old_BHCd in self.own_cache.resized(now, self.own.shape[4]):
                 new_BHCd[:B, :, :n] = old_BHCd[:, :, :n]
             self._places = self._places_of_slot_0()
-        self.ancestors_BKn = pad_to(self.ancestors_BKn, B + added, 0)
-        self.entered_B = pad_to(self.entered_B, B + added, 0)
+        self.ancestors_BKn = pad_to(self.ancestors_BKn, now, 0)
         self.ancestors_BKn[taken] = False
-        self.entered_B[taken] = self.steps
-        self.entered, self.lengths = self.entered + [0] * added, self.lengths + [0] * added
-        for b, length in zip(taken, lengths, strict=True):
-            self.entered[b], self.lengths[b] = self.steps, length
-        self._set_source_bias()
+        return taken
 
 
 class Cache:

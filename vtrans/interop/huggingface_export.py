@@ -51,6 +51,7 @@ EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
     "norm_eps": (1e-5,),
     "source_eos": (True,),
     "cross_attention_residual": (True,),
+    "autoregression": ("self-attention",),
 }
 CARD = "README.md"
 SEVERAL = "mul"  # ISO 639-2's code for several languages

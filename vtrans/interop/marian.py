@@ -18,7 +18,7 @@ from vtrans.decoding.sources import EXTRA_LENGTH
 from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import LARGEST_SIZE, ForeignTensors, Read, file_in, read_bytes, read_object
 from vtrans.interop.imported import NEVER, Imported, rows_of
-from vtrans.interop.marian_layout import EPSILON, layer_parts, position_table
+from vtrans.interop.marian_layout import EPSILON, decodes_as_trained, layer_parts, position_table
 from vtrans.interop.marian_original import MarianModel
 from vtrans.interop.marian_yaml import Value, read_mapping
 from vtrans.interop.npz import open_npz
@@ -31,9 +31,9 @@ LONGEST_CONFIG = 1 << 20
 _NOT_MODELS = (".optimizer.npz", ".orig.npz")
 # The settings that change the network, and their values with which it is the one that we know. A model of an earlier
 # version lacks the settings of later ones; its network is the first value's.
-_EXPECTED: Mapping[str, tuple[str, ...]] = {
+_EXPECTED: dict[str, tuple[str, ...]] = {
     "type": ("transformer",),
-    "transformer-decoder-autoreg": ("self-attention",),
+    "transformer-decoder-autoreg": ("self-attention", "rnn"),
     "transformer-ffn-depth": ("2",),
     "transformer-decoder-ffn-depth": ("0", "2"),
     "transformer-ffn-activation": ("relu", "swish"),
@@ -52,6 +52,12 @@ _EXPECTED: Mapping[str, tuple[str, ...]] = {
     "right-left": ("false",),
     "ulr": ("false",),
 }
+# Those that also change it if transformer-decoder-autoreg is rnn.
+_EXPECTED_OF_RNN: dict[str, tuple[str, ...]] = {
+    "dec-cell": ("ssru",),
+    "transformer-rnn-projection": ("false",),
+    "layer-normalization": ("false",),
+}
 # transformer-preprocess, -postprocess and -postprocess-top without dropout, which translating does not use.
 _NORMS = {("", "an", ""): "post", ("n", "a", "n"): "pre"}
 
@@ -69,7 +75,7 @@ def read(path: Path) -> Imported:
     weights = _weights(tensors, settings, config, src, tgt)
     tensors.refuse_others([CONFIG])
     found = [f"Marian {settings.text('version', 'of an unknown version')}", text]
-    if config.norm == "pre":
+    if not decodes_as_trained(config):
         found.append(
             "Marian's decoder leaves out a norm of pre-norm models after the first word, so its translations differ, "
             "and its scores agree"
@@ -85,7 +91,7 @@ def read(path: Path) -> Imported:
         src_vocab=src,
         tgt_vocab=tgt,
         weights=weights,
-        original=partial(MarianModel, model_file, src, tgt, translates=config.norm == "post"),
+        original=partial(MarianModel, model_file, src, tgt, translates=decodes_as_trained(config)),
         training={"imported": "Marian"},
     )
 
@@ -185,7 +191,8 @@ def _model_settings(model_file: Path, tensors: ForeignTensors) -> Settings:
         raise FileError(f"{model_file}: {CONFIG} must have at most {LONGEST_CONFIG:,} bytes, got {facts.shape[0]:,}.")
     data = tensors.raw(CONFIG).view(torch.uint8).numpy().tobytes().rstrip(b"\0")
     settings = Settings(read_mapping(data, f"{model_file}: {CONFIG}"), str(model_file))
-    for key, allowed in _EXPECTED.items():
+    recurrent = settings.text("transformer-decoder-autoreg", "") == "rnn"
+    for key, allowed in (_EXPECTED | _EXPECTED_OF_RNN if recurrent else _EXPECTED).items():
         found = settings.text(key, allowed[0])
         if found not in allowed:
             raise FileError(
@@ -233,6 +240,7 @@ def _model_config(settings: Settings, joint: bool) -> ModelConfig:
         "max_positions": SearchConfig().max_source + EXTRA_LENGTH,
         "share_positions": True,
         "projection_bias": True,
+        "autoregression": "ssru" if settings.text("transformer-decoder-autoreg", "") == "rnn" else "self-attention",
     }
     if values["d_model"] < 4 or values["d_model"] % 2:
         raise FileError(f"{settings.name}: dim-emb must be even and at least 4, got {values['d_model']}.")

@@ -27,6 +27,7 @@ from vtrans.interop.marian import CONFIG, DECODER, SIDES, control_pieces, spm_ta
 from vtrans.interop.marian_layout import (
     EPSILON,
     NEW_EPSILON,
+    decodes_as_trained,
     layer_parts,
     new_item,
     new_positions,
@@ -68,6 +69,12 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[SearchCo
                 "itself."
             )
     usual = _is_usual(loaded)
+    if config.autoregression == "ssru" and not usual:
+        raise InputError(
+            "a model with model.autoregression = ssru cannot be exported to Marian, except an import from Marian "
+            "without further training: Marian's only network with an SSRU has its own positions and starts with an "
+            "embedding of zeros; translate with the model itself."
+        )
     if not usual and config.norm_eps > NEW_EPSILON:
         raise InputError(
             f"a model with model.norm_eps = {config.norm_eps:g} cannot be exported to Marian, whose layer norms have "
@@ -81,12 +88,12 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[SearchCo
     write_npz(folder / MODEL, {name: arrays[name].contiguous().numpy() for name in sorted(arrays)})
     names = _write_vocabularies(loaded, folder, console)
     (folder / DECODER).write_bytes(_yaml(_decoder(search, names, set(control_pieces(loaded.tgt_vocab)), longest)))
-    if usual and config.norm == "pre":
+    if usual and not decodes_as_trained(config):
         console.warn(
             "Marian's decoder leaves out a norm of pre-norm models after the first word, so its translations differ "
             "from those of the model; its scores agree"
         )
-    translates = not usual or config.norm == "post"
+    translates = not usual or decodes_as_trained(config)
     return search, partial(MarianModel, folder / MODEL, loaded.src_vocab, loaded.tgt_vocab, translates=translates)
 
 
@@ -174,7 +181,7 @@ def _rows(vocab: Vocabulary, weight: Tensor) -> Tensor:
 def _settings(loaded: LoadedModel, positions: int) -> dict[str, Any]:
     """Returns the settings of the model file, those of Marian 1.12.42 that change a Transformer."""
     config = loaded.model.config
-    pre = config.norm == "pre"
+    pre, ssru = config.norm == "pre", config.autoregression == "ssru"
     sizes = [len(vocab.table.pieces) if vocab.table else len(vocab) for vocab in (loaded.src_vocab, loaded.tgt_vocab)]
     settings: dict[str, Any] = {
         "dec-depth": config.decoder_layers,
@@ -189,7 +196,7 @@ def _settings(loaded: LoadedModel, positions: int) -> dict[str, Any]:
         "right-left": False,
         **{key: key in _TIES[config.tie] for (key,) in filter(None, _TIES.values())},
         "transformer-attention-mask": "default",
-        "transformer-decoder-autoreg": "self-attention",
+        "transformer-decoder-autoreg": "rnn" if ssru else "self-attention",
         "transformer-decoder-dim-ffn": 0,
         "transformer-decoder-ffn-depth": 0,
         "transformer-dim-ffn": config.d_ff,
@@ -212,6 +219,8 @@ def _settings(loaded: LoadedModel, positions: int) -> dict[str, Any]:
         "ulr": False,
         "version": f"{_VERSION}, written by vtrans",
     }
+    if ssru:
+        settings |= {"dec-cell": "ssru", "layer-normalization": False, "transformer-rnn-projection": False}
     return settings | ({"max-length": positions} if positions else {})
 
 

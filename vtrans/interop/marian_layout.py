@@ -46,6 +46,9 @@ def layer_parts(config: ModelConfig) -> Iterator[Part]:
         for i in range(depth):
             ours, theirs = f"{stack}.layers.{i}", f"{stack}_l{i + 1}"
             sublayers = [("self_attention", "self", "Wo", [("qkv", "qkv"), ("out", "o")])]
+            if stack == "decoder" and config.autoregression == "ssru":
+                yield from _ssru(ours, theirs, D, pre=pre)
+                sublayers = []
             if stack == "decoder":
                 cross = [("query", "q"), ("kv", "kv"), ("out", "o")]
                 sublayers.append(("cross_attention", "context", "Wo", cross))
@@ -60,6 +63,14 @@ def layer_parts(config: ModelConfig) -> Iterator[Part]:
             yield from _norm(f"{stack}.final_norm", f"{stack}_top", D, pre=False)
 
 
+def _ssru(ours: str, theirs: str, D: int, *, pre: bool) -> Iterator[Part]:
+    """Yields an SSRU and its norm: `SSRU` of src/rnn/cells.h and `DecoderLayerRNN` of src/models/transformer.h."""
+    rnn = f"{theirs}_rnn"
+    yield Part(f"{ours}.ssru.zf.weight", (f"{rnn}_W", f"{rnn}_Wf"), (D, D))
+    yield Part(f"{ours}.ssru.forget_bias", (f"{rnn}_bf",), (1, D))
+    yield from _norm(f"{ours}.ssru_residual.norm", rnn if pre else f"{rnn}_ffn", D, pre=pre)
+
+
 def _linear(ours: str, theirs: str, letters: str, inputs: int, outputs: int) -> Iterator[Part]:
     yield Part(f"{ours}.weight", tuple(f"{theirs}_W{letter}" for letter in letters), (inputs, outputs))
     yield Part(f"{ours}.bias", tuple(f"{theirs}_b{letter}" for letter in letters), (1, outputs))
@@ -70,6 +81,15 @@ def _norm(ours: str, theirs: str, D: int, *, pre: bool) -> Iterator[Part]:
     end = "_pre" if pre else ""
     yield Part(f"{ours}.weight", (f"{theirs}_ln_scale{end}",), (1, D))
     yield Part(f"{ours}.bias", (f"{theirs}_ln_bias{end}",), (1, D))
+
+
+def decodes_as_trained(config: ModelConfig) -> bool:
+    """Returns whether Marian's usual network translates with the network that it trains and scores with.
+
+    With pre-norm self-attention, its decoder normalises the keys and values of the first step only:
+    `DecoderLayerSelfAttention` and `LayerAttention` of src/models/transformer.h.
+    """
+    return config.norm == "post" or config.autoregression == "ssru"
 
 
 def position_table(length: int, D: int) -> Tensor:

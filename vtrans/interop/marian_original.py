@@ -28,12 +28,8 @@ _BATCHES = ("--mini-batch", str(BATCH), "--maxi-batch", "1", "--maxi-batch-sort"
 
 
 class MarianModel:
-    """Implements `imported.Original` for an `.npz` file. With a pre-norm model, it does not translate.
-
-    Marian's decoder normalises the input of keys and values in the first step only (`DecoderLayerSelfAttention` and
-    `LayerAttention` of src/models/transformer.h), so it translates with another network than it trained and scores
-    with; `translates` is False for that.
-    """
+    """Implements `imported.Original` for an `.npz` file. With `translates=False` it only scores: see
+    `decodes_as_trained` of marian_layout.py."""
 
     tolerance = 1e-4
 

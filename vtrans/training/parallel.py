@@ -28,6 +28,7 @@ from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import InputError
 from vtrans.model import CrossAttention, FeedForward, SelfAttention
 from vtrans.runtime.ranks import Ranks
+from vtrans.ssru import SSRU
 from vtrans.training.loss import Objective
 
 BLOCK = 1 << 22  # numbers that a rank sends to rank 0 at a time: few messages, in little memory
@@ -104,7 +105,7 @@ class Shards:
     In bfloat16, the weights of a sublayer are gathered in bfloat16 and their gradients summed in float32.
     """
 
-    UNITS = (SelfAttention, CrossAttention, FeedForward)
+    UNITS = (SelfAttention, SSRU, CrossAttention, FeedForward)
 
     def __init__(self, objective: Objective, ranks: Ranks, device: torch.device, precision: str) -> None:
         # These imports take 0.4 seconds, and most runs have one process.

@@ -1,0 +1,102 @@
+"""The SSRU, compared with its formula in a plain loop."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from vtrans.runtime.products import HAS_ONEDNN, bfloat16_products
+from vtrans.ssru import SSRU, recurrence
+
+D = 6
+
+
+def unit() -> SSRU:
+    """An SSRU in float64 whose bias is not at its start."""
+    torch.manual_seed(3)
+    ssru = SSRU(D).double()
+    ssru.forget_bias.data.normal_()
+    return ssru
+
+
+def by_definition(ssru: SSRU, x_BTD: Tensor) -> Tensor:
+    """Section 3.2 of the paper, one sentence, position and unit at a time."""
+    w_DD, wf_DD = ssru.zf.weight.chunk(2)
+    sentences = []
+    for x_TD in x_BTD:
+        state, outputs = torch.zeros(D, dtype=x_BTD.dtype), []
+        for x_D in x_TD:
+            forget = 1 / (1 + torch.exp(-(wf_DD @ x_D + ssru.forget_bias)))
+            state = forget * state + (1 - forget) * (w_DD @ x_D)
+            outputs.append(state.clamp(min=0))
+        sentences.append(torch.stack(outputs))
+    return torch.stack(sentences)
+
+
+@pytest.mark.parametrize("length", [1, 2, 7])
+def test_output_and_gradients_are_those_of_the_formula(length: int) -> None:
+    ssru = unit()
+    x = torch.randn(3, length, D, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(3, length, D, dtype=torch.float64)
+    inputs = (x, *ssru.parameters())
+    found, expected = ssru(x), by_definition(ssru, x)
+    torch.testing.assert_close(found, expected)
+    assert 0 < (found > 0).double().mean() < 1
+    torch.testing.assert_close(
+        torch.autograd.grad((found * weight).sum(), inputs), torch.autograd.grad((expected * weight).sum(), inputs)
+    )
+
+
+def test_the_gradient_of_the_recurrence_is_that_of_finite_differences() -> None:
+    torch.manual_seed(1)
+    z, f = torch.randn(2, 5, 3, dtype=torch.float64), torch.rand(2, 5, 3, dtype=torch.float64)
+    assert torch.autograd.gradcheck(recurrence, (z.requires_grad_(), f.requires_grad_()))
+
+
+def test_the_state_is_that_of_the_whole_history() -> None:
+    """A step replaces the state in place and in its rows only."""
+    ssru = unit()
+    x, states = torch.randn(2, 9, D, dtype=torch.float64), torch.zeros(3, D, dtype=torch.float64)
+    with torch.no_grad():
+        for t in range(9):
+            found = ssru.step(x[:, t], states[:2])
+        torch.testing.assert_close(found, ssru(x)[:, -1])
+        torch.testing.assert_close(states[:2], recurrence(*ssru.inputs_gates(x))[:, -1])
+    assert not states[2].any()
+
+
+@pytest.mark.skipif(not HAS_ONEDNN, reason="this torch has no oneDNN")
+def test_in_bfloat16_the_state_stays_in_float32() -> None:
+    """With gates near 1, a state in bfloat16 would stop changing."""
+    ssru, x = SSRU(D), torch.ones(1, 2000, D)
+    ssru.zf.weight.data[:D] = 1
+    ssru.zf.weight.data[D:] = 0
+    ssru.forget_bias.data.fill_(7.5)  # a gate of 0.99945
+    with torch.no_grad(), bfloat16_products():
+        found = ssru(x)
+    assert found.dtype == torch.float32
+    share = 1 - torch.sigmoid(torch.tensor(7.5)).double() ** 2000
+    torch.testing.assert_close(found[0, -1].double(), (D * share).expand(D), rtol=1e-3, atol=0)
+
+
+def test_half_precision_gives_half_precision() -> None:
+    ssru, x = unit(), torch.randn(2, 5, D)
+    with torch.no_grad():
+        found = ssru.half()(x.half())
+        assert found.dtype == torch.float16
+        torch.testing.assert_close(found.float(), ssru.float()(x), rtol=0, atol=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of torch, in its own code
+def test_it_compiles_to_one_graph_for_all_lengths() -> None:
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    counter, ssru = CompileCounterWithBackend("aot_eager"), unit()
+    compiled = torch.compile(ssru, dynamic=True, fullgraph=True, backend=counter)
+    for sentences, length in ((2, 5), (3, 9), (2, 40)):
+        x = torch.randn(sentences, length, D, dtype=torch.float64)
+        gradients = [torch.autograd.grad(f(x).square().sum(), list(ssru.parameters())) for f in (compiled, ssru)]
+        torch.testing.assert_close(*gradients)
+    assert counter.frame_count == 1
