@@ -65,7 +65,8 @@ FLAGS = {
     "--max-ratio "
     "--min-length --no-repeat-ngram --repetition-penalty --no-retry --suppress --prefix --constraints --glossary "
     "--protect --protect-pattern --batch-tokens "
-    "--nbest --scores --tsv --alignments --sample --top-k --top-p --temperature --seed --on-bad-utf8 --line-buffered "
+    "--nbest --scores --tsv --alignments --sample --top-k --top-p --epsilon --temperature --seed --mbr --mbr-samples "
+    "--on-bad-utf8 --line-buffered "
     "--chunk-lines --shard --engine --processes --shortlist --precision --kernels --compile "
     "--device --threads --json --quiet -q --help",
     "collect": "--output --quiet -q --help",
@@ -286,6 +287,11 @@ def test_the_output_formats_agree(tiny_run: RunFolder, run_cli: Callable[..., Do
     assert re.search("2 n-best", short.err)
     drawn = run_cli("translate", "--model", tiny_run.path, "--sample", "--seed", "3", "--nbest", "9", stdin=SENTENCE)
     assert len(set(drawn.out.splitlines())) > 1
+    for candidates in (["--beam", "8"], ["--sample", "--epsilon", "0.01", "--mbr-samples", "8"]):
+        chosen = run_cli(
+            "translate", "--model", tiny_run.path, "--mbr", "chrf", "--scores", *candidates, stdin=SENTENCE
+        )
+        assert 0 < float(chosen.out.split(b"\t")[0]) <= 100, chosen.err
     both = run_cli(*words, "--model", tiny_run.last, stdin=source)
     assert both.err.count("model: ") == 2
     assert both.out.count(b"\n") == 3
@@ -534,6 +540,13 @@ FAULTS = [
     (f"{TRANSLATE} --sample --beam 5", "--beam .*--sample"),
     (f"{TRANSLATE} --sample --temperature 0", "--temperature .*0"),
     (f"{TRANSLATE} --sample --top-p 2", "--top-p .*2"),
+    (f"{TRANSLATE} --sample --epsilon 1", "--epsilon .*below 1, got 1"),
+    (f"{TRANSLATE} --mbr comet", "--mbr .*chrf, bleu, .*comet"),
+    (f"{TRANSLATE} --mbr chrf --mbr-samples 8", "--mbr-samples .*--sample"),
+    (f"{TRANSLATE} --sample --mbr-samples 8", "--mbr-samples .*--mbr"),
+    (f"{TRANSLATE} --mbr bleu --sample --mbr-samples 1", "--mbr-samples .*from 2 .* 1"),
+    (f"{TRANSLATE} --mbr bleu --sample --mbr-samples 2 --nbest 3", "--nbest .*--mbr-samples .* 3"),
+    (f"{TRANSLATE} --mbr chrf --beam 1", "--beam .*--mbr.* 1"),
     (f"{TRANSLATE} --scores --json", "--scores"),
     (f"{TRANSLATE} --tsv --json", "--tsv"),
     (f"{TRANSLATE} --scores --tsv", "--scores"),

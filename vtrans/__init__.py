@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from vtrans.config import Sampling
+from vtrans.config import Mbr, Sampling
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.runtime.process import configure_process
 
@@ -23,6 +23,7 @@ __version__ = "0.1.0"
 __all__ = [
     "FileError",
     "InputError",
+    "Mbr",
     "RecipeError",
     "Sampling",
     "Translation",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from translators import sentences, translator
 
-from vtrans.config import Sampling
+from vtrans.config import Mbr, Sampling
 from vtrans.decoding.chunks import Job, Shard, collect, join_job, settings_of, sources_for, translate_chunks
 from vtrans.decoding.stream import translate_stream
 from vtrans.decoding.translation import TranslateOptions
@@ -94,6 +94,7 @@ class Work:
         TranslateOptions(nbest=3, form="scores"),
         TranslateOptions(alignments=True, form="tsv"),
         TranslateOptions(sampling=Sampling(seed=3)),  # a sample depends on the number of its line
+        TranslateOptions(mbr=Mbr()),
     ],
     ids=lambda options: options.form,
 )

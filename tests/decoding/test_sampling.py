@@ -47,9 +47,11 @@ def drawn(
     return [hypotheses for _, hypotheses in sorted(found, key=lambda pair: pair[0])]
 
 
-def filtered(chances: Sequence[float], top_k: int, top_p: float, temperature: float) -> list[float]:
+def filtered(chances: Sequence[float], top_k: int, top_p: float, epsilon: float, temperature: float) -> list[float]:
     """Returns the distribution to draw from, computed token by token."""
     weights = [chance ** (1 / temperature) for chance in chances]
+    lowest = min(max(weights), epsilon * sum(weights))
+    weights = [weight if weight >= lowest else 0.0 for weight in weights]
     order = sorted(range(len(weights)), key=lambda token: (-weights[token], token))[: top_k or None]
     total, mass, kept = sum(weights[token] for token in order), 0.0, []
     for token in order:
@@ -61,16 +63,31 @@ def filtered(chances: Sequence[float], top_k: int, top_p: float, temperature: fl
 
 
 @pytest.mark.parametrize(
-    ("top_k", "top_p", "temperature"),
-    [(0, 1.0, 1.0), (3, 1.0, 1.0), (0, 0.7, 1.0), (5, 0.8, 1.0), (0, 1.0, 2.0), (4, 0.9, 0.5), (1, 1.0, 1.0)],
+    ("top_k", "top_p", "epsilon", "temperature"),
+    [
+        (0, 1.0, 0.0, 1.0),
+        (3, 1.0, 0.0, 1.0),
+        (0, 0.7, 0.0, 1.0),
+        (5, 0.8, 0.0, 1.0),
+        (0, 1.0, 0.0, 2.0),
+        (4, 0.9, 0.0, 0.5),
+        (1, 1.0, 0.0, 1.0),
+        (0, 1.0, 0.1, 1.0),
+        (0, 1.0, 0.1, 2.0),
+        (3, 0.9, 0.15, 1.0),
+        (0, 1.0, 0.99, 1.0),
+    ],
 )
-def test_sample_frequencies_fit_the_filtered_distribution(top_k: int, top_p: float, temperature: float) -> None:
+def test_sample_frequencies_fit_the_filtered_distribution(
+    top_k: int, top_p: float, epsilon: float, temperature: float
+) -> None:
     n, table = 4000, hashed(8, words=6)
-    [samples] = drawn(FakeDecoder(table), [SOURCE], [2], nbest=n, top_k=top_k, top_p=top_p, temperature=temperature)
+    filters: dict[str, Any] = {"top_k": top_k, "top_p": top_p, "epsilon": epsilon, "temperature": temperature}
+    [samples] = drawn(FakeDecoder(table), [SOURCE], [2], nbest=n, **filters)
     counts = Counter((*h.tokens, EOS) if h.finished else h.tokens for h in samples)
 
     def chances(prefix: Ids) -> list[float]:
-        return filtered([math.exp(x) for x in table(SOURCE, prefix)], top_k, top_p, temperature)
+        return filtered([math.exp(x) for x in table(SOURCE, prefix)], **filters)
 
     expected: dict[Ids, float] = {}
     for first, p in enumerate(chances(())):

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from translators import WORDS, sentences, translator
 
 from vtrans.checkpoint import RunFolder
-from vtrans.config import Sampling
+from vtrans.config import Mbr, Sampling
 from vtrans.console import Console
 from vtrans.decoding.stream import shares, translate_stream, workers_for
 from vtrans.decoding.translation import Counts, TranslateOptions
@@ -124,6 +124,7 @@ FORMS = {
     "tsv": TranslateOptions(3, form="tsv"),
     "scores and alignments": TranslateOptions(alignments=True, form="scores"),
     "samples": TranslateOptions(2, Sampling(seed=3), form="scores"),
+    "the best samples": TranslateOptions(2, Sampling(seed=3), Mbr(samples=5), alignments=True, form="json"),
 }
 
 

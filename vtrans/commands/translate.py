@@ -38,6 +38,9 @@ from vtrans.config import (
     DEFAULT_RUN,
     KERNELS,
     KERNELS_VARIABLE,
+    MBR_METRICS,
+    MBR_SAMPLES,
+    Mbr,
     Sampling,
     SearchConfig,
 )
@@ -62,8 +65,9 @@ def _option(panel: str, help: str, metavar: str | None = None, *, flag: str | No
     return typer.Option(*([flag] if flag else []), help=help, metavar=metavar, rich_help_panel=panel)
 
 
-_model, _search, _sampling, _output, _text, _speed = (
-    partial(_option, panel) for panel in ("Model", "Search", "Sampling", "Output", "Text", "Speed")
+_model, _search, _sampling, _mbr, _output, _text, _speed = (
+    partial(_option, panel)
+    for panel in ("Model", "Search", "Sampling", "Minimum Bayes risk", "Output", "Text", "Speed")
 )
 
 Engine = Annotated[str | None, _model("torch or ctranslate2.  [default: what the model was made for]", "NAME")]
@@ -119,9 +123,18 @@ Sample = Annotated[bool, _sampling("Draw translations at random instead of searc
 TopK = Annotated[int | None, _sampling("Draw from the K most probable subwords only.  [default: all]", "K")]
 TOP_P = f"Draw from the most probable subwords only, whose probabilities sum to P.  [default: {Sampling.top_p}]"
 TopP = Annotated[float | None, _sampling(TOP_P, "P")]
+EPSILON = "Draw subwords of at least probability X only; 0.02 is usual.  [default: all]"
+Epsilon = Annotated[float | None, _sampling(EPSILON, "X")]
 TEMPERATURE = f"Translations vary less below 1 and more above 1.  [default: {Sampling.temperature}]"
 Temperature = Annotated[float | None, _sampling(TEMPERATURE, "X")]
 Seed = Annotated[int | None, _sampling(f"The seed of the random numbers.  [default: {Sampling.seed}]", "N")]
+MBR = (
+    f"Choose the translation that is the most similar to all candidates by this metric, {' or '.join(MBR_METRICS)} "
+    "(minimum Bayes risk). The candidates are the hypotheses of the search, so choose a wide --beam, or with --sample "
+    "they are samples. The score of a translation is then the mean similarity, from 0 to 100."
+)
+MbrMetric = Annotated[str | None, _mbr(MBR, "METRIC", flag="--mbr")]
+MbrSamples = Annotated[int | None, _mbr(f"The number of samples per line.  [default: {MBR_SAMPLES}]", "N")]
 Nbest = Annotated[int, _output("The number of translations per line, best first.", "N")]
 Scores = Annotated[bool, _output("Write the score before each translation.", flag="--scores")]
 Tsv = Annotated[bool, _output("Write the log-probability and the score before each translation.", flag="--tsv")]
@@ -186,8 +199,11 @@ def translate(
     sampling: Sample = False,
     top_k: TopK = None,
     top_p: TopP = None,
+    epsilon: Epsilon = None,
     temperature: Temperature = None,
     seed: Seed = None,
+    mbr: MbrMetric = None,
+    mbr_samples: MbrSamples = None,
     nbest: Nbest = 1,
     scores: Scores = False,
     tsv: Tsv = False,
@@ -217,9 +233,11 @@ def translate(
     lengths = {"max_length": max_length, "max_ratio": max_ratio, "min_length": min_length}
     rules = {**lengths, "batch_tokens": batch_tokens}
     repetition = {"no_repeat_ngram": no_repeat_ngram, "repetition_penalty": repetition_penalty, "suppress": suppress}
-    drawing = given({"seed": seed, "top_k": top_k, "top_p": top_p, "temperature": temperature})
+    filters = {"top_k": top_k, "top_p": top_p, "epsilon": epsilon}
+    drawing = given({"seed": seed, **filters, "temperature": temperature})
     search = given({**searching, **rules, **repetition})
-    _check_sampling(sampling, drawing, given(searching), no_retry)
+    _check_sampling(sampling, {**drawing, **given({"mbr_samples": mbr_samples})}, given(searching), no_retry)
+    risk = _risk(mbr, mbr_samples)
     form = _form(as_json=as_json, tsv=tsv, scores=scores)
     check_search(search)
     beside = [("--input", input_), ("--prefix", prefixes), ("--constraints", constraints), ("--glossary", glossary)]
@@ -241,7 +259,7 @@ def translate(
     protection = Protection(tuple(protect_patterns or ())) if protect or protect_patterns else None
     terms = read_glossary(glossary) if glossary else None
     drawn = Sampling(**drawing) if sampling else None
-    options = TranslateOptions(nbest, drawn, alignments, form, terms, protection, to)
+    options = TranslateOptions(nbest, drawn, risk, alignments, form, terms, protection, to)
     paths = list(model or [Path(DEFAULT_RUN)])
     settings: dict[str, Any] = {"weights": weights, "engine": engine, "shortlist": shortlist, "precision": precision}
     load_model = partial(
@@ -270,6 +288,15 @@ def _check_sampling(sampling: bool, drawing: dict[str, Any], searching: dict[str
         raise InputError(f"{flag(searching)} only applies to a search; leave it or --sample out.")
     if sampling and no_retry:
         raise InputError("--no-retry only applies to a search; leave it or --sample out.")
+
+
+def _risk(metric: str | None, samples: int | None) -> Mbr | None:
+    """Returns the settings of minimum Bayes risk decoding. Raises InputError for its samples without a metric."""
+    if metric is None:
+        if samples is not None:
+            raise InputError("`mbr_samples` only applies to minimum Bayes risk decoding; add `mbr`, or leave it out.")
+        return None
+    return Mbr(metric, samples)
 
 
 def _form(*, as_json: bool, tsv: bool, scores: bool) -> Form:

@@ -36,7 +36,8 @@ def sample(
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Draws `nbest` translations of each source; yields what `search.run` yields.
 
-    Log-probabilities are divided by `temperature`. Then only the `top_k` most probable tokens are kept (0: all), and
+    Log-probabilities are divided by `temperature`. Then only tokens of at least probability `epsilon` are kept, or the
+    most probable one if there are none (Hewitt et al. 2022), of these the `top_k` most probable ones (0: all), and
     among these the fewest most probable ones whose mass reaches `top_p` (1: all). In each step, row k of a sentence
     draws one number from a generator of (the sentence's seed, k), and takes the token at that place of the cumulative
     distribution in vocabulary order. A sample therefore depends neither on its batch nor on `nbest`. `seeds` holds
@@ -142,6 +143,9 @@ def distribution(logprobs_nV: Tensor, sampling: Sampling) -> Tensor:
     # Subtract the largest before dividing: a small temperature then overflows to -inf for the others only.
     gaps_nV = logprobs_nV - logprobs_nV.amax(1, keepdim=True)
     probs_nV = torch.softmax(gaps_nV / max(sampling.temperature, SMALLEST_TEMPERATURE), 1)
+    if sampling.epsilon:
+        lowest_n1 = probs_nV.amax(1, keepdim=True).clamp(max=sampling.epsilon)
+        probs_nV = probs_nV.masked_fill(probs_nV < lowest_n1, 0)
     top_k, top_p, V = sampling.top_k, sampling.top_p, probs_nV.shape[1]
     if not 0 < top_k < V and top_p == 1:
         return probs_nV

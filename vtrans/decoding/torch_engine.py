@@ -141,7 +141,8 @@ class TorchEngine:
                 sampling=sampling,
                 seeds=[derived_seed("sample", sampling.seed, source.name) for source in sources],
                 nbest=options.nbest,
-                batch_tokens=search.batch_tokens,
+                # Many samples fill a batch with few sentences: it gets no more rows than in a search.
+                batch_tokens=search.batch_tokens * search.beam // max(options.nbest, search.beam),
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
             )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vtrans.config import Sampling
+from vtrans.config import MBR_SAMPLES, Mbr, Sampling
 from vtrans.decoding.alignments import Links, pharaoh
 from vtrans.decoding.glossary import Glossary
 from vtrans.decoding.protect import Protection
@@ -28,6 +28,8 @@ class TranslateOptions:
     """Translations per line."""
     sampling: Sampling | None = None
     """Draw translations instead of searching for the best."""
+    mbr: Mbr | None = None
+    """Choose translations by their expected utility."""
     alignments: bool = False
     """Link the words of each translation to words of its source."""
     form: Form = "text"
@@ -39,6 +41,14 @@ class TranslateOptions:
     def __post_init__(self) -> None:
         if self.nbest < 1:
             raise InputError(f"`nbest` must be at least 1, got {self.nbest}.")
+        if self.mbr and self.sampling is None and self.mbr.samples is not None:
+            raise InputError(f"`mbr_samples` only applies to sampling, got {self.mbr.samples}; add `sample`.")
+
+    def candidates(self, beam: int) -> int:
+        """Returns the number of hypotheses per source from which the translations are chosen."""
+        if self.mbr is None:
+            return self.nbest
+        return beam if self.sampling is None else self.mbr.samples or MBR_SAMPLES
 
     @property
     def lines(self) -> int:
@@ -52,7 +62,9 @@ class Translation:
 
     text: str  # one line
     logprob: float  # natural logarithm, summed over the subwords of all pieces and EOS
-    score: float  # logprob over the length penalty (of a sample: over its length), averaged over pieces
+    # Logprob over the length penalty; of a sample, over its length; with Mbr, the expected utility from 0 to 100. The
+    # mean of all pieces.
+    score: float
     finished: bool  # ended with EOS, not at its length limit
     tokens: tuple[int, ...] = ()  # subword ids as found; EOS ends each piece that is finished
     subwords: tuple[str, ...] = ()  # the tokens as SentencePiece writes them

@@ -13,13 +13,14 @@ from dataclasses import replace
 from itertools import islice
 from threading import RLock
 
-from vtrans.config import Sampling, SearchConfig
+from vtrans.config import Mbr, Sampling, SearchConfig
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID, PAD_ID
 from vtrans.decoding.alignments import NO_WORD, Links, source_words, target_words
 from vtrans.decoding.asked import Asked, Constraints, asked_of, beside
 from vtrans.decoding.engine import Engine, Source, refuse_unsupported
 from vtrans.decoding.forced import Pair
+from vtrans.decoding.mbr import UTILITIES, ranked
 from vtrans.decoding.phrases import Wording
 from vtrans.decoding.retry import RETRY_NGRAM, quality
 from vtrans.decoding.search import Hypothesis, length_penalty
@@ -73,16 +74,18 @@ class Translator:
         lines: Iterable[str],
         sampling: Sampling | None = None,
         *,
+        mbr: Mbr | None = None,
         to: str | None = None,
         prefixes: Iterable[str] | None = None,
         constraints: Iterable[Constraints] | None = None,
     ) -> Iterator[str]:
         """Yields the best translation of each line, in order. A blank line gives a blank line, without the model.
 
-        With `sampling`, a translation is drawn instead; it depends on the line, its number and the seed. `to` is the
-        target language, such as "de"; a model of several needs it.
+        With `sampling`, a translation is drawn instead; it depends on the line, its number and the seed. With `mbr`, it
+        is the candidate with the highest expected utility. `to` is the target language, such as "de"; a model of
+        several needs it.
         """
-        found = self.nbest(lines, 1, sampling, to=to, prefixes=prefixes, constraints=constraints)
+        found = self.nbest(lines, 1, sampling, mbr=mbr, to=to, prefixes=prefixes, constraints=constraints)
         return (best[0].text for best in found)
 
     def nbest(
@@ -91,14 +94,16 @@ class Translator:
         n: int = 1,
         sampling: Sampling | None = None,
         *,
+        mbr: Mbr | None = None,
         alignments: bool = False,
         to: str | None = None,
         prefixes: Iterable[str] | None = None,
         constraints: Iterable[Constraints] | None = None,
     ) -> Iterator[list[Translation]]:
-        """Yields exactly `n` translations of each line, best first, or independent samples.
+        """Yields exactly `n` translations of each line, best first, or independent samples. With `mbr`, yields the `n`
+        candidates with the highest expected utility, whose texts differ.
 
-        If the search finds fewer, empty translations with a score of -inf follow, and are counted. `prefixes` are the
+        If there are fewer, empty translations with a score of -inf follow, and are counted. `prefixes` are the
         beginnings of the translations, one per line; a blank one means none. The last word of a prefix may be
         continued unless whitespace follows it. The score includes the prefix. `constraints` are what
         `phrases.wording_of` reads, one per line, such as {"constraints": ["a phrase"], "avoid": ["another"]}; a line
@@ -108,7 +113,7 @@ class Translator:
         for name, given in (("lines", lines), ("prefixes", prefixes)):
             if isinstance(given, str):
                 raise InputError(f"`{name}` must be a list of strings, but is one string; pass [line].")
-        options = TranslateOptions(n, sampling, alignments, to=to)
+        options = TranslateOptions(n, sampling, mbr, alignments, to=to)
         self.check(options, prefixes=prefixes is not None, constraints=constraints is not None)
         return self._windows(iter(lines), options, prefixes, constraints)
 
@@ -133,6 +138,10 @@ class Translator:
                 f"`nbest` must be at most `beam` ({self.search.beam}), got {options.nbest}; "
                 f"choose `beam` {options.nbest} or more with it."
             )
+        if options.mbr and options.nbest > (most := options.candidates(self.search.beam)):
+            raise InputError(f"`nbest` must be at most `mbr_samples` ({most}), got {options.nbest}.")
+        if options.mbr and options.sampling is None and self.search.beam == 1:
+            raise InputError("`beam` must be at least 2 with `mbr`, got 1; choose a wider beam, or add `sample`.")
 
     def _windows(
         self,
@@ -251,7 +260,11 @@ class Translator:
         with a source's index and its hypotheses when they are found."""
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i].tokens))
         found: dict[int, list[Hypothesis]] = {}
-        for i, hypotheses in self.engine.translate([sources[i] for i in order], search, options):
+        asked = replace(options, nbest=options.candidates(search.beam))
+        for i, hypotheses in self.engine.translate([sources[i] for i in order], search, asked):
+            if options.mbr:
+                texts = [self.tgt_vocab.decode(hyp.tokens) for hyp in hypotheses]
+                hypotheses = ranked(hypotheses, texts, UTILITIES[options.mbr.metric])[: options.nbest]
             found[order[i]] = hypotheses
             each(order[i], hypotheses)
         return found
