@@ -26,7 +26,7 @@ LAYERS = (
     ("positions", "ssru"),
     ("model",),
     ("tensor_files", "checkpoint", "states"),
-    ("average", "score"),
+    ("average", "score", "comet"),
     ("decoding",),
     ("training", "ray"),
     ("analysis",),

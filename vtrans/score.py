@@ -158,7 +158,7 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
 
     Subword marks are allowed, because an untrained model may produce them. Raises InputError for unequal line counts.
     """
-    _check_counts(hypotheses, [references], "the translations", ["the references"])
+    check_counts(hypotheses, [references], "the translations", ["the references"])
     made: list[Metric] = [BLEU(force=True), CHRF()]
     bleu, chrf = (metric.corpus_score(list(hypotheses), [list(references)]) for metric in made)
     signature = " ".join(
@@ -266,7 +266,7 @@ def _check(
         ref_names[i] if i < len(ref_names) else ("the reference" if len(references) == 1 else f"reference {i + 1}")
         for i in range(len(references))
     ]
-    _check_counts(hypotheses, references, hyp_name, names)
+    check_counts(hypotheses, references, hyp_name, names)
     for number, line in enumerate(hypotheses, 1):
         if _SENTENCEPIECE_MARK in line:
             raise InputError(
@@ -281,9 +281,10 @@ def _check(
             )
 
 
-def _check_counts(
+def check_counts(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], hyp_name: str, names: Sequence[str]
 ) -> None:
+    """Raises InputError if the texts differ in their number of lines, or have none."""
     if not references:
         raise InputError("`references` must hold at least one reference, got none.")
     for lines, name in zip(references, names, strict=True):

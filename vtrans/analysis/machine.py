@@ -27,6 +27,7 @@ from vtrans.runtime.memory import available_memory
 
 # What the packages of each extra of pyproject.toml are for. `dev` is for the tests.
 PURPOSES = {
+    "comet": "score --comet",
     "ctranslate2": "export --to ctranslate2, import, and translating with the engine ctranslate2",
     "huggingface": "comparing imports and exports with transformers",
     "marian": "comparing imports and exports with Marian",

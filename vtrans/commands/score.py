@@ -34,6 +34,13 @@ Baseline = Annotated[
         metavar="FILE",
     ),
 ]
+Sources = Annotated[Path | None, _scoring("--src", help="The source text, which COMET needs.", metavar="FILE")]
+COMET = (
+    "Also compute COMET with this model on disk: a folder with hparams.yaml and checkpoints/model.ckpt. It needs the "
+    "extra comet and the tokenizer that the model names; nothing is downloaded. A checkpoint can run code, so use only "
+    "models that you trust."
+)
+Comet = Annotated[Path | None, _scoring(help=COMET, metavar="PATH")]
 
 
 def score(
@@ -43,17 +50,24 @@ def score(
     tokenize: Tokenize = None,
     lowercase: Lowercase = False,
     baseline: Baseline = None,
+    src: Sources = None,
+    comet: Comet = None,
     on_bad_utf8: BadUtf8 = "error",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Score translations against references.
 
-    sacrebleu computes the scores. Each is printed with its signature.
+    sacrebleu computes BLEU, chrF and TER. Each score is printed with its signature.
     """
+    from vtrans.comet import comet_score
     from vtrans.score import DEFAULT_METRICS, compare, data_warnings
     from vtrans.score import score as run_score
 
+    if (src is None) != (comet is None):
+        raise InputError("--src and --comet need each other; add the one that is missing.")
+    if comet and baseline:
+        raise InputError("--baseline tests BLEU, chrF and TER only; leave it or --comet out.")
     console = Console(quiet=quiet)
     how = bad_utf8(on_bad_utf8)
     if hyp is None and stdin_is_terminal():
@@ -68,10 +82,13 @@ def score(
     results: list[Any]
     chosen = metrics or DEFAULT_METRICS
     other = read_all(baseline, how, console) if baseline else []
-    with console.progress("comparing" if baseline else "scoring", len(chosen), "metrics") as counter:
+    sources = read_all(src, how, console) if src else []
+    with console.progress("comparing" if baseline else "scoring", len(chosen) + bool(comet), "metrics") as counter:
         labels["done"] = counter.advance
         if baseline is None:
             results = list(run_score(hypotheses, refs, chosen, **settings, **labels))
+            if comet:
+                results.append(comet_score(comet, sources, hypotheses, refs))
         else:
             labels["baseline_name"] = str(baseline)
             results = list(compare(other, hypotheses, refs, chosen, **settings, **labels))

@@ -40,7 +40,6 @@ from vtrans.config import (
     KERNELS_VARIABLE,
     MBR_METRICS,
     MBR_SAMPLES,
-    Mbr,
     Sampling,
     SearchConfig,
 )
@@ -237,7 +236,8 @@ def translate(
     drawing = given({"seed": seed, **filters, "temperature": temperature})
     search = given({**searching, **rules, **repetition})
     _check_sampling(sampling, {**drawing, **given({"mbr_samples": mbr_samples})}, given(searching), no_retry)
-    risk = _risk(mbr, mbr_samples)
+    if mbr_samples is not None and mbr is None:
+        raise InputError("--mbr-samples only applies to minimum Bayes risk decoding; add --mbr, or leave it out.")
     form = _form(as_json=as_json, tsv=tsv, scores=scores)
     check_search(search)
     beside = [("--input", input_), ("--prefix", prefixes), ("--constraints", constraints), ("--glossary", glossary)]
@@ -251,7 +251,7 @@ def translate(
     from vtrans.decoding.glossary import read_glossary
     from vtrans.decoding.loading import load
     from vtrans.decoding.protect import Protection
-    from vtrans.decoding.translation import TranslateOptions
+    from vtrans.decoding.translation import Mbr, TranslateOptions
     from vtrans.runtime.ranks import Ranks
 
     ranks = Ranks()
@@ -259,6 +259,7 @@ def translate(
     protection = Protection(tuple(protect_patterns or ())) if protect or protect_patterns else None
     terms = read_glossary(glossary) if glossary else None
     drawn = Sampling(**drawing) if sampling else None
+    risk = None if mbr is None else Mbr(mbr, mbr_samples)
     options = TranslateOptions(nbest, drawn, risk, alignments, form, terms, protection, to)
     paths = list(model or [Path(DEFAULT_RUN)])
     settings: dict[str, Any] = {"weights": weights, "engine": engine, "shortlist": shortlist, "precision": precision}
@@ -288,15 +289,6 @@ def _check_sampling(sampling: bool, drawing: dict[str, Any], searching: dict[str
         raise InputError(f"{flag(searching)} only applies to a search; leave it or --sample out.")
     if sampling and no_retry:
         raise InputError("--no-retry only applies to a search; leave it or --sample out.")
-
-
-def _risk(metric: str | None, samples: int | None) -> Mbr | None:
-    """Returns the settings of minimum Bayes risk decoding. Raises InputError for its samples without a metric."""
-    if metric is None:
-        if samples is not None:
-            raise InputError("`mbr_samples` only applies to minimum Bayes risk decoding; add `mbr`, or leave it out.")
-        return None
-    return Mbr(metric, samples)
 
 
 def _form(*, as_json: bool, tsv: bool, scores: bool) -> Form:

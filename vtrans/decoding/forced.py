@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from vtrans.data.batches import Batch, collate
+from vtrans.data.vocabulary import EOS_ID, PAD_ID
 from vtrans.decoding.search import bad_logprobs
+from vtrans.errors import InputError
 from vtrans.model import Transformer
 
 # Logits that exist at once: 32 MB in float32. Larger blocks are not faster.
@@ -22,6 +24,20 @@ BLOCK = 1 << 23
 
 Pair = tuple[Sequence[int], Sequence[int]]
 """Subword ids: a source without EOS, and the target to predict, which may end in EOS."""
+
+
+def checked_target(tokens: Sequence[int], number: int, size: int) -> list[int]:
+    """Returns the subword ids of target `number`, of a vocabulary of this size. Raises InputError for an invalid one,
+    or EOS anywhere but at the end."""
+    for place, token in enumerate(tokens, 1):
+        if not isinstance(token, int) or token == PAD_ID or not 0 <= token < size:
+            raise InputError(f"target {number} must be a text or subword ids from 1 to {size - 1}, got {token!r}.")
+        if token == EOS_ID and place < len(tokens):
+            raise InputError(
+                f"target {number} must have EOS, {EOS_ID}, only at its end; if its line was translated in pieces, "
+                "give the pieces one by one."
+            )
+    return list(tokens)
 
 
 def forced_batches(pairs: Sequence[Pair], batch_tokens: int, device: torch.device) -> Iterator[tuple[list[int], Batch]]:

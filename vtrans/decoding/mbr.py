@@ -15,12 +15,22 @@ import torch
 from numpy.typing import NDArray
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
+from vtrans.data.vocabulary import Vocabulary
 from vtrans.decoding.search import Hypothesis
+from vtrans.decoding.translation import TranslateOptions
 
 Floats = NDArray[np.float64]
 
 CHRF_ORDER, CHRF_BETA, BLEU_ORDER = 6, 2, 4  # sacrebleu's defaults
 BLOCK = 4096  # n-grams whose matches are counted at a time, which bounds the memory
+
+
+def chosen(hypotheses: list[Hypothesis], options: TranslateOptions, vocab: Vocabulary) -> list[Hypothesis]:
+    """Returns the `options.nbest` best of the candidates for a translation; all hypotheses without `options.mbr`."""
+    if options.mbr is None:
+        return hypotheses
+    texts = [vocab.decode(hyp.tokens) for hyp in hypotheses]
+    return ranked(hypotheses, texts, UTILITIES[options.mbr.metric])[: options.nbest]
 
 
 def ranked(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vtrans.config import MBR_SAMPLES, Mbr, Sampling
+from vtrans.config import MBR_METRICS, MBR_SAMPLES, Sampling
 from vtrans.decoding.alignments import Links, pharaoh
 from vtrans.decoding.glossary import Glossary
 from vtrans.decoding.protect import Protection
@@ -18,6 +18,22 @@ from vtrans.errors import InputError
 Form = Literal["text", "scores", "tsv", "json"]
 """How a translation is written: its text, or its score and text, or its log-probability, score and text, each
 separated by a tab, or everything as JSON."""
+
+
+@dataclass(frozen=True)
+class Mbr:
+    """Minimum Bayes risk decoding: of the candidates for a translation, chooses the one that is the most similar to all
+    of them by `metric`, "chrf" or "bleu". The candidates are the hypotheses of the search, or with sampling `samples`
+    samples (None: MBR_SAMPLES)."""
+
+    metric: str = MBR_METRICS[0]
+    samples: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.metric not in MBR_METRICS:
+            raise InputError(f"`mbr` must be one of {', '.join(MBR_METRICS)}, got {self.metric!r}.")
+        if self.samples is not None and not 2 <= self.samples <= 1024:
+            raise InputError(f"`mbr_samples` must be from 2 to 1024, got {self.samples}.")
 
 
 @dataclass(frozen=True)
@@ -42,13 +58,25 @@ class TranslateOptions:
         if self.nbest < 1:
             raise InputError(f"`nbest` must be at least 1, got {self.nbest}.")
         if self.mbr and self.sampling is None and self.mbr.samples is not None:
-            raise InputError(f"`mbr_samples` only applies to sampling, got {self.mbr.samples}; add `sample`.")
+            raise InputError(f"`mbr_samples` only applies to sampling, got {self.mbr.samples}; add `sampling`.")
 
     def candidates(self, beam: int) -> int:
         """Returns the number of hypotheses per source from which the translations are chosen."""
         if self.mbr is None:
             return self.nbest
         return beam if self.sampling is None else self.mbr.samples or MBR_SAMPLES
+
+    def check(self, beam: int) -> None:
+        """Raises InputError if a beam of this width, or the samples, are too few for the translations."""
+        if self.sampling is None and self.nbest > beam:
+            raise InputError(
+                f"`nbest` must be at most `beam` ({beam}), got {self.nbest}; "
+                f"choose `beam` {self.nbest} or more with it."
+            )
+        if self.mbr and self.nbest > self.candidates(beam):
+            raise InputError(f"`nbest` must be at most `mbr_samples` ({self.candidates(beam)}), got {self.nbest}.")
+        if self.mbr and self.sampling is None and beam == 1:
+            raise InputError("`beam` must be at least 2 with `mbr`, got 1; choose a wider beam, or add `sampling`.")
 
     @property
     def lines(self) -> int:

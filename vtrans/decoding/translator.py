@@ -13,19 +13,19 @@ from dataclasses import replace
 from itertools import islice
 from threading import RLock
 
-from vtrans.config import Mbr, Sampling, SearchConfig
+from vtrans.config import Sampling, SearchConfig
 from vtrans.console import Console
-from vtrans.data.vocabulary import EOS_ID, PAD_ID
+from vtrans.data.vocabulary import EOS_ID
 from vtrans.decoding.alignments import NO_WORD, Links, source_words, target_words
 from vtrans.decoding.asked import Asked, Constraints, asked_of, beside
 from vtrans.decoding.engine import Engine, Source, refuse_unsupported
-from vtrans.decoding.forced import Pair
-from vtrans.decoding.mbr import UTILITIES, ranked
+from vtrans.decoding.forced import Pair, checked_target
+from vtrans.decoding.mbr import chosen
 from vtrans.decoding.phrases import Wording
 from vtrans.decoding.retry import RETRY_NGRAM, quality
 from vtrans.decoding.search import Hypothesis, length_penalty
 from vtrans.decoding.sources import SourceReader
-from vtrans.decoding.translation import Counts, TranslateOptions, Translation
+from vtrans.decoding.translation import Counts, Mbr, TranslateOptions, Translation
 from vtrans.errors import InputError
 from vtrans.runtime.turns import in_turn
 from vtrans.text import one_line
@@ -133,15 +133,7 @@ class Translator:
                 raise InputError(f"`{name}` only applies to a search; leave it or the sampling out.")
             if wanted[name] and self.search.stop == "shrink":
                 raise InputError(f"`stop` must be count, current or exhaustive with `{name}`, got shrink.")
-        if options.sampling is None and options.nbest > self.search.beam:
-            raise InputError(
-                f"`nbest` must be at most `beam` ({self.search.beam}), got {options.nbest}; "
-                f"choose `beam` {options.nbest} or more with it."
-            )
-        if options.mbr and options.nbest > (most := options.candidates(self.search.beam)):
-            raise InputError(f"`nbest` must be at most `mbr_samples` ({most}), got {options.nbest}.")
-        if options.mbr and options.sampling is None and self.search.beam == 1:
-            raise InputError("`beam` must be at least 2 with `mbr`, got 1; choose a wider beam, or add `sample`.")
+        options.check(self.search.beam)
 
     def _windows(
         self,
@@ -262,11 +254,8 @@ class Translator:
         found: dict[int, list[Hypothesis]] = {}
         asked = replace(options, nbest=options.candidates(search.beam))
         for i, hypotheses in self.engine.translate([sources[i] for i in order], search, asked):
-            if options.mbr:
-                texts = [self.tgt_vocab.decode(hyp.tokens) for hyp in hypotheses]
-                hypotheses = ranked(hypotheses, texts, UTILITIES[options.mbr.metric])[: options.nbest]
-            found[order[i]] = hypotheses
-            each(order[i], hypotheses)
+            found[order[i]] = chosen(hypotheses, options, self.tgt_vocab)
+            each(order[i], found[order[i]])
         return found
 
     def _quality(self, source: Source, hypotheses: list[Hypothesis]) -> tuple[bool, bool]:
@@ -408,7 +397,7 @@ class Translator:
         sources, tag = self._reader.encode(lines, first, to=to), self.tag(to)
         texts = self._reader.encode([t if isinstance(t, str) else "" for t in given], first, self.tgt_vocab, to=to)
         targets = [
-            [*text, EOS_ID] if isinstance(target, str) else self._checked(target, number)
+            [*text, EOS_ID] if isinstance(target, str) else checked_target(target, number, len(self.tgt_vocab))
             for number, (text, target) in enumerate(zip(texts, given, strict=True), first)
         ]
         longest = self._reader.max_target(self.max_source)
@@ -445,20 +434,6 @@ class Translator:
             tuple(self.tgt_vocab.piece(t) for t in tokens),
             tuple(logprobs),
         )
-
-    def _checked(self, tokens: Sequence[int], number: int) -> list[int]:
-        """Returns the given subword ids. Raises InputError for an invalid one, or EOS anywhere but at the end."""
-        for place, token in enumerate(tokens, 1):
-            if not isinstance(token, int) or token == PAD_ID or not 0 <= token < len(self.tgt_vocab):
-                raise InputError(
-                    f"target {number} must be a text or subword ids from 1 to {len(self.tgt_vocab) - 1}, got {token!r}."
-                )
-            if token == EOS_ID and place < len(tokens):
-                raise InputError(
-                    f"target {number} must have EOS, {EOS_ID}, only at its end; if its line was translated in pieces, "
-                    "give the pieces one by one."
-                )
-        return list(tokens)
 
     def _warn(self, text: str) -> None:
         if self.console:
