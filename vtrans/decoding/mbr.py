@@ -76,21 +76,22 @@ def chrf(texts: Sequence[str]) -> Floats:
 def bleu(texts: Sequence[str]) -> Floats:
     """Returns the BLEU [N, N] of each text with each text as its reference, as sacrebleu's `sentence_bleu`: tokenizer
     13a, exponential smoothing, and only the orders that the text has."""
-    tokenize = Tokenizer13a()
+    tokenize = Tokenizer13a()  # type: ignore[no-untyped-call]
     words = [tokenize(text.rstrip()).split() for text in texts]
     lengths_N = np.array([len(own) for own in words])
-    logs_NN, smoothing_NN, some_NN = np.zeros((len(texts),) * 2), np.ones((len(texts),) * 2), False
+    shared_NN, logs_NN = np.zeros((2, len(texts), len(texts)))
+    smoothing_NN = np.ones_like(logs_NN)
     for n in range(1, BLEU_ORDER + 1):
         matches_NN, counts_N = _matches([[tuple(own[i : i + n]) for i in range(len(own) - n + 1)] for own in words])
-        if n == 1:
-            some_NN = matches_NN > 0
+        shared_NN += matches_NN
         smoothing_NN = np.where(matches_NN > 0, smoothing_NN, 2 * smoothing_NN)
         found_NN = np.where(matches_NN > 0, matches_NN, 1 / smoothing_NN)
         has_N = counts_N > 0
         logs_NN += has_N[:, None] * np.log(100 * found_NN / np.maximum(counts_N, 1)[:, None])
     orders_N = np.clip(lengths_N, 1, BLEU_ORDER)
     brevity_NN = np.exp(np.minimum(0, 1 - lengths_N / np.maximum(lengths_N, 1)[:, None]))
-    return some_NN * brevity_NN * np.exp(logs_NN / orders_N[:, None])
+    score_NN: Floats = (shared_NN > 0) * brevity_NN * np.exp(logs_NN / orders_N[:, None])
+    return score_NN
 
 
 UTILITIES = {"chrf": chrf, "bleu": bleu}
