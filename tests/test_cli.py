@@ -287,7 +287,7 @@ def test_the_output_formats_agree(tiny_run: RunFolder, run_cli: Callable[..., Do
     assert re.search("2 n-best", short.err)
     drawn = run_cli("translate", "--model", tiny_run.path, "--sample", "--seed", "3", "--nbest", "9", stdin=SENTENCE)
     assert len(set(drawn.out.splitlines())) > 1
-    for candidates in (["--beam", "8"], ["--sample", "--epsilon", "0.01", "--mbr-samples", "8"]):
+    for candidates in (["--beam", "8"], ["--nbest", "9"], ["--sample", "--epsilon", "0.01", "--mbr-samples", "8"]):
         chosen = run_cli(
             "translate", "--model", tiny_run.path, "--mbr", "chrf", "--scores", *candidates, stdin=SENTENCE
         )

@@ -29,7 +29,7 @@ KERNELS_VARIABLE = "VTRANS_KERNELS"  # the environment variable with the default
 CACHE_VARIABLE = "VTRANS_CACHE"  # the environment variable with the folder of compiled code
 DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")  # the first is the default
 MBR_METRICS = ("chrf", "bleu")
-MBR_SAMPLES = 64
+MBR_BEAM, MBR_SAMPLES = 16, 64  # candidates of a search by `vtrans translate`, and samples
 # Sizes of a shortlist: target subwords per source subword, and those that every sentence may use.
 DEFAULT_TRANSLATIONS, DEFAULT_FREQUENT = 8, 1500
 # Neighbours that `vtrans inspect` shows of a subword, and of a step of a translation.

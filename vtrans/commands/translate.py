@@ -38,6 +38,7 @@ from vtrans.config import (
     DEFAULT_RUN,
     KERNELS,
     KERNELS_VARIABLE,
+    MBR_BEAM,
     MBR_METRICS,
     MBR_SAMPLES,
     Sampling,
@@ -129,8 +130,9 @@ Temperature = Annotated[float | None, _sampling(TEMPERATURE, "X")]
 Seed = Annotated[int | None, _sampling(f"The seed of the random numbers.  [default: {Sampling.seed}]", "N")]
 MBR = (
     f"Choose the translation that is the most similar to all candidates by this metric, {' or '.join(MBR_METRICS)} "
-    "(minimum Bayes risk). The candidates are the hypotheses of the search, so choose a wide --beam, or with --sample "
-    "they are samples. The score of a translation is then the mean similarity, from 0 to 100."
+    "(minimum Bayes risk). The candidates are the hypotheses of the search, whose --beam is then "
+    f"{MBR_BEAM} by default, or with --sample they are samples. The score of a translation is the mean similarity, "
+    "from 0 to 100."
 )
 MbrMetric = Annotated[str | None, _mbr(MBR, "METRIC", flag="--mbr")]
 MbrSamples = Annotated[int | None, _mbr(f"The number of samples per line.  [default: {MBR_SAMPLES}]", "N")]
@@ -235,6 +237,8 @@ def translate(
     filters = {"top_k": top_k, "top_p": top_p, "epsilon": epsilon}
     drawing = given({"seed": seed, **filters, "temperature": temperature})
     search = given({**searching, **rules, **repetition})
+    if mbr and not sampling:
+        search = {"beam": MBR_BEAM, **search}
     _check_sampling(sampling, {**drawing, **given({"mbr_samples": mbr_samples})}, given(searching), no_retry)
     if mbr_samples is not None and mbr is None:
         raise InputError("--mbr-samples only applies to minimum Bayes risk decoding; add --mbr, or leave it out.")
