@@ -1,21 +1,27 @@
 """Print how the cost of decoding grows with the beam, the batch, the sentence length and the vocabulary.
 
-    python tests/bench/search_cost.py --model RUN --input TEXT [--lines 300] [--references TEXT]
+    python tests/bench/search_cost.py --model RUN --input TEXT [--lines 300] [--references TEXT | --ssru]
 
 Prints milliseconds per sentence and the ratio to the first row of each group: the median of three passes, taken in
 turns. With references, only lines with words of their references as constraints are translated, and BLEU is printed,
 too. The last group uses models of the same shape with random weights and stops each translation after 15 subwords.
+
+With --ssru, models of the same shape and of its width with 12+1 layers, both with random weights, translate one
+sentence at a time: with self-attention in the decoder and with an SSRU, with torch and compiled, for 15 and 60
+subwords. "layers" leaves out the encoder, the projection to the vocabulary and the search.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import random
 import re
 import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import sacrebleu
 import torch
@@ -23,12 +29,17 @@ import torch
 from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from vtrans.decoding.beam import beam_search
+from vtrans.decoding.compiled import CompiledDecoder, compiled_decoder
 from vtrans.decoding.incremental import IncrementalDecoder
 from vtrans.decoding.loading import load
 from vtrans.decoding.phrases import wording_of
+from vtrans.decoding.search import Decoder
 from vtrans.decoding.torch_engine import models_of
 from vtrans.decoding.translator import Translator
 from vtrans.model import Transformer
+from vtrans.runtime import kernels
+from vtrans.runtime.kernels import Kernels
+from vtrans.runtime.measuring import measured_products
 from vtrans.runtime.memory import manage_memory
 from vtrans.text import open_bytes, read_lines
 
@@ -70,7 +81,7 @@ def show(group: str, seconds: dict[str, list[float]]) -> None:
     first = statistics.median(next(iter(seconds.values())))
     for name, values in seconds.items():
         median = statistics.median(values)
-        print(f"{group:12} {name:>24} {1000 * median:8.2f} ms per sentence {median / first:6.2f} x")
+        print(f"{group:24} {name:>24} {1000 * median:8.2f} ms per sentence {median / first:6.2f} x")
 
 
 def vocabularies(model: Transformer, lines: int) -> None:
@@ -93,12 +104,66 @@ def vocabularies(model: Transformer, lines: int) -> None:
     show("vocabulary", seconds)
 
 
+def against_ssru(model: Transformer, lines: int) -> None:
+    V, own, library = len(model.projection.weight), model.config, compiled_decoder(None)
+    sources = [[*torch.randint(4, V, (14,)).tolist(), EOS_ID] for _ in range(lines)]
+    for config in (own, dataclasses.replace(own, encoder_layers=12, decoder_layers=1)):
+        models = {}
+        for kind in ("self-attention", "ssru"):
+            torch.manual_seed(1)
+            changed = dataclasses.replace(config, autoregression=kind)
+            models[kind] = Transformer(changed, V, V, joint=True, pad_id=PAD_ID).eval().requires_grad_(False)
+        weights = [weight for one in models.values() for weight in one.product_weights()]
+        kernels.use(Kernels(products=measured_products(weights, training=False)))
+        ways: dict[str, dict[str, IncrementalDecoder | CompiledDecoder]] = {
+            "torch": {kind: IncrementalDecoder(one) for kind, one in models.items()},
+            "compiled": {kind: CompiledDecoder(one, library) for kind, one in models.items()},
+        }
+        for way, decoders in ways.items():
+            for length in (15, 60):
+                whole: dict[str, list[float]] = {kind: [] for kind in models}
+                layers: dict[str, list[float]] = {kind: [] for kind in models}
+                for turn in range(4):
+                    for kind, decoder in decoders.items():
+                        found = one_at_a_time(decoder, sources, length)
+                        if turn:
+                            whole[kind].append(found[0] / lines)
+                            layers[kind].append(found[1] / lines)
+                name = f"{config.encoder_layers}+{config.decoder_layers} {way} {length}"
+                show(name, whole)
+                show(f"{name} layers", layers)
+
+
+@torch.inference_mode()
+def one_at_a_time(
+    decoder: IncrementalDecoder | CompiledDecoder, sources: Sequence[list[int]], length: int
+) -> tuple[float, float]:
+    """Returns the seconds of all translations of `length` subwords, and those of the same steps' layers alone."""
+    search, live_r, listing = SearchConfig(beam=4), torch.arange(4), cast(Decoder[Any], decoder)
+    if isinstance(decoder, CompiledDecoder):
+        listing = decoder.listing(search.beam + 2)
+    began = time.perf_counter()
+    for source in sources:
+        list(beam_search(listing, [source], [length], config=search, nbest=1, bos_id=BOS_ID, eos_id=EOS_ID))
+    whole, layers = time.perf_counter() - began, 0.0
+    tokens_BK, parents_BK = torch.tensor([[5, 6, 7, 8]]), torch.tensor([[0, 0, 1, 2]])
+    for source in sources:
+        state: Any = decoder.start([source], 4)
+        began = time.perf_counter()
+        for _ in range(length):
+            decoder.hidden(state, tokens_BK, live_r)
+            decoder.reorder(state, parents_BK)
+        layers += time.perf_counter() - began
+    return whole, layers
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
     parser.add_argument("--input", type=Path, required=True)
     parser.add_argument("--lines", type=int, default=300)
     parser.add_argument("--references", type=Path)
+    parser.add_argument("--ssru", action="store_true", help="compare self-attention in the decoder with an SSRU")
     options = parser.parse_args()
     manage_memory()
     with open_bytes(options.input) as stream:
@@ -113,6 +178,9 @@ def main() -> None:
         with_words(made(), lines, references)
         return
     print(f"{len(lines)} lines, {torch.get_num_threads()} threads, torch {torch.__version__}")
+    if options.ssru:
+        against_ssru(models_of(made().engine)[0].model, len(lines))
+        return
     turns("beam", [(str(k), made(beam=k), lines) for k in (1, 2, 4, 8, 16)])
     turns("batch", [(f"{n} tokens", made(batch_tokens=n), lines) for n in (1, 128, 512, 2048, 8192)])
     length = [(f"{k} captions per line", made(), joined(lines, k)) for k in (1, 2, 4, 8)]
