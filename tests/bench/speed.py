@@ -1,6 +1,6 @@
 """Print training and decoding speed, and the machine's matrix-product rate before and after.
 
-    python tests/bench/speed.py train [--shape base|tiny] [--batch-tokens 4096] [--updates 30]
+    python tests/bench/speed.py train [--shape base|tiny|ssru] [--batch-tokens 4096] [--updates 30]
         [--profile [--precision float32|bfloat16]]
     python tests/bench/speed.py decode --model RUN|FILE --input TEXT [--beam 4] [--batch-tokens 2048] [--profile]
 
@@ -16,6 +16,7 @@ a pass goes, on one thread.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import statistics
 import time
 from collections.abc import Callable
@@ -45,6 +46,7 @@ SHAPES = {
         d_model=128, d_ff=256, heads=4, encoder_layers=4, decoder_layers=4, dropout=0.3, tie="src-tgt-softmax"
     ),
 }
+SHAPES["ssru"] = dataclasses.replace(SHAPES["tiny"], autoregression="ssru")
 
 
 def chosen_kernels(model: Transformer) -> Kernels:
