@@ -58,6 +58,12 @@ def tiny_pairs() -> list[tuple[str, str]]:
     return [(_sentence(0, *c), _sentence(1, *c)) for c in choices]
 
 
+def tiny_links(english: str) -> str:
+    """The words of a sentence and its translation that belong together, in Pharaoh format."""
+    last = "5-6 6-5" if " again " in english else "5-5"
+    return f"0-0 1-1 2-2 3-3 4-4 {last}"
+
+
 VALID_PAIRS = tiny_pairs()[::15]
 TRAIN_PAIRS = [pair for pair in tiny_pairs() if pair not in VALID_PAIRS]
 
@@ -110,9 +116,12 @@ def make_data(
     subword: Subword = "bpe",
     vocab_size: int | None = 320,
     train: Sequence[tuple[str, str]] = tuple(TRAIN_PAIRS),
+    linked: bool = False,
 ) -> DataFolder:
     """Makes the data folder `folder`/data from the tiny corpus."""
     src, tgt = write_pairs(folder, "train", train)
+    alignments = folder / "train.align"
+    alignments.write_text("".join(f"{tiny_links(english)}\n" for english, _ in train))
     valid_src, valid_tgt = write_pairs(folder, "valid", VALID_PAIRS)
     options = PrepareOptions(
         (src,),
@@ -124,6 +133,7 @@ def make_data(
         separate=separate,
         subword=subword,
         threads=1,
+        alignments=(alignments,) if linked else (),
     )
     prepare(options, Console(quiet=True))
     return DataFolder.open(folder / "data")
@@ -175,6 +185,12 @@ def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
 def tiny_data_separate(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
     """The same corpus with one vocabulary per side."""
     return make_data(tmp_path_factory.mktemp("tiny-separate"), separate=True)
+
+
+@pytest.fixture(scope="session")
+def linked_data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
+    """The same corpus with a joint vocabulary and with word alignments."""
+    return make_data(tmp_path_factory.mktemp("tiny-linked"), linked=True)
 
 
 @pytest.fixture(scope="session")

@@ -172,6 +172,9 @@ class ModelConfig:
         "residual connection around cross-attention; false is an ablation",
         idle_if={"architecture": _decoder_only},
     )
+    alignment_layer: int = number(
+        0, 0, 1000, "decoder layer, from 1, whose first head aligns words; 0: none", adaptable=True, exportable=True
+    )
 
     @property
     def reach(self) -> int | None:
@@ -283,6 +286,9 @@ class TrainConfig:
     samples: int = number(3, 0, 1000, "translations shown per validation", "translations", may_change=True)
     ema: float = number(
         0.0, 0.0, 0.999999, "decay of a moving average of the weights, which is validated and saved instead; 0: off"
+    )
+    guided_alignment: float = number(
+        0.0, 0.0, 100.0, "weight of the loss that teaches a head the word alignments of the data; 0: off, usual 0.1"
     )
     bpe_dropout: float = number(
         0.0, 0.0, 0.95, "probability of leaving out a merge, drawn each time a pair is encoded; 0: off, usual 0.1"

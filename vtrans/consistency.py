@@ -38,6 +38,11 @@ def contradiction(model: ModelConfig) -> str | None:
         )
     if model.architecture != "decoder-only" and not encoder:
         return "model.encoder_layers must be at least 1, got 0, which is for a decoder-only model."
+    if model.alignment_layer > (layers := 0 if model.architecture == "decoder-only" else model.decoder_layers):
+        return (
+            f"model.alignment_layer must be 0 or a decoder layer with cross-attention, of which there are {layers}, "
+            f"got {model.alignment_layer}."
+        )
     if model.reach == 1:
         return (
             "model.max_positions must be at least 4 for a decoder-only model, got "
@@ -82,6 +87,11 @@ def check_together(recipe: Recipe, where: str) -> Recipe:
     reason = contradiction(recipe.model) or next(iter(idle_keys(recipe, "model").values()), None)
     if reason:
         raise RecipeError(f"{where}: {reason}")
+    if recipe.train.guided_alignment > 0 and recipe.model.architecture == "decoder-only":
+        raise RecipeError(
+            f"{where}: train.guided_alignment must be 0 for a decoder-only model, which has no cross-attention, got "
+            f"{recipe.train.guided_alignment:g}."
+        )
     if recipe.train.learning_rate == 0 and recipe.train.scale == 0:
         raise RecipeError(f"{where}: train.learning_rate or train.scale must be above 0, got 0 for both.")
     model, search = recipe.model, recipe.search

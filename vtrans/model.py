@@ -24,7 +24,7 @@ from vtrans.config import TIE_FORMS, ModelConfig
 from vtrans.consistency import contradiction
 from vtrans.errors import InputError
 from vtrans.positions import Positions, make_positions
-from vtrans.runtime.attention import dot_product_attention
+from vtrans.runtime.attention import dot_product_attention, log_weights
 from vtrans.runtime.dropout import Dropout
 from vtrans.runtime.products import Linear, linear
 from vtrans.ssru import SSRU
@@ -99,6 +99,16 @@ class Transformer(Module):
         """Returns the decoder's output [N, D] at the positions `real_N`, indices into the flattened [B, T]."""
         h_BTD = self.decode(tgt_BT, self.encode(src_BS, keep_BS), keep_BS)
         return h_BTD.flatten(0, 1).index_select(0, real_N)
+
+    def hidden_and_attention(
+        self, src_BS: Tensor, keep_BS: Tensor, tgt_BT: Tensor, real_N: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Returns `hidden` and the logarithms of the attention [B, T, S] of the head that aligns words, the first one
+        of the layer `model.alignment_layer`."""
+        attention: list[Tensor] = []
+        x_BTD, memory_BSD = self.embed_tgt(tgt_BT, keep_BS), self.encode(src_BS, keep_BS)
+        h_BTD = self.decoder(x_BTD, memory_BSD, self.attended(keep_BS), attention)
+        return h_BTD.flatten(0, 1).index_select(0, real_N), attention[0]
 
     def encode(self, src_BS: Tensor, keep_BS: Tensor) -> Tensor:
         """Returns the encoder's output [B, S, D], the memory of cross-attention."""
@@ -249,9 +259,12 @@ class Decoder(Module):
         """Returns the positions of the target [T, D], counted from its BOS."""
         return table(T)
 
-    def forward(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
+    def forward(
+        self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor, attention: list[Tensor] | None = None
+    ) -> Tensor:
+        """Returns the output [B, T, D]. Appends the attention of the head that aligns words to `attention`."""
         for layer in self.layers:
-            x_BTD = layer(x_BTD, memory_BSD, keep_BS)
+            x_BTD = layer(x_BTD, memory_BSD, keep_BS, attention if layer.aligns else None)
         return self.final_norm(x_BTD)
 
 
@@ -259,37 +272,38 @@ class DecoderLayer(Module):
     def __init__(self, sublayers: Sublayers, layer: int) -> None:
         super().__init__()
         attention, inner = sublayers.numbers(layer)
-        self.self_attention, self.self_attention_residual = sublayers.self_attention(attention)
+        self.add_first(sublayers, attention)
         self.cross_attention, self.cross_attention_residual = sublayers.cross_attention(attention)
         self.feed_forward, self.feed_forward_residual = sublayers.feed_forward(inner)
+        self.aligns = layer + 1 == sublayers.config.alignment_layer
 
-    def forward(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
-        x_BTD = self.read_target(x_BTD)
-        x_BTD = self.cross_attention_residual(x_BTD, lambda x: self.cross_attention(x, memory_BSD, keep_BS))
+    def forward(
+        self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor, attention: list[Tensor] | None = None
+    ) -> Tensor:
+        def attend(x_BTD: Tensor) -> Tensor:
+            out_BTD, logprobs_BTS = self.cross_attention(x_BTD, memory_BSD, keep_BS, attention is not None)
+            if attention is not None:
+                attention.append(logprobs_BTS)
+            return out_BTD
+
+        x_BTD = self.cross_attention_residual(self.read_target(x_BTD), attend)
         return self.feed_forward_residual(x_BTD, self.feed_forward)
+
+    def add_first(self, sublayers: Sublayers, number: int) -> None:
+        self.self_attention, self.self_attention_residual = sublayers.self_attention(number)
 
     def read_target(self, x_BTD: Tensor) -> Tensor:
         """Returns the output of the first sublayer [B, T, D]."""
         return self.self_attention_residual(x_BTD, self.self_attention)
 
 
-class SSRULayer(Module):
+class SSRULayer(DecoderLayer):
     """A decoder layer with an SSRU in place of self-attention."""
 
-    def __init__(self, sublayers: Sublayers, layer: int) -> None:
-        super().__init__()
-        attention, inner = sublayers.numbers(layer)
-        self.ssru, self.ssru_residual = sublayers.ssru(attention)
-        self.cross_attention, self.cross_attention_residual = sublayers.cross_attention(attention)
-        self.feed_forward, self.feed_forward_residual = sublayers.feed_forward(inner)
-
-    def forward(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
-        x_BTD = self.read_target(x_BTD)
-        x_BTD = self.cross_attention_residual(x_BTD, lambda x: self.cross_attention(x, memory_BSD, keep_BS))
-        return self.feed_forward_residual(x_BTD, self.feed_forward)
+    def add_first(self, sublayers: Sublayers, number: int) -> None:
+        self.ssru, self.ssru_residual = sublayers.ssru(number)
 
     def read_target(self, x_BTD: Tensor) -> Tensor:
-        """Returns the output of the first sublayer [B, T, D]."""
         return self.ssru_residual(x_BTD, self.ssru)
 
 
@@ -398,8 +412,10 @@ class SelfAttention(Module):
         return split_heads(q, self.heads), split_heads(k, self.heads), split_heads(v, self.heads)
 
 
-class CrossAttention(Module):
+class CrossAttention(nn.Module):
     """Multi-head attention of the decoder to the encoder's memory; k and v are one product."""
+
+    __call__: Callable[..., tuple[Tensor, Tensor]]
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -417,11 +433,16 @@ class CrossAttention(Module):
         k, v = self.kv(memory_BSD).chunk(2, dim=-1)
         return split_heads(k, self.heads), split_heads(v, self.heads)
 
-    def forward(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
-        """Returns the output [B, T, D]. Each source holds at least EOS, so no softmax row is all -inf."""
+    def forward(
+        self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor, with_weights: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the output [B, T, D] and, `with_weights`, the logarithms of the first head's weights [B, T, S], else
+        an empty tensor. Each source holds at least EOS, so no softmax row is all -inf."""
         mask, dropout = keep_BS[:, None, None, :], self.dropout if self.training else 0.0
-        k_BHSd, v_BHSd = self.keys_values(memory_BSD)
-        return self.out(merge_heads(dot_product_attention(self.queries(x_BTD), k_BHSd, v_BHSd, mask, dropout)))
+        q_BHTd, (k_BHSd, v_BHSd) = self.queries(x_BTD), self.keys_values(memory_BSD)
+        out_BTD = self.out(merge_heads(dot_product_attention(q_BHTd, k_BHSd, v_BHSd, mask, dropout)))
+        # Computed here, because FSDP gathers the weights of this module for its forward pass only.
+        return out_BTD, log_weights(q_BHTd[:, 0], k_BHSd[:, 0], keep_BS) if with_weights else out_BTD.new_empty(0)
 
 
 def split_heads(x_BTD: Tensor, heads: int) -> Tensor:

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from vtrans.checkpoint import choose_model, load_model
 from vtrans.data.vocabulary import EOS_ID
-from vtrans.decoding.alignments import align, cross_attention, links, source_words
+from vtrans.data.words import words_of_line
+from vtrans.decoding.alignments import align, cross_attention, links
 from vtrans.decoding.forced import Pair, forced_batches
 
 Words = tuple[list[int], list[int]]
@@ -71,7 +72,7 @@ def main() -> None:
     for source, target in zip(sources, targets, strict=True):
         src_ids, tgt_ids = loaded.src_vocab.encode(source), vocab.encode(target)
         pairs.append((src_ids, [*tgt_ids, EOS_ID, EOS_ID]))
-        words.append((source_words(source, src_ids, loaded.src_vocab), source_words(target, tgt_ids, vocab)))
+        words.append((words_of_line(source, src_ids, loaded.src_vocab), words_of_line(target, tgt_ids, vocab)))
     layers, heads = model.config.decoder_layers, model.config.heads
     seen: list[NDArray[np.float64]] = [np.empty(0)] * len(pairs)  # [layers, H, T, S] per pair
     with torch.inference_mode():

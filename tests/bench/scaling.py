@@ -89,10 +89,11 @@ def captions(vocab: int, budget: int, count: int) -> list[Batch]:
     """Return batches of random ids with the length distribution of captions."""
     src = (torch.randn(20_000) * 4 + 14).clamp(3, 45).long()
     tgt = (src + torch.randn(20_000) * 2).clamp(3, 50).long()
-    return [
-        collate(*([torch.randint(4, vocab, (int(side[i]),)) for i in numbers] for side in (src, tgt)))
-        for numbers in plan_epoch(src, tgt, budget, 1, 2)[:count]
-    ]
+
+    def drawn(lengths: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.randint(4, vocab, (int(length),)) for length in lengths]
+
+    return [collate(drawn(src[numbers]), drawn(tgt[numbers])) for numbers in plan_epoch(src, tgt, budget, 1, 2)[:count]]
 
 
 def shapes(updates: int) -> None:

@@ -19,6 +19,7 @@ from vtrans.config import ModelConfig, Sampling
 from vtrans.data.batches import Batch
 from vtrans.data.learn_vocabulary import learn
 from vtrans.data.vocabulary import EOS_ID, UNK_ID, Vocabulary
+from vtrans.data.words import words_of_ids, words_of_line
 from vtrans.decoding.alignments import (
     ENOUGH,
     align,
@@ -26,8 +27,6 @@ from vtrans.decoding.alignments import (
     links,
     mean_attention,
     pharaoh,
-    source_words,
-    target_words,
 )
 from vtrans.decoding.forced import forced_batches
 from vtrans.decoding.stream import translate_stream
@@ -109,9 +108,10 @@ def test_the_attention_returned_is_the_one_that_the_model_uses(
     mixed: list[Tensor] = []
     whole = CrossAttention.forward
 
-    def spied(self: CrossAttention, *args: Any) -> Tensor:
-        mixed.append(whole(self, *args))
-        return mixed[-1]
+    def spied(self: CrossAttention, *args: Any) -> tuple[Tensor, Tensor]:
+        out, weights = whole(self, *args)
+        mixed.append(out)
+        return out, weights
 
     with torch.no_grad():
         memory = model.encode(src, keep)
@@ -182,7 +182,7 @@ def test_the_words_of_a_line_are_split_at_its_spaces() -> None:
         "½ park",
     ]:
         ids = vocab.encode(line)
-        numbers = source_words(line, ids, vocab)
+        numbers = words_of_line(line, ids, vocab)
         assert len(numbers) == len(ids)
         assert numbers == sorted(numbers)
         assert set(numbers) <= set(range(len(line.split())))
@@ -195,7 +195,7 @@ def test_the_words_of_a_line_are_split_at_its_spaces() -> None:
 def test_word_numbers_stay_in_range_when_normalisation_splits_words_elsewhere() -> None:
     vocab = learn(["a dog", "cat\u00a0runs"] * 5, size=None, kind="bpe", coverage=1.0, normalization="identity")
     line = "a cat\u00a0runs"
-    numbers = source_words(line, vocab.encode(line), vocab)
+    numbers = words_of_line(line, vocab.encode(line), vocab)
     assert vocab.encode(line) != [id for word in line.split() for id in vocab.encode(word)]
     assert numbers[0] == 0
     assert max(numbers) <= 2
@@ -222,11 +222,11 @@ def ids_of(pieces: str, vocab: Vocabulary) -> list[int]:
         ("", "", []),
     ],
 )
-def test_target_words_are_the_words_of_the_decoded_text(pieces: str, text: str, expected: list[int]) -> None:
+def test_words_of_ids_are_the_words_of_the_decoded_text(pieces: str, text: str, expected: list[int]) -> None:
     vocab = vocabulary()
     ids = ids_of(pieces, vocab)
     assert vocab.decode(ids).split() == text.split()
-    assert target_words(ids, vocab) == expected
+    assert words_of_ids(ids, vocab) == expected
 
 
 # Through the translator.
@@ -246,7 +246,7 @@ def test_links_refer_to_words_of_the_line_and_its_translation() -> None:
             if t.text.strip():
                 assert {j for _, j in t.alignment} == set(range(len(t.text.split()))), "each target word is linked"
                 tokens = [token for token in t.tokens if token != EOS_ID]
-                words = (source_words(line, vocab.encode(line), vocab), target_words(tokens, vocab))
+                words = (words_of_line(line, vocab.encode(line), vocab), words_of_ids(tokens, vocab))
                 with torch.no_grad():
                     assert align([model], [1.0], [(vocab.encode(line), tokens)], [words], 1) == [t.alignment]
                 met += 1

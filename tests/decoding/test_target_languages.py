@@ -18,7 +18,8 @@ from vtrans.config import Sampling
 from vtrans.data.learn_vocabulary import learn
 from vtrans.data.piece_table import pack
 from vtrans.data.vocabulary import EOS_ID, Vocabulary
-from vtrans.decoding.alignments import NO_WORD, align, source_words, target_words
+from vtrans.data.words import words_of_ids, words_of_line
+from vtrans.decoding.alignments import NO_WORD, align
 from vtrans.decoding.engine import Source
 from vtrans.decoding.protect import Protection
 from vtrans.decoding.shortlist import Candidates
@@ -99,7 +100,7 @@ def test_links_are_between_words_of_the_line_and_of_its_translation() -> None:
         assert all(0 <= i < len(line.split()) and 0 <= j < len(t.text.split()) for i, j in t.alignment)
         assert {j for _, j in t.alignment} == set(range(len(t.text.split())))
         ids = [vocab.id_of(">>fr<<") or 0, *vocab.encode(line)]
-        sides = ([NO_WORD, *source_words(line, ids[1:], vocab)], target_words(own, vocab))
+        sides = ([NO_WORD, *words_of_line(line, ids[1:], vocab)], words_of_ids(own, vocab))
         with torch.no_grad():
             assert align([multilingual().model], [1.0], [(ids, own)], [sides], 1) == [t.alignment]
         words += len(t.text.split())
@@ -109,7 +110,7 @@ def test_links_are_between_words_of_the_line_and_of_its_translation() -> None:
 def test_a_tag_in_a_translation_is_no_word() -> None:
     vocab = vocabulary()
     tag, ids = vocab.id_of(">>de<<") or 0, vocab.encode("ein Hund")
-    assert target_words([tag, *ids, tag], vocab) == [0, *target_words(ids, vocab), 1]
+    assert words_of_ids([tag, *ids, tag], vocab) == [0, *words_of_ids(ids, vocab), 1]
     (t,) = speaking().logprob(["a dog"], [[tag, *ids, EOS_ID]], to="de")
     assert (t.text, t.subwords[0]) == ("ein Hund", ">>de<<")
 

@@ -39,6 +39,7 @@ ROWS = {
         *("model.positions=learned", "model.max_positions=64", "model.share_positions=true"),
         *("model.projection_bias=true", "model.norm=pre", "train.ema=0.9", "train.weight_decay=0.1"),
     ),
+    "guided": (*DEEP, "train.guided_alignment=0.5"),
     "spoilt": (f"train.seed={SPOILT_SEED}", "train.ema=0.9"),
 }
 SETTINGS = (*SMOOTH, "train.max_steps=3", "train.warmup=1", "train.log_every=1", "train.valid_sentences=1")
@@ -89,14 +90,14 @@ Objective.forward, Updates.update = spoiling, watching
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder, tiny_data_separate: DataFolder) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, linked_data: DataFolder, tiny_data_separate: DataFolder) -> Path:
     """A folder with the runs of each number of ranks, `ranks`/`name`, and with those that are named in the tests."""
     folder = tmp_path_factory.mktemp("parallel")
 
     def rows(count: int, *, kind: str = "fsdp") -> list[list[str]]:
         return [
             command(
-                tiny_data_separate if name == "separate" else tiny_data,
+                tiny_data_separate if name == "separate" else linked_data,
                 folder / str(count) / name,
                 *(*SETTINGS, *row, f"train.parallel={kind}", "train.accumulate=2"),
             )
@@ -104,7 +105,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder, tiny
         ]
 
     def trained(name: str, steps: int, *settings: str) -> list[str]:
-        return command(tiny_data, folder / name, *settings, f"train.max_steps={steps}")
+        return command(linked_data, folder / name, *settings, f"train.max_steps={steps}")
 
     exact = [
         trained(f"{kind}-{name}", steps, *EXACT, f"train.parallel={kind}")

@@ -34,6 +34,7 @@ TOGETHER = {
     "shared": ("model.share_stacks=true", "model.share_layers=all", "model.encoder_layers=2", "model.decoder_layers=2"),
     "muon": ("train.optimizer=muon", "train.precision=float32"),
     "decoder-only": ("model.architecture=decoder-only", "model.encoder_layers=0"),
+    "guided": ("train.guided_alignment=0.5",),
 }
 
 
@@ -42,10 +43,10 @@ def together_settings(name: str) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def by_two(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder) -> Path:
+def by_two(tmp_path_factory: pytest.TempPathFactory, linked_data: DataFolder) -> Path:
     """A folder with a run for each row of TOGETHER. The same two processes train them all, one after the other."""
     folder = tmp_path_factory.mktemp("by-two")
-    commands = [command(tiny_data, folder / name, *together_settings(name)) for name in TOGETHER]
+    commands = [command(linked_data, folder / name, *together_settings(name)) for name in TOGETHER]
     said, other = by_ranks(2, commands)
     assert (said.count("2 ranks"), other) == (len(TOGETHER), "")
     return folder
@@ -53,8 +54,8 @@ def by_two(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder) -> P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TOGETHER)
-def test_two_processes_train_the_model_of_one(name: str, tmp_path: Path, tiny_data: DataFolder, by_two: Path) -> None:
-    one, run = tiny_train(tiny_data, tmp_path / "one", *together_settings(name)), RunFolder(by_two / name)
+def test_two_processes_train_the_model_of_one(name: str, tmp_path: Path, linked_data: DataFolder, by_two: Path) -> None:
+    one, run = tiny_train(linked_data, tmp_path / "one", *together_settings(name)), RunFolder(by_two / name)
     a, b = load_file(one.last), load_file(run.last)
     assert set(a) == set(b)
     for key in a:

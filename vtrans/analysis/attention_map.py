@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from vtrans.console import STEERING, joins, text_width
 from vtrans.data.batches import Batch
 from vtrans.data.vocabulary import EOS_ID, SPECIAL_PIECES
-from vtrans.decoding.alignments import cross_attention, mean_attention, source_words, target_words, upper_half
+from vtrans.data.words import words_of_ids, words_of_line
+from vtrans.decoding.alignments import cross_attention, mean_attention, upper_half
 from vtrans.decoding.forced import forced_batches
 from vtrans.decoding.sources import EXTRA_LENGTH
 from vtrans.decoding.torch_engine import models_of
@@ -74,9 +75,9 @@ def attention_map(
 ) -> AttentionMap:
     """Returns the attention of the (first) model to the source while it translates `sentence`, or produces `target`.
 
-    Without `layer` it is the mean over the upper half of the decoder's layers, as for alignments; layer 0 is the
-    lowest. Without `head` it is the mean over the heads. Raises InputError for a layer or head that does not exist, and
-    for a sentence or target that is blank or too long to be translated in one piece.
+    Without `layer` it is that of alignments: the head that aligns words, or else the mean over the upper half of the
+    decoder's layers. Layer 0 is the lowest. Without `head` it is the mean over the heads. Raises InputError for a layer
+    or head that does not exist, and for a sentence or target that is blank or too long to be translated in one piece.
     """
     loaded = models_of(translator.engine)[0]
     config = loaded.model.config
@@ -99,7 +100,7 @@ def attention_map(
         columns, rows = list(range(len(source))), list(range(len(real)))
     else:
         src_names, tgt_names = sentence.split(), loaded.tgt_vocab.decode(real).split()
-        columns, rows = source_words(sentence, source, loaded.src_vocab), target_words(real, loaded.tgt_vocab)
+        columns, rows = words_of_line(sentence, source, loaded.src_vocab), words_of_ids(real, loaded.tgt_vocab)
     src_names = [*map(loaded.src_vocab.piece, tag), *src_names]
     columns = [*range(len(tag)), *(len(tag) + column for column in columns), len(src_names)]
     rows += [len(tgt_names)] * (len(tokens) - len(real))
@@ -127,6 +128,8 @@ def _shares(model: Transformer, batch: Batch, layer: int | None, head: int | Non
     """Returns the attention [T, S] in a batch of one pair, and the heads and layers that it comes from."""
     heads, layers = model.config.heads, model.config.decoder_layers
     of = f"mean of {heads} heads" if heads > 1 else "the one head"
+    if layer is None and (aligning := model.config.alignment_layer):
+        return mean_attention(model, batch)[0], f"head 0 of layer {aligning - 1}, which aligns words"
     if layer is None:
         first = upper_half(model)
         where = f"layers {first}-{layers - 1}" if first < layers - 1 else f"layer {first}"

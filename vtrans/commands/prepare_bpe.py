@@ -31,6 +31,16 @@ ValidSrc = Annotated[
     ),
 ]
 ValidTgt = Annotated[list[Path] | None, _text(help="The translation of --valid-src.", metavar="FILE")]
+Alignments = Annotated[
+    list[Path] | None,
+    _text(
+        help="The word alignment of each line, such as 0-0 1-2, for guided alignment. Give one file per --src.",
+        metavar="FILE",
+    ),
+]
+Align = Annotated[
+    bool, _text("--align", help="Align the words of the training text, for guided alignment, instead of --alignments.")
+]
 SrcLang = Annotated[
     list[str] | None,
     _text(
@@ -113,6 +123,8 @@ Threads = Annotated[int, typer.Option(help="The number of processors to use for 
 def prepare_bpe(
     src: Src,
     tgt: Tgt,
+    alignments: Alignments = None,
+    align: Align = PrepareOptions.align,
     valid_src: ValidSrc = None,
     valid_tgt: ValidTgt = None,
     src_lang: SrcLang = None,
@@ -155,6 +167,8 @@ def prepare_bpe(
     options = PrepareOptions(
         src=tuple(src),
         tgt=tuple(tgt),
+        alignments=tuple(alignments or ()),
+        align=align,
         valid_src=tuple(valid_src or ()),
         valid_tgt=tuple(valid_tgt or ()),
         src_lang=tuple(src_lang or ()),

@@ -30,12 +30,24 @@ _PART = 1 << 16  # pairs that planning handles at a time
 
 
 @dataclass(frozen=True)
+class Links:
+    """The links of a batch between source subwords and target subwords.
+
+    `at_L` [L] holds where the links are in the flattened B * T * S, each at the position that is fed the target subword
+    and therefore knows what it aligns. `share_L` [L] is one divided by the number of links of that subword.
+    """
+
+    at_L: Tensor
+    share_L: Tensor
+
+
+@dataclass(frozen=True)
 class Batch:
     """Pairs, padded on the right with PAD_ID.
 
     `src_BS` [B, S] ends each source with EOS, and `keep_BS` [B, S] is True where it is not padding. `tgt_in_BT` [B, T]
     begins with BOS. `targets_N` [N] are the subwords to predict, EOS included, and `real_N` [N] their positions in the
-    flattened B * T.
+    flattened B * T. `links` is None for pairs without word alignments.
     """
 
     src_BS: Tensor
@@ -44,6 +56,7 @@ class Batch:
     real_N: Tensor
     targets_N: Tensor
     src_tokens: int  # without EOS and padding
+    links: Links | None = None
 
     @property
     def tgt_tokens(self) -> int:
@@ -78,7 +91,8 @@ class Batch:
     def _mapped(self, move: Callable[[Tensor], Tensor]) -> Batch:
         tensors = (self.src_BS, self.keep_BS, self.tgt_in_BT, self.real_N, self.targets_N)
         src_BS, keep_BS, tgt_in_BT, real_N, targets_N = map(move, tensors)
-        return Batch(src_BS, keep_BS, tgt_in_BT, real_N, targets_N, self.src_tokens)
+        links = self.links and Links(move(self.links.at_L), move(self.links.share_L))
+        return Batch(src_BS, keep_BS, tgt_in_BT, real_N, targets_N, self.src_tokens, links)
 
 
 class Mixture:
@@ -271,8 +285,11 @@ def ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
         thread.join()
 
 
-def collate(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> Batch:
-    """Returns a batch of pairs, given their subword ids without special ids."""
+def collate(
+    sources: Sequence[Tensor], targets: Sequence[Tensor], links: Sequence[NDArray[np.int64]] | None = None
+) -> Batch:
+    """Returns a batch of pairs, given their subword ids without special ids and, as `TokenStore.links` returns them,
+    their links."""
     B = len(sources)
     src_lengths = torch.tensor([len(s) + 1 for s in sources])
     tgt_lengths = torch.tensor([len(t) + 1 for t in targets])
@@ -289,4 +306,12 @@ def collate(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> Batch:
     real_N = keep_BT.flatten().nonzero()[:, 0]
     tgt_in_BT = tgt_BT[:, :-1].masked_fill(~keep_BT, PAD_ID)
     targets_N = tgt_BT[:, 1:].flatten()[real_N]
-    return Batch(src_BS, keep_BS, tgt_in_BT, real_N, targets_N, int(src_lengths.sum()) - B)
+    linked = None if links is None else _links(links, S, T)
+    return Batch(src_BS, keep_BS, tgt_in_BT, real_N, targets_N, int(src_lengths.sum()) - B, linked)
+
+
+def _links(links: Sequence[NDArray[np.int64]], S: int, T: int) -> Links:
+    src_L, tgt_L = np.concatenate(links).T
+    row_L = np.repeat(np.arange(len(links)), [len(some) for some in links]) * T + tgt_L + 1
+    share_L = 1 / np.bincount(row_L, minlength=1)[row_L]
+    return Links(torch.from_numpy(row_L * S + src_L), torch.from_numpy(share_L.astype(np.float32)))

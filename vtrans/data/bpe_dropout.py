@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from vtrans.data.batches import Mixture, ahead
 from vtrans.data.store import TokenStore
 from vtrans.data.vocabulary import Vocabulary
+from vtrans.data.words import between_subwords
 from vtrans.runtime.seeds import derived_seed
 from vtrans.runtime.workers import map_in_workers
 
@@ -39,8 +40,10 @@ KEPT = 1 << 19  # segmentations kept in memory, of about 100 bytes; others are d
 
 NEVER = 1 << 62  # the rank of two symbols that do not merge
 
-# For each side, the concatenated ids of all sentences, and the length of each sentence.
-Shard = tuple[tuple[NDArray[np.int32], NDArray[np.int64]], ...]
+Sentences = tuple[NDArray[np.int32], NDArray[np.int64]]
+# For each side, the concatenated ids of all sentences, and the length of each sentence. If there are word alignments,
+# also the positions of all links, source and target in turns, and the number of these per pair.
+Shard = tuple[Sentences, ...]
 
 
 class Dropout:
@@ -66,11 +69,7 @@ class Dropout:
         self, flat: NDArray[np.int32], lengths: NDArray[np.int64], generator: torch.Generator
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Returns new segmentations of sentences, given as their concatenated ids and lengths, in the same form."""
-        begins = self.begins[flat]
-        begins[1:] |= self.whole[flat[:-1]]
-        ends = lengths.cumsum()
-        begins[ends - lengths] = True
-        words = np.flatnonzero(begins)
+        ends, words = lengths.cumsum(), np.flatnonzero(self._begin(flat, lengths))
         picks = torch.randint(VARIANTS, (len(words),), generator=generator).tolist()
         raw, width = flat.tobytes(), flat.itemsize
         bounds = pairwise([*(words * width).tolist(), len(raw)])
@@ -79,6 +78,18 @@ class Dropout:
         grown = np.zeros(len(flat) + 1, np.int64)  # new ids up to each old position at which a word ends
         grown[np.append(words[1:], len(flat))] = np.fromiter(map(len, drawn), np.int64, len(drawn)).cumsum()
         return new, np.diff(grown[ends], prepend=0)
+
+    def words(self, flat: NDArray[np.int32], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the number of the word of each id, counted through all sentences. A word is what is segmented by
+        itself, so its number is the same in every segmentation."""
+        return self._begin(flat, lengths).cumsum() - 1
+
+    def _begin(self, flat: NDArray[np.int32], lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Returns which ids begin a word."""
+        begins: NDArray[np.bool_] = self.begins[flat]
+        begins[1:] |= self.whole[flat[:-1]]
+        begins[lengths.cumsum() - lengths] = True
+        return begins
 
     def _variant(self, word: bytes, pick: int) -> tuple[int, ...]:
         variants = self.variants.get(word)
@@ -134,18 +145,25 @@ class Drawer:
 
     def __call__(self, item: tuple[int, Shard]) -> Shard:
         """Returns new segmentations, given a seed and the stored segmentations."""
-        seed, stored = item
+        seed, (src, tgt, *links) = item
+        stored = [src, tgt]
         generator = torch.Generator().manual_seed(seed)
-        drawn = tuple(d.cut(*side, generator) for d, side in zip(self.dropouts, stored, strict=True))
+        drawn = [d.cut(*side, generator) for d, side in zip(self.dropouts, stored, strict=True)]
         fits = np.maximum(drawn[0][1], drawn[1][1]) <= self.longest
-        if fits.all():
-            return drawn
+        if not fits.all():
+            drawn = [_chosen(fits, new, old) for new, old in zip(drawn, stored, strict=True)]
+        return *drawn, *(self._linked(some, stored, drawn) for some in links)
+
+    def _linked(self, links: Sentences, stored: list[Sentences], drawn: list[Sentences]) -> Sentences:
+        """Returns the links between the words whose subwords are linked, for the drawn segmentations."""
+        at_L2, pair_L = links[0].reshape(-1, 2), np.repeat(np.arange(len(links[1])), links[1] // 2)
         sides = []
-        for (new, new_lengths), (old, old_lengths) in zip(drawn, stored, strict=True):
-            choices = zip(_cut(new, new_lengths), _cut(old, old_lengths), fits.tolist(), strict=True)
-            ids = np.concatenate([new if fit else old for new, old, fit in choices])
-            sides.append((ids, np.where(fits, new_lengths, old_lengths)))
-        return tuple(sides)
+        for side, (dropout, old, new) in enumerate(zip(self.dropouts, stored, drawn, strict=True)):
+            first_L = (old[1].cumsum() - old[1])[pair_L]
+            sides.append((dropout.words(*old)[first_L + at_L2[:, side]], (dropout.words(*new), new[1])))
+        (src_L, src), (tgt_L, tgt) = sides
+        values, lengths = between_subwords(np.stack((src_L, tgt_L), 1), src, tgt)
+        return values.astype(np.int32), lengths
 
 
 class Segmentations:
@@ -165,8 +183,10 @@ class Segmentations:
         longest: int,
         mixture: Mixture | None = None,
         processes: int = 1,
+        *,
+        with_links: bool = False,
     ) -> None:
-        self.store, self.seed, self.processes = store, seed, processes
+        self.store, self.seed, self.processes, self.with_links = store, seed, processes, with_links
         self.mixture = mixture or Mixture([len(store)])
         self.drawer = partial(Drawer, src_vocab.proto, tgt_vocab.proto, rate, seed, longest)
 
@@ -208,8 +228,15 @@ class Segmentations:
             for start in range(shard * SHARD, len(order), SHARD):
                 pairs = order[start : start + SHARD]
                 seed = derived_seed("segmentation", self.seed, epoch, start // SHARD)
-                yield seed, (store.joined("src", pairs), store.joined("tgt", pairs))
+                names = ("src", "tgt", "links") if self.with_links else ("src", "tgt")
+                yield seed, tuple(store.joined(name, pairs) for name in names)
             epoch, shard = epoch + 1, 0
+
+
+def _chosen(fits: NDArray[np.bool_], new: Sentences, old: Sentences) -> Sentences:
+    """Returns the new sentences where they fit, and the old ones elsewhere."""
+    choices = zip(_cut(*new), _cut(*old), fits.tolist(), strict=True)
+    return np.concatenate([ours if fit else theirs for ours, theirs, fit in choices]), np.where(fits, new[1], old[1])
 
 
 def _cut(ids: NDArray[np.int32], lengths: NDArray[np.int64]) -> list[NDArray[np.int32]]:
@@ -218,8 +245,9 @@ def _cut(ids: NDArray[np.int32], lengths: NDArray[np.int64]) -> list[NDArray[np.
 
 def _in_memory(path: Path, shards: list[Shard]) -> TokenStore:
     columns: dict[str, NDArray[Any]] = {}
-    for name, sides in zip(("src", "tgt"), zip(*shards, strict=True), strict=True):
-        ids, lengths = zip(*sides, strict=True)
-        columns[f"{name}_ids"] = np.concatenate(ids)
-        columns[f"{name}_offsets"] = np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum()
+    names = (("src_ids", "src_offsets"), ("tgt_ids", "tgt_offsets"), ("links", "links_offsets"))
+    for (values, offsets), rows in zip(names, zip(*shards, strict=True), strict=False):
+        numbers, lengths = zip(*rows, strict=True)
+        columns[values] = np.concatenate(numbers)
+        columns[offsets] = np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum()
     return TokenStore(path, columns)

@@ -116,7 +116,7 @@ def _learn(pairs: Sequence[Pair], options: PrepareOptions) -> tuple[float, tuple
     if options.vocabularies:
         return 0.0, given_vocabularies(options)
     start, vocabularies = time.monotonic(), []
-    sides = [[src for src, _ in pairs], [tgt for _, tgt in pairs]]
+    sides = [[pair[0] for pair in pairs], [pair[1] for pair in pairs]]
     for lines in sides if options.separate else [[*sides[0], *sides[1]]]:
         size = options.vocab_size
         while True:
@@ -138,6 +138,8 @@ def _figures(options: PrepareOptions, split: Split, trial: _Trial, seconds: floa
     # Each pair takes its ids and two offsets of 8 bytes; a validation pair also its text with two offsets.
     validation = split.validation_size * (sum(columns) / (kept or 1) + 32 + trial.text_bytes / trial.pairs)
     stored = sum(columns) + 16 * round(kept) + models + round(validation)
+    if options.align or options.alignments:  # a target subword has about one link, of two numbers of two bytes
+        stored += 4 * tokens["tgt"] + 8 * round(kept)
     return {
         "pairs": split.survey.pairs,
         "corpora": split.survey.lines,

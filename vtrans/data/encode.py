@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from vtrans.data.vocabulary import Vocabulary
+from vtrans.data.words import between_subwords, read_pharaoh, words_of_line
 from vtrans.runtime.workers import map_in_workers
 
-Pair = tuple[str, str]
+Pair = tuple[str, ...]
+"""A source line, a target line and, if the corpus has word alignments, the line with the links of the two."""
 
 RATIO_FREE_TOKENS = 12
 """`max_ratio` applies only if the longer side has more tokens than this: short pairs vary freely."""
@@ -68,6 +70,9 @@ class Encoded:
     dropped: dict[str, int]
     src: Side
     tgt: Side
+    links: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
+    """Links between the subwords of the pairs that were kept: source and target positions in turns, and the number of
+    these numbers per pair."""
     sources: set[int] = field(default_factory=set)
     """Hashes of the task that occur among the sources of the pairs that were kept."""
     pairs: set[int] = field(default_factory=set)
@@ -103,8 +108,8 @@ class Encoder:
 
     def __call__(self, batch: Sequence[Pair], threads: int = 1) -> Encoded:
         task = self.task
-        src_ids = self.src_vocab.encode_batch([src for src, _ in batch], threads)
-        tgt_ids = self.tgt_vocab.encode_batch([tgt for _, tgt in batch], threads)
+        src_ids = self.src_vocab.encode_batch([pair[0] for pair in batch], threads)
+        tgt_ids = self.tgt_vocab.encode_batch([pair[1] for pair in batch], threads)
         kept: list[int] = []
         dropped = {"empty": 0, "too_long": 0, "odd_ratio": 0}
         for i, (src, tgt) in enumerate(zip(src_ids, tgt_ids, strict=True)):
@@ -115,16 +120,34 @@ class Encoder:
                 kept.append(i)
         sources, pairs = self._found(batch[i] for i in kept) if task.sources else (set(), set())
         sides = [self._side(ids, batch, kept, side) for side, ids in enumerate((src_ids, tgt_ids))]
-        return Encoded(len(batch), kept, dropped, sides[0], sides[1], sources, pairs)
+        links = self._links([batch[i] for i in kept], [(src_ids[i], tgt_ids[i]) for i in kept])
+        return Encoded(len(batch), kept, dropped, sides[0], sides[1], links, sources, pairs)
 
     def _side(self, ids: Sequence[list[int]], batch: Sequence[Pair], kept: Sequence[int], side: int) -> Side:
         rows = [ids[i] for i in kept]
         flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32 if self.task.wide else np.uint16)
         return Side(flat, np.array([len(row) for row in rows], np.int64), sum(len(batch[i][side]) for i in kept))
 
+    def _links(
+        self, pairs: Sequence[Pair], encoded: Sequence[tuple[list[int], list[int]]]
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
+        """Returns the links of the pairs, or None if they have none."""
+        if not pairs or len(pairs[0]) == 2:
+            return None
+        words: tuple[list[int], list[int]] = [], []  # of all subwords of a side, numbered from the first pair on
+        links, before = [], [0, 0]
+        for pair, sides in zip(pairs, encoded, strict=True):
+            links.append(read_pharaoh(pair[2]) + before)
+            for side, vocab in enumerate((self.src_vocab, self.tgt_vocab)):
+                words[side].extend(before[side] + i for i in words_of_line(pair[side], sides[side], vocab))
+                before[side] += len(pair[side].split())
+        lengths = np.array([[len(ids) for ids in sides] for sides in encoded], np.int64)
+        src, tgt = ((np.array(words[side], np.int64), lengths[:, side]) for side in (0, 1))
+        return between_subwords(np.concatenate(links), src, tgt)
+
     def _found(self, batch: Iterable[Pair]) -> tuple[set[int], set[int]]:
         sources, pairs = set(), set()
-        for src, tgt in batch:
+        for src, tgt, *_ in batch:
             key = hash_of(src)
             if key in self.task.sources:
                 sources.add(key)

@@ -31,6 +31,9 @@ class PrepareOptions:
     tgt: tuple[str | Path, ...]
     valid_src: tuple[str | Path, ...] = ()
     valid_tgt: tuple[str | Path, ...] = ()
+    alignments: tuple[str | Path, ...] = ()
+    """Files of word alignments in Pharaoh format, one per corpus, or none."""
+    align: bool = flag(False, "align the words of the training pairs, for train.guided_alignment")
     src_lang: tuple[str, ...] = ()
     """The language of the source, such as `en`, or one per corpus; by default what the file names end in."""
     tgt_lang: tuple[str, ...] = ()
@@ -93,6 +96,12 @@ class PrepareOptions:
             n, m = len(getattr(self, ours)), len(getattr(self, theirs))
             if n != m:
                 raise InputError(f"`{ours}` and `{theirs}` must name equally many files, got {n} and {m}.")
+        if self.alignments and len(self.alignments) != len(self.src):
+            raise InputError(
+                f"`alignments` must name one file per corpus, {len(self.src)} in all, got {len(self.alignments)}."
+            )
+        if self.alignments and self.align:
+            raise InputError("`align` makes word alignments, but `alignments` gives them; leave one of them out.")
         for name in ("src_lang", "tgt_lang"):
             codes: tuple[str, ...] = getattr(self, name)
             for code in codes:
@@ -179,7 +188,7 @@ class PrepareOptions:
 
     def identity(self) -> dict[str, Any]:
         """Returns the options that determine the data, as data.json records them."""
-        apart = ("src", "tgt", "valid_src", "valid_tgt", "out", "threads", "force")
+        apart = ("src", "tgt", "alignments", "valid_src", "valid_tgt", "out", "threads", "force")
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in apart}
         values["vocabularies"] = [hashlib.sha256(proto).hexdigest() for proto in self.vocabularies]
         for name in ("src_lang", "tgt_lang"):  # as earlier versions recorded the one language that there was

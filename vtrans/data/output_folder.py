@@ -11,6 +11,7 @@ from typing import Any
 
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
+from vtrans.data.parallel_text import FILES
 from vtrans.data.report import shown
 from vtrans.data.store import OUR_FILES, REPORT_FILE, read_report
 from vtrans.errors import FileError, InputError
@@ -72,7 +73,7 @@ def _differences(report: dict[str, Any], inputs: dict[str, Any], options: Prepar
 def _hashes(inputs: dict[str, Any]) -> list[Any]:
     """Returns what identifies the inputs: the hashes of the files, not their names."""
     return [
-        [[files[side]["sha256"] for side in ("src", "tgt")] for files in inputs[part] or ()]
+        [[files[name]["sha256"] for name in FILES if name in files] for files in inputs[part] or ()]
         for part in ("train", "valid")
     ]
 

@@ -18,14 +18,19 @@ from typing import Any, TypeVar
 from vtrans.console import Console
 from vtrans.data.encode import Encoded, Pair, hash_of
 from vtrans.data.options import PrepareOptions
+from vtrans.data.words import read_pharaoh
 from vtrans.errors import FileError, InputError
 from vtrans.files import printable, reason
+from vtrans.keys import LONGEST_SHOWN
 from vtrans.text import LineReport, OnBadUtf8, open_bytes, read_lines
 
 HELD_OUT_SOURCES = 1000
 """Source sentences held out for validation, with all their pairs, if there is no validation text."""
 HELD_OUT_SHARE = 0.05
 """Largest share of the pairs that is held out. At least one sentence always is."""
+
+FILES = ("src", "tgt", "alignments")
+"""What the files of a corpus hold; the last one may be missing."""
 
 _BLOCK = 1 << 20  # bytes hashed at a time
 
@@ -37,7 +42,7 @@ class Inputs:
 
     def __init__(self, options: PrepareOptions) -> None:
         self.seed = options.seed
-        self.train = Corpus(options.src, options.tgt, options.on_bad_utf8)
+        self.train = Corpus(options.src, options.tgt, options.on_bad_utf8, options.alignments)
         self.valid = Corpus(options.valid_src, options.valid_tgt, options.on_bad_utf8) if options.valid_src else None
         self.facts: dict[str, Any] = {}
         """Name, size, hash and, after `split`, number of lines of each file, as data.json records them."""
@@ -59,7 +64,8 @@ class Inputs:
             )
         for name, survey in (("train", train_survey), ("valid", valid_survey)):
             for facts, lines in zip(self.facts[name] or (), survey.lines if survey else (), strict=True):
-                facts["src"]["lines"] = facts["tgt"]["lines"] = lines
+                for file in facts.values():
+                    file["lines"] = lines
         return Split(self.train, train_survey, self.valid, valid_survey, held_out, self.seed)
 
     def check_unchanged(self) -> None:
@@ -86,10 +92,17 @@ class Survey:
 
 
 class Corpus:
-    """Pairs of files, read pair by pair."""
+    """Pairs of files, each perhaps with a file of word alignments, read pair by pair."""
 
-    def __init__(self, src: Sequence[str | Path], tgt: Sequence[str | Path], on_bad_utf8: OnBadUtf8) -> None:
-        self.files = [(Path(s), Path(t)) for s, t in zip(src, tgt, strict=True)]
+    def __init__(
+        self,
+        src: Sequence[str | Path],
+        tgt: Sequence[str | Path],
+        on_bad_utf8: OnBadUtf8,
+        alignments: Sequence[str | Path] = (),
+    ) -> None:
+        kinds = (src, tgt, alignments) if alignments else (src, tgt)
+        self.files = [tuple(map(Path, files)) for files in zip(*kinds, strict=True)]
         self._paths = list(itertools.chain.from_iterable(self.files))
         self.on_bad_utf8 = on_bad_utf8
         for path in self._paths:
@@ -121,22 +134,26 @@ class Corpus:
                 except OSError as error:
                     raise FileError(f"{path} cannot be read to its end: {reason(error)}.") from None
                 facts.append({"name": printable(path.name), "bytes": path.stat().st_size, "sha256": digest.hexdigest()})
-        return [{"src": s, "tgt": t} for s, t in zip(facts[::2], facts[1::2], strict=True)]
+        found = iter(facts)
+        return [dict(zip(FILES, itertools.islice(found, len(files)), strict=False)) for files in self.files]
 
     def survey(self, console: Console, what: str, candidates: HeldOut | None) -> Survey:
         """Checks and counts all lines. Offers the source of each usable pair to `candidates`.
 
-        Raises InputError for a NUL byte, an empty file, unequal numbers of lines, or if no pair is usable.
+        Raises InputError for a NUL byte, an empty file, unequal numbers of lines, a line of word alignments that is not
+        in Pharaoh format or links a word that does not exist, or if no pair is usable.
         """
-        reports = LineReport(), LineReport()
+        reports = LineReport(), LineReport(), LineReport()
         lines, usable = [], 0
         with console.progress(f"counting the {what}", None, "pairs") as progress:
             for paths in self.files:
-                counts = [0, 0]
-                sides = (self._checked_lines(path, report) for path, report in zip(paths, reports, strict=True))
-                for src, tgt in itertools.zip_longest(*sides):
-                    counts[0] += src is not None
-                    counts[1] += tgt is not None
+                counts = [0] * len(paths)
+                sides = (self._checked_lines(path, report) for path, report in zip(paths, reports, strict=False))
+                for src, tgt, *links in itertools.zip_longest(*sides):
+                    for i, line in enumerate((src, tgt, *links)):
+                        counts[i] += line is not None
+                    if src is not None and tgt is not None and links and links[0] is not None:
+                        _check_links(paths[2], counts[2], links[0], (src, tgt))
                     if src and tgt and src.strip() and tgt.strip():
                         usable += 1
                         if candidates:
@@ -145,24 +162,26 @@ class Corpus:
                 _check_counts(paths, counts)
                 lines.append(counts[0])
         if not usable:
-            src_path, tgt_path = self.files[0]
+            src_path, tgt_path, *_ = self.files[0]
             raise InputError(f"every pair of {src_path} and {tgt_path} has an empty side; give files with text.")
         return Survey(
             lines,
             usable,
-            {side: report.odd_line_ends for side, report in zip(("src", "tgt"), reports, strict=True)},
-            {side: report.replacements for side, report in zip(("src", "tgt"), reports, strict=True)},
+            {side: report.odd_line_ends for side, report in zip(FILES[:2], reports, strict=False)},
+            {side: report.replacements for side, report in zip(FILES[:2], reports, strict=False)},
         )
 
     def by_corpus(self) -> Iterator[Iterator[Pair]]:
         """Yields an iterator over the pairs of each pair of files. Exhaust it before you request the next."""
         return itertools.starmap(self._pairs, self.files)
 
-    def _pairs(self, src_path: Path, tgt_path: Path) -> Iterator[Pair]:
+    def _pairs(self, *paths: Path) -> Iterator[Pair]:
         try:
-            yield from zip(self._lines(src_path), self._lines(tgt_path), strict=True)
+            yield from zip(*map(self._lines, paths), strict=True)
         except ValueError:
-            raise InputError(f"{src_path} or {tgt_path} changed while being read; run the command again.") from None
+            raise InputError(
+                f"{' or '.join(map(str, paths))} changed while being read; run the command again."
+            ) from None
 
     def _lines(self, path: Path, report: LineReport | None = None) -> Iterator[str]:
         with open_bytes(path) as stream:
@@ -178,7 +197,7 @@ class Corpus:
             yield line
 
 
-def _check_counts(paths: tuple[Path, Path], counts: Sequence[int]) -> None:
+def _check_counts(paths: Sequence[Path], counts: Sequence[int]) -> None:
     for path, count in zip(paths, counts, strict=True):
         if not count:
             raise InputError(f"{path} is empty; give a file with one sentence per line.")
@@ -187,6 +206,29 @@ def _check_counts(paths: tuple[Path, Path], counts: Sequence[int]) -> None:
             f"{paths[0]} has {counts[0]:,} lines, but {paths[1]} has {counts[1]:,}; "
             "each line of one must be the translation of the same line of the other."
         )
+    if counts[-1] != counts[0]:
+        raise InputError(
+            f"{paths[2]} has {counts[2]:,} lines, but {paths[0]} has {counts[0]:,}; each line must have the word "
+            "alignment of the same line of the text, and may be blank."
+        )
+
+
+def _check_links(path: Path, number: int, line: str, pair: tuple[str, str]) -> None:
+    """Raises InputError unless the line with this number is a word alignment of the pair."""
+    try:
+        links = read_pharaoh(line)
+    except ValueError as error:
+        raise InputError(
+            f"{path}: line {number} must have links in Pharaoh format, such as 0-0 1-2, got "
+            f"{printable(str(error))[:LONGEST_SHOWN]!r}; give the output of an aligner such as fast_align."
+        ) from None
+    sides = ((side, len(text.split())) for side, text in zip(("source", "target"), pair, strict=True))
+    for i, (side, words) in enumerate(sides):
+        if len(links) and (last := int(links[:, i].max())) >= words:
+            raise InputError(
+                f"{path}: line {number} links word {last} of a {side} line that has {words} words, counted from 0 and "
+                "split at spaces; align the words of the files that you give, without further tokenization."
+            )
 
 
 class HeldOut:
@@ -283,7 +325,7 @@ class Sample:
     def __iter__(self) -> Iterator[str]:
         pairs = itertools.chain.from_iterable(self.split.training_pairs())
         usable = (pair for pair in pairs if pair[0].strip() and pair[1].strip())
-        for src, tgt in sampled(usable, self.split.usable, self.size, self.split.seed):
+        for src, tgt, *_ in sampled(usable, self.split.usable, self.size, self.split.seed):
             if self.side != "tgt":
                 yield src
             if self.side != "src":
@@ -316,7 +358,7 @@ class Repeats:
 
     def remember(self, pairs: Iterable[Pair]) -> None:
         """Adds validation pairs."""
-        for src, tgt in pairs:
+        for src, tgt, *_ in pairs:
             self.pairs[hash_of(src, tgt)] += 1
             self.sources[hash_of(src)] += 1
 

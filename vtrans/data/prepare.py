@@ -86,8 +86,12 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
         sources=frozenset(repeats.sources),
         pairs=frozenset(repeats.pairs),
     )
-    train = StoreWriter(staging / TRAIN_FILE, task, len(src), len(tgt), len(options.src), _ids(src, options.tags))
+    corpora, tags, linked = len(options.src), _ids(src, options.tags), options.align or bool(options.alignments)
+    train = StoreWriter(staging / TRAIN_FILE, task, len(src), len(tgt), corpora, tags, with_links=linked)
     _encode_training(train, split, repeats, options, console)
+    if options.align:
+        with console.progress("aligning the words", unit="links", shares=True) as counter:
+            train.align(counter.update)
     files = {writer.path.name: writer.finish() for writer in (train, valid)}
     for name, vocabulary in vocabularies.items():
         write_atomically(staging / name, vocabulary.proto)
@@ -199,9 +203,9 @@ def batches_of(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
     """Yields the pairs in lists that have limited numbers of pairs and characters."""
     batch: list[Pair] = []
     characters = 0
-    for src, tgt in pairs:
-        batch.append((src, tgt))
-        characters += len(src) + len(tgt)
+    for pair in pairs:
+        batch.append(pair)
+        characters += sum(map(len, pair))
         if len(batch) >= _BATCH_PAIRS or characters >= _BATCH_CHARACTERS:
             yield batch
             batch, characters = [], 0

@@ -5,8 +5,9 @@ A data folder contains the SentencePiece model(s), `train.safetensors`, `valid.s
 A token store is a safetensors file. `src_ids` and `tgt_ids` (U16, or I32 for a vocabulary above 65,536) are the
 concatenated subwords of all sentences, without special ids. `src_offsets` and `tgt_offsets` (I64 [N + 1]) say
 where each sentence begins: sentence i is `ids[offsets[i] : offsets[i + 1]]`. `valid.safetensors` also has the raw lines
-(UTF-8 as U8, with offsets), which are the references of BLEU. The pairs of several corpora follow each other in order;
-`data.json` records how many each has.
+(UTF-8 as U8, with offsets), which are the references of BLEU. `train.safetensors` may have word alignments: `links`
+(U16 or I32, with offsets) holds the positions of linked subwords in the source and the target, in turns. The pairs of
+several corpora follow each other in order; `data.json` records how many each has.
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ class TokenStore:
     def __init__(self, path: Path, columns: Mapping[str, Column | NDArray[Any]]) -> None:
         """`columns` are the tensors of a store. Raises FileError if they do not belong together."""
         self.path = path
-        names = [name for name in _ROWS if name in ("src", "tgt") or "src_text" in columns]
+        wanted = {"src", "tgt"} | ({"src_text", "tgt_text"} if "src_text" in columns else set())
+        wanted |= {"links"} & columns.keys()
         try:
-            self._rows = {name: _Rows(*(columns[column] for column in _ROWS[name])) for name in names}
+            self._rows = {name: _Rows(*(columns[column] for column in _ROWS[name])) for name in _ROWS if name in wanted}
             if len({len(rows.lengths) for rows in self._rows.values()}) > 1:
                 raise ValueError("rows of another number of pairs")
         except (KeyError, ValueError):
@@ -85,6 +87,16 @@ class TokenStore:
         """Returns the target ids of pair i, int32 [T]."""
         return torch.from_numpy(self._rows["tgt"][i].astype(np.int32))
 
+    @property
+    def has_links(self) -> bool:
+        """Whether the store has word alignments."""
+        return "links" in self._rows
+
+    def links(self, i: int) -> NDArray[np.int64]:
+        """Returns the links of pair i, int64 [L, 2]: positions in the source and in the target."""
+        assert self.has_links, "a store without word alignments"
+        return self._rows["links"][i].astype(np.int64).reshape(-1, 2)
+
     def src_text(self, i: int) -> str:
         """Returns the source line of pair i as it was read."""
         return self._line("src_text", i)
@@ -94,7 +106,8 @@ class TokenStore:
         return self._line("tgt_text", i)
 
     def joined(self, side: str, numbers: Tensor | NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Returns the concatenated ids of the sentences of a side with these numbers, and their lengths."""
+        """Returns the concatenated ids of the sentences of a side with these numbers, and their lengths. The side
+        "links" stands for the links of the pairs."""
         rows = [self._rows[side][i] for i in numbers.tolist()]
         return np.concatenate(rows).astype(np.int32), np.fromiter(map(len, rows), np.int64, len(rows))
 
@@ -139,8 +152,9 @@ _ROWS = {
     "tgt": ("tgt_ids", "tgt_offsets"),
     "src_text": ("src_text", "src_text_offsets"),
     "tgt_text": ("tgt_text", "tgt_text_offsets"),
+    "links": ("links", "links_offsets"),
 }
-_STORED = (np.uint8, np.uint16, np.int32)  # text; subwords
+_STORED = (np.uint8, np.uint16, np.int32)  # text; subwords and links
 _BLOCK = 1 << 20  # elements read at a time
 _MAKE_AGAIN = "make the data folder again with `vtrans prepare-bpe`"
 

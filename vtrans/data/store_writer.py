@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from vtrans.data.aligner import aligned
 from vtrans.data.columns import NUMPY
 from vtrans.data.encode import Encoded, Pair, Side, Task
-from vtrans.data.store import REVISION, STORE_FORMAT
+from vtrans.data.store import REVISION, STORE_FORMAT, TokenStore
 
 _BLOCK = 1 << 20  # bytes copied at a time
 
@@ -36,6 +37,7 @@ class StoreWriter:
         tags: Sequence[int] = (),
         *,
         with_text: bool = False,
+        with_links: bool = False,
     ) -> None:
         self.path, self.task, self.tags, self.with_text = path, task, tags, with_text
         self.corpora = [0] * corpora
@@ -51,6 +53,10 @@ class StoreWriter:
             side: Ragged(path, f"{side}_text", f"{side}_text_offsets", "U8")
             for side in (("src", "tgt") if with_text else ())
         }
+        # Positions need two bytes, unless sentences may be very long.
+        dtype = "U16" if task.max_tokens is not None and task.max_tokens <= 1 << 16 else "I32"
+        self.links = Ragged(path, "links", "links_offsets", dtype) if with_links else None
+        """The links of each pair: source and target positions of subwords in turns."""
 
     @property
     def kept(self) -> int:
@@ -71,12 +77,29 @@ class StoreWriter:
                 raw = [pair[i].encode() for pair in pairs]
                 lengths = np.array([len(r) for r in raw], np.int64)
                 self._texts[name].add(np.frombuffer(b"".join(raw), np.uint8), lengths)
+        if self.links is not None and encoded.links is not None:
+            values, lengths = encoded.links
+            if self.tags:
+                values[::2] += 1  # the source begins with its tag
+            self.links.add(values, lengths)
         self.corpora[corpus] += len(encoded.kept)
         return pairs
 
+    def align(self, progress: Callable[[int, float], None]) -> None:
+        """Aligns the pairs, and writes their links. `progress` is that of `aligned`."""
+        assert self.links is not None, "a store without links"
+        columns = {}
+        for ragged in self._ids.values():
+            for name, dtype, elements, path in ragged.columns():
+                columns[name] = np.memmap(path, NUMPY[dtype], "r", shape=(elements,))
+        store, sizes = TokenStore(self.path, columns), (len(self.counts["src"]), len(self.counts["tgt"]))
+        for values, lengths in aligned(store, *sizes, progress, tags=self.tags):
+            self.links.add(values, lengths)
+
     def finish(self) -> dict[str, Any]:
         """Assembles the store. Returns its size and SHA-256."""
-        columns = [column for ragged in (*self._ids.values(), *self._texts.values()) for column in ragged.columns()]
+        ragged = (*self._ids.values(), *self._texts.values(), *([self.links] if self.links else []))
+        columns = [column for some in ragged for column in some.columns()]
         return assemble(self.path, columns, {"format": STORE_FORMAT, "revision": REVISION, "pairs": self.kept})
 
     def report(self) -> dict[str, Any]:

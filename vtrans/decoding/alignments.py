@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import chain
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from vtrans.data.batches import Batch
-from vtrans.data.vocabulary import EOS_ID, Vocabulary
+from vtrans.data.vocabulary import PAD_ID
 from vtrans.decoding.forced import Pair, forced_batches
 from vtrans.model import DecoderOnly, Transformer
 
@@ -28,10 +28,11 @@ Links = tuple[tuple[int, int], ...]
 NO_WORD = -1
 """The word of a source subword that belongs to none, such as the tag of a target language."""
 
-# Chosen by alignment error rate on the gold alignments of the phrasebook (tests/bench/alignments.py): the upper half
-# of the decoder's layers, the mean of their heads, and the position that predicts a subword, not the one that is fed
-# it. Each target word is linked to the source word that it attends to most. Each source word is linked to the target
-# word that attends to it most, if this attention is at least ENOUGH: a translation need not render every word.
+# Chosen by alignment error rate on the gold alignments of the phrasebook (tests/bench/alignments.py), for models
+# without guided alignment: the upper half of the decoder's layers, the mean of their heads, and the position that
+# predicts a subword, not the one that is fed it. Each target word is linked to the source word that it attends to most.
+# Each source word is linked to the target word that attends to it most, if this attention is at least ENOUGH: a
+# translation need not render every word.
 ENOUGH = 0.1
 
 
@@ -55,11 +56,21 @@ def align(
 
 
 def mean_attention(model: Transformer, batch: Batch) -> NDArray[np.float64]:
-    """Returns the attention [B, T, S] of the position that predicts each target subword: the mean over the heads of
-    the upper half of the layers. With an odd number of layers, the middle one is left out."""
-    upper = cross_attention(model, batch, upper_half(model))
-    mean: NDArray[np.float64] = torch.cat(upper, 1).mean(1).float().cpu().double().numpy()
-    return mean
+    """Returns the attention [B, T, S] that aligns each target subword.
+
+    If the model has a head that aligns words, it is that of this head, at the position that is fed the subword. No
+    position is fed the last subword, so the one that predicts it stands in. In other models it is that of the position
+    that predicts the subword, the mean over the heads of the upper half of the layers. With an odd number of layers,
+    the middle one is left out.
+    """
+    if layer := model.config.alignment_layer:
+        predicting_BTS = cross_attention(model, batch, layer - 1)[0][:, 0]
+        fed_BT1 = F.pad(batch.tgt_in_BT[:, 1:] != PAD_ID, (0, 1))[:, :, None]
+        aligning_BTS = torch.where(fed_BT1, predicting_BTS.roll(-1, 1), predicting_BTS)
+    else:
+        aligning_BTS = torch.cat(cross_attention(model, batch, upper_half(model)), 1).mean(1)
+    found: NDArray[np.float64] = aligning_BTS.float().cpu().double().numpy()
+    return found
 
 
 def cross_attention(model: Transformer, batch: Batch, first: int = 0) -> list[Tensor]:
@@ -131,40 +142,3 @@ def links(attention_TS: NDArray[np.float64], src_words: Sequence[int], tgt_words
 def pharaoh(links: Links) -> str:
     """Returns the links in Pharaoh format: `0-0 1-2`, source word and target word."""
     return " ".join(f"{i}-{j}" for i, j in links)
-
-
-def source_words(line: str, ids: Sequence[int], vocab: Vocabulary) -> list[int]:
-    """Returns, for each subword of a line, the number of its word in `line.split()`."""
-    by_word = vocab.encode_batch(line.split())
-    if list(chain.from_iterable(by_word)) == list(ids):
-        return [i for i, part in enumerate(by_word) for _ in part]
-    # The vocabulary's normalisation changes where words end, so the words differ from those of the line.
-    return [min(i, len(by_word) - 1) for i in target_words(ids, vocab)]
-
-
-def target_words(tokens: Sequence[int], vocab: Vocabulary) -> list[int]:
-    """Returns, for each subword, the number of its word in the decoded text, split at spaces. A subword without text
-    belongs to the next word, or to the last word if none follows."""
-    numbers, last, between = [], -1, True
-    for token in tokens:
-        text = _text(token, vocab)
-        parts = text.split()
-        between |= text[:1].isspace()
-        numbers.append(last + (between if last >= 0 or parts else 1))
-        if parts:
-            last += between + len(parts) - 1
-            between = text[-1].isspace()
-        else:
-            between |= bool(text)
-    return [min(number, max(last, 0)) for number in numbers]
-
-
-def _text(token: int, vocab: Vocabulary) -> str:
-    """Returns the text of a subword. A byte that is only part of a character counts as the letter x."""
-    if token <= EOS_ID or vocab.piece(token) in vocab.tags:
-        return ""
-    piece = vocab.piece(token).replace("\u2581", " ")
-    if not vocab.is_subword(token):
-        byte = chr(int(piece[1:-1], 16))
-        return byte if byte.isascii() else "x"
-    return piece

@@ -16,7 +16,8 @@ from threading import RLock
 from vtrans.config import Sampling, SearchConfig
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID
-from vtrans.decoding.alignments import NO_WORD, Links, source_words, target_words
+from vtrans.data.words import words_of_ids, words_of_line
+from vtrans.decoding.alignments import NO_WORD, Links
 from vtrans.decoding.asked import Asked, Constraints, asked_of, beside
 from vtrans.decoding.engine import Engine, Source, refuse_unsupported
 from vtrans.decoding.forced import Pair, checked_target
@@ -198,7 +199,7 @@ class Translator:
             early.get(i) or self._joined([found[p] for p in owner], options.nbest) for i, owner in enumerate(owners)
         ]
         if options.alignments:
-            words = [source_words(line, ids, self.src_vocab) for line, ids in zip(lines, encoded, strict=True)]
+            words = [words_of_line(line, ids, self.src_vocab) for line, ids in zip(lines, encoded, strict=True)]
             linked = self._links(words, len(tag), sources, owners, found)
             translations = [
                 [replace(t, alignment=linked.get((i, rank), ())) for rank, t in enumerate(best)]
@@ -336,7 +337,7 @@ class Translator:
                 for rank, hyp in enumerate(found[p]):
                     before = tgt_words.get(rank, 0)
                     pairs.append((src, hyp.tokens))
-                    sides.append((own_words, [before + j for j in target_words(hyp.tokens, self.tgt_vocab)]))
+                    sides.append((own_words, [before + j for j in words_of_ids(hyp.tokens, self.tgt_vocab)]))
                     places.append((i, rank))
                     tgt_words[rank] = before + len(self.tgt_vocab.decode(hyp.tokens).split())
         linked: dict[tuple[int, int], Links] = {}

@@ -5,6 +5,8 @@ Legend: B sentences, H heads, Q queries, n keys, d head width, x = B * H.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -33,6 +35,14 @@ def dot_product_attention(
         and kernels.current().use_bmm(k_BHnd.shape[2])
     )
     return (batched_attention if batched else fused_attention)(q_BHQd, k_BHnd, v_BHnd, keep, dropout)
+
+
+def log_weights(q_BQd: Tensor, k_Bnd: Tensor, keep_Bn: Tensor) -> Tensor:
+    """Returns the logarithms of one head's weights [B, Q, n], in float32 at least. `keep_Bn` is True at the keys that
+    are attended to."""
+    scores_BQn = q_BQd @ k_Bnd.transpose(1, 2) / math.sqrt(q_BQd.shape[-1])
+    exact = torch.promote_types(scores_BQn.dtype, torch.float32)
+    return scores_BQn.to(exact).masked_fill(~keep_Bn[:, None], -torch.inf).log_softmax(-1)
 
 
 def fused_attention(q_BHQd: Tensor, k_BHnd: Tensor, v_BHnd: Tensor, keep: Tensor | None, dropout: float) -> Tensor:

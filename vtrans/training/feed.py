@@ -72,7 +72,8 @@ class Feed:
                 for following, numbers in enumerate(plan[position:], position + 1):
                     own = numbers[self.ranks.rank :: self.ranks.world].tolist()
                     pairs = own or numbers[:1].tolist()
-                    batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs])
+                    links = [store.links(i) for i in pairs] if self.config.guided_alignment > 0 else None
+                    batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs], links)
                     batch = batch.pinned() if self.device.type == "cuda" else batch
                     tokens = int(store.tgt_lengths[numbers].sum()) + len(numbers)
                     yield Place(epoch, drawn, following), (batch, tokens, bool(own))
@@ -126,4 +127,13 @@ def _segmentations(data: DataFolder, recipe: Recipe, mixture: Mixture, workers: 
     if model.reach is not None:
         longest = min(longest, model.reach - 1)
     vocabularies = data.src_vocab, data.tgt_vocab
-    return Segmentations(data.train, *vocabularies, config.bpe_dropout, config.seed, longest, mixture, workers)
+    return Segmentations(
+        data.train,
+        *vocabularies,
+        config.bpe_dropout,
+        config.seed,
+        longest,
+        mixture,
+        workers,
+        with_links=config.guided_alignment > 0,
+    )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from vtrans.checkpoint import RunFolder
@@ -44,7 +45,7 @@ class Learner:
 
     def __init__(self, model: Transformer, config: TrainConfig, ranks: Ranks, device: torch.device) -> None:
         self.model, self.config = model, config
-        self.objective = Objective(model, config.label_smoothing, config.r_drop)
+        self.objective = Objective(model, config.label_smoothing, config.r_drop, config.guided_alignment)
         self.parallel = make_parallel(self.objective, config, ranks, device)
         self.parameters = self.parallel.parameters
         self.optimizer = make_optimizer(self.parameters.values(), config, model.matrices())
@@ -64,7 +65,8 @@ class Learner:
         # The numbers of sentences, source tokens and target tokens differ, because torch.compile would assume that
         # equal numbers are equal in every batch.
         ids = torch.full((10,), EOS_ID, dtype=torch.int32)
-        batch = collate([ids[:n] for n in (10, 8, 7)], [ids[:n] for n in (4, 5, 6)]).to(device)
+        links = [np.zeros((1, 2), np.int64)] * 3
+        batch = collate([ids[:n] for n in (10, 8, 7)], [ids[:n] for n in (4, 5, 6)], links).to(device)
         self.objective.compile()
         self.model.train()
         try:

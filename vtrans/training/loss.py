@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from vtrans.data.batches import Batch
+from vtrans.data.batches import Batch, Links
 from vtrans.model import Transformer
 from vtrans.runtime.products import bfloat16_products, grad_input, in_bfloat16, linear, outer, padded, use_onednn
 
@@ -30,36 +30,47 @@ CHUNK_ELSEWHERE = 1 << 27
 class Objective(nn.Module):
     """Computes the summed loss of a batch. This is the module that DistributedDataParallel wraps.
 
-    `compiled` is `model.hidden` compiled, or None. Only training uses it, so that it is compiled once, with dropout.
-    The loss is not compiled, since its loop over chunks would be compiled again for each number of tokens.
-
     With `r_drop` above 0, training reads each pair twice, with different dropout. The loss is then the mean of the two,
     plus half of `r_drop` times the mean of the two divergences KL(p1 || p2) and KL(p2 || p1). That is half of the loss
-    of Liang et al., so that it compares with the loss of one pass.
+    of Liang et al., so that it compares with the loss of one pass. With `guided` above 0, the loss of a batch with
+    links contains that many times their `alignment_loss`.
+
+    `compiled` is the method of the model that training calls, compiled, or None. Only training uses it, so that it is
+    compiled once, with dropout. The loss is not compiled, since its loop over chunks would be compiled again for each
+    number of tokens.
     """
 
-    def __init__(self, model: Transformer, smoothing: float, r_drop: float = 0.0) -> None:
+    def __init__(self, model: Transformer, smoothing: float, r_drop: float = 0.0, guided: float = 0.0) -> None:
         super().__init__()
-        self.model, self.smoothing, self.r_drop = model, smoothing, r_drop
-        self.compiled: Callable[..., Tensor] | None = None
+        self.model, self.smoothing, self.r_drop, self.guided = model, smoothing, r_drop, guided
+        self.compiled: Callable[..., Any] | None = None
 
     def compile(self) -> None:
         """Has the layers compiled at the next call, which raises the compiler's errors. The model is not wrapped, so
         that the names of its weights stay the same."""
-        self.compiled = torch.compile(self.model.hidden, dynamic=True)
+        method = self.model.hidden_and_attention if self.guided else self.model.hidden
+        self.compiled = torch.compile(method, dynamic=True)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed loss (with gradient) and summed negative log-likelihood (without), in nats."""
-        model = self.model
-        hidden = self.compiled if model.training and self.compiled is not None else model.hidden
+        model, links = self.model, batch.links if self.guided else None
         weight_VD, bias_V = model.projection.weight, model.projection.bias
         inputs, targets_N, agreement = batch.inputs, batch.targets_N, 0.0
         if model.training and self.r_drop > 0:
             inputs, targets_N, agreement = twice(*inputs), targets_N.repeat_interleave(2), self.r_drop / 2
-        h_ND = hidden(*inputs)
-        return projected_loss(
+        # What was compiled for training is not what a batch without links needs.
+        compiled = self.compiled if model.training and (links is None) == (self.guided == 0) else None
+        if links is None:
+            h_ND = (compiled or model.hidden)(*inputs)
+        else:
+            h_ND, attention_XTS = (compiled or model.hidden_and_attention)(*inputs)
+        loss, nll = projected_loss(
             h_ND, weight_VD, targets_N, self.smoothing, model.pad_id, bias_V=bias_V, agreement=agreement
         )
+        if links is not None:
+            attention_BTS = attention_XTS.unflatten(0, (-1, len(batch.src_BS))).mean(0)  # of one pass or two
+            loss = loss + self.guided * alignment_loss(attention_BTS, links)
+        return loss, nll
 
 
 def twice(src_BS: Tensor, keep_BS: Tensor, tgt_BT: Tensor, real_N: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -67,6 +78,13 @@ def twice(src_BS: Tensor, keep_BS: Tensor, tgt_BT: Tensor, real_N: Tensor) -> tu
     neighbours, the first in an even row."""
     real_N2 = torch.stack((real_N, real_N + tgt_BT.numel()), 1)
     return src_BS.repeat(2, 1), keep_BS.repeat(2, 1), tgt_BT.repeat(2, 1), real_N2.flatten()
+
+
+def alignment_loss(attention_BTS: Tensor, links: Links) -> Tensor:
+    """Returns the cross entropy between the links of each target position, each with an equal share, and the attention
+    of the position, summed over the positions that have links (Garg et al. 2019, section 4.2). `attention_BTS` holds
+    logarithms."""
+    return -(attention_BTS.flatten().index_select(0, links.at_L) * links.share_L).sum()
 
 
 def products(device: torch.device, precision: str) -> AbstractContextManager[None]:

@@ -162,9 +162,12 @@ def settled(recipe: Recipe, device: torch.device, *, joint: bool) -> Recipe:
     if precision == "auto" and device.type != "cpu":
         bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bfloat16" if bfloat16 else "float32"
+    layer = recipe.model.alignment_layer
+    if recipe.train.guided_alignment > 0 and layer == 0:
+        layer = max(1, recipe.model.decoder_layers - 1)  # Garg et al. 2019
     return dataclasses.replace(
         recipe,
-        model=dataclasses.replace(recipe.model, tie=resolve_tie(recipe.model.tie, joint)),
+        model=dataclasses.replace(recipe.model, tie=resolve_tie(recipe.model.tie, joint), alignment_layer=layer),
         train=dataclasses.replace(recipe.train, precision=precision),
     )
 
@@ -240,6 +243,11 @@ def check_data(data: DataFolder, recipe: Recipe) -> None:
             raise InputError(f"{data.path} has no {what} pairs; prepare it again with {what} text.")
     _check_weights(data, recipe.train)
     train, model = recipe.train, recipe.model
+    if train.guided_alignment > 0 and not data.train.has_links:
+        raise RecipeError(
+            f"train.guided_alignment = {train.guided_alignment:g} needs word alignments, which {data.path} lacks; "
+            "prepare the text again with `align` or `alignments`, or set train.guided_alignment to 0."
+        )
     if train.bpe_dropout > 0 and {data.src_vocab.kind, data.tgt_vocab.kind} != {"bpe"}:
         raise RecipeError(
             f"train.bpe_dropout = {train.bpe_dropout} needs a BPE vocabulary, but {data.path} has a "

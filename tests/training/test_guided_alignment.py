@@ -1,0 +1,239 @@
+"""Guided alignment: a head learns the word alignments of the data."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import EVERY_STEP, VALID_PAIRS, tiny_links, tiny_train
+from networks import SEQUENCE, SMALL, VARIANTS, make
+from numpy.typing import NDArray
+from runs import interrupted, lines, same, set_up_run
+from safetensors.torch import load_file
+from torch import Tensor
+
+from vtrans.average import average
+from vtrans.checkpoint import load_model
+from vtrans.config import ModelConfig, Recipe, TrainConfig
+from vtrans.consistency import check_together
+from vtrans.data.batches import Batch, collate
+from vtrans.data.store import DataFolder
+from vtrans.data.vocabulary import EOS_ID
+from vtrans.data.words import words_of_line
+from vtrans.decoding.alignments import align, cross_attention, mean_attention
+from vtrans.errors import InputError, RecipeError
+from vtrans.model import Transformer
+from vtrans.training.feed import Feed, Place
+from vtrans.training.loss import Objective
+
+LAYER = 2
+GUIDED = [
+    dataclasses.replace(config, alignment_layer=min(LAYER, config.decoder_layers))
+    for config in (SMALL, VARIANTS[1], VARIANTS[4], VARIANTS[-1], dataclasses.replace(SMALL, autoregression="ssru"))
+]
+PAIRS = [([5, 6, 7, 8, 9], [10, 11, 12]), ([13, 14], [15, 16, 17, 18]), ([19], [20])]
+LINKS = [[(0, 0), (3, 0), (4, 2)], [(1, 0), (1, 1), (0, 3), (1, 3)], []]
+
+
+def ids(numbers: list[int]) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.int32)
+
+
+def array(links: list[tuple[int, int]]) -> NDArray[np.int64]:
+    return np.array(links, np.int64).reshape(-1, 2)
+
+
+def batch_of(rows: list[int], *, linked: bool = True) -> Batch:
+    sources, targets = zip(*(PAIRS[i] for i in rows), strict=True)
+    links = [array(LINKS[i]) for i in rows] if linked else None
+    return collate([ids(s) for s in sources], [ids(t) for t in targets], links)
+
+
+def by_hand(model: Transformer, rows: list[int]) -> float:
+    """The alignment loss, link by link, from the attention that the decoding side computes."""
+    batch = batch_of(rows)
+    with torch.no_grad():
+        attention_BTS = cross_attention(model, batch)[model.config.alignment_layer - 1][:, 0]
+    total = 0.0
+    for b, row in enumerate(rows):
+        for target in {t for _, t in LINKS[row]}:
+            sources = [s for s, t in LINKS[row] if t == target]
+            total -= sum(math.log(float(attention_BTS[b, target + 1, s])) for s in sources) / len(sources)
+    return total
+
+
+# The loss.
+
+
+@pytest.mark.parametrize("config", GUIDED)
+def test_the_loss_adds_the_cross_entropy_between_links_and_attention(config: ModelConfig) -> None:
+    model = make(config)
+    rows = [0, 1, 2]
+    plain, nll = Objective(model, 0.1)(batch_of(rows))
+    guided, same_nll = Objective(model, 0.1, guided=0.7)(batch_of(rows))
+    assert (guided - plain).item() == pytest.approx(0.7 * by_hand(model, rows), rel=1e-6)
+    assert same_nll.item() == nll.item()
+    assert Objective(model, 0.1, guided=0.7)(batch_of(rows, linked=False))[0].item() == plain.item()
+
+
+def test_the_loss_of_a_batch_is_the_sum_over_its_pairs() -> None:
+    objective = Objective(make(GUIDED[0]), 0.1, guided=0.7)
+    apart = sum(objective(batch_of([row]))[0] for row in range(3))
+    torch.testing.assert_close(objective(batch_of([0, 1, 2]))[0], apart)
+
+
+def test_the_two_passes_of_r_drop_count_once() -> None:
+    config = dataclasses.replace(GUIDED[0], dropout=0.0)
+    model = make(config).train()
+    batch = batch_of([0, 1, 2])
+    once, twice = (Objective(model, 0.1, r_drop, guided=0.7)(batch)[0] for r_drop in (0.0, 1.0))
+    torch.testing.assert_close(once, twice)
+
+
+def test_the_gradient_reaches_what_the_attention_of_the_head_depends_on_and_nothing_else() -> None:
+    config = dataclasses.replace(SMALL, tie="none", alignment_layer=LAYER)
+    model = make(config)
+    batch = batch_of([0, 1])
+    (Objective(model, 0.1, guided=1.0)(batch)[0] - Objective(model, 0.1)(batch)[0]).backward()
+    reached = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().max() > 1e-12}
+    after = {f"decoder.layers.{LAYER - 1}.{part}." for part in ("cross_attention.out", "feed_forward")}
+    after |= {f"decoder.layers.{LAYER - 1}.{part}_residual." for part in ("cross_attention", "feed_forward")}
+    after |= {f"decoder.layers.{LAYER}.", "projection."}
+    # A bias of the keys shifts all scores of a row alike.
+    expected = {name for name, _ in model.named_parameters() if not name.startswith(tuple(after))}
+    cross = model.decoder.get_submodule(f"layers.{LAYER - 1}.cross_attention")
+    name = f"decoder.layers.{LAYER - 1}.cross_attention.kv.bias"
+    assert reached | {name} == expected | {name}
+    d, D = config.d_model // config.heads, config.d_model
+    for weight, rows in (("query", D), ("kv", 2 * D)):
+        grad = cross.get_submodule(weight).weight.grad
+        assert isinstance(grad, Tensor)
+        assert grad[:d].abs().min(1).values.max() > 0
+        assert grad[d:].abs().max() < 1e-12, weight
+        assert len(grad) == rows
+
+
+def test_alignments_are_read_from_the_head_that_was_guided() -> None:
+    model = make(GUIDED[0])
+    batch = batch_of([0, 1])
+    with torch.no_grad():
+        head = cross_attention(model, batch)[LAYER - 1][:, 0].numpy()
+        found = mean_attention(model, batch)
+    for b, row in enumerate((0, 1)):
+        length = len(PAIRS[row][1])
+        np.testing.assert_allclose(found[b, :length], head[b, 1 : length + 1], rtol=1e-6)
+        # No position is fed the last subword, here EOS.
+        np.testing.assert_allclose(found[b, length], head[b, length], rtol=1e-6)
+
+
+# Training.
+
+
+def error_rate(data: DataFolder, model: Transformer) -> float:
+    """The share of wrong and missing links, of given translations of the validation text."""
+    wrong = whole = 0
+    sides = [(data.src_vocab, [en for en, _ in VALID_PAIRS]), (data.tgt_vocab, [de for _, de in VALID_PAIRS])]
+    encoded = [[vocab.encode(line) for line in texts] for vocab, texts in sides]
+    words = [
+        [words_of_line(line, own, vocab) for line, own in zip(texts, some, strict=True)]
+        for (vocab, texts), some in zip(sides, encoded, strict=True)
+    ]
+    pairs = [(src, [*tgt, EOS_ID]) for src, tgt in zip(*encoded, strict=True)]
+    with torch.no_grad():
+        found = align([model.eval()], [1.0], pairs, list(zip(*words, strict=True)), 1000)
+    for links, (english, _) in zip(found, VALID_PAIRS, strict=True):
+        gold = {tuple(map(int, link.split("-"))) for link in tiny_links(english).split()}
+        wrong, whole = wrong + len(gold ^ set(links)), whole + len(gold) + len(links)
+    return wrong / whole
+
+
+DEEPER = ("model.decoder_layers=3", "train.max_steps=40")
+
+
+def test_a_guided_model_aligns_words_and_says_by_which_layer(tmp_path: Path, linked_data: DataFolder) -> None:
+    run = tiny_train(linked_data, tmp_path / "guided", *DEEPER, "train.guided_alignment=0.5")
+    plain = tiny_train(linked_data, tmp_path / "plain", *DEEPER)
+    guided = load_model(run.last).model
+    assert guided.config.alignment_layer == 2, "the last layer but one"
+    assert load_model(plain.last).model.config.alignment_layer == 0
+    assert error_rate(linked_data, guided) < 0.25
+    assert error_rate(linked_data, load_model(plain.last).model) > 0.35
+    average([run.step_file(step) for step in run.steps()], tmp_path / "mean.safetensors")
+    assert load_model(tmp_path / "mean.safetensors").model.config.alignment_layer == 2
+
+
+def test_without_weight_links_change_nothing(tmp_path: Path, linked_data: DataFolder, tiny_data: DataFolder) -> None:
+    settings = (*EVERY_STEP, "train.max_steps=7")
+    one = tiny_train(linked_data, tmp_path / "linked", *settings)
+    other = tiny_train(tiny_data, tmp_path / "plain", *settings)
+    a, b = load_file(one.last), load_file(other.last)
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    kept = [{k: v for k, v in line.items() if k != "seconds"} for line in lines(one)]
+    assert kept == [{k: v for k, v in line.items() if k != "seconds"} for line in lines(other)]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_a_guided_run_resumes_exactly(tmp_path: Path, linked_data: DataFolder, dropout: float) -> None:
+    settings = (
+        *(*EVERY_STEP, "train.guided_alignment=0.3", f"train.bpe_dropout={dropout}", "train.accumulate=2"),
+        *("train.corpus_weights=1.5", "train.max_steps=14"),
+    )
+    whole = tiny_train(linked_data, tmp_path / "whole", *settings)
+    for step in (3, 9):
+        interrupted(linked_data, tmp_path / "run", step, *settings)
+    same(tiny_train(linked_data, tmp_path / "run", *settings), whole)
+
+
+def test_a_batch_has_the_links_of_its_pairs(tmp_path: Path, linked_data: DataFolder) -> None:
+    job = set_up_run(linked_data, tmp_path / "run", "train.guided_alignment=0.1").job
+    feed, store = Feed(job.data, job.recipe, job.ranks, job.device), linked_data.train
+    shares = feed.shares(Place())
+    batch = next(shares)[1][0]
+    shares.close()
+    assert batch.links is not None
+    T, S = batch.tgt_in_BT.shape[1], batch.src_BS.shape[1]
+    row, source = np.divmod(batch.links.at_L.numpy(), S)
+    found: dict[int, set[tuple[int, int]]] = {}
+    for b, t, s in zip(*np.divmod(row, T), source, strict=True):
+        found.setdefault(int(b), set()).add((int(s), int(t) - 1))
+    by_ids = {(tuple(store.src(i).tolist()), tuple(store.tgt(i).tolist())): i for i in range(len(store))}
+    for b in range(len(batch.src_BS)):
+        source_ids = batch.src_BS[b][batch.keep_BS[b]].tolist()[:-1]
+        target_ids = [i for i in batch.tgt_in_BT[b, 1:].tolist() if i != 0]
+        number = by_ids[tuple(source_ids), tuple(target_ids)]
+        assert found[b] == {(s, t) for s, t in store.links(number).tolist()}
+    _, counts = np.unique(row, return_counts=True)
+    assert float(batch.links.share_L.sum()) == pytest.approx(len(counts))
+
+
+# Refusals.
+
+
+def test_data_without_alignments_is_refused(tmp_path: Path, tiny_data: DataFolder) -> None:
+    with pytest.raises(RecipeError, match=r"train\.guided_alignment = 0.1 .*`align` or `alignments`"):
+        tiny_train(tiny_data, tmp_path / "run", "train.guided_alignment=0.1")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        (dataclasses.replace(SMALL, alignment_layer=4), r"model\.alignment_layer must be .* 3, got 4"),
+        (dataclasses.replace(SEQUENCE, alignment_layer=1), r"model\.alignment_layer must be .* 0, got 1"),
+        (SEQUENCE, r"train\.guided_alignment must be 0"),
+    ],
+)
+def test_a_layer_that_cannot_be_guided_is_refused(model: ModelConfig, named: str) -> None:
+    with pytest.raises(RecipeError, match=named):
+        check_together(Recipe(model, TrainConfig(guided_alignment=0.1)), "here")
+
+
+def test_resuming_with_another_weight_is_refused(tmp_path: Path, linked_data: DataFolder) -> None:
+    tiny_train(linked_data, tmp_path / "run", "train.guided_alignment=0.1", "train.max_steps=2")
+    with pytest.raises(InputError, match=r"train\.guided_alignment 0\.1 -> 0\.2"):
+        tiny_train(linked_data, tmp_path / "run", "train.guided_alignment=0.2", "train.max_steps=2")
