@@ -10,7 +10,6 @@ import dataclasses
 import os
 import re
 import shutil
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,13 +21,10 @@ from torch import Tensor
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.data.vocabulary import PAD_ID, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError, RecipeError
-from vtrans.files import aside, check_path, explained
+from vtrans.files import aside, check_path, explained, locked
 from vtrans.languages import Languages, languages_from, languages_record, tags_from
 from vtrans.model import Transformer
 from vtrans.tensor_files import FORMAT, TensorFile, open_tensors, write_tensors
-
-if sys.platform != "win32":
-    import fcntl
 
 JOINT, SOURCE, TARGET = "vocabulary.joint", "vocabulary.source", "vocabulary.target"
 VOCABULARIES = (JOINT, SOURCE, TARGET)
@@ -381,9 +377,8 @@ def run_of(file: Path) -> RunFolder | None:
 class RunLock:
     """Keeps a second `vtrans train` out of a run folder.
 
-    The system releases the lock when the process ends in any way, so that a crash blocks nothing. The file stays: if it
-    were removed, two processes could lock two files of the same name. Windows and some network disks have no such lock,
-    and there a second process is not refused.
+    A crash blocks nothing (`files.locked`). The file stays: if it were removed, two processes could lock two files of
+    the same name.
     """
 
     def __init__(self, run: RunFolder) -> None:
@@ -400,19 +395,15 @@ class RunLock:
 
     def take(self) -> None:
         """Takes the lock unless this object holds it. Raises InputError if another process does."""
-        if sys.platform == "win32" or self.file is not None:
+        if self.file is not None:
             return
         path = self.run.lock
         with explained(path):
             self.file = path.open("ab")
-        try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not locked(self.file):
             raise InputError(
                 f"another `vtrans train` is running in {self.run.path}; wait, stop it, or use another run folder."
-            ) from None
-        except OSError:  # this disk has no locks
-            return
+            )
 
 
 def _numbered(folder: Path) -> list[int]:

@@ -9,12 +9,16 @@ import os
 import secrets
 import shutil
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from vtrans.errors import FileError, WriteError
+
+if sys.platform != "win32":
+    import fcntl
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -111,6 +115,23 @@ def write_atomically(path: str | Path, data: bytes) -> None:
     """Writes a small file as `replacing` does."""
     with replacing(path) as stream:
         stream.write(data)
+
+
+def locked(file: BinaryIO | int) -> bool:
+    """Takes the lock of an open file or folder, and returns whether this process has it now.
+
+    The system releases the lock when the file is closed or the process ends in any way. Windows and some network disks
+    have no such lock, and there every process has it.
+    """
+    if sys.platform == "win32":
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # this disk has no locks
+        return True
+    return True
 
 
 def sync_folder(folder: Path) -> None:

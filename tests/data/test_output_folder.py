@@ -16,7 +16,7 @@ import vtrans.data.prepare
 import vtrans.data.store
 import vtrans.data.store_writer
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError, WriteError
+from vtrans.errors import FileError, InputError, WriteError
 
 
 def test_a_folder_without_recorded_corpora_is_made_again_with_force(tmp_path: Path) -> None:
@@ -154,6 +154,45 @@ def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
         DataFolder.open(tmp_path / "data")
     made(opts)
     assert snapshot(tmp_path / "data") == whole
+
+
+def test_a_second_process_is_refused_while_one_writes_to_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opts = options(tmp_path)
+    make = vtrans.data.prepare._make
+
+    def disturbed(*args: Any) -> dict[str, Any]:
+        refused(opts, f"prepare-bpe.* {tmp_path / 'data'}.*`out`")
+        return make(*args)
+
+    monkeypatch.setattr(vtrans.data.prepare, "_make", disturbed)
+    made(opts)
+    DataFolder.open(tmp_path / "data")
+
+
+def test_a_folder_that_another_process_has_made_meanwhile_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opts, made_there = options(tmp_path), list[dict[str, bytes | None]]()
+    staging_folder = vtrans.data.output_folder.staging_folder
+
+    def late(out: Path) -> Any:
+        monkeypatch.setattr(vtrans.data.prepare, "staging_folder", staging_folder)
+        made(opts)
+        made_there.append(snapshot(out))
+        return staging_folder(out)
+
+    for vocab_size in (None, 300):
+        monkeypatch.setattr(vtrans.data.prepare, "staging_folder", late)
+        out = tmp_path / f"data-{vocab_size}"
+        opts = options(tmp_path, out=out)
+        if vocab_size is None:
+            assert made(opts) == json.loads((out / "data.json").read_bytes())
+        else:
+            with pytest.raises(InputError, match="`vocab_size`"):
+                made(dataclasses.replace(opts, vocab_size=vocab_size))
+        assert snapshot(out) == made_there.pop()
 
 
 def test_a_full_disk_gives_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

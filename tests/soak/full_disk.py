@@ -161,7 +161,10 @@ def commands(folder: Path) -> dict[str, Command]:
             f"export --to {kind}": Command(
                 lambda out, kind=kind: ["export", str(whole), "--to", kind, "--out", str(out)],  # type: ignore[misc]
                 kind,
-                earlier=lambda out, kind=kind: ["export", model[1], "--to", kind, "--out", str(out)],  # type: ignore[misc]
+                # Of earlier exports, only one for CTranslate2 is replaced.
+                earlier=(lambda out: ["export", model[1], "--to", "ctranslate2", "--out", str(out)])
+                if kind == "ctranslate2"
+                else None,
             )
             for kind in ("ctranslate2", "huggingface", "marian")
         },

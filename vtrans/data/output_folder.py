@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from vtrans.data.parallel_text import FILES
 from vtrans.data.report import shown
 from vtrans.data.store import OUR_FILES, REPORT_FILE, read_report
 from vtrans.errors import FileError, InputError
-from vtrans.files import file_sha256, sync_folder, unwritable, write_atomically
+from vtrans.files import file_sha256, locked, sync_folder, unwritable, write_atomically
 
 _STAGING = ".preparing"
 
@@ -87,19 +89,60 @@ def staging_folder(out: Path) -> Iterator[Path]:
     created = [folder for folder in (out, *out.parents) if not folder.exists()]
     staging = out / _STAGING
     try:
-        if staging.exists():
-            shutil.rmtree(staging)
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _remove(created)
+        raise _no_folder(out, error) from None
+    with _alone(out):
         try:
-            staging.mkdir(parents=True)
-        except OSError as error:
-            raise unwritable(f"the folder {out}", error, "; give another with `out`") from None
-        yield staging
+            if staging.exists():
+                shutil.rmtree(staging)
+            try:
+                staging.mkdir()
+            except OSError as error:
+                raise _no_folder(out, error) from None
+            yield staging
+        finally:
+            if (out / REPORT_FILE).exists() or not any((out / name).exists() for name in OUR_FILES):
+                shutil.rmtree(staging, ignore_errors=True)
+            _remove(created)
+
+
+def _no_folder(out: Path, error: OSError) -> Exception:
+    return unwritable(f"the folder {out}", error, "; give another with `out`")
+
+
+def _remove(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # not empty
+            folder.rmdir()
+
+
+def _is(folder: int, out: Path) -> bool:
+    """Returns whether an open folder still has this path."""
+    try:
+        return os.path.samestat(os.fstat(folder), out.stat())
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Keeps a second `vtrans prepare-bpe` out of a folder. Raises InputError if another one is writing to it."""
+    if sys.platform == "win32":
+        yield
+        return
+    busy = InputError(f"another `vtrans prepare-bpe` is writing to {out}; wait, or give another folder with `out`.")
+    try:
+        folder = os.open(out, os.O_RDONLY)
+    except FileNotFoundError:  # the other one has failed and removed the folder
+        raise busy from None
+    try:
+        if not locked(folder) or not _is(folder, out):
+            raise busy
+        yield
     finally:
-        if (out / REPORT_FILE).exists() or not any((out / name).exists() for name in OUR_FILES):
-            shutil.rmtree(staging, ignore_errors=True)
-        for folder in created:
-            with suppress(OSError):  # not empty
-                folder.rmdir()
+        os.close(folder)
 
 
 def publish(staging: Path, out: Path, report: dict[str, Any]) -> None:

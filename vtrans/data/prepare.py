@@ -25,7 +25,7 @@ from vtrans.data.output_folder import current_report, publish, staging_folder
 from vtrans.data.overlap import OVERLAP_DEFINITION, OVERLAP_THRESHOLDS, overlap, subword_counts
 from vtrans.data.parallel_text import Inputs, Repeats, Split
 from vtrans.data.report import dropped_pairs, show
-from vtrans.data.store import FORMAT, REVISION, TRAIN_FILE, VALID_FILE
+from vtrans.data.store import FORMAT, REPORT_FILE, REVISION, TRAIN_FILE, VALID_FILE
 from vtrans.data.store_writer import StoreWriter
 from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 from vtrans.data.writing_systems import SCRIPT_DEFINITION, overlap_by_script
@@ -52,12 +52,17 @@ def prepare(options: PrepareOptions, console: Console, *, dry_run: bool = False)
     began = time.monotonic()
     inputs = Inputs(options)
     inputs.hash(console)
+    is_new = not (out / REPORT_FILE).exists()
     report = current_report(out, inputs.facts, options, console)
     if report is not None:
         return report
     if dry_run:
         return estimate(options, inputs, began, console)
     with explained(out), staging_folder(out) as staging:
+        if is_new:  # unless another process has made it meanwhile
+            report = current_report(out, inputs.facts, options, console)
+            if report is not None:
+                return report
         report = _make(options, inputs, staging, console)
         inputs.check_unchanged()
         publish(staging, out, report)
