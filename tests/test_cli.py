@@ -36,9 +36,10 @@ import vtrans.data.prepare
 import vtrans.training.trainer
 from vtrans import cli
 from vtrans.checkpoint import RunFolder
-from vtrans.config import DEFAULT_RECIPE, Sampling, SearchConfig
+from vtrans.config import DEFAULT_RECIPE, SearchConfig
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.store import DataFolder
+from vtrans.decoding.options import Sampling
 from vtrans.errors import InputError
 from vtrans.score import DEFAULT_METRICS
 from vtrans.text import one_line
@@ -46,7 +47,7 @@ from vtrans.text import one_line
 FLAGS = {
     "": "--debug --help --install-completion --show-completion --version",
     "prepare-bpe": "--src --tgt --tag --src-lang --tgt-lang --valid-src --valid-tgt --valid-tag --out --vocab-from "
-    "--vocab-size "
+    "--vocab-size --align --alignments "
     "--separate --subword --normalization --character-coverage --symbol --sample --max-tokens --max-ratio "
     "--on-bad-utf8 --seed --threads --force --dry-run "
     "--json --quiet -q --help",

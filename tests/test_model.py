@@ -12,8 +12,9 @@ from networks import BOS, EOS, PAD, SEQUENCE, SEQUENCES, SMALL, VARIANTS, V, mak
 from torch import Tensor, nn
 
 from vtrans.config import TIE_FORMS, ModelConfig
+from vtrans.consistency import resolve_tie
 from vtrans.errors import InputError
-from vtrans.model import Decoder, DecoderLayer, SelfAttention, Transformer, count_parameters, resolve_tie
+from vtrans.model import Decoder, DecoderLayer, SelfAttention, Transformer, count_parameters
 from vtrans.training.recipe import load_recipe
 
 # Equal to independent implementations.

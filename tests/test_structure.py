@@ -46,7 +46,7 @@ MODULES = {
 LIGHT = (
     "errors", "files", "text", "keys", "config", "consistency", "console", "languages", "data.options",
     "runtime.cores", "runtime.memory", "runtime.process", "runtime.workers", "data.vocabulary", "data.encode",
-    "score", "analysis.machine", "analysis.diagnosis", "cli", "server.app", "server.running",
+    "score", "decoding.options", "analysis.machine", "analysis.diagnosis", "cli", "server.app", "server.running",
 )  # fmt: skip
 
 

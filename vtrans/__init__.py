@@ -10,13 +10,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from vtrans.config import Sampling
+from vtrans.decoding.options import Mbr, Sampling
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.runtime.process import configure_process
 
 if TYPE_CHECKING:
     from vtrans.decoding.loading import load
-    from vtrans.decoding.translation import Mbr, Translation
+    from vtrans.decoding.translation import Translation
     from vtrans.decoding.translator import Translator
 
 __version__ = "0.1.0"
@@ -36,7 +36,7 @@ __all__ = [
 
 
 # Their modules import torch, so they are imported at first use: `import vtrans` and --help stay fast.
-_LAZY = {"Mbr": "translation", "Translation": "translation", "Translator": "translator", "load": "loading"}
+_LAZY = {"Translation": "translation", "Translator": "translator", "load": "loading"}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,6 @@ the vocabulary, which comes from the data folder.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -400,29 +399,6 @@ class SearchConfig:
     batch_tokens: int = number(
         2048, 1, 10**8, "padded source tokens per batch; 1: one sentence at a time", "tokens", may_change=True
     )
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """Draws translations instead of searching for the best. Each line has its own generator, seeded from
-    (seed, line number), so that a draw does not depend on the batch. `top_k` 0, `top_p` 1 and `epsilon` 0 filter
-    nothing."""
-
-    seed: int = 1
-    top_k: int = 0
-    top_p: float = 1.0
-    epsilon: float = 0.0
-    temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.top_k < 0:
-            raise InputError(f"`top_k` must be at least 0, got {self.top_k}.")
-        if not 0 < self.top_p <= 1:
-            raise InputError(f"`top_p` must be above 0 and at most 1, got {self.top_p}.")
-        if not 0 <= self.epsilon < 1:
-            raise InputError(f"`epsilon` must be at least 0 and below 1, got {self.epsilon}.")
-        if not 0 < self.temperature < math.inf:
-            raise InputError(f"`temperature` must be above 0, got {self.temperature}.")
 
 
 @dataclass(frozen=True)

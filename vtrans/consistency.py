@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from vtrans.config import ModelConfig, Recipe
-from vtrans.errors import RecipeError
+from vtrans.config import TIE_FORMS, ModelConfig, Recipe
+from vtrans.errors import InputError, RecipeError
 from vtrans.keys import toml_value
 
 
@@ -80,6 +80,24 @@ def _sharing_contradiction(model: ModelConfig) -> str | None:
                 'model.share_layers = "all".'
             )
     return None
+
+
+def check_tie(tie: str, joint: bool) -> None:
+    """Raises InputError unless `tie` is one of the four forms and fits joint or separate vocabularies."""
+    if tie not in TIE_FORMS:
+        raise InputError(f"model.tie must be one of {', '.join(TIE_FORMS)}, got {tie!r}.")
+    if tie.startswith("src-tgt") and not joint:
+        raise InputError(
+            f"model.tie must be tgt-softmax or none with separate vocabularies, got {tie}; to share one matrix between "
+            "source and target, prepare the data with a joint vocabulary."
+        )
+
+
+def resolve_tie(tie: str, joint: bool) -> str:
+    """Returns the form of tying that `auto` stands for with joint or separate vocabularies, or `tie` itself."""
+    if tie == "auto":
+        return "src-tgt-softmax" if joint else "tgt-softmax"
+    return tie
 
 
 def check_together(recipe: Recipe, where: str) -> Recipe:

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vtrans.config import TIE_FORMS, ModelConfig
-from vtrans.consistency import contradiction
+from vtrans.config import ModelConfig
+from vtrans.consistency import check_tie, contradiction
 from vtrans.errors import InputError
 from vtrans.positions import Positions, make_positions
 from vtrans.runtime.attention import dot_product_attention, log_weights
@@ -134,24 +134,6 @@ class Transformer(Module):
         logits_V = self.projection(h_D)
         logits_V[..., self.pad_id] = -torch.inf
         return logits_V
-
-
-def check_tie(tie: str, joint: bool) -> None:
-    """Raises InputError unless `tie` is one of the four forms and fits joint or separate vocabularies."""
-    if tie not in TIE_FORMS:
-        raise InputError(f"model.tie must be one of {', '.join(TIE_FORMS)}, got {tie!r}.")
-    if tie.startswith("src-tgt") and not joint:
-        raise InputError(
-            f"model.tie must be tgt-softmax or none with separate vocabularies, got {tie}; to share one matrix between "
-            "source and target, prepare the data with a joint vocabulary."
-        )
-
-
-def resolve_tie(tie: str, joint: bool) -> str:
-    """Returns the form of tying that `auto` stands for with joint or separate vocabularies, or `tie` itself."""
-    if tie == "auto":
-        return "src-tgt-softmax" if joint else "tgt-softmax"
-    return tie
 
 
 def count_parameters(model: nn.Module) -> int:

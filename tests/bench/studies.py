@@ -24,10 +24,10 @@ from scaling import Subject
 
 from recipes.studies.rows import Row, load_study
 from vtrans.config import SearchConfig
+from vtrans.consistency import resolve_tie
 from vtrans.data.vocabulary import BOS_ID, EOS_ID
 from vtrans.decoding.beam import beam_search
 from vtrans.decoding.incremental import IncrementalDecoder
-from vtrans.model import resolve_tie
 from vtrans.runtime.memory import manage_memory
 from vtrans.training.recipe import load_recipe
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from translators import SEARCH, SMALL, VARIANTS, loaded, network, sentences, translator, vocabulary
 
 from vtrans.checkpoint import LoadedModel
-from vtrans.config import ModelConfig, Sampling
+from vtrans.config import ModelConfig
 from vtrans.data.batches import Batch
 from vtrans.data.learn_vocabulary import learn
 from vtrans.data.vocabulary import EOS_ID, UNK_ID, Vocabulary
@@ -29,6 +29,7 @@ from vtrans.decoding.alignments import (
     pharaoh,
 )
 from vtrans.decoding.forced import forced_batches
+from vtrans.decoding.options import Sampling
 from vtrans.decoding.stream import translate_stream
 from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translation import TranslateOptions

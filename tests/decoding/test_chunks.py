@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from translators import sentences, translator
 
-from vtrans.config import Sampling
 from vtrans.decoding.chunks import Job, Shard, collect, join_job, settings_of, sources_for, translate_chunks
+from vtrans.decoding.options import Mbr, Sampling
 from vtrans.decoding.stream import translate_stream
-from vtrans.decoding.translation import Mbr, TranslateOptions
+from vtrans.decoding.translation import TranslateOptions
 from vtrans.decoding.translator import DEFAULT_OPTIONS
 from vtrans.errors import FileError, InputError
 from vtrans.text import write_line

@@ -22,9 +22,10 @@ from networks import BOS, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences
 
 import vtrans
 from vtrans.checkpoint import RunFolder
-from vtrans.config import CACHE_VARIABLE, ModelConfig, Sampling
+from vtrans.config import CACHE_VARIABLE, ModelConfig
 from vtrans.console import Console
 from vtrans.decoding.compiled import CompiledDecoder, CompiledState, compiled_decoder
+from vtrans.decoding.options import Sampling
 from vtrans.decoding.search import Listed
 from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.errors import InputError

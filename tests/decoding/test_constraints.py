@@ -16,12 +16,13 @@ from fakes import BOS, EOS, FakeDecoder, hashed
 from translators import SEARCH, SMALL, VARIANTS, forward, loaded, network, same, sentences, translator, vocabulary
 
 from vtrans.checkpoint import LoadedModel
-from vtrans.config import Sampling, SearchConfig
+from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from vtrans.decoding.beam import beam_search
 from vtrans.decoding.constraints import Constrained, Prefix, Rules, constrain
 from vtrans.decoding.engine import Source
 from vtrans.decoding.incremental import IncrementalDecoder
+from vtrans.decoding.options import Sampling
 from vtrans.decoding.search import length_penalty
 from vtrans.decoding.stream import translate_stream
 from vtrans.decoding.torch_engine import TorchEngine

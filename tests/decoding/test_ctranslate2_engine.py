@@ -16,7 +16,7 @@ from conftest import TRAIN_PAIRS
 from exports import LINES, encoded, random_model, written
 
 from vtrans.checkpoint import LoadedModel, RunFolder, load_model
-from vtrans.config import Sampling, SearchConfig
+from vtrans.config import SearchConfig
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from vtrans.decoding.beam import beam_search
@@ -26,6 +26,7 @@ from vtrans.decoding.ctranslate2_folder import exported_folder, load_exported
 from vtrans.decoding.engine import Source, suppressed_ids
 from vtrans.decoding.incremental import IncrementalDecoder
 from vtrans.decoding.loading import load
+from vtrans.decoding.options import Sampling
 from vtrans.decoding.search import Hypothesis
 from vtrans.decoding.sources import EXTRA_LENGTH
 from vtrans.decoding.torch_engine import TorchEngine

@@ -16,11 +16,11 @@ from translators import SEARCH, SMALL, VARIANTS, forward, loaded, network, sente
 
 import vtrans.decoding.forced
 from vtrans.checkpoint import LoadedModel, RunFolder
-from vtrans.config import Sampling
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID, PAD_ID
 from vtrans.decoding.forced import forced_batches, token_logprobs
 from vtrans.decoding.loading import load
+from vtrans.decoding.options import Sampling
 from vtrans.decoding.search import length_penalty
 from vtrans.decoding.stream import logprob_stream
 from vtrans.decoding.torch_engine import TorchEngine, models_of

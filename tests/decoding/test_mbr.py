@@ -13,11 +13,11 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from translators import WORDS, sentences, translator
 
-from vtrans.config import Sampling
 from vtrans.decoding import mbr
 from vtrans.decoding.mbr import UTILITIES, Floats, ranked
+from vtrans.decoding.options import Mbr, Sampling
 from vtrans.decoding.search import Hypothesis
-from vtrans.decoding.translation import Mbr, Translation
+from vtrans.decoding.translation import Translation
 from vtrans.errors import InputError
 
 METRICS: dict[str, Any] = {"chrf": CHRF(), "bleu": BLEU(effective_order=True)}

@@ -16,10 +16,11 @@ from fakes import BOS, EOS, FakeDecoder, Ids, hashed, many_sentences
 from translators import SEARCH, SMALL, VARIANTS, loaded, same, sentences, translator, vocabulary
 
 from vtrans.checkpoint import RunFolder, Shortlist
-from vtrans.config import Sampling, SearchConfig
+from vtrans.config import SearchConfig
 from vtrans.decoding.avoid import Spelling
 from vtrans.decoding.grid import grid_search, width_of
 from vtrans.decoding.lexical import Form, Phrase, least_tokens
+from vtrans.decoding.options import Sampling
 from vtrans.decoding.phrases import NO_WORDING, encoded, occurrences, read_constraints, wording_of
 from vtrans.decoding.search import Hypothesis
 from vtrans.decoding.torch_engine import TorchEngine

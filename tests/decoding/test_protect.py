@@ -14,8 +14,8 @@ from cli_runner import Done
 from translators import sentences, translator
 
 from vtrans.checkpoint import RunFolder
-from vtrans.config import Sampling
 from vtrans.decoding.glossary import Glossary, pair_of, read_glossary
+from vtrans.decoding.options import Sampling
 from vtrans.decoding.phrases import occurrences
 from vtrans.decoding.protect import Protection
 from vtrans.decoding.translation import TranslateOptions

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from translators import SMALL, VARIANTS, loaded, same, sentences, translator, vocabulary
 
-from vtrans.config import ModelConfig, Sampling, SearchConfig
+from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.vocabulary import EOS_ID
 from vtrans.decoding.engine import Source, Unsupported
+from vtrans.decoding.options import Sampling
 from vtrans.decoding.retry import LOOP_NGRAM, LOOP_TIMES, RETRY_NGRAM, loops, times_in_a_row
 from vtrans.decoding.search import Hypothesis
 from vtrans.decoding.torch_engine import TorchEngine

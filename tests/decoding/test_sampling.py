@@ -12,7 +12,7 @@ import pytest
 import torch
 from fakes import BOS, EOS, BrokenDecoder, FakeDecoder, Ids, hashed, many_sentences, scripted
 
-from vtrans.config import Sampling
+from vtrans.decoding.options import Sampling
 from vtrans.decoding.sampling import sample, tokens_at
 from vtrans.decoding.search import Hypothesis
 from vtrans.errors import VtransError

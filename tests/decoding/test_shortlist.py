@@ -23,11 +23,12 @@ from translators import SEARCH, VARIANTS, forward, same, sentences, vocabulary
 import vtrans.decoding.shortlist
 from vtrans.average import average
 from vtrans.checkpoint import LoadedModel, RunFolder, Shortlist, add_shortlist, load_model
-from vtrans.config import ModelConfig, Sampling
+from vtrans.config import ModelConfig
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from vtrans.decoding.constraints import Prefix, Rules, constrain, constrain_listed
 from vtrans.decoding.loading import load
+from vtrans.decoding.options import Sampling
 from vtrans.decoding.search import Listed
 from vtrans.decoding.shortlist import Candidates, learn_shortlist, model_1
 from vtrans.decoding.torch_engine import TorchEngine

@@ -27,10 +27,10 @@ from hypothesis import strategies as st
 from translators import WORDS, sentences, translator
 
 from vtrans.checkpoint import RunFolder
-from vtrans.config import Sampling
 from vtrans.console import Console
+from vtrans.decoding.options import Mbr, Sampling
 from vtrans.decoding.stream import shares, translate_stream, workers_for
-from vtrans.decoding.translation import Counts, Mbr, TranslateOptions
+from vtrans.decoding.translation import Counts, TranslateOptions
 from vtrans.decoding.translator import Translator
 from vtrans.decoding.windows import IDLE
 from vtrans.errors import InputError, VtransError

@@ -14,13 +14,13 @@ from translators import SEARCH, SMALL, VARIANTS, WORDS, loaded, network, sentenc
 from vtrans.analysis.attention_map import attention_map
 from vtrans.analysis.neighbours import steps
 from vtrans.checkpoint import LoadedModel, Shortlist
-from vtrans.config import Sampling
 from vtrans.data.learn_vocabulary import learn
 from vtrans.data.piece_table import pack
 from vtrans.data.vocabulary import EOS_ID, Vocabulary
 from vtrans.data.words import words_of_ids, words_of_line
 from vtrans.decoding.alignments import NO_WORD, align
 from vtrans.decoding.engine import Source
+from vtrans.decoding.options import Sampling
 from vtrans.decoding.protect import Protection
 from vtrans.decoding.shortlist import Candidates
 from vtrans.decoding.torch_engine import TorchEngine

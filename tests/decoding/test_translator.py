@@ -33,12 +33,13 @@ from translators import (
 
 import vtrans
 from vtrans.checkpoint import LoadedModel
-from vtrans.config import Sampling, SearchConfig
+from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.learn_vocabulary import learn
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from vtrans.decoding.beam import beam_search
 from vtrans.decoding.incremental import IncrementalDecoder
+from vtrans.decoding.options import Sampling
 from vtrans.decoding.search import Hypothesis, length_penalty
 from vtrans.decoding.sources import cut_long
 from vtrans.decoding.stream import translate_stream

@@ -41,11 +41,11 @@ from vtrans.config import (
     MBR_BEAM,
     MBR_METRICS,
     MBR_SAMPLES,
-    Sampling,
     SearchConfig,
 )
 from vtrans.console import Console
 from vtrans.decoding.chunks import CHUNK_LINES, Shard
+from vtrans.decoding.options import Mbr, Sampling
 from vtrans.decoding.retry import RETRY_NGRAM
 from vtrans.errors import InputError
 from vtrans.keys import check_value
@@ -255,7 +255,7 @@ def translate(
     from vtrans.decoding.glossary import read_glossary
     from vtrans.decoding.loading import load
     from vtrans.decoding.protect import Protection
-    from vtrans.decoding.translation import Mbr, TranslateOptions
+    from vtrans.decoding.translation import TranslateOptions
     from vtrans.runtime.ranks import Ranks
 
     ranks = Ranks()

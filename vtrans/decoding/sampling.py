@@ -14,7 +14,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from vtrans.config import Sampling
+from vtrans.decoding.options import Sampling
 from vtrans.decoding.search import Block, Decoder, Hypothesis, Listed, State, bad_logprobs, logprobs_of, run, wide_type
 
 # Lower temperatures are raised to this one. Both draw only the most probable tokens, but the reciprocal of this one is

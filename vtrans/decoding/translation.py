@@ -9,31 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vtrans.config import MBR_METRICS, MBR_SAMPLES, Sampling
+from vtrans.config import MBR_SAMPLES
 from vtrans.decoding.alignments import Links, pharaoh
 from vtrans.decoding.glossary import Glossary
+from vtrans.decoding.options import Mbr, Sampling
 from vtrans.decoding.protect import Protection
 from vtrans.errors import InputError
 
 Form = Literal["text", "scores", "tsv", "json"]
 """How a translation is written: its text, or its score and text, or its log-probability, score and text, each
 separated by a tab, or everything as JSON."""
-
-
-@dataclass(frozen=True)
-class Mbr:
-    """Minimum Bayes risk decoding: of the candidates for a translation, chooses the one that is the most similar to all
-    of them by `metric`, "chrf" or "bleu". The candidates are the hypotheses of the search, or with sampling `samples`
-    samples (None: MBR_SAMPLES)."""
-
-    metric: str = MBR_METRICS[0]
-    samples: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.metric not in MBR_METRICS:
-            raise InputError(f"`mbr` must be one of {', '.join(MBR_METRICS)}, got {self.metric!r}.")
-        if self.samples is not None and not 2 <= self.samples <= 1024:
-            raise InputError(f"`mbr_samples` must be from 2 to 1024, got {self.samples}.")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import islice
 from threading import RLock
 
-from vtrans.config import Sampling, SearchConfig
+from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID
 from vtrans.data.words import words_of_ids, words_of_line
@@ -22,11 +22,12 @@ from vtrans.decoding.asked import Asked, Constraints, asked_of, beside
 from vtrans.decoding.engine import Engine, Source, refuse_unsupported
 from vtrans.decoding.forced import Pair, checked_target
 from vtrans.decoding.mbr import chosen
+from vtrans.decoding.options import Mbr, Sampling
 from vtrans.decoding.phrases import Wording
 from vtrans.decoding.retry import RETRY_NGRAM, quality
 from vtrans.decoding.search import Hypothesis, length_penalty
 from vtrans.decoding.sources import SourceReader
-from vtrans.decoding.translation import Counts, Mbr, TranslateOptions, Translation
+from vtrans.decoding.translation import Counts, TranslateOptions, Translation
 from vtrans.errors import InputError
 from vtrans.runtime.turns import in_turn
 from vtrans.text import one_line

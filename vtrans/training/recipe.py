@@ -19,12 +19,11 @@ import torch
 
 from vtrans.checkpoint import RunFolder, section_of
 from vtrans.config import DEFAULT_RECIPE, SECTIONS, ModelConfig, Recipe, SearchConfig, TrainConfig, section_from
-from vtrans.consistency import check_together
+from vtrans.consistency import check_together, resolve_tie
 from vtrans.data.batches import Mixture
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
 from vtrans.keys import keys_of, nearest, toml_value
-from vtrans.model import resolve_tie
 from vtrans.tensor_files import open_tensors
 
 Values = Mapping[str, Mapping[str, Any]]
