@@ -290,7 +290,9 @@ def test_the_output_formats_agree(tiny_run: RunFolder, run_cli: Callable[..., Do
     assert len(set(drawn.out.splitlines())) > 1
     for candidates in (["--beam", "8"], ["--nbest", "9"], ["--sample", "--epsilon", "0.01", "--mbr-samples", "8"]):
         chosen = run_cli(
-            "translate", "--model", tiny_run.path, "--mbr", "chrf", "--scores", *candidates, stdin=SENTENCE
+            *("translate", "--model", tiny_run.path, "--mbr", "chrf", "--scores", "--min-length", "3"),
+            *candidates,
+            stdin=SENTENCE,
         )
         assert 0 < float(chosen.out.split(b"\t")[0]) <= 100, chosen.err
     both = run_cli(*words, "--model", tiny_run.last, stdin=source)
