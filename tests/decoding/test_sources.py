@@ -61,6 +61,6 @@ def test_cutting_a_line_copies_each_subword_once() -> None:
     ids=str,
 )
 def test_the_limit_is_above_the_source_or_a_multiple_of_it(search: SearchConfig, limit: int) -> None:
-    engine: Any = SimpleNamespace(src_vocab=vocabulary(), tgt_vocab=vocabulary(), max_length=70)
+    engine: Any = SimpleNamespace(src_vocab=vocabulary(), tgt_vocab=vocabulary(), max_length=70, tags={}, languages=[])
     (source,) = SourceReader(engine, search).sources(1, [4, 5, 6, 7])
     assert source.limit == limit

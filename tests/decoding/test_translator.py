@@ -144,7 +144,7 @@ def test_a_beam_of_one_is_greedy(name: str) -> None:
         (found,) = translator(VARIANTS[name], retry=False, beam=1).translate_window([line])[0]
         if line:
             tokens, logprob = greedy([model], vocab.encode(line), SEARCH.max_length)
-            assert found.text == vocab.decode(tokens)
+            assert found.text == one_line(vocab.decode(tokens))
             assert found.logprob == pytest.approx(logprob, abs=1e-9)
 
 
