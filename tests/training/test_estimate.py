@@ -54,6 +54,12 @@ def test_a_dry_run_with_bpe_dropout_estimates_from_a_part_of_the_epoch(
     assert "BPE-dropout 0.1" in said
 
 
+def test_a_dry_run_with_muon(tmp_path: Path, tiny_data: DataFolder) -> None:
+    said = heard(tiny_data, tmp_path / "run", *TINY, "train.optimizer=muon", dry_run=True)
+    assert "optimizer muon" in said
+    assert said.endswith("dry run: nothing was written\n")
+
+
 def test_a_dry_run_in_a_run_folder_changes_nothing(run_copy: RunFolder, tiny_data: DataFolder) -> None:
     before = contents(run_copy.path)
     said = heard(tiny_data, run_copy.path, "train.max_steps=50", dry_run=True)

@@ -24,6 +24,7 @@ from vtrans.runtime.ranks import Ranks
 from vtrans.runtime.seeds import derived_seed
 from vtrans.training.job import Job, Learner
 from vtrans.training.kernel_choice import choose_kernels, with_precision
+from vtrans.training.optimizer import begin
 from vtrans.training.parallel import check_compilable
 from vtrans.training.progress import Metrics, Progress
 from vtrans.training.recipe import (
@@ -118,6 +119,8 @@ def set_up(
         learner.compile(device, console)
     if saved is not None:
         restore(job, learner, progress, metrics, threads=options.threads)
+    else:
+        begin(learner.optimizer, learner.parameters.values())
     progress.environment, progress.kernels = environment(job, learner), kernels.current().record()
     progress.recipe = dataclasses.asdict(recipe)
     _check_ranks_agree(job, progress)

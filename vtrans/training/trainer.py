@@ -34,7 +34,6 @@ from vtrans.training.dry_run import estimate
 from vtrans.training.feed import Feed, Place, Share
 from vtrans.training.job import Job
 from vtrans.training.log import Log, introduce
-from vtrans.training.optimizer import begin
 from vtrans.training.progress import Progress
 from vtrans.training.resume import save, save_progress
 from vtrans.training.setup import SetUp, TrainOptions, keep_finished_recipe, prepare_folder, set_up
@@ -95,7 +94,6 @@ class Trainer:
         if job.leads:
             prepare_folder(self.ready, lock, fresh=fresh, finished=finished)
         if self.ready.saved is None:
-            begin(self.learner.optimizer, self.learner.parameters.values())
             save(job, self.learner, progress)
         job.ranks.wait()
         if finished:
