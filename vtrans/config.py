@@ -262,7 +262,7 @@ class TrainConfig:
         0.0,
         1000.0,
         "R-Drop (Liang et al. 2021): each pair is read twice, with different dropout, and this weight is on the "
-        "divergence of the two predictions; an update takes twice as long; 0: off, usual 1 to 5",
+        "divergence of the two predictions; an update computes twice as much; 0: off, usual 1 to 5",
     )
     log_every: int = number(100, 1, 10**9, "updates between two lines of metrics.jsonl", "updates", may_change=True)
     checkpoint_every: int = number(
@@ -302,8 +302,8 @@ class TrainConfig:
         1.0,
         1.0,
         1e6,
-        "T of n^(1/T), by which the corpora share an epoch, where n are the pairs of one (Arivazhagan et al. 2019); "
-        "above 1, small corpora are seen more often and large ones less",
+        "a corpus of n pairs has a share of each epoch in proportion to n^(1/T), where T is this value (Arivazhagan et "
+        "al. 2019); above 1, small corpora are seen more often and large ones less",
         idle_if={"corpus_weights": bool},
     )
     precision: str = choice(

@@ -40,7 +40,7 @@ def contradiction(model: ModelConfig) -> str | None:
         return "model.encoder_layers must be at least 1, got 0, which is for a decoder-only model."
     if model.alignment_layer > (layers := 0 if model.architecture == "decoder-only" else model.decoder_layers):
         return (
-            f"model.alignment_layer must be 0 or a decoder layer with cross-attention, of which there are {layers}, "
+            f"model.alignment_layer must be from 0 to {layers}, the number of decoder layers with cross-attention, "
             f"got {model.alignment_layer}."
         )
     if model.reach == 1:

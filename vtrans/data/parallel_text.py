@@ -135,7 +135,9 @@ class Corpus:
                     raise FileError(f"{path} cannot be read to its end: {reason(error)}.") from None
                 facts.append({"name": printable(path.name), "bytes": path.stat().st_size, "sha256": digest.hexdigest()})
         found = iter(facts)
-        return [dict(zip(FILES, itertools.islice(found, len(files)), strict=False)) for files in self.files]
+        return [
+            dict(zip(FILES[: len(files)], itertools.islice(found, len(files)), strict=True)) for files in self.files
+        ]
 
     def survey(self, console: Console, what: str, candidates: HeldOut | None) -> Survey:
         """Checks and counts all lines. Offers the source of each usable pair to `candidates`.
@@ -148,7 +150,9 @@ class Corpus:
         with console.progress(f"counting the {what}", None, "pairs") as progress:
             for paths in self.files:
                 counts = [0] * len(paths)
-                sides = (self._checked_lines(path, report) for path, report in zip(paths, reports, strict=False))
+                sides = (
+                    self._checked_lines(path, report) for path, report in zip(paths, reports[: len(paths)], strict=True)
+                )
                 for src, tgt, *links in itertools.zip_longest(*sides):
                     for i, line in enumerate((src, tgt, *links)):
                         counts[i] += line is not None
@@ -167,8 +171,8 @@ class Corpus:
         return Survey(
             lines,
             usable,
-            {side: report.odd_line_ends for side, report in zip(FILES[:2], reports, strict=False)},
-            {side: report.replacements for side, report in zip(FILES[:2], reports, strict=False)},
+            {side: report.odd_line_ends for side, report in zip(FILES[:2], reports[:2], strict=True)},
+            {side: report.replacements for side, report in zip(FILES[:2], reports[:2], strict=True)},
         )
 
     def by_corpus(self) -> Iterator[Iterator[Pair]]:
