@@ -25,7 +25,9 @@ VARIANTS = [
     dataclasses.replace(SMALL, positions="stored", max_positions=64, activation="swish", projection_bias=True),
     dataclasses.replace(SMALL, cross_attention_residual=False),
     dataclasses.replace(SMALL, cross_attention_residual=False, norm="pre", encoder_layers=6, decoder_layers=1),
+    dataclasses.replace(SMALL, positions="rotary", norm="pre"),
     dataclasses.replace(SMALL, autoregression="ssru"),
+    dataclasses.replace(SMALL, autoregression="ssru", positions="rotary"),
     dataclasses.replace(SMALL, autoregression="ssru", norm="pre", share_layers="all", share_group=2),
 ]
 SEQUENCE = dataclasses.replace(SMALL, architecture="decoder-only", encoder_layers=0)
@@ -34,6 +36,8 @@ SEQUENCES = [
     dataclasses.replace(SEQUENCE, norm="pre", source_mask="causal", tie="tgt-softmax"),
     dataclasses.replace(SEQUENCE, positions="learned", max_positions=128, share_layers="all"),
     dataclasses.replace(SEQUENCE, norm="pre", scale_embedding=False, tie="none", activation="gelu"),
+    dataclasses.replace(SEQUENCE, positions="rotary"),
+    dataclasses.replace(SEQUENCE, positions="rotary", norm="pre", source_mask="causal"),
 ]
 
 

@@ -301,12 +301,13 @@ def test_in_a_decoder_only_model_the_source_never_attends_to_the_target() -> Non
         with torch.no_grad():
             outputs = {}
             for name, place in (("nothing", None), ("source", 3), ("target", 10)):
-                x = torch.cat((model.encode(src, keep), model.embed_tgt(tgt, keep)), 1)
+                y, turn = model.embed_tgt(tgt, keep)
+                x = torch.cat((model.encode(src, keep), y), 1)
                 if place is not None:
                     x[:, place] += 1
                 keep_Bnn = decoder.keep(keep, 5)
                 for layer in decoder.layers:
-                    x = layer(x, keep_Bnn)
+                    x = layer(x, keep_Bnn, turn)
                 outputs[name] = x
         for name, place in (("source", 3), ("target", 10)):
             moved = (outputs[name] != outputs["nothing"]).any(-1)
@@ -320,7 +321,7 @@ def test_decoder_only_target_positions_continue_after_the_sentences_own_source()
     rows = sequences(5, 9)
     _, keep = padded(rows)
     tgt = torch.tensor([[BOS, 7, 8], [BOS, 7, 8]])
-    x = model.embed_tgt(tgt, keep)
+    x, _ = model.embed_tgt(tgt, keep)
     for b, row in enumerate(rows):
         table = model.src_positions(20)
         expected = model.src_embedding.weight[tgt[b]] * 4 + table[len(row) : len(row) + 3]

@@ -40,8 +40,8 @@ def _decoder_only(architecture: str) -> bool:
     return architecture == "decoder-only"
 
 
-def _sinusoidal(positions: str) -> bool:
-    return positions == "sinusoidal"
+def _without_table(positions: str) -> bool:
+    return positions in ("sinusoidal", "rotary")
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,9 @@ class ModelConfig:
     )
     positions: str = choice(
         "sinusoidal",
-        ("sinusoidal", "learned", "stored"),
-        "position encoding; stored: a fixed table in the model file, for imported models; it starts as sinusoidal",
+        ("sinusoidal", "learned", "stored", "rotary"),
+        "position encoding; rotary: turns the queries and keys of self-attention (Su et al. 2021); stored: a fixed "
+        "table in the model file, for imported models; it starts as sinusoidal",
         exportable=True,
     )
     max_positions: int = number(
@@ -117,14 +118,14 @@ class ModelConfig:
         1 << 20,
         "rows of a learned or stored position table; decoder-only uses half of them for each side",
         "rows",
-        idle_if={"positions": _sinusoidal},
+        idle_if={"positions": _without_table},
         adaptable=True,
         exportable=True,
     )
     share_positions: bool = flag(
         False,
         "one learned or stored position table for encoder and decoder",
-        idle_if={"positions": _sinusoidal, "architecture": _decoder_only},
+        idle_if={"positions": _without_table, "architecture": _decoder_only},
         exportable=True,
     )
     share_layers: str = choice(
@@ -178,7 +179,7 @@ class ModelConfig:
     @property
     def reach(self) -> int | None:
         """The longest source or target, with its BOS or EOS, for which there are positions; None: no limit."""
-        if self.positions == "sinusoidal":
+        if _without_table(self.positions):
             return None
         return self.max_positions if self.architecture == "encoder-decoder" else self.max_positions // 2
 

@@ -31,6 +31,11 @@ def contradiction(model: ModelConfig) -> str | None:
         return f"model.heads must divide model.d_model ({model.d_model}), got {model.heads}."
     if model.positions != "learned" and model.d_model % 2:
         return f"model.d_model must be even for {model.positions} positions, got {model.d_model}."
+    if model.positions == "rotary" and model.d_model // model.heads % 2:
+        return (
+            "model.d_model / model.heads must be even for rotary positions, got "
+            f"{model.d_model} / {model.heads} = {model.d_model // model.heads}."
+        )
     if model.architecture == "decoder-only" and encoder:
         return (
             f"model.encoder_layers must be 0 for a decoder-only model, got {encoder}; model.decoder_layers is the "

@@ -23,10 +23,10 @@ from torch.nn import functional as F
 from vtrans.config import ModelConfig
 from vtrans.consistency import check_tie, contradiction
 from vtrans.errors import InputError
-from vtrans.positions import Positions, make_positions
-from vtrans.runtime.attention import dot_product_attention, log_weights
+from vtrans.positions import Positions, make_positions, turned
+from vtrans.runtime.attention import dot_product_attention, log_weights, merge_heads, split_heads
 from vtrans.runtime.dropout import Dropout
-from vtrans.runtime.products import Linear, linear
+from vtrans.runtime.products import Linear, linear, xavier
 from vtrans.ssru import SSRU
 
 
@@ -106,28 +106,30 @@ class Transformer(Module):
         """Returns `hidden` and the logarithms of the attention [B, T, S] of the head that aligns words, the first one
         of the layer `model.alignment_layer`."""
         attention: list[Tensor] = []
-        x_BTD, memory_BSD = self.embed_tgt(tgt_BT, keep_BS), self.encode(src_BS, keep_BS)
-        h_BTD = self.decoder(x_BTD, memory_BSD, self.attended(keep_BS), attention)
+        (x_BTD, turn_TD), memory_BSD = self.embed_tgt(tgt_BT, keep_BS), self.encode(src_BS, keep_BS)
+        h_BTD = self.decoder(x_BTD, memory_BSD, self.attended(keep_BS), turn_TD, attention)
         return h_BTD.flatten(0, 1).index_select(0, real_N), attention[0]
 
     def encode(self, src_BS: Tensor, keep_BS: Tensor) -> Tensor:
         """Returns the encoder's output [B, S, D], the memory of cross-attention."""
-        x_BSD = self.src_embedding(src_BS) + self.src_positions(src_BS.shape[1])
-        return self.encoder(self.dropout(x_BSD), self.attended(keep_BS))
+        x_BSD, turn_SD = self.src_positions.place(self.src_embedding(src_BS), self.src_positions(src_BS.shape[1]))
+        return self.encoder(self.dropout(x_BSD), self.attended(keep_BS), turn_SD)
 
     def decode(self, tgt_BT: Tensor, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
         """Returns the decoder's output [B, T, D], before the projection."""
-        return self.decoder(self.embed_tgt(tgt_BT, keep_BS), memory_BSD, self.attended(keep_BS))
+        x_BTD, turn_TD = self.embed_tgt(tgt_BT, keep_BS)
+        return self.decoder(x_BTD, memory_BSD, self.attended(keep_BS), turn_TD)
 
     def attended(self, keep_BS: Tensor) -> Tensor:
         """Returns which source positions are attended to: those of `keep_BS`, without `model.source_eos` except EOS,
         the last of each source."""
         return keep_BS if self.config.source_eos else F.pad(keep_BS[:, 1:], (0, 1))
 
-    def embed_tgt(self, tgt_BT: Tensor, keep_BS: Tensor) -> Tensor:
-        """Returns the decoder's input [B, T, D]."""
-        positions = self.decoder.positions(self.tgt_positions, keep_BS, tgt_BT.shape[1])
-        return self.dropout(self.tgt_embedding(tgt_BT) + positions)
+    def embed_tgt(self, tgt_BT: Tensor, keep_BS: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Returns the decoder's input [B, T, D] and, with rotary positions, the rows that turn queries and keys."""
+        rows_TD = self.decoder.positions(self.tgt_positions, keep_BS, tgt_BT.shape[1])
+        x_BTD, turn_TD = self.tgt_positions.place(self.tgt_embedding(tgt_BT), rows_TD)
+        return self.dropout(x_BTD), turn_TD
 
     def logits(self, h_D: Tensor) -> Tensor:
         """Returns h E^T, [..., D] to [..., V]. The logit of padding is -inf, so the softmax gives it no gradient."""
@@ -209,10 +211,10 @@ class Encoder(Module):
         self.layers = module_list(EncoderLayer(sublayers, i) for i in range(config.encoder_layers))
         self.final_norm = final_norm(config, config.encoder_layers)
 
-    def forward(self, x_BSD: Tensor, keep_BS: Tensor) -> Tensor:
+    def forward(self, x_BSD: Tensor, keep_BS: Tensor, turn_SD: Tensor | None) -> Tensor:
         keep_B1S = keep_BS[:, None]
         for layer in self.layers:
-            x_BSD = layer(x_BSD, keep_B1S)
+            x_BSD = layer(x_BSD, keep_B1S, turn_SD)
         return self.final_norm(x_BSD)
 
 
@@ -223,8 +225,8 @@ class EncoderLayer(Module):
         self.self_attention, self.self_attention_residual = sublayers.self_attention(attention)
         self.feed_forward, self.feed_forward_residual = sublayers.feed_forward(inner)
 
-    def forward(self, x_BSD: Tensor, keep_BQS: Tensor) -> Tensor:
-        x_BSD = self.self_attention_residual(x_BSD, lambda x: self.self_attention(x, keep_BQS))
+    def forward(self, x_BSD: Tensor, keep_BQS: Tensor, turn_SD: Tensor | None) -> Tensor:
+        x_BSD = self.self_attention_residual(x_BSD, lambda x: self.self_attention(x, turn_SD, keep_BQS))
         return self.feed_forward_residual(x_BSD, self.feed_forward)
 
 
@@ -242,11 +244,16 @@ class Decoder(Module):
         return table(T)
 
     def forward(
-        self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor, attention: list[Tensor] | None = None
+        self,
+        x_BTD: Tensor,
+        memory_BSD: Tensor,
+        keep_BS: Tensor,
+        turn_TD: Tensor | None,
+        attention: list[Tensor] | None = None,
     ) -> Tensor:
         """Returns the output [B, T, D]. Appends the attention of the head that aligns words to `attention`."""
         for layer in self.layers:
-            x_BTD = layer(x_BTD, memory_BSD, keep_BS, attention if layer.aligns else None)
+            x_BTD = layer(x_BTD, memory_BSD, keep_BS, turn_TD, attention if layer.aligns else None)
         return self.final_norm(x_BTD)
 
 
@@ -260,7 +267,12 @@ class DecoderLayer(Module):
         self.aligns = layer + 1 == sublayers.config.alignment_layer
 
     def forward(
-        self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor, attention: list[Tensor] | None = None
+        self,
+        x_BTD: Tensor,
+        memory_BSD: Tensor,
+        keep_BS: Tensor,
+        turn_TD: Tensor | None,
+        attention: list[Tensor] | None = None,
     ) -> Tensor:
         def attend(x_BTD: Tensor) -> Tensor:
             out_BTD, logprobs_BTS = self.cross_attention(x_BTD, memory_BSD, keep_BS, attention is not None)
@@ -268,15 +280,15 @@ class DecoderLayer(Module):
                 attention.append(logprobs_BTS)
             return out_BTD
 
-        x_BTD = self.cross_attention_residual(self.read_target(x_BTD), attend)
+        x_BTD = self.cross_attention_residual(self.read_target(x_BTD, turn_TD), attend)
         return self.feed_forward_residual(x_BTD, self.feed_forward)
 
     def add_first(self, sublayers: Sublayers, number: int) -> None:
         self.self_attention, self.self_attention_residual = sublayers.self_attention(number)
 
-    def read_target(self, x_BTD: Tensor) -> Tensor:
+    def read_target(self, x_BTD: Tensor, turn_TD: Tensor | None) -> Tensor:
         """Returns the output of the first sublayer [B, T, D]."""
-        return self.self_attention_residual(x_BTD, self.self_attention)
+        return self.self_attention_residual(x_BTD, lambda x: self.self_attention(x, turn_TD))
 
 
 class SSRULayer(DecoderLayer):
@@ -285,7 +297,7 @@ class SSRULayer(DecoderLayer):
     def add_first(self, sublayers: Sublayers, number: int) -> None:
         self.ssru, self.ssru_residual = sublayers.ssru(number)
 
-    def read_target(self, x_BTD: Tensor) -> Tensor:
+    def read_target(self, x_BTD: Tensor, turn_TD: Tensor | None) -> Tensor:
         return self.ssru_residual(x_BTD, self.ssru)
 
 
@@ -304,14 +316,18 @@ class DecoderOnly(Module):
         self.final_norm = final_norm(config, config.decoder_layers)
 
     def positions(self, table: Positions, keep_BS: Tensor, T: int) -> Tensor:
-        """Returns the positions of the target [B, T, D], counted from the start of its own source without padding."""
-        at_BT = keep_BS.sum(1, keepdim=True) + torch.arange(T, device=keep_BS.device)
-        return table(keep_BS.shape[1] + T)[at_BT]
+        """Returns the positions of the target [B, T, D], counted from the start of its own source without padding. Rows
+        that turn queries and keys are those of the whole sequence [B, n, D]."""
+        S, device = keep_BS.shape[1], keep_BS.device
+        at_Bn = keep_BS.sum(1, keepdim=True) + torch.arange(T, device=device)
+        if table.turns:
+            at_Bn = torch.cat((torch.arange(S, device=device).expand(len(at_Bn), S), at_Bn), 1)
+        return table(S + T)[at_Bn]
 
-    def forward(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
+    def forward(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor, turn_BnD: Tensor | None) -> Tensor:
         x_BnD, keep_Bnn = torch.cat((memory_BSD, x_BTD), 1), self.keep(keep_BS, x_BTD.shape[1])
         for layer in self.layers:
-            x_BnD = layer(x_BnD, keep_Bnn)
+            x_BnD = layer(x_BnD, keep_Bnn, turn_BnD)
         return self.final_norm(x_BnD[:, keep_BS.shape[1] :])
 
     def keep(self, keep_BS: Tensor, T: int) -> Tensor:
@@ -381,16 +397,18 @@ class SelfAttention(Module):
         self.qkv = xavier(config.d_model, config.d_model, parts=3)
         self.out = xavier(config.d_model, config.d_model)
 
-    def forward(self, x_BTD: Tensor, keep_BQT: Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, turn_TD: Tensor | None, keep_BQT: Tensor | None = None) -> Tensor:
         """Returns the output [B, T, D]. `keep_BQT` masks each position; with Q = 1 it is one mask for all positions.
         Without it, attention is causal, and padding needs no mask because it follows every real position."""
         mask, dropout = None if keep_BQT is None else keep_BQT[:, None], self.dropout if self.training else 0.0
-        q_BHTd, k_BHTd, v_BHTd = self.queries_keys_values(x_BTD)
+        q_BHTd, k_BHTd, v_BHTd = self.queries_keys_values(x_BTD, turn_TD)
         return self.out(merge_heads(dot_product_attention(q_BHTd, k_BHTd, v_BHTd, mask, dropout)))
 
-    def queries_keys_values(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns queries, keys and values, [B, H, T, d] each."""
+    def queries_keys_values(self, x_BTD: Tensor, turn_TD: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns queries, keys and values, [B, H, T, d] each. Queries and keys are turned by the rows `turn_TD`."""
         q, k, v = self.qkv(x_BTD).chunk(3, dim=-1)
+        if turn_TD is not None:
+            q, k = turned(q, turn_TD), turned(k, turn_TD)
         return split_heads(q, self.heads), split_heads(k, self.heads), split_heads(v, self.heads)
 
 
@@ -425,25 +443,3 @@ class CrossAttention(nn.Module):
         out_BTD = self.out(merge_heads(dot_product_attention(q_BHTd, k_BHSd, v_BHSd, mask, dropout)))
         # Computed here, because FSDP gathers the weights of this module for its forward pass only.
         return out_BTD, log_weights(q_BHTd[:, 0], k_BHSd[:, 0], keep_BS) if with_weights else out_BTD.new_empty(0)
-
-
-def split_heads(x_BTD: Tensor, heads: int) -> Tensor:
-    """Returns [B, T, D] as [B, H, T, d]."""
-    B, T, D = x_BTD.shape
-    return x_BTD.view(B, T, heads, D // heads).transpose(1, 2)
-
-
-def merge_heads(x_BHTd: Tensor) -> Tensor:
-    """Returns [B, H, T, d] as [B, T, D]."""
-    return x_BHTd.transpose(1, 2).flatten(2)
-
-
-def xavier(inputs: int, outputs: int, parts: int = 1) -> Linear:
-    """Returns a linear layer of `parts` projections, fused along the output. Each part is Xavier uniform by itself,
-    as it would be without the fusion. Biases start at zero."""
-    layer = Linear(inputs, outputs * parts)
-    layer.parts = parts
-    for part in layer.weight.detach().chunk(parts):
-        nn.init.xavier_uniform_(part)
-    nn.init.zeros_(layer.bias)
-    return layer

@@ -1,6 +1,7 @@
-"""Position encodings: the rows that are added to the embeddings of a sequence (section 3.5 of the paper).
+"""Position encodings: a row for each position of a sequence, which is added to the embedding (section 3.5 of the paper)
+or turns the queries and keys of self-attention.
 
-Legend: D model width.
+Legend: D model width, H heads, d = D / H head width.
 """
 
 from __future__ import annotations
@@ -14,35 +15,93 @@ from vtrans.config import ModelConfig
 from vtrans.errors import InputError
 
 
-class SinusoidalPositions(nn.Module):
-    """PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos of the same (section 3.5), for any length."""
+class Positions(nn.Module):
+    """The rows of a sequence's positions. With `turns`, they are for `turned`; otherwise they are added."""
 
     __call__: Callable[..., Tensor]
+    turns = False
+
+    def forward(self, length: int) -> Tensor:
+        """Returns the first `length` rows [length, D]."""
+        raise NotImplementedError
+
+    def place(self, x_D: Tensor, rows_D: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Returns the input of a stack for the embeddings `x_D` at positions with these rows, and the rows if they turn
+        queries and keys."""
+        return (x_D, rows_D) if self.turns else (x_D + rows_D, None)
+
+
+class ComputedPositions(Positions):
+    """Rows that are computed, for any length."""
+
     table: Tensor
 
-    def __init__(self, D: int) -> None:
+    def __init__(self, D: int, width: int) -> None:
+        """`width` divides D: a row repeats the functions of the position every `width` values."""
         super().__init__()
-        self.register_buffer("table", self.rows(256, D), persistent=False)
+        self.D, self.width = D, width
+        self.register_buffer("table", self.computed(256), persistent=False)
 
     def forward(self, length: int) -> Tensor:
         """Returns the first `length` rows [length, D]; the table grows to a power of two when it is too short."""
         if length > self.table.shape[0]:
             with torch.inference_mode(False):  # training may read this table later
-                self.table = self.rows(1 << (length - 1).bit_length(), self.table.shape[1]).to(self.table)
+                self.table = self.computed(1 << (length - 1).bit_length()).to(self.table)
         return self.table[:length]
 
+    def computed(self, length: int) -> Tensor:
+        return self.rows(length, self.width).repeat(1, self.D // self.width)
+
     @staticmethod
-    def rows(length: int, D: int) -> Tensor:
-        p = torch.arange(length, dtype=torch.float64)[:, None]
-        angle = p / 10000 ** (torch.arange(0, D, 2, dtype=torch.float64) / D)
-        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).to(torch.get_default_dtype())
+    def rows(length: int, width: int) -> Tensor:
+        raise NotImplementedError
 
 
-class PositionTable(nn.Module):
+class SinusoidalPositions(ComputedPositions):
+    """PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos of the same (section 3.5)."""
+
+    @staticmethod
+    def rows(length: int, width: int) -> Tensor:
+        angles = _angles(length, width)
+        return torch.stack([angles.sin(), angles.cos()], -1).flatten(1).to(torch.get_default_dtype())
+
+
+class RotaryPositions(ComputedPositions):
+    """Pairs cos, sin of p / 10000^(2i/d), the same for each head (Su et al. 2021, section 3.2.2).
+
+    Queries and keys that are turned by them have products that depend on the distance of their positions.
+    """
+
+    turns = True
+
+    @staticmethod
+    def rows(length: int, width: int) -> Tensor:
+        angles = _angles(length, width)
+        return torch.stack([angles.cos(), angles.sin()], -1).flatten(1).to(torch.get_default_dtype())
+
+
+def _angles(length: int, width: int) -> Tensor:
+    p = torch.arange(length, dtype=torch.float64)[:, None]
+    angles: Tensor = p / 10000 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
+    return angles
+
+
+def turned(x_D: Tensor, rows_D: Tensor) -> Tensor:
+    """Returns `x_D` with each pair of neighbouring values (a, b) turned to (a cos - b sin, a sin + b cos), where the
+    pair of `rows_D` is (cos, sin)."""
+    x_P2, rows_P2 = (t.view(*t.shape[:-1], -1, 2) for t in (x_D.to(rows_D.dtype), rows_D))
+    if torch.compiler.is_compiling():  # torch.compile does not support complex numbers
+        (a, b), (cos, sin) = x_P2.unbind(-1), rows_P2.unbind(-1)
+        out_P2 = torch.stack((a * cos - b * sin, a * sin + b * cos), -1)
+    else:
+        out_P2 = torch.view_as_real(torch.view_as_complex(x_P2) * torch.view_as_complex(rows_P2))
+    return out_P2.flatten(-2).to(x_D.dtype)
+
+
+class PositionTable(Positions):
     """A table [max_positions, D] in the model file: learned, or "stored", which is fixed and starts as sinusoidal.
     Imported models have the tables of their programs, which differ in their order and frequencies."""
 
-    __call__: Callable[..., Tensor]
     weight: Tensor
 
     def __init__(self, length: int, D: int, *, learned: bool) -> None:
@@ -62,11 +121,11 @@ class PositionTable(nn.Module):
         return self.weight[:length]
 
 
-Positions = SinusoidalPositions | PositionTable
-
-
-def make_positions(config: ModelConfig) -> Positions:
+def make_positions(config: ModelConfig) -> SinusoidalPositions | RotaryPositions | PositionTable:
     """Returns the position encoding of `model.positions`, for one side."""
+    D = config.d_model
     if config.positions == "sinusoidal":
-        return SinusoidalPositions(config.d_model)
-    return PositionTable(config.max_positions, config.d_model, learned=config.positions == "learned")
+        return SinusoidalPositions(D, D)
+    if config.positions == "rotary":
+        return RotaryPositions(D, D // config.heads)
+    return PositionTable(config.max_positions, D, learned=config.positions == "learned")

@@ -34,7 +34,8 @@ from vtrans.decoding.stream import translate_stream
 from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translation import TranslateOptions
 from vtrans.decoding.translator import Translator
-from vtrans.model import CrossAttention, SelfAttention, Transformer, merge_heads
+from vtrans.model import CrossAttention, SelfAttention, Transformer
+from vtrans.runtime.attention import merge_heads
 
 LINES = [line for line in sentences(30, seed=3) if line]
 
@@ -140,11 +141,11 @@ def test_the_attention_of_a_decoder_only_model_is_the_one_that_it_uses(
     src, keep = padded(sequences(5, 9, 3))
     tgt = torch.randint(4, V, (3, 7))
     batch = Batch(src, keep, tgt, torch.arange(21), tgt.flatten(), 17)
-    calls: list[tuple[Any, Tensor, Tensor, Tensor]] = []
+    calls: list[tuple[Any, Tensor, Tensor | None, Tensor, Tensor]] = []
     whole = SelfAttention.forward
 
-    def spied(self: SelfAttention, x: Tensor, mask: Tensor) -> Tensor:
-        calls.append((self, x, mask, whole(self, x, mask)))
+    def spied(self: SelfAttention, x: Tensor, turn: Tensor | None, mask: Tensor) -> Tensor:
+        calls.append((self, x, turn, mask, whole(self, x, turn, mask)))
         return calls[-1][-1]
 
     with torch.no_grad():
@@ -154,8 +155,8 @@ def test_the_attention_of_a_decoder_only_model_is_the_one_that_it_uses(
         every = cross_attention(model, batch)
         torch.testing.assert_close(cross_attention(model, batch, 2), every[2:])
         S = src.shape[1]
-        for (attention, x, mask, mixed), shown in zip(calls, every, strict=True):
-            q, k, _ = attention.queries_keys_values(x)
+        for (attention, x, turn, mask, mixed), shown in zip(calls, every, strict=True):
+            q, k, _ = attention.queries_keys_values(x, turn)
             scores_BHnn = (q @ k.transpose(2, 3) / 2).masked_fill(~mask[:, None], -torch.inf)
             p_BHnn = scores_BHnn.softmax(-1)
             torch.testing.assert_close(p_BHnn.sum(-1), torch.ones(3, config.heads, S + 7, dtype=torch.float64))

@@ -87,6 +87,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "norm_eps": 1e-9,
     },
     "no source EOS": {"source_eos": False},
+    "rotary": {"positions": "rotary", "norm": "pre"},
     "shared positions": {"positions": "learned", "max_positions": 90, "share_positions": True, "activation": "gelu"},
 }
 

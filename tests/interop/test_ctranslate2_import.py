@@ -302,7 +302,15 @@ def test_sentencepiece_models_of_the_folder_or_the_user_split_the_text(tmp_path:
 
 
 @needs_ctranslate2
-@pytest.mark.parametrize("changes", [{}, {"tie": "none", "norm": "pre"}, {"share_layers": "all", "encoder_layers": 4}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"tie": "none", "norm": "pre"},
+        {"share_layers": "all", "encoder_layers": 4},
+        {"positions": "rotary", "norm": "pre", "decoder_layers": 2},
+    ],
+)
 def test_an_export_of_ours_gives_the_model_back(changes: dict[str, Any], tmp_path: Path, tiny_data: DataFolder) -> None:
     loaded = random_model(tiny_data, **changes)
     save_model(tmp_path / "before", loaded)

@@ -81,31 +81,32 @@ def cross_attention(model: Transformer, batch: Batch, first: int = 0) -> list[Te
     head that attends mostly to the target says little about the source, and has little weight in a mean.
     """
     memory_BSD = model.encode(batch.src_BS, batch.keep_BS)
-    x_BTD = model.embed_tgt(batch.tgt_in_BT, batch.keep_BS)
+    x_BTD, turn_TD = model.embed_tgt(batch.tgt_in_BT, batch.keep_BS)
     if isinstance(model.decoder, DecoderOnly):
-        return _attention_to_prefix(model.decoder, x_BTD, memory_BSD, batch.keep_BS, first)
+        return _attention_to_prefix(model.decoder, x_BTD, memory_BSD, batch.keep_BS, turn_TD, first)
     found, keep_BS = [], model.attended(batch.keep_BS)
     for number, layer in enumerate(model.decoder.layers):
         if number >= first:
-            y_BTD = layer.read_target(x_BTD)
+            y_BTD = layer.read_target(x_BTD, turn_TD)
             q_BHTd = layer.cross_attention.queries(layer.cross_attention_residual.before(y_BTD))
             k_BHSd, _ = layer.cross_attention.keys_values(memory_BSD)
             found.append(_probabilities(q_BHTd, k_BHSd, keep_BS[:, None]))
-        x_BTD = layer(x_BTD, memory_BSD, keep_BS)
+        x_BTD = layer(x_BTD, memory_BSD, keep_BS, turn_TD)
     return found
 
 
 def _attention_to_prefix(
-    decoder: DecoderOnly, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor, first: int
+    decoder: DecoderOnly, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor, turn_BnD: Tensor | None, first: int
 ) -> list[Tensor]:
     """Returns `cross_attention` of a decoder-only model."""
     found, S = [], keep_BS.shape[1]
     x_BnD, keep_Bnn = torch.cat((memory_BSD, x_BTD), 1), decoder.keep(keep_BS, x_BTD.shape[1])
     for number, layer in enumerate(decoder.layers):
         if number >= first:
-            q, k, _ = layer.self_attention.queries_keys_values(layer.self_attention_residual.before(x_BnD))
+            before_BnD = layer.self_attention_residual.before(x_BnD)
+            q, k, _ = layer.self_attention.queries_keys_values(before_BnD, turn_BnD)
             found.append(_probabilities(q, k, keep_Bnn)[:, :, S:, :S])
-        x_BnD = layer(x_BnD, keep_Bnn)
+        x_BnD = layer(x_BnD, keep_Bnn, turn_BnD)
     return found
 
 

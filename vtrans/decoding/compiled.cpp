@@ -49,7 +49,7 @@ struct Sentence {
 // `Sizes` of compiled.py.
 struct Sizes {
     int32_t width, feed_forward, heads, vocabulary, pad_id, encoder_layers, decoder_layers, activation;
-    int32_t pre, cross_skip, decoder_only, prefix, ssru;  // booleans
+    int32_t pre, cross_skip, decoder_only, prefix, ssru, rotary;  // booleans
     float epsilon, embedding_scale;
 };
 
@@ -217,7 +217,8 @@ struct Batch {
 
     Matrix in, out, mixed, wide;
     Floats scores, weights;
-    std::vector<int> numbers;  // 0, 1, 2, ...: as many as the longest source has positions
+    std::vector<int> numbers;         // 0, 1, 2, ...: as many as the longest source has positions
+    std::vector<const float*> turns;  // of each row, with rotary positions: the row of its position
 
     void reserve(int N) {
         for (Matrix* matrix : {&x, &in, &out, &mixed, &wide}) matrix->reserve(N);
@@ -225,7 +226,10 @@ struct Batch {
 
     void embed(const float* embedding, int64_t token, const float* position, int r) {
         const float* row = embedding + token * D;
-        for (int i = 0; i < D; i++) x.row(r)[i] = row[i] * model.sizes.embedding_scale + position[i];
+        turns.resize(std::max(turns.size(), size_t(r) + 1));
+        turns[r] = position;
+        bool adds = !model.sizes.rotary;
+        for (int i = 0; i < D; i++) x.row(r)[i] = row[i] * model.sizes.embedding_scale + (adds ? position[i] : 0);
     }
 
     void encode(const Owners& owners, const int64_t* lengths, int count) {
@@ -233,7 +237,7 @@ struct Batch {
         Slots slots;
         for (const Layer& layer : model.encoder) {
             residual(layer.self_norm, true, N, [&](Matrix& from) {
-                product(*layer.qkv, from, N, wide);
+                queries_keys_values(layer, from, N);
                 for (int j = 0, first = 0; j < count; first += int(lengths[j++])) {
                     int end = first + int(lengths[j]);
                     slots.clear();
@@ -274,7 +278,7 @@ struct Batch {
                         recur(wide.row(r), wide.row(r) + D, D, &owners[r]->cells[r % K][l * D], out.row(r));
                     return;
                 }
-                product(*layer.qkv, from, N, wide);
+                queries_keys_values(layer, from, N);
                 for (int r = 0; r < N; r++) owners[r]->own[l].append(wide.row(r) + D, wide.row(r) + 2 * D, D);
                 for (int r = 0; r < N; r++) attend(r, owners[r]->own[l], chosen[r]);
                 product(*layer.out, mixed, N, out);
@@ -291,6 +295,12 @@ struct Batch {
             feed_forward(layer, N);
         }
         normalize(model.decoder_norm, N, x, x);
+    }
+
+    // Fills N rows of `wide`.
+    void queries_keys_values(const Layer& layer, Matrix& from, int N) {
+        product(*layer.qkv, from, N, wide);
+        for (int r = 0; model.sizes.rotary && r < N; r++) turn(wide.row(r), turns[r], D);
     }
 
     // Fills a row of `mixed`; the row's queries are the first D values of `wide`.

@@ -37,7 +37,7 @@ class Sizes(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("width", "feed_forward", "heads", "vocabulary", "pad_id")),
         *((name, ctypes.c_int32) for name in ("encoder_layers", "decoder_layers", "activation")),
-        *((name, ctypes.c_int32) for name in ("pre", "cross_skip", "decoder_only", "prefix", "ssru")),
+        *((name, ctypes.c_int32) for name in ("pre", "cross_skip", "decoder_only", "prefix", "ssru", "rotary")),
         *((name, ctypes.c_float) for name in ("epsilon", "embedding_scale")),
     )
 
@@ -124,6 +124,7 @@ def sizes_of(model: Transformer) -> Sizes:
         decoder_only=isinstance(model.decoder, DecoderOnly),
         prefix=c.source_mask == "prefix",
         ssru=c.autoregression == "ssru",
+        rotary=c.positions == "rotary",
         epsilon=c.norm_eps,
         embedding_scale=model.tgt_embedding.scale,
     )

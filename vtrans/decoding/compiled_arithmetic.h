@@ -161,6 +161,14 @@ void recur(const float* z, const float* gate, int D, float* c, float* out) {
     }
 }
 
+// Turns the queries and the keys of a row [2, D] by the cosines and sines of its position, as `turned` of positions.py.
+void turn(float* x, const float* pairs, int D) {
+    for (int i = 0; i < 2 * D; i += 2) {
+        float a = x[i], b = x[i + 1], cosine = pairs[i % D], sine = pairs[i % D + 1];
+        x[i] = a * cosine - b * sine, x[i + 1] = a * sine + b * cosine;
+    }
+}
+
 // Keys [D, capacity], so that the scores of neighbouring slots fill a vector, and values [count, D].
 struct Slots {
     int count = 0, capacity = 0;

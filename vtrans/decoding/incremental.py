@@ -20,11 +20,13 @@ from vtrans.decoding.single import SingleState, SingleSteps
 from vtrans.decoding.state import DecodingState, LayerState, Seen, SelfAttentionState, SSRUState
 from vtrans.errors import InputError
 from vtrans.model import Decoder, DecoderLayer, DecoderOnly, EncoderLayer, SelfAttention, SSRULayer, Transformer
+from vtrans.positions import turned
 from vtrans.runtime import kernels
 from vtrans.runtime.kernels import Kernels
 from vtrans.runtime.products import HAS_ONEDNN, Bfloat16Linear, Int8Linear, Linear, Rounded, linear, packed, product
 
 State = SelfAttentionState | SSRUState | SingleState
+Step = Callable[[Tensor, Any, Tensor | None], Tensor]  # of a layer
 
 # Rows that are projected to the vocabulary at a time. On a CPU a block stays in the cache while the search reads it:
 # 128 rows of 8,000 subwords are 4 MB.
@@ -109,10 +111,10 @@ class IncrementalDecoder:
             return h_KD if len(live_r) == len(h_KD) else h_KD[live_r]
         # Copy both now; a copy after the layers would synchronise the GPU.
         tokens_BK, live_r = tokens_BK.to(self.device), live_r.to(self.device)
-        positions_BD = self.steps.positions(state, state.advance())
-        x_BKD = self.model.tgt_embedding(tokens_BK) + positions_BD[:, None]
+        rows_B1D = self.steps.positions(state, state.advance())[:, None]
+        x_BKD, turn_B1D = self.steps.table.place(self.model.tgt_embedding(tokens_BK), rows_B1D)
         for layer, layer_state in zip(self.steps.layers, state.layers(), strict=True):
-            x_BKD = layer(x_BKD, layer_state)
+            x_BKD = layer(x_BKD, layer_state, turn_B1D)
         return self.model.decoder.final_norm(x_BKD).flatten(0, 1)[live_r]
 
     def reorder(self, state: State, parents_BK: Tensor) -> None:
@@ -173,7 +175,7 @@ class DecoderSteps:
     def __init__(self, model: Transformer, decoder: Decoder) -> None:
         self.table = model.tgt_positions
         self.attentions = [layer.cross_attention for layer in decoder.layers]
-        self.layers: list[Callable[[Tensor, Any], Tensor]] = [
+        self.layers: list[Step] = [
             partial(ssru_step, layer) if isinstance(layer, SSRULayer) else partial(step, layer)
             for layer in decoder.layers
         ]
@@ -187,13 +189,14 @@ class DecoderSteps:
         return self.table(state.oldest)[age_B]
 
 
-def step(layer: DecoderLayer, x_BKD: Tensor, state: LayerState) -> Tensor:
-    """Returns a layer's output for each row's newest subword [B, K, D], whose keys and values it stores."""
-    x_BKD = layer.self_attention_residual(x_BKD, lambda x: attend_to_own(layer.self_attention, x, state))
+def step(layer: DecoderLayer, x_BKD: Tensor, state: LayerState, turn_B1D: Tensor | None) -> Tensor:
+    """Returns a layer's output for each row's newest subword [B, K, D], whose keys and values it stores. With rotary
+    positions, `turn_B1D` is the row of the subword's position."""
+    x_BKD = layer.self_attention_residual(x_BKD, lambda x: attend_to_own(layer.self_attention, x, state, turn_B1D))
     return rest_of_step(layer, x_BKD, state.source)
 
 
-def ssru_step(layer: SSRULayer, x_BKD: Tensor, state: tuple[Seen, Tensor]) -> Tensor:
+def ssru_step(layer: SSRULayer, x_BKD: Tensor, state: tuple[Seen, Tensor], turn_B1D: Tensor | None) -> Tensor:
     """Returns a layer's output for each row's newest subword [B, K, D], and updates the SSRU's state."""
     source, cell_BKD = state
     return rest_of_step(layer, layer.ssru_residual(x_BKD, lambda x: layer.ssru.step(x, cell_BKD)), source)
@@ -210,15 +213,17 @@ class DecoderOnlySteps:
 
     def __init__(self, model: Transformer, decoder: DecoderOnly) -> None:
         self.table, self.decoder = model.tgt_positions, decoder
-        self.layers: list[Callable[[Tensor, Any], Tensor]] = [partial(self.step, layer) for layer in decoder.layers]
+        self.layers: list[Step] = [partial(self.step, layer) for layer in decoder.layers]
 
     def source_cache(self, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
         """Returns each layer's keys and values of the source [L, 2, B, H, S, d]."""
         found, keep_BSS = [], self.decoder.keep(keep_BS, 0)
+        turn_SD = self.table(keep_BS.shape[1]) if self.table.turns else None
         for layer in self.decoder.layers:
-            _, k, v = layer.self_attention.queries_keys_values(layer.self_attention_residual.before(memory_BSD))
+            before_BSD = layer.self_attention_residual.before(memory_BSD)
+            _, k, v = layer.self_attention.queries_keys_values(before_BSD, turn_SD)
             found.append(torch.stack((k, v)))
-            memory_BSD = layer(memory_BSD, keep_BSS)
+            memory_BSD = layer(memory_BSD, keep_BSS, turn_SD)
         return torch.stack(found)
 
     def positions(self, state: DecodingState, age_B: Tensor) -> Tensor:
@@ -226,18 +231,27 @@ class DecoderOnlySteps:
         return self.table(state.longest)[torch.tensor(state.lengths, device=age_B.device) + age_B]
 
     @staticmethod
-    def step(layer: EncoderLayer, x_BKD: Tensor, state: LayerState) -> Tensor:
+    def step(layer: EncoderLayer, x_BKD: Tensor, state: LayerState, turn_B1D: Tensor | None) -> Tensor:
         """Returns a layer's output for each row's newest subword [B, K, D], whose keys and values it stores."""
-        attention = layer.self_attention
-        x_BKD = layer.self_attention_residual(x_BKD, lambda x: attend_to_own(attention, x, state, with_source=True))
-        return layer.feed_forward_residual(x_BKD, layer.feed_forward)
+        own = partial(attend_to_own, layer.self_attention, state=state, turn_B1D=turn_B1D, with_source=True)
+        return layer.feed_forward_residual(layer.self_attention_residual(x_BKD, own), layer.feed_forward)
 
 
-def attend_to_own(attention: SelfAttention, x_BKD: Tensor, state: LayerState, *, with_source: bool = False) -> Tensor:
+def attend_to_own(
+    attention: SelfAttention,
+    x_BKD: Tensor,
+    state: LayerState,
+    turn_B1D: Tensor | None,
+    *,
+    with_source: bool = False,
+) -> Tensor:
     """Returns the self-attention [B, K, D] of each row's newest position to itself and the row's history. With
     `with_source`, it also attends to the source, under the same softmax. Stores the position's keys and values."""
     B, K, D = x_BKD.shape
-    qkv_BK3Hd = attention.qkv(x_BKD).view(B, K, 3, attention.heads, D // attention.heads)
+    qkv_BK3D = attention.qkv(x_BKD).view(B, K, 3, D)
+    if turn_B1D is not None:
+        qkv_BK3D[:, :, :2] = turned(qkv_BK3D[:, :, :2], turn_B1D[:, None])
+    qkv_BK3Hd = qkv_BK3D.view(B, K, 3, attention.heads, D // attention.heads)
     state.store(qkv_BK3Hd[:, :, 1:])
     q_BHKd = qkv_BK3Hd[:, :, 0].transpose(1, 2)
     mixed_BKD = attend(q_BHKd, *((state.source, state.own) if with_source else (state.own,)))

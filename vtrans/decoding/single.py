@@ -7,7 +7,8 @@ Products write into the block and add to the residual stream in place. Where one
 packed copies of the weights; small weights are left to BLAS, because a call of oneDNN takes 11 us on a Zen 5 core.
 
 Legend: L layers, K rows, S source length, D model width, F feed-forward width, H heads, d head width, X = 3 * D
-(queries, keys and values), n slots, of which C are allocated for the target.
+(queries, keys and values), P = D / 2 pairs of values as complex numbers, n slots, of which C are allocated for the
+target.
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ class Unfolded(NamedTuple):
 
 
 class Buffers:
-    """Memory that the layers overwrite, so that a step allocates little."""
+    """Memory that the layers overwrite, so that a step allocates little, and the rows that turn queries and keys."""
+
+    turn_N1P: Tensor | None = None  # with rotary positions; N is K, or 1 for all rows
 
     def __init__(self, like: Tensor, rows: int, config: ModelConfig) -> None:
         D, heads = config.d_model, config.heads
@@ -213,10 +216,11 @@ class SingleSteps:
         length = len(tokens)
         tokens_S = torch.tensor([*tokens, *[model.pad_id] * (LEAST - length)], device=model.device)
         S = len(tokens_S)
-        x_SD = embed(model.src_embedding, tokens_S, model.src_positions(S))
+        x_SD, turn_SD = embed(model, model.src_embedding, tokens_S, model.src_positions(S))
         bias_1S = x_SD.new_zeros(1, S)
         bias_1S[:, length:] = -torch.inf
         buffers = Buffers(x_SD, S, model.config)
+        buffers.turn_N1P = complex_pairs(turn_SD)
         if isinstance(model.decoder, DecoderOnly):
             # The source takes the first slots.
             layers, slots_LSX = self.layers, x_SD.new_empty(len(self.layers), S, 3 * D)
@@ -245,15 +249,26 @@ class SingleSteps:
     def hidden(self, state: SingleState, tokens_K: Tensor) -> Tensor:
         """Computes a step up to the projection: the decoder's output [K, D]."""
         position, own = state.position, state.advance()
-        x_KD = embed(self.model.tgt_embedding, tokens_K, self.model.tgt_positions(position + 1)[position])
+        rows_1D = self.model.tgt_positions(position + 1)[position:]
+        x_KD, turn_1D = embed(self.model, self.model.tgt_embedding, tokens_K, rows_1D)
+        state.buffers.turn_N1P = complex_pairs(turn_1D)
         for step, slots, source in zip(self.layers, own, state.source, strict=True):
             x_KD = step(x_KD, slots, source, state.buffers)
         return self.decoder_norm(x_KD)
 
 
-def embed(embedding: Embedding, tokens_N: Tensor, positions_ND: Tensor) -> Tensor:
-    """Returns the input of a stack [N, D]; `positions_ND` may be one position [D] for all tokens."""
-    return torch.add(positions_ND, embedding.weight.index_select(0, tokens_N), alpha=embedding.scale)
+def embed(model: Transformer, embedding: Embedding, tokens_N: Tensor, rows_ND: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Returns the input of a stack [N, D], and the rows of the positions if these are rotary. `rows_ND` may be one row
+    [1, D] for all tokens."""
+    x_ND = embedding.weight.index_select(0, tokens_N)
+    if model.tgt_positions.turns:
+        return x_ND.mul_(embedding.scale), rows_ND
+    return torch.add(rows_ND, x_ND, alpha=embedding.scale), None
+
+
+def complex_pairs(x_ND: Tensor | None) -> Tensor | None:
+    """Returns the pairs of neighbouring values as complex numbers [N, 1, P]."""
+    return None if x_ND is None else torch.view_as_complex(x_ND.view(len(x_ND), 1, -1, 2))
 
 
 # The sublayers, each with its norm and residual. They overwrite their input.
@@ -287,6 +302,8 @@ def self_attention(attention: SelfAttention, residual: Residual) -> Callable[[Te
 
     def attend(x_KD: Tensor, own: Own, buffers: Buffers) -> Tensor:
         qkv(before(x_KD), own.newest_KX)
+        if buffers.turn_N1P is not None:  # as `turned`, in place
+            torch.view_as_complex(own.newest_KX.view(len(x_KD), 3, -1, 2)[:, :2]).mul_(buffers.turn_N1P)
         weights_HKn = torch.baddbmm(own.bias_Kn, own.q_HKd, own.keys_Hdn, alpha=scale)
         torch.softmax(weights_HKn, -1, out=weights_HKn)
         torch.bmm(weights_HKn, own.values_Hnd, out=buffers.mixed_HKd)

@@ -17,9 +17,11 @@ from vtrans.interop.ctranslate2_binary import INT8, SCALE, Binary
 from vtrans.interop.ctranslate2_names import (
     POSITIONS,
     PROJECTION,
+    ROTARY,
     SIDES,
     SRC_EMBEDDING,
     TGT_EMBEDDING,
+    rotary_scopes,
     weight_names,
 )
 from vtrans.interop.ctranslate2_settings import OLD_SETTINGS, Settings
@@ -119,10 +121,24 @@ def read_architecture(binary: Binary, settings: Settings, src_size: int, tgt_siz
         config = section_from(ModelConfig, "model", values, str(binary.path))
     except RecipeError as error:
         raise FileError(f"{error}") from None
+    if any(name.endswith("/rotary_dim") for name in binary.variables):
+        _check_rotary(binary, config)
+        config = replace(config, positions="rotary", max_positions=ModelConfig.max_positions)
     # All sizes are known to be possible; matrices are compared only now.
     share = joint and binary.same(SRC_EMBEDDING, TGT_EMBEDDING), binary.same(TGT_EMBEDDING, f"{PROJECTION}/weight")
-    one_table = not tables or (len(tables) == 2 and binary.same(*POSITIONS))
+    one_table = config.positions == "stored" and (not tables or (len(tables) == 2 and binary.same(*POSITIONS)))
     return replace(config, tie=TIES[share], share_positions=one_table)
+
+
+def _check_rotary(binary: Binary, config: ModelConfig) -> None:
+    """Raises FileError unless every self-attention has the rotary positions of vtrans."""
+    for scope in rotary_scopes(config):
+        for key, value in ROTARY.items():
+            found = binary.number(f"{scope}/{key}", math.nan)
+            if found != value and (key, found) != ("rotary_dim", config.d_model / config.heads):
+                raise FileError(
+                    f"{binary.path}: {scope}/{key} must be {value} for vtrans to import the model, got {found:g}."
+                )
 
 
 def refuse_others(binary: Binary, config: ModelConfig) -> None:
@@ -130,6 +146,8 @@ def refuse_others(binary: Binary, config: ModelConfig) -> None:
     scalars = (*READ, *FIXED, *UNUSED)
     known = {*weight_names(config).values(), *OLD_SETTINGS, *scalars}
     known |= {f"{side}/{key}" for side in SIDES for key in scalars}
+    if config.positions == "rotary":
+        known |= {f"{scope}/{key}" for scope in rotary_scopes(config) for key in ROTARY}
     for name in binary.variables:
         if name.removesuffix(SCALE) not in known:
             raise FileError(

@@ -14,6 +14,8 @@ SRC_POSITIONS, TGT_POSITIONS = POSITIONS = (
     "decoder/position_encodings/encodings",
 )
 PROJECTION = "decoder/projection"
+# The scalars of rotary positions as ours are, in each scope of `rotary_scopes`. A width of 0 is that of a head.
+ROTARY = {"rotary_dim": 0, "rotary_interleave": True, "rotary_base": 10_000}
 
 # The sublayers of a layer: the names of their modules here, and their scopes in CTranslate2.
 _SELF_ATTENTION = {
@@ -49,6 +51,12 @@ def module_scopes(config: ModelConfig) -> Iterator[tuple[str, str]]:
             yield from ((f"{side}.layers.{i}.{name}", f"{side}/layer_{i}/{scope}") for name, scope in sublayers.items())
         if config.norm == "pre":
             yield f"{side}.final_norm", f"{side}/layer_norm"
+
+
+def rotary_scopes(config: ModelConfig) -> list[str]:
+    """Returns the scopes of all self-attention."""
+    depths = zip(SIDES, (config.encoder_layers, config.decoder_layers), strict=True)
+    return [f"{side}/layer_{i}/self_attention" for side, layers in depths for i in range(layers)]
 
 
 def weight_names(config: ModelConfig) -> dict[str, str]:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from vtrans.checkpoint import LoadedModel
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
 from vtrans.decoding.ctranslate2_folder import ctranslate2
-from vtrans.interop.ctranslate2_names import module_scopes
-from vtrans.positions import SinusoidalPositions
+from vtrans.interop.ctranslate2_names import ROTARY, module_scopes
+from vtrans.positions import RotaryPositions, SinusoidalPositions
 
 # Added to the logit of padding, which is -inf in our models. Its probability is 0 in float32 either way, and unlike a
 # larger number, this one is finite in float16.
@@ -30,11 +30,12 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
     model, config = loaded.model, loaded.model.config
     # CTranslate2's GELU is exact, as torch's default; its GELUTanh is the approximation.
     activation = getattr(common_spec.Activation, config.activation.upper())
-    spec = transformer_spec.TransformerSpec.from_config(
-        (config.encoder_layers, config.decoder_layers),
-        config.heads,
-        pre_norm=config.norm == "pre",
-        activation=activation,
+    own: dict[str, Any] = {"pre_norm": config.norm == "pre", "activation": activation}
+    if config.positions == "rotary":
+        own |= ROTARY
+    spec = transformer_spec.TransformerSpec(
+        transformer_spec.TransformerEncoderSpec(config.encoder_layers, config.heads, **own),
+        transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.heads, **own),
     )
     sides = (
         (spec.encoder, spec.encoder.embeddings[0], model.src_embedding, model.src_positions),
@@ -43,6 +44,9 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
     for side, embeddings, embedding, table in sides:
         embeddings.weight = _array(embedding.weight)
         side.scale_embeddings = config.scale_embedding  # E[x] * sqrt(D) + P
+        if isinstance(table, RotaryPositions):
+            vars(side).pop("position_encodings", None)  # which specifications of encoders always have
+            continue
         if isinstance(table, SinusoidalPositions):
             encodings = _array(table.rows(positions, config.d_model))
         else:
@@ -57,8 +61,8 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
         elif isinstance(module, nn.Linear):
             target.weight, target.bias = _array(module.weight), _array(module.bias)
     spec.decoder.projection.weight = _array(model.projection.weight)
-    own = model.projection.bias
-    bias = np.zeros(len(loaded.tgt_vocab), dtype=np.float32) if own is None else _array(own)
+    bias_V = model.projection.bias
+    bias = np.zeros(len(loaded.tgt_vocab), dtype=np.float32) if bias_V is None else _array(bias_V)
     bias[PAD_ID] = PAD_BIAS
     spec.decoder.projection.bias = bias
     spec.register_source_vocabulary([loaded.src_vocab.piece(i) for i in range(len(loaded.src_vocab))])

@@ -42,6 +42,7 @@ MOST_RATIO = 3.0  # target subwords per source subword, Marian's default
 # What Marian's networks have, by key of [model].
 EXPRESSIBLE: Mapping[str, tuple[Any, ...]] = {
     "architecture": ("encoder-decoder",),
+    "positions": ("sinusoidal", "learned", "stored"),
     "activation": ("relu", "swish"),
     "source_eos": (True,),
     "cross_attention_residual": (True,),

@@ -64,3 +64,14 @@ def batched_attention(q_BHQd: Tensor, k_BHnd: Tensor, v_BHnd: Tensor, keep: Tens
     scores_xQn.view(B, H, Q, n).add_(bias)
     weights_xQn = F.dropout(scores_xQn.softmax(-1), dropout)
     return torch.bmm(weights_xQn, v_xnd).view(B, H, Q, d)
+
+
+def split_heads(x_BTD: Tensor, heads: int) -> Tensor:
+    """Returns [B, T, D] as [B, H, T, d]."""
+    B, T, D = x_BTD.shape
+    return x_BTD.view(B, T, heads, D // heads).transpose(1, 2)
+
+
+def merge_heads(x_BHTd: Tensor) -> Tensor:
+    """Returns [B, H, T, d] as [B, T, D]."""
+    return x_BHTd.transpose(1, 2).flatten(2)

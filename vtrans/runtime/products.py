@@ -36,6 +36,17 @@ class Linear(nn.Linear):
         return self.rounded(x_NI.reshape(-1, x_NI.shape[-1])).view(*x_NI.shape[:-1], -1)
 
 
+def xavier(inputs: int, outputs: int, parts: int = 1) -> Linear:
+    """Returns a linear layer of `parts` projections, fused along the output. Each part is Xavier uniform by itself,
+    as it would be without the fusion. Biases start at zero."""
+    layer = Linear(inputs, outputs * parts)
+    layer.parts = parts
+    for part in layer.weight.detach().chunk(parts):
+        nn.init.xavier_uniform_(part)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
 def linear(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
     """Returns x W^T + b, [..., I] to [..., O]; equal to torch.nn.functional.linear except for rounding. On a CPU, the
     result is in bfloat16 inside `bfloat16_products`."""

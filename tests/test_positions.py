@@ -1,0 +1,80 @@
+"""Rotary positions: the turned pairs, what attention makes of them, and models that cannot have them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from networks import SEQUENCE, SMALL, V, make, padded, sequences
+from torch import Tensor
+
+from vtrans.errors import InputError
+from vtrans.model import Transformer
+from vtrans.positions import RotaryPositions, turned
+
+ROTARY = dataclasses.replace(SMALL, positions="rotary", norm="pre")
+
+
+def rotated(x_d: Tensor, position: int) -> Tensor:
+    """Equation 15 of Su et al. (2021), with a matrix for each pair of values."""
+    out = x_d.clone()
+    for i in range(len(x_d) // 2):
+        angle = position / 10000 ** (2 * i / len(x_d))
+        matrix = torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+        out[2 * i : 2 * i + 2] = matrix.to(x_d) @ x_d[2 * i : 2 * i + 2]
+    return out
+
+
+def test_each_head_is_turned_by_the_angles_of_its_position() -> None:
+    x_TD = torch.randn(300, 12)
+    found = turned(x_TD, RotaryPositions(12, 6)(300))  # more positions than the table has at first
+    for at in (0, 1, 7, 299):
+        heads = torch.cat([rotated(head_d, at) for head_d in x_TD[at].view(2, 6)])
+        torch.testing.assert_close(found[at], heads, atol=1e-4, rtol=0)
+
+
+def test_products_of_turned_queries_and_keys_depend_on_their_distance() -> None:
+    torch.manual_seed(1)
+    rows_TD = RotaryPositions(8, 8)(40)
+    q, k = torch.randn(2, 8)
+    near = [float(turned(q, rows_TD[i]) @ turned(k, rows_TD[i + 3])) for i in (0, 5, 36)]
+    other = float(turned(q, rows_TD[3]) @ turned(k, rows_TD[0]))
+    assert near == pytest.approx([near[0]] * 3, abs=1e-5)
+    assert abs(other - near[0]) > 1e-3
+
+
+def test_the_compiled_and_the_eager_formula_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    x_BTD, rows_TD = torch.randn(2, 7, 8, requires_grad=True), RotaryPositions(8, 4)(7)
+    eager = turned(x_BTD, rows_TD)
+    (gradient,) = torch.autograd.grad(eager.square().sum(), x_BTD)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    compiled = turned(x_BTD, rows_TD)
+    torch.testing.assert_close(compiled, eager)
+    torch.testing.assert_close(torch.autograd.grad(compiled.square().sum(), x_BTD)[0], gradient)
+
+
+def test_a_rotary_model_knows_the_order_of_its_input_without_a_table() -> None:
+    model = make(ROTARY)
+    assert not any("position" in name for name in model.state_dict())
+    (row,) = sequences(6)
+    src, keep = padded([row, [*row[:6][::-1], row[6]]])
+    with torch.no_grad():
+        forwards, backwards = model.encode(src, keep)
+    # Without positions, the encoder would give each subword the same output at its new place.
+    assert (forwards[:6] - backwards[:6].flip(0)).abs().max() > 1e-3
+
+
+def test_the_sequence_of_a_decoder_only_model_has_no_gap_after_a_short_source() -> None:
+    model = make(dataclasses.replace(SEQUENCE, positions="rotary"))
+    short, long = sequences(3, 9)
+    tgt = torch.tensor([[2, 7, 8]])
+    alone = model(*padded([short]), tgt)
+    beside = model(*padded([short, long]), tgt.expand(2, 3))
+    torch.testing.assert_close(beside[:1], alone)
+
+
+def test_heads_of_an_odd_width_cannot_be_turned() -> None:
+    with pytest.raises(InputError, match=r"model\.d_model / model\.heads must be even"):
+        Transformer(dataclasses.replace(ROTARY, d_model=12), V, V, joint=True, pad_id=0)
