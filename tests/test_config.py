@@ -21,7 +21,6 @@ from vtrans.training.recipe import changes, load_recipe, recipe_names, recipe_to
 SHIPPED = [
     "iwslt14",
     "multi30k-10min",
-    "multi30k-20min",
     "multi30k-hour",
     "multi30k-tiny",
     "paper-base",
