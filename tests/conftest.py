@@ -69,6 +69,10 @@ TRAIN_PAIRS = [pair for pair in tiny_pairs() if pair not in VALID_PAIRS]
 
 # A step takes some 4 ms; about 20 batches are an epoch. As `--set` values over the recipe `small`.
 TINY = (
+    'model.norm="post"',
+    'model.positions="sinusoidal"',
+    'train.optimizer="adam"',
+    'train.schedule="inverse-sqrt"',
     "model.d_model=32",
     "model.d_ff=48",
     "model.heads=2",

@@ -43,8 +43,12 @@ def test_the_shipped_recipes() -> None:
     assert recipe_names() == SHIPPED
 
 
-def test_small_is_the_defaults() -> None:
-    assert load_recipe() == load_recipe("small") == Recipe()
+def test_small_has_the_defaults_except_for_what_paid() -> None:
+    small, plain = load_recipe(), Recipe()
+    assert small == load_recipe("small")
+    model = dataclasses.replace(plain.model, norm="pre", positions="rotary")
+    train = dataclasses.replace(plain.train, optimizer="muon", schedule="cosine", learning_rate=0.003)
+    assert small == dataclasses.replace(plain, model=model, train=train)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -328,7 +332,7 @@ def test_a_key_without_effect_is_named_with_the_key_that_disables_it(
 
 
 def test_keys_with_an_effect_are_not_called_idle() -> None:
-    overrides = ["train.scale=2", "search.length_penalty=length", "search.no_repeat_ngram=2"]
+    overrides = ["train.scale=2", "train.learning_rate=0", "search.length_penalty=length", "search.no_repeat_ngram=2"]
     recipe = load_recipe("small", [*overrides, "search.repetition_penalty=2", "model.positions=learned"])
     assert not any(idle_keys(recipe, section) for section in SECTIONS)
 

@@ -46,7 +46,7 @@ def _without_table(positions: str) -> bool:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The architecture. The defaults are those of the recipe `small`."""
+    """The architecture. The defaults are those of Vaswani et al. 2017, with 3+3 layers and D 256."""
 
     d_model: int = number(256, 2, 65536, "width of the embeddings and layers, D", exportable=True, summary="D {}")
     d_ff: int = number(1024, 1, 1 << 20, "width of the feed-forward layers, F", exportable=True, summary="F {}")
@@ -205,7 +205,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """The training. The defaults are those of the recipe `small`."""
+    """The training. The defaults are those of Vaswani et al. 2017 where the paper has a value."""
 
     max_steps: int = number(20_000, 1, 10**9, "updates in all", "updates", may_change=True)
     max_minutes: float = number(
