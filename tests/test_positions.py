@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vtrans.errors import InputError
 from vtrans.model import Transformer
-from vtrans.positions import RotaryPositions, turned
+from vtrans.positions import RotaryPositions, turn_, turned
 
 ROTARY = dataclasses.replace(SMALL, positions="rotary", norm="pre")
 
@@ -45,14 +45,25 @@ def test_products_of_turned_queries_and_keys_depend_on_their_distance() -> None:
     assert abs(other - near[0]) > 1e-3
 
 
-def test_the_compiled_and_the_eager_formula_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_training_turns_by_the_same_formula() -> None:
     x_BTD, rows_TD = torch.randn(2, 7, 8, requires_grad=True), RotaryPositions(8, 4)(7)
-    eager = turned(x_BTD, rows_TD)
-    (gradient,) = torch.autograd.grad(eager.square().sum(), x_BTD)
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    compiled = turned(x_BTD, rows_TD)
-    torch.testing.assert_close(compiled, eager)
+    (gradient,) = torch.autograd.grad(turned(x_BTD, rows_TD).square().sum(), x_BTD)
+    compiled = torch.compile(turned, backend="aot_eager", fullgraph=True)(x_BTD, rows_TD)
+    torch.testing.assert_close(compiled, turned(x_BTD, rows_TD))
     torch.testing.assert_close(torch.autograd.grad(compiled.square().sum(), x_BTD)[0], gradient)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_model_in_half_precision_turns_in_float32(dtype: torch.dtype) -> None:
+    exact = make(ROTARY).float()
+    rounded = make(ROTARY).to(dtype)
+    sources, tgt = padded(sequences(6, 4)), torch.tensor([[2, 7, 8], [2, 9, 5]])
+    with torch.no_grad():
+        torch.testing.assert_close(rounded(*sources, tgt).float(), exact(*sources, tgt), rtol=0.1, atol=0.1)
+        x_KD = torch.randn(3, 16).to(dtype)
+        expected = turned(x_KD, rounded.src_positions(3))
+        turn_(x_KD, rounded.src_positions(3))
+        assert torch.equal(x_KD, expected)
 
 
 def test_a_rotary_model_knows_the_order_of_its_input_without_a_table() -> None:

@@ -62,6 +62,7 @@ VARIANTS = {
     "none": Variant({"tie": "none"}, matrices=3),
     "positions": Variant(LEARNED, tables=2),
     "shared positions": Variant(LEARNED | {"share_positions": True}, tables=1),
+    "rotary": Variant({"positions": "rotary", "norm": "pre"}),
     "attention": Variant({"share_layers": "attention"}, ("aaaa", "eeee", "AAAA", "abcd", "efgh")),
     "feed-forward": Variant({"share_layers": "feed-forward"}, ("abcd", "efgh", "ABCD", "aaaa", "eeee")),
     "all": Variant({"share_layers": "all"}, ("aaaa", "eeee", "AAAA", "aaaa", "eeee")),
@@ -105,6 +106,7 @@ VARIANTS = {
     "causal, learned positions": Variant(
         ONE_STACK | {"source_mask": "causal", "norm": "pre"} | LEARNED, ONLY, tables=1
     ),
+    "causal, rotary": Variant(ONE_STACK | {"source_mask": "causal", "positions": "rotary"}, ONLY),
     "prefix, none": Variant(ONE_STACK | {"tie": "none"}, ONLY, matrices=3),
     "prefix, all": Variant(ONE_STACK | {"share_layers": "all"}, ("", "eeee", "", "", "eeee")),
     "prefix, groups of 2": Variant(

@@ -26,8 +26,7 @@ class Positions(nn.Module):
         raise NotImplementedError
 
     def place(self, x_D: Tensor, rows_D: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Returns the input of a stack for the embeddings `x_D` at positions with these rows, and the rows if they turn
-        queries and keys."""
+        """Adds the rows to the embeddings `x_D`, or returns them beside these if they turn queries and keys."""
         return (x_D, rows_D) if self.turns else (x_D + rows_D, None)
 
 
@@ -89,13 +88,23 @@ def _angles(length: int, width: int) -> Tensor:
 def turned(x_D: Tensor, rows_D: Tensor) -> Tensor:
     """Returns `x_D` with each pair of neighbouring values (a, b) turned to (a cos - b sin, a sin + b cos), where the
     pair of `rows_D` is (cos, sin)."""
-    x_P2, rows_P2 = (t.view(*t.shape[:-1], -1, 2) for t in (x_D.to(rows_D.dtype), rows_D))
+    exact = torch.promote_types(rows_D.dtype, torch.float32)
+    x_P2, rows_P2 = (t.to(exact).view(*t.shape[:-1], -1, 2) for t in (x_D, rows_D))
     if torch.compiler.is_compiling():  # torch.compile does not support complex numbers
         (a, b), (cos, sin) = x_P2.unbind(-1), rows_P2.unbind(-1)
         out_P2 = torch.stack((a * cos - b * sin, a * sin + b * cos), -1)
     else:
         out_P2 = torch.view_as_real(torch.view_as_complex(x_P2) * torch.view_as_complex(rows_P2))
     return out_P2.flatten(-2).to(x_D.dtype)
+
+
+def turn_(x_D: Tensor, rows_D: Tensor) -> None:
+    """Replaces `x_D` by `turned(x_D, rows_D)`, outside of training. The last dimension must be contiguous."""
+    if x_D.dtype in (torch.float32, torch.float64):  # one small operation, which is all that a step has time for
+        pairs = (torch.view_as_complex(t.view(*t.shape[:-1], -1, 2)) for t in (x_D, rows_D))
+        next(pairs).mul_(next(pairs))
+    else:
+        x_D.copy_(turned(x_D, rows_D))
 
 
 class PositionTable(Positions):
@@ -116,7 +125,7 @@ class PositionTable(Positions):
         if length > self.weight.shape[0]:
             raise InputError(
                 f"a sequence must have at most model.max_positions = {self.weight.shape[0]} subwords, got {length}; "
-                "use shorter lines or a model with sinusoidal positions."
+                "use shorter lines or a model with sinusoidal or rotary positions."
             )
         return self.weight[:length]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ctranslate2_folders import TGT, D, Folder, quantized, transformer
+from ctranslate2_folders import TGT, D, Folder, quantized, rotary, transformer
 from exports import random_model
 
 from vtrans.checkpoint import LoadedModel, save_model, weights_of
@@ -132,6 +132,8 @@ FOLDERS: dict[str, Callable[[Folder], None]] = {
     "joint vocabulary, no ties": joint,
     "joint vocabulary, all tied": lambda folder: joint(folder, "decoder/projection/weight"),
     "stored positions": stored_positions,
+    "rotary positions": lambda folder: folder.variables.update(rotary()),
+    "rotary positions, the width written out": lambda folder: folder.variables.update(rotary(rotary_dim=np.int32(4))),
     "swish": activation(2),
     "gelu": activation(3),
     "no EOS": configured(add_source_eos=False),
@@ -315,8 +317,12 @@ def test_an_export_of_ours_gives_the_model_back(changes: dict[str, Any], tmp_pat
     loaded = random_model(tiny_data, **changes)
     save_model(tmp_path / "before", loaded)
     export(loaded, tmp_path / "folder", Console(quiet=True))
-    save_model(tmp_path / "after", install(read(tmp_path / "folder")))
+    imported = read(tmp_path / "folder")
+    installed = install(imported)
+    save_model(tmp_path / "after", installed)
     assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
+    largest, _ = gaps(imported, installed)
+    assert largest < 1e-4
 
 
 @needs_ctranslate2

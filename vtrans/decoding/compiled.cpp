@@ -218,7 +218,7 @@ struct Batch {
     Matrix in, out, mixed, wide;
     Floats scores, weights;
     std::vector<int> numbers;         // 0, 1, 2, ...: as many as the longest source has positions
-    std::vector<const float*> turns;  // of each row, with rotary positions: the row of its position
+    std::vector<const float*> turns;  // of each row: its position's row, which is the caller's until the call ends
 
     void reserve(int N) {
         for (Matrix* matrix : {&x, &in, &out, &mixed, &wide}) matrix->reserve(N);
@@ -300,7 +300,8 @@ struct Batch {
     // Fills N rows of `wide`.
     void queries_keys_values(const Layer& layer, Matrix& from, int N) {
         product(*layer.qkv, from, N, wide);
-        for (int r = 0; model.sizes.rotary && r < N; r++) turn(wide.row(r), turns[r], D);
+        if (!model.sizes.rotary) return;
+        for (int r = 0; r < N; r++) turn(wide.row(r), turns[r], D);
     }
 
     // Fills a row of `mixed`; the row's queries are the first D values of `wide`.

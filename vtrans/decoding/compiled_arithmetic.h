@@ -163,10 +163,11 @@ void recur(const float* z, const float* gate, int D, float* c, float* out) {
 
 // Turns the queries and the keys of a row [2, D] by the cosines and sines of its position, as `turned` of positions.py.
 void turn(float* x, const float* pairs, int D) {
-    for (int i = 0; i < 2 * D; i += 2) {
-        float a = x[i], b = x[i + 1], cosine = pairs[i % D], sine = pairs[i % D + 1];
-        x[i] = a * cosine - b * sine, x[i + 1] = a * sine + b * cosine;
-    }
+    for (float* part : {x, x + D})
+        for (int i = 0; i < D; i += 2) {
+            float a = part[i], b = part[i + 1], cosine = pairs[i], sine = pairs[i + 1];
+            part[i] = a * cosine - b * sine, part[i + 1] = a * sine + b * cosine;
+        }
 }
 
 // Keys [D, capacity], so that the scores of neighbouring slots fill a vector, and values [count, D].

@@ -20,13 +20,14 @@ from vtrans.decoding.single import SingleState, SingleSteps
 from vtrans.decoding.state import DecodingState, LayerState, Seen, SelfAttentionState, SSRUState
 from vtrans.errors import InputError
 from vtrans.model import Decoder, DecoderLayer, DecoderOnly, EncoderLayer, SelfAttention, SSRULayer, Transformer
-from vtrans.positions import turned
+from vtrans.positions import turn_
 from vtrans.runtime import kernels
 from vtrans.runtime.kernels import Kernels
 from vtrans.runtime.products import HAS_ONEDNN, Bfloat16Linear, Int8Linear, Linear, Rounded, linear, packed, product
 
 State = SelfAttentionState | SSRUState | SingleState
-Step = Callable[[Tensor, Any, Tensor | None], Tensor]  # of a layer
+# Computes a layer's step, [B, K, D] to [B, K, D], from the layer's state and from the rows of rotary positions.
+Step = Callable[[Tensor, Any, Tensor | None], Tensor]
 
 # Rows that are projected to the vocabulary at a time. On a CPU a block stays in the cache while the search reads it:
 # 128 rows of 8,000 subwords are 4 MB.
@@ -250,7 +251,7 @@ def attend_to_own(
     B, K, D = x_BKD.shape
     qkv_BK3D = attention.qkv(x_BKD).view(B, K, 3, D)
     if turn_B1D is not None:
-        qkv_BK3D[:, :, :2] = turned(qkv_BK3D[:, :, :2], turn_B1D[:, None])
+        turn_(qkv_BK3D[:, :, :2], turn_B1D[:, None])
     qkv_BK3Hd = qkv_BK3D.view(B, K, 3, attention.heads, D // attention.heads)
     state.store(qkv_BK3Hd[:, :, 1:])
     q_BHKd = qkv_BK3Hd[:, :, 0].transpose(1, 2)

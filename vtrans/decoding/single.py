@@ -7,8 +7,7 @@ Products write into the block and add to the residual stream in place. Where one
 packed copies of the weights; small weights are left to BLAS, because a call of oneDNN takes 11 us on a Zen 5 core.
 
 Legend: L layers, K rows, S source length, D model width, F feed-forward width, H heads, d head width, X = 3 * D
-(queries, keys and values), P = D / 2 pairs of values as complex numbers, n slots, of which C are allocated for the
-target.
+(queries, keys and values), n slots, of which C are allocated for the target.
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ from vtrans.model import (
     SSRULayer,
     Transformer,
 )
+from vtrans.positions import turn_
 from vtrans.runtime import kernels
 from vtrans.runtime.products import HAS_ONEDNN, packed, product
 from vtrans.ssru import SSRU
@@ -56,6 +56,7 @@ class Own(NamedTuple):
     keys_Hdn: Tensor
     values_Hnd: Tensor
     bias_Kn: Tensor  # of the scores: 0 where a row attends to a slot, else -inf; [1, n] for all rows
+    turn_K1D: Tensor | None  # rows of rotary positions; [1, 1, D] for all rows
 
 
 class Cell(NamedTuple):
@@ -85,9 +86,7 @@ class Unfolded(NamedTuple):
 
 
 class Buffers:
-    """Memory that the layers overwrite, so that a step allocates little, and the rows that turn queries and keys."""
-
-    turn_N1P: Tensor | None = None  # with rotary positions; N is K, or 1 for all rows
+    """Memory that the layers overwrite, so that a step allocates little."""
 
     def __init__(self, like: Tensor, rows: int, config: ModelConfig) -> None:
         D, heads = config.d_model, config.heads
@@ -164,7 +163,9 @@ class SingleSelfAttentionState(SingleState):
         start, self.used = self.used, self.used + self.width
         self.bias_KC[:, start : self.used] = self.itself_KK
         newest = newest_of_layers(self.slots_LCX[:, start : self.used], self.heads)
-        return [Own(*views, self.bias_KC) for views in zip(*newest, *self.history, strict=True)]
+        positions = self.steps.model.tgt_positions
+        turn_11D = positions(self.position)[-1:, None] if positions.turns else None
+        return [Own(*views, self.bias_KC, turn_11D) for views in zip(*newest, *self.history, strict=True)]
 
     def _make_room(self) -> None:
         """Copies the slots that some row attends to, and allocates at least as many again."""
@@ -220,7 +221,7 @@ class SingleSteps:
         bias_1S = x_SD.new_zeros(1, S)
         bias_1S[:, length:] = -torch.inf
         buffers = Buffers(x_SD, S, model.config)
-        buffers.turn_N1P = complex_pairs(turn_SD)
+        turn_S1D = None if turn_SD is None else turn_SD[:, None]
         if isinstance(model.decoder, DecoderOnly):
             # The source takes the first slots.
             layers, slots_LSX = self.layers, x_SD.new_empty(len(self.layers), S, 3 * D)
@@ -230,7 +231,7 @@ class SingleSteps:
             # One layer's slots are enough, because no layer reads those of another.
             layers, slots_LSX, bias = self.encoder_layers, x_SD.new_empty(1, S, 3 * D), bias_1S
         views = zip(*newest_of_layers(slots_LSX, H), *history_of_layers(slots_LSX, H), strict=True)
-        for step, own in zip(layers, cycle([Own(*of_layer, bias) for of_layer in views]), strict=False):
+        for step, own in zip(layers, cycle([Own(*of_layer, bias, turn_S1D) for of_layer in views]), strict=False):
             x_SD = step(x_SD, own, None, buffers)
         buffers = Buffers(x_SD, width, model.config)
         if isinstance(model.decoder, DecoderOnly):
@@ -250,25 +251,19 @@ class SingleSteps:
         """Computes a step up to the projection: the decoder's output [K, D]."""
         position, own = state.position, state.advance()
         rows_1D = self.model.tgt_positions(position + 1)[position:]
-        x_KD, turn_1D = embed(self.model, self.model.tgt_embedding, tokens_K, rows_1D)
-        state.buffers.turn_N1P = complex_pairs(turn_1D)
+        x_KD, _ = embed(self.model, self.model.tgt_embedding, tokens_K, rows_1D)
         for step, slots, source in zip(self.layers, own, state.source, strict=True):
             x_KD = step(x_KD, slots, source, state.buffers)
         return self.decoder_norm(x_KD)
 
 
 def embed(model: Transformer, embedding: Embedding, tokens_N: Tensor, rows_ND: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Returns the input of a stack [N, D], and the rows of the positions if these are rotary. `rows_ND` may be one row
-    [1, D] for all tokens."""
+    """Returns the input of a stack [N, D], and the rows if they turn queries and keys. `rows_ND` may be one row [1, D]
+    for all tokens."""
     x_ND = embedding.weight.index_select(0, tokens_N)
     if model.tgt_positions.turns:
         return x_ND.mul_(embedding.scale), rows_ND
     return torch.add(rows_ND, x_ND, alpha=embedding.scale), None
-
-
-def complex_pairs(x_ND: Tensor | None) -> Tensor | None:
-    """Returns the pairs of neighbouring values as complex numbers [N, 1, P]."""
-    return None if x_ND is None else torch.view_as_complex(x_ND.view(len(x_ND), 1, -1, 2))
 
 
 # The sublayers, each with its norm and residual. They overwrite their input.
@@ -302,8 +297,8 @@ def self_attention(attention: SelfAttention, residual: Residual) -> Callable[[Te
 
     def attend(x_KD: Tensor, own: Own, buffers: Buffers) -> Tensor:
         qkv(before(x_KD), own.newest_KX)
-        if buffers.turn_N1P is not None:  # as `turned`, in place
-            torch.view_as_complex(own.newest_KX.view(len(x_KD), 3, -1, 2)[:, :2]).mul_(buffers.turn_N1P)
+        if own.turn_K1D is not None:
+            turn_(own.newest_KX.view(len(x_KD), 3, -1)[:, :2], own.turn_K1D)
         weights_HKn = torch.baddbmm(own.bias_Kn, own.q_HKd, own.keys_Hdn, alpha=scale)
         torch.softmax(weights_HKn, -1, out=weights_HKn)
         torch.bmm(weights_HKn, own.values_Hnd, out=buffers.mixed_HKd)

@@ -132,12 +132,16 @@ def read_architecture(binary: Binary, settings: Settings, src_size: int, tgt_siz
 
 def _check_rotary(binary: Binary, config: ModelConfig) -> None:
     """Raises FileError unless every self-attention has the rotary positions of vtrans."""
+    allowed: dict[str, tuple[float, ...]] = {key: (value,) for key, value in ROTARY.items()}
+    allowed["rotary_dim"] += (config.d_model / config.heads,)
     for scope in rotary_scopes(config):
-        for key, value in ROTARY.items():
+        for key, values in allowed.items():
             found = binary.number(f"{scope}/{key}", math.nan)
-            if found != value and (key, found) != ("rotary_dim", config.d_model / config.heads):
+            if found not in values:
+                wanted = " or ".join(f"{value:g}" for value in values)
                 raise FileError(
-                    f"{binary.path}: {scope}/{key} must be {value} for vtrans to import the model, got {found:g}."
+                    f"{binary.path}: {scope}/{key} must be {wanted} for vtrans to import rotary positions, got "
+                    f"{'nothing' if math.isnan(found) else f'{found:g}'}."
                 )
 
 

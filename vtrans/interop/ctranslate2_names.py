@@ -14,8 +14,8 @@ SRC_POSITIONS, TGT_POSITIONS = POSITIONS = (
     "decoder/position_encodings/encodings",
 )
 PROJECTION = "decoder/projection"
-# The scalars of rotary positions as ours are, in each scope of `rotary_scopes`. A width of 0 is that of a head.
-ROTARY = {"rotary_dim": 0, "rotary_interleave": True, "rotary_base": 10_000}
+# The scalars of our rotary positions, in each scope of `rotary_scopes`. A rotary_dim of 0 stands for the head width.
+ROTARY = {"rotary_dim": 0, "rotary_interleave": 1, "rotary_base": 10_000}
 
 # The sublayers of a layer: the names of their modules here, and their scopes in CTranslate2.
 _SELF_ATTENTION = {

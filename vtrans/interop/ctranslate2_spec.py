@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from vtrans.checkpoint import LoadedModel
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
 from vtrans.decoding.ctranslate2_folder import ctranslate2
+from vtrans.errors import InputError
 from vtrans.interop.ctranslate2_names import ROTARY, module_scopes
 from vtrans.positions import RotaryPositions, SinusoidalPositions
 
@@ -32,7 +34,11 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
     activation = getattr(common_spec.Activation, config.activation.upper())
     own: dict[str, Any] = {"pre_norm": config.norm == "pre", "activation": activation}
     if config.positions == "rotary":
-        own |= ROTARY
+        if "rotary_dim" not in signature(transformer_spec.TransformerEncoderSpec.__init__).parameters:
+            raise InputError(
+                "the export of rotary positions needs ctranslate2 4.6.3; run `pip install -U ctranslate2`."
+            )
+        own |= ROTARY | {"rotary_interleave": bool(ROTARY["rotary_interleave"])}
     spec = transformer_spec.TransformerSpec(
         transformer_spec.TransformerEncoderSpec(config.encoder_layers, config.heads, **own),
         transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.heads, **own),
@@ -45,7 +51,8 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
         embeddings.weight = _array(embedding.weight)
         side.scale_embeddings = config.scale_embedding  # E[x] * sqrt(D) + P
         if isinstance(table, RotaryPositions):
-            vars(side).pop("position_encodings", None)  # which specifications of encoders always have
+            # Specifications of encoders always have a table. CTranslate2 would not read it, and refuses an empty one.
+            vars(side).pop("position_encodings", None)
             continue
         if isinstance(table, SinusoidalPositions):
             encodings = _array(table.rows(positions, config.d_model))

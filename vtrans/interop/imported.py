@@ -21,7 +21,7 @@ from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import Read
 from vtrans.languages import Languages, tags_among
 from vtrans.model import Transformer
-from vtrans.positions import SinusoidalPositions
+from vtrans.positions import ComputedPositions
 
 NEVER = -1e4  # the projection's bias of a subword that the other program does not have; its probability is exactly 0
 
@@ -111,8 +111,8 @@ def _fill(model: Transformer, imported: Imported) -> None:
             owner, _, key = place.rpartition(".")
             setattr(model.get_submodule(owner), key, weight)
     for module in model.modules():
-        if isinstance(module, SinusoidalPositions):  # its table is in no file
-            module.table = module.rows(*module.table.shape)
+        if isinstance(module, ComputedPositions):  # its table is in no file
+            module.table = module.computed(len(module.table))
 
 
 def rows_of(vocab: Vocabulary, weight_VD: Tensor, start: Tensor | None, *, absent: float = 0.0) -> Tensor:

@@ -66,7 +66,11 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
             rows[name.removesuffix(".weight")] = (_take_rows(parameter, vocabulary, sources), len(vocabulary))
             continue
         there = weights[name]
-        if own.positions != "sinusoidal" and there.shape != parameter.shape and there.shape[1:] == parameter.shape[1:]:
+        if (
+            own.positions in ("learned", "stored")
+            and there.shape != parameter.shape
+            and there.shape[1:] == parameter.shape[1:]
+        ):
             reach = min(len(there), len(parameter))  # the tables differ only in their number of positions
             parameter.data[:reach].copy_(there.data[:reach])
             continue
