@@ -67,7 +67,8 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[tuple[in
         if getattr(config, key) not in values:
             raise InputError(
                 f"a model with model.{key} = {str(getattr(config, key)).lower()} cannot be exported to Hugging Face, "
-                "because its Marian and Pegasus models do not have it; translate with the model itself."
+                "because its Marian and Pegasus models do not have it; translate with the model itself, or train one "
+                f"with model.{key} = {str(values[0]).lower()}."
             )
     order = _column_order(loaded)
     shared = config.tie == "src-tgt-softmax"
