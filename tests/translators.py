@@ -31,7 +31,7 @@ VARIANTS = {
     "shared learned positions, src-tgt": dataclasses.replace(
         SMALL, norm="pre", positions="learned", share_positions=True, max_positions=60, tie="src-tgt"
     ),
-    "rotary positions": dataclasses.replace(SMALL, positions="rotary", norm="pre"),
+    "rotary positions": dataclasses.replace(SMALL, positions="rotary"),
     "SSRU, pre-norm": dataclasses.replace(SMALL, autoregression="ssru", norm="pre", decoder_layers=2),
     "all layers of both stacks one": dataclasses.replace(SMALL, share_stacks=True, share_layers="all"),
     "decoder-only, prefix": dataclasses.replace(
