@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,3 +116,20 @@ def test_training_ends_when_its_time_is_over(tmp_path: Path, tiny_data: DataFold
     longer = heard(tiny_data, run.path, *settings, "train.max_minutes=1000", "train.max_steps=7")
     assert "done at step 7" in longer
     assert load_model(run.last).training["step"] == 7
+
+
+def test_a_validation_that_outlasts_the_time_ends_training_for_good(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = Validation.measure
+
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.6)
+        return measure(*arguments)
+
+    monkeypatch.setattr(Validation, "measure", slow)
+    run, settings = RunFolder(tmp_path / "run"), (*TINY, "train.checkpoint_every=1", "train.max_minutes=0.01")
+    assert "done at step" in heard(tiny_data, run.path, *settings)
+    steps = run.state_steps()
+    assert "is finished at step" in heard(tiny_data, run.path, *settings)
+    assert run.state_steps() == steps

@@ -205,11 +205,11 @@ class Trainer:
         flags = [record is not None, progress.stopped_early, self.signal.number, self.updates.passed()]
         *told, passed = job.ranks.summed(flags, job.device)
         validated, progress.stopped_early, self.stopping = (value > 0 for value in told)
+        progress.seconds += passed
         if validated:
             save_progress(job, self.learner, progress)
             if job.leads:
                 self.validated()
-        progress.seconds += passed
         self.updates.restart_clock()  # validation is not training time
         return validated
 
