@@ -27,7 +27,6 @@ from typing import BinaryIO
 
 from vtrans.console import Console
 from vtrans.errors import InputError, VtransError
-from vtrans.training.recipe import load_recipe
 
 ENDINGS = ("", ".gz", ".xz", ".bz2")
 HELD_OUT = 2000
@@ -310,7 +309,6 @@ def main() -> None:
     src, tgt = options.src or experiment.languages[0], options.tgt or experiment.languages[1]
     work = Path(options.work or Path("work") / options.name)
     recipe = options.recipe or experiment.recipe
-    keep = load_recipe(recipe, options.set).train.keep_last
     text = Path(options.data) if options.data else fetched(experiment, work / f"text-{src}-{tgt}", src, tgt, Console())
     train, valid, tests = pairs_of(text, src, tgt)
     sources, targets = files_of(text, src), files_of(text, tgt)
@@ -323,7 +321,7 @@ def main() -> None:
     run(["vtrans", "prepare-bpe", *corpora, *held, "--out", str(data), *size])
     changes = [word for change in options.set for word in ("--set", change)]
     run(["vtrans", "train", "--data", str(data), "--out", str(model), "--recipe", recipe, *changes])
-    run(["vtrans", "average", str(model), "--last", str(keep)])
+    run(["vtrans", "average", str(model)])
     for stem in (valid, *tests):
         hypothesis = str(work / f"{stem}.hyp.{tgt}")
         run(["vtrans", "translate", "--model", str(model), "--input", str(sources[stem]), "--output", hypothesis])

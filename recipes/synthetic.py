@@ -82,7 +82,7 @@ class Study:
         run(["vtrans", "prepare-bpe", *pairs, *sides(self.files(self.stems[1]), "valid-"), "--out", data, *options])
         changes = [word for setting in settings for word in ("--set", setting)]
         run(["vtrans", "train", "--data", data, "--out", str(model), "--recipe", self.recipe, *changes])
-        run(["vtrans", "average", str(model), "--last", str(load_recipe(self.recipe, settings).train.keep_last)])
+        run(["vtrans", "average", str(model)])
         return model
 
     def translate(self, model: Path, source: Path, name: str) -> Path:

@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import vtrans.average
-from vtrans.average import average, best_checkpoints, newest_checkpoints
+from vtrans.average import average, best_checkpoints, newest_checkpoints, usual_checkpoints
 from vtrans.checkpoint import LoadedModel, RunFolder, aliases, load_model, save_model
 from vtrans.commands.average import average as command
-from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig, TrainConfig
+from vtrans.config import TIE_FORMS, ModelConfig, Recipe, SearchConfig, TrainConfig
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import PAD_ID, Vocabulary
 from vtrans.errors import FileError, InputError
@@ -26,6 +26,7 @@ from vtrans.model import Transformer
 from vtrans.states import read_progress, save_state, state_of
 from vtrans.tensor_files import open_tensors, write_tensors
 from vtrans.training.optimizer import make_optimizer
+from vtrans.training.recipe import recipe_toml
 
 
 def make(data: DataFolder, path: Path, seed: int, *, step: int | None = None, **config: Any) -> Path:
@@ -248,6 +249,29 @@ def test_an_average_represents_the_run_until_it_trains_further(tmp_path: Path, t
     assert run.choose_model() == (run.averaged, "the average of 2 checkpoints up to step 30")
     make(tiny_data, run.step_file(50), seed=50)
     assert run.choose_model()[0] == run.last
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"schedule": "inverse-sqrt", "keep_last": 3}, [94, 95, 100]),
+        ({"schedule": "inverse-sqrt", "keep_last": 9}, [60, 80, 94, 95, 100]),
+        ({"schedule": "cosine"}, [95, 100]),
+        ({"schedule": "wsd"}, [95, 100]),
+        ({"schedule": "linear", "keep_last": 1}, [100]),
+        ({"schedule": "cosine", "max_steps": 101}, [60, 80, 94, 95, 100]),  # not finished
+        ({"schedule": "cosine", "max_steps": 10**6, "max_minutes": 8.0}, [95, 100]),
+    ],
+)
+def test_the_end_of_a_falling_rate_is_averaged(
+    tmp_path: Path, tiny_data: DataFolder, settings: dict[str, Any], expected: list[int]
+) -> None:
+    run = run_with(tmp_path, tiny_data, [], 0, 60, 80, 94, 95, 100)
+    config = TrainConfig(**{"max_steps": 100} | settings)
+    assert usual_checkpoints(run, config) == [run.step_file(step) for step in expected]
+    run.recipe.write_text(recipe_toml(Recipe(train=config)))
+    command([run.path])
+    assert load_model(run.averaged).training["average_of"] == expected
 
 
 def test_an_old_checkpoint_among_the_best_is_not_among_the_newest(tmp_path: Path, tiny_data: DataFolder) -> None:

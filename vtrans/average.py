@@ -10,12 +10,14 @@ from typing import Any
 import torch
 
 from vtrans.checkpoint import RunFolder, check_finite, check_model, run_of, section_of
-from vtrans.config import ModelConfig
+from vtrans.config import ModelConfig, TrainConfig
 from vtrans.errors import FileError, InputError
 from vtrans.files import check_path
 from vtrans.keys import keys_of
 from vtrans.states import read_progress
 from vtrans.tensor_files import TensorFile, open_tensors, write_tensors
+
+ENDING = 20  # if the learning rate falls to its end, the last 1/ENDING of a training is averaged
 
 
 def average(
@@ -107,6 +109,16 @@ def _check_same(a: Path, first: TensorFile, header: dict[str, Any], b: Path, oth
                 f"model.{key} is {mine[key]} in {a}, but {theirs[key]} in {b}; "
                 "only checkpoints of one run can be averaged."
             )
+
+
+def usual_checkpoints(run: RunFolder, config: TrainConfig) -> list[Path]:
+    """The checkpoints that represent a run, oldest first: the newest `train.keep_last`, but only those of the last
+    twentieth of a finished training whose learning rate fell to the end. The models before that are worse."""
+    steps = _trained_steps(run)[-config.keep_last :]
+    end = steps[-1]
+    finished = end >= config.max_steps or config.max_minutes > 0
+    first = end - end // ENDING if finished and config.schedule != "inverse-sqrt" else 0
+    return [run.step_file(step) for step in steps if step >= first]
 
 
 def newest_checkpoints(run: RunFolder, count: int) -> list[Path]:

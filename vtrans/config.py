@@ -20,7 +20,6 @@ T = TypeVar("T", bound="ModelConfig | TrainConfig | SearchConfig")
 
 DEFAULT_RECIPE = "small"
 DEFAULT_RUN = "run"
-DEFAULT_AVERAGE = 5  # checkpoints, as for the base model of the paper (section 6.1)
 PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("inverse-sqrt", "cosine", "linear", "wsd")  # the first is the default
 KERNELS = ("auto", "onednn", "blas")  # the first is the default
@@ -269,7 +268,9 @@ class TrainConfig:
     checkpoint_every: int = number(
         1000, 1, 10**9, "updates between two validations, each with a checkpoint", "updates", may_change=True
     )
-    keep_last: int = number(5, 1, 10**6, "newest checkpoints kept", "checkpoints", may_change=True)
+    keep_last: int = number(
+        5, 1, 10**6, "newest checkpoints kept, which `vtrans average` averages", "checkpoints", may_change=True
+    )
     keep_best: int = number(
         5, 1, 10**6, "best checkpoints kept, in addition to the newest", "checkpoints", may_change=True
     )

@@ -10,7 +10,7 @@ table [rows.NAME] per row. A row has these keys, all of which may be left out ex
     init-from              the row whose model this one starts from
     share                  the part of the budget that the row may use, such as 0.5
     run-of                 the row whose run this one uses instead of training
-    average                how many of the newest checkpoints are averaged; the default is train.keep_last
+    average                how many of the newest checkpoints are averaged; the default is that of `vtrans average`
     translate              keyword arguments of vtrans.load, such as {compile = true}
 
 A row may only refer to rows above it.

@@ -170,7 +170,7 @@ class Study:
             "languages": list(self.options.languages),
             "valid": self.valid_digest,
             "base": row.base,
-            "average": row.average or recipe.train.keep_last,
+            "average": row.average,
             "translate": dict(row.translate),
         }
 
@@ -210,7 +210,8 @@ class Study:
             base = ["--init-from", str(self.place(row.init_from, seed) / "model.safetensors")] if row.init_from else []
             where = ["--data", str(self.data(row)), "--out", str(run), "--recipe", self.options.recipe]
             yield ["vtrans", "train", *where, *changes, *base, *device]
-        yield ["vtrans", "average", str(run), "--last", str(made["average"]), "--out", str(model), "--quiet"]
+        last = ["--last", str(row.average)] if row.average else []
+        yield ["vtrans", "average", str(run), *last, "--out", str(model), "--quiet"]
         source, target = self.sides(self.file.rows[row.run_of or row.name])
         texts = ["--src", str(source[self.valid]), "--ref", str(target[self.valid]), "--out", str(measured)]
         how = ["--translate", json.dumps(dict(row.translate))]

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from vtrans.commands.options import Quiet
-from vtrans.config import DEFAULT_AVERAGE, DEFAULT_RUN
+from vtrans.config import DEFAULT_RUN, TrainConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
 
@@ -19,7 +19,11 @@ What = Annotated[
     typer.Argument(help=f"A run folder, or model files.  [default: {DEFAULT_RUN}]", metavar="RUN|FILE"),
 ]
 Last = Annotated[
-    int | None, _checkpoints(help=f"Average the N newest checkpoints of the run.  [default: {DEFAULT_AVERAGE}]")
+    int | None,
+    _checkpoints(
+        help="Average the N newest checkpoints of the run.  [default: its train.keep_last; those of the last twentieth "
+        "of the training if its learning rate fell to the end]"
+    ),
 ]
 Best = Annotated[int | None, _checkpoints(help="Average the N best checkpoints instead.")]
 Out = Annotated[
@@ -36,7 +40,7 @@ def average(what: What = None, last: Last = None, best: Best = None, out: Out = 
     By default these are the newest checkpoints of a run.
     """
     from vtrans.average import average as run_average
-    from vtrans.average import best_checkpoints, newest_checkpoints
+    from vtrans.average import best_checkpoints, newest_checkpoints, usual_checkpoints
     from vtrans.checkpoint import RunFolder
     from vtrans.training.recipe import load_recipe
 
@@ -46,15 +50,16 @@ def average(what: What = None, last: Last = None, best: Best = None, out: Out = 
     paths = what or [Path(DEFAULT_RUN)]
     if len(paths) == 1 and not paths[0].is_file():
         run = RunFolder(paths[0])
-        count = best or last or DEFAULT_AVERAGE
+        config = load_recipe(str(run.recipe)).train if run.recipe.exists() else TrainConfig()
         if best:
-            files = best_checkpoints(run, count)
-        else:
+            files = best_checkpoints(run, best)
+        elif last:
             # The others are kept because they are among the best, and may be much older.
-            kept = load_recipe(str(run.recipe)).train.keep_last if run.recipe.exists() else count
-            files = newest_checkpoints(run, min(count, kept))
+            files = newest_checkpoints(run, min(last, config.keep_last))
+        else:
+            files = usual_checkpoints(run, config)
         target, run_step = out or run.averaged, max(run.steps())
-        if len(files) < count and (best or last):
+        if len(files) < (count := best or last or 0):
             key = "train.keep_best" if best else "train.keep_last"
             console.warn(f"{run.path} has {len(files)} of these {count} checkpoints; a larger {key} keeps more")
     else:
