@@ -73,4 +73,5 @@ def average(what: What = None, last: Last = None, best: Best = None, out: Out = 
         files, target, run_step = paths, out, None
     with console.progress("averaging", unit="weights", shares=True) as counter:
         steps = run_average(files, target, run_step, counter.update)
-    console.info(f"{target}: the average of {len(files)} checkpoints, steps {', '.join(map(str, steps))}")
+    several = f"average of {len(files)} checkpoints, steps {', '.join(map(str, steps))}"
+    console.info(f"{target}: the {several if len(files) > 1 else f'checkpoint of step {steps[0]}'}")
