@@ -13,7 +13,7 @@ import torch
 from fakes import BOS, EOS, BrokenDecoder, FakeDecoder, Ids, hashed, many_sentences, scripted
 
 from vtrans.decoding.options import Sampling
-from vtrans.decoding.sampling import sample, tokens_at
+from vtrans.decoding.sampling import distribution, sample, tokens_at
 from vtrans.decoding.search import Hypothesis
 from vtrans.errors import VtransError
 
@@ -125,6 +125,27 @@ def test_top_k_and_top_p_keep_the_fewest_most_probable_tokens() -> None:
     ]:
         [samples] = drawn(FakeDecoder(table), [SOURCE], [4], nbest=300, top_k=top_k, top_p=top_p)
         assert {h.tokens[0] for h in samples} == support, (top_k, top_p)
+
+
+@pytest.mark.parametrize("top_k", [0, 1, 40])
+@pytest.mark.parametrize("top_p", [0.3171, 0.9137, 0.99991, 1.0])
+@pytest.mark.parametrize("temperature", [0.3, 3.0])
+def test_a_large_vocabulary_is_filtered_as_by_sorting_it(top_k: int, top_p: float, temperature: float) -> None:
+    V = 200
+    torch.manual_seed(top_k)
+    logprobs = torch.cat(
+        [
+            torch.randn(2, V, dtype=torch.float64),
+            torch.randint(-3, 3, (2, V)).double(),  # many equal values
+            torch.zeros(1, V, dtype=torch.float64),
+            torch.full((1, V), -math.inf, dtype=torch.float64).index_fill(1, torch.tensor([5, 170]), 0.0),
+        ]
+    ).log_softmax(1)
+    found = distribution(logprobs, Sampling(top_k=top_k, top_p=top_p, temperature=temperature))
+    for row, chances in zip(found.tolist(), logprobs.exp().tolist(), strict=True):
+        expected = filtered(chances, top_k, top_p, 0.0, temperature)
+        assert [p > 0 for p in row] == [p > 0 for p in expected]
+        assert row == pytest.approx([p * sum(row) for p in expected], rel=1e-9)
 
 
 def test_a_sample_depends_neither_on_its_batch_nor_on_the_number_of_samples() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -146,17 +147,26 @@ def distribution(logprobs_nV: Tensor, sampling: Sampling) -> Tensor:
     if sampling.epsilon:
         lowest_n1 = probs_nV.amax(1, keepdim=True).clamp(max=sampling.epsilon)
         probs_nV = probs_nV.masked_fill(probs_nV < lowest_n1, 0)
-    top_k, top_p, V = sampling.top_k, sampling.top_p, probs_nV.shape[1]
-    if not 0 < top_k < V and top_p == 1:
+    V = probs_nV.shape[1]
+    kept = sampling.top_k if 0 < sampling.top_k < V else V
+    if kept == V and sampling.top_p == 1:
         return probs_nV
-    sorted_nV, order_nV = probs_nV.sort(dim=1, descending=True, stable=True)
-    if 0 < top_k < V:
-        sorted_nV[:, top_k:] = 0
-    if top_p < 1:
-        mass_nV = sorted_nV.cumsum(1)
-        before_nV = mass_nV - sorted_nV
-        sorted_nV = sorted_nV.where(before_nV < top_p * mass_nV[:, -1:], 0)
-    return torch.zeros_like(probs_nV).scatter(1, order_nV, sorted_nV)
+    best_nm = falling(probs_nV)[:, :kept]
+    count_n1 = torch.full_like(best_nm[:, :1], kept, dtype=torch.int64)
+    if sampling.top_p < 1:
+        mass_nm = best_nm.cumsum(1)
+        count_n1 = (mass_nm - best_nm < sampling.top_p * mass_nm[:, -1:]).sum(1, keepdim=True)
+    least_n1 = best_nm.gather(1, (count_n1 - 1).clamp(min=0))
+    above_nV, equal_nV = probs_nV > least_n1, probs_nV == least_n1
+    first_nV = equal_nV & (equal_nV.cumsum(1) <= count_n1 - above_nV.sum(1, keepdim=True))
+    return probs_nV.where(above_nV | first_nV, 0)
+
+
+def falling(values_nV: Tensor) -> Tensor:
+    """Returns the values of each row, the largest first. On a CPU numpy sorts, in a tenth of the time."""
+    if values_nV.device.type == "cpu":
+        return torch.from_numpy(np.sort(values_nV.numpy(), 1)).flip(1)
+    return values_nV.sort(dim=1, descending=True).values
 
 
 def tokens_at(probs_nV: Tensor, places_n: Tensor) -> Tensor:
