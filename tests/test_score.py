@@ -248,6 +248,7 @@ WARNINGS: list[tuple[Sequence[str], Sequence[Sequence[str]], dict[str, bool | st
     (TOKENISED[:3] * 34 + HYP * 100, [REF_1[:3] * 34 + REF_1 * 100], {}, ["102 of 502 hypothesis"]),
     (HYP[:3], [TOKENISED[:3]], {}, ["3 of 3 reference"]),
     (["&quot;Ja&quot;", *HYP[1:]], [REF_1], {}, ["Moses"]),
+    (["&quot;Ja&quot;", *TOKENISED[:3] * 4], [["Ja", *TOKENISED[:3] * 4]], {"tokenize": "none"}, []),
     ([line.lower() for line in HYP], [REF_1], {}, ["capital"]),
     ([line.lower() for line in HYP], [REF_1], {"lowercase": True}, []),
     (["", *HYP[1:]], [REF_1], {}, ["1 of 4 hypothesis lines are blank"]),
