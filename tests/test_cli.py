@@ -62,8 +62,8 @@ FLAGS = {
     "inspect": "--word --sentence --to --nearest --data --full --verify --json --help",
     "import": "--out --src-spm --tgt-spm --sample-file --on-bad-utf8 --json --quiet -q --help",
     "export": "--to --out --quantization --sample-file --on-bad-utf8 --json --quiet -q --help",
-    "translate": "--model --weight --input --output --to --beam --alpha --length-penalty --stop --max-length "
-    "--max-ratio "
+    "translate": "--model --weight --input --output --to --beam --beam-groups --diversity --alpha "
+    "--length-penalty --stop --max-length --max-ratio "
     "--min-length --no-repeat-ngram --repetition-penalty --no-retry --suppress --prefix --constraints --glossary "
     "--protect --protect-pattern --batch-tokens "
     "--nbest --scores --tsv --alignments --sample --top-k --top-p --epsilon --temperature --seed --mbr --mbr-samples "

@@ -314,6 +314,7 @@ IDLE = [
     ),
     ("train", ["train.scale=2", "train.learning_rate=0.001"], "scale", "learning_rate"),
     ("search", ["search.length_penalty=length", "search.alpha=0"], "length_penalty", "alpha"),
+    ("search", ["search.diversity=1"], "diversity", "beam_groups"),
     ("search", ["search.repetition_penalty=2", "search.no_repeat_ngram=1"], "repetition_penalty", "no_repeat_ngram"),
 ]
 

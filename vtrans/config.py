@@ -349,6 +349,17 @@ class SearchConfig:
     """The search for translations. `vtrans translate` has a flag that overrides each key except `max_source`."""
 
     beam: int = number(4, 1, 1000, "live hypotheses per sentence", "hypotheses", may_change=True)
+    beam_groups: int = number(
+        1, 1, 1000, "parts of the beam that avoid each other's tokens; must divide beam", "groups", may_change=True
+    )
+    diversity: float = number(
+        0.5,
+        0.0,
+        1000.0,
+        "how much a token ranks lower per row of an earlier group that has chosen it (Vijayakumar et al. 2018)",
+        may_change=True,
+        idle_if={"beam_groups": lambda value: value == 1},
+    )
     alpha: float = number(0.6, -10.0, 10.0, "exponent of the length penalty", may_change=True)
     length_penalty: str = choice(
         "gnmt",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from vtrans.config import TIE_FORMS, ModelConfig, Recipe
+from vtrans.config import TIE_FORMS, ModelConfig, Recipe, SearchConfig
 from vtrans.errors import InputError, RecipeError
 from vtrans.keys import toml_value
 
@@ -87,6 +87,16 @@ def _sharing_contradiction(model: ModelConfig) -> str | None:
     return None
 
 
+def search_contradiction(search: SearchConfig, name: str = "search.{}") -> str | None:
+    """Why these settings describe no search, or None if they describe one. `name` is the form of a setting's name."""
+    groups, beam, stop = (name.format(key) for key in ("beam_groups", "beam", "stop"))
+    if search.beam % search.beam_groups:
+        return f"{groups} must divide {beam} ({search.beam}), got {search.beam_groups}."
+    if search.beam_groups > 1 and search.stop == "shrink":
+        return f"{stop} must be count, current or exhaustive with {groups} above 1, got shrink."
+    return None
+
+
 def check_tie(tie: str, joint: bool) -> None:
     """Raises InputError unless `tie` is one of the four forms and fits joint or separate vocabularies."""
     if tie not in TIE_FORMS:
@@ -107,8 +117,8 @@ def resolve_tie(tie: str, joint: bool) -> str:
 
 def check_together(recipe: Recipe, where: str) -> Recipe:
     """The recipe. Raises RecipeError, which begins with `where`, if its values contradict each other."""
-    reason = contradiction(recipe.model) or next(iter(idle_keys(recipe, "model").values()), None)
-    if reason:
+    idle = idle_keys(recipe, "model").values()
+    if reason := contradiction(recipe.model) or next(iter(idle), None) or search_contradiction(recipe.search):
         raise RecipeError(f"{where}: {reason}")
     if recipe.train.guided_alignment > 0 and recipe.model.architecture == "decoder-only":
         raise RecipeError(

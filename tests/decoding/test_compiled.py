@@ -166,18 +166,19 @@ def test_copies_have_a_model_of_their_own(library: ctypes.CDLL, copied: Callable
     assert torch.equal(first_logprobs(other), before)
 
 
-@pytest.mark.parametrize("how", ["beam", "nbest", "sample", "prefix", "rules", "ensemble"])
+@pytest.mark.parametrize("how", ["beam", "nbest", "groups", "sample", "prefix", "rules", "ensemble"])
 def test_translations_are_those_of_the_uncompiled_model(tiny_run: RunFolder, how: str) -> None:
     path = [tiny_run.last, tiny_run.best] if how == "ensemble" else tiny_run.path
     search = {"no_repeat_ngram": 2, "min_length": 3} if how == "rules" else {"alpha": 0.6}
     best = []
     for compile in (True, False):
-        made = vtrans.load(path, device="cpu", compile=compile, beam=4, **search)
+        groups = 2 if how == "groups" else 1
+        made = vtrans.load(path, device="cpu", compile=compile, beam=4, beam_groups=groups, diversity=2.0, **search)
         assert isinstance(made.engine, TorchEngine)
         assert isinstance(made.engine.decoders[0], CompiledDecoder) == compile
         sampling = Sampling(seed=3) if how == "sample" else None
         prefixes = ["Der", "", "", "Die", ""] if how == "prefix" else None
-        best.append(list(made.nbest(LINES, 3 if how == "nbest" else 1, sampling, prefixes=prefixes)))
+        best.append(list(made.nbest(LINES, 3 if how in ("nbest", "groups") else 1, sampling, prefixes=prefixes)))
     for ours, theirs in zip(*best, strict=True):
         assert [t.tokens for t in ours] == [t.tokens for t in theirs]
         assert [t.logprob for t in ours] == pytest.approx([t.logprob for t in theirs], abs=1e-4)

@@ -220,6 +220,7 @@ def test_unsupported_parameters_are_refused_by_name(
         ({"repetition_penalty": 1.5}, "`repetition_penalty` 1.5"),
         ({"repetition_penalty": 1.5, "beam": 1}, "`repetition_penalty` 1.5"),
         ({"beam": 200}, "`beam` 159"),
+        ({"beam": 4, "beam_groups": 2}, "`beam_groups` 2"),
         ({"device": "mps"}, "`device`"),
         ({"engine": "torch"}, "`engine`"),
         ({"engine": "onnx"}, "got 'onnx'"),

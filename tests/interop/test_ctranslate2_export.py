@@ -131,6 +131,7 @@ def test_a_translation_that_reaches_the_end_of_a_position_table(tiny_data: DataF
         (SearchConfig(min_length=4, no_repeat_ngram=3), ["min_length = 4", "no_repeat_ngram = 3"]),
         (SearchConfig(stop="exhaustive", repetition_penalty=1.5), ["stop = exhaustive", "repetition_penalty = 1.5"]),
         (SearchConfig(beam=300), ["beam = 300"]),
+        (SearchConfig(beam=6, beam_groups=3), ["beam_groups = 3"]),
     ],
     ids=lambda value: "" if isinstance(value, SearchConfig) else ", ".join(value) or "none",
 )

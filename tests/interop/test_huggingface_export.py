@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from exports import LINES, random_model
 from foreign import hugging_face_folder
 
 from vtrans.checkpoint import load_model, save_model
+from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
@@ -78,6 +80,14 @@ def test_what_hugging_face_cannot_express_is_refused_by_name(
     with pytest.raises(InputError, match=rf"model\.{next(iter(changes))}"):
         export_to_huggingface(random_model(tiny_data, **changes), tmp_path / "out", QUIET)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_search_in_groups_is_written_as_one_beam_with_a_warning(tmp_path: Path, tiny_data: DataFolder) -> None:
+    stream = io.StringIO()
+    loaded = random_model(tiny_data, SearchConfig(beam=4, beam_groups=2, length_penalty="length", max_source=40))
+    huggingface_export.write(loaded, tmp_path, Console(stream=stream))
+    assert json.loads((tmp_path / "generation_config.json").read_text())["num_beams"] == 4
+    assert "search.beam_groups = 2 " in stream.getvalue()
 
 
 def test_positions_of_another_kind_are_refused(tmp_path: Path, tiny_data: DataFolder) -> None:

@@ -85,10 +85,12 @@ def test_the_signature_has_exactly_the_settings_that_translations_depend_on() ->
         "suppress": ("a",),
         "max_ratio": 3.0,
         "max_source": 9,
-        "beam": 7,  # validation has its own
+        "beam": 7,  # validation has its own, in one group
+        "beam_groups": 7,
+        "diversity": 1.0,
         "batch_tokens": 9,
     }
-    inert = {"beam", "batch_tokens"}
+    inert = {"beam", "beam_groups", "diversity", "batch_tokens"}
     assert set(other) == {field.name for field in dataclasses.fields(SearchConfig)}
     for beam, unused in ((1, inert | {"alpha", "length_penalty"}), (2, inert)):
         train = dataclasses.replace(train, valid_beam=beam)

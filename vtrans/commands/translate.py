@@ -74,6 +74,13 @@ Engine = Annotated[str | None, _model("torch or ctranslate2.  [default: what the
 Beam = Annotated[
     int | None, _search("The number of hypotheses kept per sentence; 1 is greedy search.", "N", stored="beam")
 ]
+GROUPS = (
+    "Search in N groups that share the hypotheses of --beam; each avoids the subwords that those before it choose "
+    "(diverse beam search). N must divide --beam."
+)
+BeamGroups = Annotated[int | None, _search(GROUPS, "N", stored="beam_groups")]
+DIVERSITY = "With --beam-groups, how strongly the groups avoid each other; 0.2 to 1 is usual."
+Diversity = Annotated[float | None, _search(DIVERSITY, "X", stored="diversity")]
 STOP = (
     "When to stop: count ends the search at --beam finished hypotheses, current when also no unfinished one scores "
     "better at its length so far, exhaustive when no unfinished hypothesis can still win; shrink makes the beam "
@@ -182,6 +189,8 @@ def translate(
     device: Device = None,
     threads: Threads = None,
     beam: Beam = None,
+    beam_groups: BeamGroups = None,
+    diversity: Diversity = None,
     alpha: Alpha = None,
     length_penalty: LengthPenalty = None,
     stop: Stop = None,
@@ -230,7 +239,8 @@ def translate(
     Reads stdin and writes stdout by default. Lines keep their order, and blank lines stay blank.
     """
     # Above 60 lines because of its options.
-    searching = {"beam": beam, "alpha": alpha, "length_penalty": length_penalty, "stop": stop}
+    groups = {"beam": beam, "beam_groups": beam_groups, "diversity": diversity}
+    searching = {**groups, "alpha": alpha, "length_penalty": length_penalty, "stop": stop}
     lengths = {"max_length": max_length, "max_ratio": max_ratio, "min_length": min_length}
     rules = {**lengths, "batch_tokens": batch_tokens}
     repetition = {"no_repeat_ngram": no_repeat_ngram, "repetition_penalty": repetition_penalty, "suppress": suppress}

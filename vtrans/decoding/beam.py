@@ -139,10 +139,16 @@ class Beam:
                 return self._advance_one(first)
             blocks = (first, *more)
         # At most K tokens and EOS of a row can be among the first K ranks or refill the beam.
-        values_rm, tokens_rm = best_tokens(blocks, 1 if self.greedy else self.width + 1)
+        return self.extend(*best_tokens(blocks, 1 if self.greedy else self.width + 1))
+
+    def extend(
+        self, values_rm: NDArray[np.floating], tokens_rm: NDArray[np.integer], penalties_rm: Floats | None = None
+    ) -> list[int]:
+        """Does what `advance` does, given the best tokens of the live rows. `penalties_rm` are subtracted from their
+        sums in the ranking of this step only."""
         if np.isnan(values_rm).any():
             raise bad_logprobs()
-        extensions, live = self._rank(values_rm, tokens_rm)
+        extensions, live = self._rank(values_rm, tokens_rm, penalties_rm)
         self.live_BK, self.parents_BK = live[_SUM].copy(), live[_PARENT]
         self.tokens_BK = torch.from_numpy(live[_TOKEN].astype(np.int64))
         return self._record(extensions, live)
@@ -167,7 +173,9 @@ class Beam:
         self.tokens_BK = torch.from_numpy(np.array([tokens]))
         return [0] if self._is_finished(search, sums[0]) else []
 
-    def _rank(self, values_rm: NDArray[np.floating], tokens_rm: NDArray[np.integer]) -> tuple[Floats, Floats]:
+    def _rank(
+        self, values_rm: NDArray[np.floating], tokens_rm: NDArray[np.integer], penalties_rm: Floats | None
+    ) -> tuple[Floats, Floats]:
         """Ranks the extensions of each sentence, given the best tokens of the live rows. Returns the K best, and the K
         best that are not EOS, each [4, B, K], best first."""
         (B, K), m = self.live_BK.shape, values_rm.shape[1]
@@ -177,8 +185,13 @@ class Beam:
         values_Nm[at_r], tokens_Nm[at_r] = values_rm, tokens_rm
         steps_BE = values_Nm.reshape(B, K * m)
         sums_BE = steps_BE + self.live_BK.repeat(m, axis=1)
+        ranks_BE = sums_BE
+        if penalties_rm is not None:
+            penalties_Nm = np.zeros((B * K, m))
+            penalties_Nm[at_r] = penalties_rm
+            ranks_BE = sums_BE - penalties_Nm.reshape(B, K * m)
         # A stable sort: of equal sums, the earlier row comes first, and within a row the better token.
-        places_Bn = (-sums_BE).argsort(axis=1, kind="stable")[:, : 2 * K]
+        places_Bn = (-ranks_BE).argsort(axis=1, kind="stable")[:, : 2 * K]
         at_B1 = np.arange(B)[:, None]
         tokens_Bn = tokens_Nm.reshape(B, K * m)[at_B1, places_Bn]
         table = np.stack((sums_BE[at_B1, places_Bn], steps_BE[at_B1, places_Bn], places_Bn // m, tokens_Bn))
@@ -196,7 +209,7 @@ class Beam:
         finished."""
         ends_BK = (extensions[_TOKEN] == self.eos_id) & (extensions[_SUM] > -math.inf)
         some_end_B = ends_BK.any(1).tolist()
-        top_B = live[_SUM, :, 0].tolist()
+        top_B = live[_SUM].max(1).tolist()
         finished = []
         for b, search in enumerate(self.searches):
             if search is None:
@@ -247,6 +260,7 @@ class Beam:
     def leave(self, b: int) -> list[Hypothesis]:
         search = self.searches[b]
         assert search is not None
+        best_row = self._best_row(b)
         self.searches[b] = None
         self.live_BK[b] = -math.inf
         found = []
@@ -257,11 +271,15 @@ class Beam:
             live = [row for row, extension in enumerate(search.history[-1]) if extension[_SUM] > -math.inf]
             found += [self._unfinished(search, row) for row in live]
             return sorted(found, key=lambda hyp: -hyp.score)[: self.nbest]
-        return found or [self._unfinished(search, self._best_row(b))]
+        return found or [self._unfinished(search, best_row)]
 
     def _best_row(self, b: int) -> int:
         """Returns the row of the last live beam that stands for a sentence without finished hypotheses."""
-        return 0
+        search = self.searches[b]
+        if search is None or not search.history:
+            return 0
+        sums = [extension[_SUM] for extension in search.history[-1]]  # penalties can put a lower one first
+        return sums.index(max(sums))
 
     def _unfinished(self, search: _Search, row: int) -> Hypothesis:
         """Returns the hypothesis of a row of the last live beam."""

@@ -100,6 +100,7 @@ class CTranslate2Engine:
         checks = (
             ("stop", "count", search.stop == "count", "it stops by count only"),
             ("beam", widest, search.beam <= widest, "its beam is at most half of the vocabulary"),
+            ("beam_groups", 1, search.beam_groups == 1, "it has no diverse beam search"),
             ("min_length", 1, search.beam == 1 or search.min_length <= 1, greedy),
             ("no_repeat_ngram", 0, search.beam == 1 or search.no_repeat_ngram == 0, greedy),
             ("suppress", (), search.beam == 1 or not search.suppress, greedy),

@@ -19,6 +19,7 @@ from vtrans.decoding.avoid import Avoiding, Spelling
 from vtrans.decoding.beam import beam_search
 from vtrans.decoding.compiled import CompiledDecoder
 from vtrans.decoding.constraints import Constrained, Rules
+from vtrans.decoding.diverse import diverse_beam_search
 from vtrans.decoding.engine import Engine, Source, Unsupported, suppressed_ids
 from vtrans.decoding.ensemble import Ensemble
 from vtrans.decoding.forced import Pair, token_logprobs
@@ -130,9 +131,8 @@ class TorchEngine:
         if sampling is None:
             if isinstance(decoder, CompiledDecoder):
                 decoder = decoder.listing(search.beam + 2)  # all that the search reads
-            yield from beam_search(
-                decoder, tokens, limits, config=search, nbest=options.nbest, bos_id=BOS_ID, eos_id=EOS_ID
-            )
+            find = beam_search if search.beam_groups == 1 else diverse_beam_search
+            yield from find(decoder, tokens, limits, config=search, nbest=options.nbest, bos_id=BOS_ID, eos_id=EOS_ID)
         else:
             yield from sample(
                 decoder,

@@ -229,6 +229,10 @@ def _generation(loaded: LoadedModel, tgt: _Places, length: int, console: Console
         )
     if search.stop not in STOPS:
         console.warn(f"search.stop = {search.stop} is not expressible; generation_config.json stops by count instead")
+    if search.beam_groups > 1:
+        console.warn(
+            f"search.beam_groups = {search.beam_groups} is not expressible; generation_config.json has one beam instead"
+        )
     suppressed = [tgt.of_ours[i] for i in suppressed_ids(search, loaded.tgt_vocab)]
     if loaded.tgt_vocab.table is None:
         suppressed.append(tgt.pad)

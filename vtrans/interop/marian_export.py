@@ -243,7 +243,7 @@ def _search(loaded: LoadedModel, console: Console) -> SearchConfig:
     if search.alpha:
         compared.add("length_penalty")
     if search.beam > 1:
-        compared.add("stop")
+        compared |= {"stop", "beam_groups"}
     for key in sorted(compared):
         if (stored := getattr(search, key)) != (written := getattr(nearest, key)):
             console.warn(f"{DECODER} does not express search.{key} = {stored}; Marian searches with {written}")

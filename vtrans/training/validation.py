@@ -36,7 +36,7 @@ def translated(train: TrainConfig, pairs: int) -> int:
 
 def search_of(train: TrainConfig, search: SearchConfig) -> SearchConfig:
     """The search settings of validation."""
-    return dataclasses.replace(search, beam=train.valid_beam)
+    return dataclasses.replace(search, beam=train.valid_beam, beam_groups=1)
 
 
 def manner(train: TrainConfig, search: SearchConfig, pairs: int) -> str:
@@ -44,6 +44,7 @@ def manner(train: TrainConfig, search: SearchConfig, pairs: int) -> str:
     comparable only if their signatures end the same."""
     settings = dataclasses.asdict(search_of(train, search))
     del settings["batch_tokens"]  # a translation never depends on its batch
+    del settings["beam_groups"], settings["diversity"]  # there is one group
     if search.stop == "count" and train.valid_beam == 1:  # greedy search compares no scores
         del settings["alpha"], settings["length_penalty"]
     for name in ("suppress", "max_ratio"):  # signatures of earlier versions lack them
