@@ -47,7 +47,7 @@ def test_small_has_the_defaults_except_for_what_paid() -> None:
     small, plain = load_recipe(), Recipe()
     assert small == load_recipe("small")
     model = dataclasses.replace(plain.model, norm="pre", positions="rotary")
-    train = dataclasses.replace(plain.train, optimizer="muon", schedule="cosine", learning_rate=0.003)
+    train = dataclasses.replace(plain.train, optimizer="muon", schedule="cosine", learning_rate=0.005)
     assert small == dataclasses.replace(plain, model=model, train=train)
 
 
