@@ -102,6 +102,7 @@ def test_help_is_plain_and_not_cut_off(command: str, run_cli: Callable[..., Done
     text = done.out.decode()
     assert "--help" in text
     assert not set("╭│╰") & set(text)
+    assert not re.search(r"^  \S+ <", text, re.MULTILINE), "the type of an argument is shown"
     assert "..." not in text.replace("]...", "").replace("}...", ""), "a summary is cut off"
 
 

@@ -52,7 +52,9 @@ class _Grouped:
         for parameter in self.get_params(ctx):  # type: ignore[attr-defined]  # of the class that this is mixed into
             if record := parameter.get_help_record(ctx):
                 default = "Arguments" if parameter.param_type_name == "argument" else "Options"
-                panels.setdefault(parameter.rich_help_panel or default, []).append(record)
+                name, words = record
+                # Recent versions of Typer write the Python type of an argument after its name.
+                panels.setdefault(parameter.rich_help_panel or default, []).append((name.partition(" <")[0], words))
         general = panels.pop("Options", [])
         for name, command in getattr(self, "commands", {}).items():
             panels.setdefault(command.rich_help_panel, []).append((name, command.get_short_help_str(limit=80)))
