@@ -225,7 +225,9 @@ def run_with(tmp_path: Path, data: DataFolder, best: list[tuple[float, int]], *s
         make(data, run.step_file(step), seed=step)
     model = load_model(run.step_file(steps[-1])).model
     optimizer = make_optimizer(model.parameters(), TrainConfig())
-    save_state(run.state_file(steps[-1]), state_of(optimizer, dict(model.named_parameters())), {"best": best})
+    save_state(
+        run.state_file(steps[-1]), state_of(optimizer, dict(model.named_parameters())), {"best": best, "seconds": 600.0}
+    )
     return run
 
 
@@ -260,7 +262,8 @@ def test_an_average_represents_the_run_until_it_trains_further(tmp_path: Path, t
         ({"schedule": "wsd"}, [95, 100]),
         ({"schedule": "linear", "keep_last": 1}, [100]),
         ({"schedule": "cosine", "max_steps": 101}, [60, 80, 94, 95, 100]),  # not finished
-        ({"schedule": "cosine", "max_steps": 10**6, "max_minutes": 8.0}, [95, 100]),
+        ({"schedule": "cosine", "max_steps": 10**6, "max_minutes": 10.0}, [95, 100]),
+        ({"schedule": "cosine", "max_steps": 10**6, "max_minutes": 10.1}, [60, 80, 94, 95, 100]),
     ],
 )
 def test_the_end_of_a_falling_rate_is_averaged(

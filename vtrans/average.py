@@ -116,9 +116,14 @@ def usual_checkpoints(run: RunFolder, config: TrainConfig) -> list[Path]:
     twentieth of a finished training whose learning rate fell to the end. The models before that are worse."""
     steps = _trained_steps(run)[-config.keep_last :]
     end = steps[-1]
-    finished = end >= config.max_steps or config.max_minutes > 0
-    first = end - end // ENDING if finished and config.schedule != "inverse-sqrt" else 0
+    fell = config.schedule != "inverse-sqrt" and (end >= config.max_steps or _out_of_time(run, config))
+    first = end - end // ENDING if fell else 0
     return [run.step_file(step) for step in steps if step >= first]
+
+
+def _out_of_time(run: RunFolder, config: TrainConfig) -> bool:
+    states, limit = run.state_steps(), 60 * config.max_minutes
+    return limit > 0 and bool(states) and read_progress(run.state_file(states[-1]))["seconds"] >= limit
 
 
 def newest_checkpoints(run: RunFolder, count: int) -> list[Path]:
