@@ -260,6 +260,7 @@ def test_an_average_represents_the_run_until_it_trains_further(tmp_path: Path, t
         ({"schedule": "inverse-sqrt", "keep_last": 9}, [60, 80, 94, 95, 100]),
         ({"schedule": "cosine"}, [95, 100]),
         ({"schedule": "wsd"}, [95, 100]),
+        ({"schedule": "wsd", "final_rate": 1.0}, [60, 80, 94, 95, 100]),  # it does not fall
         ({"schedule": "linear", "keep_last": 1}, [100]),
         ({"schedule": "cosine", "max_steps": 101}, [60, 80, 94, 95, 100]),  # not finished
         ({"schedule": "cosine", "max_steps": 10**6, "max_minutes": 10.0}, [95, 100]),

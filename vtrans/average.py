@@ -116,8 +116,9 @@ def usual_checkpoints(run: RunFolder, config: TrainConfig) -> list[Path]:
     twentieth of a finished training whose learning rate fell to the end. The models before that are worse."""
     steps = _trained_steps(run)[-config.keep_last :]
     end = steps[-1]
-    fell = config.schedule != "inverse-sqrt" and (end >= config.max_steps or _out_of_time(run, config))
-    first = end - end // ENDING if fell else 0
+    falls = config.schedule != "inverse-sqrt" and config.final_rate < 1
+    finished = end >= config.max_steps or _out_of_time(run, config)
+    first = end - end // ENDING if falls and finished else 0
     return [run.step_file(step) for step in steps if step >= first]
 
 
