@@ -189,10 +189,10 @@ def test_eos_is_not_penalised() -> None:
     assert [h.tokens for h in best] == [(2,)]
 
 
-def test_the_best_live_hypothesis_need_not_rank_first_in_its_group() -> None:
+def test_no_penalty_at_the_limit_because_no_row_lives_on() -> None:
     rules = {(): {2: 0.3, 3: 0.28, 4: 0.22, 5: 0.2}, (2,): {6: 0.1}, (3,): {6: 0.1}, (4,): {6: 0.9}, (5,): {7: 0.3}}
     [[best]] = found(FakeDecoder(scripted(6, rules)), [SOURCE], [2], beam=4, beam_groups=2, diversity=1.0)
-    # The second group begins with 4 and 5. The penalty of 6, which the first group chooses twice, then puts 7 first.
+    # The second group begins with 4 and 5. A penalty of 6, which the first group chooses twice, would put 7 first.
     assert (best.tokens, best.finished) == ((4, 6), False)
     assert best.logprob == pytest.approx(math.log(0.198))
 

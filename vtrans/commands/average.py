@@ -50,7 +50,8 @@ def average(what: What = None, last: Last = None, best: Best = None, out: Out = 
     paths = what or [Path(DEFAULT_RUN)]
     if len(paths) == 1 and not paths[0].is_file():
         run = RunFolder(paths[0])
-        config = load_recipe(str(run.recipe)).train if run.recipe.exists() else TrainConfig()
+        unknown = TrainConfig(keep_last=last or TrainConfig.keep_last)
+        config = load_recipe(str(run.recipe)).train if run.recipe.exists() else unknown
         if best:
             files = best_checkpoints(run, best)
         elif last:

@@ -260,7 +260,6 @@ class Beam:
     def leave(self, b: int) -> list[Hypothesis]:
         search = self.searches[b]
         assert search is not None
-        best_row = self._best_row(b)
         self.searches[b] = None
         self.live_BK[b] = -math.inf
         found = []
@@ -271,15 +270,11 @@ class Beam:
             live = [row for row, extension in enumerate(search.history[-1]) if extension[_SUM] > -math.inf]
             found += [self._unfinished(search, row) for row in live]
             return sorted(found, key=lambda hyp: -hyp.score)[: self.nbest]
-        return found or [self._unfinished(search, best_row)]
+        return found or [self._unfinished(search, self._best_row(b))]
 
     def _best_row(self, b: int) -> int:
         """Returns the row of the last live beam that stands for a sentence without finished hypotheses."""
-        search = self.searches[b]
-        if search is None or not search.history:
-            return 0
-        sums = [extension[_SUM] for extension in search.history[-1]]  # penalties can put a lower one first
-        return sums.index(max(sums))
+        return 0
 
     def _unfinished(self, search: _Search, row: int) -> Hypothesis:
         """Returns the hypothesis of a row of the last live beam."""

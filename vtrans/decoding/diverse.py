@@ -3,9 +3,9 @@
 By definition, the K rows of a sentence are G groups of K / G. Each group is a beam search as beam.py defines it, on its
 own rows and with a beam of K / G. In each step, the groups rank their extensions one after another. A group ranks an
 extension by its sum minus `diversity` times the number of rows of earlier groups that have just chosen the same token
-and live on. EOS is never penalised, because different translations may well end in the same step. A group whose search
-is finished has no rows any more, and waits for the others. The result is the finished hypotheses of all groups, each
-once, best first; of equal scores, the earlier group's comes first.
+and live on; at the length limit none does. EOS is never penalised, because different translations may well end in the
+same step. A group whose search is finished has no rows any more, and waits for the others. The result is the finished
+hypotheses of all groups, each once, best first; of equal scores, the earlier group's comes first.
 
 The penalty only decides which extensions a step keeps. Sums, log-probabilities and scores stay those of the model. The
 authors' code, fairseq and Hugging Face add the penalties up in the sums instead, and rank the results by them. If each
