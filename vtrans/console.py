@@ -122,8 +122,8 @@ class Counter:
 class Display:
     """Shows the state of a training, for `Console.live`. This class shows nothing."""
 
-    def update(self, fields: Mapping[str, str], completed: int) -> None:
-        """Show these figures, in their order, after `completed` steps."""
+    def update(self, fields: Mapping[str, str], completed: int, left: float) -> None:
+        """Show these figures, in their order, after `completed` steps; `left` seconds remain."""
 
 
 class _Lines(Counter):
@@ -209,15 +209,12 @@ class _Panel(Display):
     """The live display of a training: a progress bar, and its figures below."""
 
     def __init__(self, title: str, total: int, completed: int) -> None:
-        self._title, self._total, self._completed, self._first = title, total, completed, completed
-        self._began = time.monotonic()
-        self._seconds = 0.0
+        self._title, self._total, self._completed, self._left = title, total, completed, ""
         self._fields: dict[str, str] = {}
 
-    def update(self, fields: Mapping[str, str], completed: int) -> None:
+    def update(self, fields: Mapping[str, str], completed: int, left: float) -> None:
         self._fields = {name: _shown(value) for name, value in fields.items()}
-        self._completed = completed
-        self._seconds = time.monotonic() - self._began
+        self._completed, self._left = completed, f"{duration(left)} left"
 
     def __rich__(self) -> rich.console.RenderableType:
         from rich.console import Group
@@ -225,15 +222,12 @@ class _Panel(Display):
         from rich.table import Table
         from rich.text import Text
 
-        done = self._completed - self._first
-        # The time includes validations, so that the estimate is right for hours of training.
-        left = f"{duration((self._total - self._completed) * self._seconds / done)} left" if done > 0 else ""
         bar = Table.grid(padding=(0, 2))
         bar.add_row(
             Text(self._title, style="bold"),
             ProgressBar(total=self._total, completed=self._completed, width=30),
             Text(f"step {self._completed:,} of {self._total:,}"),
-            Text(left),
+            Text(self._left),
         )
         figures = Table.grid(padding=(0, 3))
         figures.add_row(*(Text.assemble((name, "dim"), " ", (value, "bold")) for name, value in self._fields.items()))

@@ -133,3 +133,24 @@ def test_a_validation_that_outlasts_the_time_ends_training_for_good(
     steps = run.state_steps()
     assert "is finished at step" in heard(tiny_data, run.path, *settings)
     assert run.state_steps() == steps
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_the_metrics_count_the_updates_after_the_last_line(
+    tmp_path: Path, tiny_data: DataFolder, interrupted: bool
+) -> None:
+    """BLEU is 0, so the second validation ends the training."""
+    settings = ("train.max_steps=30", "train.checkpoint_every=7", "train.log_every=6", "train.keep_last=1")
+    trainer = Trainer(set_up_run(tiny_data, tmp_path / "run", *settings, "train.patience=1"))
+    if interrupted:
+        trainer.validation = Signalled(trainer.validation, 1)
+        with pytest.raises(VtransError, match=r"SIGTERM after step 14"):
+            run_trainer(trainer)
+        trainer = Trainer(set_up_run(tiny_data, tmp_path / "run", *settings, "train.patience=1"))
+    run_trainer(trainer)
+    records = [line for line in lines(trainer.job.run) if line["kind"] == "train"]
+    assert [line["step"] for line in records] == [6, 12, 14]
+    whole = lines(tiny_train(tiny_data, tmp_path / "whole", *settings, "train.max_steps=14"))
+    for key in ("src_tokens", "tgt_tokens"):
+        assert [line[key] for line in records] == [line[key] for line in whole if line["kind"] == "train"]
+    assert trainer.log.left == 0

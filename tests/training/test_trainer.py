@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from conftest import TINY, TRAIN_PAIRS, tiny_train
 from runs import (
     heard,
     lines,
+    set_up_run,
 )
 
 import vtrans
@@ -20,8 +22,10 @@ import vtrans.data.bpe_dropout
 from vtrans.checkpoint import RunFolder
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder
+from vtrans.training.log import Log
 from vtrans.training.optimizer import learning_rate
 from vtrans.training.recipe import load_recipe
+from vtrans.training.trainer import Trainer
 
 
 def test_metrics_are_as_documented(tiny_run: RunFolder, tiny_data: DataFolder) -> None:
@@ -103,3 +107,21 @@ def test_a_small_corpus_is_memorised(tmp_path: Path, tiny_data: DataFolder) -> N
     assert right >= 0.95 * len(references), hypotheses[:5]
     losses = [r["loss"] for r in lines(run) if r["kind"] == "train"]
     assert losses == sorted(losses, reverse=True)
+
+
+def test_the_time_left_counts_the_updates_of_this_process_and_the_minutes(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,000 of 2,000 updates were made before: 100 updates in 50 s leave 900 for 7 min 30 s."""
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    trainer = Trainer(set_up_run(tiny_data, tmp_path / "run", "train.max_steps=2000", "train.max_minutes=20"))
+    trainer.progress.step = 1000
+    log = Log(trainer.job, trainer.ready.metrics, trainer.progress)
+    trainer.progress.step, trainer.progress.seconds = 1100, 700.0
+    clock[0] += 50
+    assert log.left == 450
+    trainer.progress.seconds = 1000.0
+    assert log.left == 200
+    trainer.progress.stopped_early = True
+    assert log.left == 0

@@ -99,9 +99,15 @@ class Log:
             "tokens/s": f"{tokens / seconds:,.0f}",
             "padding": f"{record['padding']:.1%}",
         }
-        each = (time.monotonic() - self._began) / (progress.step - self._first)
-        left = (train.max_steps - progress.step) * each
-        if train.max_minutes:
-            left = min(left, max(0.0, 60 * train.max_minutes - progress.seconds))
         line = "  ".join(f"{name} {value}" for name, value in self.shown.items())
-        self.job.console.info(f"step {progress.step:,}  {line}  left {duration(left)}")
+        self.job.console.info(f"step {progress.step:,}  {line}  left {duration(self.left)}")
+
+    @property
+    def left(self) -> float:
+        """The seconds of training that are left, validations included, estimated from this process's updates."""
+        progress, train = self.progress, self.job.recipe.train
+        if progress.stopped_early:
+            return 0.0
+        each = (time.monotonic() - self._began) / max(1, progress.step - self._first)
+        left = (train.max_steps - progress.step) * each
+        return min(left, max(0.0, 60 * train.max_minutes - progress.seconds)) if train.max_minutes else left

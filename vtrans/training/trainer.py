@@ -142,7 +142,7 @@ class Trainer:
             saving, logging = saving or self._complete, logging or self._complete
             if logging:
                 self.log.write()
-            display.update(self.log.shown, step)
+            display.update(self.log.shown, step, self.log.left)
             if self.stopping:
                 validated = False
                 save(self.job, self.learner, progress)
@@ -207,6 +207,8 @@ class Trainer:
         validated, progress.stopped_early, self.stopping = (value > 0 for value in told)
         progress.seconds += passed
         if validated:
+            if self._complete:
+                self.log.write()  # time or patience may end the training between two lines
             save_progress(job, self.learner, progress)
             if job.leads:
                 self.validated()
