@@ -108,6 +108,15 @@ def test_each_row_of_a_single_sentence_attends_to_its_own_history(config: ModelC
                 rows = [rows[parent] for parent in parents]
 
 
+@pytest.mark.parametrize("config", [VARIANTS[2], SEQUENCES[2]])
+def test_a_single_sentence_needs_no_positions_for_its_padding(config: ModelConfig) -> None:
+    model, source = make(dataclasses.replace(config, max_positions=9)), sequences(3)
+    with torch.inference_mode():
+        [[found]] = step_by_step(model, source, torch.tensor([[[BOS, 5, 6]]]))
+        full = model(*padded(source), torch.tensor([[BOS, 5, 6]]))[0].log_softmax(-1)
+    torch.testing.assert_close(found[:, 1:], full[:, 1:], rtol=0, atol=1e-10)
+
+
 @pytest.mark.skipif(not HAS_ONEDNN, reason="this torch has no oneDNN")
 @pytest.mark.parametrize("config", [*VARIANTS[:3], SEQUENCE])
 def test_a_single_sentence_uses_the_kernels_in_use(config: ModelConfig) -> None:

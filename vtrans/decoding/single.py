@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vtrans.config import ModelConfig
-from vtrans.decoding.state import LEAST
+from vtrans.decoding.state import LEAST, pad_to
 from vtrans.model import (
     CrossAttention,
     DecoderLayer,
@@ -217,7 +217,8 @@ class SingleSteps:
         length = len(tokens)
         tokens_S = torch.tensor([*tokens, *[model.pad_id] * (LEAST - length)], device=model.device)
         S = len(tokens_S)
-        x_SD, turn_SD = embed(model, model.src_embedding, tokens_S, model.src_positions(S))
+        # A table may have fewer than LEAST rows.
+        x_SD, turn_SD = embed(model, model.src_embedding, tokens_S, pad_to(model.src_positions(length), S, 0))
         bias_1S = x_SD.new_zeros(1, S)
         bias_1S[:, length:] = -torch.inf
         buffers = Buffers(x_SD, S, model.config)
