@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.learn_vocabulary import learn
-from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, Vocabulary
+from vtrans.data.piece_table import SPECIAL_KINDS, pack
+from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, Vocabulary
 from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translation import Translation
 from vtrans.decoding.translator import Translator
@@ -70,6 +71,12 @@ class Livelier(nn.Module):
 def vocabulary() -> Vocabulary:
     text = [" ".join(order) for order in itertools.permutations(WORDS, 2)]
     return learn(text, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
+
+
+@cache
+def word_vocabulary() -> Vocabulary:
+    """The vocabulary of a model that was imported without a SentencePiece model: each piece is a word."""
+    return Vocabulary(pack([*SPECIAL_PIECES, *WORDS], {kind: i for i, kind in enumerate(SPECIAL_KINDS)}, b""))
 
 
 def network(config: ModelConfig, vocab: int, seed: int = 1, eos: float = 4.0) -> Transformer:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from networks import SEQUENCES, V, make, padded, sequences
 from torch import Tensor
-from translators import SEARCH, SMALL, VARIANTS, loaded, network, sentences, translator, vocabulary
+from translators import SEARCH, SMALL, VARIANTS, loaded, network, sentences, translator, vocabulary, word_vocabulary
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig
@@ -229,6 +229,12 @@ def test_words_of_ids_are_the_words_of_the_decoded_text(pieces: str, text: str, 
     ids = ids_of(pieces, vocab)
     assert vocab.decode(ids).split() == text.split()
     assert words_of_ids(ids, vocab) == expected
+
+
+def test_each_piece_of_a_vocabulary_of_words_is_a_word() -> None:
+    vocab = word_vocabulary()
+    ids = vocab.encode("ein dog in Łódź")
+    assert words_of_ids(ids, vocab) == words_of_line("ein dog in Łódź", ids, vocab) == [0, 1, 2, 3]
 
 
 # Through the translator.

@@ -13,7 +13,19 @@ from typing import Any
 import pytest
 import torch
 from fakes import BOS, EOS, FakeDecoder, hashed
-from translators import SEARCH, SMALL, VARIANTS, forward, loaded, network, same, sentences, translator, vocabulary
+from translators import (
+    SEARCH,
+    SMALL,
+    VARIANTS,
+    forward,
+    loaded,
+    network,
+    same,
+    sentences,
+    translator,
+    vocabulary,
+    word_vocabulary,
+)
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
@@ -192,6 +204,18 @@ def test_tokens_of_a_prefix_keep_the_models_log_probability() -> None:
         if line:
             assert t.text.startswith("Łódź läuft")
             assert rescored.token_logprobs == pytest.approx(t.token_logprobs, abs=1e-9)
+
+
+def test_any_word_of_a_vocabulary_of_words_follows_a_prefix_that_ends_in_a_space() -> None:
+    vocab = word_vocabulary()
+    model = LoadedModel(network(SMALL, len(vocab), eos=-9.0), vocab, vocab, SEARCH, {})
+    lines = ["ein dog", "the cat sleeps in the park"]
+    closed, open_ = (
+        list(Translator(TorchEngine([model]), SEARCH).nbest(lines, 3, prefixes=[begun] * 2))
+        for begun in ("cat ", "cat")
+    )
+    assert same(closed, open_)
+    assert all(len(best[0].text.split()) > 1 for best in closed)
 
 
 def test_min_length_prevents_empty_translations() -> None:

@@ -139,6 +139,12 @@ class Vocabulary:
         """Returns the piece of an id as SentencePiece writes it, with U+2581 before a word."""
         return self._pieces[id]
 
+    def text_of(self, id: int) -> str:
+        """Returns the text of a piece, with a space before a word; a byte is written as its piece. Without a
+        SentencePiece model, each piece of a table is a word."""
+        piece = self._pieces[id]
+        return f" {piece}" if self.table is not None and not self.spm else piece.replace("\u2581", " ")
+
     def id_of(self, piece: str) -> int | None:
         """Returns the id of a piece as `piece` writes it, or None."""
         return self._pieces.index(piece) if piece in self._pieces else None

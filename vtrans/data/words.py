@@ -15,6 +15,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from vtrans.data.piece_table import is_byte
 from vtrans.data.vocabulary import EOS_ID, Vocabulary
 
 Ints = NDArray[np.int64]
@@ -90,8 +91,8 @@ def _text(token: int, vocab: Vocabulary) -> str:
     """Returns the text of a subword. A byte that is only part of a character counts as the letter x."""
     if token <= EOS_ID or vocab.piece(token) in vocab.tags:
         return ""
-    piece = vocab.piece(token).replace("\u2581", " ")
-    if not vocab.is_subword(token):
-        byte = chr(int(piece[1:-1], 16))
+    text = vocab.text_of(token)
+    if is_byte(text):
+        byte = chr(int(text[1:-1], 16))
         return byte if byte.isascii() else "x"
-    return piece
+    return text

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from vtrans.data.piece_table import is_byte
 from vtrans.data.vocabulary import EOS_ID, Vocabulary
-from vtrans.decoding.phrases import SPACE, is_word
+from vtrans.decoding.phrases import is_word
 from vtrans.decoding.search import Block, Decoder, columns_of, logprobs_of
 
 CHARACTER = 4  # the most bytes of a character
@@ -30,8 +30,7 @@ class Spelling:
     """What each subword of a vocabulary spells, and which ones would complete a phrase."""
 
     def __init__(self, vocab: Vocabulary) -> None:
-        spaced = vocab.table is not None and not vocab.spm
-        self.bytes = [_spelled(vocab.piece(i), spaced) if i > EOS_ID else b"" for i in range(len(vocab))]
+        self.bytes = [_spelled(vocab, i) if i > EOS_ID else b"" for i in range(len(vocab))]
         self._order = sorted((spelled, i) for i, spelled in enumerate(self.bytes) if spelled)
         self.rest = cache(self._rest)
         self.inside = cache(self._inside)
@@ -67,10 +66,9 @@ class Spelling:
                 yield from self.rest(needle[n:])
 
 
-def _spelled(piece: str, spaced: bool) -> bytes:
-    if is_byte(piece):
-        return bytes([int(piece[3:5], 16)])
-    return (f" {piece}" if spaced else piece.replace(SPACE, " ")).encode()
+def _spelled(vocab: Vocabulary, id: int) -> bytes:
+    text = vocab.text_of(id)
+    return bytes([int(text[3:5], 16)]) if is_byte(text) else text.encode()
 
 
 def _ends_in_word(text: bytes) -> bool:

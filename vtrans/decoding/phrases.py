@@ -156,10 +156,8 @@ def _wrong(key: str, number: int, value: Any, what: str) -> str:
 
 def continues_word(vocab: Vocabulary, id: int) -> bool:
     """Returns whether a subword may continue the word before it. A single byte may be part of a letter."""
-    piece = vocab.piece(id)
-    if vocab.table is not None and not vocab.spm:
-        return False  # every piece is a word
-    return id > EOS_ID and (is_byte(piece) or is_word(piece[0]))
+    text = vocab.text_of(id)
+    return id > EOS_ID and (is_byte(text) or is_word(text[0]))
 
 
 def encoded(wording: Wording, vocab: Vocabulary, suppressed: Sequence[int], number: int) -> tuple[Phrase, ...]:

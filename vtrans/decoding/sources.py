@@ -150,7 +150,7 @@ def cut_long(ids: list[int], limit: int, vocab: Vocabulary) -> list[list[int]]:
     pieces, begin = [], 0
     while len(ids) - begin > limit:
         least, end = begin + limit // 2, begin + limit
-        while end > least and not vocab.piece(ids[end]).startswith("\u2581"):
+        while end > least and not vocab.text_of(ids[end]).startswith(" "):
             end -= 1
         if end == least:
             end = begin + limit

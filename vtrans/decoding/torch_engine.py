@@ -163,8 +163,8 @@ class TorchEngine:
             return decoder
         starts_V = None
         if any(prefix.closed for prefix in prefixes):
-            pieces = [self.tgt_vocab.piece(i) for i in range(len(self.tgt_vocab))]
-            starts_V = torch.tensor([i == EOS_ID or piece.startswith("\u2581") for i, piece in enumerate(pieces)])
+            texts = [self.tgt_vocab.text_of(i) for i in range(len(self.tgt_vocab))]
+            starts_V = torch.tensor([i == EOS_ID or text.startswith(" ") for i, text in enumerate(texts)])
         rules = Rules(
             EOS_ID, starts_V, search.min_length, search.no_repeat_ngram, search.repetition_penalty, suppressed
         )
