@@ -23,7 +23,7 @@ class WriteError(VtransError):
 
 
 class LogprobsError(VtransError):
-    """A model's log-probabilities are not numbers, or leave no token possible."""
+    """A model's log-probabilities are not numbers."""
 
 
 class InputError(VtransError):

@@ -15,7 +15,7 @@ from fakes import BOS, EOS, BrokenDecoder, FakeDecoder, Ids, hashed, many_senten
 from vtrans.decoding.options import Sampling
 from vtrans.decoding.sampling import distribution, sample, tokens_at
 from vtrans.decoding.search import Hypothesis
-from vtrans.errors import VtransError
+from vtrans.errors import LogprobsError
 
 SOURCE: Ids = (2, EOS)
 
@@ -206,8 +206,15 @@ def test_the_end_of_the_distribution_is_the_last_possible_token() -> None:
         assert tokens_at(probs_nV, torch.tensor([place], dtype=torch.float64)).tolist() == [token]
 
 
-def test_nan_and_distributions_without_a_possible_token_are_errors() -> None:
-    with pytest.raises(VtransError):
+def test_nan_is_an_error() -> None:
+    with pytest.raises(LogprobsError):
         drawn(BrokenDecoder(hashed(1, 20, eos=-5.0)), [SOURCE], [9])
-    with pytest.raises(VtransError):
-        drawn(FakeDecoder(scripted(3, {(): {}})), [SOURCE], [9])
+
+
+def test_a_sample_ends_where_no_token_is_possible() -> None:
+    """It is then unfinished, as the result of a search is."""
+    words = scripted(4, {(): {2: 0.5, 3: 0.5}, (2,): {}, (3,): {2: 1.0}, (3, 2): {EOS: 1.0}})
+    [samples] = drawn(FakeDecoder(words), [SOURCE], [9], nbest=20, top_p=0.9)
+    assert {(h.tokens, h.finished) for h in samples} == {((2,), False), ((3, 2), True)}
+    [[sample]] = drawn(FakeDecoder(scripted(3, {(): {}})), [SOURCE], [9])
+    assert (sample.tokens, sample.score, sample.finished) == ((), 0.0, False)

@@ -43,7 +43,8 @@ def sample(
     draws one number from a generator of (the sentence's seed, k), and takes the token at that place of the cumulative
     distribution in vocabulary order. A sample therefore depends neither on its batch nor on `nbest`. `seeds` holds
     one seed per source; `sampling.seed` is not used. `logprob` is the model's own, before temperature and filters;
-    `score` is its mean per token. A sample that reaches its limit without EOS has `finished=False`.
+    `score` is its mean per token. A sample has `finished=False` if it reaches its limit without EOS, or a place where
+    the rules leave no token possible. Raises VtransError if the decoder returns NaN.
     """
     assert nbest >= 1, nbest
     assert len(seeds) == len(sources), (len(seeds), len(sources))
@@ -59,10 +60,11 @@ class _Sample:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)  # of the tokens and of EOS
     finished: bool = False  # ended in EOS
+    stuck: bool = False  # no token was possible
 
     @property
     def complete(self) -> bool:
-        return self.finished or len(self.tokens) == self.limit
+        return self.finished or self.stuck or len(self.tokens) == self.limit
 
 
 class _Sampler:
@@ -99,8 +101,11 @@ class _Sampler:
         drawn = torch.cat([self._draw(block, list(islice(places, len(logprobs_of(block))))) for block in blocks], 1)
         tokens_r, logprobs_r = drawn.cpu().double().numpy()  # the only copy from the device in a step
         for s, token, logprob in zip(growing, tokens_r, logprobs_r, strict=True):
-            if not logprob > -math.inf:
+            if math.isnan(logprob):
                 raise bad_logprobs()
+            if logprob == -math.inf:  # of whichever token
+                s.stuck = True
+                continue
             s.logprobs.append(float(logprob))
             if token == self.eos_id:
                 s.finished = True
@@ -130,7 +135,7 @@ class _Sampler:
         samples, self.samples[b] = self.samples[b], []
         for s in samples:
             logprob = math.fsum(s.logprobs)
-            score = logprob / len(s.logprobs)
+            score = logprob / max(1, len(s.logprobs))
             found.append(Hypothesis(tuple(s.tokens), logprob, score, s.finished, tuple(s.logprobs)))
         return found
 

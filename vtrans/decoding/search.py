@@ -207,8 +207,8 @@ def wide_type(logprobs: Tensor) -> torch.dtype:
 
 
 def bad_logprobs() -> LogprobsError:
-    """Returns the error for log-probabilities from which no token can be chosen."""
+    """Returns the error for NaN in log-probabilities."""
     return LogprobsError(
-        "the model's log-probabilities are not numbers or leave no token possible: its weights are damaged, or the "
-        "precision is too low; try another checkpoint, or float32."
+        "the model's log-probabilities are not numbers: its weights are damaged, or the precision is too low; try "
+        "another checkpoint, or float32."
     )
