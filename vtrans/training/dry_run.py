@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -11,6 +12,7 @@ from vtrans.config import TrainConfig
 from vtrans.console import duration
 from vtrans.runtime.memory import peak_memory
 from vtrans.training.feed import Feed, Place, Share
+from vtrans.training.progress import Progress
 
 # A dry run ends after that many measured updates or, with a single process, after that many seconds.
 UPDATES, SECONDS = 10, 20.0
@@ -19,21 +21,20 @@ UPDATES, SECONDS = 10, 20.0
 def estimate(
     feed: Feed,
     config: TrainConfig,
-    step: int,
+    progress: Progress,
     update: Callable[[Sequence[Share]], None],
     say: Callable[[str], None],
 ) -> None:
-    """Says how large an epoch is and what training after `step` takes. `update` makes an update and waits for it."""
+    """Says how large an epoch is and what the rest of the training takes. `update` makes an update, waits for it and
+    changes `progress`."""
     size = feed.epoch_size()
-    updates, left = size.batches / config.accumulate, config.max_steps - step
+    updates, left = size.batches / config.accumulate, config.max_steps - progress.step
+    in_time = 60 * config.max_minutes - progress.seconds if config.max_minutes else math.inf
     say(
         f"an epoch: {size.pairs:,} pairs, {size.src_tokens:,.0f} source and {size.tgt_tokens:,.0f} target tokens in "
         f"{size.batches:,.0f} batches, {size.padding:.1%} padding; {updates:,.1f} updates"
         + (f" (from {size.planned:,} pairs)" if size.planned < size.pairs else "")
     )
-    if left <= 0:
-        say(f"the run is finished at step {step:,} (train.max_steps = {config.max_steps})")
-        return
     # The plan starts with its largest batch, which warms up the kernels and sets the peak of memory.
     positions, seconds, began = 0, 0.0, time.monotonic()
     with closing(feed.shares(Place())) as shares:
@@ -55,4 +56,10 @@ def estimate(
         f"time: {each:.2f} seconds per update (mean of {number}), {duration(each * updates)} per epoch, "
         f"{duration(each * left)} for {left:,} steps ({left / updates:,.1f} epochs), without validations"
     )
+    if in_time < each * left:
+        steps = in_time / each
+        say(
+            f"train.max_minutes ends training in {duration(in_time)}, after at most {steps:,.0f} steps "
+            f"({steps / updates:,.1f} epochs)"
+        )
     say("dry run: nothing was written")

@@ -97,11 +97,7 @@ class Trainer:
             save(job, self.learner, progress)
         job.ranks.wait()
         if finished:
-            key = "patience" if progress.stopped_early else "max_minutes" if self._late else "max_steps"
-            job.console.info(
-                f"the run in {job.run.path} is finished at step {progress.step:,} (train.{key} = "
-                f"{getattr(config, key)}); to continue it, set a larger train.{key}"
-            )
+            job.console.info(self._finished)
             keep_finished_recipe(self.ready)
             return progress
 
@@ -120,13 +116,16 @@ class Trainer:
     def dry_run(self) -> Progress:
         """Says what training will take, and writes nothing."""
         introduce(self.job, self.learner.model, self.progress, resumed=self.ready.saved is not None, written=False)
+        if self._complete:
+            self.job.console.info(self._finished)
+            return self.progress
         self.learner.model.train()
 
         def update(group: Sequence[Share]) -> None:
             self.updates.update(group)
             self.updates.read()
 
-        estimate(self.feed, self.job.recipe.train, self.progress.step, update, self.job.console.info)
+        estimate(self.feed, self.job.recipe.train, self.progress, update, self.job.console.info)
         return self.progress
 
     def _loop(self, batches: Iterator[Share], display: Display) -> None:
@@ -164,6 +163,15 @@ class Trainer:
     def _late(self) -> bool:
         """Whether `max_minutes` have passed."""
         return 0 < 60 * self.job.recipe.train.max_minutes <= self.progress.seconds
+
+    @property
+    def _finished(self) -> str:
+        """Why no update is left to make, and how to continue."""
+        key = "patience" if self.progress.stopped_early else "max_minutes" if self._late else "max_steps"
+        return (
+            f"the run in {self.job.run.path} is finished at step {self.progress.step:,} (train.{key} = "
+            f"{getattr(self.job.recipe.train, key)}); to continue it, set a larger train.{key}"
+        )
 
     @property
     def _owes_validation(self) -> bool:
