@@ -70,10 +70,11 @@ def trained(run: Path) -> dict[str, Any]:
     """Returns the figures of a run: updates, seconds with validations, and target tokens per second without them."""
     from vtrans.checkpoint import RunFolder
     from vtrans.states import read_progress
+    from vtrans.training.progress import records_of
 
     folder = RunFolder(run)
     progress = read_progress(folder.state_file(folder.state_steps()[-1]))
-    lines = [json.loads(line) for line in folder.metrics.read_bytes().split(b"\n") if line]
+    lines = list(records_of(folder.metrics.read_bytes(), folder.metrics))
     tokens, seconds = (sum(x[key] for x in lines if x["kind"] == "train") for key in ("tgt_tokens", "seconds"))
     return {"updates": progress["step"], "seconds": progress["seconds"], "train_tokens_a_second": tokens / seconds}
 

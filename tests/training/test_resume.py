@@ -245,8 +245,10 @@ def test_ranks_that_read_different_states_are_refused(
 
 
 def test_lost_metrics_cause_a_warning(run_copy: RunFolder, tiny_data: DataFolder) -> None:
-    run_copy.metrics.write_bytes(run_copy.metrics.read_bytes()[:100])
-    assert f"warning: {run_copy.metrics}" in heard(tiny_data, run_copy.path)
+    before = lines(run_copy)
+    run_copy.metrics.write_bytes(run_copy.metrics.read_bytes()[:-10])
+    assert f"warning: {run_copy.metrics}" in heard(tiny_data, run_copy.path, "train.max_steps=31")
+    assert [line["step"] for line in lines(run_copy)] == [*(line["step"] for line in before[:-1]), 31, 31]
 
 
 @pytest.mark.parametrize("resumed", [True, False])

@@ -25,7 +25,7 @@ from vtrans.checkpoint import RunFolder, load_model
 from vtrans.config import SearchConfig, TrainConfig
 from vtrans.data.batches import collate
 from vtrans.data.store import DataFolder
-from vtrans.errors import VtransError
+from vtrans.errors import FileError, VtransError
 from vtrans.score import corpus_scores
 from vtrans.states import read_progress
 from vtrans.training.progress import Progress
@@ -116,6 +116,14 @@ def test_without_metrics_jsonl_another_metric_starts_with_no_ranking(
     run_copy.metrics.unlink()
     tiny_train(tiny_data, run_copy.path, "train.best_metric=nll", "train.max_steps=40")
     assert [step for _, step in read_progress(run_copy.state_file(40))["best"]] == [40]
+
+
+@pytest.mark.parametrize("line", [b"\xff", b"{", b"[1]", b"{}", b'{"kind": "train", "step": 5}'])
+def test_damaged_metrics_are_refused_with_their_line(run_copy: RunFolder, tiny_data: DataFolder, line: bytes) -> None:
+    records = run_copy.metrics.read_bytes().split(b"\n")
+    run_copy.metrics.write_bytes(b"\n".join([records[0], line.ljust(len(records[1])), *records[2:]]))
+    with pytest.raises(FileError, match=rf"{run_copy.metrics}, line 2 "):
+        tiny_train(tiny_data, run_copy.path, "train.best_metric=nll", "train.max_steps=40")
 
 
 @pytest.mark.parametrize(

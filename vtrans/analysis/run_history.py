@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 from vtrans.checkpoint import RunFolder
 from vtrans.errors import FileError, InputError
 from vtrans.text import open_bytes, read_lines
+from vtrans.training.progress import records_of
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,8 @@ def histories(runs: Sequence[Path]) -> list[History]:
         run = RunFolder(path)
         if not run.metrics.is_file():
             raise FileError(f"{path} has no metrics.jsonl; name a folder that `vtrans train` wrote.")
-        records = list(_records(run.metrics))
+        # A training may be writing to it.
+        records = list(records_of(run.metrics.read_bytes(), run.metrics))
         train = [record for record in records if record["kind"] == "train"]
         valid = [record for record in records if record["kind"] == "valid"]
         if not train and not valid:
@@ -119,19 +120,6 @@ def _names(runs: Sequence[Path]) -> list[str]:
     while len({each[-length:] for each in parts}) < len(parts):
         length += 1
     return ["/".join(each[-length:]) for each in parts]
-
-
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the records of metrics.jsonl. A training may be writing to it: an unfinished last line is left out."""
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
-        try:
-            record = json.loads(line)
-            steps, seconds = record["step"], record["seconds"] if record["kind"] == "train" else 0
-            if not isinstance(steps, int) or not isinstance(seconds, int | float):
-                raise TypeError
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise FileError(f"{path}, line {number} is not a record of `vtrans train`.") from None
-        yield record
 
 
 def _recipe(run: RunFolder) -> Mapping[str, Mapping[str, Any]]:

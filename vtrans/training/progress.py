@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from vtrans.checkpoint import RunFolder
 from vtrans.config import TrainConfig
 from vtrans.console import Console
+from vtrans.errors import FileError
 from vtrans.files import explained, write_atomically
 from vtrans.runtime.kernels import Kernels
 from vtrans.training.tensorboard import Events
@@ -87,10 +89,10 @@ class Metrics:
 
     def resume(self, console: Console) -> None:
         """Cuts the file back to the step that the run resumes from."""
-        size = self.file.stat().st_size if self.file.exists() else 0
-        if size < self.progress.metrics_bytes:
+        written = self.file.read_bytes() if self.file.exists() else b""
+        if len(written) < self.progress.metrics_bytes:
             console.warn(f"{self.file} is shorter than it was; its lost lines cannot be restored")
-            self.progress.metrics_bytes = size
+            self.progress.metrics_bytes = written.rfind(b"\n") + 1
         with explained(self.file), self.file.open("ab") as file:
             file.truncate(self.progress.metrics_bytes)
         if self.events is not None:
@@ -99,8 +101,7 @@ class Metrics:
     def records(self) -> list[dict[str, Any]]:
         """The records of the run up to the step that it resumes from."""
         written = self.file.read_bytes() if self.file.exists() else b""
-        lines = written[: self.progress.metrics_bytes].split(b"\n")[:-1]
-        return [json.loads(line) for line in lines]
+        return list(records_of(written[: self.progress.metrics_bytes], self.file))
 
     def write(self, record: Mapping[str, Any]) -> None:
         with explained(self.file), self.file.open("ab") as file:
@@ -114,6 +115,23 @@ class Metrics:
     def close(self) -> None:
         if self.events is not None:
             self.events.close()
+
+
+def records_of(written: bytes, path: Path) -> Iterator[dict[str, Any]]:
+    """Yields the records in the content of the metrics.jsonl at `path`. An unfinished last line is left out. Raises
+    FileError for a line that is not a record."""
+    for number, line in enumerate(written.split(b"\n")[:-1], 1):
+        try:
+            record = json.loads(line)
+            steps, seconds = record["step"], record["seconds"] if record["kind"] == "train" else 0
+            if not isinstance(steps, int) or not isinstance(seconds, int | float):
+                raise TypeError
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise FileError(
+                f"{path}, line {number} is not a record of `vtrans train`; restore the file, or delete it; a run can "
+                "resume without it."
+            ) from None
+        yield record
 
 
 def _quality(record: Mapping[str, Any], metric: str) -> float:
