@@ -214,8 +214,14 @@ def test_an_average_never_replaces_a_checkpoint(run_copy: RunFolder) -> None:
 def test_with_too_few_checkpoints_the_warning_names_the_key_that_keeps_more(
     run_copy: RunFolder, capsys: pytest.CaptureFixture[str], which: str
 ) -> None:
+    advice = f"a larger train.keep_{which} keeps more"
     command([run_copy.path], **{which: 9})  # type: ignore[arg-type]  # last or best
-    assert f"a larger train.keep_{which} keeps more" in capsys.readouterr().err
+    assert advice in capsys.readouterr().err
+    run_copy.recipe.write_text(f"[train]\nkeep_{which} = 9\n")  # training has not made as many yet
+    command([run_copy.path], **{which: 9})  # type: ignore[arg-type]  # last or best
+    said = capsys.readouterr().err
+    assert advice not in said
+    assert "of these 9 checkpoints" in said
 
 
 def run_with(tmp_path: Path, data: DataFolder, best: list[tuple[float, int]], *steps: int) -> RunFolder:
@@ -261,6 +267,7 @@ def test_an_average_represents_the_run_until_it_trains_further(tmp_path: Path, t
         ({"schedule": "cosine"}, [95, 100]),
         ({"schedule": "wsd"}, [95, 100]),
         ({"schedule": "wsd", "final_rate": 1.0}, [60, 80, 94, 95, 100]),  # it does not fall
+        ({"schedule": "cosine", "warmup": 100}, [60, 80, 94, 95, 100]),  # it only rose
         ({"schedule": "linear", "keep_last": 1}, [100]),
         ({"schedule": "cosine", "max_steps": 101}, [60, 80, 94, 95, 100]),  # not finished
         ({"schedule": "cosine", "max_steps": 10**6, "max_minutes": 10.0}, [95, 100]),
@@ -271,7 +278,7 @@ def test_the_end_of_a_falling_rate_is_averaged(
     tmp_path: Path, tiny_data: DataFolder, settings: dict[str, Any], expected: list[int]
 ) -> None:
     run = run_with(tmp_path, tiny_data, [], 0, 60, 80, 94, 95, 100)
-    config = TrainConfig(**{"max_steps": 100} | settings)
+    config = TrainConfig(**{"max_steps": 100, "warmup": 10} | settings)
     assert usual_checkpoints(run, config) == [run.step_file(step) for step in expected]
     run.recipe.write_text(recipe_toml(Recipe(train=config)))
     command([run.path])

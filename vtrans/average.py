@@ -116,7 +116,7 @@ def usual_checkpoints(run: RunFolder, config: TrainConfig) -> list[Path]:
     twentieth of a finished training whose learning rate fell to the end. The models before that are worse."""
     steps = _trained_steps(run)[-config.keep_last :]
     end = steps[-1]
-    falls = config.schedule != "inverse-sqrt" and config.final_rate < 1
+    falls = config.schedule != "inverse-sqrt" and config.final_rate < 1 and config.warmup < end
     finished = end >= config.max_steps or _out_of_time(run, config)
     first = end - end // ENDING if falls and finished else 0
     return [run.step_file(step) for step in steps if step >= first]

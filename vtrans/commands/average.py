@@ -61,8 +61,9 @@ def average(what: What = None, last: Last = None, best: Best = None, out: Out = 
             files = usual_checkpoints(run, config)
         target, run_step = out or run.averaged, max(run.steps())
         if len(files) < (count := best or last or 0):
-            key = "train.keep_best" if best else "train.keep_last"
-            console.warn(f"{run.path} has {len(files)} of these {count} checkpoints; a larger {key} keeps more")
+            key = "keep_best" if best else "keep_last"
+            advice = f"; a larger train.{key} keeps more" if count > getattr(config, key) else ""
+            console.warn(f"{run.path} has {len(files)} of these {count} checkpoints{advice}")
     else:
         if last is not None or best is not None:
             raise InputError("--last and --best need a run folder; leave them out to average named files.")
