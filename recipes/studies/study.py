@@ -94,18 +94,28 @@ class Study:
         self.file, self.budget, self.options, self.console = file, budget, options, console
         self.folder = options.work / budget.folder
         self.train, self.valid, _ = pairs_of(options.text, *options.languages, tested=False)
+        first: dict[Path, Row] = {}
+        for row in file.rows.values():
+            other = first.setdefault(self.data(row), row)
+            if (row.prepare, row.target) != (other.prepare, other.target):
+                raise InputError(
+                    f"rows.{row.name} and rows.{other.name} need different data folders, but both are called "
+                    f"{self.data(row).name}; let `prepare` differ in letters or digits, and give programs different "
+                    "names."
+                )
 
     # Text.
 
-    def sides(self, row: Row) -> tuple[dict[str, Path], dict[str, Path]]:
-        """Returns the files of the two sides by stem. The target goes through the row's program the first time."""
+    def sides(self, row: Row, *, renew: bool = False) -> tuple[dict[str, Path], dict[str, Path]]:
+        """Returns the files of the two sides by stem. The target goes through the row's program the first time, and
+        again with `renew`."""
         source, target = (files_of(self.options.text, language) for language in self.options.languages)
         if row.target is None:
             return source, target
         changed = {}
         for stem in (*self.train, self.valid):
             changed[stem] = self.options.work / row.target.stem / f"{stem}.{self.options.languages[1]}"
-            if not changed[stem].exists():
+            if renew or not changed[stem].exists():
                 changed[stem].parent.mkdir(parents=True, exist_ok=True)
                 with open_bytes(target[stem]) as stream:
                     done = subprocess.run(
@@ -124,7 +134,7 @@ class Study:
 
     def prepare(self, row: Row) -> list[str]:
         """Returns the command that makes the data folder. It leaves the folder as it is if it is up to date."""
-        source, target = self.sides(row)
+        source, target = self.sides(row, renew=True)  # the program or the text may have changed
         # Two vocabularies have as many subwords in all as a joint one.
         size = self.options.vocab_size // (2 if "--separate" in row.prepare else 1)
         corpora = [word for s in self.train for word in ("--src", str(source[s]), "--tgt", str(target[s]))]
@@ -217,8 +227,8 @@ class Study:
         how = ["--translate", json.dumps(dict(row.translate))]
         yield ["python", MEASURE, str(model), "--run", str(run), *texts, *how, *device]
         found = {"recipe": self.options.recipe, "made": made, **json.loads(measured.read_bytes())}
-        if row.init_from:  # what the model has cost includes what it started from
-            before = self.finished(self.file.rows[row.init_from], seed) or {}
+        if start := self.file.rows[row.run_of or row.name].init_from:  # the costs include those of what it started from
+            before = self.finished(self.file.rows[start], seed) or {}
             found |= {key: found[key] + before[key] for key in ("updates", "seconds")}
         write_atomically(place / "figures.json", (json.dumps(found, ensure_ascii=False, indent=2) + "\n").encode())
         measured.unlink()
@@ -295,7 +305,7 @@ def seeds_of(words: Sequence[str]) -> list[int] | None:
         return None
     if not all(word.isdecimal() for word in words):
         raise InputError(f"--seeds must be whole numbers, or {AUTO}, got {' '.join(words)}.")
-    return [int(word) for word in words]
+    return list(dict.fromkeys(int(word) for word in words))
 
 
 def budgets_of(steps: int | None, minutes: float | None, recipe: Recipe) -> list[Budget]:
@@ -321,8 +331,16 @@ def main(arguments: Sequence[str] | None = None, start: Start | None = None) -> 
     languages = (given.src or experiment.languages[0], given.tgt or experiment.languages[1])
     work, name = given.work or Path("work") / file.name, given.recipe or file.recipe
     budgets = budgets_of(given.steps, given.minutes, load_recipe(name, given.set))
+    if any(word.partition("=")[0].strip() == "train.seed" for word in given.set):
+        raise InputError("--set train.seed has no effect, because --seeds gives the seeds of all rows; use --seeds.")
     for row in rows:  # refuse invalid settings before any download
-        load_recipe(name, [*given.set, *row.overrides])
+        trained = file.rows[row.run_of or row.name]
+        kept = load_recipe(name, [*given.set, *trained.overrides]).train.keep_last
+        if row.average is not None and row.average > kept:
+            raise InputError(
+                f"rows.{row.name}.average must be at most {kept}, the checkpoints that train.keep_last keeps, got "
+                f"{row.average}; lower it, or set train.keep_last."
+            )
     text = given.data or fetched(experiment, work / f"text-{'-'.join(languages)}", *languages, console)
     size = given.vocab_size or experiment.vocab_size
     options = Options(work, text, languages, name, tuple(given.set), size, given.device)

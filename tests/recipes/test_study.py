@@ -329,6 +329,12 @@ words = "the rest"
 init-from = "half"
 share = 0.5
 """
+FASTER = """
+[rows.faster]
+words = "the rest, one hypothesis"
+run-of = "rest"
+translate = {beam = 1}
+"""
 
 Ran = list[list[str]]
 
@@ -421,6 +427,42 @@ def test_every_row_is_trained_with_its_settings_and_the_same_budget(folder: Path
     assert updates == {"plain": 9, "last": 9, "other": 9, "half": 9, "rest": 18}, "with those of what it starts from"
 
 
+def test_each_way_to_use_a_run_costs_what_the_run_cost(folder: Path) -> None:
+    (folder / "mine.toml").write_text(STUDY + FASTER, encoding="utf-8")
+    run_study(folder, ["--steps", "100", "--seeds", "3", "3", "--only", "faster"], Pretended())
+    report = json.loads((folder / "work" / "100-updates" / "table.json").read_bytes())
+    found = {row["name"]: (row["made"]["seed"], row["updates"], row["seconds"]) for row in report["rows"]}
+    assert found == {"half": (3, 9, 180.0), "rest": (3, 18, 360.0), "faster": (3, 18, 360.0)}
+    assert [line["seeds"] for line in report["table"]] == [[3], [3], [3]]
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ("average = 6", r"rows\.more\.average.*2.*6"),
+        ("run-of = 'rest'\naverage = 6", r"rows\.more\.average.*2.*6"),
+        ("prepare = ['--symbol', '<A>']\n[rows.most]\nwords = 'b'\nprepare = ['--symbol', '(A)']", "rows.*most.*more"),
+        ("target = 'other/letters.py'", "rows.*more.*other"),
+    ],
+)
+def test_rows_that_cannot_have_what_they_ask_for_are_refused(folder: Path, values: str, named: str) -> None:
+    (folder / "other").mkdir()
+    (folder / "other" / "letters.py").touch()
+    (folder / "mine.toml").write_text(f"{STUDY}\n[rows.more]\nwords = 'more'\n{values}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=named):
+        run_study(folder, ["--steps", "10"], Pretended())
+    assert not list((folder / "work").rglob("figures.json"))
+
+
+def test_text_that_has_changed_goes_through_the_program_again(folder: Path) -> None:
+    words = ["--steps", "10", "--seeds", "1", "--only", "other"]
+    run_study(folder, words, Pretended())
+    (folder / "text" / "train.de").write_text("anders\n" * len(TRAIN_PAIRS), encoding="utf-8")
+    (folder / "work" / "10-updates" / "other-1" / "figures.json").unlink()
+    run_study(folder, words, Pretended())
+    assert len(set((folder / "work" / "letters" / "train.de").read_text("utf-8").split())) == 1
+
+
 def test_finished_rows_are_kept_and_the_table_shows_all_of_them(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -493,6 +535,7 @@ def test_a_row_that_fails_stops_only_those_that_need_it(folder: Path) -> None:
         (["--seeds", "auto", "1"], "--seeds"),
         (["--set", "model.tie=some"], "model.tie"),
         (["--set", "train.seeds=1"], "train.seeds"),
+        (["--set", "train.seed = 2"], "--seeds"),
     ],
 )
 def test_invalid_options_are_refused_before_any_training(words: list[str], named: str, folder: Path) -> None:
