@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpora import TRAIN, made, options, snapshot, two_corpora
+from corpora import TRAIN, made, options, snapshot, two_corpora, two_languages
 
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
@@ -47,6 +47,12 @@ def test_a_dry_run_of_a_small_text_is_exact_and_writes_nothing(tmp_path: Path, s
         "nothing was written",
     ):  # fmt: skip
         assert words in said
+
+
+def test_a_dry_run_counts_the_tags(tmp_path: Path) -> None:
+    opts = two_languages(tmp_path)
+    estimate, _ = estimated(opts)
+    assert estimate["tokens"] == made(opts)["train"]["tokens"]
 
 
 def test_a_dry_run_of_a_long_text_estimates_from_some_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,18 @@ def test_other_inputs_or_options_need_force(tmp_path: Path) -> None:
     assert len(data.train) == 100
     assert not (tmp_path / "data" / "vocab.model").exists()  # ours, but no longer used
     assert (tmp_path / "data" / "notes.txt").read_bytes() == b"mine"
+
+
+def test_files_whose_names_tell_other_languages_are_not_up_to_date(tmp_path: Path) -> None:
+    opts = options(tmp_path)
+    files = [shutil.copy(path, tmp_path / f"{number}.txt") for number, path in enumerate((*opts.src, *opts.tgt))]
+    unnamed = dataclasses.replace(opts, src=tuple(files[:1]), tgt=tuple(files[1:]))
+    made(unnamed)
+    refused(opts, r"languages were unknown and are \['en', 'de'\]")
+    made(dataclasses.replace(opts, force=True))
+    assert DataFolder.open(opts.out).languages == (("en", "de"),)
+    for same in (opts, unnamed):
+        assert "is up to date" in heard(same)[1]
 
 
 def test_an_option_missing_from_the_report_had_its_default(tmp_path: Path) -> None:

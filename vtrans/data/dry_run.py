@@ -132,7 +132,8 @@ def _figures(options: PrepareOptions, split: Split, trial: _Trial, seconds: floa
     """Returns the estimate, as `prepare-bpe --dry-run --json` prints it."""
     encoded, task, scale = trial.encoded, trial.task, split.usable / trial.pairs
     kept = len(encoded.kept) * scale
-    tokens = {"src": round(len(encoded.src.ids) * scale), "tgt": round(len(encoded.tgt.ids) * scale)}
+    tagged = len(encoded.kept) if options.tags else 0  # each source begins with its tag
+    tokens = {"src": round((len(encoded.src.ids) + tagged) * scale), "tgt": round(len(encoded.tgt.ids) * scale)}
     columns = [n * (4 if task.wide else 2) for n in tokens.values()]
     models = len(task.src_proto) + (len(task.tgt_proto) if options.separate else 0)
     # Each pair takes its ids and two offsets of 8 bytes; a validation pair also its text with two offsets.

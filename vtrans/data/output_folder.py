@@ -18,6 +18,7 @@ from vtrans.data.report import shown
 from vtrans.data.store import OUR_FILES, REPORT_FILE, read_report
 from vtrans.errors import FileError, InputError
 from vtrans.files import file_sha256, locked, sync_folder, unwritable, write_atomically
+from vtrans.languages import languages_record
 
 _STAGING = ".preparing"
 
@@ -69,6 +70,10 @@ def _differences(report: dict[str, Any], inputs: dict[str, Any], options: Prepar
         for name, value in options.identity().items()
         if before[name] != value
     ]
+    # Names of files do not matter, unless they tell other languages than the folder records.
+    for name, value in (("languages", languages_record(options.languages())), ("tags", options.tags_by_language())):
+        if value and name in report and (recorded := report[name]) != value:  # earlier versions lack them
+            differing.append(f"the {name} were {recorded or 'unknown'} and are {value}")
     return (["the input files differ"] if _hashes(report["inputs"]) != _hashes(inputs) else []) + differing
 
 
