@@ -16,7 +16,7 @@ from ctranslate2_folders import TGT, D, Folder, quantized, rotary, transformer
 from exports import random_model
 
 from vtrans.checkpoint import LoadedModel, save_model, weights_of
-from vtrans.config import ModelConfig
+from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import BOS_ID, EOS_ID
@@ -25,6 +25,7 @@ from vtrans.decoding.translator import Translator
 from vtrans.errors import FileError
 from vtrans.interop.ctranslate2_export import export
 from vtrans.interop.ctranslate2_import import computed_positions, read
+from vtrans.interop.formats import import_model
 from vtrans.interop.imported import Imported, install
 
 JOINT = ["<unk>", "<s>", "</s>", "a", "b", "c", "d", "<pad>"]
@@ -323,6 +324,28 @@ def test_an_export_of_ours_gives_the_model_back(changes: dict[str, Any], tmp_pat
     assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
     largest, _ = gaps(imported, installed)
     assert largest < 1e-4
+
+
+@needs_ctranslate2
+@pytest.mark.parametrize(
+    "search",
+    [
+        SearchConfig(),
+        SearchConfig(stop="current"),
+        SearchConfig(beam=3, beam_groups=3),
+        SearchConfig(beam=2, repetition_penalty=1.2),
+        SearchConfig(max_source=7),
+    ],
+)
+def test_an_export_of_ours_is_compared_whatever_search_it_stores(
+    search: SearchConfig, tmp_path: Path, tiny_data: DataFolder
+) -> None:
+    """The translations of an untrained model end at their limit, which must be the same in both programs."""
+    export(random_model(tiny_data, search), tmp_path / "folder", Console(quiet=True))
+    verified = import_model(tmp_path / "folder", tmp_path / "model", Console(quiet=True), ["A dog runs.", "a " * 30])
+    assert verified is not None
+    beams = [1] if search.stop == "current" or search.repetition_penalty > 1 else [1, 4]
+    assert verified.equal == dict.fromkeys(beams, 2)
 
 
 @needs_ctranslate2

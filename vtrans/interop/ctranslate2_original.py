@@ -10,7 +10,6 @@ from vtrans.data.vocabulary import Vocabulary
 from vtrans.decoding.ctranslate2_engine import CTranslate2Engine
 from vtrans.decoding.ctranslate2_folder import ctranslate2
 from vtrans.decoding.engine import Source
-from vtrans.decoding.sources import EXTRA_LENGTH
 from vtrans.decoding.translator import DEFAULT_OPTIONS
 from vtrans.errors import VtransError
 
@@ -57,10 +56,12 @@ class CTranslate2Original:
         """Returns the log-probabilities of each target's tokens."""
         return self._engine.score([source for source, _ in pairs], [target[:-1] for _, target in pairs])
 
-    def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]]:
-        """Returns the best translation of each source."""
+    def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]] | None:
+        """Returns the best translation of each source; None for a search that CTranslate2 does not have. An export of
+        vtrans may store one."""
+        if self._engine.unsupported(search):
+            return None
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-        limits = [min(len(source) - 1 + EXTRA_LENGTH, search.max_length or 1 << 30) for source in sources]
-        asked = [Source(list(sources[i]), limits[i], "") for i in order]
+        asked = [Source(list(sources[i]), search.max_length, "") for i in order]
         best = {order[k]: list(hyps[0].tokens) for k, hyps in self._engine.translate(asked, search, DEFAULT_OPTIONS)}
         return [best[i] for i in range(len(sources))]

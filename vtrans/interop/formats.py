@@ -121,7 +121,7 @@ def export_to_huggingface(
     def write(folder: Path) -> tuple[SearchConfig, Callable[[], Original]]:
         src_ids, tgt_ids = huggingface_export.write(loaded, folder, console)
         stop = loaded.search.stop if loaded.search.stop in STOPS else "count"
-        expressed = dataclasses.replace(loaded.search, length_penalty="length", stop=stop, beam_groups=1)
+        expressed = dataclasses.replace(loaded.search, length_penalty="length", stop=stop)
         return expressed, partial(huggingface_original.load, folder, src_ids, tgt_ids)
 
     return _export(loaded, out, console, samples, write)

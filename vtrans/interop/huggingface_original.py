@@ -86,6 +86,7 @@ class TransformersModel:
     def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]]:
         ids = {place: id for id, place in enumerate(self.tgt_places)}
         settings: dict[str, Any] = {"num_beams": search.beam, "do_sample": False, "max_new_tokens": search.max_length}
+        settings |= {"min_length": search.min_length, "repetition_penalty": search.repetition_penalty}
         if search.beam > 1:
             settings |= {"length_penalty": search.alpha, "early_stopping": STOPS[search.stop]}
         found = []

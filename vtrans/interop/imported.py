@@ -41,8 +41,8 @@ class Original(Protocol):
         """Returns the log-probabilities of each target's tokens, or only their sum. Sources and targets end in EOS."""
 
     def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]] | None:
-        """Returns the best translation of each source, without EOS; None if the program has no search for this model.
-        Sources end in EOS."""
+        """Returns the best translation of each source, without EOS; None if the program does not have this search for
+        this model. Sources end in EOS, and translations have at most `search.max_length` subwords."""
 
 
 @dataclass(frozen=True)

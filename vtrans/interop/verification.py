@@ -16,6 +16,7 @@ from vtrans.data.vocabulary import EOS_ID
 from vtrans.decoding.engine import Source
 from vtrans.decoding.forced import Pair
 from vtrans.decoding.search import length_penalty
+from vtrans.decoding.sources import EXTRA_LENGTH
 from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translator import DEFAULT_OPTIONS
 from vtrans.errors import VtransError
@@ -24,6 +25,8 @@ from vtrans.interop.imported import Original
 
 SAMPLES = 6  # generated sentences, if none are given; their translations are cut at LONGEST
 BEAMS = (1, 4)
+# Other programs with a beam of 1 decode greedily, and transformers then applies the penalty to logits.
+GREEDY: dict[int, dict[str, Any]] = {1: {"stop": "count", "repetition_penalty": 1.0}}
 LONGEST, LIMIT = 24, 64  # subwords of a sample sentence, and of its translation with EOS
 FORCED_TOKENS = 16  # padded subwords scored at a time; their logits are in memory at once
 
@@ -38,6 +41,8 @@ class Outputs:
     searches: list[SearchConfig]
     translations: list[list[list[int]]]
     """For each search, without EOS."""
+    longest: int
+    """Subwords at which sources are cut."""
     pairs: list[Pair]
     logprobs: list[list[float]]
     """Of each pair's target, which ends in EOS. Sources of pairs have no EOS."""
@@ -98,18 +103,17 @@ def outputs(
     if lines is None:
         every = made_up(loaded.src_vocab)
         lines, limit = every[5 :: len(every) // SAMPLES][:SAMPLES], LONGEST
-    engine = TorchEngine([loaded])
-    limit = min(limit, (engine.max_length or LIMIT + 1) - 1)  # EOS is scored after a translation of that length
+    engine, search = TorchEngine([loaded]), loaded.search
+    reach = engine.max_length or search.max_source + EXTRA_LENGTH  # of an export with a table of positions
+    limit = min(limit, reach - 1)  # EOS is scored after a translation of that length
+    longest = min(LONGEST, search.max_source, reach - 1)
     encoded = [
-        (line, ids[:LONGEST]) for line, ids in zip(lines, loaded.src_vocab.encode_batch(list(lines)), strict=True)
+        (line, ids[:longest]) for line, ids in zip(lines, loaded.src_vocab.encode_batch(list(lines)), strict=True)
     ]
     encoded = [(line, ids) for line, ids in encoded if ids]
     sources = [[*ids, EOS_ID] for _, ids in encoded]
     searches = [
-        # Other programs with a beam of 1 decode greedily.
-        dataclasses.replace(
-            loaded.search, beam=beam, max_length=limit, min_length=0, stop=loaded.search.stop if beam > 1 else "count"
-        )
+        dataclasses.replace(search, beam=beam, beam_groups=1, max_length=limit, min_length=0, **GREEDY.get(beam, {}))
         for beam in BEAMS
     ]
     translations = []
@@ -122,7 +126,7 @@ def outputs(
         for source, tokens in zip(sources, found, strict=True)
     ]
     logprobs = [list(row) for row in engine.token_logprobs(pairs, FORCED_TOKENS)]
-    return Outputs(tuple(line for line, _ in encoded), sources, searches, translations, pairs, logprobs)
+    return Outputs(tuple(line for line, _ in encoded), sources, searches, translations, longest, pairs, logprobs)
 
 
 def _translate(engine: TorchEngine, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]]:
@@ -153,7 +157,9 @@ def verify(ours: Outputs, original: Original, done: Callable[[], None] = lambda:
     return Verified(
         original=original.name,
         sentences=len(ours.lines),
-        split_alike=None if split is None else sum(map(_begins, split, ours.sources)),
+        split_alike=None
+        if split is None
+        else sum(_begins(*both, ours.longest) for both in zip(split, ours.sources, strict=True)),
         logprobs=len(gaps),
         largest=max(gaps, key=lambda gap: math.inf if math.isnan(gap) else gap),
         tolerance=original.tolerance,
@@ -163,10 +169,10 @@ def verify(ours: Outputs, original: Original, done: Callable[[], None] = lambda:
     )
 
 
-def _begins(whole: Sequence[int], source: Sequence[int]) -> bool:
-    """Returns whether a sentence has these subwords; a long one was cut at LONGEST."""
+def _begins(whole: Sequence[int], source: Sequence[int], longest: int) -> bool:
+    """Returns whether a sentence has these subwords; a long one was cut."""
     return list(whole) == list(source) or (
-        len(source) == LONGEST + 1 < len(whole) and list(whole[:LONGEST]) == list(source[:-1])
+        len(source) == longest + 1 < len(whole) and list(whole[:longest]) == list(source[:-1])
     )
 
 
