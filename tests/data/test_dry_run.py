@@ -49,10 +49,12 @@ def test_a_dry_run_of_a_small_text_is_exact_and_writes_nothing(tmp_path: Path, s
         assert words in said
 
 
-def test_a_dry_run_counts_the_tags(tmp_path: Path) -> None:
+def test_a_dry_run_counts_the_tags_and_names_what_it_does_not_measure(tmp_path: Path) -> None:
     opts = two_languages(tmp_path)
-    estimate, _ = estimated(opts)
+    estimate, said = estimated(opts)
     assert estimate["tokens"] == made(opts)["train"]["tokens"]
+    assert "without the time to align" not in said
+    assert "without the time to align" in estimated(dataclasses.replace(opts, align=True, out=tmp_path / "linked"))[1]
 
 
 def test_a_dry_run_of_a_long_text_estimates_from_some_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

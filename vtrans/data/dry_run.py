@@ -62,7 +62,8 @@ def estimate(options: PrepareOptions, inputs: Inputs, began: float, console: Con
     )
     if peak > free:
         console.warn(f"the disk of {options.out} does not have enough free space; choose a folder on another disk.")
-    say(f"time: about {duration(seconds)}, including {duration(trial.learning)} for the vocabulary")
+    aligning = ", without the time to align the words" if options.align else ""
+    say(f"time: about {duration(seconds)}, including {duration(trial.learning)} for the vocabulary{aligning}")
     say("dry run: nothing was written")
     return figures
 
