@@ -106,9 +106,9 @@ def _common(
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "The five steps": (prepare_bpe, train, average, translate, score),
-    "Looking inside": (report, inspect, attend, overlap, logprob, doctor),
-    "Exchange and speed": (import_, export, shortlist, collect),
-    "Service": (serve,),
+    "Looking inside": (report, inspect, attend, overlap, logprob),
+    "Exchange and speed": (import_, export, shortlist),
+    "Service and machines": (serve, collect, doctor),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
@@ -193,6 +193,12 @@ def _usage_message(error: Any) -> str:
         message = f"there is no {kind} {word}" + (f"; did you mean {names[close[0]]}?" if close else "")
     if message.startswith("Got unexpected extra argument") and path.endswith("translate"):
         message += "; name the file to translate with --input"
+    if wrong := re.match(r"Invalid value for '(\S+)': Input should be (?:(a) valid )?([^,]+)", message):
+        # Recent versions of Typer check values with pydantic, whose message does not say what the value is.
+        allowed = f"{wrong[2] or ''} {wrong[3]}".replace("integer", "whole number").strip()
+        value = error.__cause__.errors()[0]["input"]
+        message = f"{wrong[1]} must be {allowed}, got {value}"
+    message = message[:1].lower() + message[1:]
     return f"{message}{' See' if message.endswith('?') else '; see'} `{path} --help`."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 
@@ -63,6 +64,18 @@ def test_load_says_which_model_it_chose(tiny_run: RunFolder) -> None:
     assert first.startswith(f"model: {tiny_run.best} (the best checkpoint; there is no averaged.safetensors), on cpu")
     assert second == f"model: {tiny_run.last}, on cpu"
     assert third.startswith("kernels: oneDNN")
+
+
+def test_a_given_setting_without_effect_is_named(tiny_run: RunFolder) -> None:
+    for settings, named in (
+        ({"diversity": 1.0}, ["diversity"]),
+        ({"diversity": 1.0, "beam_groups": 2}, []),
+        ({"alpha": 0.0}, []),
+        ({"alpha": 0.0, "length_penalty": "length"}, ["length_penalty"]),
+    ):
+        heard = io.StringIO()
+        load(tiny_run.path, device="cpu", console=Console(stream=heard, quiet=True), **settings)
+        assert re.findall(r"search\.(\w+) = \S+ has no effect", heard.getvalue()) == named
 
 
 @pytest.mark.parametrize("name", ["", "nonsense", "cuda:x", "cuda:-1", "meta", "CPU", "cuda:99"])

@@ -94,7 +94,7 @@ def test_what_is_protected(line: str, protected: list[str]) -> None:
 def test_more_patterns_come_first_and_invalid_ones_are_refused() -> None:
     masked = Protection((r"v\d+", r"x*")).masked("v12 {v12} a")
     assert [text for code, text in masked.pieces if code in masked.texts] == ["v12", "{v12}"]
-    with pytest.raises(InputError, match="`protect`"):
+    with pytest.raises(InputError, match="`protect_patterns`"):
         Protection(("(",))
 
 

@@ -22,7 +22,7 @@ from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import BOS_ID, EOS_ID
 from vtrans.decoding.torch_engine import TorchEngine
 from vtrans.decoding.translator import Translator
-from vtrans.errors import FileError
+from vtrans.errors import FileError, InputError
 from vtrans.interop.ctranslate2_export import export
 from vtrans.interop.ctranslate2_import import computed_positions, read
 from vtrans.interop.formats import import_model
@@ -324,6 +324,8 @@ def test_an_export_of_ours_gives_the_model_back(changes: dict[str, Any], tmp_pat
     assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
     largest, _ = gaps(imported, installed)
     assert largest < 1e-4
+    with pytest.raises(InputError, match="`src_spm`"):  # the folder has the vocabularies of the model
+        read(tmp_path / "folder", tmp_path / "other.spm", tmp_path / "other.spm")
 
 
 @needs_ctranslate2

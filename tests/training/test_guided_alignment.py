@@ -215,7 +215,7 @@ def test_a_batch_has_the_links_of_its_pairs(tmp_path: Path, linked_data: DataFol
 
 
 def test_data_without_alignments_is_refused(tmp_path: Path, tiny_data: DataFolder) -> None:
-    with pytest.raises(RecipeError, match=r"train\.guided_alignment = 0.1 .*`align` or `alignments`"):
+    with pytest.raises(RecipeError, match=r"train\.guided_alignment = 0.1 .*align or alignments"):
         tiny_train(tiny_data, tmp_path / "run", "train.guided_alignment=0.1")
     assert not (tmp_path / "run").exists()
 

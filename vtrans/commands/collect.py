@@ -14,7 +14,9 @@ from vtrans.decoding.chunks import collect as collect_chunks
 
 
 def collect(
-    folder: Annotated[Path, typer.Argument(help="The folder that `vtrans translate --chunk-lines` wrote.")],
+    folder: Annotated[
+        Path, typer.Argument(help="The folder that `vtrans translate --chunk-lines` wrote.", metavar="FOLDER")
+    ],
     output: Output = None,
     quiet: Quiet = False,
 ) -> None:

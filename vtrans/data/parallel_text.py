@@ -59,8 +59,8 @@ class Inputs:
         held_out = candidates.chosen(train_survey.usable) if candidates else {}
         if candidates:
             console.info(
-                f"no validation text given: {len(held_out):,} random source sentences with all their "
-                f"{sum(held_out.values()):,} pairs are held out for validation."
+                "no validation text is given; held out for validation: "
+                f"{sum(held_out.values()):,} pairs, which are all translations of {len(held_out):,} random sources."
             )
         for name, survey in (("train", train_survey), ("valid", valid_survey)):
             for facts, lines in zip(self.facts[name] or (), survey.lines if survey else (), strict=True):

@@ -89,8 +89,9 @@ def _show_pairs(report: dict[str, Any], console: Console) -> None:
         )
     if valid["sources_in_train"]:
         console.warn(
-            f"{valid['pairs_in_train']:,} of {valid['kept']:,} validation pairs, and the source sentences of "
-            f"{valid['sources_in_train']:,}, are also in the training text; validation scores may be too high."
+            f"the training text also contains the source sentences of {valid['sources_in_train']:,} of the "
+            f"{valid['kept']:,} validation pairs, {valid['pairs_in_train']:,} of them with the same translation; "
+            "validation scores may be too high."
         )
 
 

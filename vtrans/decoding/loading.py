@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from vtrans.checkpoint import choose_model, load_model
-from vtrans.config import DECODING_PRECISIONS, KERNELS, KERNELS_VARIABLE, SearchConfig, section_from
+from vtrans.config import DECODING_PRECISIONS, KERNELS, KERNELS_VARIABLE, Recipe, SearchConfig, section_from
+from vtrans.consistency import idle_keys
 from vtrans.console import Console
 from vtrans.decoding.compiled import compiled_decoder
 from vtrans.decoding.ctranslate2_engine import CTranslate2Engine
@@ -83,7 +84,11 @@ def load(
         made = _torch(paths, weights, shortlist, precision or DECODING_PRECISIONS[0], on, compiled, console)
         if made.decoders[0].device.type == "cpu":
             _choose_kernels(library, made, console)
-    return Translator(made, section_from(SearchConfig, "search", search, "load", made.search), console, retry=retry)
+    settings = section_from(SearchConfig, "search", search, "load", made.search)
+    for name, message in idle_keys(Recipe(search=settings), "search").items():
+        if console and name in search:
+            console.warn(message)
+    return Translator(made, settings, console, retry=retry)
 
 
 def _torch(

@@ -51,7 +51,7 @@ class Protection:
                 re.compile(pattern)
             except re.error as error:
                 raise InputError(
-                    f"the patterns of `protect` must be regular expressions of Python, got {pattern!r}: {error.msg}."
+                    f"`protect_patterns` must be regular expressions of Python, got {pattern!r}: {error.msg}."
                 ) from None
 
     @cached_property

@@ -44,16 +44,19 @@ def recognises(path: Path) -> bool:
 def read(folder: Path, src_spm: Path | None = None, tgt_spm: Path | None = None) -> Imported:
     """Returns the model of a CTranslate2 folder, whose text these SentencePiece models split.
 
-    Raises FileError for a folder that is damaged or that vtrans cannot express.
+    Raises FileError for a folder that is damaged or that vtrans cannot express, and InputError for SentencePiece models
+    in addition to those of a folder that vtrans exported.
     """
     binary = Binary(file_in(folder, BINARY))
     newest_names(binary)
     settings = read_settings(folder, binary)
-    return (
-        _read_export(folder, binary, settings)
-        if is_exported(folder)
-        else _read_foreign(folder, binary, settings, src_spm, tgt_spm)
-    )
+    if not is_exported(folder):
+        return _read_foreign(folder, binary, settings, src_spm, tgt_spm)
+    if src_spm or tgt_spm:
+        raise InputError(
+            f"`src_spm` and `tgt_spm` must be left out, because vtrans exported {folder} with the model's vocabularies."
+        )
+    return _read_export(folder, binary, settings)
 
 
 def _read_export(folder: Path, binary: Binary, settings: Settings) -> Imported:

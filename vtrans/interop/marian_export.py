@@ -66,8 +66,8 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[SearchCo
         if getattr(config, key) not in values:
             raise InputError(
                 f"a model with model.{key} = {str(getattr(config, key)).lower()} cannot be exported to Marian, whose "
-                f"Transformer has only {' or '.join(str(value).lower() for value in values)}; translate with the model "
-                "itself, or train one with another value."
+                f"Transformer allows only {', '.join(str(value).lower() for value in values)}; translate with the "
+                "model itself, or train one with another value."
             )
     usual = _is_usual(loaded)
     if config.autoregression == "ssru" and not usual:

@@ -84,8 +84,10 @@ class Kernels:
     def products_text(self) -> str:
         """Says which library computes products."""
         uses = [onednn for use in self.products.values() for onednn in use]
+        if uses and 0 < sum(uses) < len(uses):
+            return f"oneDNN for {sum(uses)} of {len(uses)} sizes of float32 products, BLAS for the others"
         if uses:
-            return f"oneDNN for {sum(uses)} of {len(uses)} classes of float32 products, BLAS for the others"
+            return f"{'oneDNN' if all(uses) else 'BLAS'} for all sizes of float32 products"
         small = ", BLAS for small ones" if self.library == "onednn" else ""
         return f"{'oneDNN' if small else 'BLAS'} for float32 products{small}"
 
