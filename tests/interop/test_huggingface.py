@@ -38,7 +38,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "starts with EOS": {"decoder_start_token_id": 0},
     "the canonical search": {"early_stopping": "never", "num_beams": 2, "suppress_tokens": [3, 4]},
-    "settings that are not taken over": {"repetition_penalty": 3.0, "min_length": 20},
+    "settings that are not taken over": {
+        "repetition_penalty": 3.0,
+        "min_length": 20,
+        "num_beam_groups": 2,
+        "diversity_penalty": 0.5,
+    },
 }
 
 

@@ -87,6 +87,7 @@ class TransformersModel:
         ids = {place: id for id, place in enumerate(self.tgt_places)}
         settings: dict[str, Any] = {"num_beams": search.beam, "do_sample": False, "max_new_tokens": search.max_length}
         settings |= {"min_length": search.min_length, "repetition_penalty": search.repetition_penalty}
+        settings |= {"num_beam_groups": search.beam_groups, "diversity_penalty": 0.0}
         if search.beam > 1:
             settings |= {"length_penalty": search.alpha, "early_stopping": STOPS[search.stop]}
         found = []
