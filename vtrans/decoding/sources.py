@@ -106,7 +106,7 @@ class SourceReader:
                 if tokens >= limit:
                     raise InputError(
                         f"the {name} of line {number} must have fewer than {limit:,} subwords, to leave room for EOS, "
-                        f"got {tokens:,}; shorten the {name}, or raise `max_length`."
+                        f"got {tokens:,}; shorten the {name}{self._remedy(limit)}."
                     )
             found.append(Source([*tag, *piece, EOS_ID], limit, f"{number}/{k}", begun, phrases, wording.avoid))
         return found
@@ -137,6 +137,13 @@ class SourceReader:
         """Returns `max_target`, or `max_length` if that is less."""
         most = self.max_target(length)
         return min(most, self._search.max_length) if self._search.max_length else most
+
+    def _remedy(self, limit: int) -> str:
+        """Returns which setting to raise for a larger limit, as the end of a sentence; "" if the model sets the
+        limit."""
+        if limit == self._search.max_length:
+            return ", or raise `max_length`"
+        return ", or raise `max_ratio`" if self._search.max_ratio and limit != self._most else ""
 
 
 def named(code: str) -> str:
