@@ -173,7 +173,7 @@ def gaps(imported: Imported, loaded: LoadedModel) -> tuple[float, list[bool]]:
     sources = [[*ids, EOS_ID] for ids in loaded.src_vocab.encode_batch(LINES)]
     equal, largest = [], 0.0
     for beam in (1, 4):
-        search = dataclasses.replace(imported.search, beam=beam)
+        search = dataclasses.replace(imported.search, beam=beam, max_length=20)
         found = [hyps[0] for hyps in Translator(ours, search, retry=False).nbest(LINES, n=1)]
         theirs = original.translate(sources, search)
         assert theirs is not None
