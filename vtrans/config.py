@@ -71,14 +71,16 @@ class ModelConfig:
         0.1,
         0.0,
         0.95,
-        "after the embeddings and the sublayers (paper, section 5.4)",
+        "dropout after the embeddings and the sublayers (paper, section 5.4)",
         training_only=True,
         exportable=True,
         summary="dropout {}",
     )
-    attention_dropout: float = number(0.0, 0.0, 0.95, "on the attention weights", training_only=True, exportable=True)
+    attention_dropout: float = number(
+        0.0, 0.0, 0.95, "dropout on the attention weights", training_only=True, exportable=True
+    )
     activation_dropout: float = number(
-        0.0, 0.0, 0.95, "after the feed-forward activation", training_only=True, exportable=True
+        0.0, 0.0, 0.95, "dropout after the feed-forward activation", training_only=True, exportable=True
     )
     activation: str = choice(
         "relu",
@@ -89,7 +91,7 @@ class ModelConfig:
     norm: str = choice(
         "post",
         ("post", "pre"),
-        "layer norm after the residual sum (paper) or before the sublayer",
+        "where the layer norms are: post: after the residual sum (paper); pre: before the sublayer",
         exportable=True,
         summary="{}-norm",
     )
@@ -371,13 +373,18 @@ class SearchConfig:
     stop: str = choice(
         "count",
         ("count", "current", "exhaustive", "shrink"),
-        "count: stop at `beam` finished hypotheses; current: when also none that is live scores better at its length "
-        "now; exhaustive: when no live hypothesis can win; shrink: a finished hypothesis leaves its place in the beam "
-        "empty, as in Marian",
+        "when the search stops: count: at `beam` finished hypotheses; current: when, in addition, no live one scores "
+        "better at its present length; exhaustive: when no live one can still win; shrink: as count, but each finished "
+        "hypothesis makes the beam narrower by one, as in Marian",
         may_change=True,
     )
     max_length: int = number(
-        0, 0, 10**6, "most target tokens; 0: no limit besides that of max_ratio", "tokens", may_change=True
+        0,
+        0,
+        10**6,
+        "most target tokens, EOS included; 0: no limit besides that of max_ratio",
+        "tokens",
+        may_change=True,
     )
     max_ratio: float = number(
         0.0,
@@ -386,7 +393,7 @@ class SearchConfig:
         "most target tokens per source token, both with EOS, as in Marian; 0: source tokens + 50 instead",
         may_change=True,
     )
-    min_length: int = number(0, 0, 10**6, "least target tokens before EOS", "tokens", may_change=True)
+    min_length: int = number(0, 0, 10**6, "fewest target tokens before EOS", "tokens", may_change=True)
     no_repeat_ngram: int = number(
         0, 0, 1000, "no sequence of this many target tokens occurs twice; 0: no such rule", "tokens", may_change=True
     )
