@@ -10,6 +10,7 @@ from vtrans.data.vocabulary import Vocabulary
 from vtrans.decoding.ctranslate2_engine import CTranslate2Engine
 from vtrans.decoding.ctranslate2_folder import ctranslate2
 from vtrans.decoding.engine import Source
+from vtrans.decoding.sources import EXTRA_LENGTH
 from vtrans.decoding.translator import DEFAULT_OPTIONS
 from vtrans.errors import VtransError
 
@@ -62,6 +63,7 @@ class CTranslate2Original:
         if self._engine.unsupported(search):
             return None
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-        asked = [Source(list(sources[i]), search.max_length, "") for i in order]
+        limits = [search.max_length or len(source) - 1 + EXTRA_LENGTH for source in sources]
+        asked = [Source(list(sources[i]), limits[i], "") for i in order]
         best = {order[k]: list(hyps[0].tokens) for k, hyps in self._engine.translate(asked, search, DEFAULT_OPTIONS)}
         return [best[i] for i in range(len(sources))]
