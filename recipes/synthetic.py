@@ -184,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise InputError("--pairs and --mono apply only to back-translation; leave them out.")
     if options.student and tagging:
         raise InputError("--student applies only to distillation; leave it out.")
-    student = options.student or STUDENT
+    student = () if tagging else options.student or STUDENT
     load_recipe(options.recipe, [*options.set, *student])  # refuse invalid settings before any training
     work = options.work or Path("work") / options.name
     work.mkdir(parents=True, exist_ok=True)

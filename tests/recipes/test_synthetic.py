@@ -148,6 +148,16 @@ def test_invalid_options_are_refused_before_any_command(
         synthetic.main(["distillation", "--student", "model.width=3", "--work", str(tmp_path / "work")])
 
 
+def test_back_translation_does_not_read_the_settings_of_a_student(
+    tmp_path: Path, text: Path, commands: Commands
+) -> None:
+    shared = ["--set", "model.share_stacks=true"]  # impossible with the default student's single decoder layer
+    synthetic.main(
+        ["back-translation", "--data", str(text), "--work", str(tmp_path / "work"), "--pairs", "70", *shared]
+    )
+    assert commands
+
+
 @pytest.mark.slow
 def test_back_translation_from_text_to_scores(
     tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
