@@ -217,7 +217,7 @@ def test_the_five_commands_chain(
     assert (again.code, again.out) == (0, b"")
     assert "data" in again.err
     tiny = ("d_model=32", "d_ff=48", "heads=2", "encoder_layers=1", "decoder_layers=1")
-    sets = [f"model.{value}" for value in tiny] + ["train.max_steps=4", "train.checkpoint_every=2", "train.warmup=10"]
+    sets = [f"model.{value}" for value in tiny] + ["train.max_steps=4", "train.checkpoint_every=2", "train.warmup=1"]
     done = run_cli("train", *(word for value in sets for word in ("--set", value)), "--device", "cpu")
     assert (done.code, done.out) == (0, b""), done.err
     assert "device: cpu" in done.err
