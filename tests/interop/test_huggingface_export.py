@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from exports import LINES, random_model
 from foreign import hugging_face_folder
 
@@ -15,6 +16,7 @@ from vtrans.checkpoint import load_model, save_model
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
+from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import InputError
 from vtrans.interop import huggingface_export
 from vtrans.interop.formats import export_to_huggingface, import_model, read_model
@@ -49,6 +51,18 @@ def test_a_model_with_separate_vocabularies(tmp_path: Path, tiny_data_separate: 
     verified = export_to_huggingface(loaded, tmp_path / "out", QUIET, LINES)
     assert verified is not None
     assert verified.largest < 1e-5
+
+
+def test_the_shortest_translation_has_as_many_tokens_there_and_back(tmp_path: Path, tiny_data: DataFolder) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
+    loaded = random_model(tiny_data, SearchConfig(beam=1, length_penalty="length", min_length=7, max_source=40))
+    loaded.model.projection.weight.data[EOS_ID] *= 100  # EOS is the best or the worst token
+    huggingface_export.write(loaded, tmp_path, QUIET)
+    assert install(read_model(tmp_path)).search.min_length == 7
+    model = transformers.MarianMTModel.from_pretrained(tmp_path)
+    source = torch.tensor([[5, 6, 7, model.config.eos_token_id]])
+    lengths = {len(model.generate(source + k * (source > 4))[0]) - 2 for k in range(8)}  # without start and EOS
+    assert min(lengths) == 7
 
 
 @pytest.mark.parametrize("changes", [{}, {"separate": True}, {"decoder_start_token_id": 0}, {"early_stopping": True}])

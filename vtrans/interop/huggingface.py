@@ -235,7 +235,9 @@ def _search_config(
     longest = given["max_length"]
     if type(longest) is int and 1 < longest < model.max_positions:
         values["max_length"] = longest - 1  # it counts the start
-    for key, neutral in (("repetition_penalty", 1.0), ("min_length", 0), ("do_sample", False), ("num_beam_groups", 1)):
+    if type(shortest := given.get("min_length")) is int and shortest > 1:
+        values["min_length"] = shortest - 1  # likewise
+    for key, neutral in (("repetition_penalty", 1.0), ("do_sample", False), ("num_beam_groups", 1)):
         if given.get(key) not in (None, neutral):
             left_out.append(f"{key} {_json(given[key])} of {path.name} is not taken over")
     try:

@@ -241,6 +241,7 @@ def _generation(loaded: LoadedModel, tgt: _Places, length: int, console: Console
         "length_penalty": search.alpha,
         "early_stopping": STOPS.get(search.stop, STOPS["count"]),
         "max_length": search.max_length + 1 if search.max_length else length,
+        "min_length": search.min_length + 1 if search.min_length else 0,  # theirs counts the start
         "no_repeat_ngram_size": search.no_repeat_ngram,
         "repetition_penalty": search.repetition_penalty,
         "bad_words_ids": [[place] for place in suppressed] or None,
