@@ -379,12 +379,7 @@ class SearchConfig:
         may_change=True,
     )
     max_length: int = number(
-        0,
-        0,
-        10**6,
-        "most target tokens, EOS included; 0: no limit besides that of max_ratio",
-        "tokens",
-        may_change=True,
+        0, 0, 10**6, "most target tokens with EOS; 0: no limit besides that of max_ratio", "tokens", may_change=True
     )
     max_ratio: float = number(
         0.0,
