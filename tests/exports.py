@@ -13,8 +13,8 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import EOS_ID, PAD_ID
-from vtrans.decoding.ctranslate2_engine import CTranslate2Engine
-from vtrans.decoding.ctranslate2_folder import load_exported
+from vtrans.engines.ctranslate2_engine import CTranslate2Engine
+from vtrans.engines.ctranslate2_folder import load_exported
 from vtrans.interop import ctranslate2_export as exporting
 from vtrans.model import Transformer
 

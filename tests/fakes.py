@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from vtrans.config import SearchConfig
-from vtrans.decoding.beam import beam_search
-from vtrans.decoding.search import Hypothesis
+from vtrans.search.beam import beam_search
+from vtrans.search.loop import Hypothesis
 
 BOS, EOS = 0, 1  # of the fakes; the words are 2 and up
 

@@ -38,10 +38,7 @@ from vtrans.data.parallel_text import Inputs
 from vtrans.data.piece_table import pack
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.data.vocabulary import PAD_ID, Vocabulary
-from vtrans.decoding.glossary import read_glossary
-from vtrans.decoding.phrases import Wording, encoded, read_constraints, wording_of
-from vtrans.decoding.torch_engine import TorchEngine
-from vtrans.decoding.translator import Translator
+from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import VtransError
 from vtrans.interop.formats import read_model
 from vtrans.interop.imported import install
@@ -58,6 +55,9 @@ from vtrans.server.subtitles import SubtitleDocument
 from vtrans.server.uploads import open_file
 from vtrans.text import LineReport, open_bytes, read_lines
 from vtrans.training.recipe import load_recipe, recipe_toml
+from vtrans.translate.translator import Translator
+from vtrans.wording.glossary import read_glossary
+from vtrans.wording.phrases import Wording, encoded, read_constraints, wording_of
 
 CUT = b"\n%%\n"
 LINES = ["a b c", "", "b"]

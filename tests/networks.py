@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vtrans.config import ModelConfig
-from vtrans.decoding.incremental import IncrementalDecoder, State
+from vtrans.engines.incremental import IncrementalDecoder, State
 from vtrans.model import Transformer
 
 V, PAD, BOS, EOS = 40, 0, 2, 3

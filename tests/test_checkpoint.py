@@ -26,14 +26,14 @@ from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig, TrainConfig
 from vtrans.data.batches import Batch, collate
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import PAD_ID, Vocabulary, _fields
-from vtrans.decoding.torch_engine import TorchEngine
-from vtrans.decoding.translator import Translator
+from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, WriteError
 from vtrans.model import Transformer
 from vtrans.states import read_progress, read_state, save_state, state_of
 from vtrans.tensor_files import FORMAT, MOST_HEADER, write_tensors
 from vtrans.training.loss import Objective
 from vtrans.training.optimizer import make_optimizer
+from vtrans.translate.translator import Translator
 
 SHAPE: dict[str, Any] = {"d_model": 16, "d_ff": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 2}
 

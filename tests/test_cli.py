@@ -39,9 +39,9 @@ from vtrans.checkpoint import RunFolder
 from vtrans.config import DEFAULT_RECIPE, SearchConfig
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.store import DataFolder
-from vtrans.decoding.options import Sampling
 from vtrans.errors import InputError
 from vtrans.score import DEFAULT_METRICS
+from vtrans.search.options import Sampling
 from vtrans.text import one_line
 
 FLAGS = {
@@ -675,7 +675,7 @@ def test_what_fails_while_running_has_exit_code_1(
     def broken(*args: object) -> None:
         raise RuntimeError("out of memory:\n  tried to allocate")
 
-    monkeypatch.setattr("vtrans.decoding.stream.translate_stream", lambda *args, **options: broken())
+    monkeypatch.setattr("vtrans.translate.stream.translate_stream", lambda *args, **options: broken())
     done = run_cli("translate", "--model", tiny_run.path, "--quiet", stdin=SENTENCE)
     assert (done.code, done.out) == (1, b"")
     assert re.fullmatch("error: RuntimeError: out of memory: tried to allocate .*--debug.*\n", done.err)

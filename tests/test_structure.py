@@ -27,7 +27,10 @@ LAYERS = (
     ("model",),
     ("tensor_files", "checkpoint", "states"),
     ("average", "score", "comet"),
-    ("decoding",),
+    ("search",),
+    ("wording",),
+    ("compiled",),
+    ("engines", "translate"),
     ("training", "ray"),
     ("analysis",),
     ("interop",),
@@ -46,7 +49,7 @@ MODULES = {
 LIGHT = (
     "errors", "files", "text", "keys", "config", "consistency", "console", "languages", "data.options",
     "runtime.cores", "runtime.memory", "runtime.process", "runtime.workers", "data.vocabulary", "data.encode",
-    "score", "decoding.options", "analysis.machine", "analysis.diagnosis", "cli", "server.app", "server.running",
+    "score", "search.options", "analysis.machine", "analysis.diagnosis", "cli", "server.app", "server.running",
 )  # fmt: skip
 
 

@@ -23,12 +23,12 @@ from vtrans.average import average
 from vtrans.checkpoint import aliases, load_model, weights_of
 from vtrans.config import ModelConfig
 from vtrans.data.store import DataFolder
-from vtrans.decoding.loading import load
 from vtrans.errors import InputError, RecipeError
 from vtrans.model import Transformer, count_parameters
 from vtrans.positions import SinusoidalPositions
 from vtrans.tensor_files import open_tensors, write_tensors
 from vtrans.training.recipe import load_recipe
+from vtrans.translate.loading import load
 
 PLAIN = ModelConfig(d_model=16, d_ff=24, heads=4, encoder_layers=4, decoder_layers=4, tie="src-tgt-softmax")
 

@@ -18,10 +18,10 @@ from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.learn_vocabulary import learn
 from vtrans.data.piece_table import SPECIAL_KINDS, pack
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, Vocabulary
-from vtrans.decoding.torch_engine import TorchEngine
-from vtrans.decoding.translation import Translation
-from vtrans.decoding.translator import Translator
+from vtrans.engines.torch_engine import TorchEngine
 from vtrans.model import Transformer
+from vtrans.translate.translation import Translation
+from vtrans.translate.translator import Translator
 
 WORDS = ("a", "dog", "cat", "runs", "sleeps", "in", "the", "park", "ein", "Hund", "Łódź", "läuft", "5€")
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=2, decoder_layers=1, tie="src-tgt-softmax")

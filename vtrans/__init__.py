@@ -10,14 +10,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from vtrans.decoding.options import Mbr, Sampling
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.runtime.process import configure_process
+from vtrans.search.options import Mbr, Sampling
 
 if TYPE_CHECKING:
-    from vtrans.decoding.loading import load
-    from vtrans.decoding.translation import Translation
-    from vtrans.decoding.translator import Translator
+    from vtrans.translate.loading import load
+    from vtrans.translate.translation import Translation
+    from vtrans.translate.translator import Translator
 
 __version__ = "0.1.0"
 __all__ = [
@@ -42,4 +42,4 @@ _LAZY = {"Translation": "translation", "Translator": "translator", "load": "load
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'vtrans' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"vtrans.decoding.{_LAZY[name]}"), name)
+    return getattr(importlib.import_module(f"vtrans.translate.{_LAZY[name]}"), name)

@@ -41,7 +41,7 @@ Section = TypeVar("Section", ModelConfig, SearchConfig)
 
 @dataclass(frozen=True)
 class Shortlist:
-    """The target subwords that translations may contain (decoding/shortlist.py learns and uses it). `translations`
+    """The target subwords that translations may contain (engines/shortlist.py learns and uses it). `translations`
     [source vocabulary, k] int32 has the likeliest ones of each source subword in order, padded with EOS; `frequent` [f]
     int32 has those that every translation may contain."""
 

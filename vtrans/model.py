@@ -2,7 +2,7 @@
 
 Sharing has one mechanism: the constructor gives the SAME module or parameter to every place that uses it.
 torch then counts, moves, optimises and differentiates it once. Decoding step by step is in
-vtrans/decoding/incremental.py, attention maps are in vtrans/decoding/alignments.py.
+vtrans/engines/incremental.py, attention maps are in vtrans/engines/alignments.py.
 
 Legend: B sentences, S source length, T target length, n = S + T, D model width, H heads, d = D / H head width,
 F feed-forward width, V vocabulary, N target positions that are not padding.

@@ -48,7 +48,7 @@ class Translate:
         if self._translator is None:
             if "torch" not in sys.modules:
                 configure_process()
-            from vtrans.decoding.loading import load
+            from vtrans.translate.loading import load
 
             self._translator = load(self._model, **self._settings)
         return self._translator

@@ -24,7 +24,7 @@ from torch import Tensor
 from vtrans.checkpoint import LoadedModel, choose_model, load_model
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID
-from vtrans.decoding.forced import Pair, forced_batches
+from vtrans.engines.forced import Pair, forced_batches
 from vtrans.errors import InputError, VtransError
 from vtrans.model import Transformer
 from vtrans.text import open_bytes, read_lines

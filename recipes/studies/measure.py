@@ -27,7 +27,7 @@ from vtrans.text import open_bytes, read_lines
 if TYPE_CHECKING:
     import torch
 
-    from vtrans.decoding.translator import Translator
+    from vtrans.translate.translator import Translator
 
 SINGLES = 100  # sentences that are translated one at a time
 
@@ -36,9 +36,9 @@ def measured(model: Path, src: Path, ref: Path, options: Mapping[str, Any], devi
     """Returns the figures of a model file, and its `translations`."""
     from vtrans.analysis.inspection import Inspection
     from vtrans.checkpoint import load_model
-    from vtrans.decoding.loading import load
     from vtrans.runtime.devices import pick_device
     from vtrans.score import score
+    from vtrans.translate.loading import load
 
     inspection = Inspection(model, "", load_model(model))
     # Every model is measured by one search: a second one for loops would help the weakest models most.

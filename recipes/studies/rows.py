@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from vtrans.config import SECTIONS, SearchConfig
-from vtrans.decoding.loading import load
 from vtrans.errors import FileError, InputError
 from vtrans.files import reason
 from vtrans.keys import Key, check_value, keys_of, nearest, toml_value
+from vtrans.translate.loading import load
 
 from ..experiment import EXPERIMENTS
 

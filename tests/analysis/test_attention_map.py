@@ -36,12 +36,12 @@ from vtrans.analysis.attention_map import (
 from vtrans.checkpoint import RunFolder, load_model
 from vtrans.console import text_width
 from vtrans.data.vocabulary import EOS_ID
-from vtrans.decoding.alignments import cross_attention, links, mean_attention
-from vtrans.decoding.forced import forced_batches
-from vtrans.decoding.torch_engine import TorchEngine
-from vtrans.decoding.translation import TranslateOptions
-from vtrans.decoding.translator import Translator
+from vtrans.engines.alignments import cross_attention, links, mean_attention
+from vtrans.engines.forced import forced_batches
+from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
+from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translator import Translator
 
 DEEP = dataclasses.replace(SMALL, decoder_layers=3)
 LINES = [line for line in sentences(12, seed=5) if line]

@@ -13,10 +13,10 @@ from translators import translator, vocabulary
 from vtrans.analysis.neighbours import matrices, neighbours, steps
 from vtrans.checkpoint import LoadedModel, RunFolder, load_model
 from vtrans.config import ModelConfig, SearchConfig
-from vtrans.decoding.torch_engine import TorchEngine
-from vtrans.decoding.translator import Translator
+from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.model import Transformer
+from vtrans.translate.translator import Translator
 
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=1, decoder_layers=1, tie="src-tgt-softmax")
 EVERY = ("src_embedding", "tgt_embedding", "projection")

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from vtrans.checkpoint import choose_model, load_model
 from vtrans.data.vocabulary import EOS_ID
 from vtrans.data.words import words_of_line
-from vtrans.decoding.alignments import align, cross_attention, links
-from vtrans.decoding.forced import Pair, forced_batches
+from vtrans.engines.alignments import align, cross_attention, links
+from vtrans.engines.forced import Pair, forced_batches
 
 Words = tuple[list[int], list[int]]
 Found = set[tuple[int, int]]

@@ -32,13 +32,13 @@ import torch
 from vtrans.checkpoint import RunFolder
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.decoding.loading import load
 from vtrans.runtime.memory import manage_memory
 from vtrans.runtime.ranks import CPU, Ranks
 from vtrans.text import open_bytes, read_lines
 from vtrans.training.feed import Place
 from vtrans.training.setup import TrainOptions, set_up
 from vtrans.training.trainer import Trainer
+from vtrans.translate.loading import load
 
 SETTINGS = ("default", "OMP_WAIT_POLICY=passive", *(f"GOMP_SPINCOUNT={n}" for n in (1000, 5000, 20_000, 100_000)))
 BUSY = """

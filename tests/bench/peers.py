@@ -30,14 +30,14 @@ from speed import matrix_rate
 
 from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
-from vtrans.decoding.loading import load
-from vtrans.decoding.stream import translate_stream, workers_for
-from vtrans.decoding.torch_engine import models_of
-from vtrans.decoding.translation import TranslateOptions
-from vtrans.decoding.translator import Translator
+from vtrans.engines.torch_engine import models_of
 from vtrans.model import Transformer
 from vtrans.runtime.memory import manage_memory
 from vtrans.text import open_bytes, read_lines
+from vtrans.translate.loading import load
+from vtrans.translate.stream import translate_stream, workers_for
+from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translator import Translator
 
 BEAM, EXTRA = 4, 50
 SEARCH: dict[str, Any] = dataclasses.asdict(SearchConfig(beam=BEAM, alpha=1.0, length_penalty="length"))

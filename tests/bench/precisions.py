@@ -19,14 +19,14 @@ from typing import Any
 import torch
 from speed import SHAPES
 
+from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
 from vtrans.config import DECODING_PRECISIONS, ModelConfig, SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
-from vtrans.decoding.beam import beam_search
-from vtrans.decoding.compiled import CompiledDecoder, compiled_decoder
-from vtrans.decoding.incremental import IncrementalDecoder
-from vtrans.decoding.search import Decoder
+from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.model import Transformer
 from vtrans.runtime.memory import manage_memory
+from vtrans.search.beam import beam_search
+from vtrans.search.loop import Decoder
 
 BIG = ModelConfig(d_model=512, d_ff=2048, heads=8, encoder_layers=6, decoder_layers=6, tie="src-tgt-softmax")
 VOCAB = {"tiny": 8000, "base": 8000, "big": 32000}

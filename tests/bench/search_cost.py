@@ -26,22 +26,22 @@ from typing import Any, cast
 import sacrebleu
 import torch
 
+from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
 from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
-from vtrans.decoding.beam import beam_search
-from vtrans.decoding.compiled import CompiledDecoder, compiled_decoder
-from vtrans.decoding.incremental import IncrementalDecoder
-from vtrans.decoding.loading import load
-from vtrans.decoding.phrases import wording_of
-from vtrans.decoding.search import Decoder
-from vtrans.decoding.torch_engine import models_of
-from vtrans.decoding.translator import Translator
+from vtrans.engines.incremental import IncrementalDecoder
+from vtrans.engines.torch_engine import models_of
 from vtrans.model import Transformer
 from vtrans.runtime import kernels
 from vtrans.runtime.kernels import Kernels
 from vtrans.runtime.measuring import measured_products
 from vtrans.runtime.memory import manage_memory
+from vtrans.search.beam import beam_search
+from vtrans.search.loop import Decoder
 from vtrans.text import open_bytes, read_lines
+from vtrans.translate.loading import load
+from vtrans.translate.translator import Translator
+from vtrans.wording.phrases import wording_of
 
 
 def turns(group: str, cases: Sequence[tuple[str, Translator, list[str]]]) -> None:

@@ -123,7 +123,7 @@ def timed_translation(model: str, lines: list[str]) -> tuple[list[str], float]:
 
 def plain(model: str) -> None:
     """Serves an exported model with what a first program would have: a thread per request, a call per sentence."""
-    from vtrans.decoding.ctranslate2_folder import load_exported
+    from vtrans.engines.ctranslate2_folder import load_exported
 
     engine = load_exported(model)
     pieces = [engine.src_vocab.piece(i) for i in range(len(engine.src_vocab))]

@@ -186,8 +186,8 @@ def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, pro
 
 
 def decode_speed(model: str, text: Path, beam: int, batch_tokens: int, profiled: bool) -> None:
-    from vtrans.decoding.loading import load
     from vtrans.text import open_bytes, read_lines
+    from vtrans.translate.loading import load
 
     translator = load(model, device="cpu", beam=beam, batch_tokens=batch_tokens, retry=False)
     with open_bytes(text) as stream:

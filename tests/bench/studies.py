@@ -26,9 +26,9 @@ from recipes.studies.rows import Row, load_study
 from vtrans.config import SearchConfig
 from vtrans.consistency import resolve_tie
 from vtrans.data.vocabulary import BOS_ID, EOS_ID
-from vtrans.decoding.beam import beam_search
-from vtrans.decoding.incremental import IncrementalDecoder
+from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.runtime.memory import manage_memory
+from vtrans.search.beam import beam_search
 from vtrans.training.recipe import load_recipe
 
 VOCAB, STEPS = 8000, 15

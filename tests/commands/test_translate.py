@@ -13,7 +13,7 @@ from cli_runner import SENTENCE, Done
 from vtrans.checkpoint import RunFolder
 from vtrans.commands.translate import report
 from vtrans.console import Console
-from vtrans.decoding.translation import Counts
+from vtrans.translate.translation import Counts
 
 
 def reported(counts: Counts, **settings: int) -> list[str]:

@@ -23,18 +23,18 @@ from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import EOS_ID, PAD_ID
-from vtrans.decoding.ctranslate2_folder import is_exported, load_exported
-from vtrans.decoding.loading import load
-from vtrans.decoding.sources import EXTRA_LENGTH
-from vtrans.decoding.torch_engine import TorchEngine
-from vtrans.decoding.translation import TranslateOptions
-from vtrans.decoding.translator import Translator
+from vtrans.engines.ctranslate2_folder import is_exported, load_exported
+from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError, VtransError
 from vtrans.interop import comparison, ctranslate2_spec
 from vtrans.interop import ctranslate2_export as exporting
 from vtrans.interop.comparison import compare
 from vtrans.interop.ctranslate2_export import export
 from vtrans.keys import Key
+from vtrans.translate.loading import load
+from vtrans.translate.sources import EXTRA_LENGTH
+from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translator import Translator
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2, an optional extra, is not installed")
 

@@ -20,13 +20,13 @@ from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import BOS_ID, EOS_ID
-from vtrans.decoding.torch_engine import TorchEngine
-from vtrans.decoding.translator import Translator
+from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError
 from vtrans.interop.ctranslate2_export import export
 from vtrans.interop.ctranslate2_import import computed_positions, read
 from vtrans.interop.formats import import_model
 from vtrans.interop.imported import Imported, install
+from vtrans.translate.translator import Translator
 
 JOINT = ["<unk>", "<s>", "</s>", "a", "b", "c", "d", "<pad>"]
 LINES = ["a b c d", "d", "c c a d b a a c", "b a q d"]  # q is not in the vocabulary

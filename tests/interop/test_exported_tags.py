@@ -18,13 +18,13 @@ from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import EOS_ID
-from vtrans.decoding.torch_engine import TorchEngine
-from vtrans.decoding.translator import Translator
+from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.interop import huggingface_export, huggingface_original, marian_export
 from vtrans.interop.formats import read_model
 from vtrans.interop.imported import install
 from vtrans.interop.marian_yaml import read_mapping
+from vtrans.translate.translator import Translator
 
 LINES = [*(src for src, _ in VALID_PAIRS[:4]), "", ">>de<< dog"]
 SEARCH = SearchConfig(beam=2, max_source=40, max_length=12)

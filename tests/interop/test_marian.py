@@ -17,7 +17,7 @@ from cli_runner import Done
 from vtrans.checkpoint import LoadedModel, save_model
 from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from vtrans.decoding.torch_engine import TorchEngine
+from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError
 from vtrans.interop import marian_original
 from vtrans.interop.imported import install

@@ -11,11 +11,11 @@ from services import EN_DE, Fake, serving
 from translators import translator
 
 from vtrans.checkpoint import RunFolder
-from vtrans.decoding.division import Division
-from vtrans.decoding.glossary import Glossary, pair_of
 from vtrans.server.batching import Wanted, Worker
 from vtrans.server.models import workers_for
 from vtrans.server.parameters import GLOSSARY_CHARACTERS, GLOSSARY_TERMS
+from vtrans.translate.division import Division
+from vtrans.wording.glossary import Glossary, pair_of
 
 GLOSSARY = {"dog": "Hund|Hunde", "cat": "Katze"}
 

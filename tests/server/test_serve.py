@@ -26,9 +26,9 @@ from vtrans.commands.serve import _translators
 from vtrans.config import CACHE_VARIABLE
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.decoding.division import Division
 from vtrans.server.batching import Wanted
 from vtrans.server.models import workers_for
+from vtrans.translate.division import Division
 
 SENTENCE = "The big dog sees me today."
 

@@ -24,7 +24,7 @@ from vtrans.data.batches import Batch, collate
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import EOS_ID
 from vtrans.data.words import words_of_line
-from vtrans.decoding.alignments import align, cross_attention, mean_attention
+from vtrans.engines.alignments import align, cross_attention, mean_attention
 from vtrans.errors import InputError, RecipeError
 from vtrans.model import Transformer
 from vtrans.training.feed import Feed, Place

@@ -21,11 +21,11 @@ from vtrans.average import average
 from vtrans.checkpoint import RunFolder, load_model
 from vtrans.data.batches import Mixture, plan_epoch, tempered
 from vtrans.data.store import DataFolder
-from vtrans.decoding.loading import load
 from vtrans.errors import InputError, RecipeError
 from vtrans.score import corpus_scores
 from vtrans.training.feed import Feed
 from vtrans.training.trainer import Trainer
+from vtrans.translate.loading import load
 
 
 def test_bpe_dropout_cuts_pairs_into_more_subwords(tmp_path: Path, tiny_data: DataFolder) -> None:

@@ -24,15 +24,15 @@ from vtrans.console import STEERING, joins, text_width
 from vtrans.data.batches import Batch
 from vtrans.data.vocabulary import EOS_ID, SPECIAL_PIECES
 from vtrans.data.words import words_of_ids, words_of_line
-from vtrans.decoding.alignments import cross_attention, mean_attention, upper_half
-from vtrans.decoding.forced import forced_batches
-from vtrans.decoding.sources import EXTRA_LENGTH
-from vtrans.decoding.torch_engine import models_of
-from vtrans.decoding.translation import TranslateOptions
-from vtrans.decoding.translator import Translator
+from vtrans.engines.alignments import cross_attention, mean_attention, upper_half
+from vtrans.engines.forced import forced_batches
+from vtrans.engines.torch_engine import models_of
 from vtrans.errors import InputError
 from vtrans.model import Transformer
 from vtrans.text import one_line
+from vtrans.translate.sources import EXTRA_LENGTH
+from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translator import Translator
 
 EOS = SPECIAL_PIECES[EOS_ID]
 AXES = "Rows: the translation. Columns: the source."

@@ -21,11 +21,11 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.config import NEAREST, NEAREST_OF_STEP
 from vtrans.console import Console
 from vtrans.data.vocabulary import Vocabulary
-from vtrans.decoding.forced import forced_batches
-from vtrans.decoding.torch_engine import models_of
-from vtrans.decoding.translation import TranslateOptions
-from vtrans.decoding.translator import Translator
+from vtrans.engines.forced import forced_batches
+from vtrans.engines.torch_engine import models_of
 from vtrans.errors import InputError
+from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translator import Translator
 
 
 class Matrix(NamedTuple):

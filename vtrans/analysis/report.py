@@ -23,11 +23,11 @@ from vtrans.analysis.parts import shared_groups
 from vtrans.analysis.run_history import History, Point, histories
 from vtrans.checkpoint import choose_model, load_model
 from vtrans.console import Console, duration
-from vtrans.decoding.torch_engine import TorchEngine
-from vtrans.decoding.translator import Translator
+from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.files import write_atomically
 from vtrans.score import compare
+from vtrans.translate.translator import Translator
 
 MOST_STEPS = 6  # validations whose translations of a sentence are shown
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; object-src data:"

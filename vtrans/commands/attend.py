@@ -55,8 +55,8 @@ def attend(
     check_output(out, [("MODEL", model)], "--out")
     from vtrans.analysis.attention_map import as_svg, as_text, attention_map
     from vtrans.checkpoint import choose_model, load_model
-    from vtrans.decoding.torch_engine import TorchEngine
-    from vtrans.decoding.translator import Translator
+    from vtrans.engines.torch_engine import TorchEngine
+    from vtrans.translate.translator import Translator
 
     console = Console(quiet=quiet)
     chosen = choose_model(model)

@@ -10,7 +10,7 @@ import typer
 from vtrans.commands.lines import many, writer
 from vtrans.commands.options import Output, Quiet
 from vtrans.console import Console
-from vtrans.decoding.chunks import collect as collect_chunks
+from vtrans.translate.chunks import collect as collect_chunks
 
 
 def collect(

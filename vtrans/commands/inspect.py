@@ -81,8 +81,8 @@ def inspect(
     from vtrans.analysis.inspection import Inspection, training_overlap
     from vtrans.analysis.neighbours import neighbours, show_neighbours, show_steps, steps
     from vtrans.checkpoint import choose_model, load_model
-    from vtrans.decoding.torch_engine import TorchEngine
-    from vtrans.decoding.translator import Translator
+    from vtrans.engines.torch_engine import TorchEngine
+    from vtrans.translate.translator import Translator
 
     file, chosen = choose_model(model)
     loaded = load_model(file)

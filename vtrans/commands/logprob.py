@@ -75,8 +75,8 @@ def logprob(
     how, console = bad_utf8(on_bad_utf8), Console(quiet=quiet)
     check_line_counts(src, tgt, "translation")
     set_threads(threads)
-    from vtrans.decoding.loading import load
-    from vtrans.decoding.stream import logprob_stream
+    from vtrans.translate.loading import load
+    from vtrans.translate.stream import logprob_stream
 
     with lines_of(src, how, console) as sources, lines_of(tgt, how, console) as targets:
         translator = load(list(model or [Path(DEFAULT_RUN)]), device=device, console=console, weights=weights, **search)

@@ -118,7 +118,7 @@ def check_output(output: Path | None, inputs: list[tuple[str, Path | None]], nam
     if output is None:
         return
     from vtrans.checkpoint import run_of
-    from vtrans.decoding.ctranslate2_folder import is_exported
+    from vtrans.engines.ctranslate2_folder import is_exported
 
     try:
         for option, file in inputs:

@@ -19,8 +19,8 @@ from vtrans.languages import Languages, languages_in
 from vtrans.server.limits import Keys, Limits
 
 if TYPE_CHECKING:
-    from vtrans.decoding.glossary import Glossary
-    from vtrans.decoding.translator import Translator
+    from vtrans.translate.translator import Translator
+    from vtrans.wording.glossary import Glossary
 
 NEEDED = ("starlette", "uvicorn", "python_multipart", "py3langid", "sentencex", "turbohtml")  # the extra `serve`
 
@@ -115,11 +115,11 @@ def serve(
     chosen = given({**sizes, "per_minute": per_minute, "requests": requests})
     keys = keys_of(Limits)
     limits = Limits(**{name: check_value(keys[name], f"`{name}`", value) for name, value in chosen.items()})
-    from vtrans.decoding.division import divide
     from vtrans.server.app import make_app
     from vtrans.server.models import workers_for
     from vtrans.server.running import listen, run, url_of
     from vtrans.server.service import Service
+    from vtrans.translate.division import divide
 
     api, division = Keys(api_keys) if api_keys else None, divide(processes, threads)
     translators = _translators(models or [], pairs or [], device, division.total, compile_, console)
@@ -138,7 +138,7 @@ def _translators(
     models: list[Path], pairs: list[str], device: str | None, threads: int, compile: bool, console: Console
 ) -> dict[Languages, Translator]:
     """Returns the model of each pair of languages, in the order of the options."""
-    from vtrans.decoding.loading import load
+    from vtrans.translate.loading import load
 
     named = [_pair(text) for text in pairs]
     if not models and not named:
@@ -166,8 +166,8 @@ def _translators(
 def _glossaries(options: list[str], translators: dict[Languages, Translator]) -> dict[Languages, Glossary]:
     """Returns the glossaries of the pairs of languages that have one. A file without languages belongs to the only
     pair."""
-    from vtrans.decoding.glossary import read_glossary
     from vtrans.server.models import takes_glossaries
+    from vtrans.wording.glossary import read_glossary
 
     found: dict[Languages, Glossary] = {}
     for text in options:

@@ -41,7 +41,7 @@ def shortlist(
     """
     from vtrans.checkpoint import add_shortlist, choose_model, load_model, run_of
     from vtrans.data.store import DataFolder
-    from vtrans.decoding.shortlist import learn_shortlist
+    from vtrans.engines.shortlist import learn_shortlist
 
     console = Console(quiet=quiet)
     if out:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from vtrans.commands.lines import lines_of, many, progress, source_of, stdin_is_terminal, warn_of_characters, writer
 from vtrans.console import Console
-from vtrans.decoding.chunks import Job, Shard, join_job, settings_of, sources_for, translate_chunks
 from vtrans.text import LineReport, OnBadUtf8
+from vtrans.translate.chunks import Job, Shard, join_job, settings_of, sources_for, translate_chunks
 
 if TYPE_CHECKING:
-    from vtrans.decoding.stream import Workers
-    from vtrans.decoding.translation import TranslateOptions
-    from vtrans.decoding.translator import Translator
     from vtrans.runtime.ranks import Ranks
+    from vtrans.translate.stream import Workers
+    from vtrans.translate.translation import TranslateOptions
+    from vtrans.translate.translator import Translator
 
 
 # Prepares a text for a translator. Returns a function that translates it, with copies of this process if there are any.
@@ -56,8 +56,8 @@ class Chunks:
 @contextmanager
 def streamed(options: TranslateOptions, text: Text, ranks: Ranks, console: Console) -> Iterator[Work]:
     """Opens a text that is translated from beginning to end."""
-    from vtrans.decoding.phrases import read_constraints
-    from vtrans.decoding.stream import translate_stream
+    from vtrans.translate.stream import translate_stream
+    from vtrans.wording.phrases import read_constraints
 
     beside = [
         lines_of(path, text.on_bad_utf8, console) if path else nullcontext()

@@ -44,18 +44,18 @@ from vtrans.config import (
     SearchConfig,
 )
 from vtrans.console import Console
-from vtrans.decoding.chunks import CHUNK_LINES, Shard
-from vtrans.decoding.options import Mbr, Sampling
-from vtrans.decoding.retry import RETRY_NGRAM
 from vtrans.errors import InputError
 from vtrans.keys import check_value
 from vtrans.runtime.signals import ended_by_signals
+from vtrans.search.options import Mbr, Sampling
+from vtrans.translate.chunks import CHUNK_LINES, Shard
+from vtrans.translate.retry import RETRY_NGRAM
 
 if TYPE_CHECKING:
-    from vtrans.decoding.division import Division
-    from vtrans.decoding.translation import Counts, Form, TranslateOptions
-    from vtrans.decoding.translator import Translator
     from vtrans.runtime.ranks import Ranks
+    from vtrans.translate.division import Division
+    from vtrans.translate.translation import Counts, Form, TranslateOptions
+    from vtrans.translate.translator import Translator
 
 
 def _option(panel: str, help: str, metavar: str | None = None, *, flag: str | None = None, stored: str = "") -> Any:
@@ -262,11 +262,11 @@ def translate(
         if input_ and path and not chunks:
             check_line_counts(input_, path, name)
     console = Console(quiet=quiet)
-    from vtrans.decoding.glossary import read_glossary
-    from vtrans.decoding.loading import load
-    from vtrans.decoding.protect import Protection
-    from vtrans.decoding.translation import TranslateOptions
     from vtrans.runtime.ranks import Ranks
+    from vtrans.translate.loading import load
+    from vtrans.translate.translation import TranslateOptions
+    from vtrans.wording.glossary import read_glossary
+    from vtrans.wording.protect import Protection
 
     ranks = Ranks()
     division = _division(processes, threads, text, ranks)
@@ -338,8 +338,8 @@ def _run(
     console: Console,
 ) -> None:
     """Does the work on rank 0 with the help of other processes, and reports how it went."""
-    from vtrans.decoding.stream import serve, workers_for
     from vtrans.runtime.ranks import CPU
+    from vtrans.translate.stream import serve, workers_for
 
     with ended_by_signals(), ranks.joined(CPU):
         if ranks.rank > 0:
@@ -362,7 +362,7 @@ def _run(
 def _division(processes: int | None, threads: int | None, text: Text, ranks: Ranks) -> Division:
     """Returns the processes and threads that will translate. Raises InputError if the number that the user chose is not
     possible."""
-    from vtrans.decoding.division import divide
+    from vtrans.translate.division import divide
 
     reasons = {
         f"torchrun has started {ranks.world}": ranks.world > 1,

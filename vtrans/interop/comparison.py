@@ -15,13 +15,13 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID, Vocabulary
-from vtrans.decoding.ctranslate2_engine import CTranslate2Engine
-from vtrans.decoding.engine import Engine, Source
-from vtrans.decoding.forced import Pair
-from vtrans.decoding.search import Hypothesis, length_penalty
-from vtrans.decoding.sources import EXTRA_LENGTH, cut_long
-from vtrans.decoding.torch_engine import TorchEngine
-from vtrans.decoding.translator import DEFAULT_OPTIONS
+from vtrans.engines.ctranslate2_engine import CTranslate2Engine
+from vtrans.engines.engine import Engine, Source
+from vtrans.engines.forced import Pair
+from vtrans.engines.torch_engine import TorchEngine
+from vtrans.search.loop import Hypothesis, length_penalty
+from vtrans.translate.sources import EXTRA_LENGTH, cut_long
+from vtrans.translate.translator import DEFAULT_OPTIONS
 
 SAMPLES = 100  # generated sentences, if none are given
 LONGEST_SAMPLE = 2048  # most positions of the pair that tests the whole position table

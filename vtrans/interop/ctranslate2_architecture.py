@@ -11,7 +11,6 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from vtrans.config import ModelConfig, SearchConfig, section_from
-from vtrans.decoding.sources import EXTRA_LENGTH
 from vtrans.errors import FileError, RecipeError
 from vtrans.interop.ctranslate2_binary import INT8, SCALE, Binary
 from vtrans.interop.ctranslate2_names import (
@@ -25,6 +24,7 @@ from vtrans.interop.ctranslate2_names import (
     weight_names,
 )
 from vtrans.interop.ctranslate2_settings import OLD_SETTINGS, Settings
+from vtrans.translate.sources import EXTRA_LENGTH
 
 # The specifications of encoder-decoder Transformers, and the heads of their models before revision 3.
 SPECIFICATIONS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16, "": 8}

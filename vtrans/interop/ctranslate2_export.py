@@ -24,7 +24,7 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig
 from vtrans.console import Console
 from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE
-from vtrans.decoding.ctranslate2_folder import (
+from vtrans.engines.ctranslate2_folder import (
     DESCRIPTION,
     FOLDER,
     FORMAT,
@@ -32,13 +32,13 @@ from vtrans.decoding.ctranslate2_folder import (
     is_exported,
     load_exported,
 )
-from vtrans.decoding.engine import suppressed_ids
-from vtrans.decoding.sources import EXTRA_LENGTH
+from vtrans.engines.engine import suppressed_ids
 from vtrans.errors import InputError, VtransError
 from vtrans.files import check_path, explained, file_sha256, sync_folder
 from vtrans.interop.comparison import TOLERANCES, Comparison, compare, made_up
 from vtrans.interop.ctranslate2_spec import PAD_BIAS, specification
 from vtrans.languages import languages_record
+from vtrans.translate.sources import EXTRA_LENGTH
 
 QUANTIZATIONS = tuple(TOLERANCES)
 

@@ -18,8 +18,7 @@ from vtrans.checkpoint import weights_of
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.data.piece_table import pack
 from vtrans.data.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
-from vtrans.decoding.ctranslate2_folder import DESCRIPTION, is_exported, read_exported
-from vtrans.decoding.sources import EXTRA_LENGTH
+from vtrans.engines.ctranslate2_folder import DESCRIPTION, is_exported, read_exported
 from vtrans.errors import FileError, InputError
 from vtrans.interop.ctranslate2_architecture import newest_names, read_architecture, refuse_others
 from vtrans.interop.ctranslate2_binary import Binary
@@ -30,6 +29,7 @@ from vtrans.interop.foreign_files import Read, file_in, read_bytes
 from vtrans.interop.imported import NEVER, Imported, rows_of
 from vtrans.model import Transformer
 from vtrans.tensor_files import check_training
+from vtrans.translate.sources import EXTRA_LENGTH
 
 BINARY = "model.bin"
 # CTranslate2's defaults, except that a translation may be empty.

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import Vocabulary
-from vtrans.decoding.ctranslate2_engine import CTranslate2Engine
-from vtrans.decoding.ctranslate2_folder import ctranslate2
-from vtrans.decoding.engine import Source
-from vtrans.decoding.sources import EXTRA_LENGTH
-from vtrans.decoding.translator import DEFAULT_OPTIONS
+from vtrans.engines.ctranslate2_engine import CTranslate2Engine
+from vtrans.engines.ctranslate2_folder import ctranslate2
+from vtrans.engines.engine import Source
 from vtrans.errors import VtransError
+from vtrans.translate.sources import EXTRA_LENGTH
+from vtrans.translate.translator import DEFAULT_OPTIONS
 
 
 class CTranslate2Original:

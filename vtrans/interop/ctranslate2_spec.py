@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
-from vtrans.decoding.ctranslate2_folder import ctranslate2
+from vtrans.engines.ctranslate2_folder import ctranslate2
 from vtrans.errors import InputError
 from vtrans.interop.ctranslate2_names import ROTARY, module_scopes
 from vtrans.positions import RotaryPositions, SinusoidalPositions

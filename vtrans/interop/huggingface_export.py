@@ -21,8 +21,7 @@ from vtrans.config import ModelConfig
 from vtrans.console import Console
 from vtrans.data.piece_table import is_language
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
-from vtrans.decoding.engine import suppressed_ids
-from vtrans.decoding.sources import EXTRA_LENGTH
+from vtrans.engines.engine import suppressed_ids
 from vtrans.errors import InputError
 from vtrans.interop.huggingface_names import (
     CONFIG,
@@ -43,6 +42,7 @@ from vtrans.interop.huggingface_names import (
 from vtrans.interop.imported import NEVER
 from vtrans.positions import SinusoidalPositions
 from vtrans.tensor_files import save_tensors
+from vtrans.translate.sources import EXTRA_LENGTH
 
 # What the two architectures have, by key of [model].
 EXPRESSIBLE: dict[str, tuple[Any, ...]] = {

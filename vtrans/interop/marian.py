@@ -14,7 +14,6 @@ import torch
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.data.piece_table import pack
 from vtrans.data.vocabulary import SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
-from vtrans.decoding.sources import EXTRA_LENGTH
 from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import LARGEST_SIZE, ForeignTensors, Read, file_in, read_bytes, read_object
 from vtrans.interop.imported import NEVER, Imported, rows_of
@@ -22,6 +21,7 @@ from vtrans.interop.marian_layout import EPSILON, decodes_as_trained, layer_part
 from vtrans.interop.marian_original import MarianModel
 from vtrans.interop.marian_yaml import Value, read_mapping
 from vtrans.interop.npz import open_npz
+from vtrans.translate.sources import EXTRA_LENGTH
 
 CONFIG = "special:model.yml"
 DECODER = "decoder.yml"

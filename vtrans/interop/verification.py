@@ -13,15 +13,15 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID
-from vtrans.decoding.engine import Source
-from vtrans.decoding.forced import Pair
-from vtrans.decoding.search import length_penalty
-from vtrans.decoding.sources import EXTRA_LENGTH
-from vtrans.decoding.torch_engine import TorchEngine
-from vtrans.decoding.translator import DEFAULT_OPTIONS
+from vtrans.engines.engine import Source
+from vtrans.engines.forced import Pair
+from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import VtransError
 from vtrans.interop.comparison import made_up
 from vtrans.interop.imported import Original
+from vtrans.search.loop import length_penalty
+from vtrans.translate.sources import EXTRA_LENGTH
+from vtrans.translate.translator import DEFAULT_OPTIONS
 
 SAMPLES = 6  # generated sentences, if none are given; their translations are cut at LONGEST
 BEAMS = (1, 4)

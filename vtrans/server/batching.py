@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from vtrans.decoding.glossary import Glossary
 from vtrans.errors import VtransError
+from vtrans.wording.glossary import Glossary
 
 WINDOW = 64  # lines translated together: more are hardly faster per line, and wait longer for the slowest
 GATHER = 0.003  # seconds that a first line waits for others

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 import torch
 
-from vtrans.decoding.division import Division
-from vtrans.decoding.glossary import Glossary
-from vtrans.decoding.protect import Protection
-from vtrans.decoding.torch_engine import TorchEngine
-from vtrans.decoding.translation import TranslateOptions, Translation
-from vtrans.decoding.translator import Translator
+from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.languages import Languages
 from vtrans.runtime.workers import Copies, DiedError
 from vtrans.server.batching import Ready, Slots, Wanted, Worker
+from vtrans.translate.division import Division
+from vtrans.translate.translation import TranslateOptions, Translation
+from vtrans.translate.translator import Translator
+from vtrans.wording.glossary import Glossary
+from vtrans.wording.protect import Protection
 
 ADVICE = "another one takes its place; if it happens again, choose fewer processes"
 

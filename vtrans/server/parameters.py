@@ -17,10 +17,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-from vtrans.decoding.glossary import Glossary, pair_of
 from vtrans.server.documents import READERS
 from vtrans.server.limits import Limits
 from vtrans.server.refusals import Refusal
+from vtrans.wording.glossary import Glossary, pair_of
 
 FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 GLOSSARY_TERMS = 1000  # of a request

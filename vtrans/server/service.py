@@ -9,12 +9,12 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from vtrans.decoding.glossary import Glossary
 from vtrans.languages import Languages
 from vtrans.server.batching import Found, Translated, Wanted, Worker
 from vtrans.server.detection import Detection, detect
 from vtrans.server.documents import Document, PlainDocument
 from vtrans.server.refusals import Refusal
+from vtrans.wording.glossary import Glossary
 
 AUTO = "auto"
 LONG = 5000  # characters of texts whose documents are read in another thread: their event loop stays free

@@ -15,14 +15,14 @@ from vtrans.config import Recipe, SearchConfig, TrainConfig
 from vtrans.console import Console, duration
 from vtrans.data.batches import collate, plan_epoch
 from vtrans.data.store import DataFolder
-from vtrans.decoding.torch_engine import TorchEngine
-from vtrans.decoding.translation import TranslateOptions
-from vtrans.decoding.translator import Translator
+from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import LogprobsError
 from vtrans.files import explained, write_atomically
 from vtrans.runtime.memory import release_memory
 from vtrans.score import corpus_scores
 from vtrans.training.loss import Objective, products
+from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translator import Translator
 
 
 class _Cancelled(Exception):

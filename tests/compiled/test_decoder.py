@@ -1,0 +1,211 @@
+"""Decoding with compiled code computes what decoding with torch computes, in float32."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import dataclasses
+import gc
+import io
+import os
+import pickle
+import random
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from networks import BOS, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences
+
+import vtrans
+from vtrans.checkpoint import RunFolder
+from vtrans.compiled.decoder import CompiledDecoder, CompiledState, compiled_decoder
+from vtrans.config import CACHE_VARIABLE, ModelConfig
+from vtrans.console import Console
+from vtrans.engines.torch_engine import TorchEngine
+from vtrans.errors import InputError
+from vtrans.search.loop import Listed
+from vtrans.search.options import Sampling
+
+COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+LINES = ["The dog sees me today.", "", "a dog runs in the park", "the cat sleeps", "We see the old house."]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache") / "vtrans"
+
+
+@pytest.fixture(autouse=True)
+def chosen_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(cache))
+
+
+@pytest.fixture
+def library(chosen_cache: None) -> ctypes.CDLL:
+    return compiled_decoder(None)
+
+
+def close(found: torch.Tensor, full: torch.Tensor) -> None:
+    torch.testing.assert_close(found, full, rtol=0, atol=3e-5)
+
+
+WIDE = dataclasses.replace(SMALL, d_model=96, d_ff=88, heads=2)  # heads of a whole number of vectors, and a part
+
+
+@pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES, WIDE, dataclasses.replace(SMALL, source_eos=False)])
+@pytest.mark.parametrize("width", [1, 3])
+def test_each_row_attends_to_its_own_history(library: ctypes.CDLL, config: ModelConfig, width: int) -> None:
+    """Rows change parents and die, sentences end, others take their places, the batch grows and shrinks: each live row
+    still equals its full forward pass, and a list has the best tokens."""
+    model, numbers = make(config).float(), random.Random(3)
+    decoder = CompiledDecoder(model, library)
+    listing = decoder.listing(width + 2)
+    batch: list[list[int] | None] = list(sequences(6, 20, 9))  # the sources; None: an empty place
+    histories: list[list[list[int]]] = [[[] for _ in range(width)] for _ in batch]
+    with torch.inference_mode():
+        state = decoder.start([source for source in batch if source], width)
+        for t in range(45):
+            tokens = torch.tensor([[numbers.randrange(4, V) for _ in range(width)] for _ in batch])
+            histories = [
+                [[*row, token] for row, token in zip(rows, new, strict=True)]
+                for rows, new in zip(histories, tokens.tolist(), strict=True)
+            ]
+            live = [b * width + k for b, s in enumerate(batch) for k in range(width) if s and (k != 1 or t % 3 != 1)]
+            [block] = (listing if t % 2 else decoder).step(state, tokens, torch.tensor(live))
+            for place, row in enumerate(live if t % 5 == 0 or t > 42 else ()):
+                src, keep = padded([batch[row // width] or []])
+                full = model(src, keep, torch.tensor([histories[row // width][row % width]]))[0, -1].log_softmax(-1)
+                if isinstance(block, Listed):
+                    close(block.logprobs[place], full[block.ids])
+                    assert set(full.topk(width + 2).indices.tolist()) <= set(block.ids.tolist())
+                else:
+                    close(block[place, 1:], full[1:])  # without padding
+            parents = [[numbers.randrange(width) for _ in range(width)] for _ in batch]
+            decoder.reorder(state, torch.tensor(parents))
+            histories = [[rows[parent] for parent in own] for rows, own in zip(histories, parents, strict=True)]
+            if t in (8, 20):
+                decoder.drop(state, [1])
+                batch[1] = None
+            if t == 12:
+                decoder.admit(state, [*sequences(4), *sequences(15)], [1])
+                batch[1:] = [*sequences(4), batch[2], *sequences(15)]
+                histories[1:] = [[[]] * width, histories[2], [[]] * width]
+            if t == 25:
+                decoder.select(state, [0, 2])
+                batch, histories = [batch[0], batch[2]], [histories[0], histories[2]]
+
+
+def test_slots_of_no_history_are_given_up(library: ctypes.CDLL) -> None:
+    """A long search whose rows always continue row 0 takes no more memory than its histories."""
+    model = make(SMALL).float()
+    decoder = CompiledDecoder(model, library)
+    state = decoder.start(sequences(4), 4)
+    for _ in range(60):
+        [block] = decoder.step(state, torch.tensor([[5, 6, 7, 8]]), torch.tensor([0]))
+        decoder.reorder(state, torch.tensor([[0, 0, 0, 0]]))
+    full = model(*padded(sequences(4)), torch.full((1, 60), 5))[0, -1].log_softmax(-1)
+    assert isinstance(block, torch.Tensor)
+    close(block[0, 1:], full[1:])
+    assert library.batch_slots(state.pointer) <= 2 * (60 + 4) < 60 * 4
+
+
+def first_logprobs(decoder: CompiledDecoder) -> torch.Tensor:
+    """Returns the log-probabilities [1, V] of one step, or those of the listed tokens."""
+    state = decoder.start(sequences(4), 1)
+    [block] = decoder.step(state, torch.tensor([[BOS]]), torch.tensor([0]))
+    return block.logprobs if isinstance(block, Listed) else block
+
+
+def test_the_memory_of_a_moved_model_is_kept(library: ctypes.CDLL) -> None:
+    model = make(dataclasses.replace(SMALL, positions="learned", max_positions=64)).float()
+    decoder = CompiledDecoder(model, library)
+    before = first_logprobs(decoder)
+    model.double()
+    others = [torch.full((V, 16), torch.nan) for _ in range(100)]  # takes the place of what is freed
+    assert torch.equal(first_logprobs(decoder), before)
+    del others
+
+
+@pytest.mark.parametrize("listed", [0, 3])
+def test_the_compiled_code_writes_float32_whatever_the_default_is(library: ctypes.CDLL, listed: int) -> None:
+    decoder = CompiledDecoder(make(SMALL).float(), library).listing(listed)
+    before = first_logprobs(decoder)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(first_logprobs(decoder), before)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_model_that_is_refused_leaves_nothing_behind(library: ctypes.CDLL) -> None:
+    with pytest.raises(InputError):
+        CompiledDecoder(make(SMALL), library)
+    gc.collect()
+
+
+def test_exhausted_memory_is_an_exception(library: ctypes.CDLL) -> None:
+    """A source of a negative length asks for more memory than there can be."""
+    decoder = CompiledDecoder(make(SMALL).float(), library)
+    state = CompiledState(decoder.compiled, 1)
+    length = ctypes.c_int64(-1)
+    with pytest.raises(MemoryError):
+        library.batch_admit(state.pointer, None, ctypes.addressof(length), 1, None, 0, None)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
+def test_copies_have_a_model_of_their_own(library: ctypes.CDLL, copied: Callable[[Any], Any]) -> None:
+    decoder = CompiledDecoder(make(SMALL).float(), library)
+    before, other = first_logprobs(decoder), copied(decoder)
+    del decoder
+    assert torch.equal(first_logprobs(other), before)
+
+
+@pytest.mark.parametrize("how", ["beam", "nbest", "groups", "sample", "prefix", "rules", "ensemble"])
+def test_translations_are_those_of_the_uncompiled_model(tiny_run: RunFolder, how: str) -> None:
+    path = [tiny_run.last, tiny_run.best] if how == "ensemble" else tiny_run.path
+    search = {"no_repeat_ngram": 2, "min_length": 3} if how == "rules" else {"alpha": 0.6}
+    best = []
+    for compile in (True, False):
+        groups = 2 if how == "groups" else 1
+        made = vtrans.load(path, device="cpu", compile=compile, beam=4, beam_groups=groups, diversity=2.0, **search)
+        assert isinstance(made.engine, TorchEngine)
+        assert isinstance(made.engine.decoders[0], CompiledDecoder) == compile
+        sampling = Sampling(seed=3) if how == "sample" else None
+        prefixes = ["Der", "", "", "Die", ""] if how == "prefix" else None
+        best.append(list(made.nbest(LINES, 3 if how in ("nbest", "groups") else 1, sampling, prefixes=prefixes)))
+    for ours, theirs in zip(*best, strict=True):
+        assert [t.tokens for t in ours] == [t.tokens for t in theirs]
+        assert [t.logprob for t in ours] == pytest.approx([t.logprob for t in theirs], abs=1e-4)
+
+
+def test_loading_compiles_once_and_says_so(tiny_run: RunFolder, cache: Path, library: ctypes.CDLL) -> None:
+    heard = io.StringIO()
+    vtrans.load(tiny_run.path, device="cpu", compile=True, console=Console(stream=heard))
+    [kept] = cache.iterdir()
+    assert heard.getvalue().startswith(f"compiled code: {kept}\n")
+
+
+@pytest.mark.parametrize(
+    "others", [{"precision": "int8"}, {"precision": "bfloat16"}, {"engine": "ctranslate2"}, {"device": "meta"}]
+)
+def test_what_compiled_code_cannot_do_is_refused(tiny_run: RunFolder, others: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        vtrans.load(tiny_run.path, compile=True, **{"device": "cpu", **others})
+
+
+def test_without_a_compiler_the_model_runs_uncompiled_with_one_warning(
+    tiny_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "empty"))
+    monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
+    heard = io.StringIO()
+    made = vtrans.load(tiny_run.path, device="cpu", compile=True, console=Console(stream=heard))
+    assert heard.getvalue().count("warning: ") == 1
+    assert str(tmp_path / "no-compiler") in heard.getvalue()
+    assert list(made.translate(LINES)) == list(vtrans.load(tiny_run.path, device="cpu").translate(LINES))

@@ -1,0 +1,406 @@
+"""The lexical shortlist: IBM model 1 as defined, and a search that is limited to a sentence's list."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+import re
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cli_runner import SENTENCE, Done
+from safetensors.torch import load_file
+from torch import Tensor
+from translators import SEARCH, VARIANTS, forward, same, sentences, vocabulary
+
+import vtrans.engines.shortlist
+from vtrans.average import average
+from vtrans.checkpoint import LoadedModel, RunFolder, Shortlist, add_shortlist, load_model
+from vtrans.config import ModelConfig
+from vtrans.data.store import DataFolder, TokenStore
+from vtrans.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
+from vtrans.engines.shortlist import Candidates, learn_shortlist, model_1
+from vtrans.engines.torch_engine import TorchEngine
+from vtrans.errors import FileError, InputError
+from vtrans.model import Transformer
+from vtrans.search.constraints import Prefix, Rules, constrain, constrain_listed
+from vtrans.search.loop import Listed
+from vtrans.search.options import Sampling
+from vtrans.tensor_files import open_tensors, write_tensors
+from vtrans.translate.loading import load
+from vtrans.translate.translator import Translator
+
+# Learning.
+
+
+def store_of(pairs: list[tuple[list[int], list[int]]]) -> TokenStore:
+    columns = {}
+    for side, name in enumerate(("src", "tgt")):
+        ids = [pair[side] for pair in pairs]
+        columns[f"{name}_ids"] = np.array([i for sentence in ids for i in sentence], dtype=np.uint16)
+        columns[f"{name}_offsets"] = np.cumsum([0, *map(len, ids)])
+    return TokenStore(Path("none"), columns)
+
+
+def random_pairs(count: int, seed: int = 0, size: int = 12) -> list[tuple[list[int], list[int]]]:
+    numbers = random.Random(seed)
+
+    def ids() -> list[int]:
+        return numbers.choices(range(4, size), k=numbers.randrange(7))
+
+    return [(ids(), ids()) for _ in range(count)]
+
+
+def reference(pairs: list[tuple[list[int], list[int]]], empty: int) -> dict[tuple[int, int], float]:
+    """Returns model 1 link by link: five iterations of expected counts, from equal probabilities."""
+    t: dict[tuple[int, int], float] = defaultdict(lambda: 1.0)
+    for _ in range(5):
+        counts: Counter[tuple[int, int]] = Counter()
+        for src, tgt in pairs:
+            for f in tgt:
+                total = math.fsum(t[e, f] for e in (*src, empty))
+                for e in (*src, empty):
+                    counts[e, f] += t[e, f] / total  # type: ignore[assignment]  # a Counter of fractions
+        totals: Counter[int] = Counter()
+        for (e, _), count in counts.items():
+            totals[e] += count
+        t = defaultdict(float, {(e, f): count / totals[e] for (e, f), count in counts.items()})
+    return t
+
+
+@pytest.mark.parametrize("chunk", [10, 1000])
+def test_model_1_equals_a_reference_implementation(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    monkeypatch.setattr(vtrans.engines.shortlist, "CHUNK", chunk)
+    pairs = [*random_pairs(40), ([5, 5, 6], [7, 7]), ([], [4]), ([4], [])]
+    told: list[tuple[int, float]] = []
+    src, tgt, probabilities = model_1(store_of(pairs), 12, 12, lambda *done: told.append(done))
+    passes = 2 + vtrans.engines.shortlist.ITERATIONS
+    assert told[-1] == (passes * sum((len(s) + 1) * len(t) for s, t in pairs), 1.0)
+    assert told == sorted(told)
+    expected = reference(pairs, 12)
+    found = dict(zip(zip(src.tolist(), tgt.tolist(), strict=True), probabilities.tolist(), strict=True))
+    assert found == pytest.approx(dict(expected), abs=1e-12)
+    assert list(found) == sorted(found)
+
+
+def test_every_nth_pair_of_a_large_corpus_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = random_pairs(50)
+    links = sum((len(src) + 1) * len(tgt) for src, tgt in pairs)
+    monkeypatch.setattr(vtrans.engines.shortlist, "LINKS", -(-links // 3))
+    part, whole = model_1(store_of(pairs), 12, 12), model_1(store_of(pairs[::3]), 12, 12)
+    assert all((a == b).all() for a, b in zip(part, whole, strict=True))
+
+
+def test_the_shortlist_finds_the_dictionary_that_made_the_corpus() -> None:
+    """Target words are in any order, and each target has one word without a source."""
+    numbers = random.Random(1)
+    words, filler = list(range(4, 24)), 50
+    translation = dict(zip(words, numbers.sample(range(30, 50), len(words)), strict=True))
+    pairs = []
+    for _ in range(300):
+        src = numbers.choices(words, k=numbers.randrange(1, 9))
+        tgt = [filler, *(translation[word] for word in src)]
+        pairs.append((src, numbers.sample(tgt, len(tgt))))
+    found = learn_shortlist(store_of(pairs), 24, 60, translations=2, frequent=1)
+    assert found.frequent.tolist() == [filler]
+    assert {word: int(found.translations[word, 0]) for word in words} == translation
+    assert filler not in found.translations, "a frequent subword is not among the translations"
+    assert found.translations[:4].tolist() == [[EOS_ID] * 2] * 4
+    assert found.translations.dtype == found.frequent.dtype == torch.int32
+    assert learn_shortlist(store_of([]), 5, 6, 2, 3).translations.tolist() == [[EOS_ID] * 2] * 5
+
+
+def test_tags_count_as_the_empty_word() -> None:
+    pairs, empty = random_pairs(30), 13
+    tagged = [([12, *src], tgt) for src, tgt in pairs]
+    src, tgt, found = model_1(store_of(tagged), empty, 12, tags=[12])
+    expected = reference([([empty, *src], tgt) for src, tgt in pairs], empty)
+    assert 12 not in src
+    assert dict(zip(zip(src.tolist(), tgt.tolist(), strict=True), found, strict=True)) == pytest.approx(expected)
+
+
+# Decoding.
+
+UNTIED = {
+    "pre-norm, untied": dataclasses.replace(VARIANTS["pre-norm, tgt-softmax"], tie="none"),
+    "learned positions, untied": dataclasses.replace(VARIANTS["learned positions, untied"], norm="pre"),
+    "decoder-only, untied": dataclasses.replace(VARIANTS["decoder-only, prefix"], tie="none"),
+}
+
+
+def network(config: ModelConfig, vocab: int, seed: int) -> Transformer:
+    """Returns a model in float64 with varied translations that end: its output leans towards the row of EOS."""
+    torch.manual_seed(seed)
+    model = Transformer(config, vocab, vocab, joint=True, pad_id=PAD_ID).double().eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p), alpha=0.2)
+        model.projection.weight.mul_(2)
+        bias = model.decoder.final_norm.bias
+        assert isinstance(bias, Tensor)
+        bias.copy_(torch.nn.functional.normalize(bias, dim=0) * 1.5)
+        model.projection.weight[EOS_ID].add_(bias, alpha=0.6)
+    return model
+
+
+def shortlist(seed: int, k: int = 3, frequent: int = 6) -> Shortlist:
+    V, numbers = len(vocabulary()), random.Random(seed)
+    words = [i for i in range(4, V) if not vocabulary().piece(i).startswith("<0x")]
+    table = [numbers.choices(words, k=k) for _ in range(V)]
+    return Shortlist(
+        torch.tensor(table, dtype=torch.int32), torch.tensor(numbers.sample(words, frequent), dtype=torch.int32)
+    )
+
+
+def loaded(name: str, seed: int = 1, shortlist: Shortlist | None = None) -> LoadedModel:
+    vocab = vocabulary()
+    return LoadedModel(network(UNTIED[name], len(vocab), seed), vocab, vocab, SEARCH, {}, shortlist)
+
+
+def made(*models: LoadedModel, listed: bool = True, **search: Any) -> Translator:
+    return Translator(TorchEngine(models, shortlist=listed), dataclasses.replace(SEARCH, **search))
+
+
+NAME = "pre-norm, untied"
+LINES = [line for line in sentences(40) if line]
+PREFIXES = [("", "Łódź", "park 5€ ", "läuft ")[i % 4] for i in range(len(LINES))]
+
+
+@pytest.mark.parametrize("name", UNTIED)
+@pytest.mark.parametrize("how", ["search", "sampling", "constraints", "ensemble", "narrow blocks"])
+def test_a_translation_with_a_shortlist_does_not_depend_on_its_batch(
+    monkeypatch: pytest.MonkeyPatch, name: str, how: str
+) -> None:
+    if how == "narrow blocks":  # so that there are several parts, and new sentences enter the last one
+        monkeypatch.setattr("vtrans.engines.incremental.ROWS_CPU", 8)
+    models = [loaded(name, seed, shortlist(seed)) for seed in ((1, 2) if how == "ensemble" else (1,))]
+    sampling = Sampling(seed=3) if how == "sampling" else None
+    rules: dict[str, Any] = {"no_repeat_ngram": 2, "repetition_penalty": 1.3, "min_length": 2}
+    search = rules if how == "constraints" else {}
+    prefixes = PREFIXES if how == "constraints" else None
+    # A sample is seeded by the number of its line, so all lines are translated in one call.
+    alone = list(made(*models, batch_tokens=1, **search).nbest(LINES, 2, sampling, prefixes=prefixes))
+    assert len({best[0].text for best in alone}) > 8
+    for batch_tokens in (20, 50, 5000):
+        translator = made(*models, batch_tokens=batch_tokens, **search)
+        assert same(list(translator.nbest(LINES, 2, sampling, prefixes=prefixes)), alone)
+    if how == "search":
+        order = random.Random(1).sample(range(len(LINES)), len(LINES))
+        assert same(list(made(*models).nbest([LINES[i] for i in order], 2)), [alone[i] for i in order])
+
+
+@pytest.mark.parametrize("seeds", [(1,), (1, 2)])
+def test_probabilities_sum_to_1_over_the_list_of_a_sentence(seeds: tuple[int, ...]) -> None:
+    models = [loaded(NAME, seed, shortlist(7)) for seed in seeds]
+    vocab, table = vocabulary(), shortlist(7)
+    unlike = 0
+    plain = made(*models, listed=False).translate(LINES)
+    for line, other, (t,) in zip(LINES, plain, made(*models).nbest(LINES), strict=True):
+        source = vocab.encode(line)
+        allowed = {EOS_ID, *table.frequent.tolist(), *table.translations[source].flatten().tolist(), *source}
+        allowed |= set(table.translations[EOS_ID].tolist())  # a source ends in EOS
+        columns = sorted(allowed)
+        for i, (token, logprob) in enumerate(zip(t.tokens, t.token_logprobs, strict=True)):
+            parts = [forward([m.model], source, t.tokens[:i])[columns].log_softmax(0) for m in models]
+            mean = torch.stack(parts).exp().mean(0).log()
+            assert logprob == pytest.approx(float(mean[columns.index(token)]), abs=1e-9)
+        unlike += t.text != other
+    assert unlike > 5
+
+
+@pytest.mark.parametrize("sampling", [None, Sampling(seed=2), Sampling(seed=2, top_k=3, top_p=0.9)])
+@pytest.mark.parametrize("how", ["frequent", "translations"])
+def test_listing_the_whole_vocabulary_changes_nothing(sampling: Sampling | None, how: str) -> None:
+    V = len(vocabulary())
+    every = torch.arange(V, dtype=torch.int32)
+    none = torch.empty(0, dtype=torch.int32)
+    whole = Shortlist(none.new_empty(V, 0), every) if how == "frequent" else Shortlist(every.expand(V, V), none)
+    model = loaded(NAME, 1, whole)
+    searches: list[dict[str, Any]] = [{}, {"beam": 1}, {"beam": 12}, {"no_repeat_ngram": 1, "min_length": 3}]
+    for search in searches:
+        n = 1 if search == {"beam": 1} else 3
+        plain = list(made(model, listed=False, **search).nbest(LINES, n, sampling))
+        assert same(list(made(model, **search).nbest(LINES, n, sampling)), plain)
+
+
+def test_a_list_may_be_shorter_than_the_beam() -> None:
+    V = len(vocabulary())
+    tiny = Shortlist(torch.full((V, 1), EOS_ID, dtype=torch.int32), torch.tensor([4], dtype=torch.int32))
+    model = dataclasses.replace(loaded(NAME, 1, tiny), tgt_vocab=Vocabulary(vocabulary().proto))
+    assert not model.joint
+    found = list(made(model, beam=20, max_length=6).nbest(LINES, 1))
+    assert {token for (t,) in found for token in t.tokens} <= {4, EOS_ID}
+
+
+def test_a_list_holds_frequent_subwords_translations_and_copies() -> None:
+    table = Shortlist(torch.tensor([[9, 8]] * 4 + [[6, 7], [7, 3], [0, 5]]).int(), torch.tensor([2, 0]).int())
+    joint, apart = Candidates(table, 10, joint=True), Candidates(table, 10, joint=False)
+
+    def lists(candidates: Candidates, *args: Any) -> list[list[int]]:
+        return [row.nonzero().flatten().tolist() for row in candidates.listed(*args)]
+
+    sources = [[4, EOS_ID], [6, 5, EOS_ID]]
+    assert lists(joint, sources, [(), ()]) == [[2, 3, 4, 6, 7, 8, 9], [2, 3, 5, 6, 7, 8, 9]]
+    assert lists(apart, sources, [(1,), ()]) == [[1, 2, 3, 6, 7, 8, 9], [2, 3, 5, 7, 8, 9]]
+
+
+def test_a_prefix_need_not_be_listed() -> None:
+    model = loaded(NAME, 1, shortlist(1, k=1, frequent=1))
+    for line, prefix, (t,) in zip(LINES, PREFIXES, made(model).nbest(LINES, prefixes=PREFIXES), strict=True):
+        assert t.text.startswith(prefix.strip()), (line, prefix)
+
+
+def test_constraints_on_listed_tokens_equal_those_on_the_vocabulary() -> None:
+    V, ids = 12, torch.tensor([1, EOS_ID, 4, 6, 7, 9, 11])
+    starts = torch.tensor([t == EOS_ID or t % 2 == 0 for t in range(V)])
+    for seed in range(40):
+        numbers = random.Random(seed)
+        rows = [numbers.choices(ids[2:].tolist(), k=numbers.randrange(7)) for _ in range(6)]
+        prefixes = [Prefix(tuple(numbers.choices([4, 6, 9], k=numbers.randrange(4))), seed % 2 == 0) for _ in rows]
+        rules = Rules(EOS_ID, starts, numbers.randrange(4), numbers.randrange(3), numbers.choice([1.0, 1.5]))
+        longest = max(map(len, rows))
+        said = torch.tensor([row + [-1] * (longest - len(row)) for row in rows], dtype=torch.int64)
+        ages = [len(row) for row in rows]
+        whole = torch.randn(len(rows), V, generator=torch.Generator().manual_seed(seed)).log_softmax(1)
+        block = Listed(whole[:, ids].clone(), ids)
+        constrain(whole, said, ages, prefixes, rules)
+        constrain_listed(block, said, ages, prefixes, rules)
+        assert torch.equal(block.logprobs, whole[:, ids])
+
+
+# The file and the command.
+
+
+def test_a_shortlist_is_added_replaced_dropped_by_averaging_and_checked_on_loading(
+    tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder
+) -> None:
+    plain, listed = run_copy.last, tmp_path / "listed.safetensors"
+    V = len(tiny_data.src_vocab)
+    add_shortlist(plain, learn_shortlist(tiny_data.train, V, V, 4, 9), listed)
+    before, after = load_file(plain), load_file(listed)
+    extra = {"shortlist.translations", "shortlist.frequent"}
+    assert set(after) == set(before) | extra
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    with open_tensors(plain, "model") as (_, a), open_tensors(listed, "model") as (_, b):
+        assert a == b
+    once = listed.read_bytes()
+    add_shortlist(listed, learn_shortlist(tiny_data.train, V, V, 4, 9), listed)
+    assert listed.read_bytes() == once
+    average([listed, run_copy.best], tmp_path / "mean.safetensors")
+    assert not extra & set(load_file(tmp_path / "mean.safetensors"))
+    for name, value in (
+        ("shortlist.translations", after["shortlist.translations"][1:].clone()),
+        ("shortlist.translations", None),
+        ("shortlist.frequent", None),
+        ("shortlist.frequent", torch.tensor([V], dtype=torch.int32)),
+        ("shortlist.frequent", torch.tensor([-1], dtype=torch.int32)),
+        ("shortlist.frequent", torch.tensor([1.0])),
+    ):
+        kept = {key: t for key, t in after.items() if key != name} | ({} if value is None else {name: value})
+        write_tensors(tmp_path / "bad.safetensors", kept, b)
+        with pytest.raises(FileError, match=r"bad\.safetensors .*shortlist"):
+            load_model(tmp_path / "bad.safetensors")
+
+
+def test_the_command_adds_a_shortlist_that_translate_uses(
+    tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done]
+) -> None:
+    lacking = run_cli("translate", "--model", run_copy.path, "--shortlist", stdin=SENTENCE)
+    assert (lacking.code, lacking.out) == (2, b"")
+    assert "--shortlist needs a model with a shortlist" in lacking.err
+    assert "`vtrans shortlist`" in lacking.err
+    average([run_copy.step_file(step) for step in run_copy.steps()], run_copy.averaged, max(run_copy.steps()))
+    done = run_cli("shortlist", run_copy.path, "--data", tiny_data.path, "--translations", "2", "--frequent", "20")
+    assert (done.code, done.out) == (0, b""), done.err
+    file = run_copy.choose_model()[0]
+    assert re.search(r"\b2 .*\b20 ", done.err)
+    assert load_model(file).shortlist is not None
+    found = run_cli("translate", "--model", run_copy.path, "--shortlist", stdin=SENTENCE)
+    assert found.code == 0, found.err
+    assert found.out.decode() == next(load(run_copy.path, shortlist=True).translate([SENTENCE.decode()])) + "\n"
+    out = tmp_path / "all.safetensors"
+    run_cli("shortlist", file, "--data", tiny_data.path, "--frequent", "100000", "--out", out)
+    plain, listed = (
+        [line.split("\t") for line in done.out.decode().removesuffix("\n").split("\n")]
+        for done in (
+            run_cli("translate", "--model", out, "--scores", *flag, stdin=SENTENCE * 3)
+            for flag in ((), ("--shortlist",))
+        )
+    )
+    assert [text for _, text in listed] == [text for _, text in plain]
+    # The products have other shapes, so the last bits of float32 may differ.
+    assert [float(score) for score, _ in listed] == pytest.approx([float(score) for score, _ in plain], abs=1e-4)
+
+
+@pytest.mark.parametrize("command", ["shortlist", "train"])
+def test_a_damaged_data_folder_changes_no_model_file(
+    tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done], command: str
+) -> None:
+    data = shutil.copytree(tiny_data.path, tmp_path / "data")
+    raw = bytearray((data / "train.safetensors").read_bytes())
+    raw[-1] = 0xFF  # beyond the vocabulary
+    (data / "train.safetensors").write_bytes(raw)
+    model = run_copy.choose_model().file
+    before = model.read_bytes()
+    model_words = (run_copy.path,) if command == "shortlist" else ()
+    done = run_cli(command, *model_words, "--data", data, "--out", tmp_path / "new")
+    assert done.code == 2
+    assert str(data / "train.safetensors") in done.err
+    assert model.read_bytes() == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_shortlist_may_have_no_frequent_subwords(
+    tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done]
+) -> None:
+    out = tmp_path / "listed.safetensors"
+    done = run_cli("shortlist", run_copy.last, "--data", tiny_data.path, "--frequent", "0", "--out", out)
+    assert done.code == 0, done.err
+    shortlist = load_model(out).shortlist
+    assert shortlist is not None
+    assert shortlist.frequent.numel() == 0
+
+
+def test_a_checkpoint_gets_no_shortlist(
+    tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done]
+) -> None:
+    """Training replaces the files `best` and `last`, which would lose the shortlist."""
+    before = {file: file.read_bytes() for file in run_copy.path.glob("*.safetensors")}
+    for model, out in (
+        (run_copy.path, None),  # which stands for its best checkpoint
+        (run_copy.best, None),
+        (run_copy.step_file(30), None),
+        (run_copy.path, run_copy.last),
+        (run_copy.path, run_copy.step_file(7)),
+    ):
+        done = run_cli("shortlist", model, "--data", tiny_data.path, *(["--out", out] if out else []))
+        assert done.code == 2
+        named = out or (run_copy.best if model == run_copy.path else model)
+        assert all(word in done.err for word in (str(named), "vtrans average", "--out")), done.err
+    assert {file: file.read_bytes() for file in run_copy.path.glob("*.safetensors")} == before
+    copied, new = tmp_path / "copy" / "best.safetensors", tmp_path / "new.safetensors"
+    copied.parent.mkdir()
+    copied.write_bytes(run_copy.best.read_bytes())
+    assert run_cli("shortlist", copied, "--data", tiny_data.path).code == 0
+    assert run_cli("shortlist", run_copy.path, "--data", tiny_data.path, "--out", new).code == 0
+    assert load_model(copied).shortlist is not None
+    assert load_model(new).shortlist is not None
+
+
+def test_the_command_checks_model_data_and_options(
+    run_copy: RunFolder, tiny_data_separate: DataFolder, run_cli: Callable[..., Done]
+) -> None:
+    done = run_cli("shortlist", run_copy.best, "--data", tiny_data_separate.path, "--out", run_copy.path / "new")
+    assert done.code == 2
+    assert "has another vocabulary than" in done.err
+    assert run_cli("shortlist", run_copy.path / "nowhere").code == 2
+    assert run_cli("shortlist", run_copy.path, "--translations", "0").code == 2
+    with pytest.raises(InputError, match="`shortlist`"):
+        load(run_copy.path, shortlist=True)

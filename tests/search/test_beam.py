@@ -1,0 +1,352 @@
+"""Beam search, compared with enumeration, a slow reference and known best paths."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fakes import EOS, BrokenDecoder, FakeDecoder, Ids, Table, hashed, scripted, searched
+
+from vtrans.config import SearchConfig
+from vtrans.errors import LogprobsError, VtransError
+from vtrans.search.beam import best_extensions, best_tokens, sort_rows
+from vtrans.search.loop import Hypothesis, Listed, length_penalty
+
+SOURCE: Ids = (2, EOS)
+
+
+def search_one(table: Table, limit: int, nbest: int = 1, **config: Any) -> list[Hypothesis]:
+    decoder = FakeDecoder(table, limits={SOURCE: limit})
+    return searched(decoder, [SOURCE], [limit], nbest, **config)[0]
+
+
+def enumerated(table: Table, limit: int, alpha: float, kind: str) -> list[tuple[float, Ids]]:
+    """Returns every translation of at most `limit` tokens, EOS included, as (score, words), best first."""
+    words = range(2, len(table(SOURCE, ())))
+    found = []
+    for length in range(limit):
+        for tokens in itertools.product(words, repeat=length):
+            path = (*tokens, EOS)
+            logprob = sum(table(SOURCE, tokens[:t])[token] for t, token in enumerate(path))
+            if logprob > -math.inf:
+                found.append((logprob / penalty(length + 1, alpha, kind), tokens))
+    return sorted(found, key=lambda pair: -pair[0])
+
+
+def penalty(length: int, alpha: float, kind: str) -> float:
+    return float(((5 + length) / 6) ** alpha if kind == "gnmt" else length**alpha)
+
+
+def reference(table: Table, source: Ids, limit: int, nbest: int, config: SearchConfig) -> list[dict[str, Any]]:
+    """Returns the search's result by definition, without bound, batch or arrays."""
+    live: list[tuple[float, Ids]] = [(0.0, ())]
+    finished: list[dict[str, Any]] = []
+    last: list[tuple[float, Ids]] = []
+    for length in range(1, limit + 1):
+        extensions = []
+        for row, (total, prefix) in enumerate(live):
+            for token, logprob in enumerate(table(source, prefix)):
+                if logprob > -math.inf:
+                    extensions.append((-(total + logprob), row, -logprob, token))
+        places = config.beam - len(finished) if config.stop == "shrink" else 2 * config.beam
+        ranked = sorted(extensions)[:places]
+        refill = []
+        for rank, (minus_total, row, _, token) in enumerate(ranked):
+            prefix = live[row][1]
+            if token != EOS:
+                refill.append((-minus_total, (*prefix, token)))
+            elif rank < config.beam:
+                score = -minus_total / penalty(length, config.alpha, config.length_penalty)
+                finished.append({"tokens": prefix, "logprob": -minus_total, "score": score, "finished": True})
+        live = refill[: config.beam]
+        if live:
+            last = live
+        if not live:
+            break
+        if len(finished) >= config.beam and config.stop != "exhaustive":
+            worst = sorted(end["score"] for end in finished)[-config.beam]
+            now = live[0][0] / penalty(length, config.alpha, config.length_penalty)
+            if config.stop == "count" or config.beam == 1 or now <= worst:
+                break
+    if config.stop == "shrink" and live:  # at the limit
+        scored = [
+            (total, prefix, total / penalty(len(prefix), config.alpha, config.length_penalty)) for total, prefix in live
+        ]
+        finished += [{"tokens": p, "logprob": total, "score": score, "finished": False} for total, p, score in scored]
+    if finished:
+        return sorted(finished, key=lambda end: -end["score"])[:nbest]
+    total, prefix = last[0] if last else (0.0, ())
+    score = total / penalty(len(prefix), config.alpha, config.length_penalty) if prefix else 0.0
+    return [{"tokens": prefix, "logprob": total, "score": score, "finished": False}]
+
+
+def plain(hypotheses: Sequence[Hypothesis]) -> list[dict[str, Any]]:
+    return [{"tokens": h.tokens, "logprob": h.logprob, "score": h.score, "finished": h.finished} for h in hypotheses]
+
+
+@pytest.mark.parametrize("stop", ["count", "current", "exhaustive", "shrink"])
+@pytest.mark.parametrize("kind", ["gnmt", "length"])
+@pytest.mark.parametrize("trouble", [{}, {"ties": True}, {"holes": 0.3}, {"ties": True, "holes": 0.5}, {"eos": 2}])
+def test_the_search_equals_its_definition(stop: str, kind: str, trouble: dict[str, Any]) -> None:
+    for seed in range(40):
+        numbers = random.Random(seed)
+        beam = numbers.choice([1, 2, 3, 4, 5, 9])
+        nbest = numbers.randint(1, beam)
+        alpha = numbers.choice([0.0, 0.6, 1.0, 2.5, -0.7, -4.0])
+        limit = numbers.randint(1, 9)
+        table = hashed(seed, words=numbers.choice([1, 2, 3, 7, 30]), **trouble)
+        config = SearchConfig(beam=beam, alpha=alpha, length_penalty=kind, stop=stop)
+        found = search_one(table, limit, nbest, beam=beam, alpha=alpha, length_penalty=kind, stop=stop)
+        assert plain(found) == reference(table, SOURCE, limit, nbest, config), (seed, config, nbest, limit)
+
+
+@pytest.mark.parametrize("kind", ["gnmt", "length"])
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0, -1.0])
+def test_an_exhaustive_beam_as_wide_as_the_space_equals_enumeration(kind: str, alpha: float) -> None:
+    for seed in range(12):
+        words, limit = [(2, 5), (3, 4), (5, 3), (1, 7)][seed % 4]
+        table = hashed(seed, words, holes=0.2 if seed % 3 == 0 else 0.0, eos=-1.0)
+        best = enumerated(table, limit, alpha, kind)
+        for nbest in (1, 3, 1000):  # the bound ends the first two early, the last one never
+            found = search_one(table, limit, nbest, beam=1000, alpha=alpha, length_penalty=kind, stop="exhaustive")
+            if best:
+                assert [h.tokens for h in found] == [tokens for _, tokens in best[:nbest]]
+                assert [h.score for h in found] == pytest.approx([score for score, _ in best[:nbest]], abs=1e-12)
+            assert all(h.finished for h in found) == bool(best)
+
+
+def test_beam_1_equals_greedy_search() -> None:
+    for seed in range(50):
+        table, limit = hashed(seed, words=12), 1 + seed % 9
+        prefix: Ids = ()
+        while len(prefix) < limit:
+            answer = table(SOURCE, prefix)
+            token = max(range(len(answer)), key=answer.__getitem__)
+            if token == EOS:
+                break
+            prefix = (*prefix, token)
+        for stop in ("count", "exhaustive", "shrink"):
+            [found] = search_one(table, limit, beam=1, stop=stop, alpha=0.0)
+            assert (found.tokens, found.finished) == (prefix, len(prefix) < limit)
+
+
+# Token 2 is the most probable first token, but token 3 begins the most probable path.
+TRAP = scripted(
+    words=4,
+    rules={
+        (): {2: 0.5, 3: 0.4, EOS: 0.1},
+        (2,): {2: 0.3, 3: 0.3, 4: 0.3, EOS: 0.1},
+        (3,): {4: 0.9, EOS: 0.1},
+        (2, 2): {EOS: 1.0},
+    },
+)
+
+
+def test_a_beam_finds_the_best_path_that_greedy_search_misses() -> None:
+    assert search_one(TRAP, 6, beam=1)[0].tokens == (2, 2)
+    [best] = search_one(TRAP, 6, beam=2, alpha=0.6)
+    assert best.tokens == (3, 4)
+    assert best.logprob == pytest.approx(math.log(0.36))
+    assert best.score == pytest.approx(math.log(0.36) / (8 / 6) ** 0.6)
+    assert best.token_logprobs == pytest.approx([math.log(0.4), math.log(0.9), 0.0])
+
+
+def test_scores_by_hand() -> None:
+    table = scripted(3, {(): {2: 0.75, EOS: 0.25}, (2,): {3: 0.5, EOS: 0.5}})
+    wide: dict[str, Any] = {"beam": 3, "nbest": 3, "limit": 5, "stop": "exhaustive"}
+    gnmt = search_one(table, alpha=1.0, length_penalty="gnmt", **wide)
+    assert [h.tokens for h in gnmt] == [(2, 3), (2,), ()]
+    assert [h.score for h in gnmt] == pytest.approx(
+        [math.log(0.375) * 6 / 8, math.log(0.375) * 6 / 7, math.log(0.25)]  # -0.74, -0.84, -1.39
+    )
+    length = search_one(table, alpha=-1.0, length_penalty="length", **wide)
+    assert [h.tokens for h in length] == [(), (2,), (2, 3)]
+    assert [h.score for h in length] == pytest.approx(
+        [math.log(0.25), math.log(0.375) * 2, math.log(0.375) * 3]  # -1.39, -1.96, -2.94
+    )
+
+
+def test_eos_below_the_first_k_ranks_is_discarded() -> None:
+    table = scripted(4, {(): {2: 0.4, 3: 0.35, EOS: 0.25}, (2,): {4: 1.0}, (3,): {4: 1.0}})
+    assert [h.tokens for h in search_one(table, 5, nbest=2, beam=2)] == [(2, 4), (3, 4)]
+    assert [h.tokens for h in search_one(table, 5, nbest=3, beam=3, alpha=0.0)] == [(2, 4), (3, 4), ()]
+
+
+def test_all_hypotheses_that_finish_in_the_last_step_are_ranked() -> None:
+    # One hypothesis finishes in the first step and two in the second: three in all, with a beam of two.
+    table = scripted(4, {(): {2: 0.5, EOS: 0.26, 3: 0.24}, (2,): {EOS: 0.6, 4: 0.4}, (3,): {EOS: 1.0}})
+    assert [h.tokens for h in search_one(table, 5, nbest=2, beam=2, alpha=0.0)] == [(2,), ()]
+    assert [h.tokens for h in search_one(table, 5, nbest=2, beam=2, alpha=3.0)] == [(2,), (3,)]
+
+
+@pytest.mark.parametrize("stop", ["count", "exhaustive"])
+def test_a_later_hypothesis_of_equal_score_ranks_lower(stop: str) -> None:
+    table = scripted(3, {(): {2: 0.5, EOS: 0.5}, (2,): {3: 1.0}})
+    found = search_one(table, 5, nbest=2, beam=2, alpha=0.0, stop=stop)
+    assert found[0].score == found[1].score
+    assert [h.tokens for h in found] == [(), (2, 3)]
+    decoder = FakeDecoder(table)
+    assert searched(decoder, [SOURCE], [5], beam=2, alpha=0.0, stop=stop)[0][0].tokens == ()
+    assert decoder.log.count("step") == 1  # the search does not wait for it
+
+
+def test_equal_extensions_rank_by_token_id() -> None:
+    # torch.topk alone may return any of these 40 equal words, in any order.
+    flat = scripted(40, {(): dict.fromkeys(range(2, 42), 1 / 40)})
+    found = search_one(flat, 3, nbest=4, beam=4)
+    assert [h.tokens for h in found] == [(2,), (3,), (4,), (5,)]
+    # Here the four tokens kept for the row differ, but the last one equals tokens that are left out.
+    chances = {EOS: 0.3, 41: 0.2, 40: 0.12} | dict.fromkeys(range(2, 40), 0.01)
+    table = scripted(40, {(): chances, (41,): {}})
+    found = search_one(table, 3, nbest=3, beam=3, alpha=0.0, stop="exhaustive")
+    assert [h.tokens for h in found] == [(), (40,), (2,)]
+
+
+def test_without_eos_the_best_live_hypothesis_is_returned_as_unfinished() -> None:
+    def table(source: Ids, prefix: Ids) -> list[float]:
+        return [-math.inf, -math.inf, math.log(0.75), math.log(0.25)]
+
+    for kind, divisor in [("gnmt", 9 / 6), ("length", 4)]:
+        found = search_one(table, 4, nbest=2, beam=2, alpha=1.0, length_penalty=kind)
+        assert len(found) == 1
+        assert found[0].tokens == (2, 2, 2, 2)
+        assert not found[0].finished
+        assert found[0].logprob == pytest.approx(4 * math.log(0.75))
+        assert found[0].score == pytest.approx(4 * math.log(0.75) / divisor)
+        assert found[0].token_logprobs == pytest.approx([math.log(0.75)] * 4)
+
+
+def test_one_finished_hypothesis_beats_better_live_ones() -> None:
+    table = scripted(3, {(2,) * n: {2: 0.9, EOS: 0.1} for n in range(9)})
+    [found] = search_one(table, 3, beam=2, alpha=0.0)
+    assert (found.tokens, found.finished) == ((), True)
+
+
+def test_the_search_ends_if_no_token_is_possible() -> None:
+    dead_end = scripted(3, {(): {2: 1.0}, (2,): {3: 1.0}, (2, 3): {}})
+    [found] = search_one(dead_end, 9, beam=2)
+    assert (found.tokens, found.finished) == ((2, 3), False)
+    [found] = search_one(scripted(3, {(): {}}), 9, beam=2)
+    assert (found.tokens, found.finished, found.logprob, found.score) == ((), False, 0.0, 0.0)
+
+
+def test_each_sentence_has_its_own_limit() -> None:
+    table = hashed(5, words=4, eos=-9.0)
+    sources: list[Ids] = [(word, EOS) for word in range(2, 7)]
+    limits = [6, 2, 9, 1, 4]
+    decoder = FakeDecoder(table, limits=dict(zip(sources, limits, strict=True)))
+    together = searched(decoder, sources, limits, beam=2)
+    assert [len(h.tokens) for [h] in together] == limits
+    assert not any(h.finished for [h] in together)
+    for source, limit, found in zip(sources, limits, together, strict=True):
+        assert searched(FakeDecoder(table), [source], [limit], beam=2)[0] == found
+
+
+@pytest.mark.parametrize("alpha", [0.6, -0.6])
+@pytest.mark.parametrize("stop", ["count", "exhaustive"])
+def test_the_bound_ends_a_search_that_is_decided(stop: str, alpha: float) -> None:
+    table = scripted(3, {(2,) * n: {2: 0.02, 3: 0.03, EOS: 0.95} for n in range(40)})
+    decoder = FakeDecoder(table)
+    [[found]] = searched(decoder, [SOURCE], [40], beam=4, stop=stop, alpha=alpha)
+    assert found.tokens == ()
+    assert decoder.log.count("step") == 1
+
+
+@pytest.mark.parametrize("stop", ["count", "exhaustive"])
+def test_the_bound_is_the_best_that_a_live_row_can_reach(stop: str) -> None:
+    """With alpha = -1, "length", scores are sums times lengths: a live row does best by ending at once."""
+    for chance, steps in [(0.9, 2), (0.4, 2), (0.32, 2), (0.31, 1)]:
+        # (): log 0.1 * 1 = -2.303; (2,): at best log(chance) * 2, which 0.31 makes -2.342.
+        table = scripted(3, {(): {2: chance, EOS: 0.1}})
+        decoder = FakeDecoder(table)
+        config: dict[str, Any] = {"beam": 2, "stop": stop, "alpha": -1.0, "length_penalty": "length"}
+        [[found]] = searched(decoder, [SOURCE], [200], **config)
+        assert found.tokens == ((2,) if steps == 2 else ())
+        assert decoder.log.count("step") == steps
+    # With alpha = 1 by ending at the limit of 10: log(chance) / 10 against log(0.1).
+    for limit, steps in [(10, 2), (1, 1)]:
+        decoder = FakeDecoder(scripted(3, {(): {2: 1e-9, EOS: 0.1}}))
+        searched(decoder, [SOURCE], [limit], beam=2, stop=stop, alpha=1.0, length_penalty="length")
+        assert decoder.log.count("step") == steps
+
+
+def test_token_logprobs_are_the_decoders_and_sum_to_the_logprob() -> None:
+    table = hashed(3, words=20)
+    for dtype in (torch.float64, torch.float32):
+        decoder = FakeDecoder(table, dtype=dtype)
+        for h in searched(decoder, [SOURCE], [12], nbest=6, beam=6, stop="exhaustive")[0]:
+            path = (*h.tokens, EOS)
+            answers = torch.tensor([table(SOURCE, path[:t])[token] for t, token in enumerate(path)], dtype=dtype)
+            assert list(h.token_logprobs) == answers.tolist()
+            # Sums are in float64, so the sum of a long float32 sentence loses no digits.
+            assert h.logprob == pytest.approx(math.fsum(h.token_logprobs), abs=1e-14)
+            assert h.score == h.logprob / length_penalty(len(path), 0.6, "gnmt")
+
+
+def test_nan_is_an_error() -> None:
+    with pytest.raises(VtransError):
+        searched(BrokenDecoder(hashed(1, 20, eos=-5.0)), [SOURCE], [9])
+
+
+# The best tokens of a row.
+
+
+@pytest.mark.parametrize("V", [5, 700, 2048, 8000, 8037])
+@pytest.mark.parametrize("count", [1, 2, 5, 17])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_best_tokens_are_those_of_a_stable_sort(V: int, count: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(V)
+    logprobs_nV = torch.randn(80, V, generator=generator, dtype=dtype)
+    logprobs_nV[10:20] = logprobs_nV[10:20].mul(3).round()  # many ties
+    logprobs_nV[20:30, torch.randperm(V, generator=generator)[: V - 3]] = -math.inf
+    logprobs_nV[30, -5:] = 9.0  # in the remainder that fills no group, if there is one
+    values_Nm, tokens_Nm = best_tokens(torch.split(logprobs_nV, 33), count)
+    values, tokens = (part[:, :count].numpy() for part in logprobs_nV.sort(dim=1, descending=True, stable=True))
+    assert np.array_equal(values_Nm, values)
+    possible = values > -math.inf
+    assert np.array_equal(tokens_Nm[possible], tokens[possible])
+
+
+@pytest.mark.parametrize("V", [5, 700, 8037])
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("count", [1, 8])
+@pytest.mark.parametrize("trouble", ["none", "ties", "holes", "nothing"])
+def test_the_best_extensions_are_those_of_a_sort_of_all(V: int, rows: int, count: int, trouble: str) -> None:
+    logprobs_nV = torch.randn(rows, V, generator=torch.Generator().manual_seed(V)).sub(5)
+    totals = [-0.25 * row for row in range(rows)]
+    if trouble == "ties":
+        logprobs_nV = logprobs_nV.mul(4).round() / 4
+    elif trouble != "none":
+        logprobs_nV[:, 3 if trouble == "holes" else 0 :] = -math.inf
+    sums = (
+        (totals[row] + value, value, row, token)
+        for row, values in enumerate(logprobs_nV.tolist())
+        for token, value in enumerate(values)
+        if value > -math.inf
+    )
+    expected = sorted(sums, key=lambda extension: (-extension[0], extension[2], -extension[1], extension[3]))
+    assert best_extensions(logprobs_nV, totals, count)[:count] == expected[:count]
+    listed = Listed(logprobs_nV, torch.arange(V) * 2)
+    assert best_extensions(listed, totals, count)[:count] == [(*e, 2 * token) for *e, token in expected[:count]]
+    logprobs_nV[-1, -1] = math.nan
+    with pytest.raises(LogprobsError):
+        best_extensions(logprobs_nV, totals, count)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_sorting_rows_gives_the_same_tokens_as_topk(dtype: torch.dtype) -> None:
+    logprobs = (torch.randn(200, 500, generator=torch.Generator().manual_seed(3)) * 4).round().to(dtype) / 4
+    logprobs[logprobs > 1] = -torch.inf
+    logprobs[:20, 5:] = -torch.inf
+    values, tokens = best_tokens([logprobs.to(torch.float64)], 7)
+    sorted_values, sorted_tokens = sort_rows(logprobs, 7)
+    possible = values > -math.inf
+    assert possible.sum() < possible.size
+    assert np.array_equal(sorted_values, values)
+    assert np.array_equal(sorted_tokens[possible], tokens[possible])

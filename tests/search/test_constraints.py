@@ -1,0 +1,313 @@
+"""Constraints, compared with enumeration: prefixes, minimum length, no repeated n-grams, repetition penalty."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from fakes import BOS, EOS, FakeDecoder, hashed
+from translators import (
+    SEARCH,
+    SMALL,
+    VARIANTS,
+    forward,
+    loaded,
+    network,
+    same,
+    sentences,
+    translator,
+    vocabulary,
+    word_vocabulary,
+)
+
+from vtrans.checkpoint import LoadedModel
+from vtrans.config import SearchConfig
+from vtrans.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
+from vtrans.engines.engine import Source
+from vtrans.engines.incremental import IncrementalDecoder
+from vtrans.engines.torch_engine import TorchEngine
+from vtrans.errors import InputError
+from vtrans.search.beam import beam_search
+from vtrans.search.constraints import Constrained, Prefix, Rules, constrain
+from vtrans.search.loop import length_penalty
+from vtrans.search.options import Sampling
+from vtrans.translate.stream import translate_stream
+from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translator import Translator
+
+NONE = Prefix()
+
+
+def allowed(said: Sequence[int], token: int, prefix: Prefix, rules: Rules) -> bool:
+    """Returns whether the rules allow a token after `said`, by definition."""
+    if len(said) < len(prefix.tokens):
+        return token == prefix.tokens[len(said)]
+    if token in rules.suppressed or (token == EOS_ID and len(said) < rules.min_length):
+        return False
+    n = rules.no_repeat_ngram
+    grams = {tuple(said[i : i + n]) for i in range(len(said) - n + 1)}
+    if n and token != EOS_ID and (*said[len(said) - n + 1 :], token) in grams and len(said) >= n:
+        return False
+    closed = prefix.closed and len(said) == len(prefix.tokens)
+    assert rules.starts_V is not None
+    return not closed or bool(rules.starts_V[token])
+
+
+def adjusted(logprob: float, said: Sequence[int], token: int, prefix: Prefix, rules: Rules) -> float:
+    penalised = token in said and len(said) >= len(prefix.tokens)
+    return logprob * (rules.repetition_penalty if penalised else 1.0)
+
+
+def rules_of(V: int, **values: Any) -> Rules:
+    return Rules(EOS_ID, torch.tensor([t == EOS_ID or t % 2 == 0 for t in range(V)]), **values)
+
+
+CASES: dict[str, tuple[Prefix, dict[str, Any]]] = {
+    "no constraint": (NONE, {}),
+    "prefix": (Prefix((5, 4)), {}),
+    "closed prefix": (Prefix((5, 4), closed=True), {}),
+    "minimum length": (NONE, {"min_length": 2}),
+    "minimum length at the limit": (NONE, {"min_length": 3}),
+    "no repeated token": (NONE, {"no_repeat_ngram": 1}),
+    "no repeated bigram": (NONE, {"no_repeat_ngram": 2}),
+    "repetition penalty": (NONE, {"repetition_penalty": 1.7}),
+    "a suppressed token": (NONE, {"suppressed": (5,)}),
+    "all constraints": (
+        Prefix((5,)),
+        {"suppressed": (UNK_ID,), "min_length": 2, "no_repeat_ngram": 2, "repetition_penalty": 1.3},
+    ),
+    "a prefix that breaks the other rules": (Prefix((4, 4)), {"no_repeat_ngram": 1, "repetition_penalty": 1.3}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("alpha", [0.0, 0.6, -0.5])
+def test_a_constrained_beam_as_wide_as_the_space_equals_enumeration(name: str, alpha: float) -> None:
+    V, limit, nbest = 6, 4, 8
+    prefix, values = CASES[name]
+    model, rules = network(VARIANTS["pre-norm, tgt-softmax"], V, eos=1.0), rules_of(V, **values)
+    words, source = [UNK_ID, BOS_ID, 4, 5], [4, 5, 5]
+    scored = []
+    for length in range(limit):
+        for tokens in itertools.product(words, repeat=length):
+            path = (*tokens, EOS_ID)
+            if all(allowed(path[:i], token, prefix, rules) for i, token in enumerate(path)):
+                steps = [float(forward([model], source, path[:i])[token]) for i, token in enumerate(path)]
+                steps = [adjusted(s, path[:i], path[i], prefix, rules) for i, s in enumerate(steps)]
+                scored.append((math.fsum(steps) / length_penalty(length + 1, alpha, "gnmt"), tokens))
+    assert len(scored) >= (1 if prefix.tokens else nbest)
+    expected = sorted(scored, reverse=True)[:nbest]
+    config = SearchConfig(beam=5 * len(words) ** (limit - 1), alpha=alpha, stop="exhaustive")
+    decoder = Constrained(IncrementalDecoder(model), rules, [prefix])
+    with torch.inference_mode():
+        ((_, found),) = beam_search(
+            decoder, [[*source, EOS_ID]], [limit], config=config, nbest=nbest, bos_id=BOS_ID, eos_id=EOS_ID
+        )
+    assert [h.tokens for h in found] == [tokens for _, tokens in expected]
+    assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-9)
+    assert all(h.logprob == pytest.approx(math.fsum(h.token_logprobs), abs=1e-9) for h in found)
+
+
+def test_each_row_is_constrained_by_its_own_tokens_and_prefix() -> None:
+    V = 9
+    for seed in range(60):
+        numbers = random.Random(seed)
+        rows = [[numbers.randrange(4, V) for _ in range(numbers.randrange(8))] for _ in range(7)]
+        prefixes = [
+            Prefix(tuple(numbers.choices(range(4, V), k=numbers.randrange(5))), numbers.random() < 0.5) for _ in rows
+        ]
+        rules = rules_of(
+            V,
+            min_length=numbers.randrange(4),
+            no_repeat_ngram=numbers.randrange(4),
+            suppressed=tuple(numbers.sample(range(V), numbers.randrange(3))),
+            repetition_penalty=numbers.choice([1.0, 1.5]),
+        )
+        longest = max(map(len, rows))
+        said = torch.tensor([row + [-1] * (longest - len(row)) for row in rows], dtype=torch.int64)
+        before = torch.randn(len(rows), V, generator=torch.Generator().manual_seed(seed)).log_softmax(1)
+        after = before.clone()
+        constrain(after, said, [len(row) for row in rows], prefixes, rules)
+        for r, (row, prefix) in enumerate(zip(rows, prefixes, strict=True)):
+            for token in range(V):
+                expected = adjusted(before[r, token].item(), row, token, prefix, rules)
+                expected = expected if allowed(row, token, prefix, rules) else -math.inf
+                assert after[r, token].item() == pytest.approx(expected, abs=1e-6), (seed, r, token)
+
+
+# Through the translator.
+
+LINES = sentences(40, seed=8)
+SETTINGS: dict[str, Any] = {"min_length": 3, "no_repeat_ngram": 2, "repetition_penalty": 1.2}
+
+
+def prefixes_of(lines: Sequence[str], seed: int = 1) -> list[str]:
+    numbers = random.Random(seed)
+    choices = ["", "ein", "ein ", "Łódź läuft", "the p", " "]
+    return [numbers.choice(choices) for _ in lines]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_constrained_translation_does_not_depend_on_its_batch(name: str) -> None:
+    begun = prefixes_of(LINES)
+    made = translator(VARIANTS[name], **SETTINGS)
+    alone = [
+        made.translate_window([a], TranslateOptions(2), prefixes=[b])[0] for a, b in zip(LINES, begun, strict=True)
+    ]
+    for batch_tokens in (1, 50, 5000):
+        batched = translator(VARIANTS[name], **SETTINGS, batch_tokens=batch_tokens)
+        assert same(list(batched.nbest(LINES, 2, prefixes=begun)), alone)
+    order = random.Random(2).sample(range(len(LINES)), len(LINES))
+    shuffled = made.nbest([LINES[i] for i in order], 2, prefixes=[begun[i] for i in order])
+    assert same(list(shuffled), [alone[i] for i in order])
+
+
+@pytest.mark.parametrize("sampling", [None, Sampling(seed=5)])
+def test_translations_obey_all_rules(sampling: Sampling | None) -> None:
+    vocab, begun = vocabulary(), prefixes_of(LINES)
+    made = translator(**SETTINGS)
+    met = 0
+    for line, prefix, (t,) in zip(LINES, begun, made.nbest(LINES, 1, sampling, prefixes=begun), strict=True):
+        if not line:
+            assert t.text == ""
+            continue
+        tokens = [token for token in t.tokens if token != EOS_ID]
+        forced = vocab.encode(prefix)
+        assert tokens[: len(forced)] == forced
+        assert t.text.startswith(prefix.strip())
+        assert len(tokens) >= 3 or not t.finished
+        grams = list(itertools.pairwise(tokens[max(0, len(forced) - 1) :]))
+        assert len(set(grams)) == len(grams)
+        if prefix == "ein " and len(tokens) > len(forced):
+            assert t.text.startswith("ein ") or t.text == "ein", "a space after the prefix ends its last word"
+            met += 1
+    assert met
+    if sampling is None:
+        unbound = [best[0] for best in translator().nbest(LINES)]
+        assert any(len(set(itertools.pairwise(t.tokens))) < len(t.tokens) - 1 for t in unbound), (
+            "without the rule, no bigram is repeated"
+        )
+
+
+def test_tokens_of_a_prefix_keep_the_models_log_probability() -> None:
+    begun = ["Łódź läuft"] * len(LINES)
+    made = translator(max_length=0)
+    found = [best[0] for best in made.nbest(LINES, prefixes=begun)]
+    for line, t, rescored in zip(LINES, found, made.logprob(LINES, [t.tokens for t in found]), strict=True):
+        if line:
+            assert t.text.startswith("Łódź läuft")
+            assert rescored.token_logprobs == pytest.approx(t.token_logprobs, abs=1e-9)
+
+
+def test_any_word_of_a_vocabulary_of_words_follows_a_prefix_that_ends_in_a_space() -> None:
+    vocab = word_vocabulary()
+    model = LoadedModel(network(SMALL, len(vocab), eos=-9.0), vocab, vocab, SEARCH, {})
+    lines = ["ein dog", "the cat sleeps in the park"]
+    closed, open_ = (
+        list(Translator(TorchEngine([model]), SEARCH).nbest(lines, 3, prefixes=[begun] * 2))
+        for begun in ("cat ", "cat")
+    )
+    assert same(closed, open_)
+    assert all(len(best[0].text.split()) > 1 for best in closed)
+
+
+def test_min_length_prevents_empty_translations() -> None:
+    vocab = vocabulary()
+    model = LoadedModel(network(SMALL, len(vocab), eos=9.0), vocab, vocab, SEARCH, {})
+    lines = [line for line in LINES if line]
+    made = Translator(TorchEngine([model]), SEARCH)
+    assert set(made.translate(lines)) == {""}
+    assert made.counts.empty == len(lines)
+    made = Translator(TorchEngine([model]), translator(min_length=1).search)
+    for (t,) in made.nbest(lines):
+        assert (len(t.tokens), t.finished) == (2, True)
+
+
+def test_the_length_limit_leaves_room_for_the_prefix_and_the_minimum_length() -> None:
+    made = translator(max_length=0, min_length=70)
+    (t,) = next(iter(made.nbest(["dog"])))
+    assert len(t.token_logprobs) > 70
+    made = translator(max_length=0)
+    (t,) = next(iter(made.nbest(["dog"], prefixes=[" ".join(["park"] * 80)])))
+    assert t.text.split()[:79] == ["park"] * 79
+    too_long: list[tuple[dict[str, Any], int, set[str]]] = [
+        ({}, 14, {"max_length"}),
+        ({"max_length": 0, "max_ratio": 0.5}, 17, {"max_ratio"}),
+        ({"max_length": 0, "config": VARIANTS["learned positions, untied"]}, 60, set()),
+    ]
+    for settings, limit, raised in too_long:
+        with pytest.raises(InputError, match=rf"prefix of line 2 .* fewer than {limit} ") as refused:
+            list(translator(**settings).translate(["dog", "cat"], prefixes=["", "park " * (limit + 16)]))
+        assert {name for name in ("max_length", "max_ratio") if f"`{name}`" in str(refused.value)} == raised
+    with pytest.raises(InputError, match=r"`min_length` .* 14, .*`max_length`"):
+        translator(min_length=14)
+    config, vocab = VARIANTS["learned positions, untied"], vocabulary()
+    with pytest.raises(InputError, match=r"`min_length` .* 60, .*the model"):
+        Translator(
+            TorchEngine([LoadedModel(network(config, len(vocab)), vocab, vocab, SEARCH, {})]),
+            translator(max_length=0, min_length=60).search,
+        )
+
+
+def test_a_decoder_is_wrapped_only_if_there_are_constraints() -> None:
+    engine = TorchEngine([loaded()])
+    plain, begun = Source([4, EOS_ID], 10, "1/0"), Source([4, EOS_ID], 10, "1/0", Prefix((4,)))
+    assert engine.decoder([plain], SEARCH) is engine.decoders[0]
+    assert isinstance(engine.decoder([plain, begun], SEARCH), Constrained)
+    assert isinstance(engine.decoder([plain], dataclasses.replace(SEARCH, min_length=1)), Constrained)
+
+
+def test_only_the_first_piece_of_a_line_has_the_prefix() -> None:
+    line = " ".join(["dog", "cat", "runs", "in"] * 4)
+    made = translator(max_source=len(vocabulary().encode(line)) // 2, max_length=6)
+    (text,) = made.translate([line], prefixes=["ein Hund"])
+    (plain,) = made.translate([line])
+    assert text.startswith("ein Hund")
+    assert made.counts.cut == 2
+    assert not plain.startswith("ein Hund")
+
+
+@pytest.mark.parametrize(("lines", "prefixes"), [(5, 4), (4, 5), (6, 3), (3, 6), (0, 1)])
+def test_there_must_be_one_prefix_per_line(lines: int, prefixes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vtrans.translate.translator.WINDOW", 3)
+    with pytest.raises(InputError, match=rf"\b{prefixes} prefixes"):
+        list(translator().translate(["dog"] * lines, prefixes=["ein"] * prefixes))
+    with pytest.raises(InputError, match="`prefixes`"):
+        translator().translate(["dog"], prefixes="ein")
+
+
+def test_the_stream_takes_prefixes_line_by_line() -> None:
+    lines = [line or "dog" for line in LINES[:7]]
+    begun = prefixes_of(lines)
+    expected = "".join(text + "\n" for text in translator().translate(lines, prefixes=begun))
+    for line_buffered in (False, True):
+        out = io.BytesIO()
+        translate_stream(translator(), lines, out, prefixes=iter(begun), line_buffered=line_buffered)
+        assert out.getvalue().decode() == expected
+    assert expected != "".join(text + "\n" for text in translator().translate(lines))
+
+
+def test_an_ensemble_can_be_constrained() -> None:
+    models = [loaded(SMALL, 1), loaded(VARIANTS["pre-norm, tgt-softmax"], 2)]
+    made = Translator(TorchEngine(models), translator(**SETTINGS).search)
+    for line, text in zip(LINES, made.translate(LINES, prefixes=["ein Hund"] * len(LINES)), strict=True):
+        assert text.startswith("ein Hund") or not line
+
+
+def test_an_empty_place_does_not_age() -> None:
+    """The table of tokens is as long as the oldest sentence."""
+    decoder = Constrained(FakeDecoder(hashed(1, words=9)), Rules(EOS, no_repeat_ngram=2))
+    state = decoder.start([(2, EOS), (3, EOS)], 1)
+    for age in range(10):
+        live_r = torch.arange(2) if age < 9 else torch.tensor([1])
+        list(decoder.step(state, torch.full((2, 1), 2 if age else BOS), live_r))
+        if age == 8:
+            decoder.drop(state, [0])
+    assert state.ages == [1, 9]

@@ -1,0 +1,276 @@
+"""Diverse beam search, compared with a slow reference and with beam search."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from cli_runner import Done
+from conftest import TRAIN_PAIRS
+from fakes import BOS, EOS, BrokenDecoder, FakeDecoder, Ids, Table, hashed, many_sentences, scripted, searched
+from translators import SMALL, loaded, same, sentences, translator
+
+import vtrans
+from vtrans.checkpoint import RunFolder, Shortlist
+from vtrans.config import Recipe, SearchConfig
+from vtrans.consistency import check_together
+from vtrans.engines.torch_engine import TorchEngine
+from vtrans.errors import InputError, RecipeError, VtransError
+from vtrans.search.diverse import diverse_beam_search
+from vtrans.search.loop import Hypothesis, length_penalty
+from vtrans.search.options import Mbr, Sampling
+from vtrans.translate.translator import Translator
+
+SOURCE: Ids = (2, EOS)
+STOPS = ("count", "current", "exhaustive")
+TROUBLES: list[dict[str, Any]] = [{}, {"ties": True}, {"holes": 0.3}, {"ties": True, "holes": 0.5}, {"eos": 2}]
+
+
+def found(
+    decoder: Any, sources: list[Ids], limits: list[int], nbest: int | None = None, **config: Any
+) -> list[list[Hypothesis]]:
+    search = SearchConfig(**config)
+    results = dict(
+        diverse_beam_search(decoder, sources, limits, config=search, nbest=nbest or search.beam, bos_id=BOS, eos_id=EOS)
+    )
+    return [results[i] for i in range(len(sources))]
+
+
+Path = tuple[float, Ids]
+"""The sum and tokens of a hypothesis."""
+
+
+class Group:
+    """A group of the reference."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.live: list[Path] = [(0.0, ())]
+        self.last = self.live
+        self.finished: list[tuple[float, float, Ids]] = []  # score, sum and tokens
+        self.done = False
+
+    def step(self, table: Table, length: int, limit: int, config: SearchConfig, chosen: Counter[int]) -> None:
+        extensions = []
+        for row, (total, prefix) in enumerate(self.live):
+            for token, logprob in enumerate(table(SOURCE, prefix)):
+                if logprob > -math.inf:
+                    rank = total + logprob - config.diversity * chosen[token]
+                    extensions.append((-rank, row, -logprob, token, (total + logprob, (*prefix, token))))
+        others: list[Path] = []
+        for rank, (_, _, _, token, (total, tokens)) in enumerate(sorted(extensions)):
+            if token != EOS:
+                others.append((total, tokens))
+            elif rank < self.width:
+                self.finished.append((total / self.penalty(length, config), total, tokens[:-1]))
+        self.live = others[: self.width]
+        self.last = self.live or self.last
+        self.done = length == limit or not self.live or self.decided(length, limit, config)
+
+    def decided(self, length: int, limit: int, config: SearchConfig) -> bool:
+        if len(self.finished) < self.width:
+            return False
+        worst = sorted(score for score, _, _ in self.finished)[-self.width]
+        top = max(total for total, _ in self.live)
+        if config.stop == "count" or (config.stop == "current" and self.width == 1):
+            return True
+        now = top / self.penalty(length, config)
+        best = max(top / self.penalty(n, config) for n in (length + 1, limit))
+        return best <= worst or (config.stop == "current" and now <= worst)
+
+    @staticmethod
+    def penalty(length: int, config: SearchConfig) -> float:
+        return length_penalty(length, config.alpha, config.length_penalty)
+
+
+def reference(table: Table, limit: int, config: SearchConfig) -> list[tuple[Ids, float, float, bool]]:
+    """Returns the result by definition: tokens, log-probability, score and whether the hypothesis is finished."""
+    groups = [Group(config.beam // config.beam_groups) for _ in range(config.beam_groups)]
+    for length in range(1, limit + 1):
+        chosen: Counter[int] = Counter()
+        for group in groups:
+            if not group.done:
+                group.step(table, length, limit, config, chosen)
+            if not group.done:
+                chosen.update(tokens[-1] for _, tokens in group.live)
+    ends = [end for group in groups for end in sorted(group.finished, key=lambda end: -end[0])[: group.width]]
+    results = [(tokens, total, score, True) for score, total, tokens in sorted(ends, key=lambda end: -end[0])]
+    if not ends:
+        best = [max(group.last, key=lambda path: path[0]) for group in groups]
+        scores = [total / Group.penalty(len(tokens), config) if tokens else 0.0 for total, tokens in best]
+        first = max(range(len(best)), key=lambda g: scores[g])
+        results = [(best[first][1], best[first][0], scores[first], False)]
+    return [result for i, result in enumerate(results) if result[0] not in {other[0] for other in results[:i]}]
+
+
+def plain(hypotheses: list[Hypothesis]) -> list[tuple[Ids, float, float, bool]]:
+    return [(h.tokens, h.logprob, h.score, h.finished) for h in hypotheses]
+
+
+@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_the_search_equals_its_definition(stop: str, trouble: dict[str, Any]) -> None:
+    different = 0
+    for seed in range(60):
+        numbers = random.Random(seed)
+        groups, own = numbers.choice([(1, 3), (2, 1), (2, 2), (3, 1), (3, 2), (2, 4), (5, 3)])
+        limit = numbers.randint(1, 9)
+        table = hashed(seed, words=numbers.choice([1, 2, 3, 7, 30]), **trouble)
+        config: dict[str, Any] = {
+            "beam": groups * own,
+            "beam_groups": groups,
+            "diversity": numbers.choice([0.25, 0.5, 3.0]),
+            "alpha": numbers.choice([0.0, 0.6, 2.5, -0.7]),
+            "length_penalty": numbers.choice(["gnmt", "length"]),
+            "stop": stop,
+        }
+        expected = reference(table, limit, SearchConfig(**config))
+        decoder = FakeDecoder(table, limits={SOURCE: limit})
+        [best] = found(decoder, [SOURCE], [limit], **config)
+        assert plain(best) == expected, (seed, config)
+        for nbest in (1, 2):
+            assert found(FakeDecoder(table), [SOURCE], [limit], nbest, **config)[0] == best[:nbest]
+        different += plain(best) != plain(found(FakeDecoder(table), [SOURCE], [limit], **config | {"diversity": 0})[0])
+    assert different > 10
+
+
+@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_one_group_is_beam_search_and_without_penalty_so_is_each_group(stop: str, trouble: dict[str, Any]) -> None:
+    for seed in range(5):
+        table = hashed(seed, words=9, **trouble)
+        sources, limits = many_sentences(seed)
+        config: dict[str, Any] = {"stop": stop, "batch_tokens": 60}
+        expected = searched(FakeDecoder(table), sources, limits, 3, beam=3, **config)
+        assert found(FakeDecoder(table), sources, limits, beam=3, diversity=2.0, **config) == expected
+        assert found(FakeDecoder(table), sources, limits, beam=6, beam_groups=2, diversity=0.0, **config) == expected
+
+
+@pytest.mark.parametrize("config", [{}, {"stop": "exhaustive"}, {"beam": 3, "beam_groups": 3}, {"alpha": -1.0}])
+@pytest.mark.parametrize("trouble", [{}, {"ties": True, "holes": 0.2}])
+def test_results_do_not_depend_on_the_batch(config: dict[str, Any], trouble: dict[str, Any]) -> None:
+    config = {"beam": 4, "beam_groups": 2, **config}
+    table = hashed(1, words=25, **trouble)
+    sources, limits = many_sentences(1)
+    alone = [
+        found(FakeDecoder(table), [source], [limit], **config)[0] for source, limit in zip(sources, limits, strict=True)
+    ]
+    for batch_tokens in (1, 7, 100, 1000):
+        decoder = FakeDecoder(table, limits=dict(zip(sources, limits, strict=True)), batch_tokens=batch_tokens)
+        assert found(decoder, sources, limits, batch_tokens=batch_tokens, **config) == alone
+
+
+def test_scores_and_order_by_hand() -> None:
+    chances = {(): {2: 0.6, 3: 0.4}, (2,): {4: 0.7, 5: 0.3}, (3,): {4: 0.6, 5: 0.4}}
+    for diversity, second in [(0.1, (2, 4)), (0.3, (2, 4)), (0.5, (3, 5)), (0.45, (3, 5)), (1.0, (3, 5))]:
+        # log 0.6 - log 0.4 is 0.405: from there on, the second group begins with 3 and then avoids 4.
+        [best] = found(
+            FakeDecoder(scripted(4, chances)), [SOURCE], [5], beam=2, beam_groups=2, diversity=diversity, alpha=0.0
+        )
+        assert [h.tokens for h in best] == list(dict.fromkeys([(2, 4), second]))
+        assert best[0].logprob == best[0].score == pytest.approx(math.log(0.42))
+        assert best[-1].logprob == best[-1].score == pytest.approx(math.log(0.42 if second == (2, 4) else 0.16))
+    # Two rows of the first group have chosen 4, so the second group loses it at half the strength.
+    table = scripted(5, {(): {2: 0.5, 3: 0.5}, (2,): {4: 0.7, 5: 0.3}, (3,): {4: 0.7, 5: 0.3}})
+    for diversity, expected in [(0.4, {(2, 4), (3, 4)}), (0.45, {(2, 4), (3, 4), (2, 5), (3, 5)})]:
+        [best] = found(FakeDecoder(table), [SOURCE], [5], beam=4, beam_groups=2, diversity=diversity, alpha=0.0)
+        assert {h.tokens for h in best} == expected
+
+
+def test_eos_is_not_penalised() -> None:
+    table = scripted(3, {(): {2: 1.0}, (2,): {EOS: 0.6, 3: 0.4}})
+    [best] = found(FakeDecoder(table), [SOURCE], [5], beam=3, beam_groups=3, diversity=100.0)
+    assert [h.tokens for h in best] == [(2,)]
+
+
+def test_no_penalty_at_the_limit_because_no_row_lives_on() -> None:
+    rules = {(): {2: 0.3, 3: 0.28, 4: 0.22, 5: 0.2}, (2,): {6: 0.1}, (3,): {6: 0.1}, (4,): {6: 0.9}, (5,): {7: 0.3}}
+    [[best]] = found(FakeDecoder(scripted(6, rules)), [SOURCE], [2], beam=4, beam_groups=2, diversity=1.0)
+    # The second group begins with 4 and 5. A penalty of 6, which the first group chooses twice, would put 7 first.
+    assert (best.tokens, best.finished) == ((4, 6), False)
+    assert best.logprob == pytest.approx(math.log(0.198))
+
+
+def test_nan_is_an_error() -> None:
+    with pytest.raises(VtransError):
+        found(BrokenDecoder(hashed(1, 20, eos=-5.0)), [SOURCE], [9], beam=4, beam_groups=2)
+
+
+# Translators.
+
+
+def bigrams(texts: list[str]) -> int:
+    words = [text.split() for text in texts]
+    return len({pair for own in words for pair in pairwise(own)})
+
+
+def test_no_translation_depends_on_its_batch() -> None:
+    lines = sentences(12)
+    expected = list(translator(beam=6, beam_groups=3, diversity=1.0, batch_tokens=1).nbest(lines, 6))
+    for batch_tokens in (50, 5000):
+        made = translator(beam=6, beam_groups=3, diversity=1.0, batch_tokens=batch_tokens)
+        assert same(list(made.nbest(lines, 6)), expected)
+
+
+def test_translations_have_the_models_own_probability(tiny_run: RunFolder) -> None:
+    lines = [src for src, _ in TRAIN_PAIRS[:12]]
+    made = vtrans.load(tiny_run.path, beam=6, beam_groups=3, diversity=2.0)
+    pairs = [(line, t) for line, best in zip(lines, made.nbest(lines, 6), strict=True) for t in best if t.finished]
+    assert len(pairs) > len(lines)
+    forced = made.logprob([line for line, _ in pairs], [t.tokens for _, t in pairs])
+    for (_, t), own in zip(pairs, forced, strict=True):
+        assert (own.logprob, own.score) == pytest.approx((t.logprob, t.score), abs=1e-4)
+
+
+def test_rules_prefixes_shortlists_ensembles_and_mbr_combine_with_groups() -> None:
+    lines = [line for line in sentences(8) if line.strip()]
+    V = len(loaded().tgt_vocab)
+    shortlist = Shortlist(torch.full((V, 1), 9, dtype=torch.int32), torch.tensor([4, 5, 6], dtype=torch.int32))
+    short = loaded()
+    short = type(short)(**{**vars(short), "shortlist": shortlist})
+    search = translator(beam=6, beam_groups=2, no_repeat_ngram=1, max_length=0).search
+    for engine in (TorchEngine([loaded(), loaded(SMALL, 2)]), TorchEngine([short], shortlist=True)):
+        made = Translator(engine, search)
+        for best in made.nbest(lines, 2, mbr=Mbr("chrf"), prefixes=["ein the"] * len(lines)):
+            assert best[0].text.startswith("ein the")
+            words = best[0].tokens
+            assert len(set(words)) == len(words)
+
+
+def test_what_groups_do_not_combine_with_is_refused() -> None:
+    with pytest.raises(InputError, match=r"`beam_groups`.*`beam` \(6\).*4"):
+        translator(beam=6, beam_groups=4)
+    with pytest.raises(InputError, match=r"`stop`.*`beam_groups`.*shrink"):
+        translator(beam=4, beam_groups=2, stop="shrink")
+    with pytest.raises(InputError, match=r"`beam_groups`.*`constraints`.*2"):
+        translator(beam=4, beam_groups=2).nbest(["dog"], constraints=[{"constraints": ["cat"]}])
+    with pytest.raises(InputError, match=r"`nbest`.*`beam` \(4\).*5"):
+        translator(beam=4, beam_groups=2).nbest(["dog"], 5)
+    with pytest.raises(RecipeError, match=r"search\.beam_groups.*search\.beam \(4\).*3"):
+        check_together(Recipe(search=SearchConfig(beam_groups=3)), "recipe")
+    assert list(translator(beam=4, beam_groups=2).translate(["dog"], Sampling())) == list(
+        translator(beam=4).translate(["dog"], Sampling())
+    )
+
+
+def test_the_command_searches_in_groups(tiny_run: RunFolder, run_cli: Callable[..., Done]) -> None:
+    stdin = b"The big dog sees me today.\nThe old cat sees the house.\n"
+    words = ("translate", "--model", tiny_run.path, "--nbest", "4", "--beam", "4", "--processes")
+    beam = run_cli(*words, "1", stdin=stdin)
+    texts = []
+    for processes in ("1", "2"):
+        done = run_cli(*words, processes, "--beam-groups", "4", "--diversity", "1", stdin=stdin)
+        assert done.code == 0, done.err
+        texts.append(done.out)
+    assert texts[0] == texts[1]
+    assert bigrams(texts[0].decode().split("\n")) > bigrams(beam.out.decode().split("\n"))
+    for wrong in (("--beam-groups", "3"), ("--beam-groups", "4", "--sample"), ("--diversity", "-1")):
+        done = run_cli(*words[:3], *wrong, stdin=stdin)
+        assert done.code == 2
+        assert wrong[0] in done.err

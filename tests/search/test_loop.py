@@ -1,0 +1,98 @@
+"""The loop of beam search and sampling: the batch never changes a sentence's result."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from fakes import BOS, EOS, FakeDecoder, Ids, hashed, many_sentences, scripted, searched
+
+from vtrans.config import SearchConfig
+from vtrans.search.beam import beam_search
+from vtrans.search.loop import length_penalty
+
+SOURCE: Ids = (2, EOS)
+
+
+@pytest.mark.parametrize(
+    ("length", "alpha", "kind", "value"),
+    [
+        (1, 0.6, "gnmt", 1.0),
+        (7, 0.6, "gnmt", 1.515716566510398),  # 2 ** 0.6
+        (7, 1.0, "gnmt", 2.0),
+        (13, -1.0, "gnmt", 1 / 3),
+        (9, 0.5, "length", 3.0),
+        (9, 0.0, "length", 1.0),
+        (4, -0.5, "length", 0.5),
+    ],
+)
+def test_length_penalties_by_hand(length: int, alpha: float, kind: str, value: float) -> None:
+    assert length_penalty(length, alpha, kind) == pytest.approx(value, rel=1e-15)
+
+
+@pytest.mark.parametrize("config", [{}, {"stop": "exhaustive"}, {"beam": 1}, {"alpha": -1.0, "nbest": 3}])
+@pytest.mark.parametrize("trouble", [{}, {"ties": True, "holes": 0.2}])
+def test_results_do_not_depend_on_the_batch(config: dict[str, Any], trouble: dict[str, Any]) -> None:
+    for seed in range(3):
+        table = hashed(seed, words=25, **trouble)
+        sources, limits = many_sentences(seed)
+        alone = [
+            searched(FakeDecoder(table), [source], [limit], **config)[0]
+            for source, limit in zip(sources, limits, strict=True)
+        ]
+        for batch_tokens in (1, 7, 100, 1000):
+            order = list(range(len(sources)))
+            for _ in range(2):
+                ordered, ordered_limits = [sources[i] for i in order], [limits[i] for i in order]
+                own = dict(zip(ordered, ordered_limits, strict=True))
+                decoder = FakeDecoder(table, limits=own, batch_tokens=batch_tokens)
+                found = searched(decoder, ordered, ordered_limits, batch_tokens=batch_tokens, **config)
+                assert found == [alone[i] for i in order]  # scores too, to the last bit
+                random.Random(seed).shuffle(order)
+
+
+def test_waiting_sentences_enter_while_others_are_searched() -> None:
+    table = hashed(1, words=25)
+    sources, limits = many_sentences(1)
+    decoder = FakeDecoder(table, batch_tokens=60)
+    searched(decoder, sources, limits, beam=3, batch_tokens=60)
+    assert decoder.log[0] == "start"
+    assert decoder.log.count("start") == 1  # the batch never ran empty
+    assert decoder.log.count("admit") >= 5
+    assert any(len(set(ages)) > 2 for ages in decoder.ages)
+    # An admission is at least an eighth of the batch, or the last waiting sentences.
+    sizes = [len(ages) for ages in decoder.ages]
+    fresh = [ages.count(0) for ages in decoder.ages]
+    assert sum(fresh) == len(sources)
+    admissions = [(new, size) for new, size in zip(fresh, sizes, strict=True) if new]
+    assert all(8 * new >= size - new for new, size in admissions[:-1])
+    assert "select" in decoder.log
+    assert all(4 * empty < size + empty for empty, size in zip(decoder.empty, sizes, strict=True))
+
+
+def test_a_small_budget_searches_one_sentence_at_a_time() -> None:
+    sources, limits = many_sentences(2)
+    decoder = FakeDecoder(hashed(2, words=9))
+    searched(decoder, sources, limits, batch_tokens=1)
+    assert all(len(ages) == 1 for ages in decoder.ages)
+    assert "admit" not in decoder.log
+
+
+def test_results_are_yielded_as_sentences_finish() -> None:
+    table = scripted(3, {(2,) * n: {2: 1.0} for n in range(20)})
+    sources: list[Ids] = [(2, EOS), (3, EOS), (4, EOS)]
+    decoder = FakeDecoder(table)
+    results = beam_search(decoder, sources, [9, 2, 5], config=SearchConfig(beam=2), nbest=1, bos_id=BOS, eos_id=EOS)
+    seen = [(i, len(decoder.ages)) for i, _ in results]
+    assert seen == [(1, 2), (2, 5), (0, 9)]
+
+
+def test_without_sources_there_are_no_results() -> None:
+    assert searched(FakeDecoder(hashed(1, 3)), [], []) == []
+
+
+def test_greedy_search_never_reorders_rows() -> None:
+    decoder = FakeDecoder(hashed(4, words=9, eos=-2.0))
+    searched(decoder, [SOURCE], [9], beam=1)
+    assert set(decoder.log) == {"start", "step"}

@@ -1,0 +1,309 @@
+"""Translation in chunks: nothing is lost or mixed, whatever stops it and however the chunks are divided."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from translators import sentences, translator
+
+from vtrans.errors import FileError, InputError
+from vtrans.search.options import Mbr, Sampling
+from vtrans.text import write_line
+from vtrans.translate.chunks import Job, Shard, collect, join_job, settings_of, sources_for, translate_chunks
+from vtrans.translate.stream import translate_stream
+from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translator import DEFAULT_OPTIONS
+
+LINES = sentences(23)
+
+
+class Stopped(Exception):
+    pass
+
+
+def written(path: Path, lines: Sequence[str]) -> Path:
+    with gzip.open(path, "wb") if path.suffix == ".gz" else path.open("wb") as stream:
+        for line in lines:
+            write_line(stream, line)  # type: ignore[arg-type]  # GzipFile is a binary stream, too
+    return path
+
+
+class Work:
+    """A text, a model and a folder for the chunks of 5 lines."""
+
+    def __init__(self, folder: Path, lines: Sequence[str] = LINES, *, chunk_lines: int = 5, name: str = "text") -> None:
+        self.lines, self.chunk_lines, self.out = lines, chunk_lines, folder / "out"
+        self.text, self.model = written(folder / name, lines), folder / "model"
+        self.model.write_bytes(b"a model")
+        self.prefixes: Path | None = None
+        self.constraints: Path | None = None
+
+    def join(self, options: TranslateOptions = DEFAULT_OPTIONS, **search: Any) -> tuple[Job, dict[str, Any]]:
+        texts = {"input": self.text, "prefixes": self.prefixes, "constraints": self.constraints}
+        sources = sources_for(self.out, {name: path for name, path in texts.items() if path}, self.chunk_lines)
+        settings = settings_of(translator(**search), options)
+        return join_job(self.out, sources, [self.model], settings, self.chunk_lines, options.lines), sources
+
+    def run(
+        self,
+        shard: Shard = Shard(),  # noqa: B008 - it is frozen
+        options: TranslateOptions = DEFAULT_OPTIONS,
+        *,
+        stop_after: float = float("inf"),
+        **search: Any,
+    ) -> int:
+        """Translates a shard, or stops after that many lines. Returns the number of lines translated."""
+        job, sources = self.join(options, **search)
+        own = translator(**search)
+
+        def progress(lines: float, share: float) -> None:
+            assert 0 <= share <= 1
+            if lines > stop_after:
+                raise Stopped
+
+        translate_chunks(own, job, shard, sources, options, progress=progress)
+        return own.counts.lines
+
+    def result(self) -> bytes:
+        stream = io.BytesIO()
+        assert collect(self.out, stream) == len(self.lines)
+        return stream.getvalue()
+
+    def whole(self, options: TranslateOptions = DEFAULT_OPTIONS, **search: Any) -> bytes:
+        """What a stream gives."""
+        stream = io.BytesIO()
+        prefixes = self.prefixes.read_text().split("\n")[:-1] if self.prefixes else None
+        translate_stream(translator(**search), self.lines, stream, options, prefixes=prefixes)
+        return stream.getvalue()
+
+    def names(self) -> set[str]:
+        return {path.name for path in self.out.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        TranslateOptions(),
+        TranslateOptions(nbest=3, form="scores"),
+        TranslateOptions(alignments=True, form="tsv"),
+        TranslateOptions(sampling=Sampling(seed=3)),  # a sample depends on the number of its line
+        TranslateOptions(mbr=Mbr()),
+    ],
+    ids=lambda options: options.form,
+)
+@pytest.mark.parametrize("name", ["text", "text.gz"])
+def test_chunks_are_together_what_a_stream_is(tmp_path: Path, name: str, options: TranslateOptions) -> None:
+    work = Work(tmp_path, name=name)
+    assert work.run(options=options) == len(LINES)
+    assert work.result() == work.whole(options)
+
+
+@pytest.mark.parametrize("lines", [[], [""], ["a dog"] * 5, ["a dog"] * 6])
+def test_a_text_of_any_length_has_chunks(tmp_path: Path, lines: list[str]) -> None:
+    work = Work(tmp_path, lines)
+    work.run()
+    assert len(work.names()) == 1 + -(-len(lines) // 5)
+    assert work.result() == work.whole()
+
+
+def test_shards_divide_the_chunks(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    done = [work.run(Shard(number, 3)) for number in (2, 3)]
+    with pytest.raises(InputError, match="2 of 5"):
+        work.result()
+    done.append(work.run(Shard(1, 2)))  # another number of jobs may resume
+    assert done == [5 + 3, 5, 5]
+    assert work.run() == 5
+    assert work.result() == work.whole()
+
+
+def test_a_job_that_was_stopped_anywhere_resumes(tmp_path: Path) -> None:
+    work, done = Work(tmp_path), 0
+    for stop in range(1, 30, 3):
+        try:
+            done += work.run(stop_after=stop)
+        except Stopped:
+            continue
+    assert done < len(LINES)
+    assert work.run() == 0
+    assert work.result() == work.whole()
+
+
+def test_what_a_killed_job_left_is_removed_once_its_chunk_is_there(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    job, _ = work.join()
+    for chunk in (0, 1):
+        leftover = work.out / f".{job.file(chunk).name}.123.tmp"
+        leftover.mkdir()
+        (leftover / "half").write_text("half")
+    work.run(Shard(1, 2))
+    assert [name for name in work.names() if name.endswith(".tmp")] == [f".{job.file(1).name}.123.tmp"]
+
+
+def test_two_jobs_with_the_same_shard_do_no_harm(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    job, sources = work.join()
+    first = True
+
+    def progress(lines: float, share: float) -> None:
+        nonlocal first
+        if first:  # a job that has not yet completed its first chunk meets one that completes all and cleans up
+            first = False
+            assert work.run() == len(LINES)
+
+    translate_chunks(translator(), job, Shard(), sources, DEFAULT_OPTIONS, progress=progress)
+    assert not first
+    assert work.result() == work.whole()
+
+
+def test_prefixes_are_divided_like_their_lines(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    work.prefixes = written(tmp_path / "prefixes", ["Hund" if number % 4 == 1 else "" for number in range(23)])
+    work.run()
+    assert work.result() == work.whole()
+    assert work.result().count(b"\nHund") >= 3
+    work.prefixes = written(tmp_path / "prefixes", ["Hund"] * 22)
+    with pytest.raises(InputError, match="22"):
+        work.run()
+
+
+def test_constraints_are_divided_like_their_lines(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    asked = ['{"constraints": ["Hund"]}' if number % 4 == 1 else "" for number in range(23)]
+    work.constraints = written(tmp_path / "constraints", asked)
+    work.run()
+    assert [b"Hund" in line for line in work.result().split(b"\n")[1:23:4]] == [bool(line) for line in LINES[1::4]]
+    work.constraints = written(tmp_path / "constraints", [*asked[:-1], "[]"])
+    work.out = tmp_path / "other"
+    with pytest.raises(FileError, match="23"):
+        work.run()
+
+
+def test_no_other_text_model_or_option_may_join(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    work.run(Shard(1, 5))
+    with pytest.raises(InputError, match="`beam`"):
+        work.run(beam=2)
+    with pytest.raises(InputError, match="`nbest`"):
+        work.run(options=TranslateOptions(nbest=2))
+    work.chunk_lines = 4
+    with pytest.raises(InputError, match="`chunk_lines`"):
+        work.run()
+    work.chunk_lines = 5
+    work.model.write_bytes(b"another")
+    with pytest.raises(InputError, match="`model`"):
+        work.run()
+    work.model.write_bytes(b"a model")
+    written(work.text, [*LINES[:-1], "another line"])
+    with pytest.raises(InputError, match="`input`"):
+        work.run()
+    written(work.text, LINES)
+    assert work.run(batch_tokens=7) == len(LINES) - 5  # it changes the speed only
+    assert work.result() == work.whole()
+
+
+def test_chunks_of_another_job_are_not_taken_for_ours(tmp_path: Path) -> None:
+    work, other = Work(tmp_path), Work(tmp_path)
+    other.out = tmp_path / "other"
+    work.run(Shard(1, 2))
+    other.run(beam=1)
+    for chunk in other.out.glob("chunk-*"):
+        (work.out / chunk.name).write_bytes(chunk.read_bytes())
+    with pytest.raises(InputError, match="2 of 5"):
+        work.result()
+
+
+def test_a_copied_text_may_have_another_time(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    work.run(Shard(1, 2))
+    os.utime(work.text, ns=(1, 1))
+    assert work.run() == 10
+    assert work.result() == work.whole()
+
+
+@pytest.mark.parametrize("change", ["longer", "gone", "edited"])
+def test_a_text_that_changes_under_way_is_refused(tmp_path: Path, change: str) -> None:
+    work = Work(tmp_path)
+    job, sources = work.join()
+
+    def progress(lines: float, share: float) -> None:
+        if change == "gone":
+            work.text.unlink(missing_ok=True)
+        else:
+            written(work.text, [*LINES, "more"] if change == "longer" else [line.upper() for line in LINES])
+
+    with pytest.raises(InputError, match="text"):
+        translate_chunks(translator(), job, Shard(), sources, DEFAULT_OPTIONS, progress=progress)
+    assert work.names() == {"job.json"}
+
+
+def test_a_damaged_chunk_is_named(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    work.run()
+    chunk = sorted(work.out.glob("chunk-*"))[3]
+    whole = chunk.read_bytes()
+    for damaged in (whole[:-1], whole + b"\n", b""):
+        chunk.write_bytes(damaged)
+        stream = io.BytesIO()
+        with pytest.raises(FileError, match=chunk.name):
+            collect(work.out, stream)
+        assert stream.getvalue() == b""
+    chunk.unlink()
+    with pytest.raises(InputError, match="lines 16 to 20"):
+        work.result()
+    work.run()
+    assert work.result() == work.whole()
+
+
+@pytest.mark.parametrize("record", [b"", b"[]", b"{}", b'{"format": 1}', b"\xff"])
+def test_a_damaged_record_is_refused(tmp_path: Path, record: bytes) -> None:
+    work = Work(tmp_path)
+    work.run(Shard(1, 2))
+    (work.out / "job.json").write_bytes(record)
+    for use in (work.run, work.result):
+        with pytest.raises(FileError, match=r"job\.json"):
+            use()
+
+
+def test_a_record_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    work.run()
+    record = json.loads((work.out / "job.json").read_bytes())
+    (work.out / "job.json").write_text(json.dumps({**record, "format": 2}))
+    with pytest.raises(FileError, match="2"):
+        work.result()
+
+
+def test_folders_and_files_of_something_else_are_refused(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    work.out.mkdir()
+    (work.out / "notes").write_text("mine")
+    with pytest.raises(InputError, match="`output`"):
+        work.run()
+    assert work.names() == {"notes"}
+    with pytest.raises(FileError, match=r"job\.json"):
+        work.result()
+    work.out = work.text
+    with pytest.raises(FileError, match="text"):
+        work.run()
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    work.text = tmp_path / "pipe"
+    os.mkfifo(work.text)
+    with pytest.raises(FileError, match="regular"):
+        work.run()
+
+
+@pytest.mark.parametrize(("number", "of"), [(0, 2), (3, 2), (1, 0)])
+def test_shards_count_from_one(number: int, of: int) -> None:
+    with pytest.raises(InputError, match=f"{number}/{of}"):
+        Shard(number, of)

@@ -1,0 +1,158 @@
+"""Minimum Bayes risk decoding: the utilities are sacrebleu's, and the choice is that of the definition."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from translators import WORDS, sentences, translator
+
+from vtrans.errors import InputError
+from vtrans.search.loop import Hypothesis
+from vtrans.search.options import Mbr, Sampling
+from vtrans.translate import mbr
+from vtrans.translate.mbr import UTILITIES, Floats, ranked
+from vtrans.translate.translation import Translation
+
+METRICS: dict[str, Any] = {"chrf": CHRF(), "bleu": BLEU(effective_order=True)}
+ODD = [
+    "",
+    " ",
+    "a",
+    "aa",
+    "a" * 20,
+    "a b",
+    " a  b ",
+    "ab",
+    "5€.",
+    "5 € .",
+    "日本語。",
+    "&quot;3.4&quot;, a-b",
+    "the the the",
+]
+
+
+def hypotheses(texts: Sequence[str], seed: int = 0) -> list[Hypothesis]:
+    """Returns hypotheses for these texts, with random log-probabilities, which differ."""
+    numbers = random.Random(seed)
+    return [Hypothesis((number,), -numbers.random(), 0.0, True, ()) for number in range(len(texts))]
+
+
+def one_of(texts: Sequence[str], seed: int) -> list[str]:
+    numbers = random.Random(seed)
+    return numbers.choices(texts, k=numbers.randint(1, 30))
+
+
+def equality(texts: Sequence[str]) -> Floats:
+    return np.array([[float(a == b) for b in texts] for a in texts])
+
+
+def brute_force(texts: Sequence[str], metric: str) -> dict[str, float]:
+    """Returns the expected utility of each text, with one call of sacrebleu for each pair."""
+    return {
+        hyp: sum(METRICS[metric].sentence_score(hyp, [ref]).score for ref in texts) / len(texts) for hyp in set(texts)
+    }
+
+
+@pytest.mark.parametrize("metric", UTILITIES)
+@pytest.mark.parametrize("block", [3, 4096])
+def test_the_utilities_are_those_of_sacrebleu(metric: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mbr, "BLOCK", block)
+    for texts in (ODD, sentences(20), ["".join(random.Random(i).choices("ab c.", k=i)) for i in range(20)]):
+        expected = [[METRICS[metric].sentence_score(hyp, [ref]).score for ref in texts] for hyp in texts]
+        found = UTILITIES[metric](texts)
+        if metric == "chrf":
+            assert found.tolist() == expected
+        else:  # numpy's exponential may differ in the last bit
+            assert found == pytest.approx(np.array(expected), rel=1e-13)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_with_equality_as_utility_the_mode_is_chosen(seed: int) -> None:
+    texts = one_of(WORDS[:4], seed)
+    found = ranked(hypotheses(texts), texts, equality)
+    times = Counter(texts).most_common()
+    assert texts[found[0].tokens[0]] in [text for text, count in times if count == times[0][1]]
+    assert [hyp.score for hyp in found] == pytest.approx([count / len(texts) for _, count in times])
+
+
+@pytest.mark.parametrize("metric", UTILITIES)
+@pytest.mark.parametrize("seed", range(5))
+def test_the_ranking_is_that_of_the_definition_and_does_not_depend_on_the_order(metric: str, seed: int) -> None:
+    texts = one_of([*sentences(12, seed), "a dog", ""], seed)
+    own = hypotheses(texts, seed)
+    found = ranked(own, texts, UTILITIES[metric])
+    expected = brute_force(texts, metric)
+    assert {texts[hyp.tokens[0]]: hyp.score for hyp in found} == pytest.approx(expected)
+    assert len(found) == len(expected)
+    assert [hyp.score for hyp in found] == sorted((hyp.score for hyp in found), reverse=True)
+    for hyp in found:  # the most probable hypothesis stands for its text
+        same = [other for other, text in zip(own, texts, strict=True) if text == texts[hyp.tokens[0]]]
+        assert hyp.logprob == max(other.logprob for other in same)
+    order = random.Random(seed).sample(range(len(texts)), len(texts))
+    assert ranked([own[i] for i in order], [texts[i] for i in order], UTILITIES[metric]) == found
+
+
+def test_equal_utilities_rank_by_probability() -> None:
+    texts = ["a dog", "the cat", "ein Hund"]
+    own = hypotheses(texts)
+    assert [hyp.logprob for hyp in ranked(own, texts, equality)] == sorted((h.logprob for h in own), reverse=True)
+
+
+# Translators.
+
+LINES = ["a dog runs", "", "the cat sleeps in the park", "ein Hund läuft", "dog " * 40]
+
+
+def check(found: list[list[Translation]], candidates: list[list[Translation]], metric: str, n: int) -> None:
+    """Asserts that the first lines, which are translated in one piece, have the n best of their candidates."""
+    for best, others in list(zip(found, candidates, strict=True))[:4]:
+        expected = brute_force([t.text for t in others if t.score > -np.inf], metric) if others[0].tokens else {}
+        kept = [t for t in best if t.score > -np.inf]
+        assert len(best) == n
+        if not expected:
+            assert {t.text for t in best} == {""}
+            continue
+        assert len(kept) == min(n, len(expected))
+        assert [t.score for t in kept] == pytest.approx(sorted(expected.values(), reverse=True)[:n])
+        assert {t.text: t.score for t in kept} == pytest.approx({t.text: expected[t.text] for t in kept})
+
+
+@pytest.mark.parametrize("metric", UTILITIES)
+def test_the_candidates_are_the_hypotheses_of_the_search_or_samples(metric: str) -> None:
+    made = translator(beam=5)
+    check(list(made.nbest(LINES, 2, mbr=Mbr(metric))), list(made.nbest(LINES, 5)), metric, 2)
+    draw = Sampling(seed=3, epsilon=0.01)
+    found = list(made.nbest(LINES, 3, draw, mbr=Mbr(metric, samples=9)))
+    check(found, list(made.nbest(LINES, 9, draw)), metric, 3)
+    assert list(made.translate(LINES, draw, mbr=Mbr(metric, samples=9))) == [best[0].text for best in found]
+    (usual,) = made.nbest(LINES[:1], 2, draw, mbr=Mbr(metric))
+    check([usual], list(made.nbest(LINES[:1], 64, draw)), metric, 2)
+
+
+def test_each_piece_of_a_long_line_is_chosen_by_itself() -> None:
+    made = translator(max_source=4)
+    (found,) = made.nbest(["a dog runs in the park"], 2, Sampling(), mbr=Mbr(samples=8))
+    assert made.counts.cut == 1
+    assert found[0].text
+    assert 100 > found[0].score > found[1].score > 0
+
+
+def test_candidates_that_are_too_few_are_refused() -> None:
+    with pytest.raises(InputError, match=r"`beam` .*1"):
+        translator(beam=1).nbest(LINES, mbr=Mbr())
+    with pytest.raises(InputError, match=r"`nbest` .*`mbr_samples` \(8\).* 9"):
+        translator().nbest(LINES, 9, Sampling(), mbr=Mbr(samples=8))
+    with pytest.raises(InputError, match=r"`mbr_samples` .* 8"):
+        translator().nbest(LINES, mbr=Mbr(samples=8))
+    for samples in (1, 5000):
+        with pytest.raises(InputError, match=f"`mbr_samples` .*{samples}"):
+            Mbr(samples=samples)
+    with pytest.raises(InputError, match=r"`mbr` .*chrf, bleu.*ter"):
+        Mbr("ter")

@@ -1,0 +1,211 @@
+"""Searching a line again: what is a loop, which result is kept, and that nothing else changes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from translators import SMALL, VARIANTS, loaded, same, sentences, translator, vocabulary
+
+from vtrans.config import ModelConfig, SearchConfig
+from vtrans.data.vocabulary import EOS_ID
+from vtrans.engines.engine import Source, Unsupported
+from vtrans.engines.torch_engine import TorchEngine
+from vtrans.search.loop import Hypothesis
+from vtrans.search.options import Sampling
+from vtrans.translate.retry import LOOP_NGRAM, LOOP_TIMES, RETRY_NGRAM, loops, times_in_a_row
+from vtrans.translate.translation import TranslateOptions, Translation
+from vtrans.translate.translator import Translator
+
+LINES = sentences(40, seed=5)
+
+
+# The rule.
+
+
+@given(st.lists(st.integers(0, 1), max_size=24), st.integers(1, 5))
+def test_times_in_a_row_are_those_of_enumeration(items: list[int], longest: int) -> None:
+    expected = 1
+    for n in range(1, longest + 1):
+        for i in range(len(items) - n + 1):
+            times = 1
+            while items[i : i + n] * (times + 1) == items[i : i + n * (times + 1)]:
+                times += 1
+            expected = max(expected, times)
+    assert times_in_a_row(items, longest) == expected
+    assert times_in_a_row("".join(map(str, items)), longest) == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "looping"),
+    [
+        ("Zwei " * LOOP_TIMES, "Two dogs play.", True),
+        ("Zwei " * (LOOP_TIMES - 1), "Two dogs play.", False),
+        ("a b c d " * LOOP_TIMES, "Two dogs play.", True),
+        ("a b c d e " * LOOP_TIMES, "Two dogs play.", False),  # the n-gram is too long
+        ("x y " + "Zwei " * 9 + "z", "", True),
+        ("ha " * 20, "he " * 20, False),
+        ("ha " * 20, "he " * 10, False),
+        ("ha " * 21, "he " * 10, True),
+        (". " * 30 + "5", "Index " + "." * 30 + " 5", False),  # independent of the subwords of the source
+        ("0 " * 12, "0\t0\t0\t0\t0\t0\t0\t0\t0\t0\t0\t0", False),
+        ("", "", False),
+    ],
+)
+def test_loops(target: str, source: str, looping: bool) -> None:
+    words = target.split()
+    assert loops([sorted(set(words)).index(word) for word in words], source) == looping
+
+
+# The translator.
+
+
+Rank = tuple[bool, bool]
+
+
+def rank(best: Translation, line: str, forced: int = 0) -> Rank:
+    """Returns whether a translation is finished, and whether it does not loop; larger is better."""
+    assert not any(3 * character in line for character in line), "what the source repeats would matter"
+    own = [token for token in best.tokens if token != EOS_ID][forced:]
+    looping = any(
+        own[i : i + n] * LOOP_TIMES == own[i : i + n * LOOP_TIMES]
+        for n in range(1, LOOP_NGRAM + 1)
+        for i in range(len(own) - n + 1)
+    )
+    return best.finished, not looping
+
+
+def by_definition(
+    lines: Sequence[str], n: int, config: ModelConfig = SMALL, prefixes: Sequence[str] | None = None
+) -> tuple[list[list[Translation]], list[tuple[Rank, Rank]]]:
+    """Returns the n-best lists to keep, from two translators that search once, and the ranks of both results of each
+    line that is searched again."""
+    forced = [len(vocabulary().encode(prefix)) for prefix in prefixes or [""] * len(lines)]
+    once, again = (
+        list(translator(config, retry=False, no_repeat_ngram=rule).nbest(lines, n, prefixes=prefixes))
+        for rule in (0, RETRY_NGRAM)
+    )
+    kept, ranks = [], []
+    for line, begun, first, second in zip(lines, forced, once, again, strict=True):
+        both = rank(first[0], line, begun), rank(second[0], line, begun)
+        if line and both[0] != (True, True):
+            ranks.append(both)
+            kept.append(max(first, second, key=lambda found: rank(found[0], line, begun)))  # the first, if equal
+        else:
+            kept.append(first)
+    return kept, ranks
+
+
+@pytest.mark.parametrize("name", ["decoder-only, causal, learned positions", "pre-norm, tgt-softmax"])
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_line_is_searched_again_by_definition(name: str, n: int) -> None:
+    expected, ranks = by_definition(LINES, n, VARIANTS[name])
+    assert 5 < len(ranks) < len(LINES) - 5
+    assert {second > first for first, second in ranks} == {True, False}
+    order = random.Random(1).sample(range(len(LINES)), len(LINES))
+    for batch_tokens in (1, 50, 5000):
+        made = translator(VARIANTS[name], batch_tokens=batch_tokens)
+        found = dict(zip(order, made.nbest([LINES[i] for i in order], n), strict=True))
+        assert same([found[i] for i in range(len(LINES))], expected)
+        assert made.counts.retried == len(ranks)
+        assert made.counts.unfinished == sum(not max(both)[0] for both in ranks)
+        assert made.counts.looping == sum(max(both) == (True, False) for both in ranks)
+
+
+def test_prefixes_hold_for_both_searches_and_are_no_loop() -> None:
+    lines = [line for line in LINES if line]
+    prefixes = [("ein " * 6, "", "the park")[i % 3] for i in range(len(lines))]
+    expected, ranks = by_definition(lines, 2, prefixes=prefixes)
+    made = translator()
+    assert same(list(made.nbest(lines, 2, prefixes=prefixes)), expected)
+    assert made.counts.retried == len(ranks) > 0
+    assert all(best[0].text.startswith(begun.strip()) for best, begun in zip(expected, prefixes, strict=True))
+    loop = tuple(vocabulary().encode("ein " * 6))
+    assert any(best[0].tokens[: len(loop)] == loop and best[0].finished for best in expected)
+
+
+def test_a_line_in_pieces_counts_once() -> None:
+    pieces = [line for line in LINES if line][:8]
+    made = translator(max_source=8)
+    list(made.translate([" ".join(pieces)]))
+    assert made.counts.cut == 1
+    assert made.counts.retried == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "sampling"),
+    [({"retry": False}, None), ({"no_repeat_ngram": 5}, None), ({}, Sampling(seed=3))],
+    ids=["retry off", "a rule of its own", "sampled"],
+)
+def test_some_lines_are_searched_only_once(options: dict[str, Any], sampling: Sampling | None) -> None:
+    made, plain = translator(**options), translator(**{**options, "retry": False})
+    assert list(made.nbest(LINES, 2, sampling)) == list(plain.nbest(LINES, 2, sampling))
+    assert made.counts.retried == 0
+    assert made.counts.unfinished + made.counts.looping > 0
+
+
+def test_alignments_belong_to_the_kept_result() -> None:
+    lines = [line for line in LINES if line]
+    found = list(translator().nbest(lines, alignments=True))
+    assert [best[0].text for best in found] == list(translator().translate(lines))
+    for best in found:
+        assert best[0].alignment is not None
+        assert all(j < len(best[0].text.split()) for _, j in best[0].alignment)
+
+
+@pytest.mark.parametrize("retry", [True, False])
+def test_lines_are_ready_once_when_nothing_can_change_them(retry: bool) -> None:
+    told: dict[int, list[Translation]] = {}
+
+    def ready(i: int, translations: list[Translation]) -> None:
+        assert i not in told
+        told[i] = translations
+
+    lines = [*LINES, " ".join(LINES[:30])]
+    config = VARIANTS["pre-norm, tgt-softmax"]
+    plain, made = (translator(config, retry=retry, batch_tokens=200, max_source=40) for _ in range(2))
+    expected = plain.translate_window(lines, TranslateOptions(2))
+    assert made.translate_window(lines, TranslateOptions(2), ready=ready) == expected
+    assert replace(made.counts, seconds=0.0) == replace(plain.counts, seconds=0.0)
+    assert told == {i: expected[i] for i in told}
+    alone = translator(config, retry=retry)
+    alone.translate_window(LINES)
+    assert len(told) == len(LINES) - alone.counts.blank - alone.counts.retried > 0
+    assert made.counts.cut == 1
+    told.clear()
+    made.translate_window(lines, TranslateOptions(1, alignments=True), ready=ready)
+    assert not told
+
+
+class LoopingEngine(TorchEngine):
+    """An engine whose translations loop, except with the no-repeat rule, which it may not support."""
+
+    def __init__(self, *, has_rule: bool) -> None:
+        super().__init__([loaded()])
+        self.has_rule, self.asked = has_rule, list[int]()
+
+    def unsupported(self, search: SearchConfig, requested: Collection[str] = ()) -> list[Unsupported]:
+        return [Unsupported("no_repeat_ngram", "it loops")] * bool(search.no_repeat_ngram and not self.has_rule)
+
+    def translate(
+        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        self.asked.append(search.no_repeat_ngram)
+        tokens = tuple(vocabulary().encode("dog" if search.no_repeat_ngram else "dog " * 9))
+        for i in range(len(sources)):
+            yield i, [Hypothesis(tokens, -1.0, -1.0, True, ())]
+
+
+@pytest.mark.parametrize("has_rule", [True, False])
+def test_an_engine_searches_again_if_it_supports_the_rule(has_rule: bool) -> None:
+    engine = LoopingEngine(has_rule=has_rule)
+    made = Translator(engine)
+    answer = "dog" if has_rule else " ".join(["dog"] * 9)
+    assert list(made.translate(["a", "", "cat"])) == [answer, "", answer]
+    assert engine.asked == ([0, RETRY_NGRAM] if has_rule else [0])
+    assert (made.counts.retried, made.counts.looping) == ((2, 0) if has_rule else (0, 2))

@@ -1,0 +1,62 @@
+"""Several threads with one translator: each gets what it would get alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from translators import sentences
+from translators import translator as made
+
+from vtrans.translate.translator import Translator
+
+THREADS = 8
+
+
+def test_threads_get_what_they_would_get_alone() -> None:
+    translator = made()
+    lines = [sentences(12, seed=n) for n in range(THREADS)]
+    alone = [list(translator.nbest(each, 2)) for each in lines]
+    before = translator.counts.lines
+    with ThreadPoolExecutor(THREADS) as pool:
+        together = list(pool.map(lambda each: [list(translator.nbest(each, 2)) for _ in range(3)], lines))
+    assert together == [[each] * 3 for each in alone]
+    assert translator.counts.lines - before == 3 * sum(map(len, lines))
+
+
+@pytest.mark.parametrize("call", ["translate", "logprob"])
+def test_one_thread_at_a_time_is_in_the_engine(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Buffers and tables of a model, such as sinusoidal positions that grow, belong to one search at a time."""
+    translator = made()
+    inside, most = 0, 0
+    name = "translate" if call == "translate" else "token_logprobs"
+    usual = getattr(translator.engine, name)
+
+    def watched(*args: Any) -> Any:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.002)
+        found = usual(*args)
+        found = iter(list(found)) if isinstance(found, Iterator) else found
+        inside -= 1
+        return found
+
+    monkeypatch.setattr(translator.engine, name, watched)
+    begin = threading.Barrier(THREADS)
+
+    def work(number: int) -> int:
+        begin.wait()
+        return len(_called(translator, call, sentences(3, seed=number)))
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        assert list(pool.map(work, range(THREADS))) == [3] * THREADS
+    assert most == 1
+
+
+def _called(translator: Translator, call: str, lines: list[str]) -> list[Any]:
+    return list(translator.translate(lines) if call == "translate" else translator.logprob(lines, lines))

@@ -1,0 +1,66 @@
+"""Long lines in pieces, and the limits of translations."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from translators import (
+    WORDS,
+    vocabulary,
+)
+
+from vtrans.config import SearchConfig
+from vtrans.translate.sources import EXTRA_LENGTH, SourceReader, cut_long
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=30).map(" ".join), st.integers(1, 12))
+def test_pieces_are_within_the_limit_and_lose_nothing(line: str, limit: int) -> None:
+    ids = vocabulary().encode(line)
+    pieces = cut_long(ids, limit, vocabulary())
+    assert [i for piece in pieces for i in piece] == ids
+    assert all(0 < len(piece) <= limit for piece in pieces)
+    if limit >= 8:  # no word is longer than half of the limit
+        assert all(vocabulary().piece(piece[0]).startswith("\u2581") for piece in pieces)
+
+
+class CountedList(list[int]):
+    """A list that counts the items copied by its slices, and by theirs."""
+
+    copied = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        if not isinstance(at, slice):
+            return found
+        CountedList.copied += len(found)
+        return CountedList(found)
+
+
+def test_cutting_a_line_copies_each_subword_once() -> None:
+    ids = CountedList([vocabulary().encode("dog")[0]] * 4321)
+    CountedList.copied = 0
+    assert list(map(len, cut_long(ids, 10, vocabulary()))) == [10] * 432 + [1]
+    assert CountedList.copied == 4321
+
+
+@pytest.mark.parametrize(
+    ("search", "limit"),
+    [
+        (SearchConfig(), 4 + EXTRA_LENGTH),
+        (SearchConfig(max_ratio=3), 15),
+        (SearchConfig(max_ratio=1.5), 8),
+        (SearchConfig(max_ratio=0.01), 1),
+        (SearchConfig(max_ratio=3, max_length=9), 9),
+        (SearchConfig(max_ratio=3, min_length=20), 20 + EXTRA_LENGTH),
+        (SearchConfig(max_ratio=1000), 70),
+    ],
+    ids=str,
+)
+def test_the_limit_is_above_the_source_or_a_multiple_of_it(search: SearchConfig, limit: int) -> None:
+    engine: Any = SimpleNamespace(src_vocab=vocabulary(), tgt_vocab=vocabulary(), max_length=70, tags={}, languages=[])
+    (source,) = SourceReader(engine, search).sources(1, [4, 5, 6, 7])
+    assert source.limit == limit

@@ -1,0 +1,517 @@
+"""Streams: whole lines out, and one input shared by several processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runner import SENTENCE, copies_of, start
+from conftest import TRAIN_PAIRS
+from hypothesis import given
+from hypothesis import strategies as st
+from translators import WORDS, sentences, translator
+
+from vtrans.checkpoint import RunFolder
+from vtrans.console import Console
+from vtrans.errors import InputError, VtransError
+from vtrans.runtime.ranks import Ranks
+from vtrans.search.options import Mbr, Sampling
+from vtrans.translate.stream import shares, translate_stream, workers_for
+from vtrans.translate.translation import Counts, TranslateOptions
+from vtrans.translate.translator import Translator
+from vtrans.translate.windows import IDLE
+
+
+class Flushed(io.BytesIO):
+    """Remembers what it held when it was flushed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[bytes] = []
+
+    def flush(self) -> None:
+        self.seen.append(self.getvalue())
+
+
+def test_a_stream_is_flushed_a_window_at_a_time() -> None:
+    out = Flushed()
+    translate_stream(translator(), ["a", "dog", "runs"], out, line_buffered=True)
+    assert [block.count(b"\n") for block in out.seen] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("patient", [False, True])
+def test_a_window_waits_for_its_lines_only_if_told_to(patient: bool) -> None:
+    def slow() -> Iterator[str]:
+        yield "a dog"
+        time.sleep(3 * IDLE)
+        yield "the park"
+
+    out = Flushed()
+    translate_stream(translator(), slow(), out, patient=patient)
+    assert [block.count(b"\n") for block in out.seen] == ([2] if patient else [1, 2])
+
+
+# Progress.
+
+
+@pytest.mark.parametrize("line_buffered", [False, True])
+def test_progress_never_decreases_and_ends_with_the_whole_text(line_buffered: bool) -> None:
+    lines = [*sentences(20), "", "Łódź"]
+    told: list[tuple[float, float]] = []
+    translate_stream(
+        translator(),
+        lines,
+        io.BytesIO(),
+        line_buffered=line_buffered,
+        progress=lambda lines, size: told.append((lines, size)),
+    )
+    assert told == sorted(told)
+    assert len(told) >= sum(1 for line in lines if line)  # with each sentence
+    assert told[-1] == (len(lines), sum(len(line.encode()) + 1 for line in lines))
+
+
+# Copies of this process.
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies a process safely")
+
+
+class Heard(Console):
+    """Keeps the warnings."""
+
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+def streamed(
+    lines: Iterable[str],
+    options: TranslateOptions,
+    processes: int,
+    prefixes: Iterable[str] | None = None,
+    translating: Translator | None = None,
+) -> tuple[bytes, Counts, list[str]]:
+    """Returns what is written, the counts without the time, and the warnings."""
+    ours = translating or translator(max_source=12)
+    ours.console = heard = Heard()
+    out = io.BytesIO()
+    with workers_for(ours, options, processes) if processes > 1 else nullcontext() as workers:
+        translate_stream(ours, lines, out, options, prefixes=prefixes, workers=workers)
+    assert ours.counts.seconds > 0 or not ours.counts.lines
+    return out.getvalue(), dataclasses.replace(ours.counts, seconds=0.0), sorted(heard.warnings)
+
+
+FORMS = {
+    "text": TranslateOptions(),
+    "json": TranslateOptions(2, alignments=True, form="json"),
+    "tsv": TranslateOptions(3, form="tsv"),
+    "scores and alignments": TranslateOptions(alignments=True, form="scores"),
+    "samples": TranslateOptions(2, Sampling(seed=3), form="scores"),
+    "the best samples": TranslateOptions(2, Sampling(seed=3), Mbr(samples=5), alignments=True, form="json"),
+}
+
+
+@linux
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("begun", [False, True])
+def test_any_number_of_processes_translates_as_one_does(
+    name: str, begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In float64, so that other batches change nothing. Some lines are blank, some are cut, some searched again."""
+    monkeypatch.setattr("vtrans.translate.stream.WINDOW", 10)
+    lines = [*sentences(37), "a dog " * 20, "", "   ", *sentences(11, seed=2), "the park " * 30]
+    prefixes = [word if line.strip() else "" for word, line in zip(itertools.cycle(WORDS), lines, strict=False)]
+    expected, counts, warnings = streamed(lines, FORMS[name], 1, prefixes if begun else None)
+    assert expected.count(b"\n") == FORMS[name].lines * len(lines)
+    assert (counts.lines, counts.cut, len(warnings)) == (len(lines), 2, 2)
+    for processes in (2, 3):
+        found, others, heard = streamed(lines, FORMS[name], processes, prefixes if begun else None)
+        assert rounded(found) == rounded(expected)
+        assert (others, heard) == (counts, warnings)
+
+
+def rounded(text: bytes) -> str:
+    """The text with its numbers rounded: the last bits of a sum depend on the batch in float64, too."""
+    return re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda number: f"{float(number[0]) + 0.0:.5f}", text.decode())
+
+
+@linux
+@pytest.mark.parametrize("lines", [[], ["a dog"], [""], ["", "the park", ""]])
+def test_there_may_be_more_processes_than_lines(lines: list[str]) -> None:
+    options = TranslateOptions()
+    assert streamed(lines, options, 4) == streamed(lines, options, 1)
+
+
+@linux
+def test_an_error_while_reading_comes_after_the_lines_before_it() -> None:
+    def lines() -> Iterator[str]:
+        yield from sentences(5)
+        raise InputError("line 6 is bad.")
+
+    out, options, ours = io.BytesIO(), TranslateOptions(), translator()
+    with pytest.raises(InputError, match="line 6"), workers_for(ours, options, 2) as workers:
+        translate_stream(ours, lines(), out, options, workers=workers)
+    assert out.getvalue().count(b"\n") == 5
+
+
+@linux
+def test_an_error_of_a_worker_is_that_of_one_process() -> None:
+    options, messages = TranslateOptions(), []
+    for processes in (1, 2, 3):
+        with pytest.raises(InputError) as caught:
+            streamed([*sentences(9), "half \ud800"], options, processes)
+        messages.append(str(caught.value))
+    assert "line 10 " in messages[0]
+    assert len(set(messages)) == 1
+
+
+@linux
+def test_lines_are_answered_while_the_input_waits() -> None:
+    class Told(io.BytesIO):
+        def flush(self) -> None:
+            written.release()
+
+    written = threading.Semaphore(0)
+
+    def lines() -> Iterator[str]:
+        for line in sentences(3):
+            yield line
+            assert written.acquire(timeout=60), "no answer came"
+
+    out, options, ours = Told(), TranslateOptions(), translator()
+    with workers_for(ours, options, 2) as workers:
+        translate_stream(ours, lines(), out, options, workers=workers)
+    assert out.getvalue().count(b"\n") == 3
+
+
+@linux
+def test_progress_of_workers_never_decreases_and_ends_with_the_whole_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vtrans.translate.stream.WINDOW", 5)
+    lines, told, options, ours = sentences(32), list[tuple[float, float]](), TranslateOptions(), translator()
+    with workers_for(ours, options, 2) as workers:
+        translate_stream(
+            ours, lines, io.BytesIO(), options, progress=lambda *so_far: told.append(so_far), workers=workers
+        )
+    assert told == sorted(told)
+    assert told[-1] == (len(lines), sum(len(line.encode()) + 1 for line in lines))
+
+
+@pytest.fixture
+def divided(tiny_run: RunFolder) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts `vtrans translate --processes 2` in a process group of its own."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin(*words: str | Path) -> subprocess.Popen[bytes]:
+        options = ("--model", tiny_run.path, "--processes", "2", *words)
+        started.append(start("translate", *options, start_new_session=True))
+        assert started[-1].stderr is not None
+        while b"2 processes" not in started[-1].stderr.readline():
+            pass
+        return started[-1]
+
+    yield begin
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def gone(process: subprocess.Popen[bytes]) -> bool:
+    """Returns whether all processes of the group end within ten seconds."""
+    for _ in range(100):
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@linux
+@pytest.mark.parametrize(("number", "group"), [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGHUP, True)])
+def test_a_signal_ends_the_command_and_its_copies(
+    number: signal.Signals, group: bool, divided: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    process = divided()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(SENTENCE * 2)
+    process.stdin.flush()
+    first = process.stdout.readline()
+    process.stdin.write(SENTENCE * 5000)
+    process.stdin.flush()
+    (os.killpg if group else os.kill)(process.pid, number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    name = "interrupted" if number == signal.SIGINT else number.name
+    assert re.fullmatch(rf"(warning: .*\n)*error: .*{name}.*\n", err.decode())
+    assert (first + out).endswith(b"\n")
+    assert gone(process)
+
+
+@linux
+def test_killing_the_command_ends_its_copies(divided: Callable[..., subprocess.Popen[bytes]]) -> None:
+    process = divided()
+    copies_of(process)
+    process.kill()
+    _, err = process.communicate(timeout=60)
+    assert err == b""
+    assert gone(process)
+
+
+@linux
+def test_killing_a_copy_ends_the_command(tmp_path: Path, divided: Callable[..., subprocess.Popen[bytes]]) -> None:
+    process = divided("--output", tmp_path / "out")
+    os.kill(copies_of(process)[0], signal.SIGKILL)
+    _, err = process.communicate(SENTENCE * 100, timeout=60)
+    assert process.returncode == 1
+    assert re.search(r"error: one of 2 .*SIGKILL.*--processes.*\n$", err.decode())
+    assert list(tmp_path.iterdir()) == []
+    assert gone(process)
+
+
+@linux
+def test_closing_the_output_ends_the_command_and_its_copies(
+    divided: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    process = divided()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdin.write(SENTENCE * 100)
+    process.stdin.close()
+    process.stdin = None
+    assert process.stderr is not None
+    assert b"error" not in process.stderr.read()
+    assert process.wait(60) == 1
+    assert gone(process)
+
+
+# Several ranks, one input.
+
+
+@given(st.lists(st.text(max_size=40), max_size=30), st.integers(1, 5))
+def test_a_window_is_shared_without_loss(window: list[str], world: int) -> None:
+    found = shares(window, world)
+    assert len(found) == world
+    assert [i for share in found for i in share] == list(range(len(window)))
+
+
+def test_a_window_is_shared_by_the_cost_of_its_lines() -> None:
+    assert shares(["x"] * 90, 3) == [range(30), range(30, 60), range(60, 90)]
+    assert shares(["x" * 3000, *["x"] * 90], 2) == [range(1), range(1, 91)]
+    assert shares([], 2) == [range(0), range(0)]
+
+
+@pytest.fixture
+def together(tiny_run: RunFolder) -> Iterator[Callable[..., list[subprocess.Popen[bytes]]]]:
+    """Starts `vtrans translate` in several processes with a thread each, as torchrun does."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*words: str | Path, world: int = 2, stdin: int = subprocess.PIPE) -> list[subprocess.Popen[bytes]]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        command = [sys.executable, "-m", "vtrans", "translate", "--model", str(tiny_run.path), *map(str, words)]
+        for rank in range(world):
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(world), "RANK": str(rank)}
+            environment |= {"LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            streams = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            started.append(subprocess.Popen(command, env=environment, **streams))  # type: ignore[call-overload]
+        return started
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def alone(tiny_run: RunFolder, *words: str | Path) -> subprocess.CompletedProcess[bytes]:
+    """Returns what a single process writes."""
+    command = [sys.executable, "-m", "vtrans", "translate", "--model", str(tiny_run.path), *map(str, words)]
+    return subprocess.run(
+        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, check=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize("words", [("--json",), ("--sample", "--seed", "3", "--nbest", "2"), ("--prefix", "begun")])
+def test_two_processes_translate_as_one_does(
+    words: tuple[str, ...],
+    tmp_path: Path,
+    tiny_run: RunFolder,
+    together: Callable[..., list[subprocess.Popen[bytes]]],
+) -> None:
+    source = tmp_path / "source"
+    long = " ".join(["The big dog sees me today."] * 80)
+    lines = [src for src, _ in TRAIN_PAIRS[:40]] + ["", " ", long, "\u2028 x"] + [src for src, _ in TRAIN_PAIRS[40:80]]
+    source.write_bytes("".join(line + "\n" for line in [*lines, long]).encode())
+    # Each line has another prefix, so that a mix-up is noticed.
+    begun = [f"{number} " if line.strip() else "" for number, line in enumerate([*lines, long])]
+    (tmp_path / "begun").write_bytes("".join(line + "\n" for line in begun).encode())
+    words = tuple(str(tmp_path / word) if word == "begun" else word for word in words)
+    words = (*words, "--batch-tokens", "1")  # other shapes change the last bits
+    expected = alone(tiny_run, *words, "--input", source)
+    first, second = together(*words, "--input", source)
+    out, err = first.communicate(timeout=120)
+    assert (first.returncode, second.wait(60)) == (0, 0)
+    assert out == expected.stdout
+    if "--prefix" in words:
+        for line, start in zip(out.decode().split("\n"), [*begun, ""], strict=True):
+            assert not start or line.split(" ")[0] == start.strip()
+    assert second.communicate() == (b"", b"")
+    said, by_one = err.decode().split("\n"), expected.stderr.decode().split("\n")
+    said.remove("2 processes share the input")
+    assert sum(line.startswith("warning: line ") for line in said) == 2
+    # All messages are equal, except for the time.
+    assert [line.partition(" in ")[0] for line in said] == [line.partition(" in ")[0] for line in by_one]
+
+
+def test_an_open_pipe_is_answered_by_two_processes(
+    together: Callable[..., list[subprocess.Popen[bytes]]],
+) -> None:
+    first, second = together("--quiet")
+    assert first.stdin is not None
+    assert first.stdout is not None
+    for count in (1, 3):
+        first.stdin.write(b"The big dog sees me today.\n" * count)
+        first.stdin.flush()
+        assert all(first.stdout.readline().endswith(b"\n") for _ in range(count))
+    out, err = first.communicate(timeout=60)
+    assert (first.returncode, out, second.wait(60)) == (0, b"", 0)
+    assert all(line.startswith("warning") for line in err.decode().split("\n")[:-1])
+
+
+def test_a_process_that_dies_ends_the_others(
+    tmp_path: Path, together: Callable[..., list[subprocess.Popen[bytes]]]
+) -> None:
+    target = tmp_path / "out"
+    first, second = together("--output", target)
+    assert first.stdin is not None
+    assert first.stderr is not None
+    assert b"model: " in first.stderr.readline()
+    first.stdin.write(b"The big dog sees me today.\n" * 3)
+    first.stdin.flush()
+    second.kill()
+    second.wait()
+    first.stdin.write(b"The big dog sees me today.\n" * 3)
+    _, err = first.communicate(timeout=60)
+    assert first.returncode == 1
+    assert err.decode().split("\n")[-2].startswith("error: one of the 2 processes ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_processes(
+    number: int, tmp_path: Path, together: Callable[..., list[subprocess.Popen[bytes]]]
+) -> None:
+    processes = together("--output", tmp_path / "out")
+    assert processes[0].stderr is not None
+    processes[0].stderr.readline()
+    for process in processes:
+        process.send_signal(number)
+    _, err = processes[0].communicate(timeout=60)
+    # The other may learn from the first that there is nothing more to do before its own signal arrives.
+    assert (processes[0].wait(60), processes[1].wait(60)) in ((1, 1), (1, 0))
+    end = "interrupted" if number == signal.SIGINT else "SIGTERM"
+    assert re.fullmatch(f"error: .*{end}.*", err.decode().split("\n")[-2])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_in_another_process_is_printed_once(
+    tiny_run: RunFolder, together: Callable[..., list[subprocess.Popen[bytes]]]
+) -> None:
+    first, second = together("--device", "cuda:77")
+    _, err = first.communicate(timeout=60)
+    assert first.returncode == 2
+    assert err.decode().startswith("error: --device cuda:77 ")
+    assert second.communicate(timeout=60) == (b"", b"")
+
+
+class Fellows(Ranks):
+    """Rank 0 of several; the answers of the others are given."""
+
+    def __init__(self, answers: list[dict[str, Any]]) -> None:
+        super().__init__()
+        self.world, self.answers, self.dealt = 1 + len(answers), answers, list[list[bytes]]()
+
+    def deal(self, parts: Sequence[bytes] | None = None) -> bytes:
+        assert parts is not None
+        self.dealt.append(list(parts))
+        return parts[0]
+
+    def answer(self, part: bytes) -> list[bytes]:
+        return [part, *(json.dumps(answer).encode() for answer in self.answers)]
+
+
+def test_an_error_in_another_process_is_raised_before_a_line_is_read() -> None:
+    def lines() -> Iterator[str]:
+        yield pytest.fail("a line was read")
+
+    for as_input, kind in ((True, InputError), (False, VtransError)):
+        ranks = Fellows([{"error": "its model is damaged.", "input": as_input, "warnings": ["careful"]}])
+        out = io.BytesIO()
+        with pytest.raises(kind, match=r"^process 1 of 2: its model is damaged\.$"):
+            translate_stream(translator(), lines(), out, ranks=ranks)
+        assert out.getvalue() == b""
+
+
+# Memory and signals.
+
+
+def test_a_signal_in_the_middle_of_a_write_waits_for_its_end() -> None:
+    class Slow(io.BytesIO):
+        def write(self, block: Any) -> int:
+            half = len(block) // 2
+            super().write(block[:half])
+            signal.raise_signal(signal.SIGINT)
+            return half + super().write(block[half:])
+
+    out = Slow()
+    usual = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        translate_stream(translator(), ["a", "dog"], out, line_buffered=True)
+    assert out.getvalue().count(b"\n") == 1
+    assert out.getvalue().endswith(b"\n")
+    assert signal.getsignal(signal.SIGINT) is usual
+
+
+def test_a_second_signal_does_not_wait() -> None:
+    class Stuck(io.BytesIO):
+        def write(self, block: Any) -> int:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            raise AssertionError("went on")
+
+    with pytest.raises(KeyboardInterrupt):
+        translate_stream(translator(), ["a"], Stuck())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=linux)])
+def test_memory_stays_flat_over_many_lines(processes: int) -> None:
+    soak = Path(__file__).parents[1] / "bench" / "soak.py"
+    done = subprocess.run(
+        [sys.executable, str(soak), "--lines", "30000", "--processes", str(processes)],
+        capture_output=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout.decode()
+    assert b"30,000 of 30,000 lines" in done.stdout

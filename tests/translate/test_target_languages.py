@@ -1,0 +1,209 @@
+"""Models of several target languages: the tag is put before each source, and is no word of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from translators import SEARCH, SMALL, VARIANTS, WORDS, loaded, network, sentences, translator
+
+from vtrans.analysis.attention_map import attention_map
+from vtrans.analysis.neighbours import steps
+from vtrans.checkpoint import LoadedModel, Shortlist
+from vtrans.data.learn_vocabulary import learn
+from vtrans.data.piece_table import pack
+from vtrans.data.vocabulary import EOS_ID, Vocabulary
+from vtrans.data.words import words_of_ids, words_of_line
+from vtrans.engines.alignments import NO_WORD, align
+from vtrans.engines.engine import Source
+from vtrans.engines.shortlist import Candidates
+from vtrans.engines.torch_engine import TorchEngine
+from vtrans.errors import InputError
+from vtrans.languages import Languages
+from vtrans.search.options import Sampling
+from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translator import Translator
+from vtrans.wording.protect import Protection
+
+TAGS = {"de": ">>de<<", "fr": ">>fr<<"}
+PAIRS = tuple(Languages("en", code) for code in TAGS)
+LINES = [*sentences(12, seed=3), ">>fr<< a dog", "a >>de<< dog"]
+
+
+@cache
+def vocabulary() -> Vocabulary:
+    text = [" ".join(order) for order in itertools.permutations(WORDS, 2)]
+    return learn(text, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc", tags=list(TAGS.values()))
+
+
+@cache
+def multilingual(name: str = "post-norm, one matrix", seed: int = 1) -> LoadedModel:
+    vocab = vocabulary()
+    return LoadedModel(network(VARIANTS[name], len(vocab), seed), vocab, vocab, SEARCH, {"step": 1}, None, PAIRS, TAGS)
+
+
+def speaking(name: str = "post-norm, one matrix", **search: Any) -> Translator:
+    return Translator(TorchEngine([multilingual(name)]), dataclasses.replace(SEARCH, **search), retry=False)
+
+
+@pytest.mark.parametrize("name", ["post-norm, one matrix", "learned positions, untied"])
+def test_a_translation_is_that_of_the_line_after_its_tag(name: str) -> None:
+    made, vocab = speaking(name), vocabulary()
+    found = {to: list(made.nbest(LINES, 2, to=to)) for to in TAGS}
+    for to, tag in TAGS.items():
+        for line, best in zip(LINES, found[to], strict=True):
+            if not line.strip():
+                assert best[0].text == ""
+                continue
+            tokens = [vocab.id_of(tag) or 0, *vocab.encode(line), EOS_ID]
+            source = Source(tokens, made._reader._limit(len(tokens) - 2), "1/0")
+            ((_, hyps),) = made.engine.translate([source], made.search, TranslateOptions(2))
+            finished = [t for t in best if t.tokens]
+            assert [t.logprob for t in finished] == pytest.approx([hyp.logprob for hyp in hyps], abs=1e-9)
+            assert not any(tag in t.text for tag in TAGS.values() for t in best)
+    assert found["de"] != found["fr"]
+    sampled = [list(made.translate(LINES, Sampling(seed=2), to=to)) for to in ("de", "de", "fr")]
+    assert sampled[0] == sampled[1] != sampled[2]
+
+
+def test_each_piece_of_a_long_line_begins_with_the_tag() -> None:
+    half = " ".join(["dog", "cat", "runs", "in"] * 2)
+    cut = speaking(max_source=len(vocabulary().encode(half)), max_length=6)
+    (whole,) = cut.translate([f"{half} {half}"], to="fr")
+    (part,) = cut.translate([half], to="fr")
+    assert whole == f"{part} {part}"
+    assert cut.counts.cut == 1
+
+
+def test_a_line_and_its_tag_fit_into_the_position_table() -> None:
+    made = speaking("learned positions, untied", max_length=0)
+    long = " ".join(["dog"] * 100)
+    assert made.max_source == 60 - 2
+    assert next(made.translate([long], to="de"))
+    assert (
+        next(speaking("learned positions, untied").logprob([" ".join(["dog"] * 58)], ["ein Hund"], to="de")).logprob < 0
+    )
+
+
+def test_links_are_between_words_of_the_line_and_of_its_translation() -> None:
+    made, vocab = speaking(), vocabulary()
+    words = 0
+    for line, (t,) in zip(LINES, made.nbest(LINES, alignments=True, to="fr"), strict=True):
+        assert t.alignment is not None
+        own = [token for token in t.tokens if token != EOS_ID]
+        if not line.strip():
+            continue
+        assert all(0 <= i < len(line.split()) and 0 <= j < len(t.text.split()) for i, j in t.alignment)
+        assert {j for _, j in t.alignment} == set(range(len(t.text.split())))
+        ids = [vocab.id_of(">>fr<<") or 0, *vocab.encode(line)]
+        sides = ([NO_WORD, *words_of_line(line, ids[1:], vocab)], words_of_ids(own, vocab))
+        with torch.no_grad():
+            assert align([multilingual().model], [1.0], [(ids, own)], [sides], 1) == [t.alignment]
+        words += len(t.text.split())
+    assert words > 10
+
+
+def test_a_tag_in_a_translation_is_no_word() -> None:
+    vocab = vocabulary()
+    tag, ids = vocab.id_of(">>de<<") or 0, vocab.encode("ein Hund")
+    assert words_of_ids([tag, *ids, tag], vocab) == [0, *words_of_ids(ids, vocab), 1]
+    (t,) = speaking().logprob(["a dog"], [[tag, *ids, EOS_ID]], to="de")
+    assert (t.text, t.subwords[0]) == ("ein Hund", ">>de<<")
+
+
+def test_a_given_translation_gets_the_score_that_its_search_gave_it() -> None:
+    made = speaking()
+    lines = [line for line in LINES if line.strip()]
+    found = [best[0] for best in made.nbest(lines, to="fr")]
+    again = list(made.logprob(lines, [t.tokens for t in found], to="fr"))
+    assert [t.logprob for t in again] == pytest.approx([t.logprob for t in found], abs=1e-9)
+    other = list(made.logprob(lines, [t.tokens for t in found], to="de"))
+    assert [t.logprob for t in other] != pytest.approx([t.logprob for t in found], abs=1e-3)
+
+
+def test_prefixes_constraints_and_protected_text_are_those_of_the_line() -> None:
+    made = speaking(max_length=0)
+    (text,) = made.translate(["a dog runs"], to="de", prefixes=["ein Hund "])
+    assert text.startswith("ein Hund")
+    (text,) = made.translate(["a dog runs"], to="de", constraints=[{"constraints": ["park"]}])
+    assert "park" in text.split()
+    options = TranslateOptions(alignments=True, protect=Protection(), to="de")
+    ((t,),) = made.translate_window(["a dog http://example.org/x runs"], options)
+    assert t.text.count("http://example.org/x") == 1
+    place = next(j for j, word in enumerate(t.text.split()) if "example" in word)
+    assert (2, place) in (t.alignment or ())
+
+
+@pytest.mark.parametrize(("to", "named"), [(None, "none"), ("it", "it"), ("", "''"), (">>de<<", ">>de<<")])
+def test_a_model_of_several_languages_needs_one_of_them(to: str | None, named: str) -> None:
+    made = speaking()
+    for call in (
+        lambda: made.nbest(["dog"], to=to),
+        lambda: made.logprob(["dog"], ["Hund"], to=to),
+        lambda: made.translate_window(["dog"], TranslateOptions(to=to)),
+        lambda: attention_map(made, "dog", to=to),
+        lambda: steps(made, "dog", to=to),
+    ):
+        with pytest.raises(InputError, match=rf"`to`.*de \(German\), fr \(French\).*{named}"):
+            call()
+
+
+def test_a_model_of_one_language_needs_no_option() -> None:
+    one = dataclasses.replace(multilingual(), languages=PAIRS[:1], tags={"de": ">>de<<"})
+    lines = ["a dog runs", "the cat"]
+    made = Translator(TorchEngine([one]), retry=False)
+    assert (
+        list(made.translate(lines))
+        == list(made.translate(lines, to="de"))
+        == list(speaking().translate(lines, to="de"))
+    )
+    plain = Translator(TorchEngine([dataclasses.replace(loaded(), languages=PAIRS[:1])]), retry=False)
+    assert list(plain.translate(lines, to="de")) == list(plain.translate(lines))
+    for model, to in ((plain, "fr"), (translator(), "de")):
+        with pytest.raises(InputError, match="`to`"):
+            model.translate(lines, to=to)
+
+
+def test_models_of_an_ensemble_have_the_same_tags() -> None:
+    TorchEngine([multilingual(), multilingual(seed=2)])
+    with pytest.raises(InputError, match="model 2"):
+        TorchEngine([multilingual(), dataclasses.replace(multilingual(), tags={"de": ">>fr<<", "fr": ">>de<<"})])
+
+
+def test_a_shortlist_lists_no_tag() -> None:
+    vocab = vocabulary()
+    tags = [vocab.id_of(tag) or 0 for tag in TAGS.values()]
+    shortlist = Shortlist(
+        torch.full((len(vocab), 2), tags[1], dtype=torch.int32), torch.tensor(tags, dtype=torch.int32)
+    )
+    (listed,) = Candidates(shortlist, len(vocab), True, tags).listed([[tags[0], *vocab.encode("a dog")]], [[]])
+    assert listed.nonzero().flatten().tolist() == sorted({EOS_ID, *vocab.encode("a dog")})
+    model = dataclasses.replace(multilingual(), shortlist=shortlist)
+    made = Translator(TorchEngine([model], shortlist=True), retry=False)
+    for t in itertools.chain.from_iterable(made.nbest(LINES, 3, to="de")):
+        assert not set(tags) & set(t.tokens)
+
+
+def test_the_attention_to_the_tag_has_a_column_of_its_own() -> None:
+    found = attention_map(speaking(), "a dog runs", to="fr")
+    assert found.source == (">>fr<<", "a", "dog", "runs", "</s>")
+    assert found.shares.sum(1) == pytest.approx(1)
+    whole = attention_map(speaking(), "a dog runs", to="fr", subwords=True)
+    assert found.shares[:, 0].max() == pytest.approx(whole.shares[:, 0].max(), rel=0.5)
+    assert steps(speaking(), "a dog runs", to="fr")[0] == next(speaking().translate(["a dog runs"], to="fr"))
+
+
+def test_lines_for_a_foreign_vocabulary_name_their_language_or_get_its_tag() -> None:
+    pieces = [vocabulary().piece(i) for i in range(4, len(vocabulary()))]
+    vocab = Vocabulary(pack(["</s>", "<unk>", *pieces], {"eos": 0, "unk": 1}, vocabulary().spm))
+    model = LoadedModel(network(SMALL, len(vocab)), vocab, vocab, SEARCH, {}, None, (), TAGS)
+    made = Translator(TorchEngine([model]), retry=False)
+    own, given = made.translate([">>fr<< a dog runs"]), made.translate(["a dog runs"], to="fr")
+    assert list(own) == list(given)
+    (ids,) = made._reader.encode([">>de<< a dog"], to="fr")
+    assert vocab.id_of(">>de<<") not in ids
+    assert vocab.decode([vocab.id_of(">>fr<<") or 0, *vocab.encode("a dog")]) == "a dog"

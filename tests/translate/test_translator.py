@@ -1,0 +1,501 @@
+"""Translators: the laws of the search with real networks, and one line out for every line in."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+import json
+import math
+import random
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from translators import (
+    SEARCH,
+    SMALL,
+    VARIANTS,
+    WORDS,
+    forward,
+    loaded,
+    network,
+    same,
+    sentences,
+    translator,
+    vocabulary,
+)
+
+import vtrans
+from vtrans.checkpoint import LoadedModel
+from vtrans.config import SearchConfig
+from vtrans.console import Console
+from vtrans.data.learn_vocabulary import learn
+from vtrans.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
+from vtrans.engines.incremental import IncrementalDecoder
+from vtrans.engines.torch_engine import TorchEngine
+from vtrans.errors import InputError
+from vtrans.model import Transformer
+from vtrans.search.beam import beam_search
+from vtrans.search.loop import Hypothesis, length_penalty
+from vtrans.search.options import Sampling
+from vtrans.text import one_line
+from vtrans.translate.sources import cut_long
+from vtrans.translate.stream import translate_stream
+from vtrans.translate.translation import TranslateOptions, Translation
+from vtrans.translate.translator import Translator
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_no_translation_depends_on_its_batch(name: str) -> None:
+    lines = sentences(30)
+    met: list[Translation] = []
+    for seed in (1, 2, 3):
+        model = loaded(VARIANTS[name], seed)
+        alone = [Translator(TorchEngine([model])).translate_window([line], TranslateOptions(3))[0] for line in lines]
+        met += [t for best in alone for t in best if t.text]
+        for batch_tokens in (1, 50, 5000):
+            made = Translator(TorchEngine([model]), dataclasses.replace(SEARCH, batch_tokens=batch_tokens))
+            assert same(list(made.nbest(lines, 3)), alone)
+        order = random.Random(seed).sample(range(len(lines)), len(lines))
+        shuffled = list(Translator(TorchEngine([model])).nbest([lines[i] for i in order], 3))
+        assert same(shuffled, [alone[i] for i in order])
+    assert len({t.text for t in met}) > 15
+    assert {t.finished for t in met} == {True, False}
+
+
+# Largest difference of log-probabilities in float32, where products of other shapes differ in the last bits.
+FLOAT32 = 1e-4
+
+
+def deciding_margin(model: Transformer, source: Sequence[int], search: SearchConfig) -> float:
+    """Returns the smallest gap between neighbours in all rankings of a search, computed by definition."""
+    width, limit = search.beam, search.max_length
+    live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    scores: list[float] = []
+    gaps = [math.inf]
+    while live and len(scores) < width and len(live[0][1]) < limit:
+        ranked = sorted(
+            (
+                (s + p, (*prefix, token))
+                for s, prefix in live
+                for token, p in enumerate(forward([model], source, prefix).tolist())
+            ),
+            reverse=True,
+        )[: 2 * width + 1]
+        gaps += [a[0] - b[0] for a, b in itertools.pairwise(ranked)]
+        ended = [s for s, tokens in ranked[:width] if tokens[-1] == EOS_ID]
+        length = len(live[0][1]) + 1
+        scores += [s / length_penalty(length, search.alpha, search.length_penalty) for s in ended]
+        live = [(s, tokens) for s, tokens in ranked[: 2 * width] if tokens[-1] != EOS_ID][:width]
+    return min(gaps + [a - b for a, b in itertools.pairwise(sorted(scores, reverse=True))])
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_in_float32_the_batch_changes_only_the_last_bits(name: str) -> None:
+    vocab, lines = vocabulary(), sentences(60)
+    model = LoadedModel(network(VARIANTS[name], len(vocab)).float(), vocab, vocab, SEARCH, {})
+    assert {p.dtype for p in model.model.parameters()} == {torch.float32}
+    order = random.Random(1).sample(range(len(lines)), len(lines))
+    runs: dict[str, list[list[Translation]]] = {}
+    for batch_tokens in (1, 50, 5000):
+        made = Translator(TorchEngine([model]), dataclasses.replace(SEARCH, batch_tokens=batch_tokens))
+        runs[f"batch_tokens {batch_tokens}"] = list(made.nbest(lines, 3))
+        shuffled = dict(zip(order, made.nbest([lines[i] for i in order], 3), strict=True))
+        runs[f"batch_tokens {batch_tokens}, shuffled"] = [shuffled[i] for i in range(len(lines))]
+    alone = runs["batch_tokens 1"]
+    assert len({t.text for best in alone for t in best}) > 5
+    undecided: list[str] = []
+    wrong: list[str] = []
+    for how, translations in runs.items():
+        for line, a, b in zip(lines, alone, translations, strict=True):
+            texts = [t.text for t in a], [t.text for t in b]
+            far = [(s.logprob, t.logprob) for s, t in zip(a, b, strict=True) if abs(s.logprob - t.logprob) > FLOAT32]
+            if texts[0] == texts[1]:
+                wrong += [f"{how}: {line!r} has log-probability {y}, alone {x}" for x, y in far]
+                continue
+            margin = deciding_margin(model.model, vocab.encode(line), SEARCH)
+            what = f"{how}: {line!r} gives {texts[1]}, alone {texts[0]}, by a margin of {margin:.1e}"
+            (undecided if margin < FLOAT32 else wrong).append(what)
+    assert not wrong, "\n".join([*wrong, "too close to be decided:", *undecided])
+
+
+def greedy(models: Sequence[Transformer], source: Sequence[int], limit: int) -> tuple[list[int], float]:
+    tokens: list[int] = []
+    logprob = 0.0
+    while len(tokens) < limit:
+        best = forward(models, source, tokens).max(-1)
+        logprob += float(best.values)
+        if best.indices == EOS_ID:
+            break
+        tokens.append(int(best.indices))
+    return tokens, logprob
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_beam_of_one_is_greedy(name: str) -> None:
+    vocab, model = vocabulary(), loaded(VARIANTS[name]).model
+    for line in sentences(12, seed=2):
+        (found,) = translator(VARIANTS[name], retry=False, beam=1).translate_window([line])[0]
+        if line:
+            tokens, logprob = greedy([model], vocab.encode(line), SEARCH.max_length)
+            assert found.text == one_line(vocab.decode(tokens))
+            assert found.logprob == pytest.approx(logprob, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(("alpha", "kind"), [(0.0, "gnmt"), (0.6, "gnmt"), (1.0, "length"), (-0.5, "gnmt")])
+def test_an_exhaustive_beam_as_wide_as_the_space_is_enumeration(name: str, alpha: float, kind: str) -> None:
+    V, limit, nbest = 6, 4, 9
+    model = network(VARIANTS[name], V, eos=0.0)
+    words = [UNK_ID, BOS_ID, 4, 5]  # all but padding and EOS
+    source = [4, 5, 5]
+    scored = []
+    for length in range(limit):
+        for tokens in itertools.product(words, repeat=length):
+            steps = [float(forward([model], source, tokens[:i])[t]) for i, t in enumerate((*tokens, EOS_ID))]
+            scored.append((math.fsum(steps) / length_penalty(length + 1, alpha, kind), tokens))
+    expected = sorted(scored, reverse=True)[:nbest]
+    width = 5 * len(words) ** (limit - 1)  # so wide that EOS always ranks within the beam
+    config = SearchConfig(beam=width, alpha=alpha, length_penalty=kind, stop="exhaustive")
+    decoder = IncrementalDecoder(model)
+    with torch.inference_mode():
+        ((_, found),) = beam_search(
+            decoder, [[*source, EOS_ID]], [limit], config=config, nbest=nbest, bos_id=BOS_ID, eos_id=EOS_ID
+        )
+    assert [h.tokens for h in found] == [tokens for _, tokens in expected]
+    assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-9)
+
+
+def test_an_ensemble_of_a_model_with_itself_is_the_model() -> None:
+    lines = sentences(20)
+    twice = Translator(TorchEngine([loaded(), loaded(), loaded()]), SEARCH)
+    assert same(list(twice.nbest(lines, 3)), list(translator().nbest(lines, 3)))
+
+
+@pytest.mark.parametrize("second", ["pre-norm, tgt-softmax", "decoder-only, prefix"])
+def test_an_ensemble_averages_probabilities(second: str) -> None:
+    vocab, models = vocabulary(), [loaded(SMALL, 1), loaded(VARIANTS[second], 2)]
+    lines = [line for line in sentences(12) if line]
+    both = Translator(TorchEngine(models), dataclasses.replace(SEARCH, beam=1), retry=False)
+    for line, (found,) in zip(lines, both.nbest(lines), strict=True):
+        tokens, logprob = greedy([m.model for m in models], vocab.encode(line), SEARCH.max_length)
+        assert found.text == vocab.decode(tokens)
+        assert found.logprob == pytest.approx(logprob, abs=1e-9)
+
+
+def test_the_models_of_an_ensemble_must_have_equal_vocabularies() -> None:
+    other = learn(["xyz zyx"] * 5, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
+    second = LoadedModel(network(SMALL, len(other)), other, other, SEARCH, {})
+    with pytest.raises(InputError, match="model 2 "):
+        Translator(TorchEngine([loaded(), second]))
+
+
+# Sampling.
+
+
+def test_samples_depend_only_on_seed_and_line() -> None:
+    lines = sentences(20)
+    draws = list(translator().nbest(lines, 2, Sampling(seed=7)))
+    for batch_tokens in (1, 50, 5000):
+        again = translator(batch_tokens=batch_tokens)
+        assert same(list(again.nbest(lines, 2, Sampling(seed=7))), draws)
+        assert same(list(again.nbest(lines, 2, Sampling(seed=7))), draws)  # after other translations, too
+    assert list(translator().translate(lines, Sampling(seed=7))) == [best[0].text for best in draws]
+    assert list(translator().translate(lines, Sampling(seed=8))) != [best[0].text for best in draws]
+    assert any(a.text != b.text for a, b in draws)
+    assert len(set(translator().translate(["a dog runs"] * 20, Sampling()))) > 5
+
+
+def test_samples_do_not_depend_on_the_window() -> None:
+    lines = sentences(9)
+    whole = io.BytesIO()
+    translate_stream(translator(), lines, whole, TranslateOptions(sampling=Sampling(seed=3)))
+    singly = io.BytesIO()
+    translate_stream(translator(), lines, singly, TranslateOptions(sampling=Sampling(seed=3)), line_buffered=True)
+    assert singly.getvalue() == whole.getvalue()
+
+
+def test_sampling_only_the_most_probable_subword_is_greedy_search() -> None:
+    lines = sentences(20)
+    expected = list(translator(retry=False, beam=1).translate(lines))
+    assert list(translator().translate(lines, Sampling(top_k=1))) == expected
+    for temperature in (1e-4, 1e-40, 5e-324):
+        assert list(translator().translate(lines, Sampling(temperature=temperature))) == expected
+    assert list(translator().translate(lines, Sampling(top_p=1e-9))) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        ({"top_k": -1}, "`top_k`"),
+        ({"top_p": 0.0}, "`top_p`"),
+        ({"top_p": 1.1}, "`top_p`"),
+        ({"top_p": math.nan}, "`top_p`"),
+        ({"temperature": 0.0}, "`temperature`"),
+        ({"temperature": math.inf}, "`temperature`"),
+        ({"temperature": math.nan}, "`temperature`"),
+    ],
+)
+def test_invalid_sampling_is_refused(values: dict[str, Any], what: str) -> None:
+    with pytest.raises(InputError, match=what):
+        Sampling(**values)
+
+
+# One line out for every line in.
+
+
+class Scripted:
+    """A decoder that translates every source into the same subwords, and records the sources."""
+
+    def __init__(self, tokens: Sequence[int], vocab: int) -> None:
+        self.tokens, self.vocab = (*tokens, EOS_ID), vocab
+        self.sources: list[list[int]] = []
+
+    def start(self, sources: Sequence[Sequence[int]], width: int) -> list[int]:
+        self.sources += map(list, sources)
+        return [0] * len(sources)
+
+    def admit(self, state: list[int], sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
+        ages = self.start(sources, 1)
+        for place, age in zip(places, ages, strict=False):
+            state[place] = age
+        state += ages[len(places) :]
+
+    def step(self, state: list[int], tokens_BK: Tensor, live_r: Tensor) -> list[Tensor]:
+        logprobs_BKV = torch.full((*tokens_BK.shape, self.vocab), -math.inf, dtype=torch.float64)
+        for b, age in enumerate(state):
+            logprobs_BKV[b, :, self.tokens[max(age, 0)]] = 0.0
+            state[b] += 1
+        return [logprobs_BKV.flatten(0, 1)[live_r]]
+
+    def reorder(self, state: list[int], parents_BK: Tensor) -> None:
+        """All rows are equal."""
+
+    def drop(self, state: list[int], sentences: Sequence[int]) -> None:
+        for b in sentences:
+            state[b] = -1000  # any token: the following steps are ignored
+
+    def select(self, state: list[int], sentences: Sequence[int]) -> None:
+        state[:] = [state[b] for b in sentences]
+
+
+def engine(decoder: Scripted, *models: LoadedModel) -> TorchEngine:
+    """An engine that searches with the scripted decoder."""
+    made = TorchEngine(models or [loaded()])
+    made.decoders = [decoder]  # type: ignore[list-item]  # a decoder, too
+    return made
+
+
+def scripted(text_bytes: bytes, *, retry: bool = True, **search: Any) -> tuple[Translator, Scripted]:
+    """Returns a translator whose translations all consist of these bytes, and its decoder."""
+    vocab = vocabulary()
+    byte_ids = {vocab.piece(i): i for i in range(len(vocab))}
+    decoder = Scripted([byte_ids[f"<0x{byte:02X}>"] for byte in text_bytes], len(vocab))
+    config = dataclasses.replace(SEARCH, **{"beam": 1, "max_length": 100, **search})
+    return Translator(engine(decoder), config, retry=retry), decoder
+
+
+BLANK = ("", " ", "\t", "  \u3000 ", "\u00a0", "\u200b", "\ufeff", "\u2581", "\x1f")
+
+
+def test_blank_lines_stay_blank_without_the_model() -> None:
+    made, decoder = scripted(b"Bild")
+    assert list(made.translate([*BLANK, "dog", *BLANK])) == [*[""] * len(BLANK), "Bild", *[""] * len(BLANK)]
+    assert decoder.sources == [[*vocabulary().encode("dog"), EOS_ID]]
+    assert made.counts.blank == 2 * len(BLANK)
+    assert made.counts.lines == 2 * len(BLANK) + 1
+    assert list(made.translate([])) == []
+    assert [t.text for t in made.translate_window([""])[0]] == [""]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
+@pytest.mark.parametrize("form", ["text", "scores", "tsv", "json"])
+def test_a_translation_with_line_ends_in_it_is_one_line(end: str, form: Any) -> None:
+    made, _ = scripted(f"x{end}y".encode())
+    spaces = " " * len(end)
+    assert list(made.translate(["dog"])) == [f"x{spaces}y"]
+    out = io.BytesIO()
+    translate_stream(made, ["dog", "", "cat"], out, TranslateOptions(form=form))
+    lines = out.getvalue().decode().split("\n")
+    assert len(lines) == 4
+    assert lines[3] == ""
+    if form == "json":
+        assert [json.loads(line)["translations"][0]["text"] for line in lines[:3]] == [f"x{spaces}y", "", f"x{spaces}y"]
+    else:
+        zero = "0.000000\t" * {"text": 0, "scores": 1, "tsv": 2}[form]
+        assert [line.replace("-0.0", "0.0") for line in lines[:3]] == [f"{zero}x{spaces}y", zero, f"{zero}x{spaces}y"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(max_size=12), max_size=7), st.integers(1, 3))
+def test_every_line_gives_its_own_translations_in_order(lines: list[str], n: int) -> None:
+    made = translator(beam=3, max_length=3, batch_tokens=30)
+    found = list(made.nbest(lines, n))
+    assert len(found) == len(lines)
+    for line, best in zip(lines, found, strict=True):
+        assert len(best) == n
+        assert all(one_line(t.text) == t.text for t in best)
+        assert [t.score for t in best] == sorted((t.score for t in best), reverse=True)
+        if not line.strip():
+            assert [t.text for t in best] == [""] * n
+        assert same([best], [translator(beam=3, max_length=3).translate_window([line], TranslateOptions(n))[0]])
+    out = io.BytesIO()
+    translate_stream(made, lines, out, TranslateOptions(n))
+    assert out.getvalue() == "".join(t.text + "\n" for best in found for t in best).encode()
+
+
+def test_blank_lines_stay_blank_without_normalization() -> None:
+    vocab = learn(list(WORDS), size=None, kind="bpe", coverage=1.0, normalization="identity")
+    blank = [line for line in BLANK if not line.strip()]
+    assert any(vocab.encode(line) for line in blank), "to SentencePiece alone they are text"
+    decoder = Scripted([5], len(vocab))
+    made = Translator(engine(decoder, LoadedModel(network(SMALL, len(vocab)), vocab, vocab, SEARCH, {})))
+    assert list(made.translate(blank)) == [""] * len(blank)
+    assert decoder.sources == []
+
+
+def test_half_a_surrogate_pair_is_refused_by_line() -> None:
+    with pytest.raises(InputError, match="line 2 "):
+        list(translator().translate(["dog", "cat \ud800"]))
+
+
+def test_one_string_is_not_a_list_of_lines() -> None:
+    with pytest.raises(InputError, match="`lines`"):
+        translator().translate("A dog runs.")
+
+
+def test_a_lost_line_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Translator.translate_window
+    monkeypatch.setattr(Translator, "translate_window", lambda *args, **options: whole(*args, **options)[:-1])
+    out = io.BytesIO()
+    with pytest.raises(vtrans.VtransError, match=r"lines 1 to 3 .*3.* 2"):
+        translate_stream(translator(), ["a", "dog", "runs"], out)
+    assert out.getvalue() == b""
+
+
+# n-best.
+
+
+def test_nbest_is_sorted_and_begins_with_the_best() -> None:
+    lines = sentences(20)
+    for best, found in zip(translator().translate(lines), translator().nbest(lines, 3), strict=True):
+        assert len(found) == 3
+        assert found[0].text == best
+        assert [t.score for t in found] == sorted((t.score for t in found), reverse=True)
+
+
+def test_places_without_a_hypothesis_are_empty_and_counted() -> None:
+    made, _ = scripted(b"", beam=3)
+    (found,) = made.nbest(["a dog runs"], 3)
+    assert found[0] == Translation("", 0.0, 0.0, True, (EOS_ID,), ("</s>",), (0.0,))
+    assert found[1:] == [Translation("", -math.inf, -math.inf, False)] * 2
+    assert made.counts.missing == 2
+    fields = found[1].as_dict()
+    assert (fields["text"], fields["logprob"], fields["score"], fields["finished"]) == ("", None, None, False)
+    out = io.BytesIO()
+    translate_stream(made, ["a dog runs"], out, TranslateOptions(3, form="json"))
+    assert len(json.loads(out.getvalue())["translations"]) == 3
+
+
+def test_unfinished_translations_are_counted() -> None:
+    made, _ = scripted(b"abcdef", max_length=4)
+    assert list(made.translate(["dog", "", "cat"])) == ["abcd", "", "abcd"]
+    assert made.counts.unfinished == 2
+    assert made.counts.tgt_tokens == 8
+    assert made.counts.seconds > 0
+
+
+def test_a_piece_that_came_out_empty_is_counted() -> None:
+    made = translator()
+    empty, dog = (Hypothesis(tuple(ids), 0.0, 0.0, True, (0.0,)) for ids in ([], vocabulary().encode("dog")))
+    for pieces, times in (([dog, dog], 0), ([dog, empty], 1), ([empty, dog, empty], 2), ([dog], 2)):
+        assert "dog" in made._joined([[piece] for piece in pieces], 1)[0].text
+        assert made.counts.empty == times
+    made._joined([[dog, empty]], 2)  # only the best translation counts
+    assert made.counts.empty == 2
+
+
+@pytest.mark.parametrize("n", [0, -1, 4])
+def test_an_invalid_nbest_is_refused_at_once(n: int) -> None:
+    with pytest.raises(InputError, match="`nbest`"):
+        translator().nbest(["a"], n)
+
+
+def test_samples_may_be_more_than_the_beam() -> None:
+    (found,) = translator(beam=1).nbest(["a dog"], 7, Sampling())
+    assert len(found) == 7
+
+
+# Long lines.
+
+
+def test_a_long_line_is_cut_with_a_warning_that_names_it() -> None:
+    heard = io.StringIO()
+    vocab = vocabulary()
+    line = " ".join(WORDS * 3)
+    made = Translator(TorchEngine([loaded()]), dataclasses.replace(SEARCH, max_source=10), Console(stream=heard))
+    short = "a dog runs"
+    found = list(made.translate([short, line, short]))
+    pieces = cut_long(vocab.encode(line), 10, vocab)
+    assert len(pieces) > 3
+    (warning,) = heard.getvalue().removesuffix("\n").split("\n")
+    assert re.search(rf"^warning: line 2 .* {len(vocab.encode(line))} .* 10.* {len(pieces)} pieces", warning)
+    assert made.counts.cut == 1
+    parts = list(translator().translate([vocab.decode(piece) for piece in pieces]))
+    assert found[1] == " ".join(part for part in parts if part)
+    assert found[0] == found[2] == next(translator().translate([short]))
+
+
+def test_no_source_is_longer_than_the_position_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = dataclasses.replace(SMALL, positions="learned", max_positions=9)
+    vocab = vocabulary()
+    model = LoadedModel(network(config, len(vocab), eos=-50.0), vocab, vocab, SearchConfig(beam=2), {})
+    engine = TorchEngine([model])
+    made = Translator(engine)
+    heard: list[int] = []
+    decoder = engine.decoders[0]
+    start = decoder.start
+
+    def spy(sources: Sequence[Sequence[int]], width: int) -> Any:
+        heard.extend(map(len, sources))
+        return start(sources, width)
+
+    monkeypatch.setattr(decoder, "start", spy)
+    long = " ".join(WORDS * 2)
+    assert all(made.translate([long, "a dog", long]))
+    assert max(heard) == 9
+    assert made.counts.cut == 2
+    assert made.counts.unfinished == 3
+    both = Translator(
+        TorchEngine([loaded(), model]), SearchConfig(beam=1)
+    )  # the shortest position table limits an ensemble
+    assert len(list(both.translate([long]))) == 1
+    assert both.max_source == 8
+
+
+def test_a_translation_has_at_most_fifty_subwords_more_than_its_source() -> None:
+    for source in ("dog", "a dog runs in the park"):
+        made, _ = scripted(b"x" * 200, retry=False, max_length=0)
+        (found,) = made.translate([source])
+        assert len(found) == len(vocabulary().encode(source)) + 50
+
+
+def test_the_hypotheses_of_a_line_are_those_of_the_search() -> None:
+    line = "a dog runs in the park"
+    source = vocabulary().encode(line)
+    decoder = IncrementalDecoder(loaded().model)
+    with torch.inference_mode():
+        ((_, hypotheses),) = beam_search(
+            decoder, [[*source, EOS_ID]], [14], config=SEARCH, nbest=3, bos_id=BOS_ID, eos_id=EOS_ID
+        )
+    expected: list[Hypothesis] = hypotheses
+    (found,) = translator(retry=False).nbest([line], 3)
+    assert [t.text for t in found if t.score > -math.inf] == [vocabulary().decode(h.tokens) for h in expected]
+    assert [t.score for t in found[: len(expected)]] == pytest.approx([h.score for h in expected], abs=1e-9)
+    assert translator().counts.lines == 0

@@ -1,0 +1,111 @@
+"""Windows of lines: bounded, in order, and without long waiting."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from vtrans.errors import InputError
+from vtrans.translate.windows import windows
+
+
+def test_windows_hold_every_line_in_order() -> None:
+    lines = [str(i) for i in range(50)]
+    found = list(windows(iter(lines), 7))
+    assert [line for window in found for line in window] == lines
+    assert max(map(len, found)) <= 7
+    assert list(windows([], 7)) == []
+
+
+def test_windows_read_ahead_no_more_than_two() -> None:
+    read = itertools.count()
+    taken = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal taken
+        for number in read:
+            taken = number + 1
+            yield str(number)
+
+    stream = windows(endless(), 10)
+    for windows_handed_out in range(1, 4):
+        assert len(next(stream)) <= 10
+        time.sleep(0.1)  # time for an unbounded reader to run away
+        assert taken <= 10 * windows_handed_out + 20 + 1
+    stream.close()  # type: ignore[attr-defined]  # a generator
+
+
+def test_reading_stops_when_the_windows_are_closed() -> None:
+    before = set(threading.enumerate())
+    stream = windows(map(str, itertools.count()), 3)
+    next(stream)
+    (reader,) = set(threading.enumerate()) - before
+    stream.close()  # type: ignore[attr-defined]  # a generator
+    reader.join(30)
+    assert not reader.is_alive()
+
+
+def test_an_idle_input_ends_a_window() -> None:
+    answered = threading.Event()
+
+    def patient() -> Iterator[str]:
+        yield "one"
+        assert answered.wait(60)
+        yield "two"
+
+    stream = windows(patient(), 100)
+    assert next(stream) == ["one"]
+    answered.set()
+    assert list(stream) == [["two"]]
+
+
+def test_a_slow_input_ends_a_window() -> None:
+    def trickle() -> Iterator[str]:
+        for number in range(2000):
+            time.sleep(0.005)
+            yield str(number)
+
+    stream = windows(trickle(), 2000, idle=30, patience=0.1)
+    assert 0 < len(next(stream)) < 2000
+    stream.close()  # type: ignore[attr-defined]  # a generator
+
+
+def test_an_error_while_reading_is_raised_after_the_lines_before_it() -> None:
+    def broken() -> Iterator[str]:
+        yield from "ab"
+        raise InputError("line 3 is not UTF-8")
+
+    stream = windows(broken(), 100, idle=30)
+    assert next(stream) == ["a", "b"]
+    with pytest.raises(InputError, match="line 3"):
+        next(stream)
+
+
+def test_windows_are_bounded_in_bytes() -> None:
+    lines = ["x" * 9, "y" * 9, "z" * 50, "é" * 10, "a", "b"]
+    assert list(windows(lines, 100, idle=30, most=25)) == [
+        ["x" * 9, "y" * 9],
+        ["z" * 50],
+        ["é" * 10, "a", "b"],
+    ]
+
+
+def test_long_lines_bound_how_far_the_thread_reads_ahead() -> None:
+    taken = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield "x" * 100
+
+    stream = windows(endless(), 1000, most=250)
+    for handed_out in range(1, 4):
+        assert next(stream) == ["x" * 100] * 2
+        time.sleep(0.1)  # time for an unbounded reader to run away
+        assert taken <= 2 * handed_out + 4 + 1
+    stream.close()  # type: ignore[attr-defined]  # a generator

@@ -1,0 +1,217 @@
+"""Glossaries and protected text: where terms occur, and that protected text is copied byte for byte."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runner import Done
+from translators import sentences, translator
+
+from vtrans.checkpoint import RunFolder
+from vtrans.errors import FileError, InputError
+from vtrans.search.options import Sampling
+from vtrans.translate.translation import TranslateOptions
+from vtrans.wording.glossary import Glossary, pair_of, read_glossary
+from vtrans.wording.phrases import occurrences
+from vtrans.wording.protect import Protection
+
+TERMS = Glossary(
+    (
+        ("dog", ("Hund", "Hunde")),
+        ("big dog", ("Bernhardiner",)),
+        ("NATO", ("Nato",)),
+        ("c++", ("C++",)),
+        ("犬", ("Hund",)),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("a dog and a big dog", ["Hund", "Bernhardiner"]),
+        ("dogs, hotdog, dog-house", ["Hund"]),
+        ("Dog. Dog, A Dog", ["Hund", "Hund"]),
+        ("“Dog? ‘Dog", ["Hund", "Hund"]),
+        ("Big dog", ["Bernhardiner"]),
+        ("DOG nato NATO", ["Nato"]),
+        ("in c++, c++11", ["C++"] * 2),
+        ("小犬犬", ["Hund", "Hund"]),
+        ("", []),
+    ],
+)
+def test_the_terms_in_a_line(line: str, found: list[str]) -> None:
+    assert [forms[0] for forms in TERMS.forms_in(line)] == found
+
+
+def test_the_terms_of_another_glossary_come_first() -> None:
+    both = TERMS.with_terms(Glossary((pair_of("dog", "Köter"), pair_of("cat", "Katze | Kater"))))
+    assert list(both.forms_in("dog, cat, NATO")) == [("Köter",), ("Katze", "Kater"), ("Nato",)]
+
+
+def test_a_glossary_is_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "terms.tsv"
+    path.write_text("# animals\n\nbig  dog\tHund | Hunde\nC#\tC#\n", encoding="utf-8")
+    assert read_glossary(path).pairs == (("big dog", ("Hund", "Hunde")), ("C#", ("C#",)))
+    for line in ("dog", "dog\tHund\tHunde", "\tHund", "dog\t", "dog\tHund||Hunde"):
+        path.write_text(f"cat\tKatze\n{line}\n", encoding="utf-8")
+        with pytest.raises(FileError, match=r"line 2 of .*terms\.tsv"):
+            read_glossary(path)
+    path.write_text("dog\tHund\n\ncat\tKatze\ndog\tHunde\n", encoding="utf-8")
+    with pytest.raises(FileError, match=r"line 4 of .* 'dog' of line 1"):
+        read_glossary(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "protected"),
+    [
+        ("Hello {name}, {0}, {{ x }} and {n:.2f}, ${home}", ["{name}", "{0}", "{{ x }}", "{n:.2f}", "${home}"]),
+        ("%s, %d%%, %1$s, %(name)s, %.2f and 50% same", ["%s", "%d", "%1$s", "%(name)s", "%.2f"]),
+        ("See https://a.org/b?c=d&e, (www.x.com) or ftp://y.", ["https://a.org/b?c=d&e", "www.x.com", "ftp://y"]),
+        ("https://en.org/Dog_(animal).", ["https://en.org/Dog_(animal)"]),
+        ("Mail a.b+c@d-e.co.uk.", ["a.b+c@d-e.co.uk"]),
+        ("<b>x</b> &amp; <code>a b</code> 1 < 2 > 0", ["<b>", "</b>", "&amp;", "<code>a b</code>"]),
+        ("Run `ls -l`.", ["`ls -l`"]),
+        ("A1 {x} {x}", ["{x}", "{x}"]),
+        ("a {b c} d@e 5 % s", []),
+    ],
+)
+def test_what_is_protected(line: str, protected: list[str]) -> None:
+    masked = Protection().masked(line)
+    assert [text for code, text in masked.pieces if code in masked.texts] == protected
+    assert masked.text == line
+    assert not any(text in masked.masked for text in protected)
+    assert sum(masked.counts().values()) == len(protected)
+    assert "".join(masked.restored(masked.masked).text.split()) == "".join(line.split())
+
+
+def test_more_patterns_come_first_and_invalid_ones_are_refused() -> None:
+    masked = Protection((r"v\d+", r"x*")).masked("v12 {v12} a")
+    assert [text for code, text in masked.pieces if code in masked.texts] == ["v12", "{v12}"]
+    with pytest.raises(InputError, match="`protect_patterns`"):
+        Protection(("(",))
+
+
+@pytest.mark.parametrize("piece", ["<code>", "a", "a@", "{", "%0", "http://(", "`", "&a", "%", "<a", "1.", "{{", "{x}"])
+def test_a_hostile_line_is_read_in_linear_time(piece: str) -> None:
+    began = time.process_time()
+    Protection().masked(piece * 20_000)
+    assert time.process_time() - began < 2, "20,000 pieces take milliseconds, and minutes if the time is quadratic"
+
+
+def test_codes_that_are_lost_or_repeated_are_put_right() -> None:
+    masked = Protection().masked("{a} and {b} and {a}")
+    (a, _), (b, _) = masked.texts.items()
+    for translation in ("", "und", a, f"{a} {a} {a} {b} {b}", f"{b}{a}", f"{a}7 {b}"):
+        restored = masked.restored(translation).text
+        assert (restored.count("{a}"), restored.count("{b}")) == (2, 1), translation
+
+
+def test_words_keep_their_alignment() -> None:
+    masked = Protection().masked("see<b>`a b c`</b> now")
+    assert masked.masked.split() == ["see", *masked.texts, "now"]
+    assert masked.words() == [0, 0, 0, 2, 3]
+
+
+# Through the translator.
+
+PLACEHOLDERS = ("{name}", "%s", "https://x.org/?a=1", "me@x.org", "<b>", "{{ two words }}")
+
+
+def lines_with(numbers: random.Random) -> list[str]:
+    lines = []
+    for line in sentences(16, seed=5):
+        words = line.split()
+        for _ in range(numbers.randrange(3) if words else 0):
+            words.insert(numbers.randrange(len(words) + 1), numbers.choice(PLACEHOLDERS))
+        lines.append(" ".join(words))
+    return lines
+
+
+def spans(text: str) -> Counter[str]:
+    return Counter({p: n for p in PLACEHOLDERS if (n := text.count(p))})
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ({"max_length": 0}, {"nbest": 2}),
+        ({"max_length": 3}, {}),
+        ({"stop": "shrink"}, {}),
+        ({"max_source": 6}, {}),
+        ({}, {"sampling": Sampling(seed=3), "nbest": 2}),
+        ({"max_length": 0, "no_repeat_ngram": 1}, {"alignments": True}),
+    ],
+)
+def test_protected_text_occurs_as_often_as_in_the_source(settings: dict[str, Any], options: dict[str, Any]) -> None:
+    lines = lines_with(random.Random(1))
+    found = translator(**settings).translate_window(lines, TranslateOptions(protect=Protection(), **options))
+    assert sum(map(bool, map(spans, lines))) > 6
+    for line, translations in zip(lines, found, strict=True):
+        for t in translations:
+            if t.finished or t.text:
+                assert spans(t.text) == spans(line), (line, t.text)
+            for i, j in t.alignment or ():
+                assert i < len(line.split())
+                assert j < len(t.text.split())
+
+
+def test_protected_text_is_linked_to_itself() -> None:
+    lines = ["the dog {x} sleeps in <b> the %s park", "{x} in the park"]
+    found = translator(max_length=0).translate_window(lines, TranslateOptions(alignments=True, protect=Protection()))
+    for line, (t,) in zip(lines, found, strict=True):
+        src, tgt = line.split(), t.text.split()
+        links = {(src[i], tgt[j]) for i, j in t.alignment or ()}
+        for i, word in enumerate(src):
+            if Protection().masked(word).texts:
+                assert [tgt[j] for k, j in t.alignment or () if k == i and word in tgt[j]], (links, t.text)
+                assert len([j for k, j in t.alignment or () if k == i]) == 1
+
+
+def test_the_search_places_protected_text() -> None:
+    lines = lines_with(random.Random(2))
+    made = translator(max_length=0)
+    for (t,), line in zip(made.translate_window(lines, TranslateOptions(protect=Protection())), lines, strict=True):
+        if t.finished and line:
+            assert t.text == Protection().masked(line).restored(made.tgt_vocab.decode(t.tokens)).text
+            codes = Protection().masked(line).counts()
+            assert {code: made.tgt_vocab.decode(t.tokens).count(code) for code in codes} == codes
+    plain = sentences(16, seed=5)
+    free = list(translator().translate(plain))
+    assert [t.text for (t,) in translator().translate_window(plain, TranslateOptions(protect=Protection()))] == free
+
+
+def test_terms_of_the_glossary_are_in_the_translation() -> None:
+    lines = sentences(16, seed=6)
+    glossary = Glossary((pair_of("dog", "Hund|park"), pair_of("in the", "ein ein"), pair_of("cat", "½")))
+    made = translator(max_length=0)
+    found = made.translate_window(lines, TranslateOptions(glossary=glossary))
+    for line, (t,) in zip(lines, found, strict=True):
+        for term, forms in glossary.pairs[:2]:
+            said = sum(len(list(occurrences(form, t.text))) for form in forms)
+            assert said >= len(list(occurrences(term, line))), (line, t.text)
+    # The vocabulary cannot write the translation of cat.
+    assert made.counts.unmet == sum("cat" in line for line in lines) > 0
+    with pytest.raises(InputError, match="`glossary`"):
+        translator().translate_window(lines, TranslateOptions(glossary=glossary, sampling=Sampling()))
+
+
+def test_the_command_takes_a_glossary_and_protects(
+    tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]
+) -> None:
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("dog\tHund|Esel\n", encoding="utf-8")
+    words: Sequence[Any] = ("translate", "--model", tiny_run.path, "--glossary", terms, "--protect-pattern", "<<.>>")
+    done = run_cli(*words, stdin=b"The big dog sees <<a>> me at {place}.\n")
+    assert done.code == 0, done.err
+    text = done.out.decode()
+    assert "Hund" in text or "Esel" in text
+    assert (text.count("<<a>>"), text.count("{place}")) == (1, 1)
+    assert run_cli(*words, "--sample", stdin=b"x\n").code == 2
+    assert run_cli("translate", "--protect-pattern", "(", stdin=b"x\n").code == 2

@@ -1,0 +1,1 @@
+"""What runs the models: PyTorch or CTranslate2."""

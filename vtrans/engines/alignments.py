@@ -1,0 +1,145 @@
+"""Word alignments of translations, read from the cross-attention of the decoder.
+
+After the search, one forced pass over the translation shows where every position attends; nothing is recorded during
+the search. Words are what `split()` returns for the source line and for the translation.
+
+Legend: B pairs, S source length with EOS, T target length, n = S + T, H heads, I source words, J target words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from vtrans.data.batches import Batch
+from vtrans.data.vocabulary import PAD_ID
+from vtrans.engines.forced import Pair, forced_batches
+from vtrans.model import DecoderOnly, Transformer
+
+Links = tuple[tuple[int, int], ...]
+"""Pairs of a source word and a target word, counted from 0, in order."""
+
+NO_WORD = -1
+"""The word of a source subword that belongs to none, such as the tag of a target language."""
+
+# Chosen by alignment error rate on the gold alignments of the phrasebook (tests/bench/alignments.py), for models
+# without guided alignment: the upper half of the decoder's layers, the mean of their heads, and the position that
+# predicts a subword, not the one that is fed it. Each target word is linked to the source word that it attends to most.
+# Each source word is linked to the target word that attends to it most, if this attention is at least ENOUGH: a
+# translation need not render every word.
+ENOUGH = 0.1
+
+
+def align(
+    models: Sequence[Transformer],
+    weights: Sequence[float],
+    pairs: Sequence[Pair],
+    words: Sequence[tuple[Sequence[int], Sequence[int]]],
+    batch_tokens: int,
+) -> list[Links]:
+    """Returns the links of each pair. `words` holds, for both sides of each pair, the number of each subword's word,
+    without EOS. The attention of several models is averaged by `weights`."""
+    found: list[Links] = [()] * len(pairs)
+    for rows, batch in forced_batches(pairs, batch_tokens, models[0].device):
+        attention_BTS = np.sum(
+            [weight * mean_attention(model, batch) for model, weight in zip(models, weights, strict=True)], axis=0
+        )
+        for row, attention_TS in zip(rows, attention_BTS, strict=True):
+            found[row] = links(attention_TS, *words[row])
+    return found
+
+
+def mean_attention(model: Transformer, batch: Batch) -> NDArray[np.float64]:
+    """Returns the attention [B, T, S] that aligns each target subword.
+
+    If the model has a head that aligns words, it is that of this head, at the position that is fed the subword. No
+    position is fed the last subword, so the one that predicts it stands in. In other models it is that of the position
+    that predicts the subword, the mean over the heads of the upper half of the layers. With an odd number of layers,
+    the middle one is left out.
+    """
+    if layer := model.config.alignment_layer:
+        predicting_BTS = cross_attention(model, batch, layer - 1)[0][:, 0]
+        fed_BT1 = F.pad(batch.tgt_in_BT[:, 1:] != PAD_ID, (0, 1))[:, :, None]
+        aligning_BTS = torch.where(fed_BT1, predicting_BTS.roll(-1, 1), predicting_BTS)
+    else:
+        aligning_BTS = torch.cat(cross_attention(model, batch, upper_half(model)), 1).mean(1)
+    found: NDArray[np.float64] = aligning_BTS.float().cpu().double().numpy()
+    return found
+
+
+def cross_attention(model: Transformer, batch: Batch, first: int = 0) -> list[Tensor]:
+    """Returns the attention of each target position to the source [B, H, T, S], for each decoder layer from `first`
+    on; 0 is the lowest layer.
+
+    In a decoder-only model, a position also attends to earlier target positions, so its row sums to less than 1. A
+    head that attends mostly to the target says little about the source, and has little weight in a mean.
+    """
+    memory_BSD = model.encode(batch.src_BS, batch.keep_BS)
+    x_BTD, turn_TD = model.embed_tgt(batch.tgt_in_BT, batch.keep_BS)
+    if isinstance(model.decoder, DecoderOnly):
+        return _attention_to_prefix(model.decoder, x_BTD, memory_BSD, batch.keep_BS, turn_TD, first)
+    found, keep_BS = [], model.attended(batch.keep_BS)
+    for number, layer in enumerate(model.decoder.layers):
+        if number >= first:
+            y_BTD = layer.read_target(x_BTD, turn_TD)
+            q_BHTd = layer.cross_attention.queries(layer.cross_attention_residual.before(y_BTD))
+            k_BHSd, _ = layer.cross_attention.keys_values(memory_BSD)
+            found.append(_probabilities(q_BHTd, k_BHSd, keep_BS[:, None]))
+        x_BTD = layer(x_BTD, memory_BSD, keep_BS, turn_TD)
+    return found
+
+
+def _attention_to_prefix(
+    decoder: DecoderOnly, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor, turn_BnD: Tensor | None, first: int
+) -> list[Tensor]:
+    """Returns `cross_attention` of a decoder-only model."""
+    found, S = [], keep_BS.shape[1]
+    x_BnD, keep_Bnn = torch.cat((memory_BSD, x_BTD), 1), decoder.keep(keep_BS, x_BTD.shape[1])
+    for number, layer in enumerate(decoder.layers):
+        if number >= first:
+            before_BnD = layer.self_attention_residual.before(x_BnD)
+            q, k, _ = layer.self_attention.queries_keys_values(before_BnD, turn_BnD)
+            found.append(_probabilities(q, k, keep_Bnn)[:, :, S:, :S])
+        x_BnD = layer(x_BnD, keep_Bnn, turn_BnD)
+    return found
+
+
+def _probabilities(q_BHQd: Tensor, k_BHnd: Tensor, keep_BQn: Tensor) -> Tensor:
+    """Returns the attention weights [B, H, Q, n], which `scaled_dot_product_attention` does not return."""
+    scores_BHQn = q_BHQd @ k_BHnd.transpose(-1, -2) / math.sqrt(q_BHQd.shape[-1])
+    return scores_BHQn.masked_fill(~keep_BQn[:, None], -torch.inf).softmax(-1)
+
+
+def upper_half(model: Transformer) -> int:
+    """Returns the lowest layer of the upper half."""
+    layers = model.config.decoder_layers
+    return layers - max(1, layers // 2)
+
+
+def links(attention_TS: NDArray[np.float64], src_words: Sequence[int], tgt_words: Sequence[int]) -> Links:
+    """Returns the links between words, from the attention between their subwords.
+
+    Attention is summed over the subwords of a source word and averaged over the subwords of a target word. Attention
+    to EOS, and to subwords at the start that belong to no word, is ignored.
+    """
+    begin = src_words.count(NO_WORD)
+    if len(src_words) == begin or not tgt_words:
+        return ()
+    sources, src_starts = np.unique(src_words[begin:], return_index=True)
+    targets, tgt_starts, sizes = np.unique(tgt_words, return_index=True, return_counts=True)
+    real_TS = attention_TS[: len(tgt_words), begin : len(src_words)]
+    shared_JI = np.add.reduceat(np.add.reduceat(real_TS, src_starts, 1), tgt_starts, 0) / sizes[:, None]
+    chosen = {(int(i), j) for j, i in enumerate(shared_JI.argmax(1))}
+    chosen |= {(i, int(j)) for i, j in enumerate(shared_JI.argmax(0)) if shared_JI[j, i] >= ENOUGH}
+    return tuple(sorted((int(sources[i]), int(targets[j])) for i, j in chosen))
+
+
+def pharaoh(links: Links) -> str:
+    """Returns the links in Pharaoh format: `0-0 1-2`, source word and target word."""
+    return " ".join(f"{i}-{j}" for i, j in links)

@@ -1,0 +1,104 @@
+"""The interface between Translator and what runs the models: PyTorch (torch_engine.py) or CTranslate2
+(ctranslate2_engine.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from vtrans.config import SearchConfig
+from vtrans.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
+from vtrans.engines.alignments import Links
+from vtrans.engines.forced import Pair
+from vtrans.errors import InputError
+from vtrans.languages import Languages
+from vtrans.search.constraints import Prefix
+from vtrans.search.lexical import Phrase
+from vtrans.search.loop import Hypothesis
+from vtrans.translate.translation import TranslateOptions
+
+ENGINES = ("torch", "ctranslate2")
+NO_PREFIX = Prefix()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A line to translate, or a piece of a long line."""
+
+    tokens: list[int]  # subwords with EOS, and with the tag of the target language if there is one
+    limit: int  # most target subwords, EOS included
+    name: str  # "line/piece"; a sample is a function of this name and its seed
+    prefix: Prefix = NO_PREFIX  # the beginning of its translation
+    phrases: tuple[Phrase, ...] = ()  # that its translation contains
+    avoid: tuple[str, ...] = ()  # phrases that its translation does not contain
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """A parameter that an engine does not support."""
+
+    name: str
+    reason: str
+    value: Any = None
+    nearest: Any = None  # the closest value that it supports; None if it never supports the parameter
+
+
+class Engine(Protocol):
+    """A model, or an ensemble, that translates."""
+
+    name: str  # one of ENGINES
+    src_vocab: Vocabulary
+    tgt_vocab: Vocabulary
+    search: SearchConfig  # as stored with the model
+    languages: Sequence[Languages]  # the pairs that the model translates, if known
+    tags: Mapping[str, str]  # the subwords with which its sources begin, by target language
+    max_length: int | None  # longest source and target, EOS included; None: unlimited
+
+    def unsupported(self, search: SearchConfig, requested: Collection[str] = ()) -> list[Unsupported]:
+        """Returns the search settings that this engine does not support, and which of the `requested` features:
+        "sampling", "alignments", "prefixes", "constraints", "glossary" and "targets" (scoring given
+        translations)."""
+
+    def translate(
+        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Yields (index into `sources`, its hypotheses, best first) in any order.
+
+        There may be fewer hypotheses than `options.nbest`. Sources come longest first. The hypotheses have
+        `token_logprobs` at least if `options.form` is "json".
+        """
+
+    def align(
+        self, pairs: Sequence[Pair], words: Sequence[tuple[Sequence[int], Sequence[int]]], batch_tokens: int
+    ) -> list[Links]:
+        """Returns the links of each pair, as `alignments.align`."""
+
+    def token_logprobs(
+        self, pairs: Sequence[Pair], batch_tokens: int, done: Callable[[], None]
+    ) -> list[tuple[float, ...]]:
+        """Returns the log-probabilities of each pair's target, as `forced.token_logprobs`."""
+
+
+def suppressed_ids(search: SearchConfig, vocab: Vocabulary) -> tuple[int, ...]:
+    """Returns the ids of the subwords that `search.suppress` names. Raises InputError for one that is not in the
+    vocabulary, and for the end of sentence, without which no translation would end."""
+    found = []
+    for piece in search.suppress:
+        id = vocab.id_of(piece)
+        if id is None or id in (PAD_ID, EOS_ID):
+            raise InputError(f"`suppress` must name subwords of the target vocabulary except </s>, got {piece!r}.")
+        found.append(id)
+    return tuple(sorted(set(found)))
+
+
+def refuse_unsupported(engine: Engine, search: SearchConfig, requested: Collection[str] = ()) -> None:
+    """Raises InputError for the first parameter that the engine does not support."""
+    for found in engine.unsupported(search, requested):
+        value, advice = "", ""
+        if found.nearest is not None:
+            value, advice = f" {found.value}", f"choose `{found.name}` {found.nearest}, or "
+        raise InputError(
+            f"`{found.name}`{value} is not supported by the engine {engine.name}: {found.reason}; "
+            f"{advice}use the original model with the engine torch."
+        )

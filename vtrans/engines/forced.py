@@ -1,0 +1,103 @@
+"""Log-probabilities of given translations (forced decoding): one pass of the network over each batch of pairs, in
+which every position predicts its subword from those before it.
+
+Legend: B pairs, S source length with EOS, T target length, N target positions that are not padding, n those of a
+block, V vocabulary, M models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from vtrans.data.batches import Batch, collate
+from vtrans.data.vocabulary import EOS_ID, PAD_ID
+from vtrans.errors import InputError
+from vtrans.model import Transformer
+from vtrans.search.loop import bad_logprobs
+
+# Logits that exist at once: 32 MB in float32. Larger blocks are not faster.
+BLOCK = 1 << 23
+
+Pair = tuple[Sequence[int], Sequence[int]]
+"""Subword ids: a source without EOS, and the target to predict, which may end in EOS."""
+
+
+def checked_target(tokens: Sequence[int], number: int, size: int) -> list[int]:
+    """Returns the subword ids of target `number`, of a vocabulary of this size. Raises InputError for an invalid one,
+    or EOS anywhere but at the end."""
+    for place, token in enumerate(tokens, 1):
+        if not isinstance(token, int) or token == PAD_ID or not 0 <= token < size:
+            raise InputError(f"target {number} must be a text or subword ids from 1 to {size - 1}, got {token!r}.")
+        if token == EOS_ID and place < len(tokens):
+            raise InputError(
+                f"target {number} must have EOS, {EOS_ID}, only at its end; if its line was translated in pieces, "
+                "give the pieces one by one."
+            )
+    return list(tokens)
+
+
+def forced_batches(pairs: Sequence[Pair], batch_tokens: int, device: torch.device) -> Iterator[tuple[list[int], Batch]]:
+    """Yields batches of pairs of similar length, longest first, each with the indices of its pairs. Pairs without a
+    target are in no batch.
+
+    A batch has at most `batch_tokens` subwords on the larger side, padding included, unless it is a single pair. Its
+    `targets_N` are the targets as given; EOS is not added.
+    """
+    sizes = [max(len(source) + 1, len(target)) for source, target in pairs]
+    order = sorted((i for i, (_, target) in enumerate(pairs) if target), key=lambda i: -sizes[i])
+    while order:
+        take = max(1, batch_tokens // sizes[order[0]])
+        rows, order = order[:take], order[take:]
+        sources, targets = zip(*(pairs[i] for i in rows), strict=True)
+        batch = collate([_ids(source) for source in sources], [_ids(target[:-1]) for target in targets])
+        yield rows, replace(batch, targets_N=torch.cat([_ids(target) for target in targets])).to(device)
+
+
+def _ids(tokens: Sequence[int]) -> Tensor:
+    return torch.tensor(tokens, dtype=torch.long)
+
+
+def token_logprobs(
+    models: Sequence[Transformer],
+    weights: Sequence[float],
+    pairs: Sequence[Pair],
+    batch_tokens: int,
+    done: Callable[[], None] = lambda: None,
+) -> list[tuple[float, ...]]:
+    """Returns, for each pair, the natural log-probability of each subword of its target given those before it.
+
+    For several models, the probabilities are averaged by `weights`, which sum to 1. Padding is not projected, and at
+    most BLOCK logits exist at a time. `done` is called once per pair that has a target. Raises VtransError if a model
+    returns NaN.
+    """
+    found: list[tuple[float, ...]] = [()] * len(pairs)
+    log_weights_M1 = torch.tensor(weights, dtype=torch.float64).log()[:, None]
+    for rows, batch in forced_batches(pairs, batch_tokens, models[0].device):
+        logprobs_MN = torch.stack([_logprobs(model, batch) for model in models])
+        # Clamped as in the search: rounding may leave a certain subword above 0.
+        logprobs_N = (logprobs_MN + log_weights_M1).logsumexp(0).clamp(max=0.0)
+        if logprobs_N.isnan().any():
+            raise bad_logprobs()
+        numbers = iter(logprobs_N.tolist())
+        for row in rows:
+            found[row] = tuple(next(numbers) for _ in pairs[row][1])
+            done()
+    return found
+
+
+def _logprobs(model: Transformer, batch: Batch) -> Tensor:
+    """Returns the log-probabilities of `batch.targets_N` [N], in float64 on the CPU."""
+    h_ND = model.hidden(*batch.inputs)
+    parts = []
+    rows = max(1, BLOCK // len(model.projection.weight))
+    for i in range(0, len(h_ND), rows):
+        logits_nV, targets_n = model.logits(h_ND[i : i + rows]), batch.targets_N[i : i + rows]
+        if logits_nV.dtype in (torch.bfloat16, torch.float16):
+            logits_nV = logits_nV.float()
+        chosen_n = logits_nV.gather(1, targets_n[:, None])[:, 0] - logits_nV.logsumexp(1)
+        parts.append(chosen_n.cpu().double())
+    return torch.cat(parts)

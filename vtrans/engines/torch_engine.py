@@ -1,0 +1,214 @@
+"""The PyTorch engine: one model, or an ensemble, with all search settings, constraints and shortlists."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vtrans.checkpoint import LoadedModel
+from vtrans.compiled.decoder import CompiledDecoder
+from vtrans.config import DECODING_PRECISIONS, SearchConfig
+from vtrans.data.vocabulary import BOS_ID, EOS_ID
+from vtrans.engines.alignments import Links, align
+from vtrans.engines.engine import Engine, Source, Unsupported, suppressed_ids
+from vtrans.engines.forced import Pair, token_logprobs
+from vtrans.engines.incremental import IncrementalDecoder
+from vtrans.engines.shortlist import Candidates, Shortlisted
+from vtrans.errors import InputError
+from vtrans.runtime.seeds import derived_seed
+from vtrans.search.beam import beam_search
+from vtrans.search.constraints import Constrained, Rules
+from vtrans.search.diverse import diverse_beam_search
+from vtrans.search.ensemble import Ensemble
+from vtrans.search.grid import grid_search, width_of
+from vtrans.search.lexical import phrase_tokens
+from vtrans.search.loop import Decoder, Hypothesis
+from vtrans.search.sampling import sample
+from vtrans.translate.translation import TranslateOptions
+from vtrans.wording.avoid import Avoiding, Spelling
+from vtrans.wording.phrases import continues_word
+
+
+class TorchEngine:
+    """Implements `Engine` with models on one `device`.
+
+    The probabilities of several models are averaged by `weights`, which need not sum to 1; by default they are equal.
+    With `shortlist`, the search is limited to the subwords that the first model's shortlist has for a sentence.
+    `precision` is that of IncrementalDecoder; with `library`, CompiledDecoder takes its place. Raises InputError if the
+    models' vocabularies differ or there is no shortlist.
+    """
+
+    name = "torch"
+
+    def __init__(
+        self,
+        models: Sequence[LoadedModel],
+        weights: Sequence[float] | None = None,
+        *,
+        shortlist: bool = False,
+        precision: str = DECODING_PRECISIONS[0],
+        library: ctypes.CDLL | None = None,
+    ) -> None:
+        self.models = list(models)
+        self.weights = normalized(weights, len(self.models))
+        first = self.models[0]
+        self.src_vocab, self.tgt_vocab, self.search = first.src_vocab, first.tgt_vocab, first.search
+        self.languages, self.tags = first.languages, first.tags
+        for number, other in enumerate(self.models[1:], 2):
+            if _subwords(first) != _subwords(other):
+                raise InputError(
+                    f"model {number} of the ensemble has another vocabulary or other tags than model 1; combine only "
+                    "models that were trained on the same data folder."
+                )
+        self._transformers = [loaded.model for loaded in self.models]
+        self.device = next(self._transformers[0].parameters()).device
+        self.max_length = min((t.max_length for t in self._transformers if t.max_length), default=None)
+        self._candidates = None
+        if shortlist:
+            if first.shortlist is None:
+                raise InputError(
+                    "`shortlist` needs a model with a shortlist, but this one has none; run `vtrans shortlist` on it."
+                )
+            joint = first.joint
+            tags = [id for tag in first.tags.values() if joint and (id := self.tgt_vocab.id_of(tag)) is not None]
+            self._candidates = Candidates(first.shortlist, len(self.tgt_vocab), joint, tags)
+        self.decoders: Sequence[IncrementalDecoder | CompiledDecoder] = [
+            CompiledDecoder(transformer, library) if library else IncrementalDecoder(transformer, precision)
+            for transformer in self._transformers
+        ]
+
+    def unsupported(self, search: SearchConfig, requested: Collection[str] = ()) -> list[Unsupported]:
+        """Returns an empty list: all settings and features are supported."""
+        return []
+
+    @torch.inference_mode()
+    def translate(
+        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        groups: dict[int, list[int]] = {}  # by width of the beam; those without phrases are a group of their own
+        for i, source in enumerate(sources):
+            groups.setdefault(width_of(source.phrases, search.beam) if source.phrases else 0, []).append(i)
+        for width, own in groups.items():
+            members = [sources[i] for i in own]
+            found = self._with_phrases(members, search, options) if width else self._free(members, search, options)
+            yield from ((own[i], hypotheses) for i, hypotheses in found)
+
+    def _with_phrases(
+        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        return grid_search(
+            self.decoder(sources, search),
+            [source.tokens for source in sources],
+            [source.limit for source in sources],
+            [source.phrases for source in sources],
+            continues_V=self._continues_V,
+            config=search,
+            nbest=options.nbest,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+        )
+
+    @cached_property
+    def _continues_V(self) -> Tensor:
+        return torch.tensor([continues_word(self.tgt_vocab, i) for i in range(len(self.tgt_vocab))])
+
+    @cached_property
+    def _spelling(self) -> Spelling:
+        return Spelling(self.tgt_vocab)
+
+    def _free(
+        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        decoder = self.decoder(sources, search)
+        tokens, limits = [source.tokens for source in sources], [source.limit for source in sources]
+        sampling = options.sampling
+        if sampling is None:
+            if isinstance(decoder, CompiledDecoder):
+                decoder = decoder.listing(search.beam + 2)  # all that the search reads
+            find = beam_search if search.beam_groups == 1 else diverse_beam_search
+            yield from find(decoder, tokens, limits, config=search, nbest=options.nbest, bos_id=BOS_ID, eos_id=EOS_ID)
+        else:
+            yield from sample(
+                decoder,
+                tokens,
+                limits,
+                sampling=sampling,
+                seeds=[derived_seed("sample", sampling.seed, source.name) for source in sources],
+                nbest=options.nbest,
+                # Many samples fill a batch with few sentences: it gets no more rows than in a search.
+                batch_tokens=search.batch_tokens * search.beam // max(options.nbest, search.beam),
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+            )
+
+    def decoder(self, sources: Sequence[Source], search: SearchConfig) -> Decoder[Any]:
+        """Returns the models as one decoder, with their shortlists, and with constraints if there are any."""
+        parts: list[Decoder[Any]] = list(self.decoders)
+        prefixes = [source.prefix for source in sources]
+        if self._candidates:
+            forced = [(*source.prefix.tokens, *phrase_tokens(source.phrases)) for source in sources]
+            parts = [Shortlisted(decoder, self._candidates, forced) for decoder in self.decoders]
+        decoder = parts[0] if len(parts) == 1 else Ensemble(parts, self.weights)
+        if any(source.avoid for source in sources):
+            decoder = Avoiding(decoder, self._spelling, [source.avoid for source in sources])
+        suppressed = suppressed_ids(search, self.tgt_vocab)
+        has_rules = search.min_length or search.no_repeat_ngram or search.repetition_penalty != 1 or suppressed
+        if not has_rules and not any(prefix.tokens for prefix in prefixes):
+            return decoder
+        starts_V = None
+        if any(prefix.closed for prefix in prefixes):
+            texts = [self.tgt_vocab.text_of(i) for i in range(len(self.tgt_vocab))]
+            starts_V = torch.tensor([i == EOS_ID or text.startswith(" ") for i, text in enumerate(texts)])
+        rules = Rules(
+            EOS_ID, starts_V, search.min_length, search.no_repeat_ngram, search.repetition_penalty, suppressed
+        )
+        return Constrained(decoder, rules, prefixes)
+
+    @torch.inference_mode()
+    def align(
+        self, pairs: Sequence[Pair], words: Sequence[tuple[Sequence[int], Sequence[int]]], batch_tokens: int
+    ) -> list[Links]:
+        return align(self._transformers, self.weights, pairs, words, batch_tokens)
+
+    @torch.inference_mode()
+    def token_logprobs(
+        self, pairs: Sequence[Pair], batch_tokens: int, done: Callable[[], None] = lambda: None
+    ) -> list[tuple[float, ...]]:
+        return token_logprobs(self._transformers, self.weights, pairs, batch_tokens, done)
+
+
+def _subwords(loaded: LoadedModel) -> tuple[str, str, Mapping[str, str]]:
+    """Returns what equal ids of two models need to have in common to mean the same."""
+    return loaded.src_vocab.digest, loaded.tgt_vocab.digest, loaded.tags
+
+
+def models_of(engine: Engine) -> list[LoadedModel]:
+    """Returns the models of the PyTorch engine. Raises InputError for another engine."""
+    if not isinstance(engine, TorchEngine):
+        raise InputError(f"this needs the model in PyTorch, but the engine is {engine.name}; give the original model.")
+    return engine.models
+
+
+def normalized(weights: Sequence[float] | None, models: int) -> tuple[float, ...]:
+    """Returns the weights of an ensemble, scaled to sum to 1. Raises InputError for invalid weights."""
+    if models == 0:
+        raise InputError("there is no model to translate with; give a run folder or a model file.")
+    if weights is None:
+        return (1 / models,) * models
+    if len(weights) != models:
+        raise InputError(f"`weights` must have one number per model, {models}, got {len(weights)}.")
+    for weight in weights:
+        if not 0 < weight < math.inf:
+            raise InputError(
+                f"`weights` must be above 0, got {weight}; to give a model no weight, leave the model out."
+            )
+    if models == 1:
+        raise InputError("`weights` needs several models, but there is only one; leave it out.")
+    total = math.fsum(weights)
+    return tuple(weight / total for weight in weights)

@@ -1,0 +1,1 @@
+"""The search: the loop over batches, beam search and its rules, sampling."""

@@ -1,0 +1,183 @@
+"""Ancestral sampling: each row draws its next token from the model's distribution.
+
+Legend: B sentences in the batch, K samples per sentence, r live rows, n rows of a block, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vtrans.search.loop import Block, Decoder, Hypothesis, Listed, State, bad_logprobs, logprobs_of, run, wide_type
+from vtrans.search.options import Sampling
+
+# Lower temperatures are raised to this one. Both draw only the most probable tokens, but the reciprocal of this one is
+# finite in float32, and CUDA multiplies by the reciprocal.
+SMALLEST_TEMPERATURE = 1e-30
+
+
+def sample(
+    decoder: Decoder[State],
+    sources: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    *,
+    sampling: Sampling,
+    seeds: Sequence[int],
+    nbest: int,
+    batch_tokens: int,
+    bos_id: int,
+    eos_id: int,
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """Draws `nbest` translations of each source; yields what `search.run` yields.
+
+    Log-probabilities are divided by `temperature`. Then only tokens of at least probability `epsilon` are kept, or the
+    most probable one if there are none (Hewitt et al. 2022), of these the `top_k` most probable ones (0: all), and
+    among these the fewest most probable ones whose mass reaches `top_p` (1: all). In each step, row k of a sentence
+    draws one number from a generator of (the sentence's seed, k), and takes the token at that place of the cumulative
+    distribution in vocabulary order. A sample therefore depends neither on its batch nor on `nbest`. `seeds` holds
+    one seed per source; `sampling.seed` is not used. `logprob` is the model's own, before temperature and filters;
+    `score` is its mean per token. A sample has `finished=False` if it reaches its limit without EOS, or a place where
+    the rules leave no token possible. Raises VtransError if the decoder returns NaN.
+    """
+    assert nbest >= 1, nbest
+    assert len(seeds) == len(sources), (len(seeds), len(sources))
+    return run(decoder, sources, limits, batch_tokens, _Sampler(limits, sampling, seeds, nbest, bos_id, eos_id))
+
+
+@dataclass
+class _Sample:
+    """One sample of a sentence, complete or growing."""
+
+    generator: random.Random
+    limit: int
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)  # of the tokens and of EOS
+    finished: bool = False  # ended in EOS
+    stuck: bool = False  # no token was possible
+
+    @property
+    def complete(self) -> bool:
+        return self.finished or self.stuck or len(self.tokens) == self.limit
+
+
+class _Sampler:
+    """The samples of all sentences. A complete sample is fed BOS until all of its sentence's samples are complete."""
+
+    def __init__(
+        self, limits: Sequence[int], sampling: Sampling, seeds: Sequence[int], nbest: int, bos_id: int, eos_id: int
+    ) -> None:
+        self.limits, self.sampling, self.seeds, self.width = limits, sampling, seeds, nbest
+        self.bos_id, self.eos_id = bos_id, eos_id
+        self.samples: list[list[_Sample]] = []  # per place; an empty place has none
+        self.tokens_BK = torch.empty(0, nbest, dtype=torch.int64)
+
+    def enter(self, sentences: Sequence[int], places: Sequence[int]) -> None:
+        added = len(sentences) - len(places)
+        taken = [*places, *range(len(self.samples), len(self.samples) + added)]
+        self.samples += [[] for _ in range(added)]
+        for b, i in zip(taken, sentences, strict=True):
+            # Python promises that a text seed gives the same numbers in every version.
+            generators = [random.Random(f"{self.seeds[i]} {k}") for k in range(self.width)]
+            self.samples[b] = [_Sample(generator, self.limits[i]) for generator in generators]
+        self.tokens_BK = torch.cat((self.tokens_BK, self.tokens_BK.new_empty(added, self.width)))
+        self.tokens_BK[taken] = self.bos_id
+
+    def live(self) -> Tensor:
+        K = self.width
+        return torch.tensor(
+            [b * K + k for b, row in enumerate(self.samples) for k, s in enumerate(row) if not s.complete]
+        )
+
+    def advance(self, blocks: Iterable[Block]) -> list[int]:
+        growing = [s for row in self.samples for s in row if not s.complete]
+        places = (s.generator.random() for s in growing)
+        drawn = torch.cat([self._draw(block, list(islice(places, len(logprobs_of(block))))) for block in blocks], 1)
+        tokens_r, logprobs_r = drawn.cpu().double().numpy()  # the only copy from the device in a step
+        for s, token, logprob in zip(growing, tokens_r, logprobs_r, strict=True):
+            if math.isnan(logprob):
+                raise bad_logprobs()
+            if logprob == -math.inf:  # of whichever token
+                s.stuck = True
+                continue
+            s.logprobs.append(float(logprob))
+            if token == self.eos_id:
+                s.finished = True
+            else:
+                s.tokens.append(int(token))
+        next_tokens = [
+            [self.bos_id if s.complete else s.tokens[-1] for s in row] or [self.bos_id] * self.width
+            for row in self.samples
+        ]
+        self.tokens_BK = torch.tensor(next_tokens)
+        return [b for b, row in enumerate(self.samples) if row and all(s.complete for s in row)]
+
+    def _draw(self, block: Block, places: Sequence[float]) -> Tensor:
+        """Draws one token for each row of a block; returns the tokens and their log-probabilities [2, n]."""
+        logprobs_nV = logprobs_of(block)
+        wide_nV = logprobs_nV.to(wide_type(logprobs_nV))
+        places_n = torch.tensor(places, dtype=wide_nV.dtype).to(wide_nV.device)
+        columns_n = tokens_at(distribution(wide_nV, self.sampling), places_n)
+        tokens_n = block.ids[columns_n] if isinstance(block, Listed) else columns_n
+        return torch.stack((tokens_n.to(wide_nV.dtype), wide_nV.gather(1, columns_n.unsqueeze(1)).squeeze(1)))
+
+    def parents(self) -> Tensor | None:
+        return None
+
+    def leave(self, b: int) -> list[Hypothesis]:
+        found = []
+        samples, self.samples[b] = self.samples[b], []
+        for s in samples:
+            logprob = math.fsum(s.logprobs)
+            score = logprob / max(1, len(s.logprobs))
+            found.append(Hypothesis(tuple(s.tokens), logprob, score, s.finished, tuple(s.logprobs)))
+        return found
+
+    def select(self, sentences: Sequence[int]) -> None:
+        self.samples = [self.samples[b] for b in sentences]
+        self.tokens_BK = self.tokens_BK[list(sentences)]
+
+
+def distribution(logprobs_nV: Tensor, sampling: Sampling) -> Tensor:
+    """Returns probabilities [n, V] after temperature and filters; they need not sum to 1."""
+    # Subtract the largest before dividing: a small temperature then overflows to -inf for the others only.
+    gaps_nV = logprobs_nV - logprobs_nV.amax(1, keepdim=True)
+    probs_nV = torch.softmax(gaps_nV / max(sampling.temperature, SMALLEST_TEMPERATURE), 1)
+    if sampling.epsilon:
+        lowest_n1 = probs_nV.amax(1, keepdim=True).clamp(max=sampling.epsilon)
+        probs_nV = probs_nV.masked_fill(probs_nV < lowest_n1, 0)
+    V = probs_nV.shape[1]
+    kept = sampling.top_k if 0 < sampling.top_k < V else V
+    if kept == V and sampling.top_p == 1:
+        return probs_nV
+    best_nm = falling(probs_nV)[:, :kept]
+    count_n1 = torch.full_like(best_nm[:, :1], kept, dtype=torch.int64)
+    if sampling.top_p < 1:
+        mass_nm = best_nm.cumsum(1)
+        count_n1 = (mass_nm - best_nm < sampling.top_p * mass_nm[:, -1:]).sum(1, keepdim=True)
+    least_n1 = best_nm.gather(1, (count_n1 - 1).clamp(min=0))
+    above_nV, equal_nV = probs_nV > least_n1, probs_nV == least_n1
+    first_nV = equal_nV & (equal_nV.cumsum(1) <= count_n1 - above_nV.sum(1, keepdim=True))
+    return probs_nV.where(above_nV | first_nV, 0)
+
+
+def falling(values_nV: Tensor) -> Tensor:
+    """Returns the values of each row, the largest first. On a CPU numpy sorts, in a tenth of the time."""
+    if values_nV.device.type == "cpu":
+        return torch.from_numpy(np.sort(values_nV.numpy(), 1)).flip(1)
+    return values_nV.sort(dim=1, descending=True).values
+
+
+def tokens_at(probs_nV: Tensor, places_n: Tensor) -> Tensor:
+    """Returns the token [n] at each row's place, a number in [0, 1), of its cumulative distribution."""
+    mass_nV = probs_nV.cumsum(1)
+    total_n1 = mass_nV[:, -1:]
+    below_n1 = torch.nextafter(total_n1, torch.zeros_like(total_n1))  # a place never rounds up to the total
+    tokens_n1 = torch.searchsorted(mass_nV, torch.minimum(places_n.unsqueeze(1) * total_n1, below_n1), right=True)
+    return tokens_n1.squeeze(1).clamp(max=probs_nV.shape[1] - 1)

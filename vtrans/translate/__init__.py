@@ -1,0 +1,1 @@
+"""From lines to translations: windows, streams, chunks, and the choice among candidates."""

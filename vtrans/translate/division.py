@@ -1,0 +1,72 @@
+"""How translating on a CPU is divided between processes and threads."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import torch
+
+from vtrans.engines.engine import Engine
+from vtrans.engines.torch_engine import TorchEngine
+from vtrans.errors import InputError
+from vtrans.keys import Key, check_value
+from vtrans.runtime.memory import available_memory
+from vtrans.runtime.process import set_threads
+
+MEMORY = 2e9  # bytes; with 8,000 subwords, D 128 and the default batches, a process took up to 0.9 GB
+PROCESSES = Key("the processes that divide the work", int, 1, 1024, "processes")
+
+
+@dataclass(frozen=True)
+class Division:
+    """How the work is divided."""
+
+    processes: int
+    threads: int  # of each
+    asked: bool  # whether the user chose the number of processes
+
+    @property
+    def total(self) -> int:
+        return self.processes * self.threads
+
+    def copies(self, engine: Engine) -> int:
+        """Returns the number of copies of this process that translate, 0 if it translates itself. Raises InputError if
+        the user wants several, but the model is not on the CPU."""
+        if self.processes == 1 or not isinstance(engine, TorchEngine):
+            return 0  # CTranslate2 has workers of its own
+        if engine.device.type == "cpu":
+            return self.processes
+        if self.asked:
+            raise InputError(
+                f"`processes` must be 1, because the model is on {engine.device}, got {self.processes}; leave it out."
+            )
+        torch.set_num_threads(self.total)
+        return 0
+
+
+def divide(processes: int | None, threads: int | None, reason: str = "", *, prefer_one: bool = False) -> Division:
+    """Returns the processes that will translate, unless the engine or the device needs only this one, and gives this
+    process the threads with which they compute.
+
+    `reason` says why only one process can translate, and is empty if several can; `prefer_one` makes one the default.
+    Raises InputError if the number that the user chose is not possible.
+    """
+    if processes is not None:
+        check_value(PROCESSES, "`processes`", processes)
+    set_threads(threads)
+    usual = torch.get_num_threads()
+    if not reason and sys.platform != "linux":
+        reason = "this system cannot copy a process"
+    if processes is None:
+        alone = reason or prefer_one or threads
+        number = 1 if alone else max(1, min(usual, int(available_memory() / MEMORY)))
+    elif processes > 1 and reason:
+        raise InputError(f"`processes` must be 1, because {reason}, got {processes}; leave it out.")
+    else:
+        number = processes
+    if number > 1:
+        # Kernels are chosen for what the copies will use. With several threads, a copy would wait for those of this
+        # process forever if it had used them before.
+        torch.set_num_threads(1)
+    return Division(number, (threads or 1) if number > 1 else usual, processes is not None)

@@ -1,0 +1,169 @@
+"""`vtrans.load` chooses the engine for a path and returns a Translator."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vtrans.checkpoint import choose_model, load_model
+from vtrans.compiled.decoder import compiled_decoder
+from vtrans.config import DECODING_PRECISIONS, KERNELS, KERNELS_VARIABLE, Recipe, SearchConfig, section_from
+from vtrans.consistency import idle_keys
+from vtrans.console import Console
+from vtrans.engines.ctranslate2_engine import CTranslate2Engine
+from vtrans.engines.ctranslate2_folder import check_fresh, exported_folder, load_exported
+from vtrans.engines.engine import Engine
+from vtrans.engines.torch_engine import TorchEngine, normalized
+from vtrans.errors import InputError
+from vtrans.runtime.compiler import CompilerError
+from vtrans.runtime.devices import pick_device
+from vtrans.runtime.kernels import Kernels, current, use
+from vtrans.runtime.measuring import measured_products
+from vtrans.runtime.products import HAS_ONEDNN
+from vtrans.translate.translator import Translator
+
+
+def load(
+    path: str | Path | Sequence[str | Path],
+    *,
+    device: str | None = None,
+    console: Console | None = None,
+    weights: Sequence[float] | None = None,
+    engine: str | None = None,
+    shortlist: bool = False,
+    precision: str | None = None,
+    retry: bool = True,
+    workers: int | None = None,
+    kernels: str | None = None,
+    compile: bool = False,
+    **search: Any,
+) -> Translator:
+    """Returns a Translator for a run folder, a model file, a list of these (an ensemble), or an exported folder.
+
+    Further keyword arguments replace the search settings stored with the model, and are named as in `SearchConfig`:
+    `vtrans.load("run", beam=8)`.
+
+    `device` is cpu, cuda, cuda:N or mps; by default the fastest that is available. `engine` is torch or ctranslate2; by
+    default, torch runs models and ctranslate2 runs exported folders. With "ctranslate2", a run folder stands for the
+    export in it. `weights` are those of an ensemble's average. `shortlist` uses the shortlist in the (first) model
+    file. `precision` is that of matrix products: float32, bfloat16, float16, or int8, which needs a CPU. `retry` is
+    that of `Translator`. `workers` is the number of batches that the engine ctranslate2 searches at a time, with one
+    thread each; by default as many as torch has threads. `kernels` is the library of float32 products on a CPU: onednn,
+    blas, or auto, which measures the faster one for each shape; the default is the environment variable VTRANS_KERNELS,
+    else auto. It holds for the whole process. With `compile`, the C++ compiler $CXX, else g++, makes the decoder's
+    code, once for all models; it is kept in $VTRANS_CACHE, else ~/.cache/vtrans. It needs a CPU and float32, and
+    computes on one thread. Without a compiler there is a warning, and the model runs uncompiled. `console` receives
+    warnings, and says which checkpoint of a run and which kernels were chosen.
+
+    Raises FileError for something that is not a model, and InputError for an invalid setting.
+    """
+    section_from(SearchConfig, "search", search, "load")  # before the models are read
+    if precision not in (None, *DECODING_PRECISIONS):
+        raise InputError(f"`precision` must be one of {', '.join(DECODING_PRECISIONS)}, got {precision!r}.")
+    library = kernels or os.environ.get(KERNELS_VARIABLE) or KERNELS[0]
+    if library not in KERNELS:
+        what = "`kernels`" if kernels else f"The environment variable {KERNELS_VARIABLE}"
+        raise InputError(f"{what} must be one of {', '.join(KERNELS)}, got {library!r}.")
+    paths = [Path(path)] if isinstance(path, (str, Path)) else [Path(p) for p in path]
+    normalized(weights, len(paths))
+    made: Engine
+    folders = [folder for p in paths if (folder := exported_folder(p, engine))]
+    if folders:
+        unsupported = {"shortlist": shortlist, "precision": precision, "kernels": kernels, "compile": compile}
+        refused = [name for name, value in unsupported.items() if value]
+        made = _exported(paths, folders[0], refused, device, workers, console)
+    else:
+        on = pick_device(device)
+        compiled = _compiled(precision, on, console) if compile else None
+        made = _torch(paths, weights, shortlist, precision or DECODING_PRECISIONS[0], on, compiled, console)
+        if made.decoders[0].device.type == "cpu":
+            _choose_kernels(library, made, console)
+    settings = section_from(SearchConfig, "search", search, "load", made.search)
+    for name, message in idle_keys(Recipe(search=settings), "search").items():
+        if console and name in search:
+            console.warn(message)
+    return Translator(made, settings, console, retry=retry)
+
+
+def _torch(
+    paths: Sequence[Path],
+    weights: Sequence[float] | None,
+    shortlist: bool,
+    precision: str,
+    device: torch.device,
+    library: ctypes.CDLL | None,
+    console: Console | None,
+) -> TorchEngine:
+    models = []
+    for path in paths:
+        chosen = choose_model(path)
+        if console:
+            console.info(f"{chosen.words}, on {device}")
+        models.append(load_model(chosen.file, device))
+        models[-1].model.eval().requires_grad_(False)
+    return TorchEngine(models, weights, shortlist=shortlist, precision=precision, library=library)
+
+
+def _compiled(precision: str | None, device: torch.device, console: Console | None) -> ctypes.CDLL | None:
+    """Returns the compiled code of the decoder, or None if it cannot be compiled. Raises InputError if it cannot run
+    with these settings."""
+    if precision not in (None, "float32"):
+        raise InputError(f"`precision` must be float32 with `compile`, got {precision}; leave one of them out.")
+    if device.type != "cpu":
+        raise InputError(f"`device` must be cpu with `compile`, got {device}; choose cpu, or leave `compile` out.")
+    try:
+        return compiled_decoder(console)
+    except CompilerError as error:
+        if console:
+            console.warn(f"{error}; decoding uncompiled")
+        return None
+
+
+def _choose_kernels(kernels: str, engine: TorchEngine, console: Console | None) -> None:
+    """Makes the choice of kernels for float32 products on a CPU. What is measured adds to earlier choices."""
+    if kernels == "onednn" and not HAS_ONEDNN:
+        raise InputError("`kernels` must be auto or blas, got onednn, which this build of torch lacks.")
+    chosen = dataclasses.replace(current(), library=kernels, products={})
+    if kernels == "auto":
+        products = dict(current().products)
+        for loaded in engine.models:
+            weights = loaded.model.product_weights()
+            if weights[-1].dtype is torch.float32:
+                products = measured_products(weights, training=False) | products
+        chosen = dataclasses.replace(current(), library=Kernels.library, products=products)
+    use(chosen)
+    if console:
+        console.info(f"kernels: {chosen.products_text}")
+
+
+def _exported(
+    paths: Sequence[Path],
+    folder: Path,
+    unsupported: Sequence[str],
+    device: str | None,
+    workers: int | None,
+    console: Console | None,
+) -> CTranslate2Engine:
+    """Returns the engine for an exported folder, which may stand for the run folder that it is in."""
+    if len(paths) > 1:
+        raise InputError(
+            f"{folder} is an export for CTranslate2, which runs one model at a time; "
+            "an ensemble consists of run folders or model files."
+        )
+    for name in unsupported:
+        raise InputError(
+            f"`{name}` is not supported by the engine ctranslate2, which runs the model as it was exported; "
+            "leave it out, or use the original model."
+        )
+    loaded = load_exported(folder, device, workers)
+    if paths[0] != folder:
+        check_fresh(loaded, folder, paths[0])
+    if console:
+        console.info(f"model: {folder} ({loaded.quantization}), {loaded.place}")
+    return loaded

@@ -1,0 +1,128 @@
+"""Minimum Bayes risk decoding (Kumar and Byrne 2004; Eikema and Aziz 2020): among candidate translations of a sentence,
+chooses the one with the highest expected utility, which is its mean similarity to all candidates.
+
+Legend: N distinct candidates, G distinct n-grams.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+
+from vtrans.data.vocabulary import Vocabulary
+from vtrans.search.loop import Hypothesis
+from vtrans.translate.translation import TranslateOptions
+
+Floats = NDArray[np.float64]
+
+CHRF_ORDER, CHRF_BETA, BLEU_ORDER = 6, 2, 4  # sacrebleu's defaults
+BLOCK = 4096  # n-grams whose matches are counted at a time, which bounds the memory
+
+
+def chosen(hypotheses: list[Hypothesis], options: TranslateOptions, vocab: Vocabulary) -> list[Hypothesis]:
+    """Returns the `options.nbest` best of the candidates for a translation; all hypotheses without `options.mbr`."""
+    if options.mbr is None:
+        return hypotheses
+    texts = [vocab.decode(hyp.tokens) for hyp in hypotheses]
+    return ranked(hypotheses, texts, UTILITIES[options.mbr.metric])[: options.nbest]
+
+
+def ranked(
+    hypotheses: Sequence[Hypothesis], texts: Sequence[str], utility: Callable[[Sequence[str]], Floats]
+) -> list[Hypothesis]:
+    """Returns the hypotheses with distinct texts, by decreasing expected utility, which becomes their `score`.
+
+    `texts` are those of the hypotheses, each of which is a candidate and a pseudo-reference. A text counts as often as
+    it occurs; its most probable hypothesis stands for it. Equal utilities rank by log-probability. The result does not
+    depend on the order of the hypotheses.
+    """
+    times = Counter(texts)
+    distinct = sorted(times)
+    best: dict[str, Hypothesis] = {}
+    for text, hyp in zip(texts, hypotheses, strict=True):
+        best[text] = max(best.get(text, hyp), hyp, key=lambda h: (h.logprob, h.tokens))
+    sums_N = utility(distinct) @ np.array([times[text] for text in distinct])
+    scored = [
+        replace(best[text], score=float(total) / len(texts)) for text, total in zip(distinct, sums_N, strict=True)
+    ]
+    return sorted(scored, key=lambda hyp: (-hyp.score, -hyp.logprob))
+
+
+def chrf(texts: Sequence[str]) -> Floats:
+    """Returns the chrF [N, N] of each text with each text as its reference, as sacrebleu's `sentence_chrf`."""
+    bare = ["".join(text.split()) for text in texts]
+    precision_NN, recall_NN, orders_NN = np.zeros((3, len(texts), len(texts)))
+    for n in range(1, CHRF_ORDER + 1):
+        matches_NN, counts_N = _matches([[text[i : i + n] for i in range(len(text) - n + 1)] for text in bare])
+        some_N = counts_N > 0
+        divisor_N = np.maximum(counts_N, 1)
+        precision_NN += matches_NN / divisor_N[:, None]
+        recall_NN += matches_NN / divisor_N
+        orders_NN += some_N[:, None] & some_N
+    precision_NN /= np.maximum(orders_NN, 1)
+    recall_NN /= np.maximum(orders_NN, 1)
+    factor = CHRF_BETA**2
+    score_NN = (1 + factor) * precision_NN * recall_NN
+    score_NN /= np.where(score_NN > 0, factor * precision_NN + recall_NN, 1)
+    return 100 * score_NN
+
+
+def bleu(texts: Sequence[str]) -> Floats:
+    """Returns the BLEU [N, N] of each text with each text as its reference, as sacrebleu's `sentence_bleu`: tokenizer
+    13a, exponential smoothing, and only the orders that the text has."""
+    tokenize = Tokenizer13a()  # type: ignore[no-untyped-call]
+    words = [tokenize(text.rstrip()).split() for text in texts]
+    lengths_N = np.array([len(own) for own in words])
+    shared_NN, logs_NN = np.zeros((2, len(texts), len(texts)))
+    smoothing_NN = np.ones_like(logs_NN)
+    for n in range(1, BLEU_ORDER + 1):
+        matches_NN, counts_N = _matches([[tuple(own[i : i + n]) for i in range(len(own) - n + 1)] for own in words])
+        shared_NN += matches_NN
+        smoothing_NN = np.where(matches_NN > 0, smoothing_NN, 2 * smoothing_NN)
+        found_NN = np.where(matches_NN > 0, matches_NN, 1 / smoothing_NN)
+        has_N = counts_N > 0
+        logs_NN += has_N[:, None] * np.log(100 * found_NN / np.maximum(counts_N, 1)[:, None])
+    orders_N = np.clip(lengths_N, 1, BLEU_ORDER)
+    brevity_NN = np.exp(np.minimum(0, 1 - lengths_N / np.maximum(lengths_N, 1)[:, None]))
+    score_NN: Floats = (shared_NN > 0) * brevity_NN * np.exp(logs_NN / orders_N[:, None])
+    return score_NN
+
+
+UTILITIES = {"chrf": chrf, "bleu": bleu}
+
+
+def _matches(grams: Sequence[Sequence[Hashable]]) -> tuple[Floats, NDArray[np.int64]]:
+    """Returns how many n-grams each two texts have in common [N, N], and how many each one has [N].
+
+    An n-gram that one text has a times and the other b times counts min(a, b) times. Therefore each repetition is an
+    n-gram of its own, and the number of those that two texts have in common is a product of rows of zeros and ones.
+    """
+    columns: dict[tuple[Hashable, int], int] = {}
+    places = [
+        (row, columns.setdefault((gram, again), len(columns)))
+        for row, own in enumerate(grams)
+        for gram, times in Counter(own).items()
+        for again in range(times)
+    ]
+    at_row, at_column = np.array(places, dtype=np.int64).reshape(-1, 2).T
+    counts_N = np.bincount(at_row, minlength=len(grams))
+    # An n-gram of a single text only adds to the diagonal.
+    shared_G = np.bincount(at_column, minlength=len(columns)) > 1
+    new_G = shared_G.cumsum() - 1
+    kept = shared_G[at_column]
+    at_row, at_column = at_row[kept], new_G[at_column[kept]]
+    matches_NN = torch.zeros(len(grams), len(grams))
+    for begin in range(0, int(shared_G.sum()), BLOCK):
+        inside = (at_column >= begin) & (at_column < begin + BLOCK)
+        has_NG = torch.zeros(len(grams), BLOCK)
+        has_NG[at_row[inside], at_column[inside] - begin] = 1
+        matches_NN.addmm_(has_NG, has_NG.T)
+    found_NN = matches_NN.double().numpy()
+    np.fill_diagonal(found_NN, counts_N)
+    return found_NN, counts_N

@@ -1,0 +1,166 @@
+"""Makes sources of lines: encodes them, cuts long ones into pieces, and sets their length limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from vtrans.config import SearchConfig
+from vtrans.data.vocabulary import EOS_ID, Vocabulary
+from vtrans.engines.engine import NO_PREFIX, Engine, Source, suppressed_ids
+from vtrans.errors import InputError
+from vtrans.languages import language_name
+from vtrans.search.constraints import Prefix
+from vtrans.search.lexical import least_tokens
+from vtrans.wording.phrases import NO_WORDING, Wording, encoded
+
+EXTRA_LENGTH = 50  # target subwords allowed beyond the length of the source (Vaswani et al. 2017, section 6.1)
+
+
+class SourceReader:
+    """Makes sources of lines, within the lengths that an engine and the search settings allow.
+
+    `max_source` is the length, in subwords without tag and EOS, above which a line is cut into pieces. Raises
+    InputError if `min_length` leaves no room for EOS.
+    """
+
+    def __init__(self, engine: Engine, search: SearchConfig) -> None:
+        self._src_vocab, self._tgt_vocab = engine.src_vocab, engine.tgt_vocab
+        self._search, self._most = search, engine.max_length
+        self._tags: dict[str | None, int | None] = {
+            code: engine.src_vocab.id_of(tag) for code, tag in engine.tags.items()
+        }
+        self._known = self._tags or {pair.tgt: None for pair in engine.languages}
+        self._suppressed = suppressed_ids(search, engine.tgt_vocab)
+        beside = 1 + bool(self._tags)  # EOS and a tag
+        self.max_source = search.max_source if self._most is None else min(search.max_source, self._most - beside)
+        longest = self._limit(1 << 50)
+        if search.min_length >= longest:
+            by = "`max_length`" if search.max_length else "the model"
+            raise InputError(
+                f"`min_length` must be below {longest:,}, the most subwords with EOS that {by} allows, "
+                f"got {search.min_length:,}."
+            )
+
+    def tag(self, to: str | None) -> list[int]:
+        """Returns the subwords with which sources begin that are translated into the language `to`: a tag, or none.
+
+        `to` may be None for a model of one target language, and for one with a foreign vocabulary, whose lines may name
+        their languages themselves. Raises InputError for any other value that is not a language of the model.
+        """
+        if to in self._known:
+            id = self._known[to]
+        elif to is None and self._src_vocab.table:
+            id = None
+        elif to is None and len(self._tags) < 2:
+            id = next(iter(self._tags.values()), None)
+        else:
+            codes = ", ".join(named(code) for code in self._known if code)
+            allowed = f"one of {codes}" if codes else "left out, because the model has no tags"
+            raise InputError(f"`to` must be {allowed}, got {'none' if to is None else repr(to)}.")
+        return [] if id is None else [id]
+
+    def encode(
+        self, lines: Sequence[str], first: int = 1, vocab: Vocabulary | None = None, *, to: str | None = None
+    ) -> list[list[int]]:
+        """Returns the subwords of each line, without EOS, in the source vocabulary unless another is given.
+
+        Raises InputError for half of a surrogate pair, naming the line; `first` is the number of the first line. `to`
+        is that of `tag`; without it, a line may begin with a tag of its own if the vocabulary is foreign.
+        """
+        for number, line in enumerate(lines, first):
+            try:
+                line.encode()
+            except UnicodeEncodeError:
+                raise InputError(f"line {number} holds half of a surrogate pair, which is no character.") from None
+        return (vocab or self._src_vocab).encode_batch(lines, tags=to is None)
+
+    def sources(
+        self,
+        number: int,
+        ids: list[int],
+        prefix: str = "",
+        wording: Wording = NO_WORDING,
+        tag: Sequence[int] = (),
+    ) -> list[Source]:
+        """Returns the sources of line `number` with these subwords: one, or the pieces of a long line. Each begins with
+        the tag.
+
+        The translation of the first piece begins with the prefix and contains the phrases. Raises InputError if they
+        leave no room for EOS.
+        """
+        if avoided := wording.avoided(prefix):
+            raise InputError(f"`avoid` of line {number} must not be part of its prefix, as {avoided[0]!r} is.")
+        found = []
+        pieces = cut_long(ids, self.max_source, self._src_vocab)
+        for k, piece in enumerate(pieces):
+            begun = NO_PREFIX if k else self._prefix(prefix)
+            own = wording if len(pieces) == 1 else wording.of_piece(k, self._src_vocab.decode(piece))
+            phrases = encoded(own, self._tgt_vocab, self._suppressed, number)
+            needed = {"prefix": len(begun.tokens), "phrases": least_tokens(phrases)}
+            limit = self._limit(max(len(piece), sum(needed.values())))
+            if needed["phrases"] >= limit:  # what may be left out is left out
+                phrases = encoded(own.required, self._tgt_vocab, self._suppressed, number)
+                needed["phrases"] = least_tokens(phrases)
+            for name, tokens in needed.items():
+                if tokens >= limit:
+                    raise InputError(
+                        f"the {name} of line {number} must have fewer than {limit:,} subwords, to leave room for EOS, "
+                        f"got {tokens:,}; shorten the {name}{self._remedy(limit)}."
+                    )
+            found.append(Source([*tag, *piece, EOS_ID], limit, f"{number}/{k}", begun, phrases, wording.avoid))
+        return found
+
+    def _prefix(self, text: str) -> Prefix:
+        tokens = tuple(self._tgt_vocab.encode(text)) if text.strip() else ()
+        return Prefix(tokens, bool(tokens) and text[-1].isspace())
+
+    def one_piece(self, sentence: str, to: str | None = None) -> list[int]:
+        """Returns the subwords of a sentence, without tag and EOS. Raises InputError if it is blank or has several
+        pieces."""
+        (ids,) = self.encode([sentence], to=to)
+        if not sentence.strip() or not ids:
+            raise InputError("the sentence is blank; give one with words in it.")
+        if len(ids) > self.max_source:
+            raise InputError(f"the sentence must have at most {self.max_source:,} subwords, got {len(ids):,}.")
+        return ids
+
+    def max_target(self, length: int) -> int:
+        """Returns the most target subwords, EOS included, that the engine and `min_length` allow for a source of
+        `length` subwords."""
+        ratio, least = self._search.max_ratio, self._search.min_length
+        most = math.ceil(ratio * (length + 1)) if ratio else length + EXTRA_LENGTH
+        most = max(most, least + EXTRA_LENGTH) if least else most
+        return most if self._most is None else min(most, self._most)
+
+    def _limit(self, length: int) -> int:
+        """Returns `max_target`, or `max_length` if that is less."""
+        most = self.max_target(length)
+        return min(most, self._search.max_length) if self._search.max_length else most
+
+    def _remedy(self, limit: int) -> str:
+        """Returns which setting to raise for a larger limit, as the end of a sentence; "" if the model sets the
+        limit."""
+        if limit == self._search.max_length:
+            return ", or raise `max_length`"
+        return ", or raise `max_ratio`" if self._search.max_ratio and limit != self._most else ""
+
+
+def named(code: str) -> str:
+    """Returns a language's code with its name."""
+    return code if language_name(code) == code else f"{code} ({language_name(code)})"
+
+
+def cut_long(ids: list[int], limit: int, vocab: Vocabulary) -> list[list[int]]:
+    """Returns the subwords in pieces of at most `limit`; a piece ends before the last word that begins in its second
+    half, if there is one."""
+    pieces, begin = [], 0
+    while len(ids) - begin > limit:
+        least, end = begin + limit // 2, begin + limit
+        while end > least and not vocab.text_of(ids[end]).startswith(" "):
+            end -= 1
+        if end == least:
+            end = begin + limit
+        pieces.append(ids[begin:end])
+        begin = end
+    return [*pieces, ids[begin:]] if ids else pieces

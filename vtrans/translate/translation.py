@@ -1,0 +1,133 @@
+"""The options of a translation, its result, its forms as text, and the counts of a Translator."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vtrans.config import MBR_SAMPLES
+from vtrans.engines.alignments import Links, pharaoh
+from vtrans.errors import InputError
+from vtrans.search.options import Mbr, Sampling
+from vtrans.wording.glossary import Glossary
+from vtrans.wording.protect import Protection
+
+Form = Literal["text", "scores", "tsv", "json"]
+"""How a translation is written: its text, or its score and text, or its log-probability, score and text, each
+separated by a tab, or everything as JSON."""
+
+
+@dataclass(frozen=True)
+class TranslateOptions:
+    """How many translations each line gets, and what they include; equal for all lines of a text."""
+
+    nbest: int = 1
+    """Translations per line."""
+    sampling: Sampling | None = None
+    """Draw translations instead of searching for the best."""
+    mbr: Mbr | None = None
+    """Choose translations by their expected utility."""
+    alignments: bool = False
+    """Link the words of each translation to words of its source."""
+    form: Form = "text"
+    glossary: Glossary | None = None
+    protect: Protection | None = None
+    to: str | None = None
+    """The target language, for a model of several."""
+
+    def __post_init__(self) -> None:
+        if self.nbest < 1:
+            raise InputError(f"`nbest` must be at least 1, got {self.nbest}.")
+        if self.mbr and self.sampling is None and self.mbr.samples is not None:
+            raise InputError(f"`mbr_samples` only applies to sampling, got {self.mbr.samples}; add `sampling`.")
+
+    def candidates(self, beam: int) -> int:
+        """Returns the number of hypotheses per source from which the translations are chosen."""
+        if self.mbr is None:
+            return self.nbest
+        return beam if self.sampling is None else self.mbr.samples or MBR_SAMPLES
+
+    def check(self, beam: int) -> None:
+        """Raises InputError if a beam of this width, or the samples, are too few for the translations."""
+        if self.sampling is None and self.nbest > beam:
+            raise InputError(
+                f"`nbest` must be at most `beam` ({beam}), got {self.nbest}; "
+                f"choose `beam` {self.nbest} or more with it."
+            )
+        if self.mbr and self.nbest > self.candidates(beam):
+            raise InputError(f"`nbest` must be at most `mbr_samples` ({self.candidates(beam)}), got {self.nbest}.")
+        if self.mbr and self.sampling is None and beam == 1:
+            raise InputError("`beam` must be at least 2 with `mbr`, got 1; choose a wider beam, or add `sampling`.")
+
+    @property
+    def lines(self) -> int:
+        """Lines of output per line of input."""
+        return 1 if self.form == "json" else self.nbest
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A translation of one line, either found by a search or given."""
+
+    text: str  # one line
+    logprob: float  # natural logarithm, summed over the subwords of all pieces and EOS
+    # Logprob over the length penalty; of a sample, over its length; with Mbr, the expected utility from 0 to 100. The
+    # mean of all pieces.
+    score: float
+    finished: bool  # ended with EOS, not at its length limit
+    tokens: tuple[int, ...] = ()  # subword ids as found; EOS ends each piece that is finished
+    subwords: tuple[str, ...] = ()  # the tokens as SentencePiece writes them
+    token_logprobs: tuple[float, ...] = ()  # one per token
+    alignment: Links | None = None  # between the words of line.split() and text.split(), if requested
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields for JSON, with null for infinity and NaN, and an alignment in Pharaoh's format."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields["token_logprobs"] = [_finite(value) for value in self.token_logprobs]
+        if self.alignment is None:
+            del fields["alignment"]
+        else:
+            fields["alignment"] = pharaoh(self.alignment)
+        return fields | {"logprob": _finite(self.logprob), "score": _finite(self.score)}
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
+def rendered(source: str, translations: Sequence[Translation], form: Form) -> list[str]:
+    """Returns the lines of output for one line of input: one per translation, or a single one for "json".
+
+    An alignment is written before the text, in a column of its own.
+    """
+    if form == "json":
+        fields = {"source": source, "translations": [t.as_dict() for t in translations]}
+        return [json.dumps(fields, ensure_ascii=False)]
+    return ["\t".join((*_columns(t, form), t.text)) for t in translations]
+
+
+def _columns(t: Translation, form: Form) -> list[str]:
+    numbers = {"text": (), "scores": (t.score,), "tsv": (t.logprob, t.score)}[form]
+    alignment = [] if t.alignment is None else [pharaoh(t.alignment)]
+    return [f"{number:.6f}" for number in numbers] + alignment
+
+
+@dataclass
+class Counts:
+    """What a Translator has done so far."""
+
+    lines: int = 0
+    blank: int = 0  # lines without text; their translations are blank, too
+    cut: int = 0  # lines longer than max_source, translated in pieces
+    empty: int = 0  # lines with text whose best translation, or that of a piece, is empty
+    unfinished: int = 0  # lines whose best translation reached its length limit
+    looping: int = 0  # lines whose best translation, or that of a piece, is finished and loops
+    retried: int = 0  # lines with at least one piece that was searched again
+    unmet: int = 0  # lines whose best translation does not obey its constraints
+    missing: int = 0  # n-best places for which the search found no hypothesis
+    tgt_tokens: int = 0
+    seconds: float = 0.0  # spent translating, without waiting for input

@@ -1,0 +1,448 @@
+"""Translates lines, in order and in bounded memory.
+
+A window of lines is encoded, sorted by length, searched in batches and put back in order before the next window is
+read.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from threading import RLock
+
+from vtrans.config import SearchConfig
+from vtrans.consistency import search_contradiction
+from vtrans.console import Console
+from vtrans.data.vocabulary import EOS_ID
+from vtrans.data.words import words_of_ids, words_of_line
+from vtrans.engines.alignments import NO_WORD, Links
+from vtrans.engines.engine import Engine, Source, refuse_unsupported
+from vtrans.engines.forced import Pair, checked_target
+from vtrans.errors import InputError
+from vtrans.runtime.turns import in_turn
+from vtrans.search.loop import Hypothesis, length_penalty
+from vtrans.search.options import Mbr, Sampling
+from vtrans.text import one_line
+from vtrans.translate.asked import Asked, Constraints, asked_of, beside
+from vtrans.translate.mbr import chosen
+from vtrans.translate.retry import RETRY_NGRAM, quality
+from vtrans.translate.sources import SourceReader
+from vtrans.translate.translation import Counts, TranslateOptions, Translation
+from vtrans.wording.phrases import Wording
+
+WINDOW = 2000  # lines sorted together: enough for batches of similar length, few enough to wait for
+DEFAULT_OPTIONS = TranslateOptions()
+
+
+class Translator:
+    """Translates lines with an engine and search settings; `search` replaces the settings stored with the model.
+
+    With `retry`, a line whose best translation loops or reaches its length limit is searched again with a no-repeat
+    rule, as `vtrans.translate.retry` defines it. The n-best list is that of the search that is kept. There is no second
+    search if `search` already has a no-repeat rule, if the engine does not support the rule, or for samples.
+
+    `counts` holds what has been done so far; warnings go to `console`. Several threads may use a translator: each gets
+    what it would get alone, and while one translates a window of lines, the others wait. Raises InputError for a
+    setting that the engine does not support.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        search: SearchConfig | None = None,
+        console: Console | None = None,
+        *,
+        retry: bool = True,
+    ) -> None:
+        self.engine = engine
+        self.search = engine.search if search is None else search
+        self.src_vocab, self.tgt_vocab = engine.src_vocab, engine.tgt_vocab
+        self.console = console
+        self.counts = Counts()
+        self.turn = RLock()
+        refuse_unsupported(engine, self.search)
+        if reason := search_contradiction(self.search, "`{}`"):
+            raise InputError(reason)
+        self._reader = SourceReader(engine, self.search)
+        self.max_source = self._reader.max_source
+        self.one_piece, self.tag = self._reader.one_piece, self._reader.tag
+        one_beam = self.search.stop != "shrink" and self.search.beam_groups == 1
+        self._has_phrases = one_beam and not engine.unsupported(self.search, ["constraints"])
+        second = replace(self.search, no_repeat_ngram=RETRY_NGRAM)
+        can_retry = retry and not self.search.no_repeat_ngram and not engine.unsupported(second)
+        self._second_search = second if can_retry else None
+
+    def translate(
+        self,
+        lines: Iterable[str],
+        sampling: Sampling | None = None,
+        *,
+        mbr: Mbr | None = None,
+        to: str | None = None,
+        prefixes: Iterable[str] | None = None,
+        constraints: Iterable[Constraints] | None = None,
+    ) -> Iterator[str]:
+        """Yields the best translation of each line, in order. A blank line gives a blank line, without the model.
+
+        With `sampling`, a translation is drawn instead; it depends on the line, its number and the seed. With `mbr`, it
+        is the candidate with the highest expected utility. `to` is the target language, such as "de"; a model of
+        several needs it.
+        """
+        found = self.nbest(lines, 1, sampling, mbr=mbr, to=to, prefixes=prefixes, constraints=constraints)
+        return (best[0].text for best in found)
+
+    def nbest(
+        self,
+        lines: Iterable[str],
+        n: int = 1,
+        sampling: Sampling | None = None,
+        *,
+        mbr: Mbr | None = None,
+        alignments: bool = False,
+        to: str | None = None,
+        prefixes: Iterable[str] | None = None,
+        constraints: Iterable[Constraints] | None = None,
+    ) -> Iterator[list[Translation]]:
+        """Yields exactly `n` translations of each line, best first, or independent samples. With `mbr`, yields the `n`
+        candidates with the highest expected utility, whose texts differ.
+
+        If there are fewer, empty translations with a score of -inf follow, and are counted. `prefixes` are the
+        beginnings of the translations, one per line; a blank one means none. The last word of a prefix may be
+        continued unless whitespace follows it. The score includes the prefix. `constraints` are what
+        `phrases.wording_of` reads, one per line, such as {"constraints": ["a phrase"], "avoid": ["another"]}; a line
+        whose translation does not obey them is counted, with a warning. `to` is that of `translate`. Raises InputError
+        at once if `n` is larger than the beam, `lines` is a single string, or `to` is not a language of the model.
+        """
+        for name, given in (("lines", lines), ("prefixes", prefixes)):
+            if isinstance(given, str):
+                raise InputError(f"`{name}` must be a list of strings, but is one string; pass [line].")
+        options = TranslateOptions(n, sampling, mbr, alignments, to=to)
+        self.check(options, prefixes=prefixes is not None, constraints=constraints is not None)
+        return self._windows(iter(lines), options, prefixes, constraints)
+
+    def check(self, options: TranslateOptions, *, prefixes: bool = False, constraints: bool = False) -> None:
+        """Raises InputError if the engine or the search settings do not support these options."""
+        wanted = {
+            "prefixes": prefixes,
+            "constraints": constraints,
+            "glossary": options.glossary is not None,
+            "alignments": options.alignments,
+            "sampling": options.sampling is not None,
+        }
+        refuse_unsupported(self.engine, self.search, [name for name, value in wanted.items() if value])
+        self.tag(options.to)
+        for name in ("constraints", "glossary"):
+            if wanted[name] and options.sampling is not None:
+                raise InputError(f"`{name}` only applies to a search; leave it or the sampling out.")
+            if wanted[name] and self.search.stop == "shrink":
+                raise InputError(f"`stop` must be count, current or exhaustive with `{name}`, got shrink.")
+            if wanted[name] and self.search.beam_groups > 1:
+                raise InputError(f"`beam_groups` must be 1 with `{name}`, got {self.search.beam_groups}.")
+        options.check(self.search.beam)
+
+    def _windows(
+        self,
+        lines: Iterator[str],
+        options: TranslateOptions,
+        prefixes: Iterable[str] | None,
+        constraints: Iterable[Constraints] | None,
+    ) -> Iterator[list[Translation]]:
+        first = 1
+        windows = iter(lambda: list(islice(lines, WINDOW)), [])
+        for window, begun, asked in beside(windows, prefixes, constraints):
+            yield from self.translate_window(window, options, first=first, prefixes=begun, constraints=asked)
+            first += len(window)
+
+    @in_turn
+    def translate_window(
+        self,
+        lines: Sequence[str],
+        options: TranslateOptions = DEFAULT_OPTIONS,
+        *,
+        first: int = 1,
+        prefixes: Sequence[str] | None = None,
+        constraints: Sequence[Constraints] | None = None,
+        done: Callable[[], None] = lambda: None,
+        ready: Callable[[int, list[Translation]], None] | None = None,
+    ) -> list[list[Translation]]:
+        """Returns the translations of lines that are batched together, as `nbest`.
+
+        `first` is the number of the first line, for warnings and sampling. `done` is called once per sentence. `ready`
+        is called with the index of a line and its translations as soon as nothing can change them. Lines that are
+        blank, cut or searched again are ready only at the end, and so are all lines with word alignments.
+        """
+        self.check(options, prefixes=prefixes is not None, constraints=constraints is not None)
+        began = time.monotonic()
+        codes = options.sampling is None and self._has_phrases
+        asked = [
+            asked_of(line, first + i, constraints[i] if constraints else {}, options, codes=codes)
+            for i, line in enumerate(lines)
+        ]
+        lines = [own.line.masked for own in asked]
+        encoded, tag = self._reader.encode(lines, first, to=options.to), self.tag(options.to)
+        sources, owners = self._sources(lines, encoded, tag, first, prefixes, [own.wording for own in asked])
+        kept: dict[int, tuple[bool, bool]] = {}  # the quality of each source's best hypothesis
+        early: dict[int, list[Translation]] = {}
+
+        def each(p: int, hypotheses: list[Hypothesis]) -> None:
+            kept[p] = self._quality(sources[p], hypotheses)
+            final = all(kept[p]) or self._second_search is None or options.sampling is not None
+            if ready and final and not options.alignments and p in singles:
+                i = singles[p]
+                early[i] = self._joined([hypotheses], options.nbest)
+                ready(i, asked[i].restored(early[i]))
+            done()
+
+        singles = {owner.start: i for i, owner in enumerate(owners) if len(owner) == 1}
+        found = self._search(sources, self.search, options, each)
+        looping, again = self._retry(sources, found, kept, options)
+        self.counts.looping += sum(not looping.isdisjoint(owner) for owner in owners)
+        self.counts.retried += sum(not again.isdisjoint(owner) for owner in owners)
+        self.counts.lines += len(lines)
+        translations = [
+            early.get(i) or self._joined([found[p] for p in owner], options.nbest) for i, owner in enumerate(owners)
+        ]
+        if options.alignments:
+            words = [words_of_line(line, ids, self.src_vocab) for line, ids in zip(lines, encoded, strict=True)]
+            linked = self._links(words, len(tag), sources, owners, found)
+            translations = [
+                [replace(t, alignment=linked.get((i, rank), ())) for rank, t in enumerate(best)]
+                for i, best in enumerate(translations)
+            ]
+        translations = [own.restored(best) for own, best in zip(asked, translations, strict=True)]
+        self._check_wording(asked, translations, first)
+        self.counts.seconds += time.monotonic() - began
+        return translations
+
+    def _sources(
+        self,
+        lines: Sequence[str],
+        encoded: Sequence[list[int]],
+        tag: Sequence[int],
+        first: int,
+        prefixes: Sequence[str] | None,
+        wordings: Sequence[Wording],
+    ) -> tuple[list[Source], list[range]]:
+        """Returns the sources of all lines, and which of them are those of each line."""
+        sources: list[Source] = []
+        owners: list[range] = []
+        for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
+            begun = prefixes[i] if prefixes else ""
+            own = self._reader.sources(first + i, ids, begun, wordings[i], tag) if line.strip() else []
+            if len(own) > 1:
+                self.counts.cut += 1
+                self._warn(
+                    f"line {first + i} has {len(ids):,} subwords, more than {self.max_source:,}; "
+                    f"it is translated in {len(own)} pieces"
+                )
+            owners.append(range(len(sources), len(sources) + len(own)))
+            sources += own
+        return sources, owners
+
+    def _check_wording(self, asked: Sequence[Asked], translations: Sequence[Sequence[Translation]], first: int) -> None:
+        """Counts the lines whose best translation does not obey its constraints, and warns of each."""
+        for number, (own, best) in enumerate(zip(asked, translations, strict=True), first):
+            if unmet := own.wording.unmet(best[0].text):
+                self.counts.unmet += 1
+                self._warn(f"line {number}: its translation does not obey the constraint {unmet[0]!r}")
+
+    def _search(
+        self,
+        sources: Sequence[Source],
+        search: SearchConfig,
+        options: TranslateOptions,
+        each: Callable[[int, list[Hypothesis]], None] = lambda p, hypotheses: None,
+    ) -> dict[int, list[Hypothesis]]:
+        """Returns the hypotheses of each source, which are batched from the longest to the shortest. `each` is called
+        with a source's index and its hypotheses when they are found."""
+        order = sorted(range(len(sources)), key=lambda i: -len(sources[i].tokens))
+        found: dict[int, list[Hypothesis]] = {}
+        asked = replace(options, nbest=options.candidates(search.beam))
+        for i, hypotheses in self.engine.translate([sources[i] for i in order], search, asked):
+            found[order[i]] = chosen(hypotheses, options, self.tgt_vocab)
+            each(order[i], found[order[i]])
+        return found
+
+    def _quality(self, source: Source, hypotheses: list[Hypothesis]) -> tuple[bool, bool]:
+        return quality(hypotheses[0], len(source.prefix.tokens), self.src_vocab.decode(source.tokens[:-1]))
+
+    def _retry(
+        self,
+        sources: Sequence[Source],
+        found: dict[int, list[Hypothesis]],
+        kept: dict[int, tuple[bool, bool]],
+        options: TranslateOptions,
+    ) -> tuple[set[int], set[int]]:
+        """Searches again as `vtrans.translate.retry` defines it, and puts better results into `found` and their quality
+        into `kept`.
+
+        Returns the sources whose best hypothesis is finished but loops, and those that were searched again.
+        """
+        again: list[int] = []
+        if self._second_search and options.sampling is None:
+            again = sorted(p for p in kept if not all(kept[p]))
+            second = self._search([sources[p] for p in again], self._second_search, options) if again else {}
+            for i, p in enumerate(again):
+                if (better := self._quality(sources[p], second[i])) > kept[p]:
+                    found[p], kept[p] = second[i], better
+        return {p for p, (finished, sound) in kept.items() if finished and not sound}, set(again)
+
+    def _joined(self, pieces: list[list[Hypothesis]], n: int) -> list[Translation]:
+        """Returns the n translations of a line, given the hypotheses of its pieces."""
+        if not pieces:
+            self.counts.blank += 1
+            return [Translation("", 0.0, 0.0, True)] * n
+        translations = []
+        for rank in range(min(n, *map(len, pieces))):
+            hyps = [p[rank] for p in pieces]
+            tokens = [t for h in hyps for t in (*h.tokens, *([EOS_ID] if h.finished else []))]
+            texts = [self.tgt_vocab.decode(h.tokens) for h in hyps]
+            translations.append(
+                Translation(
+                    one_line(" ".join(t for t in texts if t)),
+                    math.fsum(h.logprob for h in hyps),
+                    math.fsum(h.score for h in hyps) / len(hyps),
+                    all(h.finished for h in hyps),
+                    tuple(tokens),
+                    tuple(self.tgt_vocab.piece(t) for t in tokens),
+                    tuple(p for h in hyps for p in h.token_logprobs),
+                )
+            )
+            if rank == 0:
+                self.counts.unfinished += not translations[0].finished
+                self.counts.empty += not all(text.strip() for text in texts)
+                self.counts.tgt_tokens += sum(len(h.tokens) + h.finished for h in hyps)
+        self.counts.missing += n - len(translations)
+        return translations + [Translation("", -math.inf, -math.inf, False)] * (n - len(translations))
+
+    def _links(
+        self,
+        words: Sequence[list[int]],
+        tags: int,
+        sources: Sequence[Source],
+        owners: Sequence[range],
+        found: dict[int, list[Hypothesis]],
+    ) -> dict[tuple[int, int], Links]:
+        """Returns the links of each (line, rank). `words` holds the number of each subword's word, for each line.
+
+        Words are linked only within a piece of a line. Each piece begins with `tags` subwords of no word.
+        """
+        pairs: list[Pair] = []
+        sides: list[tuple[list[int], list[int]]] = []
+        places: list[tuple[int, int]] = []
+        for i, owner in enumerate(owners):
+            begin = 0  # in the subwords of the line
+            tgt_words: dict[int, int] = {}  # by rank, in the pieces so far
+            for p in owner:
+                src = sources[p].tokens[:-1]
+                length = len(src) - tags
+                own_words = [*[NO_WORD] * tags, *words[i][begin : begin + length]]
+                begin += length
+                for rank, hyp in enumerate(found[p]):
+                    before = tgt_words.get(rank, 0)
+                    pairs.append((src, hyp.tokens))
+                    sides.append((own_words, [before + j for j in words_of_ids(hyp.tokens, self.tgt_vocab)]))
+                    places.append((i, rank))
+                    tgt_words[rank] = before + len(self.tgt_vocab.decode(hyp.tokens).split())
+        linked: dict[tuple[int, int], Links] = {}
+        for place, links in zip(places, self.engine.align(pairs, sides, self.search.batch_tokens), strict=True):
+            linked[place] = tuple(sorted((*linked.get(place, ()), *links)))
+        return linked
+
+    def logprob(
+        self,
+        sources: Iterable[str],
+        targets: Iterable[str | Sequence[int]],
+        done: Callable[[], None] = lambda: None,
+        *,
+        to: str | None = None,
+    ) -> Iterator[Translation]:
+        """Yields given translations with their log-probabilities, and scores by the length penalty of `search`.
+
+        A target is a text, encoded as subwords with EOS, or subword ids as in `Translation.tokens`. With its ids, a
+        translation gets the score that its search gave it; its text may be encoded as other subwords. The only
+        translation of a blank source is blank, with log-probability 0; any other has -inf. `max_length` does not apply.
+        A pair that is too long to be translated in one piece gets NaN and a warning. `done` is called for each pair
+        that is given to the model. Raises InputError for unequal numbers of sources and targets, and VtransError if a
+        model returns NaN.
+        """
+        for name, given in (("sources", sources), ("targets", targets)):
+            if isinstance(given, str):
+                raise InputError(f"`{name}` must be a list of strings, but is one string; pass [{name[:-1]}].")
+        refuse_unsupported(self.engine, self.search, ["targets"])
+        self.tag(to)
+        return self._logprobs(iter(sources), iter(targets), done, to)
+
+    def _logprobs(
+        self, sources: Iterator[str], targets: Iterator[str | Sequence[int]], done: Callable[[], None], to: str | None
+    ) -> Iterator[Translation]:
+        first = 1
+        while True:
+            lines, given = list(islice(sources, WINDOW)), list(islice(targets, WINDOW))
+            if len(lines) != len(given):
+                n, m = (
+                    first - 1 + len(part) + sum(1 for _ in rest) for part, rest in ((lines, sources), (given, targets))
+                )
+                raise InputError(f"there are {n:,} sources, but {m:,} targets; each source needs one target.")
+            if not lines:
+                return
+            yield from self._logprob_window(lines, given, first, done, to)
+            first += len(lines)
+
+    @in_turn
+    def _logprob_window(
+        self,
+        lines: Sequence[str],
+        given: Sequence[str | Sequence[int]],
+        first: int,
+        done: Callable[[], None],
+        to: str | None,
+    ) -> list[Translation]:
+        began = time.monotonic()
+        sources, tag = self._reader.encode(lines, first, to=to), self.tag(to)
+        texts = self._reader.encode([t if isinstance(t, str) else "" for t in given], first, self.tgt_vocab, to=to)
+        targets = [
+            [*text, EOS_ID] if isinstance(target, str) else checked_target(target, number, len(self.tgt_vocab))
+            for number, (text, target) in enumerate(zip(texts, given, strict=True), first)
+        ]
+        longest = self._reader.max_target(self.max_source)
+        known: dict[int, float] = {}  # log-probabilities of pairs that are not given to the model
+        for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
+            if not source or not lines[i].strip():
+                known[i] = -math.inf if any(token > EOS_ID for token in target) else 0.0
+                self.counts.blank += 1
+            elif len(source) > self.max_source or len(target) > longest:
+                known[i] = math.nan
+                self._warn(
+                    f"line {first + i} has {len(source):,} source and {len(target):,} target subwords, more than "
+                    f"{self.max_source:,} and {longest:,}; it gets no log-probability"
+                )
+        pairs = [([*tag, *s], () if i in known else t) for i, (s, t) in enumerate(zip(sources, targets, strict=True))]
+        found = self.engine.token_logprobs(pairs, self.search.batch_tokens, done)
+        self.counts.lines += len(lines)
+        self.counts.tgt_tokens += sum(map(len, found))
+        self.counts.seconds += time.monotonic() - began
+        return [
+            self._given(target, known.get(i, math.fsum(logprobs)), logprobs)
+            for i, (target, logprobs) in enumerate(zip(targets, found, strict=True))
+        ]
+
+    def _given(self, tokens: Sequence[int], logprob: float, logprobs: Sequence[float]) -> Translation:
+        if logprob == 0.0 and not logprobs:  # the translation of a blank line
+            return Translation("", 0.0, 0.0, True)
+        return Translation(
+            one_line(self.tgt_vocab.decode(tokens)),
+            logprob,
+            logprob / length_penalty(len(tokens), self.search.alpha, self.search.length_penalty),
+            tokens[-1] == EOS_ID,
+            tuple(tokens),
+            tuple(self.tgt_vocab.piece(t) for t in tokens),
+            tuple(logprobs),
+        )
+
+    def _warn(self, text: str) -> None:
+        if self.console:
+            self.console.warn(text)

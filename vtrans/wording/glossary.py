@@ -1,0 +1,101 @@
+"""Glossaries: terms of the source, and the translations that they must have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from vtrans.errors import FileError
+from vtrans.text import open_bytes, read_lines
+from vtrans.wording.phrases import FIRST, is_word
+
+Forms = tuple[str, ...]
+
+SENTENCE_ENDS = ".!?:\u2026"
+BETWEEN = " \"'\u00ab\u00bb\u201c\u201d\u201e\u2018\u2019\u00bf\u00a1()[]-\u2013\u2014"  # after the end of a sentence
+
+
+@dataclass(frozen=True)
+class Glossary:
+    """Pairs of a source term and the forms of its translation. For each occurrence of a term, the translation contains
+    one of the forms.
+
+    A term occurs in whole words and as it is written; one without capitals also begins a sentence with a capital. Where
+    several terms begin, the longest one counts, and the next term may begin after it.
+    """
+
+    pairs: tuple[tuple[str, Forms], ...]
+
+    @cached_property
+    def _terms(self) -> Mapping[str, list[tuple[str, Forms, bool]]]:
+        """The terms by the word that they begin with, longest first, and whether only a sentence begins so."""
+        known = dict(self.pairs)
+        terms = [(term, forms, False) for term, forms in known.items()]
+        raised = ((term[0].upper() + term[1:], forms) for term, forms in known.items() if term == term.lower())
+        terms += [(term, forms, True) for term, forms in raised if term not in known]
+        found: dict[str, list[tuple[str, Forms, bool]]] = {}
+        for entry in sorted(terms, key=lambda entry: -len(entry[0])):
+            found.setdefault(FIRST.match(entry[0]).group(), []).append(entry)
+        return found
+
+    def forms_in(self, line: str) -> Iterator[Forms]:
+        """Yields the forms of each term that occurs in a line."""
+        place = 0
+        while (word := FIRST.search(line, place)) is not None:
+            begin, place = word.span()
+            for term, forms, initial in self._terms.get(word.group(), ()):
+                end = begin + len(term)
+                inside = end < len(line) and is_word(term[-1]) and is_word(line[end])
+                if line.startswith(term, begin) and not inside and not (initial and not _begins(line[:begin])):
+                    place = end
+                    yield forms
+                    break
+
+    def with_terms(self, other: Glossary) -> Glossary:
+        """Returns both glossaries as one; the terms of `other` replace equal ones."""
+        return Glossary(tuple({**dict(self.pairs), **dict(other.pairs)}.items()))
+
+
+def _begins(before: str) -> bool:
+    """Returns whether a sentence begins after this part of a line."""
+    rest = before.rstrip(BETWEEN)
+    return not rest or rest[-1] in SENTENCE_ENDS
+
+
+def pair_of(term: str, target: str) -> tuple[str, Forms]:
+    """Returns a pair of a glossary. `|` separates the forms of the target. Raises ValueError if a part is blank."""
+    term, forms = " ".join(term.split()), tuple(" ".join(form.split()) for form in target.split("|"))
+    if not term or not all(forms):
+        raise ValueError("a part is blank")
+    return term, forms
+
+
+def read_glossary(path: Path) -> Glossary:
+    """Returns the glossary in a file: per line a source term, a tab and its translation, whose forms are separated by
+    `|`. Blank lines and lines that begin with `#` are skipped. Raises FileError for other lines."""
+    with open_bytes(path) as stream:
+        return Glossary(tuple(_pairs(read_lines(stream, str(path)), str(path))))
+
+
+def _pairs(lines: Iterable[str], name: str) -> Iterator[tuple[str, Forms]]:
+    seen: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        term, *targets = line.split("\t")
+        try:
+            (target,) = targets
+            pair = pair_of(term, target)
+        except ValueError:
+            raise FileError(
+                f"line {number} of {name} must be a term, a tab and its translation, got {line[:60]!r}."
+            ) from None
+        if pair[0] in seen:
+            raise FileError(
+                f"line {number} of {name} repeats the term {pair[0]!r} of line {seen[pair[0]]}; give each term "
+                "once, with `|` between the forms of its translation."
+            )
+        seen[pair[0]] = number
+        yield pair
