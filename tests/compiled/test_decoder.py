@@ -158,6 +158,18 @@ def test_exhausted_memory_is_an_exception(library: ctypes.CDLL) -> None:
         library.batch_admit(state.pointer, None, ctypes.addressof(length), 1, None, 0, None)
 
 
+@pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES])
+@pytest.mark.parametrize("value", [1e20, 1e25, 1e30, 3e38])
+def test_no_score_is_finite_when_the_numbers_overflow(library: ctypes.CDLL, config: ModelConfig, value: float) -> None:
+    """A layer norm must not divide by an infinite deviation: its output would be its bias, whatever the source is."""
+    model = make(config).float()
+    with torch.no_grad():
+        model.decoder.layers[-1].feed_forward.outer.weight[0] = value
+        full = model(*padded(sequences(4)), torch.tensor([[BOS]]))[0, -1, 1:].log_softmax(-1)
+        compiled = first_logprobs(CompiledDecoder(model, library))[0, 1:]
+    assert full.isfinite().all() or not compiled.isfinite().any()
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
 def test_copies_have_a_model_of_their_own(library: ctypes.CDLL, copied: Callable[[Any], Any]) -> None:
     decoder = CompiledDecoder(make(SMALL).float(), library)

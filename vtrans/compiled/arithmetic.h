@@ -126,7 +126,8 @@ struct Norm {
         float mean = sum / D;
 #pragma omp simd reduction(+ : squares)
         for (int i = 0; i < D; i++) squares += (x[i] - mean) * (x[i] - mean);
-        float scale = 1 / std::sqrt(squares / D + epsilon);
+        // An overflow must not become a scale of 0, with which the output would be finite and wrong.
+        float scale = squares < INFINITE ? 1 / std::sqrt(squares / D + epsilon) : NAN;
 #pragma omp simd
         for (int i = 0; i < D; i++) y[i] = (x[i] - mean) * scale * weight[i] + bias[i];
     }
