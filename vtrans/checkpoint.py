@@ -72,12 +72,12 @@ class LoadedModel:
 def aliases(model: torch.nn.Module) -> dict[str, str]:
     """The additional names of shared weights, each with the name of its first owner."""
     first: dict[int, str] = {}
-    found = {}
+    names = {}
     for name, weight in model.state_dict(keep_vars=True).items():
         owner = first.setdefault(id(weight), name)
         if owner != name:
-            found[name] = owner
-    return found
+            names[name] = owner
+    return names
 
 
 def weights_of(model: torch.nn.Module) -> dict[str, Tensor]:
@@ -139,11 +139,11 @@ def check_model(
     """Everything in a model file except its weights, whose names, shapes and types are checked. Raises FileError as
     load_model does."""
     names = set(file.keys())
-    found = names & set(VOCABULARIES)
-    if found not in ({JOINT}, {SOURCE, TARGET}):
+    vocabularies = names & set(VOCABULARIES)
+    if vocabularies not in ({JOINT}, {SOURCE, TARGET}):
         raise FileError(f"{path} has no vocabulary; it is not a complete model of vtrans.")
-    src_vocab = _read_vocabulary(path, file, JOINT if JOINT in found else SOURCE)
-    tgt_vocab = src_vocab if JOINT in found else _read_vocabulary(path, file, TARGET)
+    src_vocab = _read_vocabulary(path, file, JOINT if JOINT in vocabularies else SOURCE)
+    tgt_vocab = src_vocab if JOINT in vocabularies else _read_vocabulary(path, file, TARGET)
     try:
         config = section_of(ModelConfig, header, "model", path)
         search = section_of(SearchConfig, header, "search", path)
@@ -158,7 +158,7 @@ def check_model(
         ) from None
     wanted = weights_of(blueprint)
     shortlist = _read_shortlist(path, file, names, len(src_vocab), len(tgt_vocab))
-    others = {*found, *((TRANSLATIONS, FREQUENT) if shortlist else ())}
+    others = {*vocabularies, *((TRANSLATIONS, FREQUENT) if shortlist else ())}
     _check_names(path, set(wanted), names - others, aliases(blueprint), header.get("aliases", {}))
     for name, weight in wanted.items():
         dtype, shape = file.facts(name)
@@ -225,18 +225,18 @@ def load_weights(path: Path, model: Transformer) -> None:
     loaded = load_model(path)
     if loaded.model.config != model.config:
         raise FileError(f"{path} is a model of another architecture.")
-    own, theirs = weights_of(model), weights_of(loaded.model)
-    for name, weight in own.items():
-        if theirs[name].shape != weight.shape:
+    read = weights_of(loaded.model)
+    for name, weight in weights_of(model).items():
+        if read[name].shape != weight.shape:
             raise FileError(f"{path}: {name} has another vocabulary size.")
-        weight.data.copy_(theirs[name].data)
+        weight.data.copy_(read[name].data)
 
 
 def _check_names(
-    path: str | Path, wanted: set[str], found: set[str], tied: dict[str, str], listed: dict[str, str]
+    path: str | Path, wanted: set[str], present: set[str], tied: dict[str, str], listed: dict[str, str]
 ) -> None:
-    if wanted != found:
-        missing, extra = sorted(wanted - found), sorted(found - wanted)
+    if wanted != present:
+        missing, extra = sorted(wanted - present), sorted(present - wanted)
         what = f"lacks {missing[0]}" if missing else f"has the unknown tensor {extra[0]}"
         raise FileError(f"{path} {what}; its tensors must be exactly those of its architecture.")
     if tied != listed:

@@ -45,11 +45,11 @@ def comet_score(
         raise InputError(f"`comet` needs one reference with this model, got {len(references)}.")
     columns = {"src": sources, "mt": hypotheses} | ({"ref": references[0]} if needed else {})
     samples = [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
-    found = scorer.predict(
+    prediction = scorer.predict(
         samples, batch_size=BATCH, gpus=int(torch.cuda.is_available()), num_workers=WORKERS, progress_bar=False
     )
     value, signature = (
-        float(found.system_score),
+        float(prediction.system_score),
         f"model:{checkpoint.parents[1].name}|nrefs:{needed}|version:{__version__}",
     )
     return Score("COMET", value, signature, f"COMET|{signature} = {value:.4f}")

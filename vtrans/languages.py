@@ -56,8 +56,8 @@ def languages_in(codes: str) -> Languages | None:
     """Returns the languages that a text such as `en-de` or `en-pt-BR` names, or None."""
     words = codes.split("-")
     halves = [("-".join(words[:i]), "-".join(words[i:])) for i in range(1, len(words))]
-    found = [Languages(*pair) for pair in halves if all(map(_CODE.fullmatch, pair))]
-    return found[0] if len(found) == 1 else None
+    pairs = [Languages(*pair) for pair in halves if all(map(_CODE.fullmatch, pair))]
+    return pairs[0] if len(pairs) == 1 else None
 
 
 def language_name(code: str) -> str:

@@ -41,8 +41,8 @@ class Translate:
         texts = [str(text) if isinstance(text, str) else text for text in batch[self._src]]
         if wrong := next((repr(text) for text in texts if not isinstance(text, str)), None):
             raise InputError(f"the column {self._src} must hold texts, but holds {wrong[:80]}.")
-        found = list(self._loaded().translate(texts))
-        return {**batch, self._tgt: np.array(found, dtype=object)}
+        translations = list(self._loaded().translate(texts))
+        return {**batch, self._tgt: np.array(translations, dtype=object)}
 
     def _loaded(self) -> Any:
         if self._translator is None:
