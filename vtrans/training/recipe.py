@@ -1,6 +1,6 @@
 """Recipes: reading and writing them, and settling the recipe of a run.
 
-A recipe is a TOML file with the sections [model], [train] and [search]; config.py declares the keys. `load_recipe`
+A recipe is a TOML file with the sections [model], [train] and [search]; config/ declares the keys. `load_recipe`
 reads one and applies overrides. A run begins with the recipe that `requested_recipe` returns, `settled` decides what
 the recipe leaves open, and `refuse_changes` compares the result with the recipe of the run so far.
 """

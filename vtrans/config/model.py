@@ -1,0 +1,179 @@
+"""The architecture of a model: the section [model] of a recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from vtrans.keys import choice, flag, number, toml_value
+
+TIE_FORMS = ("src-tgt-softmax", "tgt-softmax", "src-tgt", "none")
+
+
+def _decoder_only(architecture: str) -> bool:
+    return architecture == "decoder-only"
+
+
+def _without_table(positions: str) -> bool:
+    return positions in ("sinusoidal", "rotary")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The architecture. The defaults are those of Vaswani et al. 2017, with 3+3 layers and D 256."""
+
+    d_model: int = number(256, 2, 65536, "width of the embeddings and layers, D", exportable=True, summary="D {}")
+    d_ff: int = number(1024, 1, 1 << 20, "width of the feed-forward layers, F", exportable=True, summary="F {}")
+    heads: int = number(4, 1, 1024, "attention heads, H; must divide d_model", "heads", exportable=True, summary="H {}")
+    architecture: str = choice(
+        "encoder-decoder",
+        ("encoder-decoder", "decoder-only"),
+        "decoder-only: one stack of decoder_layers layers for source and target (GPT, Radford et al. 2018)",
+    )
+    source_mask: str = choice(
+        "prefix",
+        ("prefix", "causal"),
+        "decoder-only: a source token attends to the whole source (Raffel et al. 2019, section 3.2) or to its prefix",
+        idle_if={"architecture": lambda value: not _decoder_only(value)},
+    )
+    encoder_layers: int = number(
+        3, 0, 1000, "layers of the encoder; 0 for decoder-only", "layers", exportable=True, summary="{} encoder layers"
+    )
+    decoder_layers: int = number(
+        3, 1, 1000, "layers of the decoder", "layers", exportable=True, summary="{} decoder layers"
+    )
+    dropout: float = number(
+        0.1,
+        0.0,
+        0.95,
+        "dropout after the embeddings and the sublayers (paper, section 5.4)",
+        training_only=True,
+        exportable=True,
+        summary="dropout {}",
+    )
+    attention_dropout: float = number(
+        0.0, 0.0, 0.95, "dropout on the attention weights", training_only=True, exportable=True
+    )
+    activation_dropout: float = number(
+        0.0, 0.0, 0.95, "dropout after the feed-forward activation", training_only=True, exportable=True
+    )
+    activation: str = choice(
+        "relu",
+        ("relu", "gelu", "swish"),
+        "activation of the feed-forward layers; swish: x * sigmoid(x)",
+        exportable=True,
+    )
+    norm: str = choice(
+        "post",
+        ("post", "pre"),
+        "where the layer norms are: post: after the residual sum (paper); pre: before the sublayer",
+        exportable=True,
+        summary="{}-norm",
+    )
+    norm_eps: float = number(
+        1e-5, 1e-12, 1.0, "added to the variance in a layer norm; Marian's is 1e-6", exportable=True
+    )
+    tie: str = choice(
+        "auto",
+        ("auto", *TIE_FORMS),
+        "which embeddings are one matrix; auto: src-tgt-softmax for a joint vocabulary, else tgt-softmax",
+        adaptable=True,
+        exportable=True,
+        summary="tie {}",
+    )
+    positions: str = choice(
+        "sinusoidal",
+        ("sinusoidal", "learned", "stored", "rotary"),
+        "position encoding; rotary: turns the queries and keys of self-attention (Su et al. 2021); stored: a fixed "
+        "table in the model file, for imported models; it starts as sinusoidal",
+        exportable=True,
+    )
+    max_positions: int = number(
+        1024,
+        2,
+        1 << 20,
+        "rows of a learned or stored position table; decoder-only uses half of them for each side",
+        "rows",
+        idle_if={"positions": _without_table},
+        adaptable=True,
+        exportable=True,
+    )
+    share_positions: bool = flag(
+        False,
+        "one learned or stored position table for encoder and decoder",
+        idle_if={"positions": _without_table, "architecture": _decoder_only},
+        exportable=True,
+    )
+    share_layers: str = choice(
+        "none",
+        ("none", "attention", "feed-forward", "all"),
+        "what the layers of a stack share, each sublayer with its norm (ALBERT, Lan et al. 2019)",
+        exportable=True,  # as copies, which CTranslate2 finds equal and keeps once
+    )
+    share_group: int = number(
+        0,
+        0,
+        1000,
+        "consecutive layers that share_layers makes one; 0: the whole stack",
+        "layers",
+        idle_if={"share_layers": lambda value: value == "none"},
+        exportable=True,
+    )
+    share_stacks: bool = flag(
+        False,
+        "encoder layer i = decoder layer i except cross-attention (Raffel et al. 2019, section 3.2)",
+        idle_if={"architecture": _decoder_only},
+        exportable=True,
+    )
+    scale_embedding: bool = flag(
+        True,
+        "multiply embeddings by sqrt(D) (paper, section 3.4); without it they start at the same size",
+        exportable=True,
+    )
+    projection_bias: bool = flag(False, "a learned bias on the logits, as in Marian", exportable=True)
+    source_eos: bool = flag(
+        True,
+        "the EOS that ends each source is attended to; false for imported models whose sources had none",
+        idle_if={"architecture": _decoder_only},
+        exportable=True,
+    )
+    autoregression: str = choice(
+        "self-attention",
+        ("self-attention", "ssru"),
+        "how a decoder layer reads the earlier subwords; ssru: a recurrence, faster step by step (Kim et al. 2019)",
+        idle_if={"architecture": _decoder_only},
+    )
+    cross_attention_residual: bool = flag(
+        True,
+        "residual connection around cross-attention; false is an ablation",
+        idle_if={"architecture": _decoder_only},
+    )
+    alignment_layer: int = number(
+        0, 0, 1000, "decoder layer, from 1, whose first head aligns words; 0: none", adaptable=True, exportable=True
+    )
+
+    @property
+    def reach(self) -> int | None:
+        """The longest source or target, with its BOS or EOS, for which there are positions; None: no limit."""
+        if _without_table(self.positions):
+            return None
+        return self.max_positions if self.architecture == "encoder-decoder" else self.max_positions // 2
+
+    @property
+    def summary(self) -> str:
+        """The keys that every model's description has, and the others that differ from their defaults."""
+        said, others = [], []
+        for spec in dataclasses.fields(self):
+            value, key = getattr(self, spec.name), spec.metadata["key"]
+            if key.summary:
+                said.append(key.summary.format(value))
+            elif value != spec.default:
+                others.append(f"{spec.name} {toml_value(value)}")
+        return ", ".join(said + others)
+
+    def sublayer(self, part: str, layer: int) -> int:
+        """The number of the sublayer that a layer of a stack uses; layers with the same number share it. `part` is
+        "attention" or "feed-forward"."""
+        if self.share_layers not in (part, "all"):
+            return layer
+        return layer // self.share_group if self.share_group else 0
