@@ -2,107 +2,36 @@
 //
 // A step is one call for all rows of a batch, and has no padding.
 //
-// Legend: D model width, F feed-forward width, V vocabulary, S source length, B sentences, K rows of a sentence, N rows
-// that are computed together.
+// Legend: D model width, V vocabulary, S source length, B sentences, K rows of a sentence, N rows that are computed
+// together.
 
 #include <exception>
-#include <map>
-#include <memory>
 
-#include "arithmetic.h"
+#include "model.h"
 
 namespace vtrans {
 
 // Logits that are compared at a time in the search for the best.
 constexpr int GROUP = 64;
 
-using Shared = std::shared_ptr<const Linear>;
-
-// The layers of an encoder and of a decoder-only model have no cross-attention. With an SSRU, `zf` replaces `qkv` and
-// `out`.
-struct Layer {
-    Shared zf, qkv, out, query, kv, cross_out, inner, outer;
-    Norm self_norm, cross_norm, feed_forward_norm;
-};
-
 // A sentence of a batch. Reordering moves no slots: `history` lists the slots that each row attends to.
 struct Sentence {
-    std::vector<Slots> own, source;  // of each decoder layer: the subwords fed so far, and the source
+    std::vector<Slots> self_slots, cross_slots;  // of each decoder layer
     std::vector<std::vector<int>> history;
     std::vector<Floats> cells;  // of each row: the states of the SSRUs of all layers
     int position = 0;           // of the next subword
 
     // Makes room for K more slots. Slots that no row attends to are given up.
     void make_room(int K, int D) {
-        if (own[0].count + K <= own[0].capacity) return;
-        std::vector<int> places(own[0].count, -1), kept;
+        if (self_slots[0].count + K <= self_slots[0].capacity) return;
+        std::vector<int> places(self_slots[0].count, -1), kept;
         for (const auto& row : history)
             for (int slot : row) places[slot] = 0;
-        for (int slot = 0; slot < own[0].count; slot++)
+        for (int slot = 0; slot < self_slots[0].count; slot++)
             if (places[slot] == 0) places[slot] = int(kept.size()), kept.push_back(slot);
         for (auto& row : history)
             for (int& slot : row) slot = places[slot];
-        for (Slots& slots : own) slots.keep(kept, D);
-    }
-};
-
-// `Sizes` of decoder.py.
-struct Sizes {
-    int32_t width, feed_forward, heads, vocabulary, pad_id, encoder_layers, decoder_layers, activation;
-    int32_t pre, cross_skip, decoder_only, prefix, ssru, rotary;  // booleans
-    float epsilon, embedding_scale;
-};
-
-// The weights, from tensors in the order of decoder.py. It copies those of products, a shared one once, and refers to
-// the others.
-struct Model {
-    Sizes sizes;
-    const float *src_embedding, *tgt_embedding;
-    std::vector<Layer> encoder, decoder;
-    Norm encoder_norm, decoder_norm;
-    Shared projection;
-
-    Model(const Sizes& sizes, const float* const* tensors) : sizes(sizes), next(tensors) {
-        int V = sizes.vocabulary;
-        src_embedding = *next++, tgt_embedding = *next++;
-        for (int i = 0; i < sizes.encoder_layers; i++) encoder.push_back(layer(false, false));
-        encoder_norm = norm();
-        for (int i = 0; i < sizes.decoder_layers; i++) decoder.push_back(layer(sizes.ssru, !sizes.decoder_only));
-        decoder_norm = norm();
-        auto last = std::make_shared<Linear>(next[0], next[1], sizes.width, V);
-        last->bias[sizes.pad_id] = -INFINITE;
-        std::fill(last->bias.begin() + V, last->bias.end(), -INFINITE);
-        projection = last;
-    }
-
-  private:
-    const float* const* next;
-    std::map<const float*, Shared> known;
-
-    Shared linear(int inputs, int outputs) {
-        Shared& found = known[next[0]];
-        if (!found) found = std::make_shared<Linear>(next[0], next[1], inputs, outputs);
-        next += 2;
-        return found;
-    }
-
-    Norm norm() {
-        next += 2;
-        return {next[-2], next[-1]};
-    }
-
-    Layer layer(bool ssru, bool cross) {
-        int D = sizes.width, F = sizes.feed_forward;
-        Layer made{};
-        if (ssru) made.zf = linear(D, 2 * D);
-        if (!ssru) made.qkv = linear(D, 3 * D), made.out = linear(D, D);
-        made.self_norm = norm();
-        if (cross) {
-            made.query = linear(D, D), made.kv = linear(D, 2 * D), made.cross_out = linear(D, D);
-            made.cross_norm = norm();
-        }
-        made.inner = linear(D, F), made.outer = linear(F, D), made.feed_forward_norm = norm();
-        return made;
+        for (Slots& slots : self_slots) slots.keep(kept, D);
     }
 };
 
@@ -125,8 +54,8 @@ struct Batch {
         Owners owners;
         for (int j = 0; j < count; j++) {
             auto sentence = std::make_unique<Sentence>();
-            sentence->own.resize(model.decoder.size());
-            sentence->source.resize(model.decoder.size());
+            sentence->self_slots.resize(model.decoder.size());
+            sentence->cross_slots.resize(model.decoder.size());
             sentence->history.resize(K);
             if (model.sizes.ssru) sentence->cells.assign(K, Floats(model.decoder.size() * D));
             int first = int(owners.size()), S = int(lengths[j]);
@@ -160,7 +89,7 @@ struct Batch {
             if (model.sizes.ssru) continue;
             sentence.make_room(K, D);
             for (int k = 0; k < K; k++) {
-                sentence.history[k].push_back(sentence.own[0].count + k);
+                sentence.history[k].push_back(sentence.self_slots[0].count + k);
                 chosen.push_back({sentence.history[k].data(), int(sentence.history[k].size())});
             }
         }
@@ -190,20 +119,20 @@ struct Batch {
     std::vector<int64_t> best(int r, int count) {
         const float* row = logits.row(r);
         int V = model.sizes.vocabulary;
-        std::vector<int64_t> found;
+        std::vector<int64_t> tokens;
         for (int begin = 0; begin < V; begin += GROUP) {
             int end = std::min(V, begin + GROUP);
-            auto enters = [&](float logit) { return int(found.size()) < count || logit > row[found.back()]; };
+            auto enters = [&](float logit) { return int(tokens.size()) < count || logit > row[tokens.back()]; };
             if (!enters(largest(row + begin, end - begin))) continue;
             for (int i = begin; i < end; i++) {
                 if (!enters(row[i])) continue;
-                if (int(found.size()) == count) found.pop_back();
-                auto at = found.end();
-                while (at != found.begin() && row[i] > row[at[-1]]) --at;
-                found.insert(at, i);
+                if (int(tokens.size()) == count) tokens.pop_back();
+                auto at = tokens.end();
+                while (at != tokens.begin() && row[i] > row[at[-1]]) --at;
+                tokens.insert(at, i);
             }
         }
-        return found;
+        return tokens;
     }
 
   private:
@@ -251,7 +180,7 @@ struct Batch {
         normalize(model.encoder_norm, N, x, x);
         for (size_t l = 0; l < model.decoder.size(); l++) {
             product(*model.decoder[l].kv, x, N, wide);
-            for (int r = 0; r < N; r++) owners[r]->source[l].append(wide.row(r), wide.row(r) + D, D);
+            for (int r = 0; r < N; r++) owners[r]->cross_slots[l].append(wide.row(r), wide.row(r) + D, D);
         }
     }
 
@@ -279,15 +208,15 @@ struct Batch {
                     return;
                 }
                 queries_keys_values(layer, from, N);
-                for (int r = 0; r < N; r++) owners[r]->own[l].append(wide.row(r) + D, wide.row(r) + 2 * D, D);
-                for (int r = 0; r < N; r++) attend(r, owners[r]->own[l], chosen[r]);
+                for (int r = 0; r < N; r++) owners[r]->self_slots[l].append(wide.row(r) + D, wide.row(r) + 2 * D, D);
+                for (int r = 0; r < N; r++) attend(r, owners[r]->self_slots[l], chosen[r]);
                 product(*layer.out, mixed, N, out);
             });
             if (layer.query)
                 residual(layer.cross_norm, model.sizes.cross_skip, N, [&](Matrix& from) {
                     product(*layer.query, from, N, wide);
                     for (int r = 0; r < N; r++) {
-                        const Slots& source = owners[r]->source[l];
+                        const Slots& source = owners[r]->cross_slots[l];
                         attend(r, source, {numbers.data(), source.count});
                     }
                     product(*layer.cross_out, mixed, N, out);
@@ -399,7 +328,7 @@ int batch_position(Batch* batch) {
 int batch_slots(Batch* batch) {
     int largest = 0;
     for (const auto& place : batch->places)
-        if (place) largest = std::max(largest, place->own[0].capacity);
+        if (place) largest = std::max(largest, place->self_slots[0].capacity);
     return largest;
 }
 

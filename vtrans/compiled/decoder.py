@@ -25,14 +25,14 @@ from vtrans.model import DecoderOnly, EncoderLayer, SSRULayer, Transformer
 from vtrans.runtime.compiler import compiled_library
 from vtrans.search.loop import Block, Listed
 
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("decoder.cpp", "arithmetic.h"))
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("decoder.cpp", "model.h", "arithmetic.h"))
 ACTIVATIONS = ("relu", "gelu", "swish")
 # Rows that are projected to the vocabulary at a time. The tokens that a block lists are the best of all its rows.
 ROWS = 32
 
 
 class Sizes(ctypes.Structure):
-    """`Sizes` of decoder.cpp."""
+    """`Sizes` of model.h."""
 
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("width", "feed_forward", "heads", "vocabulary", "pad_id")),
@@ -131,7 +131,7 @@ def sizes_of(model: Transformer) -> Sizes:
 
 
 def tensors_of(model: Transformer) -> Iterator[Tensor | None]:
-    """Yields the weights in the order in which decoder.cpp reads them."""
+    """Yields the weights in the order in which model.h reads them."""
     yield from (model.src_embedding.weight, model.tgt_embedding.weight)
     for stack in (model.encoder, model.decoder):
         for layer in stack.layers:
@@ -141,8 +141,8 @@ def tensors_of(model: Transformer) -> Iterator[Tensor | None]:
                 yield F.pad(layer.ssru.forget_bias, (model.config.d_model, 0))
                 yield from _parameters(layer.ssru_residual.norm)
             else:
-                own = layer.self_attention
-                yield from _parameters(own.qkv, own.out, layer.self_attention_residual.norm)
+                attention = layer.self_attention
+                yield from _parameters(attention.qkv, attention.out, layer.self_attention_residual.norm)
             if not isinstance(layer, EncoderLayer):
                 cross = layer.cross_attention
                 yield from _parameters(cross.query, cross.kv, cross.out, layer.cross_attention_residual.norm)

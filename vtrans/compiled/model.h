@@ -1,0 +1,83 @@
+// The weights of a model for decoder.cpp.
+//
+// Legend: D model width, F feed-forward width, V vocabulary.
+
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "arithmetic.h"
+
+namespace vtrans {
+
+using Shared = std::shared_ptr<const Linear>;
+
+// The layers of an encoder and of a decoder-only model have no cross-attention. With an SSRU, `zf` replaces `qkv` and
+// `out`.
+struct Layer {
+    Shared zf, qkv, out, query, kv, cross_out, inner, outer;
+    Norm self_norm, cross_norm, feed_forward_norm;
+};
+
+// `Sizes` of decoder.py.
+struct Sizes {
+    int32_t width, feed_forward, heads, vocabulary, pad_id, encoder_layers, decoder_layers, activation;
+    int32_t pre, cross_skip, decoder_only, prefix, ssru, rotary;  // booleans
+    float epsilon, embedding_scale;
+};
+
+// The weights, from tensors in the order of decoder.py. It copies those of products, a shared one once, and refers to
+// the others.
+struct Model {
+    Sizes sizes;
+    const float *src_embedding, *tgt_embedding;
+    std::vector<Layer> encoder, decoder;
+    Norm encoder_norm, decoder_norm;
+    Shared projection;
+
+    Model(const Sizes& sizes, const float* const* tensors) : sizes(sizes), next(tensors) {
+        int V = sizes.vocabulary;
+        src_embedding = *next++, tgt_embedding = *next++;
+        for (int i = 0; i < sizes.encoder_layers; i++) encoder.push_back(layer(false, false));
+        encoder_norm = norm();
+        for (int i = 0; i < sizes.decoder_layers; i++) decoder.push_back(layer(sizes.ssru, !sizes.decoder_only));
+        decoder_norm = norm();
+        auto last = std::make_shared<Linear>(next[0], next[1], sizes.width, V);
+        last->bias[sizes.pad_id] = -INFINITE;
+        std::fill(last->bias.begin() + V, last->bias.end(), -INFINITE);
+        projection = last;
+    }
+
+  private:
+    const float* const* next;
+    std::map<const float*, Shared> linears;  // by their weights
+
+    Shared linear(int inputs, int outputs) {
+        Shared& shared = linears[next[0]];
+        if (!shared) shared = std::make_shared<Linear>(next[0], next[1], inputs, outputs);
+        next += 2;
+        return shared;
+    }
+
+    Norm norm() {
+        next += 2;
+        return {next[-2], next[-1]};
+    }
+
+    Layer layer(bool ssru, bool cross) {
+        int D = sizes.width, F = sizes.feed_forward;
+        Layer made{};
+        if (ssru) made.zf = linear(D, 2 * D);
+        if (!ssru) made.qkv = linear(D, 3 * D), made.out = linear(D, D);
+        made.self_norm = norm();
+        if (cross) {
+            made.query = linear(D, D), made.kv = linear(D, 2 * D), made.cross_out = linear(D, D);
+            made.cross_norm = norm();
+        }
+        made.inner = linear(D, F), made.outer = linear(F, D), made.feed_forward_norm = norm();
+        return made;
+    }
+};
+
+}  // namespace vtrans
