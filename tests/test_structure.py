@@ -23,7 +23,6 @@ LAYERS = (
     ("keys", "config", "consistency", "console", "languages"),
     ("runtime",),
     ("data",),
-    ("positions", "ssru"),
     ("model",),
     ("tensor_files", "checkpoint", "states"),
     ("average", "score", "comet"),

@@ -24,8 +24,7 @@ from vtrans.checkpoint import aliases, load_model, weights_of
 from vtrans.config import ModelConfig
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
-from vtrans.model import Transformer, count_parameters
-from vtrans.positions import SinusoidalPositions
+from vtrans.model import SinusoidalPositions, Transformer, count_parameters
 from vtrans.tensor_files import open_tensors, write_tensors
 from vtrans.training.recipe import load_recipe
 from vtrans.translate.loading import load

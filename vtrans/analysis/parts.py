@@ -12,8 +12,7 @@ from typing import Any
 from torch import nn
 
 from vtrans.checkpoint import aliases
-from vtrans.model import CrossAttention, DecoderOnly, FeedForward, SelfAttention
-from vtrans.ssru import SSRU
+from vtrans.model import SSRU, CrossAttention, DecoderOnly, FeedForward, SelfAttention
 
 # The paper's names for the weights of a sublayer, in the order in which a fused weight holds them.
 MATRICES: tuple[tuple[type[nn.Module], str, tuple[str, ...]], ...] = (

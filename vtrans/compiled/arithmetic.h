@@ -162,7 +162,7 @@ void recur(const float* z, const float* gate, int D, float* c, float* out) {
     }
 }
 
-// Turns the queries and the keys of a row [2, D] by the cosines and sines of its position, as `turned` of positions.py.
+// Turns the queries and the keys of a row [2, D] by the cosines and sines of its position, as `turned` of model/positions.py.
 void turn(float* x, const float* pairs, int D) {
     for (float* part : {x, x + D})
         for (int i = 0; i < D; i += 2) {

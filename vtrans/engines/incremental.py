@@ -20,7 +20,7 @@ from vtrans.engines.single import SingleState, SingleSteps
 from vtrans.engines.state import DecodingState, LayerState, Seen, SelfAttentionState, SSRUState
 from vtrans.errors import InputError
 from vtrans.model import Decoder, DecoderLayer, DecoderOnly, EncoderLayer, SelfAttention, SSRULayer, Transformer
-from vtrans.positions import turn_
+from vtrans.model.positions import turn_
 from vtrans.runtime import kernels
 from vtrans.runtime.kernels import Kernels
 from vtrans.runtime.products import HAS_ONEDNN, Bfloat16Linear, Int8Linear, Linear, Rounded, linear, packed, product

@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from vtrans.config import ModelConfig
 from vtrans.engines.state import LEAST, pad_to
 from vtrans.model import (
+    SSRU,
     CrossAttention,
     DecoderLayer,
     DecoderOnly,
@@ -35,10 +36,9 @@ from vtrans.model import (
     SSRULayer,
     Transformer,
 )
-from vtrans.positions import turn_
+from vtrans.model.positions import turn_
 from vtrans.runtime import kernels
 from vtrans.runtime.products import HAS_ONEDNN, packed, product
-from vtrans.ssru import SSRU
 
 Function = Callable[[Tensor], Tensor]
 

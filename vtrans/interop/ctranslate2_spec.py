@@ -14,7 +14,7 @@ from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_I
 from vtrans.engines.ctranslate2_folder import ctranslate2
 from vtrans.errors import InputError
 from vtrans.interop.ctranslate2_names import ROTARY, module_scopes
-from vtrans.positions import RotaryPositions, SinusoidalPositions
+from vtrans.model import RotaryPositions, SinusoidalPositions
 
 # Added to the logit of padding, which is -inf in our models. Its probability is 0 in float32 either way, and unlike a
 # larger number, this one is finite in float16.

@@ -40,7 +40,7 @@ from vtrans.interop.huggingface_names import (
     positions,
 )
 from vtrans.interop.imported import NEVER
-from vtrans.positions import SinusoidalPositions
+from vtrans.model import SinusoidalPositions
 from vtrans.tensor_files import save_tensors
 from vtrans.translate.sources import EXTRA_LENGTH
 

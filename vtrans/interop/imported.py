@@ -20,8 +20,7 @@ from vtrans.data.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import Read
 from vtrans.languages import Languages, tags_among
-from vtrans.model import Transformer
-from vtrans.positions import ComputedPositions
+from vtrans.model import ComputedPositions, Transformer
 
 NEVER = -1e4  # the projection's bias of a subword that the other program does not have; its probability is exactly 0
 

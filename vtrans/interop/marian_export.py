@@ -35,7 +35,7 @@ from vtrans.interop.marian_layout import (
 )
 from vtrans.interop.marian_original import MarianModel
 from vtrans.interop.npz import write_npz
-from vtrans.positions import SinusoidalPositions
+from vtrans.model import SinusoidalPositions
 
 MODEL, VOCABULARY = "model.npz", "vocab"
 MOST_RATIO = 3.0  # target subwords per source subword, Marian's default

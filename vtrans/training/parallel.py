@@ -26,9 +26,8 @@ from vtrans.config import TrainConfig
 from vtrans.data.batches import collate
 from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import InputError
-from vtrans.model import CrossAttention, FeedForward, SelfAttention
+from vtrans.model import SSRU, CrossAttention, FeedForward, SelfAttention
 from vtrans.runtime.ranks import Ranks
-from vtrans.ssru import SSRU
 from vtrans.training.loss import Objective
 
 BLOCK = 1 << 22  # numbers that a rank sends to rank 0 at a time: few messages, in little memory

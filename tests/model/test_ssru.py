@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from vtrans.model.ssru import SSRU, recurrence
 from vtrans.runtime.products import HAS_ONEDNN, bfloat16_products
-from vtrans.ssru import SSRU, recurrence
 
 D = 6
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vtrans.errors import InputError
 from vtrans.model import Transformer
-from vtrans.positions import RotaryPositions, turn_, turned
+from vtrans.model.positions import RotaryPositions, turn_, turned
 
 ROTARY = dataclasses.replace(SMALL, positions="rotary", norm="pre")
 
