@@ -123,8 +123,22 @@ def test_pickled_weights_are_read_as_weights_alone(tmp_path: Path, zipped: bool)
     found = install(read_model(folder)).model.state_dict()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     torch.save({"a": Path}, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
-    with pytest.raises(FileError, match="pytorch_model"):
+    with pytest.raises(FileError, match="pytorch_model") as caught:
         read_model(folder)
+    assert "weights_only" not in str(caught.value), "torch's advice is to run the code in the file"
+
+
+def test_settings_that_are_ignored_are_named(tmp_path: Path) -> None:
+    """Whatever their names, unless their value is one that changes nothing."""
+    folder = hugging_face_folder(tmp_path / "hf", encoder_layerdrop=0.1, new_network=2, temperature=0.5, top_k=50)
+    neutral = {"temperature": 1.0, "num_beam_groups": 1, "do_sample": False, "transformers_version": "5.23"}
+    special = {"repetition_penalty": 1.5, "encoder_no_repeat_ngram_size": 3, "new_rule": [1], "forced_bos_token_id": 4}
+    (folder / "generation_config.json").write_text(json.dumps(neutral | special))
+    said = "\n".join(read_model(folder).notes)
+    for name in (*special, "new_network"):
+        assert f"{name} " in said
+    for name in (*neutral, "bad_words_ids", "layerdrop", "d_model", "num_beams", "token_id "):
+        assert name not in said.replace("forced_bos_token_id", "")
 
 
 def changed_config(**changes: Any) -> Callable[[Path], None]:
@@ -177,6 +191,10 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "configuration is not UTF-8": (written("config.json", b'{"a": "\xff"}'), "config.json"),
     "another architecture": (changed_config(model_type="bart"), "model_type"),
     "pre-norm": (changed_config(normalize_before=True), "normalize_before"),
+    "Pegasus with post-norm": (changed_config(model_type="pegasus", normalize_before=False), "normalize_before"),
+    "Pegasus without final norms": (
+        changed_config(model_type="pegasus", activation_function="relu"), "model.encoder.layer_norm"
+    ),
     "norm of the embedding": (changed_config(normalize_embedding=True), "normalize_embedding"),
     "a final norm": (changed_config(add_final_layer_norm=True), "add_final_layer_norm"),
     "learned positions": (changed_config(static_position_embeddings=False), "static_position_embeddings"),
@@ -194,6 +212,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a huge position table": (changed_config(max_position_embeddings=1 << 23), "max_positions"),
     "a start beyond the vocabulary": (changed_config(decoder_start_token_id=10**6), "decoder_start_token_id"),
     "another end": (changed_config(eos_token_id=1), "eos_token_id"),
+    "a size in quotes": (changed_config(d_model="32"), "'32'"),
     "another vocabulary size": (changed_config(vocab_size=7, decoder_vocab_size=7), "vocab.json"),
     "a wrong dropout": (changed_config(dropout=7), "dropout"),
     "a wrong length penalty": (changed_config(length_penalty="long"), "alpha"),

@@ -109,6 +109,15 @@ def test_a_wrong_body_is_refused_with_a_sentence(client: Client, name: str) -> N
     assert 10 < len(reply.json["error"]) < 200
 
 
+@pytest.mark.parametrize("part", ['name="%s"', 'name="file"; filename="%s"'])
+def test_the_sentence_about_a_name_that_is_too_long_says_so(client: Client, part: str) -> None:
+    body = f"--x\r\nContent-Disposition: form-data; {part % ('n' * 5000)}\r\n\r\na\r\n--x--\r\n"
+    reply = client.send("POST", "/translate", body.encode(), MULTIPART)
+    assert reply.status == 400
+    assert "name" in reply.json["error"]
+    assert "5,0" in reply.json["error"]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [

@@ -117,6 +117,16 @@ def test_lines_are_broken_evenly(text: str, height: int, expected: str) -> None:
     assert broken(text, height) == expected
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_member_that_a_zip_file_has_twice_is_named(client: Client) -> None:
+    stream = io.BytesIO(docx("<w:p/>"))
+    with zipfile.ZipFile(stream, "a") as file:
+        file.writestr("word/media/a.png", b"")
+    reply = send(client, "a.docx", stream.getvalue())
+    assert reply.status == 400
+    assert "word/media/a.png" in reply.json["error"]
+
+
 def test_a_word_file_keeps_its_runs_and_other_members() -> None:
     body = (
         '<w:p w:rsidR="1"><w:pPr><w:jc w:val="x"/></w:pPr><w:r><w:t xml:space="preserve">The </w:t></w:r>'

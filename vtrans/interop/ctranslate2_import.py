@@ -91,10 +91,10 @@ def _read_foreign(
         config = replace(config, projection_bias=True)  # keeps a start that is no token there from being predicted
     # CTranslate2 starts from <unk> if the start is not a token.
     start = None if from_zero else tgt_tokens.index(settings.start if settings.start in tgt_tokens else settings.unk)
-    found = [splitters]
+    notes = [splitters]
     if settings.source_eos and not settings.adds_eos:
-        found.append(f"sources end with {settings.eos}, as those of Hugging Face's tokenizers do")
-    return _Model(folder, binary, settings, config, src, tgt, start).imported(*found)
+        notes.append(f"sources end with {settings.eos}, as those of Hugging Face's tokenizers do")
+    return _Model(folder, binary, settings, config, src, tgt, start).imported(*notes)
 
 
 def _special(tokens: Sequence[str], settings: Settings, *, from_zero: bool) -> dict[str, int | None]:
@@ -150,8 +150,8 @@ class _Model:
         self.src, self.tgt, self.start, self.foreign = src, tgt, start, foreign
         self.tensors, self.names = binary.tensors(), weight_names(config)
 
-    def imported(self, *found: str) -> Imported:
-        """Returns what was found."""
+    def imported(self, *notes: str) -> Imported:
+        """Returns the model with what else is worth knowing about it."""
         src, tgt, settings = self.src, self.tgt, self.settings
         try:
             with torch.device("meta"):
@@ -162,7 +162,7 @@ class _Model:
         return Imported(
             path=self.folder,
             kind=f"a CTranslate2 folder of binary version {self.binary.version} with {self.binary.weight_type} weights",
-            found=found,
+            notes=notes,
             model=self.config,
             search=SEARCH,
             src_vocab=src,

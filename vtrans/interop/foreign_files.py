@@ -95,9 +95,7 @@ def size(path: Path, values: Mapping[str, Any], key: str, *, least: int = 1) -> 
     """Returns the whole number `key` of a configuration, which is a dimension or a count."""
     value = values.get(key)
     if type(value) is not int or not least <= value <= LARGEST_SIZE:
-        raise FileError(
-            f"{path}: {key} must be a whole number from {least} to {LARGEST_SIZE:,}, got {str(value)[:80]}."
-        )
+        raise FileError(f"{path}: {key} must be a whole number from {least} to {LARGEST_SIZE:,}, got {value!r:.80}.")
     return value
 
 

@@ -80,7 +80,7 @@ def import_model(
     console.info(
         f"one vocabulary of {src_size} pieces" if loaded.joint else f"vocabularies of {src_size} and {tgt_size}"
     )
-    for sentence in imported.found:
+    for sentence in imported.notes:
         console.info(sentence)
     if loaded.tags:
         console.info(f"tags of {len(loaded.tags):,} target languages: {', '.join(loaded.tags)}")
@@ -103,6 +103,10 @@ def import_model(
     console.info(f"wrote {out}")
     if verified:
         verified.show(console)
+        console.info(
+            "each line was searched once, as the original does; `vtrans translate` searches a line again if its "
+            "translation loops or reaches its limit, unless --no-retry is given"
+        )
     return verified
 
 

@@ -1,8 +1,9 @@
-"""Reads the folder of a Hugging Face Marian model, such as OPUS-MT.
+"""Reads the folder of a Hugging Face Marian model, such as OPUS-MT, or of a Pegasus model with Marian's tokenizer.
 
-Read in transformers' `modeling_marian.py` and `tokenization_marian.py`, version 5.23. The model is post-norm without a
-norm of the embeddings. The decoder starts with its padding id, which is a class of the softmax and which the search
-suppresses. Here that class is our `<s>`, and our `<pad>` is a row of its own that nothing uses.
+Read in transformers' `modeling_marian.py`, `modeling_pegasus.py` and `tokenization_marian.py`, version 5.23. Marian
+models are post-norm without a norm of the embeddings; Pegasus is the same network with pre-norm. The decoder starts
+with its padding id, which is a class of the softmax and which the search suppresses. Here that class is our `<s>`, and
+our `<pad>` is a row of its own that nothing uses.
 """
 
 from __future__ import annotations
@@ -60,15 +61,34 @@ ALIASES = {
 }
 # Keys of config.json, each with the only value that vtrans expresses.
 EXPECTED: dict[str, Any] = {
-    "model_type": "marian",
-    "normalize_before": False,
     "normalize_embedding": False,
-    "add_final_layer_norm": False,
     "add_bias_logits": False,
     "static_position_embeddings": True,
     "is_encoder_decoder": True,
     "quantization_config": None,
 }
+
+
+NAMES = {"marian": "Marian", "pegasus": "Pegasus"}  # by model_type
+EXPECTED_NORMS = {
+    "marian": {"normalize_before": False, "add_final_layer_norm": False},
+    "pegasus": {"normalize_before": True, "add_final_layer_norm": True},
+}
+# Keys that are read elsewhere, and keys without effect on a translation by beam search.
+KNOWN = {
+    "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads",
+    "decoder_attention_heads", "max_position_embeddings", "vocab_size", "decoder_vocab_size", "activation_function",
+    "scale_embedding", "dropout", "attention_dropout", "activation_dropout", "share_encoder_decoder_embeddings",
+    "tie_word_embeddings", "model_type", *EXPECTED, *EXPECTED_NORMS["marian"], *ALIASES, "num_beams", "length_penalty",
+    "early_stopping", "max_length", "min_length", "no_repeat_ngram_size", "bad_words_ids", "suppress_tokens",
+    "_name_or_path", "_num_labels", "_from_model_config", "architectures", "transformers_version", "torch_dtype",
+    "dtype", "use_cache", "init_std", "encoder_layerdrop", "decoder_layerdrop", "classif_dropout", "classifier_dropout",
+    "gradient_checkpointing", "id2label", "label2id", "num_labels", "return_dict", "output_past", "is_decoder",
+    "tokenizer_class", "task_specific_params", "extra_pos_embeddings", "chunk_size_feed_forward", "temperature",
+    "top_k", "top_p", "min_p", "typical_p", "diversity_penalty", "forced_eos_token_id", "bos_token_id",
+}  # fmt: skip
+# Values without effect, besides null, false, 0 and empty ones.
+NEUTRAL = {"repetition_penalty": 1, "encoder_repetition_penalty": 1, "num_beam_groups": 1, "num_return_sequences": 1}
 
 
 def recognises(path: Path) -> bool:
@@ -80,9 +100,14 @@ def read(folder: Path) -> Imported:
     """Returns what the folder holds. Raises FileError for what vtrans cannot express, and for damaged files."""
     config = read_object(file_in(folder, CONFIG))
     path = folder / CONFIG
-    for key, wanted in EXPECTED.items():
-        if (found := config.get(key, wanted)) != wanted:
-            raise FileError(f"{path}: {key} must be {_json(wanted)} for an import to vtrans, got {_json(found)}.")
+    if config.setdefault("model_type", "marian") not in NAMES:
+        raise FileError(
+            f"{path}: model_type must be one of {', '.join(NAMES)} for an import to vtrans, got "
+            f"{_json(config['model_type'])}."
+        )
+    for key, wanted in (EXPECTED | EXPECTED_NORMS[config["model_type"]]).items():
+        if (value := config.get(key, wanted)) != wanted:
+            raise FileError(f"{path}: {key} must be {_json(wanted)} for an import to vtrans, got {_json(value)}.")
     tokenizer = read_object(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else {}
     src, tgt = _vocabularies(folder, config)
     model = _model_config(path, config)
@@ -94,9 +119,9 @@ def read(folder: Path) -> Imported:
         languages = languages_from([[codes[0], code] for code in tags_among(src.tags)] or codes)
     except InputError:  # unknown, or not codes of languages
         languages = ()
-    found = [f"weights: {tensors.path.name}", *left_out]
+    notes = [f"weights: {tensors.path.name}", *left_out, *_ignored(folder, config)]
     return Imported(
-        folder, "a Hugging Face Marian folder", tuple(found), model, search, src, tgt, weights,
+        folder, f"a Hugging Face {NAMES[config['model_type']]} folder", tuple(notes), model, search, src, tgt, weights,
         partial(_original, folder, src, tgt), {"imported": "Hugging Face Marian"}, languages,
     )  # fmt: skip
 
@@ -199,6 +224,7 @@ def _model_config(path: Path, config: Mapping[str, Any]) -> ModelConfig:
         "decoder_layers": numbers["decoder_layers"],
         "activation": activation,
         "tie": "none" if not tied else "src-tgt-softmax" if shared else "tgt-softmax",
+        "norm": "pre" if config["model_type"] == "pegasus" else "post",
         "positions": "stored",
         "max_positions": numbers["max_position_embeddings"],
         "share_positions": True,
@@ -237,13 +263,24 @@ def _search_config(
         values["max_length"] = longest - 1  # it counts the start
     if type(shortest := given.get("min_length")) is int and shortest > 1:
         values["min_length"] = shortest - 1  # likewise
-    for key, neutral in (("repetition_penalty", 1.0), ("do_sample", False), ("num_beam_groups", 1)):
-        if given.get(key) not in (None, neutral):
-            left_out.append(f"{key} {_json(given[key])} of {path.name} is not taken over")
     try:
         return section_from(SearchConfig, "search", values, str(path)), left_out
     except RecipeError as error:
         raise FileError(str(error)) from None
+
+
+def _ignored(folder: Path, config: Mapping[str, Any]) -> list[str]:
+    """Returns a note about each setting of the folder that is ignored and may change a translation."""
+    neutral = NEUTRAL | {key: config.get(key) for key in ("decoder_start_token_id", "pad_token_id", "eos_token_id")}
+    files = {CONFIG: config}
+    if (folder / GENERATION).is_file():
+        files[GENERATION] = read_object(folder / GENERATION)
+    return [
+        f"{key} {_json(value)} of {name} is ignored"
+        for name, settings in files.items()
+        for key, value in settings.items()
+        if key not in KNOWN and value and value != neutral.get(key)
+    ]
 
 
 def _suppressed(given: Mapping[str, Any], tgt: Vocabulary) -> tuple[list[str], list[str]]:
@@ -270,12 +307,14 @@ def _tensors(folder: Path) -> ForeignTensors:
         return open_safetensors(folder / WEIGHTS)
     path = file_in(folder, PICKLED)
     try:
-        # weights_only refuses everything but tensors. mmap reads a weight when it is used; early versions of torch
-        # wrote files that cannot be mapped.
+        # weights_only refuses everything but tensors; its error advises to set it to False, so it is not quoted. mmap
+        # reads a weight when it is used; early versions of torch wrote files that cannot be mapped.
         tensors: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except Exception as error:  # torch raises many kinds for foreign and hostile files
-        reason = str(error).partition("\n")[0][:200]
-        raise FileError(f"{path} cannot be read as weights alone: {reason.rstrip('.')}.") from None
+    except Exception:  # torch raises many kinds for foreign and hostile files
+        raise FileError(
+            f"{path} is damaged or holds more than weights, such as code, which vtrans does not run; copy it again, or "
+            f"save the weights as {WEIGHTS}."
+        ) from None
     if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
         raise FileError(f"{path} must hold a dictionary of weights.")
     facts = {str(name): Facts(tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}

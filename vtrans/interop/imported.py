@@ -52,7 +52,7 @@ class Imported:
     path: Path
     kind: str
     """What was recognised, in words: "a Hugging Face Marian folder"."""
-    found: tuple[str, ...]
+    notes: tuple[str, ...]
     """What else is worth knowing, a sentence without its full stop each."""
     model: ModelConfig
     search: SearchConfig

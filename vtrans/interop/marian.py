@@ -74,18 +74,18 @@ def read(path: Path) -> Imported:
     config = _model_config(settings, have_one_table(src, tgt))
     weights = _weights(tensors, settings, config, src, tgt)
     tensors.refuse_others([CONFIG])
-    found = [f"Marian {settings.text('version', 'of an unknown version')}", text]
+    notes = [f"Marian {settings.text('version', 'of an unknown version')}", text]
     if not decodes_as_trained(config):
-        found.append(
+        notes.append(
             "Marian's decoder leaves out a norm of pre-norm models after the first word, so its translations differ, "
             "and its scores agree"
         )
     if decoder.name == DECODER and not decoder.values:
-        found.append(f"there is no {DECODER}, so the search settings are Marian's defaults")
+        notes.append(f"there is no {DECODER}, so the search settings are Marian's defaults")
     return Imported(
         path=path,
         kind="a Marian model",
-        found=tuple(found),
+        notes=tuple(notes),
         model=config,
         search=_search_config(decoder, tgt),
         src_vocab=src,

@@ -114,8 +114,10 @@ def _entries(path: Path, archive: zipfile.ZipFile, size: int) -> list[zipfile.Zi
     end = 0
     for entry in entries:
         name = entry.filename
-        if not name.endswith(SUFFIX) or archive.NameToInfo[name] is not entry:
-            raise FileError(f"{path}: {name[:80]!r} must be the name of one {SUFFIX} array.")
+        if not name.endswith(SUFFIX):
+            raise FileError(f"{path}: {name[:80]!r} must be the name of an array, which ends in {SUFFIX}.")
+        if archive.NameToInfo[name] is not entry:
+            raise FileError(f"{path} is damaged: it has the array {name[:80]!r} twice.")
         if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise FileError(f"{path}: {name} must be stored or deflated, without encryption.")
         if entry.header_offset < end:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -25,6 +26,8 @@ from vtrans.wording.glossary import Glossary, pair_of
 FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 GLOSSARY_TERMS = 1000  # of a request
 GLOSSARY_CHARACTERS = 200  # of a term or a translation
+LONGEST_NAME = 4000  # bytes of the names in the header of a form's part, which python-multipart limits a little above
+_LONG_NAMES = re.compile(rb"(?im)^content-disposition:([^\r\n]{%d,})" % (LONGEST_NAME + 1))
 CLOSE = {"Connection": "close"}  # the rest of the request is not read
 
 T = TypeVar("T")
@@ -121,7 +124,10 @@ async def _multipart(request: Request, body: bytes) -> list[tuple[str, Any]]:
                 else:
                     found.append((name, Upload(value.filename or "", await value.read())))
     except HTTPException as error:
-        raise Refusal(400, f"Invalid form: {error.detail.rstrip('.')}.") from None
+        reason = error.detail.rstrip(".")
+        if longest := max(map(len, _LONG_NAMES.findall(body)), default=0):
+            reason = f"the names of a part must have at most {LONGEST_NAME:,} bytes, got {longest:,}"
+        raise Refusal(400, f"Invalid form: {reason}.") from None
     return found
 
 

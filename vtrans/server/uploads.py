@@ -11,6 +11,7 @@ import secrets
 import time
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -96,8 +97,11 @@ def _members(content: bytes, most: int) -> list[tuple[zipfile.ZipInfo, bytes]]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as file:
             infos = file.infolist()
-            if len(infos) > MOST_MEMBERS or len({info.filename for info in infos}) < len(infos):
-                raise Refusal(400, f"The file must have at most {MOST_MEMBERS:,} members of different names.")
+            if len(infos) > MOST_MEMBERS:
+                raise Refusal(400, f"The file must have at most {MOST_MEMBERS:,} members, got {len(infos):,}.")
+            ((name, times),) = Counter(info.filename for info in infos).most_common(1) or [("", 0)]
+            if times > 1:
+                raise Refusal(400, f"The file must have each member once, got {name[:80]!r} {times:,} times.")
             if sum(info.file_size for info in infos) > most:
                 raise Refusal(413, f"The file must unpack to at most {most:,} bytes.")
             return [(info, file.read(info)) for info in infos]
