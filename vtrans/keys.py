@@ -40,8 +40,6 @@ class Key:
     """Whether the trained weights compute the same function for every value."""
     adaptable: bool = False
     """Whether a warm start can adapt the weights of a model with another value."""
-    exportable: bool = False
-    """Whether CTranslate2 can express values other than the default."""
 
 
 def number(default: float | None, low: float, high: float, help: str, unit: str = "", **facts: Any) -> Any:

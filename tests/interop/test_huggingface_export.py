@@ -92,22 +92,9 @@ def test_a_round_trip_gives_the_same_bytes(changes: dict[str, Any], tmp_path: Pa
     assert json.loads((folder / "vocab.json").read_text()) == json.loads((tmp_path / "out/vocab.json").read_text())
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"positions": "learned", "max_positions": 90},
-        {"norm_eps": 1e-9},
-        {"cross_attention_residual": False},
-        {"autoregression": "ssru"},
-        {"source_eos": False},
-        {"architecture": "decoder-only", "encoder_layers": 0},
-    ],
-)
-def test_what_hugging_face_cannot_express_is_refused_by_name(
-    changes: dict[str, Any], tmp_path: Path, tiny_data: DataFolder
-) -> None:
-    with pytest.raises(InputError, match=rf"model\.{next(iter(changes))}"):
-        export_to_huggingface(random_model(tiny_data, **changes), tmp_path / "out", QUIET)
+def test_what_hugging_face_cannot_express_is_refused_by_name(tmp_path: Path, tiny_data: DataFolder) -> None:
+    with pytest.raises(InputError, match=r"model\.norm_eps"):
+        export_to_huggingface(random_model(tiny_data, norm_eps=1e-9), tmp_path / "out", QUIET)
     assert not (tmp_path / "out").exists()
 
 

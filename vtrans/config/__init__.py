@@ -2,7 +2,7 @@
 
 Each default of a recipe has its one address here; data/options.py has those of prepare-bpe. The metadata of a field is
 a `Key`, which holds everything else that the program knows about the setting: its range, its help, whether a resumed
-run may change it, whether CTranslate2 can express it. A recipe describes a model and its training completely, except
+run may change it. A recipe describes a model and its training completely, except
 the vocabulary, which comes from the data folder.
 """
 

@@ -22,9 +22,9 @@ def _without_table(positions: str) -> bool:
 class ModelConfig:
     """The architecture. The defaults are those of Vaswani et al. 2017, with 3+3 layers and D 256."""
 
-    d_model: int = number(256, 2, 65536, "width of the embeddings and layers, D", exportable=True, summary="D {}")
-    d_ff: int = number(1024, 1, 1 << 20, "width of the feed-forward layers, F", exportable=True, summary="F {}")
-    heads: int = number(4, 1, 1024, "attention heads, H; must divide d_model", "heads", exportable=True, summary="H {}")
+    d_model: int = number(256, 2, 65536, "width of the embeddings and layers, D", summary="D {}")
+    d_ff: int = number(1024, 1, 1 << 20, "width of the feed-forward layers, F", summary="F {}")
+    heads: int = number(4, 1, 1024, "attention heads, H; must divide d_model", "heads", summary="H {}")
     architecture: str = choice(
         "encoder-decoder",
         ("encoder-decoder", "decoder-only"),
@@ -37,48 +37,36 @@ class ModelConfig:
         idle_if={"architecture": lambda value: not _decoder_only(value)},
     )
     encoder_layers: int = number(
-        3, 0, 1000, "layers of the encoder; 0 for decoder-only", "layers", exportable=True, summary="{} encoder layers"
+        3, 0, 1000, "layers of the encoder; 0 for decoder-only", "layers", summary="{} encoder layers"
     )
-    decoder_layers: int = number(
-        3, 1, 1000, "layers of the decoder", "layers", exportable=True, summary="{} decoder layers"
-    )
+    decoder_layers: int = number(3, 1, 1000, "layers of the decoder", "layers", summary="{} decoder layers")
     dropout: float = number(
         0.1,
         0.0,
         0.95,
         "dropout after the embeddings and the sublayers (paper, section 5.4)",
         training_only=True,
-        exportable=True,
         summary="dropout {}",
     )
-    attention_dropout: float = number(
-        0.0, 0.0, 0.95, "dropout on the attention weights", training_only=True, exportable=True
-    )
-    activation_dropout: float = number(
-        0.0, 0.0, 0.95, "dropout after the feed-forward activation", training_only=True, exportable=True
-    )
+    attention_dropout: float = number(0.0, 0.0, 0.95, "dropout on the attention weights", training_only=True)
+    activation_dropout: float = number(0.0, 0.0, 0.95, "dropout after the feed-forward activation", training_only=True)
     activation: str = choice(
         "relu",
         ("relu", "gelu", "swish"),
         "activation of the feed-forward layers; swish: x * sigmoid(x)",
-        exportable=True,
     )
     norm: str = choice(
         "post",
         ("post", "pre"),
         "where the layer norms are: post: after the residual sum (paper); pre: before the sublayer",
-        exportable=True,
         summary="{}-norm",
     )
-    norm_eps: float = number(
-        1e-5, 1e-12, 1.0, "added to the variance in a layer norm; Marian's is 1e-6", exportable=True
-    )
+    norm_eps: float = number(1e-5, 1e-12, 1.0, "added to the variance in a layer norm; Marian's is 1e-6")
     tie: str = choice(
         "auto",
         ("auto", *TIE_FORMS),
         "which embeddings are one matrix; auto: src-tgt-softmax for a joint vocabulary, else tgt-softmax",
         adaptable=True,
-        exportable=True,
         summary="tie {}",
     )
     positions: str = choice(
@@ -86,7 +74,6 @@ class ModelConfig:
         ("sinusoidal", "learned", "stored", "rotary"),
         "position encoding; rotary: turns the queries and keys of self-attention (Su et al. 2021); stored: a fixed "
         "table in the model file, for imported models; it starts as sinusoidal",
-        exportable=True,
     )
     max_positions: int = number(
         1024,
@@ -96,19 +83,16 @@ class ModelConfig:
         "rows",
         idle_if={"positions": _without_table},
         adaptable=True,
-        exportable=True,
     )
     share_positions: bool = flag(
         False,
         "one learned or stored position table for encoder and decoder",
         idle_if={"positions": _without_table, "architecture": _decoder_only},
-        exportable=True,
     )
     share_layers: str = choice(
         "none",
         ("none", "attention", "feed-forward", "all"),
         "what the layers of a stack share, each sublayer with its norm (ALBERT, Lan et al. 2019)",
-        exportable=True,  # as copies, which CTranslate2 finds equal and keeps once
     )
     share_group: int = number(
         0,
@@ -117,25 +101,21 @@ class ModelConfig:
         "consecutive layers that share_layers makes one; 0: the whole stack",
         "layers",
         idle_if={"share_layers": lambda value: value == "none"},
-        exportable=True,
     )
     share_stacks: bool = flag(
         False,
         "encoder layer i = decoder layer i except cross-attention (Raffel et al. 2019, section 3.2)",
         idle_if={"architecture": _decoder_only},
-        exportable=True,
     )
     scale_embedding: bool = flag(
         True,
         "multiply embeddings by sqrt(D) (paper, section 3.4); without it they start at the same size",
-        exportable=True,
     )
-    projection_bias: bool = flag(False, "a learned bias on the logits, as in Marian", exportable=True)
+    projection_bias: bool = flag(False, "a learned bias on the logits, as in Marian")
     source_eos: bool = flag(
         True,
         "the EOS that ends each source is attended to; false for imported models whose sources had none",
         idle_if={"architecture": _decoder_only},
-        exportable=True,
     )
     autoregression: str = choice(
         "self-attention",
@@ -149,7 +129,7 @@ class ModelConfig:
         idle_if={"architecture": _decoder_only},
     )
     alignment_layer: int = number(
-        0, 0, 1000, "decoder layer, from 1, whose first head aligns words; 0: none", adaptable=True, exportable=True
+        0, 0, 1000, "decoder layer, from 1, whose first head aligns words; 0: none", adaptable=True
     )
 
     @property

@@ -21,7 +21,6 @@ import torch
 from torch import nn
 
 from vtrans.checkpoint import LoadedModel
-from vtrans.config import ModelConfig
 from vtrans.console import Console
 from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE
 from vtrans.engines.ctranslate2_folder import (
@@ -37,6 +36,7 @@ from vtrans.errors import InputError, VtransError
 from vtrans.files import check_path, explained, file_sha256, sync_folder
 from vtrans.interop.comparison import TOLERANCES, Comparison, compare, made_up
 from vtrans.interop.ctranslate2_spec import PAD_BIAS, specification
+from vtrans.interop.expressible import CTRANSLATE2, check_model, nearest_search
 from vtrans.languages import languages_record
 from vtrans.translate.sources import EXTRA_LENGTH
 
@@ -60,7 +60,8 @@ def export(
     something else, and VtransError, leaving `out` as it was, if the two differ by more than TOLERANCES.
     """
     check_path(out)
-    check_exportable(loaded.model.config)
+    check_model(loaded.model.config, CTRANSLATE2)
+    nearest_search(loaded.search, CTRANSLATE2, console)
     loaded = without_suppressed(loaded, console)
     if quantization not in QUANTIZATIONS:
         raise InputError(f"`quantization` must be one of {', '.join(QUANTIZATIONS)}, got {quantization!r}.")
@@ -108,17 +109,6 @@ def without_suppressed(loaded: LoadedModel, console: Console) -> LoadedModel:
     pieces = ", ".join(loaded.search.suppress)
     console.info(f"left out of the softmax, because the search suppresses them: {pieces}")
     return dataclasses.replace(loaded, model=model, search=dataclasses.replace(loaded.search, suppress=()))
-
-
-def check_exportable(config: ModelConfig) -> None:
-    """Raises InputError for an architecture that CTranslate2 cannot express, naming the recipe key."""
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if not field.metadata["key"].exportable and value != field.default:
-            raise InputError(
-                f"a model with model.{field.name} = {str(value).lower()} cannot be exported, because CTranslate2 does "
-                "not support it; translate with the model itself."
-            )
 
 
 @contextmanager

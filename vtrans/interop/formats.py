@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from vtrans.checkpoint import LoadedModel, run_of, save_model
@@ -17,12 +16,10 @@ from vtrans.interop import (
     ctranslate2_import,
     huggingface,
     huggingface_export,
-    huggingface_original,
     marian,
     marian_export,
 )
 from vtrans.interop.ctranslate2_export import folder_aside
-from vtrans.interop.huggingface_names import STOPS
 from vtrans.interop.imported import Imported, Original, install
 from vtrans.interop.verification import BEAMS, Verified, outputs, refuse_different, verify
 from vtrans.model import count_parameters
@@ -122,13 +119,7 @@ def export_to_huggingface(
 ) -> Verified | None:
     """Writes a folder that transformers loads, as `_export` does."""
 
-    def write(folder: Path) -> tuple[SearchConfig, Callable[[], Original]]:
-        src_ids, tgt_ids = huggingface_export.write(loaded, folder, console)
-        stop = loaded.search.stop if loaded.search.stop in STOPS else "count"
-        expressed = dataclasses.replace(loaded.search, length_penalty="length", stop=stop)
-        return expressed, partial(huggingface_original.load, folder, src_ids, tgt_ids)
-
-    return _export(loaded, out, console, samples, write)
+    return _export(loaded, out, console, samples, lambda folder: huggingface_export.write(loaded, folder, console))
 
 
 def export_to_marian(

@@ -9,7 +9,8 @@ so the columns of every weight are reordered, and nothing changes but the order 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ import torch
 from torch import Tensor
 
 from vtrans.checkpoint import LoadedModel
-from vtrans.config import ModelConfig
+from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.data.piece_table import is_language
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from vtrans.engines.engine import suppressed_ids
 from vtrans.errors import InputError
+from vtrans.interop.expressible import HUGGING_FACE, check_model, nearest_search
 from vtrans.interop.huggingface_names import (
     CONFIG,
     EMBEDDINGS,
@@ -39,37 +41,24 @@ from vtrans.interop.huggingface_names import (
     layer_parts,
     positions,
 )
-from vtrans.interop.imported import NEVER
+from vtrans.interop.huggingface_original import load
+from vtrans.interop.imported import NEVER, Original
 from vtrans.model import SinusoidalPositions
 from vtrans.tensor_files import save_tensors
 from vtrans.translate.sources import EXTRA_LENGTH
 
-# What the two architectures have, by key of [model].
-EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
-    "architecture": ("encoder-decoder",),
-    "positions": ("sinusoidal", "stored"),
-    "norm_eps": (1e-5,),
-    "source_eos": (True,),
-    "cross_attention_residual": (True,),
-    "autoregression": ("self-attention",),
-}
 CARD = "README.md"
 SEVERAL = "mul"  # ISO 639-2's code for several languages
 
 
-def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
-    """Writes the files into an empty folder. Returns, for both sides, the id there of each of our ids, or None.
+def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[SearchConfig, Callable[[], Original]]:
+    """Writes the files into an empty folder. Returns the search that they express, and what loads the folder.
 
     Raises InputError for a model that neither architecture expresses.
     """
     config = loaded.model.config
-    for key, values in EXPRESSIBLE.items():
-        if getattr(config, key) not in values:
-            raise InputError(
-                f"a model with model.{key} = {str(getattr(config, key)).lower()} cannot be exported to Hugging Face, "
-                "because its Marian and Pegasus models do not have it; translate with the model itself, or train one "
-                f"with model.{key} = {str(values[0]).lower()}."
-            )
+    check_model(config, HUGGING_FACE)
+    search = nearest_search(loaded.search, HUGGING_FACE, console)
     order = _column_order(loaded)
     shared = config.tie == "src-tgt-softmax"
     embedding = loaded.model.tgt_embedding.weight
@@ -84,9 +73,9 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[tuple[in
     save_tensors(folder / WEIGHTS, _tensors(loaded, places, order, shared=shared), {"format": "pt"})
     description = _config(config, places, length, shared=shared)
     _write_json(folder / CONFIG, description)
-    _write_json(folder / GENERATION, _generation(loaded, places[1], length, console))
+    _write_json(folder / GENERATION, _generation(loaded, search, places[1], length))
     (folder / CARD).write_text(_card(loaded), encoding="utf-8")
-    return places[0].of_ours, places[1].of_ours
+    return search, partial(load, folder, places[0].of_ours, places[1].of_ours)
 
 
 class _Places:
@@ -220,26 +209,14 @@ def _config(config: ModelConfig, places: list[_Places], length: int, *, shared: 
     }
 
 
-def _generation(loaded: LoadedModel, tgt: _Places, length: int, console: Console) -> dict[str, Any]:
-    search = loaded.search
-    if search.length_penalty != "length" and search.alpha:
-        console.warn(
-            f"search.length_penalty = {search.length_penalty} is not expressible; generation_config.json divides by "
-            f"length ** {search.alpha:g} instead"
-        )
-    if search.stop not in STOPS:
-        console.warn(f"search.stop = {search.stop} is not expressible; generation_config.json stops by count instead")
-    if search.beam_groups > 1:
-        console.warn(
-            f"search.beam_groups = {search.beam_groups} is not expressible; generation_config.json has one beam instead"
-        )
+def _generation(loaded: LoadedModel, search: SearchConfig, tgt: _Places, length: int) -> dict[str, Any]:
     suppressed = [tgt.of_ours[i] for i in suppressed_ids(search, loaded.tgt_vocab)]
     if loaded.tgt_vocab.table is None:
         suppressed.append(tgt.pad)
     return {
         "num_beams": search.beam,
         "length_penalty": search.alpha,
-        "early_stopping": STOPS.get(search.stop, STOPS["count"]),
+        "early_stopping": STOPS[search.stop],
         "max_length": search.max_length + 1 if search.max_length else length,
         "min_length": search.min_length + 1 if search.min_length else 0,  # theirs counts the start
         "no_repeat_ngram_size": search.no_repeat_ngram,

@@ -22,6 +22,7 @@ from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from vtrans.errors import InputError
+from vtrans.interop.expressible import MARIAN, check_model, nearest_search
 from vtrans.interop.imported import NEVER
 from vtrans.interop.marian import CONFIG, DECODER, SIDES, control_pieces, spm_table
 from vtrans.interop.marian_layout import (
@@ -39,14 +40,6 @@ from vtrans.model import SinusoidalPositions
 
 MODEL, VOCABULARY = "model.npz", "vocab"
 MOST_RATIO = 3.0  # target subwords per source subword, Marian's default
-# What Marian's networks have, by key of [model].
-EXPRESSIBLE: Mapping[str, tuple[Any, ...]] = {
-    "architecture": ("encoder-decoder",),
-    "positions": ("sinusoidal", "learned", "stored"),
-    "activation": ("relu", "swish"),
-    "source_eos": (True,),
-    "cross_attention_residual": (True,),
-}
 _VERSION = "v1.12.42"  # of Marian, whose settings these are
 _TIES = {
     "src-tgt-softmax": ("tied-embeddings-all",),
@@ -62,13 +55,7 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[SearchCo
     Raises InputError for a model that Marian's networks do not express.
     """
     config = loaded.model.config
-    for key, values in EXPRESSIBLE.items():
-        if getattr(config, key) not in values:
-            raise InputError(
-                f"a model with model.{key} = {str(getattr(config, key)).lower()} cannot be exported to Marian, whose "
-                f"Transformer allows only {', '.join(str(value).lower() for value in values)}; translate with the "
-                "model itself, or train one with another value."
-            )
+    check_model(config, MARIAN)
     usual = _is_usual(loaded)
     if config.autoregression == "ssru" and not usual:
         raise InputError(
@@ -231,23 +218,8 @@ def _search(loaded: LoadedModel, console: Console) -> SearchConfig:
     control = control_pieces(loaded.tgt_vocab)
     suppressed = [UNK_PIECE] if UNK_PIECE in search.suppress else []
     suppressed += control if set(control) <= set(search.suppress) else []
-    nearest = SearchConfig(
-        beam=search.beam,
-        alpha=search.alpha,
-        length_penalty="length",
-        stop="shrink",
-        max_ratio=search.max_ratio or MOST_RATIO,
-        suppress=tuple(suppressed),
-    )
-    compared = {"alpha", "min_length", "max_length", "no_repeat_ngram", "repetition_penalty", "suppress"}
-    if search.alpha:
-        compared.add("length_penalty")
-    if search.beam > 1:
-        compared |= {"stop", "beam_groups"}
-    for key in sorted(compared):
-        if (stored := getattr(search, key)) != (written := getattr(nearest, key)):
-            console.warn(f"{DECODER} does not express search.{key} = {stored}; Marian searches with {written}")
-    return nearest
+    ratio = search.max_ratio or MOST_RATIO
+    return nearest_search(search, MARIAN, console, suppress=tuple(suppressed), max_ratio=ratio)
 
 
 UNK_PIECE = SPECIAL_PIECES[UNK_ID]

@@ -1,0 +1,92 @@
+"""The table of what each program can express: what it lists exists, and what it does not list is refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+from typing import Any
+
+import pytest
+
+from vtrans.config import ModelConfig, SearchConfig
+from vtrans.console import Console
+from vtrans.errors import InputError
+from vtrans.interop.expressible import MODEL, SEARCH, check_model, nearest_search
+from vtrans.keys import check_value, keys_of, number
+
+QUIET = Console(quiet=True)
+BASE = ModelConfig(tie="none")
+# Values of every key that is not of all programs, each with the programs that have them.
+EXPRESSED: list[tuple[dict[str, Any], set[str]]] = [
+    ({"architecture": "decoder-only", "encoder_layers": 0}, set()),
+    ({"source_mask": "causal"}, set()),
+    ({"cross_attention_residual": False}, set()),
+    ({"autoregression": "ssru"}, {"Marian"}),
+    ({"positions": "rotary"}, {"CTranslate2"}),
+    ({"positions": "learned"}, {"CTranslate2", "Marian"}),
+    ({"activation": "gelu"}, {"CTranslate2", "Hugging Face"}),
+    ({"norm_eps": 1e-6}, {"CTranslate2", "Marian"}),
+    ({"source_eos": False}, {"CTranslate2"}),
+    ({"dropout": 0.3, "norm": "pre", "share_layers": "all", "positions": "stored"}, set(MODEL)),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class WiderModel(ModelConfig):
+    experts: int = number(1, 1, 9, "a new key")
+
+
+@dataclasses.dataclass(frozen=True)
+class WiderSearch(SearchConfig):
+    lookahead: int = number(1, 1, 9, "a new key")
+
+
+@pytest.mark.parametrize("program", MODEL)
+def test_a_new_key_is_refused_by_name_unless_it_has_its_default(program: str) -> None:
+    check_model(WiderModel(tie="none"), program)
+    with pytest.raises(InputError, match=rf"model\.experts = 8 .*{program}"):
+        check_model(WiderModel(tie="none", experts=8), program)
+    nearest_search(WiderSearch(), program, QUIET)
+    with pytest.raises(InputError, match=rf"search\.lookahead = 8 .*{program}"):
+        nearest_search(WiderSearch(lookahead=8), program, QUIET)
+
+
+@pytest.mark.parametrize("program", MODEL)
+@pytest.mark.parametrize(("changes", "programs"), EXPRESSED, ids=lambda value: "")
+def test_each_program_has_its_values(program: str, changes: dict[str, Any], programs: set[str]) -> None:
+    config = dataclasses.replace(BASE, **changes)
+    if program in programs:
+        check_model(config, program)
+    else:
+        with pytest.raises(InputError, match=rf"model\.{next(iter(changes))} = .*{program}"):
+            check_model(config, program)
+
+
+@pytest.mark.parametrize(("table", "config"), [(MODEL, ModelConfig), (SEARCH, SearchConfig)])
+def test_every_key_and_value_of_the_tables_exists(table: dict[str, dict[str, Any]], config: type[Any]) -> None:
+    keys = keys_of(config)
+    for values in table.values():
+        for name, allowed in values.items():
+            assert all(check_value(keys[name], name, value) == value for value in allowed or ())
+            assert allowed is not None or not keys[name].choices, "a new choice would be expressible"
+
+
+@pytest.mark.parametrize("program", SEARCH)
+def test_the_nearest_search_is_expressible_and_every_change_is_named(program: str) -> None:
+    stream = io.StringIO()
+    stored = SearchConfig(beam=6, beam_groups=2, alpha=0.5, stop="exhaustive", no_repeat_ngram=3, max_ratio=2.0)
+    nearest = nearest_search(stored, program, Console(stream=stream))
+    changed = {name for name in keys_of(SearchConfig) if getattr(nearest, name) != getattr(stored, name)}
+    assert set(re.findall(r"search\.(\w+)", stream.getvalue())) == changed
+    assert (
+        changed
+        == {
+            "CTranslate2": set(),
+            "Hugging Face": {"beam_groups", "length_penalty", "max_ratio"},
+            "Marian": {"beam_groups", "length_penalty", "stop", "no_repeat_ngram"},
+        }[program]
+    )
+    quiet = io.StringIO()
+    assert nearest_search(nearest, program, Console(stream=quiet)) == nearest
+    assert not quiet.getvalue()

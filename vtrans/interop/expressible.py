@@ -1,0 +1,128 @@
+"""Which values of the keys of [model] and [search] each program can express. Every exporter reads this table.
+
+What a table does not list is refused by name, unless it has its default. So a new key, and a new choice of an old one,
+is refused by all exporters until it is added here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig
+from vtrans.console import Console
+from vtrans.errors import InputError
+from vtrans.keys import keys_of, toml_value
+
+Values = Mapping[str, Collection[Any] | None]
+"""Keys with the values that a program has; None: all."""
+
+CTRANSLATE2, HUGGING_FACE, MARIAN = "CTranslate2", "Hugging Face", "Marian"
+
+# Sizes, and what every exporter writes as copies or as a part of the weights. Training alone uses an alignment layer.
+_COMMON: Values = {
+    **dict.fromkeys(("d_model", "d_ff", "heads", "encoder_layers", "decoder_layers", "max_positions")),
+    **dict.fromkeys(("share_positions", "share_group", "share_stacks", "scale_embedding", "projection_bias")),
+    "alignment_layer": None,
+    "norm": ("post", "pre"),
+    "tie": TIE_FORMS,
+    "share_layers": ("none", "attention", "feed-forward", "all"),
+}
+MODEL: Mapping[str, Values] = {
+    CTRANSLATE2: {
+        **_COMMON,
+        "activation": ("relu", "gelu", "swish"),
+        "positions": ("sinusoidal", "learned", "stored", "rotary"),
+        "norm_eps": None,
+        "source_eos": None,
+    },
+    HUGGING_FACE: {
+        **_COMMON,
+        "activation": ("relu", "gelu", "swish"),
+        "positions": ("sinusoidal", "stored"),
+    },
+    # marian_export.py has further conditions on norm_eps and autoregression.
+    MARIAN: {
+        **_COMMON,
+        "activation": ("relu", "swish"),
+        "positions": ("sinusoidal", "learned", "stored"),
+        "norm_eps": None,
+        "autoregression": ("self-attention", "ssru"),
+    },
+}
+
+# The keys of a search that an export reads. The first of several values replaces one that is not among them.
+SEARCH: Mapping[str, Values] = {
+    # The folder stores the whole search for vtrans, whose engine names the settings that it lacks.
+    CTRANSLATE2: {
+        **dict.fromkeys(("beam", "beam_groups", "diversity", "alpha", "max_length", "max_ratio", "min_length")),
+        **dict.fromkeys(("no_repeat_ngram", "repetition_penalty", "suppress", "max_source", "batch_tokens")),
+        "length_penalty": ("gnmt", "length"),
+        "stop": ("count", "current", "exhaustive", "shrink"),
+    },
+    HUGGING_FACE: {
+        **dict.fromkeys(("beam", "alpha", "max_length", "min_length", "no_repeat_ngram", "repetition_penalty")),
+        **dict.fromkeys(("diversity", "suppress", "max_source", "batch_tokens")),
+        "beam_groups": (1,),
+        "length_penalty": ("length",),
+        "stop": ("count", "current", "exhaustive"),
+        "max_ratio": (0.0,),
+    },
+    MARIAN: {
+        **dict.fromkeys(("beam", "alpha", "diversity", "max_source", "batch_tokens", "max_ratio", "suppress")),
+        "beam_groups": (1,),
+        "length_penalty": ("length",),
+        "stop": ("shrink",),
+        "max_length": (0,),
+        "min_length": (0,),
+        "no_repeat_ngram": (0,),
+        "repetition_penalty": (1.0,),
+    },
+}
+
+
+def check_model(config: ModelConfig, program: str) -> None:
+    """Raises InputError for an architecture that a program cannot express, naming the key."""
+    known = MODEL[program]
+    for name, key in keys_of(type(config)).items():
+        value, default = getattr(config, name), _default(config, name)
+        values = known.get(name, (default,))
+        if not key.training_only and values is not None and value not in values:
+            has = " or ".join(toml_value(allowed) for allowed in values)
+            raise InputError(
+                f"a model with model.{name} = {toml_value(value)} cannot be exported to {program}, which has only "
+                f"{has}; translate with the model itself, or train one with another value."
+            )
+
+
+def nearest_search(search: SearchConfig, program: str, console: Console, **chosen: Any) -> SearchConfig:
+    """Returns the search of a program that is nearest to this one, with the values of `chosen` if there are.
+
+    Warns of each key that gets another value and has an effect. Raises InputError for a key that is not in SEARCH.
+    """
+    nearest = dict(chosen)
+    for name, key in keys_of(type(search)).items():
+        value = getattr(search, name)
+        if name not in SEARCH[program]:
+            if value != _default(search, name):
+                raise InputError(
+                    f"a model that stores search.{name} = {toml_value(value)} cannot be exported to {program}, which "
+                    "does not have it; translate with the model itself."
+                )
+            continue
+        values = SEARCH[program][name]
+        if name not in nearest and values is not None and value not in values:
+            nearest[name] = next(iter(values))
+        idle = any(test(getattr(search, other)) for other, test in key.idle_if.items())
+        idle = idle or (name == "stop" and search.beam == 1)
+        if value != (written := nearest.get(name, value)) and not idle:
+            console.warn(
+                f"search.{name} = {toml_value(value)} is not expressible for {program}, which searches with "
+                f"{toml_value(written)}"
+            )
+    return dataclasses.replace(search, **nearest)
+
+
+def _default(config: ModelConfig | SearchConfig, name: str) -> Any:
+    return next(field.default for field in dataclasses.fields(config) if field.name == name)
