@@ -13,7 +13,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-# Several suites run on two cores, and equal bytes need equal thread counts and kernels.
+# Several suites run on two cores, and equal bytes need equal thread counts and kernels on every processor.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("VTRANS_KERNELS", "onednn")
 
@@ -88,7 +88,7 @@ TINY = (
     "train.keep_best=2",
     "train.valid_sentences=4",
     "train.samples=1",
-    'train.kernels="onednn"',  # a measured choice may differ between two runs
+    'train.kernels="onednn"',
     'train.attention="fused"',
     'train.precision="float32"',
     "search.beam=2",

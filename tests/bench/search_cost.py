@@ -33,8 +33,7 @@ from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import models_of
 from vtrans.model import Transformer
 from vtrans.runtime import kernels
-from vtrans.runtime.kernels import Kernels
-from vtrans.runtime.measuring import measured_products
+from vtrans.runtime.automatic import automatic_kernels
 from vtrans.runtime.memory import manage_memory
 from vtrans.search.beam import beam_search
 from vtrans.search.loop import Decoder
@@ -113,8 +112,7 @@ def against_ssru(model: Transformer, lines: int) -> None:
             torch.manual_seed(1)
             changed = dataclasses.replace(config, autoregression=kind)
             models[kind] = Transformer(changed, V, V, joint=True, pad_id=PAD_ID).eval().requires_grad_(False)
-        weights = [weight for one in models.values() for weight in one.product_weights()]
-        kernels.use(Kernels(products=measured_products(weights, training=False)))
+        kernels.use(automatic_kernels(packed=True))
         ways: dict[str, dict[str, IncrementalDecoder | CompiledDecoder]] = {
             "torch": {kind: IncrementalDecoder(one) for kind, one in models.items()},
             "compiled": {kind: CompiledDecoder(one, library) for kind, one in models.items()},

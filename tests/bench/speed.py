@@ -30,8 +30,8 @@ from vtrans.config import PRECISIONS, ModelConfig, TrainConfig
 from vtrans.data.batches import Batch, collate, plan_epoch
 from vtrans.model import Transformer
 from vtrans.runtime import kernels
+from vtrans.runtime.automatic import automatic_kernels
 from vtrans.runtime.kernels import Kernels
-from vtrans.runtime.measuring import measured_attention, measured_products
 from vtrans.runtime.memory import manage_memory
 from vtrans.runtime.products import linear
 from vtrans.training.loss import Objective, products
@@ -47,12 +47,6 @@ SHAPES = {
     ),
 }
 SHAPES["ssru"] = dataclasses.replace(SHAPES["tiny"], autoregression="ssru")
-
-
-def chosen_kernels(model: Transformer) -> Kernels:
-    """Return the kernels that `vtrans train` would measure for the model."""
-    products = measured_products(model.product_weights(), training=True)
-    return Kernels(products=products, bmm=measured_attention(model.config.heads, model.config.d_model))
 
 
 def matrix_rate(seconds: float = 2.0) -> float:
@@ -152,7 +146,7 @@ def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, pro
         optimizer.zero_grad(set_to_none=True)
         return batch.tgt_tokens / (time.perf_counter() - began)
 
-    chosen = chosen_kernels(model)
+    chosen = automatic_kernels()
     if profiled:
         kernels.use(chosen)
         print_profile(lambda: [update(batch, precision) for batch in batches])

@@ -22,13 +22,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from speed import CPU, PAD, SHAPES, VOCAB, chosen_kernels, matrix_rates
+from speed import CPU, PAD, SHAPES, VOCAB, matrix_rates
 from torch.nn import functional as F
 
 from vtrans.config import TrainConfig
 from vtrans.data.batches import Batch, collate, plan_epoch
 from vtrans.model import Transformer
 from vtrans.runtime import kernels
+from vtrans.runtime.automatic import automatic_kernels
 from vtrans.runtime.memory import manage_memory, peak_memory
 from vtrans.training.loss import Objective, products
 from vtrans.training.optimizer import make_optimizer
@@ -53,7 +54,7 @@ def batches(batch_tokens: int, count: int) -> list[Batch]:
 
 def vtrans_update(shape: str, precision: str) -> Callable[[Batch], None]:
     model = Transformer(SHAPES[shape], VOCAB, VOCAB, joint=True, pad_id=PAD).train()
-    kernels.use(chosen_kernels(model))
+    kernels.use(automatic_kernels())
     objective, optimizer = Objective(model, SMOOTHING), make_optimizer(model.parameters(), TrainConfig())
 
     def update(batch: Batch) -> None:

@@ -1,76 +1,34 @@
-"""The choice of kernels: what it looks up, how it is measured, and that every way computes the same."""
+"""The choice of kernels: what it looks up, what `auto` chooses, and that every way computes the same."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import platform
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vtrans.runtime import kernels
+from vtrans.runtime import automatic, kernels
 from vtrans.runtime.attention import batched_attention, dot_product_attention, fused_attention
-from vtrans.runtime.kernels import FEW, KEYS, SMALL, Kernels, fastest
-from vtrans.runtime.measuring import measured_attention, measured_products
+from vtrans.runtime.automatic import automatic_kernels, automatic_precision
+from vtrans.runtime.kernels import FEW, KEYS, SMALL, Kernels
 from vtrans.runtime.products import HAS_ONEDNN, linear
 
 needs_onednn = pytest.mark.skipif(not HAS_ONEDNN, reason="this torch has no oneDNN")
 
 
-class Machine:
-    """Candidates whose calls take as long as a list says, one entry per call."""
-
-    def __init__(self, *times: list[float]) -> None:
-        self.now, self.calls = 0.0, [0] * len(times)
-        self.times = times
-
-    def __call__(self) -> float:
-        return self.now
-
-    def candidate(self, number: int) -> None:
-        self.now += self.times[number][self.calls[number]]
-        self.calls[number] += 1
-
-    def fastest(self, rounds: int) -> int:
-        return fastest(
-            [lambda number=number: self.candidate(number) for number in range(len(self.times))],  # type: ignore[misc]
-            rounds,
-            self,
-        )
-
-
-@pytest.mark.parametrize(
-    ("default", "other", "winner"),
-    [
-        ([9, 2, 2, 2], [9, 1, 1, 1], 1),
-        ([9, 1, 1, 1], [9, 2, 2, 2], 0),
-        ([9, 1.03, 1.03, 1.03], [9, 1, 1, 1], 0),  # a tie is decided for the default
-        ([9, 1.2, 1.2, 1.2], [9, 1, 1, 1], 1),
-        ([0.1, 2, 2, 2], [9, 1, 1, 1], 1),  # the first call does not count
-        ([1, 50, 1, 50], [1, 1.5, 1.5, 1.5], 0),  # disturbances do not count
-        ([1, 2, 2, 2], [1, 50, 50, 1], 1),
-    ],
-)
-def test_the_fastest_is_found(default: list[float], other: list[float], winner: int) -> None:
-    assert Machine(default, other).fastest(3) == winner
-
-
-def test_measuring_takes_turns() -> None:
-    machine = Machine([1] * 3, [1] * 3, [1] * 3)
-    assert machine.fastest(2) == 0
-    assert machine.calls == [3, 3, 3]
-
-
 def test_a_choice_survives_its_record() -> None:
     products = {(32, 48, True): (True, False, True), (8, 4, False): (False, False, False)}
-    chosen = Kernels("blas", products, frozenset({1}))
+    chosen = Kernels("blas", products, frozenset({1}), "onednn")
     assert Kernels.from_record(json.loads(json.dumps(chosen.record()))) == chosen
-    assert Kernels.from_record(json.loads(json.dumps(Kernels().record()))) == Kernels()
+    assert Kernels.from_record({"library": "onednn", "products": [], "bmm": []}) == Kernels()  # of an earlier version
 
 
-def test_what_was_measured_overrides_the_rule() -> None:
+def test_what_a_run_measured_overrides_the_rule() -> None:
     rows, large, small = SMALL // (32 * 48) + 1, (True,) * 3, (False,) * 3
     assert Kernels().use_onednn(rows, 32, 48) == large
     assert Kernels().use_onednn(rows - 1, 32, 48) == small
@@ -147,10 +105,52 @@ def test_attention_weights_are_dropped_at_their_rate() -> None:
     assert abs(float(dropped.float().mean()) - 0.25) < 0.01
 
 
-@needs_onednn
-def test_every_shape_is_measured_once() -> None:
-    weights = [torch.ones(8, 4), torch.ones(8, 4), torch.ones(4, 8)]
-    for training, classes in ((False, (False, True)), (True, (True,))):
-        found = measured_products(weights, training=training)
-        assert set(found) == {(*shape, many) for shape in ((4, 8), (8, 4)) for many in classes}
-    assert measured_attention(2, 8) <= {0, 1}
+@pytest.mark.parametrize(
+    ("machine", "maker", "mkl", "large", "few", "batched"),
+    [
+        ("x86_64", "vendor_id\t: GenuineIntel", True, "blas", "onednn", True),
+        ("x86_64", "vendor_id\t: GenuineIntel", False, "onednn", "onednn", False),
+        ("AMD64", "vendor_id\t: AuthenticAMD", True, "onednn", "onednn", True),
+        ("aarch64", "CPU implementer\t: 0x41", False, "blas", "blas", False),
+    ],
+)
+def test_the_processor_decides(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    machine: str,
+    maker: str,
+    mkl: bool,
+    large: str,
+    few: str,
+    batched: bool,
+) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(f"processor\t: 0\n{maker}\n")
+    monkeypatch.setattr(automatic, "HAS_ONEDNN", True)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
+    training, translating = automatic_kernels(root=tmp_path), automatic_kernels(packed=True, root=tmp_path)
+    for rows, expected in ((FEW + 1, large), (FEW, few)):
+        inputs = -(-SMALL // rows)
+        assert translating.use_onednn(rows, inputs, 1)[0] == (expected == "onednn")
+        assert training.use_onednn(rows, inputs, 1)[0] == (large == "onednn")
+        assert not translating.use_onednn(rows, inputs // 2, 1)[0]
+    assert training.use_bmm(KEYS[0]) == training.use_bmm(KEYS[1]) == batched
+
+
+@pytest.mark.parametrize(
+    ("supported", "expected"), [((), "float32"), (("avx512_bf16",), "bfloat16"), (("amx_tile",), "bfloat16")]
+)
+def test_bfloat16_needs_hardware(monkeypatch: pytest.MonkeyPatch, supported: tuple[str, ...], expected: str) -> None:
+    for name in ("avx512_bf16", "amx_tile"):
+        monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", lambda name=name: name in supported, raising=False)
+    monkeypatch.setattr(automatic, "has_bfloat16", lambda: True)
+    assert automatic_precision(torch.device("cpu")) == expected
+    monkeypatch.setattr(automatic, "has_bfloat16", lambda: False)
+    assert automatic_precision(torch.device("cpu")) == "float32"
+
+
+@pytest.mark.parametrize(("has", "expected"), [(True, "bfloat16"), (False, "float32")])
+def test_the_gpu_decides_on_its_precision(monkeypatch: pytest.MonkeyPatch, has: bool, expected: str) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has)
+    assert automatic_precision(torch.device("cuda")) == expected

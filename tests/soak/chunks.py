@@ -80,7 +80,6 @@ def main() -> None:
         text.write_bytes(b"".join(given[number % len(given)] + b"\n" for number in range(options.lines)))
         size = str(max(1, options.lines // 40))
         words = ["--model", model, "--input", str(text), "--chunk-lines", size, "--processes", "1", "--json"]
-        words += ["--kernels", "onednn"]  # a measured choice may differ, and its rounding with it
         if start(words, folder / "whole", "1/1").wait():
             sys.exit("the run that nothing stopped has failed")
         equal = killed(

@@ -19,13 +19,12 @@ from runs import (
 from safetensors.torch import load_file
 
 from vtrans.checkpoint import RunFolder, load_model
-from vtrans.config import Recipe
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 from vtrans.states import read_progress
 from vtrans.tensor_files import write_tensors
-from vtrans.training.recipe import load_recipe, settled
+from vtrans.training.recipe import load_recipe
 from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import train
 
@@ -198,17 +197,6 @@ def test_comments_in_a_recipe_that_stays_the_same_are_kept(run_copy: RunFolder, 
     with pytest.raises(InputError, match=re.escape(str(run_copy.recipe))):
         train(tiny_data, run_copy, Console(quiet=True), TrainOptions(overrides=["train.max_steps=50"], device="cpu"))
     assert run_copy.recipe.read_text() == text
-
-
-@pytest.mark.parametrize(
-    ("device", "has", "expected"), [("cuda", True, "bfloat16"), ("cuda", False, "float32"), ("cpu", True, "auto")]
-)
-def test_the_default_precision_depends_on_the_device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, has: bool, expected: str
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has)
-    recipe = settled(Recipe(), torch.device(device), joint=True)
-    assert recipe.train.precision == expected
 
 
 def test_separate_vocabularies_refuse_three_way_tying(tmp_path: Path, tiny_data_separate: DataFolder) -> None:

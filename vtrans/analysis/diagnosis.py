@@ -179,10 +179,10 @@ def _rows(machine: Machine) -> Iterator[tuple[str, str]]:
         yield "threads", str(torch.threads)
         yield "devices", ", ".join(torch.devices)
         yield "default device", torch.device
-        yield "precision auto", f"{torch.precision}, for the default recipe"
+        yield "precision auto", torch.precision
         if torch.training:
-            yield "training", torch.training
-            yield "translating", torch.translating
+            yield "kernels for training", torch.training
+            yield "kernels for translating", torch.translating
 
 
 def _gigabytes(size: float) -> str:

@@ -97,7 +97,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Torch:
-    """What torch finds: the device that it would use, the kernels of the default recipe, and the precision `auto`."""
+    """What torch finds: the device that it would use, and the kernels and the precision that `auto` stands for."""
 
     version: str
     build: str
@@ -112,7 +112,7 @@ class Torch:
     """Whether oneDNN computes products in bfloat16 on this processor."""
     precision: str
     training: str
-    """The kernels that were measured as the fastest for training; empty on a GPU."""
+    """The kernels of training; empty on a GPU."""
     translating: str
 
 

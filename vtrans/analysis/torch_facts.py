@@ -13,28 +13,20 @@ import sys
 import torch
 
 from vtrans.analysis.machine import Torch
-from vtrans.config import KERNELS_VARIABLE, Recipe
-from vtrans.data.options import DEFAULT_VOCAB_SIZE
-from vtrans.data.vocabulary import PAD_ID
-from vtrans.model import Transformer
-from vtrans.runtime import kernels
+from vtrans.config import KERNELS_VARIABLE
+from vtrans.runtime.automatic import automatic_kernels, automatic_precision
 from vtrans.runtime.devices import pick_device
 from vtrans.runtime.kernels import LIBRARIES, Kernels
-from vtrans.runtime.measuring import measured_attention, measured_products
 from vtrans.runtime.products import HAS_ONEDNN, has_bfloat16
-from vtrans.training.kernel_choice import fastest_precision
-from vtrans.training.recipe import settled
 
 
 def facts() -> Torch:
-    """Returns what torch finds. On a CPU, it measures the kernels and the precision for the default recipe."""
+    """Returns what torch finds, and what `auto` stands for on this machine."""
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else ""
     build = build or (f"ROCm {torch.version.hip}" if torch.version.hip else "CPU")
     device = pick_device(None)
-    recipe = settled(Recipe(), device, joint=True)
-    precision, training, translating = recipe.train.precision, "", ""
-    if device.type == "cpu":
-        precision, training, translating = _measured(recipe)
+    wanted = os.environ.get(KERNELS_VARIABLE)
+    translating = Kernels(wanted) if wanted in LIBRARIES else automatic_kernels(packed=True)
     return Torch(
         version=torch.__version__,
         build=build,
@@ -45,9 +37,9 @@ def facts() -> Torch:
         onednn=HAS_ONEDNN,
         mkl=torch.backends.mkl.is_available(),  # type: ignore[no-untyped-call]  # of torch
         bfloat16=has_bfloat16(),
-        precision=precision,
-        training=training,
-        translating=translating,
+        precision=automatic_precision(device),
+        training=str(automatic_kernels()) if device.type == "cpu" else "",
+        translating=translating.products_text if device.type == "cpu" else "",
     )
 
 
@@ -58,24 +50,6 @@ def _gpus() -> list[str]:
             properties = torch.cuda.get_device_properties(number)
             found.append(f"cuda:{number} ({properties.name}, {properties.total_memory / 1e9:.0f} GB)")
     return [*found, *(["mps"] if torch.backends.mps.is_available() else [])]
-
-
-def _measured(recipe: Recipe) -> tuple[str, str, str]:
-    """Returns the precision and the kernels of a training, and the kernels of a translation, as `auto` chooses them for
-    a model of the recipe."""
-    assert DEFAULT_VOCAB_SIZE
-    model = Transformer(recipe.model, DEFAULT_VOCAB_SIZE, DEFAULT_VOCAB_SIZE, joint=True, pad_id=PAD_ID)
-    library = Kernels.library if HAS_ONEDNN else "blas"
-    bmm = measured_attention(recipe.model.heads, recipe.model.d_model)
-    training = Kernels(library, measured_products(model.product_weights(), training=True), bmm)
-    kernels.use(training)
-    precision = fastest_precision(recipe, model)
-    wanted = os.environ.get(KERNELS_VARIABLE)
-    if wanted in LIBRARIES:
-        translating = Kernels(wanted)
-    else:
-        translating = Kernels(library, measured_products(model.product_weights(), training=False))
-    return precision, str(training), translating.products_text
 
 
 if __name__ == "__main__":

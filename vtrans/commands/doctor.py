@@ -14,9 +14,9 @@ from vtrans.commands.options import Json
 def doctor(as_json: Json = False) -> None:
     """Check the installation and this machine, and say what is wrong.
 
-    The report shows the versions of packages, the processor and its instruction sets, threads, devices, the fastest
-    kernels and precision for the default recipe, memory, disk, the C++ compiler and environment variables. The
-    exit code is 1 if vtrans cannot be used.
+    The report shows the versions of packages, the processor and its instruction sets, threads, devices, the kernels
+    and the precision that `auto` stands for, memory, disk, the C++ compiler and environment variables. The exit code is
+    1 if vtrans cannot be used.
     """
     from vtrans.analysis.diagnosis import as_dict, problems, show
     from vtrans.analysis.machine import examine

@@ -176,8 +176,8 @@ PRECISION = (
 )
 Precision = Annotated[str | None, _speed(PRECISION, "TYPE")]
 KERNELS_HELP = (
-    "The library of float32 products on a CPU: onednn, blas (MKL on x86), or auto, the faster one for each shape, "
-    f"measured in milliseconds.  [default: ${KERNELS_VARIABLE}, else {KERNELS[0]}]"
+    "The library of float32 products on a CPU: onednn, blas (MKL on x86), or auto, which chooses by the processor.  "
+    f"[default: ${KERNELS_VARIABLE}, else {KERNELS[0]}]"
 )
 Kernels = Annotated[str | None, _speed(KERNELS_HELP, "LIBRARY", flag="--kernels")]
 

@@ -120,19 +120,19 @@ class TrainConfig:
     precision: str = choice(
         "auto",
         ("auto", *PRECISIONS),
-        "precision of matrix products; auto: bfloat16 on a GPU that supports it or where a CPU is faster with it",
+        "precision of matrix products; auto: bfloat16 where the GPU or CPU computes it in hardware",
         may_change=True,
     )
     kernels: str = choice(
         KERNELS[0],
         KERNELS,
-        "library of float32 products on a CPU; auto: measured at the start for each shape; blas: MKL on x86",
+        "library of float32 products on a CPU; auto: by the processor; blas: MKL on x86",
         may_change=True,
     )
     attention: str = choice(
         "auto",
         ("auto", "fused", "bmm"),
-        "how training computes attention on a CPU; auto: measured at the start; bmm: batched products",
+        "how training computes attention on a CPU; auto: by the processor; bmm: batched products",
         may_change=True,
     )
     tensorboard: bool = flag(False, "write metrics for TensorBoard too, to RUN/tensorboard", may_change=True)

@@ -15,8 +15,6 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from vtrans.checkpoint import RunFolder, section_of
 from vtrans.config import DEFAULT_RECIPE, SECTIONS, ModelConfig, Recipe, SearchConfig, TrainConfig, section_from
 from vtrans.consistency import check_together, resolve_tie
@@ -154,13 +152,10 @@ def requested_recipe(
     return load_recipe(name or DEFAULT_RECIPE, overrides)
 
 
-def settled(recipe: Recipe, device: torch.device, *, joint: bool) -> Recipe:
-    """The recipe with `auto` resolved for this kind of vocabulary and this device. On a CPU, the precision is left to
-    `kernel_choice.with_precision`, which measures it."""
-    precision = recipe.train.precision
-    if precision == "auto" and device.type != "cpu":
-        bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        precision = "bfloat16" if bfloat16 else "float32"
+def settled(recipe: Recipe, *, joint: bool, precision: str) -> Recipe:
+    """The recipe with `auto` resolved for this kind of vocabulary; `precision` is what it stands for in training."""
+    if recipe.train.precision != "auto":
+        precision = recipe.train.precision
     layer = recipe.model.alignment_layer
     if recipe.train.guided_alignment > 0 and layer == 0:
         layer = max(1, recipe.model.decoder_layers - 1)  # Garg et al. 2019

@@ -23,7 +23,7 @@ from vtrans.runtime import kernels
 from vtrans.runtime.ranks import Ranks
 from vtrans.runtime.seeds import derived_seed
 from vtrans.training.job import Job, Learner
-from vtrans.training.kernel_choice import choose_kernels, with_precision
+from vtrans.training.kernel_choice import choose_kernels, precision_of
 from vtrans.training.optimizer import begin
 from vtrans.training.parallel import check_compilable
 from vtrans.training.progress import Metrics, Progress
@@ -94,7 +94,7 @@ def set_up(
     asked = requested_recipe(
         run, own, options.recipe, options.overrides, fresh=options.fresh, base=_recipe_of(options.init_from, data)
     )
-    recipe = settled(asked, device, joint=data.joint)
+    recipe = settled(asked, joint=data.joint, precision=precision_of(device, ranks, saved))
     refuse_changes(run, own, recipe)
     check_data(data, recipe)
     if options.compile:
@@ -103,9 +103,7 @@ def set_up(
     torch.manual_seed(derived_seed("init", recipe.train.seed))
     sizes = len(data.src_vocab), len(data.tgt_vocab)
     model = Transformer(recipe.model, *sizes, joint=data.joint, pad_id=PAD_ID)
-    choose_kernels(job, model, saved)
-    job = with_precision(job, model, saved)
-    recipe = job.recipe
+    choose_kernels(job, saved)
     recipe_text = recipe_to_write(run, own, recipe)
     progress = dataclasses.replace(saved) if saved is not None else Progress(data.digest, {})
     if options.init_from is not None:

@@ -21,10 +21,10 @@ from vtrans.engines.ctranslate2_folder import check_fresh, exported_folder, load
 from vtrans.engines.engine import Engine
 from vtrans.engines.torch_engine import TorchEngine, normalized
 from vtrans.errors import InputError
+from vtrans.runtime.automatic import automatic_kernels
 from vtrans.runtime.compiler import CompilerError
 from vtrans.runtime.devices import pick_device
-from vtrans.runtime.kernels import Kernels, current, use
-from vtrans.runtime.measuring import measured_products
+from vtrans.runtime.kernels import current, use
 from vtrans.runtime.products import HAS_ONEDNN
 from vtrans.translate.translator import Translator
 
@@ -55,7 +55,7 @@ def load(
     file. `precision` is that of matrix products: float32, bfloat16, float16, or int8, which needs a CPU. `retry` is
     that of `Translator`. `workers` is the number of batches that the engine ctranslate2 searches at a time, with one
     thread each; by default as many as torch has threads. `kernels` is the library of float32 products on a CPU: onednn,
-    blas, or auto, which measures the faster one for each shape; the default is the environment variable VTRANS_KERNELS,
+    blas, or auto, which chooses by the processor; the default is the environment variable VTRANS_KERNELS,
     else auto. It holds for the whole process. With `compile`, the C++ compiler $CXX, else g++, makes the decoder's
     code, once for all models; it is kept in $VTRANS_CACHE, else ~/.cache/vtrans. It needs a CPU and float32, and
     computes on one thread. Without a compiler there is a warning, and the model runs uncompiled. `console` receives
@@ -83,7 +83,7 @@ def load(
         compiled = _compiled(precision, on, console) if compile else None
         made = _torch(paths, weights, shortlist, precision or DECODING_PRECISIONS[0], on, compiled, console)
         if made.decoders[0].device.type == "cpu":
-            _choose_kernels(library, made, console)
+            _choose_kernels(library, console)
     settings = section_from(SearchConfig, "search", search, "load", made.search)
     for name, message in idle_keys(Recipe(search=settings), "search").items():
         if console and name in search:
@@ -125,18 +125,15 @@ def _compiled(precision: str | None, device: torch.device, console: Console | No
         return None
 
 
-def _choose_kernels(kernels: str, engine: TorchEngine, console: Console | None) -> None:
-    """Makes the choice of kernels for float32 products on a CPU. What is measured adds to earlier choices."""
+def _choose_kernels(kernels: str, console: Console | None) -> None:
+    """Makes the choice of kernels for float32 products on a CPU."""
     if kernels == "onednn" and not HAS_ONEDNN:
         raise InputError("`kernels` must be auto or blas, got onednn, which this build of torch lacks.")
-    chosen = dataclasses.replace(current(), library=kernels, products={})
     if kernels == "auto":
-        products = dict(current().products)
-        for loaded in engine.models:
-            weights = loaded.model.product_weights()
-            if weights[-1].dtype is torch.float32:
-                products = measured_products(weights, training=False) | products
-        chosen = dataclasses.replace(current(), library=Kernels.library, products=products)
+        automatic = automatic_kernels(packed=True)
+        chosen = dataclasses.replace(current(), library=automatic.library, few=automatic.few)
+    else:
+        chosen = dataclasses.replace(current(), library=kernels, products={}, few="")
     use(chosen)
     if console:
         console.info(f"kernels: {chosen.products_text}")
