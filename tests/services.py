@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
+from vtrans.errors import AbandonedError
 from vtrans.languages import Languages
 from vtrans.server.app import make_app
-from vtrans.server.batching import Wanted, Worker
+from vtrans.server.batching import Ready, Wanted, Worker
 from vtrans.server.limits import Keys, Limits
 from vtrans.server.running import listen, make_server
 from vtrans.server.service import Service
@@ -43,6 +44,24 @@ def reversed_words(lines: Sequence[str], wanted: Wanted, ready: object = None) -
     return found
 
 
+class Blocked:
+    """A model that translates the words "never" only once nobody waits for them any more, and then records that."""
+
+    def __init__(self) -> None:
+        self.busy, self.ended = threading.Event(), threading.Event()
+
+    def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Fake]]:
+        if "never" in lines:
+            self.busy.set()
+            until = time.monotonic() + 30
+            while not ready.abandoned() and time.monotonic() < until:
+                time.sleep(0.002)
+            assert ready.abandoned()
+            self.ended.set()
+            raise AbandonedError("abandoned")
+        return reversed_words(lines, wanted)
+
+
 @dataclass
 class Reply:
     """The answer to a request."""
@@ -62,6 +81,7 @@ class Client:
 
     port: int
     warnings: list[str] = field(default_factory=list)
+    timeout: float = 30
 
     @property
     def url(self) -> str:
@@ -70,7 +90,7 @@ class Client:
     def send(
         self, method: str, path: str, body: bytes | Iterator[bytes] = b"", kind: str = "", **headers: str
     ) -> Reply:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout)
         try:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, body or None, {**({"Content-Type": kind} if kind else {}), **named})

@@ -22,6 +22,10 @@ class WriteError(VtransError):
         self.path, self.reason = path, reason
 
 
+class AbandonedError(VtransError):
+    """Nobody waits for the result any more, so the work has ended."""
+
+
 class LogprobsError(VtransError):
     """A model's log-probabilities are not numbers."""
 

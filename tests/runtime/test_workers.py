@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -247,6 +248,27 @@ def test_an_exception_of_a_copy_has_its_type_and_shows_where_it_was_raised() -> 
 
 
 @linux
+def test_a_copy_hears_that_its_task_is_abandoned_and_takes_the_next_one() -> None:
+    def answer(number: int, done: Any) -> int:
+        if number == 1:
+            done("started")
+            while not done.abandoned():
+                done()
+                time.sleep(0.001)
+            raise KeyError("abandoned")
+        return number + (1000 if done.abandoned() else 0)
+
+    started = threading.Event()
+    with copies(answer, 1) as workers:
+        task = workers.submit(1, lambda part: started.set(), started.is_set)
+        late = workers.submit(2, abandoned=lambda: True)
+        others = [workers.submit(number) for number in range(3, 50)]
+        with pytest.raises(KeyError):
+            task.result(30)
+        assert late.result(30) in (2, 1002)
+        assert [other.result(30) for other in others] == list(range(3, 50))
+
+
 def test_a_copy_that_dies_raises_how_and_the_advice_and_is_replaced() -> None:
     def answer(item: Any, done: Callable[[], None]) -> Any:
         if item == "die":

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from services import DE_EN, EN_DE, FORM, JSON, Client, serving
+from services import DE_EN, EN_DE, FORM, JSON, Blocked, Client, serving
 
 from vtrans.server.limits import Keys, Limits
 
@@ -120,7 +123,7 @@ def test_detect_returns_the_served_languages_best_first(both_ways: Client) -> No
 
 
 def test_health_and_settings(client: Client) -> None:
-    assert client.get("/health").json == {"status": "ok"}
+    assert client.get("/health").json == {"status": "ok", "queue": 0}
     settings = client.get("/frontend/settings").json
     assert settings["charLimit"] == Limits.characters
     assert settings["apiKeys"] is False
@@ -157,6 +160,40 @@ def test_a_failure_answers_500_and_its_text_is_not_logged() -> None:
         (warning,) = client.warnings
         assert "ValueError" in warning
         assert "secret" not in warning
+
+
+def test_a_request_that_takes_too_long_is_refused_and_its_search_ends() -> None:
+    model = Blocked()
+    with serving(translate=model, limits=Limits(timeout=0.2)) as client:
+        reply = client.translate("never")
+        assert reply.status == 504
+        assert "0.2" in reply.json["error"]
+        assert model.ended.wait(30)
+        assert client.translate("a b").json == {"translatedText": "b a"}
+        assert client.warnings == []
+
+
+def test_a_search_ends_when_its_client_goes_away() -> None:
+    model = Blocked()
+    with serving(translate=model) as client:
+        with pytest.raises(TimeoutError):
+            replace(client, timeout=0.5).translate("never")
+        assert model.ended.wait(30)
+        assert client.warnings == []
+
+
+def test_health_tells_the_length_of_the_queue() -> None:
+    model = Blocked()
+    with serving(translate=model, limits=Limits(timeout=10)) as client, ThreadPoolExecutor() as pool:
+        first = pool.submit(replace(client, timeout=1).translate, "never")
+        assert model.busy.wait(30)
+        other = pool.submit(client.translate, ["a b", "c d"])
+        until = time.monotonic() + 30
+        while (health := client.get("/health").json)["queue"] != 2 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert health == {"status": "ok", "queue": 2}
+        assert other.result(30).json["translatedText"] == ["b a", "d c"]
+        assert isinstance(first.exception(30), TimeoutError)
 
 
 def test_a_key_is_needed_if_the_server_has_keys(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from services import Fake, reversed_words
+from services import Blocked, Fake, reversed_words
 
 from vtrans.errors import VtransError
-from vtrans.server.batching import WINDOW, Ready, Slots, Wanted, Worker
+from vtrans.server.batching import LONG, WINDOW, Ready, Slots, Wanted, Worker
 
 ONE = Wanted()
 
@@ -195,5 +195,79 @@ def test_a_closed_worker_refuses() -> None:
         worker.close()
         with pytest.raises(VtransError):
             await worker.translate(["a"], ONE)
+
+    asyncio.run(ask())
+
+
+def test_a_batch_ends_when_nobody_waits_for_it_any_more() -> None:
+    async def ask() -> None:
+        model = Blocked()
+        worker = Worker(model)
+        gone = [asyncio.ensure_future(worker.translate(["never"], ONE)) for _ in range(2)]
+        assert await asyncio.to_thread(model.busy.wait, 30)
+        gone[0].cancel()
+        await asyncio.sleep(0.05)
+        assert not model.ended.is_set()
+        gone[1].cancel()
+        assert await asyncio.to_thread(model.ended.wait, 30)
+        assert [found[0].text for found in await worker.translate(["a b"], ONE)] == ["b a"]
+        worker.close()
+
+    asyncio.run(ask())
+
+
+def test_a_batch_ends_when_the_lines_that_are_left_are_not_waited_for() -> None:
+    class Early(Blocked):
+        def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Fake]]:
+            for k, found in enumerate(reversed_words(lines, wanted)):
+                if lines[k] != "never":
+                    ready(k, found)
+            return super().__call__(lines, wanted, ready)
+
+    async def ask() -> None:
+        model = Early()
+        worker = Worker(model)
+        gone = asyncio.ensure_future(worker.translate(["never"], ONE))
+        many = asyncio.ensure_future(worker.translate([f"a {k}" for k in range(WINDOW + 9)], ONE))
+        assert await asyncio.to_thread(model.busy.wait, 30)
+        gone.cancel()
+        assert [found[0].text for found in await many] == [f"{k} a" for k in range(WINDOW + 9)]
+        worker.close()
+
+    asyncio.run(ask())
+
+
+def test_long_lines_leave_a_slot_to_others() -> None:
+    async def ask() -> None:
+        class GatedIfLong(Gated):
+            def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Fake]]:
+                return super().__call__(lines, wanted, ready) if len(lines[0]) > LONG else reversed_words(lines, wanted)
+
+        model = GatedIfLong()
+        worker = Worker(model, slots=Slots(2))
+        long = [asyncio.ensure_future(worker.translate([f"{k} " * LONG], ONE)) for k in range(4)]
+        await until_busy(model)
+        assert [found[0].text for found in await worker.translate(["a b", "c d"], ONE)] == ["b a", "d c"]
+        assert worker.waiting == 3
+        model.gate.release(4)
+        assert [len(found[0].text.split()) for (found,) in await asyncio.gather(*long)] == [LONG] * 4
+        assert [len(batch) for batch in model.batches] == [1] * 4
+        worker.close()
+
+    asyncio.run(ask())
+
+
+def test_long_lines_and_others_take_turns_in_a_single_slot() -> None:
+    async def ask() -> None:
+        model = Gated()
+        worker = Worker(model)
+        long = asyncio.ensure_future(worker.translate(["x " * LONG] * 4, ONE))
+        await until_busy(model)
+        short = asyncio.ensure_future(worker.translate(["a b"], ONE))
+        await asyncio.sleep(0)
+        model.gate.release(5)
+        await asyncio.gather(long, short)
+        assert model.batches[1] == ["a b"]
+        worker.close()
 
     asyncio.run(ask())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -123,7 +124,7 @@ def test_a_model_of_several_languages_is_served_once_for_all(run_cli: Any, tmp_p
     assert len({id(translator) for translator in translators.values()}) == 1
     with workers_for(translators, {}, Division(1, 1, False), print) as workers:
         for pair, worker in workers.items():
-            ((found,),) = worker._translate([SENTENCE], Wanted(), lambda i, translations: None)
+            ((found,),) = asyncio.run(worker.translate([SENTENCE], Wanted()))
             assert found.text == next(translators[pair].translate([SENTENCE], to=pair.tgt))
             assert worker.glossaries
             worker.close()

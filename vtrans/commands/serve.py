@@ -27,11 +27,11 @@ NEEDED = ("starlette", "uvicorn", "python_multipart", "py3langid", "sentencex", 
 _access, _address = (partial(typer.Option, rich_help_panel=panel) for panel in ("Access", "Address"))
 
 
-def _limit(flag: str, name: str) -> Any:
+def _limit(flag: str, name: str, metavar: str = "N") -> Any:
     """Returns the option for a limit."""
     key, default = keys_of(Limits)[name], getattr(Limits, name)
     help = f"{key.help[0].upper()}{key.help[1:]}.  [default: {default}]"
-    return typer.Option(flag, help=help, metavar="N", rich_help_panel="Limits")
+    return typer.Option(flag, help=help, metavar=metavar, rich_help_panel="Limits")
 
 
 ModelsToServe = Annotated[
@@ -67,6 +67,7 @@ Characters = Annotated[int | None, _limit("--char-limit", "characters")]
 Texts = Annotated[int | None, _limit("--batch-limit", "texts")]
 PerMinute = Annotated[int | None, _limit("--req-limit", "per_minute")]
 Requests = Annotated[int | None, _limit("--max-requests", "requests")]
+Timeout = Annotated[float | None, _limit("--timeout", "timeout", "SECONDS")]
 ApiKeys = Annotated[
     Path | None, _access("--api-keys", help="A file of API keys, one per line. Requests then need one.", metavar="FILE")
 ]
@@ -95,6 +96,7 @@ def serve(
     texts: Texts = None,
     per_minute: PerMinute = None,
     requests: Requests = None,
+    timeout: Timeout = None,
     file_bytes: FileBytes = None,
     api_keys: ApiKeys = None,
     cors: Cors = None,
@@ -112,7 +114,7 @@ def serve(
         )
     console = Console(quiet=quiet)
     sizes = {"characters": characters, "texts": texts, "file_bytes": file_bytes}
-    chosen = given({**sizes, "per_minute": per_minute, "requests": requests})
+    chosen = given({**sizes, "per_minute": per_minute, "requests": requests, "timeout": timeout})
     keys = keys_of(Limits)
     limits = Limits(**{name: check_value(keys[name], f"`{name}`", value) for name, value in chosen.items()})
     from vtrans.server.app import make_app

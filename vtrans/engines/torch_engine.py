@@ -28,7 +28,7 @@ from vtrans.search.diverse import diverse_beam_search
 from vtrans.search.ensemble import Ensemble
 from vtrans.search.grid import grid_search, width_of
 from vtrans.search.lexical import phrase_tokens
-from vtrans.search.loop import Decoder, Hypothesis
+from vtrans.search.loop import Decoder, Hypothesis, abandonable
 from vtrans.search.sampling import sample
 from vtrans.translate.translation import TranslateOptions
 from vtrans.wording.avoid import Avoiding, Spelling
@@ -103,7 +103,7 @@ class TorchEngine:
         self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         return grid_search(
-            self.decoder(sources, search),
+            abandonable(self.decoder(sources, search), options.abandoned),
             [source.tokens for source in sources],
             [source.limit for source in sources],
             [source.phrases for source in sources],
@@ -128,9 +128,10 @@ class TorchEngine:
         decoder = self.decoder(sources, search)
         tokens, limits = [source.tokens for source in sources], [source.limit for source in sources]
         sampling = options.sampling
+        if sampling is None and isinstance(decoder, CompiledDecoder):
+            decoder = decoder.listing(search.beam + 2)  # all that the search reads
+        decoder = abandonable(decoder, options.abandoned)
         if sampling is None:
-            if isinstance(decoder, CompiledDecoder):
-                decoder = decoder.listing(search.beam + 2)  # all that the search reads
             find = beam_search if search.beam_groups == 1 else diverse_beam_search
             yield from find(decoder, tokens, limits, config=search, nbest=options.nbest, bos_id=BOS_ID, eos_id=EOS_ID)
         else:

@@ -27,7 +27,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from types import ModuleType
-from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 from vtrans.errors import VtransError
 from vtrans.runtime.signals import ENDING
@@ -115,10 +115,18 @@ def _anonymous_main() -> Iterator[None]:
 
 # Copies of this process.
 
-TELL = 0.01  # seconds between two reports of a worker
+TELL = 0.01  # seconds between two reports of a worker, and between two looks for a message to it
+WATCH = 0.05  # seconds between two calls of `Task.abandoned`
 
-Done = Callable[..., None]
-"""Counts a step of a request's work. An argument is a part of the result, for `Task.hear`."""
+
+class Done(Protocol):
+    """What the answer to a request tells of its progress."""
+
+    def __call__(self, *part: Any) -> None:
+        """Counts a step. An argument is a part of the result, for `Task.hear`."""
+
+    def abandoned(self) -> bool:
+        """Returns whether nobody waits for the result any more."""
 
 
 class DiedError(VtransError):
@@ -127,11 +135,12 @@ class DiedError(VtransError):
 
 class Task(Future[Result]):
     """A request and its result. `steps` counts how often the worker has called `done` for it, and `hear` is called with
-    what it gave to `done`, in a thread of this process."""
+    what it gave to `done`, in a thread of this process. That thread also calls `abandoned` again and again; once it
+    returns True, `done.abandoned` of the worker does so too."""
 
-    def __init__(self, request: Any, hear: Callable[[Any], None]) -> None:
+    def __init__(self, request: Any, hear: Callable[[Any], None], abandoned: Callable[[], bool] | None) -> None:
         super().__init__()
-        self.request, self.hear, self.steps = request, hear, 0
+        self.request, self.hear, self.abandoned, self.steps = request, hear, abandoned, 0
 
 
 class Copies(Generic[Item, Result]):
@@ -199,12 +208,17 @@ class Copies(Generic[Item, Result]):
         with self._asking:
             self._maker.close()
 
-    def submit(self, request: Item, hear: Callable[[Any], None] = lambda part: None) -> Task[Result]:
+    def submit(
+        self,
+        request: Item,
+        hear: Callable[[Any], None] = lambda part: None,
+        abandoned: Callable[[], bool] | None = None,
+    ) -> Task[Result]:
         """Gives a request to the next worker that is free. Requests start in the order in which they are submitted.
 
         The task raises the exception of `answer`, or DiedError if the worker dies. Another one then takes its place.
         """
-        task: Task[Result] = Task(request, hear)
+        task: Task[Result] = Task(request, hear, abandoned)
         self._tasks.put(task)
         return task
 
@@ -239,12 +253,20 @@ class Copies(Generic[Item, Result]):
 def _exchanged(connection: Connection, task: Task[Result]) -> tuple[Any, Exception | None]:
     """Returns the answer of a copy to a task, or its exception."""
     connection.send(task.request)
-    while isinstance(got := connection.recv(), _Told):
+    abandoned = task.abandoned
+    while True:
+        arrived = connection.poll(WATCH if abandoned else None)
+        if abandoned and abandoned():
+            connection.send(_ABANDON)
+            abandoned = None
+        if not arrived:
+            continue
+        if not isinstance(got := connection.recv(), _Told):
+            result, error = got
+            return result, error
         task.steps += got.steps
         for part in got.parts:
             task.hear(part)
-    result, error = got
-    return result, error
 
 
 class _Told(NamedTuple):
@@ -254,6 +276,7 @@ class _Told(NamedTuple):
     parts: list[Any]
 
 
+_ABANDON = None  # the message that nobody waits for the result; no request is None
 _REPLY = struct.Struct("qi")  # a process id or an exit code, and an error number
 
 
@@ -294,7 +317,9 @@ def _serve(connection: Connection, answer: Callable[[Any, Done], Any]) -> NoRetu
         threading.Thread(target=_end_with_parent, daemon=True).start()
         with suppress(EOFError, OSError):  # the process that made this one has ended
             while True:
-                connection.send(_answered(connection.recv(), answer, connection.send))
+                request = connection.recv()
+                if request is not _ABANDON:  # it comes too late for the last request
+                    connection.send(_answered(request, answer, connection))
         os._exit(0)
     except BaseException:
         traceback.print_exc()
@@ -302,23 +327,33 @@ def _serve(connection: Connection, answer: Callable[[Any, Done], Any]) -> NoRetu
         os._exit(1)
 
 
-def _answered(
-    request: Any, answer: Callable[[Any, Done], Any], tell: Callable[[_Told], None]
-) -> tuple[Any, Exception | None]:
-    """Returns the answer to a request, or its exception; tells the calls of `done` now and then."""
-    parts: list[Any] = []
-    steps, told = 0, time.monotonic()
-
-    def done(*part: Any) -> None:
-        nonlocal steps, parts, told
-        steps += 1
-        parts += part
-        if time.monotonic() - told > TELL:
-            tell(_Told(steps, parts))
-            steps, parts, told = 0, [], time.monotonic()
-
+def _answered(request: Any, answer: Callable[[Any, Done], Any], connection: Connection) -> tuple[Any, Exception | None]:
+    """Returns the answer to a request, or its exception."""
     try:
-        return answer(request, done), None
+        return answer(request, _Progress(connection)), None
     except Exception as error:
         error.add_note(traceback.format_exc())
         return None, error
+
+
+class _Progress:
+    """The `Done` of a copy: exchanges messages with the process that made it, now and then."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._steps, self._parts = 0, list[Any]()
+        self._told = self._looked = time.monotonic()
+        self._abandoned = False
+
+    def __call__(self, *part: Any) -> None:
+        self._steps += 1
+        self._parts += part
+        if time.monotonic() - self._told > TELL:
+            self._connection.send(_Told(self._steps, self._parts))
+            self._steps, self._parts, self._told = 0, [], time.monotonic()
+
+    def abandoned(self) -> bool:
+        if not self._abandoned and time.monotonic() - self._looked > TELL:
+            self._abandoned = self._connection.poll() and self._connection.recv() is _ABANDON
+            self._looked = time.monotonic()
+        return self._abandoned

@@ -11,14 +11,14 @@ B * K, n rows of a block, V vocabulary, v listed tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from vtrans.errors import LogprobsError
+from vtrans.errors import AbandonedError, LogprobsError
 
 State = TypeVar("State")
 
@@ -80,6 +80,24 @@ class Decoder(Protocol[State]):
 
     def select(self, state: State, sentences: Sequence[int]) -> None:
         """Keeps only these sentences (increasing indices into B)."""
+
+
+def abandonable(decoder: Decoder[State], abandoned: Callable[[], bool] | None) -> Decoder[State]:
+    """Returns the decoder as one whose search ends with AbandonedError at the first step before which `abandoned()` is
+    true."""
+    return _Abandonable(decoder, abandoned) if abandoned else decoder
+
+
+class _Abandonable(Generic[State]):
+    def __init__(self, decoder: Decoder[State], abandoned: Callable[[], bool]) -> None:
+        self.start, self.admit, self.select = decoder.start, decoder.admit, decoder.select
+        self.reorder, self.drop = decoder.reorder, decoder.drop
+        self._step, self._abandoned = decoder.step, abandoned
+
+    def step(self, state: State, tokens_BK: Tensor, live_r: Tensor) -> Iterable[Block]:
+        if self._abandoned():
+            raise AbandonedError("the search was abandoned.")
+        return self._step(state, tokens_BK, live_r)
 
 
 @dataclass(frozen=True)

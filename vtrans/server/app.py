@@ -61,7 +61,9 @@ class Api:
         )
 
     async def health(self, request: Request) -> Response:
-        return JSONResponse({"status": "ok"})
+        """Says that the server runs. It stays so however long the queue is: restarting a busy server would not help."""
+        waiting = sum(worker.waiting for worker in self.service.workers.values())
+        return JSONResponse({"status": "ok", "queue": waiting})
 
     async def settings(self, request: Request) -> Response:
         source, target = next(iter(self.service.workers))
@@ -169,14 +171,22 @@ class Api:
         try:
             if self._metrics.answering > self.limits.requests:
                 raise self._busy()
-            return await endpoint(request)
+            async with asyncio.timeout(self.limits.timeout) as timeout:
+                return await endpoint(request)
         except Refusal as refusal:
             return _error(refusal)
+        except TimeoutError as error:
+            if not timeout.expired():
+                return self._failed(error)
+            return _error(Refusal(504, f"The request took more than {self.limits.timeout:g} seconds; send less text."))
         except ClientDisconnect:
             return Response(status_code=499)  # nobody reads it
         except Exception as error:
-            self.warn(f"a request failed: {_place(error)}")
-            return _error(Refusal(500, "The server failed to answer; try again, or tell its operator."))
+            return self._failed(error)
+
+    def _failed(self, error: Exception) -> Response:
+        self.warn(f"a request failed: {_place(error)}")
+        return _error(Refusal(500, "The server failed to answer; try again, or tell its operator."))
 
     def _busy(self) -> Refusal:
         workers = self.service.workers.values()

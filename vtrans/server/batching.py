@@ -12,14 +12,16 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from vtrans.errors import VtransError
 from vtrans.wording.glossary import Glossary
 
 WINDOW = 64  # lines translated together: more are hardly faster per line, and wait longer for the slowest
+CHARACTERS = 8000  # after which a batch takes no more lines: it should not hold up others for long
+LONG = 1000  # characters above which a line is long
 GATHER = 0.003  # seconds that a first line waits for others
 
 
@@ -47,10 +49,19 @@ class Wanted:
     glossary: Glossary | None = None
 
 
-Ready = Callable[[int, Sequence[Translated]], None]
+class Ready(Protocol):
+    """What a batch of lines is told while it is translated, and what it can say."""
+
+    def __call__(self, k: int, translations: Sequence[Translated], /) -> None:
+        """Takes the translations of line `k`."""
+
+    def abandoned(self) -> bool:
+        """Returns whether nobody waits for the lines that are not ready."""
+
+
 Translate = Callable[[Sequence[str], Wanted, Ready], Sequence[Sequence[Translated]]]
-"""Returns the translations of lines. It may call the last argument with the index of a line and its translations when
-it has them."""
+"""Returns the translations of lines. It may call the last argument with a line's translations as soon as it has them,
+and raise any exception once the batch is abandoned."""
 
 
 @dataclass
@@ -62,46 +73,102 @@ class Counts:
     seconds: float = 0.0
 
 
-@dataclass(eq=False)
 class _Job:
     """The lines of one request."""
 
-    lines: Sequence[str]
-    wanted: Wanted
-    loop: asyncio.AbstractEventLoop
-    answer: asyncio.Future[list[Found]]
-    taken: int = 0
-    found: dict[int, Found] = field(default_factory=dict)
-    error: Exception | None = None
+    def __init__(self, lines: Sequence[str], wanted: Wanted) -> None:
+        self.lines, self.wanted = lines, wanted
+        self.loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[list[Found]] = self.loop.create_future()
+        self.left: dict[bool, deque[int]] = {False: deque(), True: deque()}  # the lines that wait, by whether long
+        for i, line in enumerate(lines):
+            self.left[len(line) > LONG].append(i)
+        self.translations: dict[int, Found] = {}
+        self.error: Exception | None = None
+        self.gone = False  # nobody waits for it
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self.left.values()))
 
     def settle(self) -> None:
         """Answers the request, in the thread of its event loop."""
-        if self.answer.done():  # cancelled
+        if self.answer.done():
             return
         if self.error is not None:
             self.answer.set_exception(self.error)
         else:
-            self.answer.set_result([self.found[i] for i in range(len(self.lines))])
+            self.answer.set_result([self.translations[i] for i in range(len(self.lines))])
+
+
+@dataclass
+class _Batch:
+    """Lines of some requests, all short with the same `wanted` or a long one, that are translated together."""
+
+    lines: list[tuple[_Job, int]]
+    long: bool = False
+
+    def __call__(self, k: int, translations: Sequence[Translated], /) -> None:
+        job, i = self.lines[k]
+        if i not in job.translations:
+            job.translations[i] = list(translations)
+            if len(job.translations) == len(job.lines):
+                job.loop.call_soon_threadsafe(job.settle)
+
+    def abandoned(self) -> bool:
+        return not any(self._is_wanted(job, i) for job, i in self.lines)
+
+    @staticmethod
+    def _is_wanted(job: _Job, i: int) -> bool:
+        return not job.gone and i not in job.translations
+
+    def translate(self, translate: Translate) -> None:
+        """Translates the lines, or each request's part of them by itself if that fails."""
+        try:
+            wanted = self.lines[0][0].wanted
+            for k, translations in enumerate(translate([job.lines[i] for job, i in self.lines], wanted, self)):
+                self(k, translations)
+        except Exception as error:
+            left = [(job, i) for job, i in self.lines if self._is_wanted(job, i)]
+            jobs = list(dict.fromkeys(job for job, _ in left))
+            if len(jobs) == 1:
+                jobs[0].error = error
+                jobs[0].loop.call_soon_threadsafe(jobs[0].settle)
+                return
+            for job in jobs:
+                _Batch([line for line in left if line[0] is job]).translate(translate)
 
 
 class Slots:
-    """The number of batches that are translated at a time by the workers that share these slots."""
+    """The number of batches that are translated at a time by the workers that share these slots. Long lines take at
+    most half of them, so that others do not wait for all the long ones."""
 
     def __init__(self, number: int = 1) -> None:
-        self.number = self._idle = number
-        self.free = threading.Semaphore(number)  # held by threads that translate, or take lines to translate
-        self._changing = threading.Lock()
+        self.number = number
+        self.changed = threading.Condition()  # a slot or the lines that wait; guards all of them
+        self.used = {False: 0, True: 0}  # by batches of short lines, and by long lines
+        self._last = False  # whether the last batch was a long line
 
-    def share(self, lines: int) -> int:
-        """Returns how many of the lines that wait one slot takes. Idle slots share them, so that none idles while
-        another has all of them."""
-        with self._changing:
-            return math.ceil(lines / max(self._idle, 1))
+    @property
+    def idle(self) -> int:
+        return self.number - sum(self.used.values())
 
-    def use(self, number: int) -> None:
-        """Counts slots that begin a batch, or, if `number` is negative, end one."""
-        with self._changing:
-            self._idle -= number
+    def kind(self, waiting: Mapping[bool, int]) -> bool | None:
+        """Returns whether the next batch is a long line, given the lines that wait; None if there must be none now.
+        Short and long lines take turns."""
+        free = {False: self.idle > 0, True: self.idle > 0 and self.used[True] < max(1, self.number // 2)}
+        kinds = [long for long in (not self._last, self._last) if waiting[long] and free[long]]
+        return kinds[0] if kinds else None
+
+    def take(self, long: bool) -> None:
+        """Counts a batch that begins."""
+        self.used[long] += 1
+        self._last = long
+
+    def give_back(self, long: bool) -> None:
+        """Counts a batch that ends."""
+        self.used[long] -= 1
+        self.changed.notify_all()
 
 
 class Worker:
@@ -118,22 +185,22 @@ class Worker:
         self.counts = Counts()
         self._translate = translate
         self._slots = slots or Slots()
-        self._jobs: deque[_Job] = deque()  # those with lines that have not been taken
-        self._changed = threading.Condition()
+        self._changed = self._slots.changed
+        self._jobs: list[_Job] = []  # those with lines that wait
         self._closed = False
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(self._slots.number)]
         for thread in self._threads:
             thread.start()
 
     async def translate(self, lines: Sequence[str], wanted: Wanted) -> list[Found]:
-        """Returns the translations of lines that are not blank. If it is cancelled, lines that still wait are dropped.
+        """Returns the translations of lines that are not blank. If it is cancelled, lines that wait are dropped, and a
+        batch ends whose other lines are ready.
 
         Raises what the model raises.
         """
         if not lines:
             return []
-        loop = asyncio.get_running_loop()
-        job = _Job(lines, wanted, loop, loop.create_future())
+        job = _Job(lines, wanted)
         with self._changed:
             if self._closed:
                 raise VtransError("the server is stopping; try again later.")
@@ -143,6 +210,7 @@ class Worker:
             return await job.answer
         finally:
             with self._changed:
+                job.gone = True
                 if job in self._jobs:
                     self._jobs.remove(job)
 
@@ -150,10 +218,10 @@ class Worker:
     def waiting(self) -> int:
         """The lines that wait to be taken."""
         with self._changed:
-            return self._lines_waiting()
+            return sum(self._waiting().values())
 
-    def _lines_waiting(self) -> int:
-        return sum(len(job.lines) - job.taken for job in self._jobs)
+    def _waiting(self) -> dict[bool, int]:
+        return {long: sum(len(job.left[long]) for job in self._jobs) for long in (False, True)}
 
     @property
     def seconds_per_line(self) -> float:
@@ -169,74 +237,47 @@ class Worker:
             thread.join()
 
     def _run(self) -> None:
-        while self._lines_come():
-            with self._slots.free:
-                if not (batch := self._take()):
-                    continue
-                began = time.monotonic()
-                self._work(batch)
-                self._slots.use(-1)
+        while batch := self._next():
+            began = time.monotonic()
+            batch.translate(self._translate)
             with self._changed:
+                self._slots.give_back(batch.long)
                 self.counts.seconds += time.monotonic() - began
-                self.counts.lines += len(batch)
+                self.counts.lines += len(batch.lines)
                 self.counts.batches += 1
 
-    def _lines_come(self) -> bool:
-        """Waits for lines, and a moment for more of them. Returns False once the worker is closed and none are left."""
+    def _next(self) -> _Batch | None:
+        """Waits for lines, a moment for more of them, and for a slot. Returns None once the worker is closed and no
+        lines are left."""
         with self._changed:
-            while not self._jobs:
-                if self._closed:
-                    return False
-                self._changed.wait()
-                self._changed.wait_for(lambda: self._closed or self._lines_waiting() >= WINDOW, GATHER)
-            return True
+            while self._jobs or not self._closed:
+                if not self._jobs:
+                    self._changed.wait()
+                    if self._jobs:
+                        self._changed.wait_for(lambda: self._closed or sum(self._waiting().values()) >= WINDOW, GATHER)
+                elif (long := self._slots.kind(waiting := self._waiting())) is None:
+                    self._changed.wait()
+                else:
+                    # Idle slots share the lines, so that none idles while another has all of them.
+                    batch = self._take(long, 1 if long else min(WINDOW, math.ceil(waiting[long] / self._slots.idle)))
+                    self._slots.take(long)
+                    return batch
+            return None
 
-    def _take(self) -> list[tuple[_Job, int]]:
-        """Returns some of the waiting lines, all with the same `wanted`, in turns of one from each request; none if
-        other threads have taken them all."""
-        taken: list[tuple[_Job, int]] = []
-        with self._changed:
-            if not self._jobs:
-                return taken
-            most = min(WINDOW, self._slots.share(self._lines_waiting()))
-            self._slots.use(1)
-            wanted = self._jobs[0].wanted
-            others: deque[_Job] = deque()
-            while self._jobs and len(taken) < most:
-                job = self._jobs.popleft()
-                if job.wanted != wanted:
-                    others.append(job)
-                    continue
-                taken.append((job, job.taken))
-                job.taken += 1
-                if job.taken < len(job.lines):
-                    self._jobs.append(job)
-            self._jobs.extendleft(reversed(others))
-            return taken
-
-    def _work(self, batch: list[tuple[_Job, int]]) -> None:
-        """Translates a batch, or each request's part of it by itself if that fails."""
-        try:
-            self._translate_batch(batch)
-        except Exception as error:
-            jobs = {id(job): job for job, _ in batch}
-            if len(jobs) == 1:
-                (job,) = jobs.values()
-                job.error = error
-                job.loop.call_soon_threadsafe(job.settle)
-                return
-            for own in jobs.values():
-                self._work([(job, i) for job, i in batch if job is own])
-
-    def _translate_batch(self, batch: Sequence[tuple[_Job, int]]) -> None:
-        def ready(k: int, translations: Sequence[Translated]) -> None:
-            job, i = batch[k]
-            if i in job.found:
-                return
-            job.found[i] = list(translations)
-            if len(job.found) == len(job.lines):
-                job.loop.call_soon_threadsafe(job.settle)
-
-        found = self._translate([job.lines[i] for job, i in batch], batch[0][0].wanted, ready)
-        for k, (_, translations) in enumerate(zip(batch, found, strict=True)):
-            ready(k, translations)
+    def _take(self, long: bool, most: int) -> _Batch:
+        """Returns up to `most` of the waiting lines, all with the same `wanted`, in turns of one from each request."""
+        jobs = [job for job in self._jobs if job.left[long]]
+        turns = deque(job for job in jobs if job.wanted == jobs[0].wanted)
+        batch, size = _Batch([], long), 0
+        while turns and len(batch.lines) < most and size < CHARACTERS:
+            job = turns.popleft()
+            i = job.left[long].popleft()
+            batch.lines.append((job, i))
+            size += len(job.lines[i])
+            if job.left[long]:
+                turns.append(job)
+        # The requests that had no turn are the first ones next time.
+        had = dict.fromkeys(job for job, _ in batch.lines)
+        order = [*(job for job in self._jobs if job not in had), *had]
+        self._jobs = [job for job in order if job.waiting]
+        return batch

@@ -27,6 +27,7 @@ class Limits:
     per_minute: int = number(0, 0, 10**9, "the most requests of a client per minute; 0: any number", "requests")
     file_bytes: int = number(10_000_000, 1, 10**9, "the most bytes of a file", "bytes")
     file_characters: int = number(1_000_000, 1, 10**9, "the most characters of a file's text", "characters")
+    timeout: float = number(600.0, 0.01, 86_400.0, "the most seconds that a request may take", "seconds")
     body_seconds: float = number(30.0, 0.01, 86_400.0, "the time in which a request must arrive", "seconds")
 
     @property

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.languages import Languages
-from vtrans.runtime.workers import Copies, DiedError
+from vtrans.runtime.workers import Copies, DiedError, Done
 from vtrans.server.batching import Ready, Slots, Wanted, Worker
 from vtrans.translate.division import Division
 from vtrans.translate.translation import TranslateOptions, Translation
@@ -49,12 +49,17 @@ def workers_for(
     """
     numbers = {pair: division.copies(translator.engine) for pair, translator in translators.items()}
 
-    def answer(request: Request, ready: Callable[[tuple[int, list[Line]]], None]) -> Lines:
+    def answer(request: Request, done: Done) -> Lines:
+        """Answers in a copy."""
+        torch.set_num_threads(division.threads)
+        return translated(request, lambda i, found: done((i, found)), done.abandoned)
+
+    def translated(request: Request, ready: Callable[[int, list[Line]], None], abandoned: Callable[[], bool]) -> Lines:
         pair, lines, wanted = request
-        if numbers[pair]:
-            torch.set_num_threads(division.threads)
-        options = _options(translators[pair], pair, glossaries.get(pair), wanted)
-        return _translated(translators[pair], options, lines, ready)
+        translator = translators[pair]
+        options = replace(_options(translator, pair, glossaries.get(pair), wanted), abandoned=abandoned)
+        each = translator.translate_window(lines, options, ready=lambda i, found: ready(i, _lines(found)))
+        return [_lines(translations) for translations in each]
 
     number = max(numbers.values())
     with Copies(answer, number, "translating", ADVICE) if number else nullcontext() as copies:
@@ -65,10 +70,10 @@ def workers_for(
             def translate(lines: Sequence[str], wanted: Wanted, ready: Ready) -> Lines:
                 request = pair, lines, wanted
                 if copies is None or not numbers[pair]:
-                    return answer(request, lambda part: ready(*part))
+                    return translated(request, ready, ready.abandoned)
                 for _ in range(2):
                     try:
-                        return copies.submit(request, lambda part: ready(*part)).result()
+                        return copies.submit(request, lambda part: ready(*part), ready.abandoned).result()
                     except DiedError as error:
                         warn(str(error))
                         died = error
@@ -98,17 +103,6 @@ def _options(translator: Translator, pair: Languages, glossary: Glossary | None,
     aligned = wanted.alignments and not translator.engine.unsupported(translator.search, ["alignments"])
     to = pair.tgt if translator.engine.tags else None  # --pair may name other languages than the model records
     return TranslateOptions(wanted.nbest, alignments=aligned, glossary=glossary, protect=Protection(), to=to)
-
-
-def _translated(
-    translator: Translator,
-    options: TranslateOptions,
-    lines: Sequence[str],
-    ready: Callable[[tuple[int, list[Line]]], None],
-) -> Lines:
-    """Returns the translations of lines."""
-    found = translator.translate_window(lines, options, ready=lambda i, translations: ready((i, _lines(translations))))
-    return [_lines(translations) for translations in found]
 
 
 def _lines(translations: Sequence[Translation]) -> list[Line]:

@@ -36,6 +36,7 @@ _ERRORS = {
     429: "The client has sent too many requests; Retry-After says how long to wait.",
     500: "The server failed.",
     503: "The server is busy; Retry-After says how long to wait.",
+    504: "The request took too long.",
 }
 
 
@@ -74,7 +75,9 @@ def specification(version: str, limits: Limits) -> Schema:
     posted_file = _object({**file, "source": _SOURCE, "target": _CODE, "api_key": _KEY}, ["file", "source", "target"])
     language = _object({"code": _CODE, "name": _TEXT, "targets": _list(_CODE)}, ["code", "name", "targets"])
     detect = _object({"q": _TEXT, "api_key": _KEY}, ["q"])
-    health, url = _object({"status": {"const": "ok"}}, ["status"]), _object({"translatedFileUrl": _TEXT}, [])
+    queue = {"type": "integer", "minimum": 0, "description": "The sentences that wait to be translated."}
+    health = _object({"status": {"const": "ok"}, "queue": queue}, ["status", "queue"])
+    url = _object({"translatedFileUrl": _TEXT}, [])
     forms = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
     return {
         "openapi": "3.1.0",

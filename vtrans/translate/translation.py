@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -38,6 +38,8 @@ class TranslateOptions:
     protect: Protection | None = None
     to: str | None = None
     """The target language, for a model of several."""
+    abandoned: Callable[[], bool] | None = None
+    """Called before each step of a search in PyTorch, which ends with AbandonedError once it returns True."""
 
     def __post_init__(self) -> None:
         if self.nbest < 1:
