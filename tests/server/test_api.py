@@ -78,6 +78,20 @@ def test_sentences_are_translated_one_by_one_and_white_space_stays(client: Clien
     assert client.translate(text).json["translatedText"] == "  runs. dog The  sleeps! cat The\n\n\tWho?\u2028Me. \r\n"
 
 
+@pytest.mark.parametrize(
+    "text", ["1 2 3", "5 % - 7 %", "12. 30", "A-17 B-18", "{a} 5 {b}", "https://a.example 7", "☃ ☃ !"]
+)
+def test_text_without_words_stays_as_it_is(client: Client, text: str) -> None:
+    assert client.translate(text).json == {"translatedText": text}
+    words = f"The dog runs.\n{text}\nThe cat sleeps."
+    reply = client.translate(words, alternatives=1, alignments=True).json
+    assert reply["translatedText"] == f"runs. dog The\n{text}\nsleeps. cat The"
+    assert {words[a:b] for a, b, _, _ in reply["alignments"]} == set(words.split())
+    assert client.translate(f"<td>1 <b>2</b></td><td>{text}</td><td>a b</td>", format="html").json == {
+        "translatedText": f"<td>1 <b>2</b></td><td>{text}</td><td>b a</td>"
+    }
+
+
 def test_a_language_is_detected_for_auto_only(both_ways: Client) -> None:
     german = both_ways.translate("Der kleine Hund läuft durch den Park.", source="auto", target="en").json
     assert german["detectedLanguage"]["language"] == "de"

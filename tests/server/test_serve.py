@@ -59,6 +59,7 @@ def test_a_run_is_served_and_what_was_accepted_is_answered_before_it_stops(endin
     with served(ending_run.path) as (process, client):
         assert client.get("/languages").json[0] == {"code": "en", "name": "English", "targets": ["de"]}
         assert client.translate(SENTENCE).json["translatedText"].strip()
+        assert "A-17" in client.translate("The big dog sees A-17 today.").json["translatedText"]
         assert len(client.translate(SENTENCE, alternatives=1).json["alternatives"]) == 1
         answers: list[Any] = []
         long = threading.Thread(target=lambda: answers.append(client.translate(f"{SENTENCE} " * 400)))

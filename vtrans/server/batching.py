@@ -35,6 +35,14 @@ class Translated(Protocol):
     def alignment(self) -> tuple[tuple[int, int], ...] | None: ...
 
 
+@dataclass(frozen=True)
+class Line:
+    """A line and its word alignment."""
+
+    text: str
+    alignment: tuple[tuple[int, int], ...] | None = None
+
+
 Found = list[Translated]
 """The translations of a line, best first."""
 

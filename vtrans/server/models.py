@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -12,22 +12,14 @@ from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.languages import Languages
 from vtrans.runtime.workers import Copies, DiedError, Done
-from vtrans.server.batching import Ready, Slots, Wanted, Worker
+from vtrans.server.batching import Line, Ready, Slots, Wanted, Worker
+from vtrans.server.sentences import PROTECTION
 from vtrans.translate.division import Division
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
 from vtrans.wording.glossary import Glossary
-from vtrans.wording.protect import Protection
 
 ADVICE = "another one takes its place; if it happens again, choose fewer processes"
-
-
-@dataclass(frozen=True)
-class Line:
-    """What a request needs of a translation; a copy sends little else back."""
-
-    text: str
-    alignment: tuple[tuple[int, int], ...] | None
 
 
 Request = tuple[Languages, Sequence[str], Wanted]
@@ -102,8 +94,9 @@ def _options(translator: Translator, pair: Languages, glossary: Glossary | None,
         glossary = glossary.with_terms(wanted.glossary) if glossary else wanted.glossary
     aligned = wanted.alignments and not translator.engine.unsupported(translator.search, ["alignments"])
     to = pair.tgt if translator.engine.tags else None  # --pair may name other languages than the model records
-    return TranslateOptions(wanted.nbest, alignments=aligned, glossary=glossary, protect=Protection(), to=to)
+    return TranslateOptions(wanted.nbest, alignments=aligned, glossary=glossary, protect=PROTECTION, to=to)
 
 
 def _lines(translations: Sequence[Translation]) -> list[Line]:
+    """Returns what a request needs of translations; a copy sends little else back."""
     return [Line(translation.text, translation.alignment) for translation in translations]

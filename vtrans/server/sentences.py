@@ -11,7 +11,20 @@ from dataclasses import dataclass
 
 import sentencex
 
+from vtrans.wording.protect import Protection
+
+# A code, such as A-17, COVID-19 or 4K: a word of capitals and digits.
+_CODE = r"(?<![\w-])(?=[A-Z./-]{0,30}\d)(?=[\d./-]{0,30}[A-Z])[A-Z\d]{1,30}(?:[./-][A-Z\d]{1,30}){0,5}(?![\w-]|[@/.]\w)"
+PROTECTION = Protection((_CODE,))
+"""What is copied to translations."""
+
 _LINE_END = re.compile("([\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+)")
+
+
+def has_words(sentence: str) -> bool:
+    """Returns whether a sentence has letters besides protected text. A model should not see any other sentence: it
+    would invent something."""
+    return PROTECTION.masked(sentence).has_letters
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from itertools import islice
 from typing import TypeVar
 
 from vtrans.languages import Languages
-from vtrans.server.batching import Found, Translated, Wanted, Worker
+from vtrans.server.batching import Found, Line, Translated, Wanted, Worker
 from vtrans.server.detection import Detection, detect
 from vtrans.server.documents import Document, PlainDocument
 from vtrans.server.refusals import Refusal
+from vtrans.server.sentences import has_words
 from vtrans.wording.glossary import Glossary
 
 AUTO = "auto"
@@ -121,18 +122,28 @@ def _answer(document: Document, lines: Sequence[Found], alternatives: int) -> An
 async def _lines_of(
     documents: Sequence[Document], worker: Worker, alternatives: int, glossary: Glossary | None
 ) -> list[list[Found]]:
-    """Returns the translations of each document's lines. The lines are one request to the worker, or two if some of
-    them need word alignments."""
+    """Returns the translations of each document's lines. Those without words stay as they are. The others are one
+    request to the worker, or two if some of them need word alignments."""
     lines = [line for document in documents for line in document.lines]
     aligned = [needs for document in documents for needs in document.aligned]
-    asked = []
-    for alignments in (False, True):
-        wanted = Wanted(min(1 + alternatives, worker.nbest), alignments, glossary)
-        own = [line for line, needs in zip(lines, aligned, strict=True) if needs == alignments]
-        asked.append(worker.translate(own, wanted))
-    plain, linked = map(iter, await asyncio.gather(*asked))
-    found = iter([next(linked if needs else plain) for needs in aligned])
-    return [list(islice(found, len(document.lines))) for document in documents]
+    translations: dict[int, Found] = {i: [_unchanged(line)] for i, line in enumerate(lines) if not has_words(line)}
+    parts = {
+        alignments: [i for i, needs in enumerate(aligned) if needs == alignments and i not in translations]
+        for alignments in (False, True)
+    }
+    asked = (
+        worker.translate([lines[i] for i in part], Wanted(min(1 + alternatives, worker.nbest), alignments, glossary))
+        for alignments, part in parts.items()
+    )
+    for part, answer in zip(parts.values(), await asyncio.gather(*asked), strict=True):
+        translations.update(zip(part, answer, strict=True))
+    ordered = (translations[i] for i in range(len(lines)))
+    return [list(islice(ordered, len(document.lines))) for document in documents]
+
+
+def _unchanged(line: str) -> Line:
+    """Returns a line as its own translation."""
+    return Line(line, tuple((i, i) for i in range(len(line.split()))))
 
 
 def _rank(lines: Sequence[Found], rank: int) -> list[Translated]:

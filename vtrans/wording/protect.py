@@ -104,6 +104,11 @@ class Masked:
         return "".join(code for code, _ in self.pieces)
 
     @property
+    def has_letters(self) -> bool:
+        """Whether there are letters besides the protected text."""
+        return any(character.isalpha() for code, text in self.pieces if code == text for character in text)
+
+    @property
     def text(self) -> str:
         """The text as it is."""
         return "".join(text for _, text in self.pieces)
