@@ -46,7 +46,7 @@ def random_model(data: DataFolder, search: SearchConfig | None = None, **changes
 def written(loaded: LoadedModel, folder: Path, quantization: str = "float32") -> CTranslate2Engine:
     """Returns the export, without comparing it with the model."""
     folder.mkdir()
-    exporting.write(loaded, folder, quantization)
+    exporting.write_files(loaded, folder, quantization)
     return load_exported(folder, "cpu")
 
 

@@ -25,7 +25,7 @@ from vtrans.engines.engine import Source, suppressed_ids
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError
-from vtrans.interop.comparison import made_up
+from vtrans.interop.samples import generated_sentences
 from vtrans.search.beam import beam_search
 from vtrans.search.constraints import Constrained, Rules
 from vtrans.search.loop import Hypothesis
@@ -98,7 +98,7 @@ def test_the_engine_finds_what_the_search_finds(
     nbest, ends = config.beam if full else 1, set()
     for number, loaded in enumerate([load_model(ending_run.last), random_model(tiny_data)]):
         exported = written(loaded, tmp_path / str(number))
-        lines = [pair[0] for pair in TRAIN_PAIRS[::6]] + made_up(loaded.src_vocab)[:40:2]
+        lines = [pair[0] for pair in TRAIN_PAIRS[::6]] + generated_sentences(loaded.src_vocab)[:40:2]
         sources = encoded(loaded, lines)
         pairs = searched(loaded, exported, config, nbest, sources)
         different = 0
@@ -148,7 +148,7 @@ def test_the_engine_finds_what_the_search_finds_under_rules(
     changed = 0
     for number, loaded in enumerate([load_model(ending_run.last), eager, endless, sure]):
         exported = written(loaded, tmp_path / str(number))
-        sources = encoded(loaded, [pair[0] for pair in TRAIN_PAIRS[::6]] + made_up(loaded.src_vocab)[:40:2])
+        sources = encoded(loaded, [pair[0] for pair in TRAIN_PAIRS[::6]] + generated_sentences(loaded.src_vocab)[:40:2])
         free = dataclasses.replace(config, min_length=0, no_repeat_ngram=0, suppress=())
         unruled = searched(loaded, exported, free, config.beam, sources)
         different = 0

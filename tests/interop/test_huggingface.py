@@ -22,7 +22,7 @@ from vtrans.errors import FileError, VtransError
 from vtrans.interop.formats import import_model, read_model
 from vtrans.interop.huggingface_names import positions
 from vtrans.interop.imported import install
-from vtrans.interop.verification import Verified, outputs, refuse_different, verify
+from vtrans.interop.verification import ROUNDING, Tolerance, Verified, outputs, refuse_different, verify
 
 QUIET = Console(quiet=True)
 LINES = [*foreign.TEXT[:4], "", "a dog \u6771 cat", ">>de<< the man", ">>xx<< the man", " two  dogs ", "</s> a <pad>"]
@@ -269,9 +269,13 @@ def test_other_paths_are_refused(tmp_path: Path, run_cli: Callable[..., Done]) -
     assert run_cli("import", folder, "--out", tmp_path / "empty").code == 2
 
 
-def test_a_verified_import_shows_its_figures() -> None:
-    fine = Verified("x 1", 4, 4, 30, 1e-6, 1e-4, {1: 4, 4: 3}, 1, 0)
+@pytest.mark.parametrize("tolerance", [ROUNDING, Tolerance(1e-4, 1e-4, lost=1e-3)])
+def test_what_is_outside_the_tolerance_is_a_problem(tolerance: Tolerance) -> None:
+    fine = Verified("x 1", 4, 4, 30, 1e-6, 1e-7, tolerance, {1: 4, 4: 3}, 1, 0, 0.0)
     assert fine.problem() is None
-    for change in ({"split_alike": 3}, {"largest": 1e-3}, {"largest": float("nan")}, {"ties": 0}):
+    for change in ({"split_alike": 3}, {"largest": 1e-3}, {"largest": float("nan")}, {"mean": 1e-3}):
         assert dataclasses.replace(fine, **change).problem()
     assert dataclasses.replace(fine, split_alike=None).problem() is None
+    missed = dataclasses.replace(fine, ties=0)
+    assert bool(missed.problem()) == (tolerance is ROUNDING)
+    assert dataclasses.replace(missed, lost=0.01).problem()

@@ -19,7 +19,8 @@ from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import InputError
 from vtrans.interop import huggingface_export
-from vtrans.interop.formats import export_to_huggingface, import_model, read_model
+from vtrans.interop.exports import export_to_huggingface
+from vtrans.interop.formats import import_model, read_model
 from vtrans.interop.imported import install
 
 QUIET = Console(quiet=True)

@@ -25,7 +25,7 @@ from vtrans.data.piece_table import pack
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, Vocabulary
 from vtrans.errors import InputError
 from vtrans.interop import marian_original
-from vtrans.interop.formats import export_to_marian
+from vtrans.interop.exports import export_to_marian
 from vtrans.interop.marian_export import MODEL, write
 from vtrans.interop.marian_yaml import read_mapping
 from vtrans.model import Transformer
@@ -127,7 +127,7 @@ def test_what_marian_lacks_is_refused_by_name(tmp_path: Path, key: str, value: A
 def test_the_search_is_the_nearest_one_with_warnings(tmp_path: Path) -> None:
     console, stream = quiet()
     search = SearchConfig(beam=3, beam_groups=3, alpha=0.5, no_repeat_ngram=3, max_length=30, suppress=("<unk>",))
-    found, _ = write(model(search=search), tmp_path, console)
+    found = write(model(search=search), tmp_path, console)[0].search
     decoder = read_mapping((tmp_path / "decoder.yml").read_bytes(), "decoder.yml")
     assert (decoder["beam-size"], decoder["normalize"], decoder["max-length-factor"]) == ("3", "0.5", "3.0")
     assert (decoder["allow-unk"], decoder["allow-special"]) == ("false", "true")

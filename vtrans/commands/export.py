@@ -53,10 +53,7 @@ def export(
     how = bad_utf8(on_bad_utf8)
     samples = read_all(sample_file, how, console) if sample_file else None
     from vtrans.checkpoint import choose_model, load_model
-    from vtrans.interop.comparison import Comparison
-    from vtrans.interop.ctranslate2_export import export as run_export
-    from vtrans.interop.formats import export_to_huggingface, export_to_marian
-    from vtrans.interop.verification import Verified
+    from vtrans.interop.exports import export_to_ctranslate2, export_to_huggingface, export_to_marian
 
     chosen = choose_model(model)
     if out is None:
@@ -65,11 +62,10 @@ def export(
         out = model / to
     console.info(chosen.words)
     loaded = load_model(chosen.file)
-    found: Comparison | Verified | None
-    if to == "ctranslate2":
-        found = run_export(loaded, out, console, quantization=quantization, samples=samples, source=chosen.file)
+    if to == FORMATS[0]:
+        verified = export_to_ctranslate2(loaded, out, console, samples, quantization=quantization, source=chosen.file)
     else:
         write = export_to_huggingface if to == "huggingface" else export_to_marian
-        found = write(loaded, out, console, samples)
+        verified = write(loaded, out, console, samples)
     if as_json:
-        print_line(json.dumps(found.as_dict() if found else None, ensure_ascii=False, indent=2))
+        print_line(json.dumps(verified.as_dict() if verified else None, ensure_ascii=False, indent=2))

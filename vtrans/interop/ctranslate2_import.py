@@ -23,7 +23,7 @@ from vtrans.errors import FileError, InputError
 from vtrans.interop.ctranslate2_architecture import newest_names, read_architecture, refuse_others
 from vtrans.interop.ctranslate2_binary import Binary
 from vtrans.interop.ctranslate2_names import weight_names
-from vtrans.interop.ctranslate2_original import CTranslate2Original
+from vtrans.interop.ctranslate2_original import original
 from vtrans.interop.ctranslate2_settings import Settings, read_settings, read_vocabularies
 from vtrans.interop.foreign_files import Read, file_in, read_bytes
 from vtrans.interop.imported import NEVER, Imported, rows_of
@@ -169,7 +169,7 @@ class _Model:
             tgt_vocab=tgt,
             weights={name: self._reader(name, weight.shape) for name, weight in weights_of(blueprint).items()},
             original=partial(
-                CTranslate2Original,
+                original,
                 self.folder,
                 (src, tgt),
                 (self._tokens(src), self._tokens(tgt)),

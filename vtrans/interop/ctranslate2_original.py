@@ -1,4 +1,4 @@
-"""Runs a CTranslate2 folder in CTranslate2, an optional package, to compare an import with it."""
+"""Runs a CTranslate2 folder in CTranslate2, an optional package, to compare an import or an export with it."""
 
 from __future__ import annotations
 
@@ -9,37 +9,56 @@ from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.engines.ctranslate2_engine import CTranslate2Engine
 from vtrans.engines.ctranslate2_folder import ctranslate2
-from vtrans.engines.engine import Source
 from vtrans.errors import VtransError
-from vtrans.translate.sources import EXTRA_LENGTH
+from vtrans.interop.verification import ROUNDING, Pair, Tolerance, in_order
 from vtrans.translate.translator import DEFAULT_OPTIONS
 
 
-class CTranslate2Original:
-    """A folder in float32; implements `imported.Original`.
+class CTranslate2Model:
+    """Implements `verification.Program`."""
+
+    def __init__(self, engine: CTranslate2Engine, tolerance: Tolerance = ROUNDING) -> None:
+        self._engine, self.tolerance = engine, tolerance
+        self.name = f"ctranslate2 {ctranslate2().__version__} with {engine.quantization} weights"
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]] | None:
+        """Returns None: the folder does not split text."""
+        return None
+
+    def logprobs(self, pairs: Sequence[Pair]) -> list[list[float]]:
+        return self._engine.score([source for source, _ in pairs], [target[:-1] for _, target in pairs])
+
+    def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]] | None:
+        """Returns the best translation of each source; None for a search that CTranslate2 does not have. An export of
+        vtrans may store one."""
+        if self._engine.unsupported(search):
+            return None
+        assert self._engine.max_length is not None
+        order, asked = in_order(sources, search, self._engine.max_length)
+        best = {order[k]: list(hyps[0].tokens) for k, hyps in self._engine.translate(asked, search, DEFAULT_OPTIONS)}
+        return [best[i] for i in range(len(sources))]
+
+
+def original(
+    folder: Path,
+    vocabularies: tuple[Vocabulary, Vocabulary],
+    tokens: tuple[list[str], list[str]],
+    source_end: Sequence[str],
+    max_length: int,
+) -> CTranslate2Model:
+    """Returns the model of any folder, computed in float32.
 
     `tokens` has the folder's names of our subwords, for source and target, and `source_end` what ends a source unless
-    CTranslate2 does. `max_length` is the length of the position table.
+    CTranslate2 does. `max_length` is the length of the position table. Raises InputError without CTranslate2.
     """
-
-    tolerance = 1e-4
-
-    def __init__(
-        self,
-        folder: Path,
-        vocabularies: tuple[Vocabulary, Vocabulary],
-        tokens: tuple[list[str], list[str]],
-        source_end: Sequence[str],
-        max_length: int,
-    ) -> None:
-        package = ctranslate2()
-        self.name = f"ctranslate2 {package.__version__}"
-        try:
-            translator = package.Translator(str(folder), device="cpu", compute_type="float32", intra_threads=1)
-        except (RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split()).rstrip(".")
-            raise VtransError(f"{folder} was not imported, because {self.name} cannot load it: {reason}.") from None
-        self._engine = CTranslate2Engine(
+    package = ctranslate2()
+    try:
+        translator = package.Translator(str(folder), device="cpu", compute_type="float32", intra_threads=1)
+    except (RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise VtransError(f"{folder} was not imported, because CTranslate2 cannot load it: {reason}.") from None
+    return CTranslate2Model(
+        CTranslate2Engine(
             translator,
             *vocabularies,
             SearchConfig(),
@@ -48,22 +67,4 @@ class CTranslate2Original:
             tokens=tokens,
             source_end=source_end,
         )
-
-    def encode(self, lines: Sequence[str]) -> list[list[int]] | None:
-        """Returns None: the folder does not split text."""
-        return None
-
-    def logprobs(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[float]]:
-        """Returns the log-probabilities of each target's tokens."""
-        return self._engine.score([source for source, _ in pairs], [target[:-1] for _, target in pairs])
-
-    def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]] | None:
-        """Returns the best translation of each source; None for a search that CTranslate2 does not have. An export of
-        vtrans may store one."""
-        if self._engine.unsupported(search):
-            return None
-        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-        limits = [search.max_length or len(source) - 1 + EXTRA_LENGTH for source in sources]
-        asked = [Source(list(sources[i]), limits[i], "") for i in order]
-        best = {order[k]: list(hyps[0].tokens) for k, hyps in self._engine.translate(asked, search, DEFAULT_OPTIONS)}
-        return [best[i] for i in range(len(sources))]
+    )

@@ -1,27 +1,17 @@
-"""Recognises the models of other programs and imports them; exports to Hugging Face and Marian."""
+"""Recognises the models of other programs and imports them."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from vtrans.checkpoint import LoadedModel, run_of, save_model
-from vtrans.config import SearchConfig
+from vtrans.checkpoint import run_of, save_model
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
 from vtrans.files import aside, check_path, explained
-from vtrans.interop import (
-    ctranslate2_import,
-    huggingface,
-    huggingface_export,
-    marian,
-    marian_export,
-)
-from vtrans.interop.ctranslate2_export import folder_aside
-from vtrans.interop.imported import Imported, Original, install
-from vtrans.interop.verification import BEAMS, Verified, outputs, refuse_different, verify
+from vtrans.interop import ctranslate2_import, huggingface, marian
+from vtrans.interop.imported import Imported, install
+from vtrans.interop.verification import Verified, outputs, progress, refuse_different, verify
 from vtrans.model import count_parameters
 from vtrans.runtime.memory import release_memory
 
@@ -83,7 +73,7 @@ def import_model(
         console.info(f"tags of {len(loaded.tags):,} target languages: {', '.join(loaded.tags)}")
     with explained(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-    with aside(out) as temporary, _searches(console) as done:
+    with aside(out) as temporary, progress(console) as done:
         with explained(out):
             save_model(temporary, loaded)
         ours = outputs(loaded, samples, done)
@@ -104,58 +94,4 @@ def import_model(
             "each line was searched once, as the original does; `vtrans translate` searches a line again if its "
             "translation loops or reaches its limit, unless --no-retry is given"
         )
-    return verified
-
-
-@contextmanager
-def _searches(console: Console) -> Iterator[Callable[[], None]]:
-    """Shows the progress of a comparison. Yields what to call after each search."""
-    with console.progress("comparing both programs", 2 * len(BEAMS), "searches") as counter:
-        yield counter.advance
-
-
-def export_to_huggingface(
-    loaded: LoadedModel, out: Path, console: Console, samples: Sequence[str] | None = None
-) -> Verified | None:
-    """Writes a folder that transformers loads, as `_export` does."""
-
-    return _export(loaded, out, console, samples, lambda folder: huggingface_export.write(loaded, folder, console))
-
-
-def export_to_marian(
-    loaded: LoadedModel, out: Path, console: Console, samples: Sequence[str] | None = None
-) -> Verified | None:
-    """Writes a folder that Marian loads, as `_export` does."""
-    return _export(loaded, out, console, samples, lambda folder: marian_export.write(loaded, folder, console))
-
-
-def _export(
-    loaded: LoadedModel,
-    out: Path,
-    console: Console,
-    samples: Sequence[str] | None,
-    write: Callable[[Path], tuple[SearchConfig, Callable[[], Original]]],
-) -> Verified | None:
-    """Writes a folder, and returns how the program that it is for compares with the model, if it is installed.
-
-    `write` returns the search that the folder expresses, and what loads the folder. Raises InputError for a model that
-    cannot be expressed or an `out` that is something else, and VtransError, leaving `out` as it was, if the two differ
-    by more than rounding.
-    """
-    check_path(out)
-    with folder_aside(out) as folder, _searches(console) as done:
-        with explained(out):
-            expressed, load = write(folder)
-        ours = outputs(dataclasses.replace(loaded, search=expressed), samples, done)
-        verified = None
-        try:
-            other = load()
-        except InputError as error:
-            console.warn(f"not compared with the model: {error}")
-        else:
-            verified = verify(ours, other, done)
-            refuse_different(verified, out)
-    console.info(f"wrote {out}")
-    if verified:
-        verified.show(console)
     return verified

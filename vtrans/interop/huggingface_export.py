@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,8 @@ from vtrans.interop.huggingface_names import (
     positions,
 )
 from vtrans.interop.huggingface_original import load
-from vtrans.interop.imported import NEVER, Original
+from vtrans.interop.imported import NEVER
+from vtrans.interop.verification import Program
 from vtrans.model import SinusoidalPositions
 from vtrans.tensor_files import save_tensors
 from vtrans.translate.sources import EXTRA_LENGTH
@@ -51,8 +53,8 @@ CARD = "README.md"
 SEVERAL = "mul"  # ISO 639-2's code for several languages
 
 
-def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[SearchConfig, Callable[[], Original]]:
-    """Writes the files into an empty folder. Returns the search that they express, and what loads the folder.
+def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedModel, Callable[[], Program]]:
+    """Writes the files into an empty folder. Returns the model with the search that they express, and what loads them.
 
     Raises InputError for a model that neither architecture expresses.
     """
@@ -75,7 +77,7 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[SearchCo
     _write_json(folder / CONFIG, description)
     _write_json(folder / GENERATION, _generation(loaded, search, places[1], length))
     (folder / CARD).write_text(_card(loaded), encoding="utf-8")
-    return search, partial(load, folder, places[0].of_ours, places[1].of_ours)
+    return replace(loaded, search=search), partial(load, folder, places[0].of_ours, places[1].of_ours)
 
 
 class _Places:

@@ -15,6 +15,7 @@ from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import InputError
 from vtrans.interop.huggingface_names import STOPS
+from vtrans.interop.verification import ROUNDING
 
 BATCH, FORCED_BATCH = 16, 2  # sentences; the logits of a forced batch are in memory at once
 Item = TypeVar("Item")
@@ -50,9 +51,9 @@ def load(folder: Path, src_places: Ids, tgt_places: Ids) -> TransformersModel:
 
 
 class TransformersModel:
-    """Implements `imported.Original`. `src_places` and `tgt_places` have the ids there."""
+    """Implements `verification.Program`. `src_places` and `tgt_places` have the ids there."""
 
-    tolerance = 1e-4
+    tolerance = ROUNDING
 
     def __init__(self, name: str, model: Any, tokenizer: Any, src_places: Ids, tgt_places: Ids) -> None:
         self.name, self.model, self.tokenizer = name, model, tokenizer

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,29 +18,11 @@ from vtrans.consistency import contradiction
 from vtrans.data.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import Read
+from vtrans.interop.verification import Program
 from vtrans.languages import Languages, tags_among
 from vtrans.model import ComputedPositions, Transformer
 
 NEVER = -1e4  # the projection's bias of a subword that the other program does not have; its probability is exactly 0
-
-
-class Original(Protocol):
-    """The program that a model comes from, with the model's own files. Token ids are ours."""
-
-    name: str
-    """With its version: "transformers 5.0"."""
-    tolerance: float
-    """The largest difference of a log-probability that counts as rounding, in natural logarithms."""
-
-    def encode(self, lines: Sequence[str]) -> list[list[int]] | None:
-        """Returns the ids of each source line with EOS; None if the program does not split text."""
-
-    def logprobs(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[float]]:
-        """Returns the log-probabilities of each target's tokens, or only their sum. Sources and targets end in EOS."""
-
-    def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]] | None:
-        """Returns the best translation of each source, without EOS; None if the program does not have this search for
-        this model. Sources end in EOS, and translations have at most `search.max_length` subwords."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +40,7 @@ class Imported:
     src_vocab: Vocabulary
     tgt_vocab: Vocabulary
     weights: Mapping[str, Read]
-    original: Callable[[], Original]
+    original: Callable[[], Program]
     """Loads the program that the model comes from, to compare with it. Raises InputError if it is not installed."""
     training: Mapping[str, str] = field(default_factory=dict)
     """Where the model comes from, for the header of its file."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from vtrans.interop.marian_layout import (
 )
 from vtrans.interop.marian_original import MarianModel
 from vtrans.interop.npz import write_npz
+from vtrans.interop.verification import Program
 from vtrans.model import SinusoidalPositions
 
 MODEL, VOCABULARY = "model.npz", "vocab"
@@ -49,8 +51,8 @@ _TIES = {
 }
 
 
-def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[SearchConfig, Callable[[], MarianModel]]:
-    """Writes the files into an empty folder. Returns the search that they express, and what loads them into Marian.
+def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedModel, Callable[[], Program]]:
+    """Writes the files into an empty folder. Returns the model with the search that they express, and what loads them.
 
     Raises InputError for a model that Marian's networks do not express.
     """
@@ -82,7 +84,8 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[SearchCo
             "from those of the model; its scores agree"
         )
     translates = not usual or decodes_as_trained(config)
-    return search, partial(MarianModel, folder / MODEL, loaded.src_vocab, loaded.tgt_vocab, translates=translates)
+    program = partial(MarianModel, folder / MODEL, loaded.src_vocab, loaded.tgt_vocab, translates=translates)
+    return replace(loaded, search=search), program
 
 
 def _is_usual(loaded: LoadedModel) -> bool:

@@ -17,6 +17,7 @@ from vtrans.config import SearchConfig
 from vtrans.data.piece_table import is_byte
 from vtrans.data.vocabulary import EOS_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from vtrans.errors import InputError, VtransError
+from vtrans.interop.verification import ROUNDING
 
 BATCH = 64  # sentences
 _MODULE = "_pymarian"  # the compiled part of pymarian; the rest needs packages for its downloads
@@ -28,10 +29,10 @@ _BATCHES = ("--mini-batch", str(BATCH), "--maxi-batch", "1", "--maxi-batch-sort"
 
 
 class MarianModel:
-    """Implements `imported.Original` for an `.npz` file. With `translates=False` it only scores: see
+    """Implements `verification.Program` for an `.npz` file. With `translates=False` it only scores: see
     `decodes_as_trained` of marian_layout.py."""
 
-    tolerance = 1e-4
+    tolerance = ROUNDING
 
     def __init__(self, model: Path, src: Vocabulary, tgt: Vocabulary, *, translates: bool) -> None:
         """Raises InputError without pymarian."""

@@ -1,39 +1,81 @@
-"""Compares an imported model with the program that it comes from, on sample sentences."""
+"""Compares a model with the same model in another program on sample sentences, after an import or for an export.
+
+`outputs` translates and scores with vtrans, `verify` compares that with what the other program gives.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID
 from vtrans.engines.engine import Source
-from vtrans.engines.forced import Pair
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import VtransError
-from vtrans.interop.comparison import made_up
-from vtrans.interop.imported import Original
+from vtrans.errors import InputError, VtransError
+from vtrans.interop.samples import LONGEST_SAMPLE, generated_sentences, longest_pair
 from vtrans.search.loop import length_penalty
 from vtrans.translate.sources import EXTRA_LENGTH
 from vtrans.translate.translator import DEFAULT_OPTIONS
 
-SAMPLES = 6  # generated sentences, if none are given; their translations are cut at LONGEST
+SAMPLES = 6  # generated sentences of a short comparison; their translations are cut at LONGEST
 BEAMS = (1, 4)
 # Other programs with a beam of 1 decode greedily, and transformers then applies the penalty to logits.
 GREEDY: dict[int, dict[str, Any]] = {1: {"stop": "count", "repetition_penalty": 1.0}}
 LONGEST, LIMIT = 24, 64  # subwords of a sample sentence, and of its translation with EOS
 FORCED_TOKENS = 16  # padded subwords scored at a time; their logits are in memory at once
+TIE = 1e-4  # largest difference of the scores of two translations that counts as a tie
+
+Pair = tuple[Sequence[int], Sequence[int]]
+"""A source and a target, which end in EOS."""
+Score = Callable[[Sequence[Pair]], Sequence[Sequence[float]]]
+"""Returns the log-probabilities of each target's subwords."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Largest differences allowed between a model and the same model in another program, in natural logarithms."""
+
+    token: float
+    """In the log-probability of any subword of a given translation."""
+    mean: float
+    """In log-probabilities, as the mean of the absolute differences."""
+    lost: float | None = None
+    """Decrease of the mean score of the translations; None: all translations must be equal, except ties and those that
+    the other program cut off."""
+
+
+ROUNDING = Tolerance(token=1e-4, mean=1e-4)
+
+
+class Program(Protocol):
+    """Another program with a model. Token ids are ours."""
+
+    name: str
+    """With its version: "transformers 5.0"."""
+    tolerance: Tolerance
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]] | None:
+        """Returns the ids of each source line with EOS; None if the program does not split text."""
+
+    def logprobs(self, pairs: Sequence[Pair]) -> list[list[float]]:
+        """Returns the log-probabilities of each target's tokens, or only their sum."""
+
+    def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]] | None:
+        """Returns the best translation of each source, without EOS; None if the program does not have this search for
+        this model. Sources end in EOS, and translations have at most `search.max_length` subwords."""
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a model makes of sample sentences."""
+    """What vtrans makes of sample sentences."""
 
     lines: tuple[str, ...]
     sources: list[list[int]]
@@ -43,42 +85,61 @@ class Outputs:
     """For each search, without EOS."""
     longest: int
     """Subwords at which sources are cut."""
+    reach: int
+    """Subwords with EOS for which there are positions."""
     pairs: list[Pair]
     logprobs: list[list[float]]
-    """Of each pair's target, which ends in EOS. Sources of pairs have no EOS."""
+    """Of each pair's target."""
 
 
 @dataclass(frozen=True)
 class Verified:
-    """How an import differs from its original."""
+    """How a model differs in another program."""
 
     original: str
+    """The name of the other program."""
     sentences: int
     split_alike: int | None
-    """Sentences whose subwords are equal; None if the original does not split text."""
+    """Sentences whose subwords are equal; None if the other program does not split text."""
     logprobs: int
     largest: float
     """The largest difference of a log-probability."""
-    tolerance: float
+    mean: float
+    """The mean of the absolute differences."""
+    tolerance: Tolerance
     equal: dict[int, int]
     """For each beam, the sentences with equal translations."""
     ties: int
     """Translations that differ, but whose scores differ by rounding alone."""
     cut: int
-    """Translations of the original that reach the limit, where programs differ in what they return."""
+    """Translations of the other program that reach the limit, where programs differ in what they return."""
+    lost: float
+    """How much less the other translations score, in the mean over all sentences."""
 
     def as_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return dataclasses.asdict(self) | {"tolerance": self.tolerance.token}
+
+    @property
+    def missed(self) -> int:
+        """The translations that differ for another reason than rounding or a limit."""
+        return len(self.equal) * self.sentences - sum(self.equal.values()) - self.ties - self.cut
 
     def problem(self) -> str | None:
-        """Returns the first difference that is not rounding, in words, or None."""
+        """Returns the first difference that is larger than the tolerance, in words, or None."""
+        allowed = self.tolerance
         if self.split_alike not in (None, self.sentences):
             different = self.sentences - (self.split_alike or 0)
             return f"it splits {different} of {self.sentences} sentences into other subwords"
-        if not self.largest <= self.tolerance:  # also for NaN
-            return f"a log-probability differs by {self.largest:.2g}, more than {self.tolerance:g}"
-        missed = len(self.equal) * self.sentences - sum(self.equal.values()) - self.ties - self.cut
-        return f"{missed} translations differ by more than rounding" if missed else None
+        for value, limit, what in (
+            (self.largest, allowed.token, "a log-probability differs by {:.2g}"),
+            (self.mean, allowed.mean, "log-probabilities differ by {:.2g} in the mean"),
+            (self.lost, math.inf if allowed.lost is None else allowed.lost, "translations score {:.2g} less"),
+        ):
+            if not value <= limit:  # also for NaN
+                return f"{what.format(value)}, more than {limit:g}"
+        if self.missed and allowed.lost is None:
+            return f"{self.missed} translations differ by more than rounding"
+        return None
 
     def show(self, console: Console) -> None:
         """Prints what was compared."""
@@ -88,84 +149,125 @@ class Verified:
         equal = ", ".join(f"{n} of {self.sentences} at beam {beam}" for beam, n in self.equal.items()) or "not compared"
         others = {"ties": self.ties, "cut off at the length limit by other rules": self.cut}
         ties = "".join(f"; {count} others are {what}" for what, count in others.items() if count)
+        lost = f"; translations score {self.lost:.4f} less in the mean" if self.missed else ""
         console.info(
-            f"compared with {self.original}: {alike}{self.logprobs:,} log-probabilities differ by at most "
-            f"{self.largest:.2g}; equal translations: {equal}{ties}"
+            f"compared with {self.original}: {alike}{self.logprobs:,} log-probabilities differ by {self.mean:.2g} in "
+            f"the mean and {self.largest:.2g} at most; equal translations: {equal}{ties}{lost}"
         )
 
 
 def outputs(
-    loaded: LoadedModel, lines: Sequence[str] | None = None, done: Callable[[], None] = lambda: None
+    loaded: LoadedModel,
+    lines: Sequence[str] | None = None,
+    done: Callable[[], None] = lambda: None,
+    *,
+    thorough: bool = False,
 ) -> Outputs:
-    """Returns what our model makes of the lines, or of generated sentences. `done` is called after each search of
-    BEAMS."""
-    limit = LIMIT
-    if lines is None:
-        every = made_up(loaded.src_vocab)
-        lines, limit = every[5 :: len(every) // SAMPLES][:SAMPLES], LONGEST
+    """Returns what our model makes of the lines, or of generated sentences, on the CPU in float32.
+
+    `thorough` compares 100 sentences of any length with the model's search, and a pair that reaches the end of the
+    position table; otherwise a few short ones with each of BEAMS. `done` is called after each search. Raises InputError
+    if all lines are blank.
+    """
+    loaded.model.cpu().eval()
     engine, search = TorchEngine([loaded]), loaded.search
-    reach = engine.max_length or search.max_source + EXTRA_LENGTH  # of an export with a table of positions
-    limit = min(limit, reach - 1)  # EOS is scored after a translation of that length
-    longest = min(LONGEST, search.max_source, reach - 1)
-    encoded = [
-        (line, ids[:longest]) for line, ids in zip(lines, loaded.src_vocab.encode_batch(list(lines)), strict=True)
-    ]
-    encoded = [(line, ids) for line, ids in encoded if ids]
+    reach = min(loaded.model.max_length or search.max_source + EXTRA_LENGTH, LONGEST_SAMPLE)
+    longest, limit = min(search.max_source, reach - 1), LIMIT
+    if lines is None:
+        lines, limit = generated_sentences(loaded.src_vocab), LONGEST
+        lines = lines if thorough else lines[5 :: len(lines) // SAMPLES][:SAMPLES]
+    searches = [search]
+    if not thorough:
+        longest, limit = min(LONGEST, longest), min(limit, reach - 1)  # EOS is scored after the translation
+        values = {"beam_groups": 1, "max_length": limit, "min_length": 0}
+        searches = [dataclasses.replace(search, **{**values, "beam": n, **GREEDY.get(n, {})}) for n in BEAMS]
+    every = loaded.src_vocab.encode_batch(list(lines))
+    encoded = [(line, ids[:longest]) for line, ids in zip(lines, every, strict=True) if ids]
+    if not encoded:
+        raise InputError("all sample sentences are blank; give some text to compare the two programs on.")
     sources = [[*ids, EOS_ID] for _, ids in encoded]
-    searches = [
-        dataclasses.replace(search, beam=beam, beam_groups=1, max_length=limit, min_length=0, **GREEDY.get(beam, {}))
-        for beam in BEAMS
-    ]
     translations = []
-    for search in searches:
-        translations.append(_translate(engine, sources, search))
+    for each in searches:
+        translations.append(_translate(engine, sources, each, reach))
         done()
-    pairs: list[Pair] = [
-        (source[:-1], [*tokens, EOS_ID])
-        for found in translations
-        for source, tokens in zip(sources, found, strict=True)
+    pairs = [
+        (source, [*tokens, EOS_ID]) for targets in translations for source, tokens in zip(sources, targets, strict=True)
     ]
-    logprobs = [list(row) for row in engine.token_logprobs(pairs, FORCED_TOKENS)]
-    return Outputs(tuple(line for line, _ in encoded), sources, searches, translations, longest, pairs, logprobs)
+    if thorough:
+        source, target = longest_pair(loaded, longest, reach)
+        pairs.append(([*source, EOS_ID], [*target, EOS_ID]))
+    lines = tuple(line for line, _ in encoded)
+    logprobs = [list(row) for row in scorer(loaded)(pairs)]
+    return Outputs(lines, sources, searches, translations, longest, reach, list(pairs), logprobs)
 
 
-def _translate(engine: TorchEngine, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]]:
+def scorer(loaded: LoadedModel) -> Score:
+    """Returns how our model scores translations."""
+    engine = TorchEngine([loaded])
+    return lambda pairs: engine.token_logprobs([(source[:-1], target) for source, target in pairs], FORCED_TOKENS)
+
+
+def in_order(sources: Sequence[Sequence[int]], search: SearchConfig, reach: int) -> tuple[list[int], list[Source]]:
+    """Returns the numbers of the sources, longest first, and the sources in this order with their limits."""
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-    asked = [Source(list(sources[i]), search.max_length, "") for i in order]
-    found = {order[i]: list(best.tokens) for i, (best, *_) in engine.translate(asked, search, DEFAULT_OPTIONS)}
-    return [found[i] for i in range(len(sources))]
+    # An unfinished translation is scored with EOS after it, which needs a position, too: hence reach - 1.
+    return order, [Source(list(sources[i]), _limit(sources[i], search, reach), "") for i in order]
 
 
-def verify(ours: Outputs, original: Original, done: Callable[[], None] = lambda: None) -> Verified:
-    """Compares our outputs with those of the original. `done` is called after each search of BEAMS."""
-    theirs = original.logprobs([([*source, EOS_ID], target) for source, target in ours.pairs])
+def _limit(source: Sequence[int], search: SearchConfig, reach: int) -> int:
+    return min(search.max_length or len(source) - 1 + EXTRA_LENGTH, reach - 1)
+
+
+def _translate(
+    engine: TorchEngine, sources: Sequence[Sequence[int]], search: SearchConfig, reach: int
+) -> list[list[int]]:
+    order, asked = in_order(sources, search, reach)
+    best = {order[i]: list(hyps[0].tokens) for i, hyps in engine.translate(asked, search, DEFAULT_OPTIONS)}
+    return [best[i] for i in range(len(sources))]
+
+
+def verify(
+    ours: Outputs, program: Program, done: Callable[[], None] = lambda: None, score: Score | None = None
+) -> Verified:
+    """Compares our outputs with those of another program. `done` is called after each search.
+
+    `score` is what scores translations that differ: the program, or for an export our model.
+    """
+    theirs = program.logprobs(ours.pairs)
     gaps = [gap for pair in zip(ours.logprobs, theirs, strict=True) for gap in _gaps(*pair)]
-    split = original.encode(ours.lines)
-    equal, ties, cut = {}, 0, 0
+    split = program.encode(ours.lines)
+    exact, equal, ties, cut, lost = program.tolerance.lost is None, {}, 0, 0, []
     for search, mine in zip(ours.searches, ours.translations, strict=True):
-        found = original.translate(ours.sources, search)
+        translations = program.translate(ours.sources, search)
         done()
-        if found is None:
+        if translations is None:
             continue
-        different = [i for i, (a, b) in enumerate(zip(mine, found, strict=True)) if a != b]
+        different = [i for i, (a, b) in enumerate(zip(mine, translations, strict=True)) if a != b]
         equal[search.beam] = len(mine) - len(different)
-        for i in different:
-            if len(found[i]) == search.max_length:
-                cut += 1
-            else:
-                ties += _is_tie(original, ours.sources[i], mine[i], found[i], search)
+        if exact:
+            cut += sum(len(translations[i]) == search.max_length for i in different)
+            different = [i for i in different if len(translations[i]) < search.max_length]
+        scores, others = (
+            _scores(score or program.logprobs, ours, search, {i: targets[i] for i in different}, exact)
+            for targets in (mine, translations)
+        )
+        losses = [a - b for a, b in zip(scores, others, strict=True)]
+        ties += sum(abs(loss) <= TIE for loss in losses)
+        lost += losses
     return Verified(
-        original=original.name,
+        original=program.name,
         sentences=len(ours.lines),
         split_alike=None
         if split is None
         else sum(_begins(*both, ours.longest) for both in zip(split, ours.sources, strict=True)),
         logprobs=len(gaps),
         largest=max(gaps, key=lambda gap: math.inf if math.isnan(gap) else gap),
-        tolerance=original.tolerance,
+        mean=math.fsum(gaps) / len(gaps),
+        tolerance=program.tolerance,
         equal=equal,
         ties=ties,
         cut=cut,
+        lost=math.fsum(lost) / len(ours.lines),
     )
 
 
@@ -177,24 +279,38 @@ def _begins(whole: Sequence[int], source: Sequence[int], longest: int) -> bool:
 
 
 def _gaps(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    if len(theirs) == 1 < len(ours):  # the original gives only the sum
+    if len(theirs) == 1 < len(ours):  # the other program gives only the sum
         return [abs(math.fsum(ours) - theirs[0]) / len(ours)]
     return [abs(a - b) for a, b in zip(ours, theirs, strict=True)]
 
 
-def _is_tie(
-    original: Original, source: Sequence[int], ours: Sequence[int], theirs: Sequence[int], search: SearchConfig
-) -> bool:
-    """Returns whether the original gives both translations the same score but for rounding."""
-    targets = [[*ours, EOS_ID], [*theirs, EOS_ID]]
-    a, b = (
-        math.fsum(logprobs) / length_penalty(len(target), search.alpha, search.length_penalty)
-        for logprobs, target in zip(original.logprobs([(source, target) for target in targets]), targets, strict=True)
-    )
-    return abs(a - b) <= original.tolerance
+def _scores(
+    score: Score, ours: Outputs, search: SearchConfig, targets: Mapping[int, list[int]], exact: bool
+) -> list[float]:
+    """Returns the scores of translations by the number of the source. They end in EOS, unless they were cut at their
+    limits and are not `exact`."""
+    pairs: list[Pair] = [
+        (source, [*tokens, EOS_ID] if exact or len(tokens) < _limit(source, search, ours.reach) else tokens)
+        for source, tokens in ((ours.sources[i], tokens) for i, tokens in targets.items())
+    ]
+    logprobs = score(pairs) if pairs else []
+    return [
+        math.fsum(row) / length_penalty(len(target), search.alpha, search.length_penalty)
+        for row, (_, target) in zip(logprobs, pairs, strict=True)
+    ]
 
 
-def refuse_different(verified: Verified, out: Path) -> None:
+@contextmanager
+def progress(console: Console, *, thorough: bool = False) -> Iterator[Callable[[], None]]:
+    """Shows the progress of a comparison. Yields what to call after each search."""
+    with console.progress("comparing both programs", 2 * (1 if thorough else len(BEAMS)), "searches") as counter:
+        yield counter.advance
+
+
+def refuse_different(verified: Verified, out: Path, advice: str = "") -> None:
     """Raises VtransError if there are differences that are not rounding. `out` is what was not written."""
     if problem := verified.problem():
-        raise VtransError(f"{out} was not written, because the model differs in {verified.original}: {problem}.")
+        raise VtransError(
+            f"{out} was not written, because the model differs in {verified.original}: {problem}"
+            f"{'; ' if advice else ''}{advice}."
+        )
