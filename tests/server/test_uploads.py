@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -106,7 +107,28 @@ def test_subtitles_keep_numbers_times_and_lines() -> None:
     text = f"{first}<i>one two</i> three\nfour five six\n\n{second}a & b\n"
     expected = f"{first}six five four three\n<i>two one</i>\n\n{second}b & a\n"
     assert reversed_file("a.srt", text.encode()).decode() == expected
-    assert reversed_file("a.srt", b"no arrows\n") == b"no arrows\n"
+
+
+def test_a_dash_in_subtitles_begins_what_another_speaker_says() -> None:
+    caption = "1\n00:00:01,000 --> 00:00:02,000\n{}\n\n"
+    for source, expected in (
+        ("- Hello you.\n- A dog runs.", "- you. Hello\n- runs. dog A"),
+        ("-Hello you.\n\u2013 A dog\nruns fast.", "-you. Hello\n\u2013 fast. runs\ndog A"),
+        ("<i>- Hello you.</i>\n<i>- A dog runs.</i>", "<i>- you. Hello</i>\n<i>- runs. dog A</i>"),
+        ("<i>- Hello you.\n- A dog runs.</i>", "<i>- you. Hello\n- runs. dog A</i>"),
+        ("Hello you.\n- A dog runs.", "you. Hello\n- runs. dog A"),
+        ("a well-known\ndog", "dog\nwell-known a"),
+        ("- a --> b", "- b --> a"),
+    ):
+        assert reversed_file("a.srt", caption.format(source).encode()).decode() == caption.format(expected)
+
+
+@pytest.mark.parametrize("content", ["no times\n", "1\n00:00:01 -> 00:00:02\na b\n", "a --> b\nc d\n"])
+def test_subtitles_without_times_are_refused(client: Client, content: str) -> None:
+    for source in ("en", "auto"):
+        reply = send(client, "a.srt", content.encode(), source)
+        assert reply.status == 400
+        assert "-->" in reply.json["error"]
 
 
 @pytest.mark.parametrize(
@@ -146,6 +168,13 @@ def test_a_word_file_keeps_its_runs_and_other_members() -> None:
     )
     with zipfile.ZipFile(io.BytesIO(made)) as file:
         assert file.read("word/media/a.png") == b"\x89PNG"
+
+
+def test_cells_without_letters_stay_as_they_are(client: Client) -> None:
+    cells = "".join(f"<w:tc><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:tc>" for text in ("1 2", "100 %", "a b"))
+    made = translated(client, "a.docx", docx(f"<w:tbl><w:tr>{cells}</w:tr></w:tbl>"))
+    texts = re.findall("<w:t[^>]*>([^<]*)</w:t>", member(made, "word/document.xml"))
+    assert texts == ["1 2", "100 %", "b a"]
 
 
 def test_text_of_a_word_file_is_always_inside_a_run() -> None:

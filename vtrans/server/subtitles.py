@@ -1,7 +1,9 @@
-"""Reads SubRip subtitles (.srt): numbers and times stay, and each caption is translated as a whole."""
+"""Reads SubRip subtitles (.srt): numbers and times stay, and what each speaker says in a caption is translated as a
+whole."""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -9,42 +11,54 @@ from itertools import islice
 from vtrans.server.batching import Translated
 from vtrans.server.documents import MarkedDocument
 from vtrans.server.html import read_html
+from vtrans.server.refusals import Refusal
+
+_TIMES = re.compile(r"^[ \t]*(?:\d{1,9}:){1,2}\d{1,9}(?:[,.]\d{1,9})?[ \t]*-->[^\n]*\n?", re.MULTILINE)
+_DASH = re.compile(r"^(?:<[^<>\n]*>|\{[^{}\n]*\}|[ \t])*[-\u2010-\u2015][ \t]*(?=\S)", re.MULTILINE)
 
 
 class SubtitleDocument:
-    """Subtitles. A caption may have tags such as <i>, and keeps its number of lines."""
+    """Subtitles. A caption may have tags such as <i>. A dash at the beginning of a line begins what another speaker
+    says, and stays. What a speaker says keeps its number of lines. Raises a Refusal for a text without times."""
 
     def __init__(self, text: str, language: str) -> None:
-        self._kept: list[str] = []  # before each caption, and after the last one
-        self._captions: list[MarkedDocument] = []
+        self._kept: list[str] = []  # before each speech, and after the last one
+        self._speeches: list[MarkedDocument] = []
         self._heights: list[int] = []
+        if not _TIMES.search(text):
+            raise Refusal(400, "The file has no times; subtitles need lines such as 00:00:01,000 --> 00:00:02,500.")
         place = 0
-        for begin, end in _captions(text):
-            caption = text[begin:end].rstrip("\n")
+        for begin, end in _speeches(text):
+            speech = text[begin:end].rstrip("\n")
             self._kept.append(text[place:begin])
-            self._captions.append(MarkedDocument(read_html(caption.replace("\n", " ")), language, str))
-            self._heights.append(caption.count("\n") + 1)
-            place = begin + len(caption)
+            self._speeches.append(MarkedDocument(read_html(speech.replace("\n", " ")), language, str))
+            self._heights.append(speech.count("\n") + 1)
+            place = begin + len(speech)
         self._kept.append(text[place:])
-        self.lines = [line for caption in self._captions for line in caption.lines]
-        self.aligned = [needs for caption in self._captions for needs in caption.aligned]
+        self.lines = [line for speech in self._speeches for line in speech.lines]
+        self.aligned = [needs for speech in self._speeches for needs in speech.aligned]
 
     def joined(self, translations: Sequence[Translated]) -> str:
         rest, written = iter(translations), []
-        for kept, caption, height in zip(self._kept[:-1], self._captions, self._heights, strict=True):
-            text = caption.joined(list(islice(rest, len(caption.lines))))
+        for kept, speech, height in zip(self._kept[:-1], self._speeches, self._heights, strict=True):
+            text = speech.joined(list(islice(rest, len(speech.lines))))
             written += [kept, broken(text, height)]
         return "".join([*written, self._kept[-1]])
 
 
-def _captions(text: str) -> Iterator[tuple[int, int]]:
-    """Yields where captions begin and end: after a line with an arrow, before a blank line."""
-    at = text.find("-->")
-    while at >= 0 and (begin := text.find("\n", at) + 1) > 0:
+def _speeches(text: str) -> Iterator[tuple[int, int]]:
+    """Yields where speeches begin and end. Captions are between a line with times and a blank line."""
+    times = _TIMES.search(text)
+    while times:
+        begin = times.end()
         end = text.find("\n\n", begin - 1)
         end = len(text) if end < 0 else max(end, begin)
+        for dash in _DASH.finditer(text, begin, end):
+            if begin < dash.start():
+                yield begin, dash.start()
+            begin = dash.end()
         yield begin, end
-        at = text.find("-->", end)
+        times = _TIMES.search(text, end)
 
 
 def broken(text: str, height: int) -> str:
