@@ -64,8 +64,8 @@ FLAGS = {
     "export": "--to --out --quantization --sample-file --on-bad-utf8 --json --quiet -q --help",
     "translate": "--model --weight --input --output --to --beam --beam-groups --diversity --alpha "
     "--length-penalty --stop --max-length --max-ratio "
-    "--min-length --no-repeat-ngram --repetition-penalty --no-retry --suppress --prefix --constraints --glossary "
-    "--protect --protect-pattern --batch-tokens "
+    "--min-length --max-source --no-repeat-ngram --repetition-penalty --no-retry --suppress --prefix --constraints "
+    "--glossary --protect --protect-pattern --batch-tokens "
     "--nbest --scores --tsv --alignments --sample --top-k --top-p --epsilon --temperature --seed --mbr --mbr-samples "
     "--on-bad-utf8 --line-buffered "
     "--chunk-lines --shard --engine --processes --shortlist --precision --kernels --compile "

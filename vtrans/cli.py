@@ -12,6 +12,7 @@ import errno
 import os
 import re
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -60,7 +61,26 @@ class _Grouped:
             panels.setdefault(command.rich_help_panel, []).append((name, command.get_short_help_str(limit=80)))
         for panel, records in [*panels.items(), ("Options", general)]:
             with formatter.section(panel):
-                formatter.write_dl(records)
+                _write_records([(name, _with_flags(help, self)) for name, help in records], formatter)
+
+
+def _write_records(records: list[tuple[str, str]], formatter: Any) -> None:
+    """Writes names and their help, whose lines are wrapped one by one, in two columns."""
+    indent = " " * formatter.current_indent
+    column = min(max(len(name) for name, _ in records), 30) + len(indent) + 2
+    for name, help in records:
+        head = f"{indent}{name}"
+        wrap = textwrap.TextWrapper(max(formatter.width - column, 10), break_on_hyphens=False)
+        wrapped = []
+        for line in help.split("\n"):
+            wrapped += wrap.wrap(line)
+            wrap.subsequent_indent = "  "  # of the lines about choices
+        if len(head) + 2 > column:
+            formatter.write(f"{head}\n")
+            head = ""
+        for part in wrapped or [""]:
+            formatter.write(f"{head.ljust(column)}{part}".rstrip() + "\n")
+            head = ""
 
 
 class _Group(_Grouped, typer.core.TyperGroup):

@@ -1,7 +1,7 @@
 """Settings: the facts that a dataclass declares about its fields, and the values that they allow.
 
-The metadata of a field is a `Key`, made by `number`, `choice`, `numbers`, `texts` or `flag`. `keys_of` returns the keys
-of a dataclass, and `check_value` checks a value against one.
+The metadata of a field is a `Key`, made by `number`, `choice`, `text`, `path`, `numbers`, `texts`, `paths` or `flag`.
+`keys_of` returns the keys of a dataclass, and `check_value` checks a value against one.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from vtrans.errors import InputError
@@ -20,46 +21,98 @@ LONGEST_SHOWN = 80  # characters of a wrong value in an error
 
 @dataclass(frozen=True)
 class Key:
-    """The facts of a setting, which the metadata of its field holds under "key"."""
+    """The facts of a setting, which the metadata of its field holds under "key".
+
+    Recipes, the command line, `vtrans.load`, the server and records of runs read them here.
+    """
 
     help: str
+    """Sentences. Other options are written in backticks; the command line shows them as flags."""
     kind: type
-    """bool, int, float, str (one of `choices`), tuple (a list of numbers), or list (a list of texts)."""
+    """bool, int, float, str (one of `choices`, or any line), Path, tuple (a list of numbers), or list."""
     low: float = 0
     high: float = 0
     unit: str = ""
     """What a whole number counts."""
-    choices: tuple[str, ...] = ()
+    excluded: tuple[float, ...] = ()
+    """Bounds that are not allowed themselves."""
+    choices: Mapping[str, str] | None = None
+    """The allowed values, each with its meaning, which may be empty. None: any line."""
+    item: type = str
+    """The type of an item of a list: str or Path."""
     idle_if: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
-    """Other keys of the section, each with the test for values that leave this key without effect."""
+    """Conditions under which this key has no effect: other keys of the section, each with a test of its value."""
     may_change: bool = False
     """Whether a resumed run may have another value."""
     summary: str = ""
-    """The format of the value in `ModelConfig.summary`, which shows a key without one only if it is not the default."""
+    """The format in a model's summary. Without one, the key is shown only if it differs from its default."""
     training_only: bool = False
     """Whether the trained weights compute the same function for every value."""
     adaptable: bool = False
     """Whether a warm start can adapt the weights of a model with another value."""
+    option: str = ""
+    """The name of the option in errors, if it is not that of the field."""
+    flag: str = ""
+    """The flag of the option on the command line, if its name does not give it."""
+    metavar: str = ""
+    """What stands for the value in the help of the command line."""
+    panel: str = ""
+    """The group of the option in the help, if it is not the PANEL of the dataclass."""
+    unset: str = ""
+    """What the help calls the default, if not by its value."""
+    speed_only: bool = False
+    """Whether the value changes the speed, but never a translation, except for rounding."""
+    search_only: bool = False
+    """Whether the key has no effect on sampling."""
+
+    @property
+    def described(self) -> str:
+        """The help and the meanings of the choices, in one line."""
+        return f"{self.help} {'; '.join(self.meanings)}." if self.meanings else self.help
+
+    @property
+    def meanings(self) -> list[str]:
+        """The choices that have a meaning, each with it."""
+        return [f"{value}: {meaning}" for value, meaning in (self.choices or {}).items() if meaning]
+
+
+Choices = Mapping[str, str] | tuple[str, ...]
 
 
 def number(default: float | None, low: float, high: float, help: str, unit: str = "", **facts: Any) -> Any:
     """A field with a number in [low, high], an integer if `low` is one."""
-    return field(default=default, metadata={"key": Key(help, type(low), low, high, unit, **facts)})
+    return field(default=default, metadata={"key": Key(help, type(low), low, high, unit=unit, **facts)})
 
 
-def choice(default: str, choices: tuple[str, ...], help: str, **facts: Any) -> Any:
+def choice(default: str | None, choices: Choices, help: str, **facts: Any) -> Any:
     """A field whose value is one of `choices`."""
-    return field(default=default, metadata={"key": Key(help, str, choices=choices, **facts)})
+    meanings = choices if isinstance(choices, Mapping) else dict.fromkeys(choices, "")
+    return field(default=default, metadata={"key": Key(help, str, choices=meanings, **facts)})
 
 
-def numbers(low: float, high: float, help: str) -> Any:
+def text(default: str | None, help: str, **facts: Any) -> Any:
+    """A field with a text without line ends."""
+    return field(default=default, metadata={"key": Key(help, str, **facts)})
+
+
+def path(default: Path | str | None, help: str, **facts: Any) -> Any:
+    """A field with the path of a file or a folder."""
+    return field(default=default, metadata={"key": Key(help, Path, **facts)})
+
+
+def numbers(low: float, high: float, help: str, **facts: Any) -> Any:
     """A field with a list of numbers in [low, high], empty by default."""
-    return field(default=(), metadata={"key": Key(help, tuple, low, high)})
+    return field(default=(), metadata={"key": Key(help, tuple, low, high, **facts)})
 
 
 def texts(help: str, **facts: Any) -> Any:
     """A field with a list of texts without line ends, empty by default."""
     return field(default=(), metadata={"key": Key(help, list, **facts)})
+
+
+def paths(help: str, **facts: Any) -> Any:
+    """A field with a list of paths, empty by default."""
+    return field(default=(), metadata={"key": Key(help, list, item=Path, **facts)})
 
 
 def flag(default: bool, help: str, **facts: Any) -> Any:
@@ -98,28 +151,53 @@ def toml_value(value: Any) -> str:
 def check_value(key: Key, name: str, value: Any) -> Any:
     """The value, converted to the type of its key. Raises InputError, which calls the key `name`, if it is not one
     of the values that the key allows."""
-    low, high = (int(bound) if key.kind is int else f"{bound:g}" for bound in (key.low, key.high))
     if key.kind is bool:
         right, allowed = isinstance(value, bool), "true or false"
+    elif key.kind is str and key.choices is not None:
+        right, allowed = isinstance(value, str) and value in key.choices, f"one of {', '.join(key.choices)}"
     elif key.kind is str:
-        right, allowed = value in key.choices, f"one of {', '.join(key.choices)}"
+        right, allowed = isinstance(value, str) and _is_line(value), "a text of one line"
+    elif key.kind is Path:
+        right, allowed = isinstance(value, (str, Path)), "a path"
     elif key.kind is tuple:
         listed = _numbers_in(value)
-        right = listed is not None and all(key.low <= n <= key.high for n in listed) and (any(listed) or not listed)
-        allowed, value = f"a list of numbers from {low} to {high}, not all 0", listed if right else value
+        right = listed is not None and all(_in_range(key, n) for n in listed) and (any(listed) or not listed)
+        allowed, value = f"a list of numbers {_range(key)}, not all 0", listed if right else value
     elif key.kind is list:
-        texts = [value] if isinstance(value, str) else value
-        right = isinstance(texts, (list, tuple)) and all(isinstance(text, str) and _is_line(text) for text in texts)
-        allowed, value = "a list of texts, each of one line", tuple(texts) if right else value
+        items = [value] if isinstance(value, key.item) else value
+        right = isinstance(items, (list, tuple)) and all(
+            isinstance(item, Path) if key.item is Path else isinstance(item, str) and _is_line(item) for item in items
+        )
+        allowed, value = "a list of texts, each of one line", tuple(items) if right else value
     else:
         whole, kinds = key.kind is int, (int,) if key.kind is int else (int, float)
-        right = isinstance(value, kinds) and not isinstance(value, bool) and key.low <= value <= key.high
+        right = isinstance(value, kinds) and not isinstance(value, bool) and _in_range(key, value)
         of = f" of {key.unit}" if key.unit else ""
-        allowed = f"a{' whole' if whole else ''} number{of} from {low} to {high}"
+        allowed = f"a{' whole' if whole else ''} number{of} {_range(key)}"
         value = float(value) if right and not whole else value
     if not right:
         raise InputError(f"{name} must be {allowed}, got {_shown(value)}.")
     return value
+
+
+def check_fields(settings: Any) -> None:
+    """Raises InputError, which names the option, for the first value of a dataclass that its key does not allow."""
+    for name, key in keys_of(type(settings)).items():
+        if (value := getattr(settings, name)) is not None:
+            check_value(key, f"`{key.option or name}`", value)
+
+
+def _in_range(key: Key, value: float) -> bool:
+    return key.low <= value <= key.high and value not in key.excluded
+
+
+def _range(key: Key) -> str:
+    """The range of a number, such as "from 1 to 10" or "above 0 and at most 1"."""
+    low, high = (int(bound) if key.kind is int else f"{bound:g}" for bound in (key.low, key.high))
+    if not key.excluded:
+        return f"from {low} to {high}"
+    least, most = (bound in key.excluded for bound in (key.low, key.high))
+    return f"{'above' if least else 'at least'} {low} and {'below' if most else 'at most'} {high}"
 
 
 def _is_line(text: str) -> bool:

@@ -103,7 +103,9 @@ def load_study(name: str) -> StudyFile:
     _check_keys(table, ("experiment", "recipe", "rows"), str(path))
     if not isinstance(table.get("recipe"), str):
         raise InputError(f"{path}: recipe must name the recipe of the rows, got {table.get('recipe')!r}.")
-    experiment = check_value(Key("", str, choices=tuple(EXPERIMENTS)), f"{path}: experiment", table.get("experiment"))
+    experiment = check_value(
+        Key("", str, choices=dict.fromkeys(EXPERIMENTS, "")), f"{path}: experiment", table.get("experiment")
+    )
     if not isinstance(table.get("rows"), dict) or not table["rows"]:
         raise InputError(f"{path}: there are no rows; write a table [rows.NAME] per row.")
     rows: dict[str, Row] = {}
@@ -125,7 +127,7 @@ def _row(name: str, values: Any, above: Mapping[str, Row], path: Path) -> Row:
         raise InputError(f"{where}.words must be a text of one line without |, which the table shows, got {words!r}.")
     if "run-of" in values and (other := [key for key in values if key not in WITHOUT_TRAINING]):
         raise InputError(f"{where}.{other[0]} has no effect with run-of, which trains nothing; remove one of them.")
-    trained = Key("", str, choices=tuple(row.name for row in above.values() if not row.run_of))
+    trained = Key("", str, choices={row.name: "" for row in above.values() if not row.run_of})
     for key in ("run-of", "init-from"):
         if key in values:
             check_value(trained, f"{where}.{key}", values[key])

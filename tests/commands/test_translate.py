@@ -11,7 +11,7 @@ import pytest
 from cli_runner import SENTENCE, Done
 
 from vtrans.checkpoint import RunFolder
-from vtrans.commands.translate import report
+from vtrans.commands.texts import report
 from vtrans.console import Console
 from vtrans.translate.translation import Counts
 

@@ -4,62 +4,44 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
-
+from vtrans.commands.generated import Given, argument, generated, option
 from vtrans.commands.lines import lines_of, many, progress, writer
 from vtrans.commands.options import (
-    Alpha,
+    STORED,
     BadUtf8,
     Device,
-    LengthPenalty,
-    Models,
+    Ensemble,
     Output,
     Quiet,
     Threads,
     To,
-    Weights,
     bad_utf8,
     check_line_counts,
     check_output,
-    check_search,
-    given,
 )
-from vtrans.config import DEFAULT_RUN, SearchConfig
+from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.runtime.process import set_threads
 
+SETTINGS = Given(SearchConfig, ("alpha", "length_penalty", "batch_tokens"), otherwise=STORED)
+AS_JSON = "Write a JSON object per line, with the log-probability of each subword."
 
+
+@generated
 def logprob(
-    src: Annotated[Path, typer.Argument(help="The source text.", metavar="SRC")],
-    tgt: Annotated[Path, typer.Argument(help="Its translations, one per line.", metavar="TGT")],
-    model: Models = None,
-    weights: Weights = None,
+    *,
+    src: Annotated[Path, argument("The source text.", "SRC")],
+    tgt: Annotated[Path, argument("Its translations, one per line.", "TGT")],
+    models: Ensemble,
     device: Device = None,
     threads: Threads = None,
-    alpha: Alpha = None,
-    length_penalty: LengthPenalty = None,
+    search: Annotated[dict[str, Any], SETTINGS],
     output: Output = None,
     to: To = None,
     on_bad_utf8: BadUtf8 = "error",
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Write a JSON object per line, with the log-probability of each subword.",
-            rich_help_panel="Output",
-        ),
-    ] = False,
-    batch_tokens: Annotated[
-        int | None,
-        typer.Option(
-            help="The most subwords per batch, with padding, on its larger side.  "
-            f"[default: the model's setting, else {SearchConfig.batch_tokens}]",
-            metavar="N",
-            rich_help_panel="Speed",
-        ),
-    ] = None,
+    as_json: Annotated[bool, option(AS_JSON, panel="Output", flag="--json")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Score given translations with a model.
@@ -69,9 +51,7 @@ def logprob(
     other gets -inf. A pair that is too long to be translated in one piece gets nan. The score of a translation may
     differ from that of its search, which may have found the same text as other subwords.
     """
-    search = given({"alpha": alpha, "length_penalty": length_penalty, "batch_tokens": batch_tokens})
-    check_search(search)
-    check_output(output, [("SRC", src), ("TGT", tgt), *(("--model", path) for path in model or [])])
+    check_output(output, [("SRC", src), ("TGT", tgt), *(("--model", path) for path in models.model)])
     how, console = bad_utf8(on_bad_utf8), Console(quiet=quiet)
     check_line_counts(src, tgt, "translation")
     set_threads(threads)
@@ -79,7 +59,7 @@ def logprob(
     from vtrans.translate.stream import logprob_stream
 
     with lines_of(src, how, console) as sources, lines_of(tgt, how, console) as targets:
-        translator = load(list(model or [Path(DEFAULT_RUN)]), device=device, console=console, weights=weights, **search)
+        translator = load(models.paths, device=device, console=console, weights=list(models.weights) or None, **search)
         with writer(output) as stream, progress(console, stream, what="scored") as counter:
             total = logprob_stream(translator, sources, targets, stream, as_json=as_json, done=counter.advance, to=to)
     counts = translator.counts

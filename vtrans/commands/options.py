@@ -2,114 +2,62 @@
 
 from __future__ import annotations
 
+import math
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any, ClassVar, cast
 
-import typer
-
-from vtrans.config import CACHE_VARIABLE, DEFAULT_RUN, SearchConfig
+from vtrans.commands.generated import option
+from vtrans.config import DEFAULT_RUN
+from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
-from vtrans.keys import check_value, keys_of
+from vtrans.keys import check_value, keys_of, numbers, paths
 from vtrans.text import OnBadUtf8, open_bytes, read_lines
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings and errors to stderr.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Models = Annotated[
-    list[Path] | None,
-    typer.Option(
-        help="A run folder or a model file. Give several for an ensemble. `vtrans translate` also takes an exported "
-        f"folder.  [default: {DEFAULT_RUN}]",
-        metavar="PATH",
-        rich_help_panel="Model",
-    ),
-]
-Weights = Annotated[
-    list[float] | None,
-    typer.Option(
-        "--weight",
-        help="The weight of a model in the ensemble's average; give one per --model.  [default: equal]",
-        metavar="X",
-        rich_help_panel="Model",
-    ),
-]
-Output = Annotated[
-    Path | None, typer.Option(help="The file to write.  [default: stdout]", metavar="FILE", rich_help_panel="Text")
-]
-Alpha = Annotated[
-    float | None,
-    typer.Option(
-        help=f"The exponent of the length penalty.  [default: the model's setting, else {SearchConfig.alpha}]",
-        metavar="X",
-        rich_help_panel="Search",
-    ),
-]
-LengthPenalty = Annotated[
-    str | None,
-    typer.Option(
-        help="Divide log-probabilities by ((5 + length) / 6) ** alpha (gnmt) or by length ** alpha (length), as "
-        f"fairseq and Marian do.  [default: the model's setting, else {SearchConfig.length_penalty}]",
-        metavar="KIND",
-        rich_help_panel="Search",
-    ),
-]
-Device = Annotated[
-    str | None,
-    typer.Option(
-        help="cpu, cuda, cuda:N or mps.  [default: the best available]", metavar="NAME", rich_help_panel="Speed"
-    ),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(
-        help="The threads of each process on a CPU.  [default: OMP_NUM_THREADS, else one per core that it may use]",
-        metavar="N",
-        rich_help_panel="Speed",
-    ),
-]
-COMPILE = (
-    "Compile the code that runs models for this machine, with $CXX, else g++. The library is kept in "
-    f"${CACHE_VARIABLE}, else ~/.cache/vtrans, and serves all models. This needs a CPU and float32. A single sentence "
-    "of a small model takes about a third of the time."
+STORED = "the model's setting, else "
+Quiet = Annotated[bool, option("Print only warnings and errors to stderr.", flag="--quiet -q")]
+Json = Annotated[bool, option("Print the result as JSON.", flag="--json")]
+Output = Annotated[Path | None, option("File to write.  [default: stdout]", "FILE", "Text")]
+DEVICE = "Device: cpu, cuda, cuda:N or mps.  [default: the best available]"
+Device = Annotated[str | None, option(DEVICE, "NAME", "Speed")]
+THREADS = "Threads of each process on a CPU.  [default: OMP_NUM_THREADS, else one per core that it may use]"
+Threads = Annotated[int | None, option(THREADS, "N", "Speed")]
+DIVIDE = (
+    "Number of processes that divide the work on the CPU of a Linux system, each with one thread or `threads`. The "
+    "engine ctranslate2 uses that many workers in one process instead.  [default: one per available core with 2 GB of "
+    "free memory; 1 with --threads, for text that is translated line by line, and on other systems and devices]"
 )
-Compile = Annotated[bool, typer.Option("--compile", help=COMPILE, rich_help_panel="Speed")]
+Processes = Annotated[int | None, option(DIVIDE, "N", "Speed")]
+TO = "Target language, such as de. A model of several languages needs it."
+To = Annotated[str | None, option(TO, "CODE", "Text")]
 GLOSSARY = (
-    "A file of terms and their translations, one pair per line, separated by a tab. `|` separates the forms of a "
+    "File of terms and their translations, one pair per line, separated by a tab. `|` separates the forms of a "
     "translation; the model chooses one of them."
 )
-To = Annotated[
-    str | None,
-    typer.Option(
-        help="The target language, such as de. A model of several languages needs it.",
-        metavar="CODE",
-        rich_help_panel="Text",
-    ),
-]
-BadUtf8 = Annotated[
-    str,
-    typer.Option(
-        help="What to do with bytes that are not UTF-8: error, or replace (by U+FFFD, and count them).",
-        metavar="HOW",
-        rich_help_panel="Text",
-    ),
-]
+_BAD_UTF8 = keys_of(PrepareOptions)["on_bad_utf8"]
+BAD_UTF8: Any = field(default=PrepareOptions.on_bad_utf8, metadata={"key": _BAD_UTF8})
+BadUtf8 = Annotated[str, option(_BAD_UTF8.help, _BAD_UTF8.metavar, "Text")]
 
 
-def given(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that the user has set. Functions of the library have the defaults of the others."""
-    return {key: value for key, value in options.items() if value is not None}
+@dataclass(frozen=True)
+class Ensemble:
+    """A model, or several of which the average translates."""
 
+    PANEL: ClassVar[str] = "Model"
 
-def flag(options: dict[str, Any]) -> str:
-    """The flag of the first of these options."""
-    return "--" + next(iter(options)).replace("_", "-")
+    model: tuple[Path, ...] = paths(
+        "Run folder, model file or exported folder. Several model files are an ensemble.",
+        metavar="PATH",
+        unset=DEFAULT_RUN,
+    )
+    weights: tuple[float, ...] = numbers(
+        0.0, math.inf, "Weight of a model in the ensemble's average; one per `model`.", flag="--weight", unset="equal"
+    )
 
-
-def check_search(options: dict[str, Any]) -> None:
-    """Raises InputError for a search option that is not allowed, before a model is loaded."""
-    keys = keys_of(SearchConfig)
-    for name, value in options.items():
-        check_value(keys[name], f"`{name}`", value)
+    @property
+    def paths(self) -> list[Path]:
+        return [Path(path) for path in self.model] or [Path(DEFAULT_RUN)]
 
 
 def check_output(output: Path | None, inputs: list[tuple[str, Path | None]], name: str = "--output") -> None:
@@ -147,7 +95,5 @@ def check_line_counts(src: Path, other: Path, what: str) -> None:
 
 
 def bad_utf8(how: str) -> OnBadUtf8:
-    """The value of `on_bad_utf8`. Raises InputError if it is not allowed."""
-    if how not in get_args(OnBadUtf8):
-        raise InputError(f"`on_bad_utf8` must be error or replace, got {how!r}.")
-    return cast(OnBadUtf8, how)
+    """Returns the value of `on_bad_utf8`. Raises InputError if it is not allowed."""
+    return cast(OnBadUtf8, check_value(_BAD_UTF8, "`on_bad_utf8`", how))

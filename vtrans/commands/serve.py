@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import vtrans
-from vtrans.commands.options import GLOSSARY, Compile, Device, Quiet, Threads, given
-from vtrans.config import DEFAULT_RUN
+from vtrans.commands.generated import option
+from vtrans.commands.options import GLOSSARY, Device, Quiet, Threads
+from vtrans.config import DEFAULT_RUN, EngineConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.keys import check_value, keys_of
@@ -54,6 +55,7 @@ DIVIDE = (
     "one per core that may be used, if there are 2 GB of free memory for each; 1 with --threads, and on other systems "
     "and devices]"
 )
+Compile = Annotated[bool, option(keys_of(EngineConfig)["compile"].help, panel="Speed", flag="--compile")]
 Processes = Annotated[int | None, typer.Option(help=DIVIDE, metavar="N", rich_help_panel="Speed")]
 Glossaries = Annotated[
     list[str] | None,
@@ -114,9 +116,11 @@ def serve(
         )
     console = Console(quiet=quiet)
     sizes = {"characters": characters, "texts": texts, "file_bytes": file_bytes}
-    chosen = given({**sizes, "per_minute": per_minute, "requests": requests, "timeout": timeout})
+    chosen = {**sizes, "per_minute": per_minute, "requests": requests, "timeout": timeout}
     keys = keys_of(Limits)
-    limits = Limits(**{name: check_value(keys[name], f"`{name}`", value) for name, value in chosen.items()})
+    limits = Limits(
+        **{name: check_value(keys[name], f"`{name}`", value) for name, value in chosen.items() if value is not None}
+    )
     from vtrans.server.app import make_app
     from vtrans.server.models import workers_for
     from vtrans.server.running import listen, run, url_of

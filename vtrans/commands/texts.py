@@ -1,23 +1,31 @@
-"""The texts that `vtrans translate` translates: from beginning to end, or in chunks."""
+"""The texts that `vtrans translate` translates, from beginning to end or in chunks, and the report at the end."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from vtrans.commands.lines import lines_of, many, progress, source_of, stdin_is_terminal, warn_of_characters, writer
+from vtrans.commands.options import BAD_UTF8, check_line_counts
+from vtrans.config import KERNELS_VARIABLE
 from vtrans.console import Console
+from vtrans.errors import InputError
+from vtrans.keys import flag, number, path, text
+from vtrans.runtime.signals import ended_by_signals
 from vtrans.text import LineReport, OnBadUtf8
 from vtrans.translate.chunks import Job, Shard, join_job, settings_of, sources_for, translate_chunks
+from vtrans.translate.retry import RETRY_NGRAM
 
 if TYPE_CHECKING:
     from vtrans.runtime.ranks import Ranks
+    from vtrans.translate.division import Division
     from vtrans.translate.stream import Workers
-    from vtrans.translate.translation import TranslateOptions
+    from vtrans.translate.translation import Counts, TranslateOptions
     from vtrans.translate.translator import Translator
 
 
@@ -29,17 +37,76 @@ Work = Callable[["Translator"], "Callable[[Workers | None], None]"]
 class Text:
     """What is translated, and where the translations go; None: stdin, stdout, no prefixes, no constraints."""
 
-    input: Path | None
-    output: Path | None
-    prefixes: Path | None
-    constraints: Path | None
-    on_bad_utf8: OnBadUtf8
-    line_buffered: bool
+    PANEL: ClassVar[str] = "Text"
+
+    input: Path | None = path(None, "Text to translate.", unset="stdin")
+    output: Path | None = path(None, "File to write.", unset="stdout")
+    prefixes: Path | None = path(
+        None,
+        "Target prefixes, one per input line; a blank line means none. The last word may be continued unless a space "
+        "follows it.",
+        flag="--prefix",
+        panel="Search",
+    )
+    constraints: Path | None = path(
+        None,
+        "Phrases that translations must contain, and others that they must not: one JSON object per input line, such "
+        'as {"constraints": ["red car"], "avoid": ["auto"]}; a blank line means none.',
+        panel="Search",
+    )
+    on_bad_utf8: OnBadUtf8 = BAD_UTF8
+    line_buffered: bool = flag(False, "Write each translation before reading the next line.")
+    chunk_lines: int | None = number(
+        None,
+        1,
+        10**9,
+        "Make `output` a folder with one file per N lines, which `vtrans collect` joins. The same command resumes a "
+        "job that was stopped, and several jobs may share the folder.",
+        "lines",
+    )
+    shard: str | None = text(
+        None,
+        "With `chunk_lines`, translate only every N-th chunk, beginning with chunk I, as job I of N.",
+        metavar="I/N",
+        unset="1/1",
+    )
 
     @property
     def typed(self) -> bool:
         """Whether the lines are typed at a terminal."""
         return self.input is None and stdin_is_terminal()
+
+    def chunks(self, *, measure: bool) -> Chunks | None:
+        """Returns how the text is divided into chunks, or None if it is not. `measure` is whether the user asks for
+        kernels. Raises InputError for a wrong division."""
+        if self.chunk_lines is None:
+            if self.shard is not None:
+                raise InputError("`shard` only applies to chunks; add `chunk_lines`, or leave it out.")
+            return None
+        if self.input is None or self.output is None:
+            raise InputError("`chunk_lines` needs `input`, a file, and `output`, a folder.")
+        if self.line_buffered:
+            raise InputError("`line_buffered` is for input that arrives line by line; leave it or `chunk_lines` out.")
+        measure = measure or bool(os.environ.get(KERNELS_VARIABLE))
+        return Chunks(self.chunk_lines, Shard.parsed(self.shard or "1/1"), self.input, self.output, measure)
+
+    def check_line_counts(self) -> None:
+        """Raises InputError if there is not one prefix or constraint per line. Chunks count the lines themselves."""
+        for name, beside in (("prefix", self.prefixes), ("constraints", self.constraints)):
+            if self.input and beside and self.chunk_lines is None:
+                check_line_counts(self.input, beside, name)
+
+    def division(self, processes: int | None, threads: int | None, ranks: Ranks) -> Division:
+        """Returns the processes and threads that will translate. Raises InputError if the number that the user chose is
+        not possible."""
+        from vtrans.translate.division import divide
+
+        reasons = {
+            f"torchrun has started {ranks.world}": ranks.world > 1,
+            "`line_buffered` translates one line at a time": self.line_buffered,
+        }
+        reason = next((reason for reason, holds in reasons.items() if holds), "")
+        return divide(processes, threads, reason, prefer_one=self.typed)
 
 
 @dataclass(frozen=True)
@@ -130,3 +197,59 @@ def chunked(
         warn_of_characters(report, str(chunks.input), console)
 
     yield prepare
+
+
+def translate_text(
+    load: Callable[[Console], Translator],
+    work: AbstractContextManager[Work],
+    options: TranslateOptions,
+    text: Text,
+    ranks: Ranks,
+    division: Division,
+    console: Console,
+) -> None:
+    """Does the work on rank 0 with the help of other processes, and reports how it went."""
+    from vtrans.runtime.ranks import CPU
+    from vtrans.translate.stream import serve, workers_for
+
+    with ended_by_signals(), ranks.joined(CPU):
+        if ranks.rank > 0:
+            serve(load, ranks, options)
+            return
+        with ranks.leading(), work as prepare:
+            translator = load(console)
+            translator.check(options, prefixes=text.prefixes is not None, constraints=text.constraints is not None)
+            translate_with = prepare(translator)
+            copies = division.copies(translator.engine)
+            if text.typed:
+                console.info("reading from the terminal, line by line; end with Ctrl-D")
+            if ranks.world > 1 or copies:
+                console.info(f"{max(ranks.world, copies)} processes share the input")
+            with workers_for(translator, options, copies, division.threads) if copies else nullcontext() as workers:
+                translate_with(workers)
+    report(translator.counts, console, min_length=translator.search.min_length)
+
+
+def report(counts: Counts, console: Console, *, min_length: int = 0) -> None:
+    """Prints the speed, and warns of translations that a user may want to know about."""
+    seconds = max(counts.seconds, 1e-9)
+    console.info(
+        f"{many(counts.lines, 'line', 'in')} {seconds:.1f} s of translating "
+        f"({counts.lines / seconds:,.1f} lines/s, {counts.tgt_tokens / seconds:,.0f} target subwords/s)"
+    )
+    if counts.blank:
+        console.info(many(counts.blank, "blank line", "with a blank translation"))
+    if counts.retried:
+        how = f"searched again without repeated {RETRY_NGRAM}-grams, because the translation looped or did not end"
+        console.info(many(counts.retried, "line", how))
+    if counts.looping:
+        console.warn(many(counts.looping, "line", "with a translation that repeats the same words many times"))
+    if counts.unfinished:
+        console.warn(many(counts.unfinished, "line", "with a translation that did not end within its length limit"))
+    if counts.empty:
+        advice = "" if min_length else "; --min-length 1 asks for at least one subword"
+        console.warn(many(counts.empty, "line", f"with text that has an empty translation, at least in part{advice}"))
+    if counts.unmet:
+        console.warn(many(counts.unmet, "line", "with a translation that does not obey its constraints"))
+    if counts.missing:
+        console.warn(many(counts.missing, "n-best place", "left empty, because the search found no more hypotheses"))

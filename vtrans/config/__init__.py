@@ -2,10 +2,11 @@
 
 Each default of a recipe has its one address here; data/options.py has those of prepare-bpe. The metadata of a field is
 a `Key`, which holds everything else that the program knows about the setting: its range, its help, whether a resumed
-run may change it. A recipe describes a model and its training completely, except
-the vocabulary, which comes from the data folder.
+run may change it. A recipe describes a model and its training completely, except the vocabulary, which comes from the
+data folder.
 """
 
+from vtrans.config.engine import CACHE_VARIABLE, DECODING_PRECISIONS, ENGINES, KERNELS_VARIABLE, EngineConfig
 from vtrans.config.model import TIE_FORMS, ModelConfig
 from vtrans.config.recipe import SECTIONS, Recipe, section_from
 from vtrans.config.search import SearchConfig
@@ -18,6 +19,7 @@ __all__ = [
     "DEFAULT_RECIPE",
     "DEFAULT_RUN",
     "DEFAULT_TRANSLATIONS",
+    "ENGINES",
     "KERNELS",
     "KERNELS_VARIABLE",
     "MBR_BEAM",
@@ -29,6 +31,7 @@ __all__ = [
     "SCHEDULES",
     "SECTIONS",
     "TIE_FORMS",
+    "EngineConfig",
     "ModelConfig",
     "Recipe",
     "SearchConfig",
@@ -38,9 +41,6 @@ __all__ = [
 
 DEFAULT_RECIPE = "small"
 DEFAULT_RUN = "run"
-KERNELS_VARIABLE = "VTRANS_KERNELS"  # the environment variable with the default for translating
-CACHE_VARIABLE = "VTRANS_CACHE"  # the environment variable with the folder of compiled code
-DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")  # the first is the default
 MBR_METRICS = ("chrf", "bleu")
 MBR_BEAM, MBR_SAMPLES = 16, 64  # candidates of a search by `vtrans translate`, and samples
 # Sizes of a shortlist: target subwords per source subword, and those that every sentence may use.

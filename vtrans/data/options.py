@@ -49,7 +49,7 @@ class PrepareOptions:
         "subwords of a vocabulary, special ones and bytes included; None: DEFAULT_VOCAB_SIZE, or what the text allows",
     )
     separate: bool = flag(False, "one vocabulary per side instead of a joint one")
-    subword: Subword = choice("bpe", ("bpe", "unigram"), "kind of vocabulary")  # noqa: RUF009 - a field
+    subword: Subword = choice("bpe", ("bpe", "unigram"), "kind of vocabulary")
     normalization: str = choice(
         "nmt_nfkc", NORMALIZATIONS, 'SentencePiece\'s normalization rule; "identity" switches it off'
     )
@@ -67,8 +67,12 @@ class PrepareOptions:
     max_ratio: float = number(
         4.0, 1.0, 1e6, "training pairs with one side longer than this many times the other are dropped"
     )
-    on_bad_utf8: OnBadUtf8 = choice(  # noqa: RUF009 - a field
-        "error", get_args(OnBadUtf8), "error, or replace each bad sequence by U+FFFD and count it"
+    on_bad_utf8: OnBadUtf8 = choice(
+        "error",
+        get_args(OnBadUtf8),
+        "How to treat bytes that are not UTF-8: error, or replace (by U+FFFD, with a count).",
+        metavar="HOW",
+        panel="Text",
     )
     seed: int = number(1, 0, 2**63 - 1, "seed of the held-out and sampled pairs")
     threads: int = number(

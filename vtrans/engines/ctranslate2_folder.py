@@ -13,10 +13,9 @@ from typing import Any
 import torch
 
 from vtrans.checkpoint import choose_model
-from vtrans.config import SearchConfig, section_from
+from vtrans.config import ENGINES, SearchConfig, section_from
 from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary
 from vtrans.engines.ctranslate2_engine import CTranslate2Engine
-from vtrans.engines.engine import ENGINES
 from vtrans.errors import FileError, InputError
 from vtrans.files import check_path, file_sha256
 from vtrans.languages import Languages, languages_from, tags_from

@@ -18,7 +18,6 @@ from vtrans.search.lexical import Phrase
 from vtrans.search.loop import Hypothesis
 from vtrans.translate.translation import TranslateOptions
 
-ENGINES = ("torch", "ctranslate2")
 NO_PREFIX = Prefix()
 
 
@@ -47,7 +46,7 @@ class Unsupported:
 class Engine(Protocol):
     """A model, or an ensemble, that translates."""
 
-    name: str  # one of ENGINES
+    name: str  # torch or ctranslate2
     src_vocab: Vocabulary
     tgt_vocab: Vocabulary
     search: SearchConfig  # as stored with the model

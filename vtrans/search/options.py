@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
-from vtrans.config import MBR_METRICS
-from vtrans.errors import InputError
+from vtrans.config import MBR_BEAM, MBR_METRICS, MBR_SAMPLES
+from vtrans.keys import check_fields, choice, number
 
 
 @dataclass(frozen=True)
@@ -16,21 +17,32 @@ class Sampling:
     (seed, line number), so that a draw does not depend on the batch. `top_k` 0, `top_p` 1 and `epsilon` 0 filter
     nothing."""
 
-    seed: int = 1
-    top_k: int = 0
-    top_p: float = 1.0
-    epsilon: float = 0.0
-    temperature: float = 1.0
+    PANEL: ClassVar[str] = "Sampling"
+
+    seed: int = number(1, -(2**63), 2**63 - 1, "Seed of the random numbers.")
+    top_k: int = number(0, 0, 10**9, "Sample only from the K most probable subwords.", metavar="K", unset="all")
+    top_p: float = number(
+        1.0,
+        0.0,
+        1.0,
+        "Sample only from the most probable subwords whose probabilities sum to P.",
+        excluded=(0.0,),
+        metavar="P",
+    )
+    epsilon: float = number(
+        0.0,
+        0.0,
+        1.0,
+        "Sample only subwords with a probability of at least X; 0.02 is usual.",
+        excluded=(1.0,),
+        unset="all",
+    )
+    temperature: float = number(
+        1.0, 0.0, math.inf, "Translations vary less below 1 and more above 1.", excluded=(0.0, math.inf)
+    )
 
     def __post_init__(self) -> None:
-        if self.top_k < 0:
-            raise InputError(f"`top_k` must be at least 0, got {self.top_k}.")
-        if not 0 < self.top_p <= 1:
-            raise InputError(f"`top_p` must be above 0 and at most 1, got {self.top_p}.")
-        if not 0 <= self.epsilon < 1:
-            raise InputError(f"`epsilon` must be at least 0 and below 1, got {self.epsilon}.")
-        if not 0 < self.temperature < math.inf:
-            raise InputError(f"`temperature` must be above 0, got {self.temperature}.")
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -39,11 +51,21 @@ class Mbr:
     of them by `metric`, "chrf" or "bleu". The candidates are the hypotheses of the search, or with sampling `samples`
     samples (None: MBR_SAMPLES)."""
 
-    metric: str = MBR_METRICS[0]
-    samples: int | None = None
+    PANEL: ClassVar[str] = "Minimum Bayes risk"
+
+    metric: str = choice(
+        MBR_METRICS[0],
+        MBR_METRICS,
+        "Choose the translation that is the most similar to all candidates by this metric, chrf or bleu. "
+        f"The candidates are the hypotheses of the search, whose `beam` is then {MBR_BEAM} by default, or samples with "
+        "`sample`. The score of a translation is its mean similarity, from 0 to 100.",
+        option="mbr",
+        metavar="METRIC",
+        unset="off",
+    )
+    samples: int | None = number(
+        None, 2, 1024, "Number of samples per line.", option="mbr_samples", unset=str(MBR_SAMPLES)
+    )
 
     def __post_init__(self) -> None:
-        if self.metric not in MBR_METRICS:
-            raise InputError(f"`mbr` must be one of {', '.join(MBR_METRICS)}, got {self.metric!r}.")
-        if self.samples is not None and not 2 <= self.samples <= 1024:
-            raise InputError(f"`mbr_samples` must be from 2 to 1024, got {self.samples}.")
+        check_fields(self)

@@ -70,7 +70,7 @@ def recipe_toml(recipe: Recipe) -> str:
         lines.append(f"[{name}]")
         for spec in dataclasses.fields(section):
             value = toml_value(getattr(section, spec.name))
-            lines.append(f"{spec.name} = {value}".ljust(36) + f"# {spec.metadata['key'].help}")
+            lines.append(f"{spec.name} = {value}".ljust(36) + f"# {spec.metadata['key'].described}")
         lines.append("")
     return "\n".join(lines)
 

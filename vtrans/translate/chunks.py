@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.files import explained, file_sha256, reason, replacing, write_atomically
-from vtrans.keys import Key
 from vtrans.runtime import kernels
 from vtrans.runtime.kernels import Kernels
 from vtrans.text import LineIndex, LineReport, OnBadUtf8, index_lines, open_bytes, read_lines
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 RECORD = "job.json"
 FORMAT = 1
-CHUNK_LINES = Key("the number of lines per chunk", int, 1, 10**9, "lines")
 BLOCK = 1 << 20  # bytes
 
 

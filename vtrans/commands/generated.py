@@ -1,0 +1,120 @@
+"""Makes the options of commands from the keys of dataclasses (keys.py).
+
+A command that is decorated with `generated` gets, for each parameter whose type is a dataclass of keys, an instance of
+it with the values from the command line; for one of the type `Annotated[dict[str, Any], Given(...)]`, those that the
+user has set. All values are checked before the command is called.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
+
+import typer
+
+from vtrans.keys import Key, check_value, keys_of
+
+METAVARS: dict[type, str] = {int: "N", float: "X", tuple: "X", Path: "FILE"}
+
+
+def option(help: str, metavar: str | None = None, panel: str | None = None, *, flag: str = "") -> Any:
+    """Returns an option that is declared in the signature of a command. `flag` is needed if the name of the parameter
+    does not give it, and for options without value."""
+    return typer.Option(*flag.split(), help=help, metavar=metavar, rich_help_panel=panel)
+
+
+def argument(help: str, metavar: str) -> Any:
+    """Returns an argument that is declared in the signature of a command."""
+    return typer.Argument(help=help, metavar=metavar)
+
+
+@dataclass(frozen=True)
+class Given:
+    """Options of a dataclass, all or some by name, of which a command gets those that the user has set. `otherwise` is
+    what the help says before the default."""
+
+    kind: type[Any]
+    names: tuple[str, ...] = ()
+    otherwise: str = ""
+
+
+def generated(command: Callable[..., None]) -> Callable[..., None]:
+    """Returns the command with a parameter per option, as Typer reads them."""
+    hints = get_type_hints(command, include_extras=True)
+    whole: dict[str, type[Any]] = {}
+    given: dict[str, Given] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        hint, name = hints[parameter.name], parameter.name
+        if marks := [mark for mark in get_args(hint) if isinstance(mark, Given)]:
+            given[name] = marks[0]
+            parameters += _parameters(marks[0].kind, marks[0])
+        elif dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            whole[name] = hint
+            parameters += _parameters(hint)
+        else:
+            parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        taken: dict[str, Any] = {name: _taken(mark.kind, values, mark.names) for name, mark in given.items()}
+        taken |= {name: kind(**_taken(kind, values)) for name, kind in whole.items()}
+        command(**taken, **values)
+
+    changed: Any = run
+    changed.__signature__ = inspect.Signature(parameters)
+    changed.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _parameters(kind: type[Any], given: Given | None = None) -> Iterator[inspect.Parameter]:
+    """Yields the parameters for the keys of a dataclass."""
+    fields = {spec.name: spec for spec in dataclasses.fields(kind)}
+    for name, key in keys_of(kind).items():
+        if given and given.names and name not in given.names:
+            continue
+        default = fields[name].default
+        annotated: Any = list[key.item] if key.kind in (list, tuple) else key.kind  # type: ignore[name-defined]
+        if given or default in (None, ()):
+            annotated, default = annotated | None, None
+        yield inspect.Parameter(
+            key.option or name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if default is MISSING else default,
+            annotation=Annotated[annotated, _option(kind, key, name, fields[name].default, given)],
+        )
+
+
+def _option(kind: type[Any], key: Key, name: str, default: Any, given: Given | None) -> Any:
+    """Returns the option for a key. Its help ends with the meanings of the choices, a line each, and the default."""
+    flag = key.flag or f"--{(key.option or name).replace('_', '-')}"
+    meanings = "".join(f"\n{meaning}" for meaning in key.meanings)
+    repeated = " May be repeated." if key.kind is list else ""
+    shown = key.unset or ("" if default in (None, MISSING, ()) or default is False else str(default))
+    gap = "\n" if meanings else "  "
+    end = f"{gap}[default: {given.otherwise if given else ''}{shown}]" if shown else ""
+    return typer.Option(
+        f"{flag}/--no-{flag[2:]}" if key.kind is bool and given else flag,
+        help=f"{key.help}{repeated}{meanings}{end}",
+        metavar=key.metavar or METAVARS.get(key.item if key.kind is list else key.kind),
+        rich_help_panel=key.panel or getattr(kind, "PANEL", None),
+        show_default=False,
+    )
+
+
+def _taken(kind: type[Any], values: dict[str, Any], names: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Removes the values of a dataclass from those of the command line. Returns those that are set, by the names of
+    the fields."""
+    taken = {}
+    for name, key in keys_of(kind).items():
+        if not names or name in names:
+            option = key.option or name
+            value = values.pop(option)
+            if value is not None and value != []:
+                taken[name] = check_value(key, f"`{option}`", value)
+    return taken
