@@ -6,8 +6,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from conftest import VALID_PAIRS
+from near_ties import equal_or_tied_hypotheses
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
@@ -15,8 +17,13 @@ from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import EOS_ID, PAD_ID
 from vtrans.engines.ctranslate2_engine import CTranslate2Engine
 from vtrans.engines.ctranslate2_folder import load_exported
+from vtrans.engines.engine import Source
+from vtrans.engines.torch_engine import TorchEngine
 from vtrans.interop import ctranslate2_export as exporting
 from vtrans.model import Transformer
+from vtrans.search.loop import Hypothesis
+from vtrans.translate.sources import EXTRA_LENGTH
+from vtrans.translate.translation import TranslateOptions
 
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=2, decoder_layers=1, tie="src-tgt-softmax")
 
@@ -52,3 +59,23 @@ def written(loaded: LoadedModel, folder: Path, quantization: str = "float32") ->
 
 def encoded(loaded: LoadedModel, lines: list[str]) -> list[list[int]]:
     return sorted(([*ids, EOS_ID] for ids in loaded.src_vocab.encode_batch(lines)), key=len, reverse=True)
+
+
+def compared(
+    loaded: LoadedModel, exported: CTranslate2Engine, config: SearchConfig, nbest: int, sources: list[list[int]]
+) -> list[list[Hypothesis]]:
+    """Returns the hypotheses of the torch engine for each source, with short and long limits. Asserts that those of
+    the export are equal or near-ties."""
+    limits = [(3, 7, len(source) + EXTRA_LENGTH)[i % 3] for i, source in enumerate(sources)]
+    reach = exported.max_length or max(limits)
+    asked = [Source(source, min(limit, reach), "") for source, limit in zip(sources, limits, strict=True)]
+    options = TranslateOptions(nbest)
+    runs = [dict(engine.translate(asked, config, options)) for engine in (TorchEngine([loaded]), exported)]
+    ours, theirs = ([run[i] for i in range(len(sources))] for run in runs)
+    for a, b, equal in zip(
+        ours, theirs, equal_or_tied_hypotheses(loaded, asked, config, options, ours, theirs), strict=True
+    ):
+        if equal:
+            assert [h.logprob for h in a] == pytest.approx([h.logprob for h in b], rel=1e-5, abs=2e-4)
+            assert [h.score for h in a] == pytest.approx([h.score for h in b], rel=1e-5, abs=2e-4)
+    return ours

@@ -7,6 +7,7 @@ import ctypes
 import dataclasses
 import gc
 import io
+import itertools
 import os
 import pickle
 import random
@@ -18,17 +19,20 @@ from typing import Any
 
 import pytest
 import torch
+from near_ties import Plain, equal_or_tied, plain
 from networks import BOS, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences
 
 import vtrans
-from vtrans.checkpoint import RunFolder
+from vtrans.checkpoint import LoadedModel, RunFolder
 from vtrans.compiled.decoder import CompiledDecoder, CompiledState, compiled_decoder
 from vtrans.config import CACHE_VARIABLE, ModelConfig
 from vtrans.console import Console
-from vtrans.engines.torch_engine import TorchEngine
+from vtrans.engines.torch_engine import TorchEngine, models_of
 from vtrans.errors import InputError
 from vtrans.search.loop import Listed
 from vtrans.search.options import Sampling
+from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translator import Translator
 
 COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
@@ -182,17 +186,25 @@ def test_copies_have_a_model_of_their_own(library: ctypes.CDLL, copied: Callable
 def test_translations_are_those_of_the_uncompiled_model(tiny_run: RunFolder, how: str) -> None:
     path = [tiny_run.last, tiny_run.best] if how == "ensemble" else tiny_run.path
     search = {"no_repeat_ngram": 2, "min_length": 3} if how == "rules" else {"alpha": 0.6}
+    nbest, groups = 3 if how in ("nbest", "groups") else 1, 2 if how == "groups" else 1
+    options = TranslateOptions(nbest, Sampling(seed=3) if how == "sample" else None)
+    prefixes = ["Der", "", "", "Die", ""] if how == "prefix" else [""] * len(LINES)
     best = []
     for compile in (True, False):
-        groups = 2 if how == "groups" else 1
         made = vtrans.load(path, device="cpu", compile=compile, beam=4, beam_groups=groups, diversity=2.0, **search)
         assert isinstance(made.engine, TorchEngine)
         assert isinstance(made.engine.decoders[0], CompiledDecoder) == compile
-        sampling = Sampling(seed=3) if how == "sample" else None
-        prefixes = ["Der", "", "", "Die", ""] if how == "prefix" else None
-        best.append(list(made.nbest(LINES, 3 if how in ("nbest", "groups") else 1, sampling, prefixes=prefixes)))
-    for ours, theirs in zip(*best, strict=True):
-        assert [t.tokens for t in ours] == [t.tokens for t in theirs]
+        best.append(made.translate_window(LINES, options, prefixes=prefixes))
+
+    def translated(exact: list[LoadedModel], line: int) -> Plain:
+        again = Translator(TorchEngine(exact), made.search)
+        return plain(again.translate_window([LINES[line]], options, first=line + 1, prefixes=[prefixes[line]])[0])
+
+    models = models_of(made.engine)
+    compiled, uncompiled = ([plain(translations) for translations in each] for each in best)
+    logprob = max(abs(t.logprob) for each in best for translations in each for t in translations if t.tokens)
+    equal = equal_or_tied(models, translated, range(len(LINES)), compiled, uncompiled, logprob)
+    for ours, theirs in itertools.compress(zip(*best, strict=True), equal):
         assert [t.logprob for t in ours] == pytest.approx([t.logprob for t in theirs], abs=1e-4)
 
 

@@ -13,45 +13,22 @@ from typing import Any, cast
 import pytest
 import torch
 from conftest import TRAIN_PAIRS
-from exports import LINES, encoded, random_model, written
+from exports import LINES, compared, encoded, random_model, written
 
-from vtrans.checkpoint import LoadedModel, RunFolder, load_model
+from vtrans.checkpoint import RunFolder, load_model
 from vtrans.config import SearchConfig
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
-from vtrans.engines.ctranslate2_engine import CTranslate2Engine
 from vtrans.engines.ctranslate2_folder import exported_folder, load_exported
-from vtrans.engines.engine import Source, suppressed_ids
-from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError
 from vtrans.interop.samples import generated_sentences
-from vtrans.search.beam import beam_search
-from vtrans.search.constraints import Constrained, Rules
-from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Sampling
 from vtrans.translate.loading import load
 from vtrans.translate.sources import EXTRA_LENGTH
-from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 
 pytest.importorskip("ctranslate2", reason="CTranslate2, an optional extra, is not installed")
-
-
-def searched(
-    loaded: LoadedModel, exported: CTranslate2Engine, config: SearchConfig, nbest: int, sources: list[list[int]]
-) -> list[tuple[list[Hypothesis], list[Hypothesis]]]:
-    """Returns what both engines find for each source, with short and long limits."""
-    limits = [(3, 7, len(source) + EXTRA_LENGTH)[i % 3] for i, source in enumerate(sources)]
-    suppressed = suppressed_ids(config, loaded.tgt_vocab)
-    rules = Rules(EOS_ID, None, config.min_length, config.no_repeat_ngram, suppressed=suppressed)
-    decoder = Constrained(IncrementalDecoder(loaded.model), rules)
-    with torch.inference_mode():
-        ours = dict(beam_search(decoder, sources, limits, config=config, nbest=nbest, bos_id=BOS_ID, eos_id=EOS_ID))
-    asked = [Source(source, limit, "") for source, limit in zip(sources, limits, strict=True)]
-    theirs = dict(exported.translate(asked, config, TranslateOptions(nbest)))
-    assert set(ours) == set(theirs) == set(range(len(sources)))
-    return [(ours[i], theirs[i]) for i in range(len(sources))]
 
 
 def test_translations_are_scored_a_batch_at_a_time(
@@ -99,18 +76,7 @@ def test_the_engine_finds_what_the_search_finds(
     for number, loaded in enumerate([load_model(ending_run.last), random_model(tiny_data)]):
         exported = written(loaded, tmp_path / str(number))
         lines = [pair[0] for pair in TRAIN_PAIRS[::6]] + generated_sentences(loaded.src_vocab)[:40:2]
-        sources = encoded(loaded, lines)
-        pairs = searched(loaded, exported, config, nbest, sources)
-        different = 0
-        for source, (ours, theirs) in zip(sources, pairs, strict=True):
-            if [h.tokens for h in ours] != [h.tokens for h in theirs]:
-                different += 1
-                continue
-            assert [h.finished for h in ours] == [h.finished for h in theirs], source
-            assert [h.logprob for h in ours] == pytest.approx([h.logprob for h in theirs], rel=1e-5, abs=2e-4)
-            assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], rel=1e-5, abs=2e-4)
-        assert different <= len(sources) // 50  # near-ties
-        ends |= {ours[0].finished for ours, _ in pairs}
+        ends |= {best.finished for best, *_ in compared(loaded, exported, config, nbest, encoded(loaded, lines))}
     assert ends == {True, False}
 
 
@@ -150,19 +116,8 @@ def test_the_engine_finds_what_the_search_finds_under_rules(
         exported = written(loaded, tmp_path / str(number))
         sources = encoded(loaded, [pair[0] for pair in TRAIN_PAIRS[::6]] + generated_sentences(loaded.src_vocab)[:40:2])
         free = dataclasses.replace(config, min_length=0, no_repeat_ngram=0, suppress=())
-        unruled = searched(loaded, exported, free, config.beam, sources)
-        different = 0
-        for (ours, theirs), (without, _) in zip(
-            searched(loaded, exported, config, config.beam, sources), unruled, strict=True
-        ):
-            changed += ours[0].tokens != without[0].tokens
-            if [h.tokens for h in ours] != [h.tokens for h in theirs]:
-                different += 1
-                continue
-            assert [h.finished for h in ours] == [h.finished for h in theirs]
-            assert [h.logprob for h in ours] == pytest.approx([h.logprob for h in theirs], rel=1e-5, abs=2e-4)
-            assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], rel=1e-5, abs=2e-4)
-        assert different <= len(sources) // 50  # near-ties
+        without, ruled = (compared(loaded, exported, each, config.beam, sources) for each in (free, config))
+        changed += sum(a.tokens != b.tokens for (a, *_), (b, *_) in zip(without, ruled, strict=True))
     assert changed > 10
 
 
@@ -172,14 +127,10 @@ def test_a_sentence_with_omitted_hypotheses_is_searched_again(
     loaded = load_model(ending_run.last)
     exported, config = written(loaded, tmp_path / "out"), SearchConfig(beam=4)
     sources = encoded(loaded, [pair[0] for pair in TRAIN_PAIRS[::2]])
-
-    def different() -> int:
-        pairs = searched(loaded, exported, config, 4, sources)
-        return sum([h.tokens for h in ours] != [h.tokens for h in theirs] for ours, theirs in pairs)
-
-    assert different() <= 1
+    compared(loaded, exported, config, 4, sources)
     monkeypatch.setattr(exported, "_search_again", lambda *_: None)
-    assert different() > 5
+    with pytest.raises(AssertionError):
+        compared(loaded, exported, config, 4, sources)
 
 
 def test_padding_is_never_predicted(tiny_data: DataFolder, tmp_path: Path) -> None:
@@ -187,10 +138,8 @@ def test_padding_is_never_predicted(tiny_data: DataFolder, tmp_path: Path) -> No
     with torch.no_grad():
         loaded.model.projection.weight[PAD_ID] = loaded.model.projection.weight[EOS_ID] * 20
     exported = written(loaded, tmp_path / "out")
-    config = SearchConfig(beam=3)
-    pairs = searched(loaded, exported, config, 3, encoded(loaded, LINES))
-    assert not any(PAD_ID in h.tokens for _, theirs in pairs for h in theirs)
-    assert sum([h.tokens for h in ours] != [h.tokens for h in theirs] for ours, theirs in pairs) <= 1  # near-ties
+    ours = compared(loaded, exported, SearchConfig(beam=3), 3, encoded(loaded, LINES))
+    assert not any(PAD_ID in h.tokens for hypotheses in ours for h in hypotheses)
 
 
 @pytest.mark.parametrize("changes", [{}, {"positions": "learned", "max_positions": 40}], ids=["sinusoidal", "learned"])

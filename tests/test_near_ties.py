@@ -1,0 +1,102 @@
+"""Near-ties are told from real differences."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from exports import LINES, encoded, random_model
+from near_ties import Plain, equal_or_tied_hypotheses, is_near_tie, plain
+
+from vtrans.checkpoint import LoadedModel
+from vtrans.config import SearchConfig
+from vtrans.data.store import DataFolder
+from vtrans.data.vocabulary import EOS_ID
+from vtrans.engines.engine import Source
+from vtrans.engines.torch_engine import TorchEngine
+from vtrans.search.loop import Hypothesis
+from vtrans.translate.translation import TranslateOptions
+
+UNUSED = 7  # a subword
+
+
+def translated(models: list[LoadedModel], source: Source, beam: int = 3) -> list[Hypothesis]:
+    ((_, hypotheses),) = TorchEngine(models).translate([source], SearchConfig(beam=beam), TranslateOptions(beam))
+    return hypotheses
+
+
+def searched(models: list[LoadedModel], source: Source) -> Plain:
+    return plain(translated(models, source))
+
+
+@pytest.fixture
+def loaded(tiny_data: DataFolder) -> LoadedModel:
+    """A model that ends its translations."""
+    made = random_model(tiny_data, tie="none", projection_bias=True)
+    assert made.model.projection.bias is not None
+    with torch.no_grad():
+        made.model.projection.bias[EOS_ID] += 2.0
+    return made
+
+
+@pytest.fixture
+def source(loaded: LoadedModel) -> Source:
+    return Source(encoded(loaded, LINES[:1])[0], 12, "")
+
+
+def preferring(loaded: LoadedModel, source: Source, gap: float) -> LoadedModel:
+    """Returns a copy in which the logit of UNUSED is always larger by `gap` than that of the first subword of greedy
+    search. What follows the two differs."""
+    first = translated([loaded], source, 1)[0].tokens[0]
+    other = copy.deepcopy(loaded)
+    projection = other.model.projection
+    assert projection.bias is not None
+    with torch.no_grad():
+        projection.weight[UNUSED] = projection.weight[first]
+        projection.bias[UNUSED] = projection.bias[first] + gap
+    return other
+
+
+@pytest.mark.parametrize(("gap", "tied"), [(1e-6, True), (2e-6, True), (1e-3, False), (0.1, False)])
+def test_what_follows_a_gap_is_accepted_either_way_if_it_is_within_rounding(
+    gap: float, tied: bool, loaded: LoadedModel, source: Source
+) -> None:
+    models = [preferring(loaded, source, gap), preferring(loaded, source, -gap)]
+    ours, theirs = ([translated([model], source, 1)] for model in models)
+    assert plain(ours[0]) != plain(theirs[0])
+    arguments = [source], SearchConfig(beam=1), TranslateOptions(1), ours, theirs
+    for model in models:
+        with contextlib.nullcontext() if tied else pytest.raises(AssertionError):
+            assert equal_or_tied_hypotheses(model, *arguments) == [False]
+
+
+WRONG: dict[str, Callable[[Plain], Plain]] = {
+    "another subword": lambda best: [*best[:-1], ((*best[-1][0][:-1], UNUSED), best[-1][1])],
+    "a subword less": lambda best: [*best[:-1], (best[-1][0][:-1], best[-1][1])],
+    "another order": lambda best: best[::-1],
+    "a missing hypothesis": lambda best: best[:-1],
+    "not finished": lambda best: [(tokens, not finished) for tokens, finished in best],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_result_is_no_near_tie(name: str, loaded: LoadedModel, source: Source) -> None:
+    right = searched([loaded], source)
+    logprob = translated([loaded], source)[0].logprob
+    assert is_near_tie([loaded], lambda models: searched(models, source), right, logprob)
+    assert not is_near_tie([loaded], lambda models: searched(models, source), WRONG[name](right), logprob)
+
+
+def test_a_worse_search_is_no_near_tie(loaded: LoadedModel, source: Source) -> None:
+    """Greedy search gives other translations than a beam, with probabilities that are not close."""
+    sources = [Source(tokens, 12, "") for tokens in encoded(loaded, LINES)]
+    config, options = SearchConfig(beam=3), TranslateOptions(1)
+    ours, theirs = ([translated([loaded], each, beam)[:1] for each in sources] for beam in (3, 1))
+    pairs = [(each, a, b) for each, a, b in zip(sources, ours, theirs, strict=True) if plain(a) != plain(b)]
+    assert pairs
+    for each, a, b in pairs:
+        with pytest.raises(AssertionError):
+            equal_or_tied_hypotheses(loaded, [each], config, options, [a], [b])
