@@ -6,22 +6,21 @@ import dataclasses
 
 from vtrans.config import TIE_FORMS, ModelConfig, Recipe, SearchConfig
 from vtrans.errors import InputError, RecipeError
-from vtrans.keys import toml_value
+from vtrans.keys import idle_because, toml_value
 
 
 def idle_keys(recipe: Recipe, section: str) -> dict[str, str]:
     """The keys of a section that are set but have no effect because of another key, each with a message."""
     values = getattr(recipe, section)
-    found = {}
+    messages = {}
     for spec in dataclasses.fields(values):
         value = getattr(values, spec.name)
-        for other, idle in spec.metadata["key"].idle_if.items():
-            if value != spec.default and idle(cause := getattr(values, other)):
-                found[spec.name] = (
-                    f"{section}.{spec.name} = {toml_value(value)} has no effect with "
-                    f"{section}.{other} = {toml_value(cause)}; remove it, or change {section}.{other}."
-                )
-    return found
+        if value != spec.default and (other := idle_because(values, spec.name)):
+            messages[spec.name] = (
+                f"{section}.{spec.name} = {toml_value(value)} has no effect with "
+                f"{section}.{other} = {toml_value(getattr(values, other))}; remove it, or change {section}.{other}."
+            )
+    return messages
 
 
 def contradiction(model: ModelConfig) -> str | None:

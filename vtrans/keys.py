@@ -64,6 +64,10 @@ class Key:
     """Whether the value changes the speed, but never a translation, except for rounding."""
     search_only: bool = False
     """Whether the key has no effect on sampling."""
+    ranks_only: bool = False
+    """Whether the key only decides which of several finished hypotheses is better."""
+    signed: bool = False
+    """Whether signatures of scores show the default, as they always did. They omit defaults of other keys."""
 
     @property
     def described(self) -> str:
@@ -139,6 +143,12 @@ def _shown(value: Any) -> str:
 def keys_of(kind: type[Any]) -> dict[str, Key]:
     """The keys of a dataclass by name. A field without a key is not a setting."""
     return {f.name: f.metadata["key"] for f in dataclasses.fields(kind) if "key" in f.metadata}
+
+
+def idle_because(settings: Any, name: str) -> str | None:
+    """The key of a dataclass whose value leaves the key `name` without effect, or None."""
+    conditions = keys_of(type(settings))[name].idle_if.items()
+    return next((other for other, idle in conditions if idle(getattr(settings, other))), None)
 
 
 def toml_value(value: Any) -> str:

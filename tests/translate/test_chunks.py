@@ -209,6 +209,18 @@ def test_no_other_text_model_or_option_may_join(tmp_path: Path) -> None:
     assert work.result() == work.whole()
 
 
+def test_a_job_of_an_earlier_version_resumes_while_new_settings_have_their_defaults(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    work.join()
+    record = json.loads((work.out / "job.json").read_bytes())
+    del record["options"]["suppress"], record["options"]["beam_groups"]  # as if they were new
+    (work.out / "job.json").write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(InputError, match="`beam_groups`"):
+        work.run(beam_groups=2)
+    assert work.run() == len(LINES)
+    assert work.result() == work.whole()
+
+
 def test_chunks_of_another_job_are_not_taken_for_ours(tmp_path: Path) -> None:
     work, other = Work(tmp_path), Work(tmp_path)
     other.out = tmp_path / "other"

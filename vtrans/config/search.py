@@ -21,6 +21,7 @@ class SearchConfig:
         "Number of hypotheses kept per sentence; 1 is greedy search.",
         "hypotheses",
         may_change=True,
+        signed=True,
         search_only=True,
     )
     beam_groups: int = number(
@@ -42,7 +43,16 @@ class SearchConfig:
         search_only=True,
         idle_if={"beam_groups": lambda value: value == 1},
     )
-    alpha: float = number(0.6, -10.0, 10.0, "Exponent of the length penalty.", may_change=True, search_only=True)
+    alpha: float = number(
+        0.6,
+        -10.0,
+        10.0,
+        "Exponent of the length penalty.",
+        may_change=True,
+        ranks_only=True,
+        signed=True,
+        search_only=True,
+    )
     length_penalty: str = choice(
         "gnmt",
         {
@@ -52,6 +62,8 @@ class SearchConfig:
         "Divisor of the log-probability in the score of a hypothesis.",
         metavar="KIND",
         may_change=True,
+        ranks_only=True,
+        signed=True,
         search_only=True,
         idle_if={"alpha": lambda value: value == 0},
     )
@@ -66,6 +78,7 @@ class SearchConfig:
         "When the search stops.",
         metavar="RULE",
         may_change=True,
+        signed=True,
         search_only=True,
     )
     max_length: int = number(
@@ -77,6 +90,7 @@ class SearchConfig:
         "tokens",
         unset="none",
         may_change=True,
+        signed=True,
     )
     max_ratio: float = number(
         0.0,
@@ -86,7 +100,9 @@ class SearchConfig:
         unset="none",
         may_change=True,
     )
-    min_length: int = number(0, 0, 10**6, "Minimum number of subwords, without EOS.", "tokens", may_change=True)
+    min_length: int = number(
+        0, 0, 10**6, "Minimum number of subwords, without EOS.", "tokens", may_change=True, signed=True
+    )
     no_repeat_ngram: int = number(
         0,
         0,
@@ -94,6 +110,7 @@ class SearchConfig:
         "Never repeat a sequence of this many subwords in a translation; 0 switches the rule off.",
         "tokens",
         may_change=True,
+        signed=True,
     )
     repetition_penalty: float = number(
         1.0,
@@ -102,6 +119,7 @@ class SearchConfig:
         "Factor on the log-probability of subwords that the translation already contains (Keskar et al. 2019). Scores "
         "include it.",
         may_change=True,
+        signed=True,
         idle_if={"no_repeat_ngram": lambda value: value == 1},
     )
     suppress: tuple[str, ...] = texts(
@@ -114,6 +132,7 @@ class SearchConfig:
         "Maximum number of source subwords translated in one piece. Longer lines are cut into pieces, with a warning.",
         "tokens",
         may_change=True,
+        signed=True,
     )
     batch_tokens: int = number(
         2048,

@@ -18,6 +18,7 @@ from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import LogprobsError
 from vtrans.files import explained, write_atomically
+from vtrans.keys import idle_because, keys_of
 from vtrans.runtime.memory import release_memory
 from vtrans.score import corpus_scores
 from vtrans.training.loss import Objective, products
@@ -42,14 +43,15 @@ def search_of(train: TrainConfig, search: SearchConfig) -> SearchConfig:
 def manner(train: TrainConfig, search: SearchConfig, pairs: int) -> str:
     """The settings that the translations depend on, as the end of the signature of BLEU and chrF. Scores are
     comparable only if their signatures end the same."""
-    settings = dataclasses.asdict(search_of(train, search))
-    del settings["batch_tokens"]  # a translation never depends on its batch
-    del settings["beam_groups"], settings["diversity"]  # there is one group
-    if search.stop == "count" and train.valid_beam == 1:  # greedy search compares no scores
-        del settings["alpha"], settings["length_penalty"]
-    for name in ("suppress", "max_ratio"):  # signatures of earlier versions lack them
-        if not settings[name]:
-            del settings[name]
+    validated = search_of(train, search)
+    greedy = search.stop == "count" and train.valid_beam == 1  # compares no hypotheses
+    settings: dict[str, Any] = {}
+    for name, key in keys_of(SearchConfig).items():
+        value = getattr(validated, name)
+        if key.speed_only or (key.ranks_only and greedy):
+            continue
+        if key.signed or (value != getattr(SearchConfig, name) and not idle_because(validated, name)):
+            settings[name] = value
     settings["sentences"] = translated(train, pairs)
     return "".join(f"|{name}:{value}" for name, value in settings.items())
 

@@ -20,8 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from vtrans.config import SearchConfig
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.files import explained, file_sha256, reason, replacing, write_atomically
+from vtrans.keys import keys_of
 from vtrans.runtime import kernels
 from vtrans.runtime.kernels import Kernels
 from vtrans.text import LineIndex, LineReport, OnBadUtf8, index_lines, open_bytes, read_lines
@@ -232,24 +234,22 @@ def join_job(
                 )
             write_atomically(folder / RECORD, json.dumps(record, sort_keys=True).encode() + b"\n")
     job = read_job(folder)  # perhaps that of another job, which began at the same time
-    if job is None or job.common != own.common:
-        theirs = job.common if job else {}
-        name = next(name for name in {**own.common, **theirs} if own.common.get(name) != theirs.get(name))
+    unset = json.loads(json.dumps({**asdict(SearchConfig()), "to": None}))  # what jobs of earlier versions lack
+    ours, theirs = ({**unset, **(each.common if each else {})} for each in (own, job))
+    if job is None or ours != theirs:
+        name = next(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
         raise InputError(
             f"the chunks in {folder} were made with another `{name}` ({_shown(theirs.get(name))}, not "
-            f"{_shown(own.common.get(name))}); use the same for all jobs, or choose another `output`."
+            f"{_shown(ours.get(name))}); use the same for all jobs, or choose another `output`."
         )
     return job
 
 
 def settings_of(translator: Translator, options: TranslateOptions) -> dict[str, Any]:
     """Returns the settings that change the translations, apart from the model's, by the names of their options."""
-    search = asdict(translator.search)
-    del search["batch_tokens"]  # it changes the speed
-    settings = {**search, **asdict(options), "engine": translator.engine.name}
-    if options.to is None:  # jobs of earlier versions lack it
-        del settings["to"]
-    return settings
+    keys = keys_of(SearchConfig)
+    search = {name: value for name, value in asdict(translator.search).items() if not keys[name].speed_only}
+    return {**search, **asdict(options), "engine": translator.engine.name}
 
 
 def _digest(model: Path, engine: str) -> str:
