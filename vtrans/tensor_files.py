@@ -82,14 +82,8 @@ class TensorFile:
         return tensor
 
 
-@contextmanager
-def open_tensors(path: str | Path, kind: str) -> Iterator[tuple[TensorFile, dict[str, Any]]]:
-    """A memory-mapped file and its header without the checksums.
-
-    The header of a "model" has a valid `training`, that of a "state" has a `progress`. Raises FileError for a missing
-    or damaged file and one of another kind.
-    """
-    path = Path(path)
+def mapped(path: Path) -> Any:
+    """Returns the memory-mapped file that safetensors opens. Raises FileError for a missing or damaged file."""
     check_path(path)
     if not path.is_file():
         raise FileError(f"there is no file {path}.")
@@ -98,11 +92,21 @@ def open_tensors(path: str | Path, kind: str) -> Iterator[tuple[TensorFile, dict
             length = int.from_bytes(stream.read(8), "little")
         if MOST_HEADER < length < path.stat().st_size:
             raise FileError(f"the header of {path} must have at most {MOST_HEADER:,} bytes, got {length:,}.")
-        file = safe_open(path, framework="pt")
+        return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
         raise FileError(f"{path} is truncated or not a safetensors file: {error}.") from None
-    with file:
-        metadata: dict[str, str] | None = file.metadata()  # type: ignore[no-untyped-call]  # safetensors
+
+
+@contextmanager
+def open_tensors(path: str | Path, kind: str) -> Iterator[tuple[TensorFile, dict[str, Any]]]:
+    """A memory-mapped file and its header without the checksums.
+
+    The header of a "model" has a valid `training`, that of a "state" has a `progress`. Raises FileError for a missing
+    or damaged file and one of another kind.
+    """
+    path = Path(path)
+    with mapped(path) as file:
+        metadata: dict[str, str] | None = file.metadata()
         header, sums = _header(path, (metadata or {}).get("vtrans"), kind)
         yield TensorFile(path, file, sums), header
 

@@ -6,7 +6,6 @@ Nothing here executes code from a file. Every error is a FileError that names th
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,20 +15,10 @@ from torch import Tensor
 
 from vtrans.errors import FileError
 from vtrans.files import reason
+from vtrans.tensor_files import TensorFile, mapped
 
 LONGEST_JSON = 1 << 26  # bytes; the vocabulary of a model with a million pieces has less
 LARGEST_SIZE = 1 << 24  # of a dimension, a number of layers or a vocabulary
-_DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-}
 
 Read = Callable[[], Tensor]
 """Reads a weight when it is needed, so that only one of them is in memory twice."""
@@ -151,40 +140,9 @@ class ForeignTensors:
 
 
 def open_safetensors(path: Path) -> ForeignTensors:
-    """Returns the tensors of a safetensors file. They are read, not mapped, so that only what is used takes memory."""
-    try:
-        whole = path.stat().st_size
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if not 2 <= length <= min(whole - 8, LONGEST_JSON):
-                raise ValueError("its header has an impossible length")
-            header = json.loads(file.read(length))
-        first = 8 + length
-        places = {name: _place(entry, whole - first) for name, entry in header.items() if name != "__metadata__"}
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {reason(error)}.") from None
-    except (ValueError, RecursionError, AttributeError, TypeError, KeyError):
-        raise FileError(f"{path} is truncated or not a safetensors file.") from None
-
-    def read(name: str) -> Tensor:
-        (dtype, shape), begin, end = places[name]
-        data = torch.empty(end - begin, dtype=torch.uint8)
-        if data.numel():
-            with path.open("rb") as file:
-                file.seek(first + begin)
-                if file.readinto(data.numpy().data) != end - begin:
-                    raise FileError(f"{path} is truncated.")
-        return data.view(dtype).view(shape)
-
-    return ForeignTensors(path, {name: facts for name, (facts, _, _) in places.items()}, read)
-
-
-def _place(entry: Any, available: int) -> tuple[Facts, int, int]:
-    """Returns the facts of a tensor, and where its bytes begin and end. Raises ValueError for impossible ones."""
-    dtype, shape = _DTYPES[entry["dtype"]], tuple(entry["shape"])
-    begin, end = entry["data_offsets"]
-    if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
-        raise ValueError("not sizes")
-    if not begin <= end <= available or end - begin != math.prod(shape) * dtype.itemsize:
-        raise ValueError("impossible places")
-    return Facts(dtype, shape), begin, end
+    """Returns the tensors of a safetensors file. A tensor is copied when it is read, so that no weight of a model
+    depends on the file."""
+    file = TensorFile(path, mapped(path), None)
+    mapping = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    facts = {name: Facts(tensor.dtype, tuple(tensor.shape)) for name, tensor in mapping.items()}
+    return ForeignTensors(path, facts, lambda name: mapping[name].clone())

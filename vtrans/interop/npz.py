@@ -1,7 +1,8 @@
 """Reads and writes `.npz` files: zip archives of NumPy arrays.
 
-The reader takes plain numbers only, without pickles. It checks names, types, shapes and sizes from the headers, and
-that the file can hold what they promise, before it allocates memory for an array.
+NumPy reads and writes the arrays, without pickles. The archive and the headers are checked here first, because
+`numpy.load` allocates what a header promises, whatever the file holds, evaluates headers as Python literals, and takes
+the last of two arrays of one name.
 """
 
 from __future__ import annotations
@@ -36,18 +37,16 @@ MOST_GROWTH = 20
 MOST_ARRAYS, LONGEST_HEADER, MOST_DIMENSIONS = 10_000, 4096, 8
 # What np.save and Marian write: "{'descr': '<f4', 'fortran_order': False, 'shape': (8, 3), }".
 _HEADER = re.compile(r"\{'descr': '[<|]([a-z]\d)', 'fortran_order': False, 'shape': \(((?:\d+, ?)*\d*)\),? ?\}\s*")
-_CHUNK = 1 << 20
 _LOCAL_HEADER = 30  # bytes before the name in a zip entry's own header
 # What zipfile raises for damaged or unknown entries.
 _ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 
 
 class _Place(NamedTuple):
-    """Where an array is in the file: its zip entry, and where its numbers begin in it."""
+    """An array in the file."""
 
     facts: Facts
     entry: zipfile.ZipInfo
-    begin: int
 
 
 def open_npz(path: Path) -> ForeignTensors:
@@ -67,21 +66,13 @@ def open_npz(path: Path) -> ForeignTensors:
     }
 
     def read(name: str) -> Tensor:
-        facts, entry, begin = places[name]
-        values = torch.empty(facts.shape, dtype=facts.dtype)
-        left = memoryview(values.reshape(-1).view(torch.uint8).numpy().data if values.numel() else b"")
         try:
-            with archive.open(entry) as stream:
-                stream.read(begin)
-                while len(left) and (chunk := stream.read(min(len(left), _CHUNK))):
-                    left[: len(chunk)] = chunk
-                    left = left[len(chunk) :]
+            with archive.open(places[name].entry) as stream:
+                values = np.lib.format.read_array(stream, allow_pickle=False)
                 stream.read(1)  # at the end of an entry, zipfile compares the checksum
         except _ERRORS as error:
             raise FileError(f"{path}: {name} cannot be read: {reason(error)}; copy the file again.") from None
-        if len(left):
-            raise FileError(f"{path}: {name} is truncated; copy the file again.")
-        return values
+        return torch.from_numpy(values)
 
     return ForeignTensors(path, {name: place.facts for name, place in places.items()}, read)
 
@@ -91,14 +82,9 @@ def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for name, values in arrays.items():
             entry = zipfile.ZipInfo(name + SUFFIX)  # with a fixed date
-            kind = values.dtype.str[1:]
-            assert kind in TYPES, kind
-            header = f"{{'descr': '<{kind}', 'fortran_order': False, 'shape': {values.shape}, }}"
-            header += " " * (-(10 + len(header) + 1) % 16) + "\n"
-            entry.file_size = 10 + len(header) + values.nbytes
+            entry.file_size = LONGEST_HEADER + values.nbytes  # at most; zipfile chooses its format by it
             with archive.open(entry, "w") as stream:
-                stream.write(b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header.encode())
-                stream.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+                np.lib.format.write_array(stream, values, version=(1, 0), allow_pickle=False)
 
 
 def _entries(path: Path, archive: zipfile.ZipFile, size: int) -> list[zipfile.ZipInfo]:
@@ -140,15 +126,15 @@ def _place(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> _Pla
     first = {b"\1": 10, b"\2": 12, b"\3": 12}.get(data[6:7], 0)
     begin = first + int.from_bytes(data[8:first], "little")
     text = data[first:begin].decode("latin-1")
-    found = _HEADER.fullmatch(text)
-    if data[:6] != b"\x93NUMPY" or begin > LONGEST_HEADER or not found or found[1] not in TYPES:
+    header = _HEADER.fullmatch(text)
+    if data[:6] != b"\x93NUMPY" or begin > LONGEST_HEADER or not header or header[1] not in TYPES:
         raise FileError(
             f"{path}: {name} must be a NumPy array of the type {', '.join(TYPES)} in C order, got {text[:80]!r}."
         )
-    shape = tuple(int(number[:20]) for number in re.findall(r"\d+", found[2]))
-    size, held = math.prod(shape) * int(found[1][1]), entry.file_size - begin
+    shape = tuple(int(number[:20]) for number in re.findall(r"\d+", header[2]))
+    size, held = math.prod(shape) * int(header[1][1]), entry.file_size - begin
     if len(shape) > MOST_DIMENSIONS or size != held:
         raise FileError(
             f"{path}: {name} must have {size:,} bytes for its shape {list(shape[:MOST_DIMENSIONS])}, got {held:,}."
         )
-    return _Place(Facts(TYPES[found[1]], shape), entry, begin)
+    return _Place(Facts(TYPES[header[1]], shape), entry)
