@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from vtrans.config import ModelConfig
-from vtrans.interop.huggingface_names import EMBEDDINGS, layer_parts
+from vtrans.interop.huggingface_names import EMBEDDINGS, weights_of_layers
 
 TEXT = ["a dog sees a cat", "the cat runs in the park", "two dogs sleep", "the old man hears me"] * 5
 TARGET_TEXT = ["ein Hund sieht eine Katze", "die Katze rennt im Park", "zwei Hunde schlafen", "der alte Mann"] * 5
@@ -107,8 +107,8 @@ def _weights(config: dict[str, Any], sizes: list[int], seed: int, separate: bool
         return torch.randn(*shape, generator=numbers) * scale
 
     weights = {}
-    for _, parts in layer_parts(shape):
-        for name, size in parts:
+    for _, parts, size in weights_of_layers(shape):
+        for name in parts:
             scale = 0.3 if len(size) == 1 else 2.0 * D**-0.5
             weights[name] = normal(*size, scale=scale) + ("norm.weight" in name)
             if "decoder" in name and "final_layer_norm" in name:

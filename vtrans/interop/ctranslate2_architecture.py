@@ -17,13 +17,13 @@ from vtrans.interop.ctranslate2_names import (
     POSITIONS,
     PROJECTION,
     ROTARY,
-    SIDES,
     SRC_EMBEDDING,
     TGT_EMBEDDING,
     rotary_scopes,
     weight_names,
 )
 from vtrans.interop.ctranslate2_settings import OLD_SETTINGS, Settings
+from vtrans.interop.layers import STACKS
 from vtrans.translate.sources import EXTRA_LENGTH
 
 # The specifications of encoder-decoder Transformers, and the heads of their models before revision 3.
@@ -100,7 +100,7 @@ def read_architecture(binary: Binary, settings: Settings, src_size: int, tgt_siz
     D = matrix(binary, SRC_EMBEDDING, src_size)[1]
     for name in (TGT_EMBEDDING, f"{PROJECTION}/weight"):
         matrix(binary, name, tgt_size, D)
-    depths = [_depth(binary, side) for side in SIDES]
+    depths = [_depth(binary, side) for side in STACKS]
     tables = [matrix(binary, name)[0] for name in POSITIONS if name in binary.variables]
     values = {
         "d_model": D,
@@ -149,7 +149,7 @@ def refuse_others(binary: Binary, config: ModelConfig) -> None:
     """Raises FileError if there are variables that a model of this architecture does not have."""
     scalars = (*READ, *FIXED, *UNUSED)
     known = {*weight_names(config).values(), *OLD_SETTINGS, *scalars}
-    known |= {f"{side}/{key}" for side in SIDES for key in scalars}
+    known |= {f"{side}/{key}" for side in STACKS for key in scalars}
     if config.positions == "rotary":
         known |= {f"{scope}/{key}" for scope in rotary_scopes(config) for key in ROTARY}
     for name in binary.variables:
@@ -173,7 +173,7 @@ def matrix(binary: Binary, name: str, rows: int | None = None, columns: int | No
 
 def _common(binary: Binary, key: str, default: float, allowed: Collection[float] = ()) -> float:
     """Returns a scalar that encoder and decoder must have in common, with one of the `allowed` values if there are."""
-    values = [binary.number(f"{side}/{key}", binary.number(key, default)) for side in SIDES]
+    values = [binary.number(f"{side}/{key}", binary.number(key, default)) for side in STACKS]
     if values[0] != values[1] or (allowed and values[0] not in allowed):
         wanted = " or ".join(f"{value:g}" for value in allowed) or "the same in encoder and decoder"
         raise FileError(
@@ -193,7 +193,7 @@ def _depth(binary: Binary, side: str) -> int:
 def _scales(binary: Binary, D: int) -> bool:
     """Returns whether embeddings are multiplied by sqrt(D). The scalar is a flag in int8, or else the factor."""
     factors = []
-    for side in SIDES:
+    for side in STACKS:
         names = (f"{side}/scale_embeddings", f"{side}/embeddings/multiply_by_sqrt_depth")
         name = next((name for name in names if name in binary.variables), None)
         value = 1.0 if name is None else binary.number(name, 1)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
 from vtrans.engines.ctranslate2_folder import ctranslate2
 from vtrans.errors import InputError
-from vtrans.interop.ctranslate2_names import ROTARY, module_scopes
+from vtrans.interop.ctranslate2_names import ROTARY, layer_names
 from vtrans.model import RotaryPositions, SinusoidalPositions
 
 # Added to the logit of padding, which is -inf in our models. Its probability is 0 in float32 either way, and unlike a
@@ -61,12 +61,10 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
         # The engine scores a translation with EOS appended. The copied row gives EOS a position after an unfinished
         # translation that fills the table; its log-probability is not used.
         side.position_encodings.encodings = np.concatenate((encodings, encodings[-1:]))
-    for name, scope in module_scopes(config):
-        module, target = model.get_submodule(name), model_spec.index_spec(spec, scope)
-        if isinstance(module, nn.LayerNorm):
-            target.gamma, target.beta = _array(module.weight), _array(module.bias)
-        elif isinstance(module, nn.Linear):
-            target.weight, target.bias = _array(module.weight), _array(module.bias)
+    weights = model.state_dict()
+    for name, stored in layer_names(config):
+        scope, _, kind = stored.rpartition("/")
+        setattr(model_spec.index_spec(spec, scope), kind, _array(weights[name]))
     spec.decoder.projection.weight = _array(model.projection.weight)
     bias_V = model.projection.bias
     bias = np.zeros(len(loaded.tgt_vocab), dtype=np.float32) if bias_V is None else _array(bias_V)

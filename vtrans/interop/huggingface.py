@@ -45,8 +45,8 @@ from vtrans.interop.huggingface_names import (
     TOKENIZER,
     VOCAB,
     WEIGHTS,
-    layer_parts,
     positions,
+    weights_of_layers,
 )
 from vtrans.interop.imported import NEVER, Imported, rows_of
 from vtrans.languages import languages_from, tags_among
@@ -328,8 +328,8 @@ def _weights(
     assert tgt.table is not None
     D, sizes = model.d_model, {"src": len(src.table.pieces), "tgt": len(tgt.table.pieces)}
     found: dict[str, Read] = {}
-    for name, parts in layer_parts(model):
-        found[name] = partial(_joined, [tensors.get(part, *shape) for part, shape in parts])
+    for weight in weights_of_layers(model):
+        found[weight.ours] = partial(_joined, [tensors.get(name, *weight.shape) for name in weight.theirs])
     start = config["decoder_start_token_id"]
     ignored = {*POSITIONS.values(), SHARED, *EMBEDDINGS.values()}
     if model.tie == "src-tgt-softmax":

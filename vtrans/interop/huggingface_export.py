@@ -39,8 +39,8 @@ from vtrans.interop.huggingface_names import (
     TOKENIZER,
     VOCAB,
     WEIGHTS,
-    layer_parts,
     positions,
+    weights_of_layers,
 )
 from vtrans.interop.huggingface_original import load
 from vtrans.interop.imported import NEVER
@@ -153,10 +153,9 @@ def _column_order(loaded: LoadedModel) -> Tensor | None:
 def _tensors(loaded: LoadedModel, places: list[_Places], order: Tensor | None, *, shared: bool) -> dict[str, Tensor]:
     config, ours = loaded.model.config, loaded.model.state_dict()
     found: dict[str, Tensor] = {}
-    for name, parts in layer_parts(config):
+    for name, parts, _ in weights_of_layers(config):
         weight = _ordered(name, ours[name].float(), order)
-        for (part, _), value in zip(parts, weight.chunk(len(parts)), strict=True):
-            found[part] = value
+        found |= dict(zip(parts, weight.chunk(len(parts)), strict=True))
     names = {"src_embedding.weight": SHARED} if shared else dict(EMBEDDINGS)
     if config.tie == "tgt-softmax":
         names.pop("projection.weight")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vtrans.config import ModelConfig
+from vtrans.interop.layers import Names, Weight, layer_weights
 
 CONFIG, GENERATION, WEIGHTS, PICKLED = "config.json", "generation_config.json", "model.safetensors", "pytorch_model.bin"
 SOURCE_SPM, TARGET_SPM, VOCAB, TARGET_VOCAB = "source.spm", "target.spm", "vocab.json", "target_vocab.json"
@@ -26,43 +27,28 @@ POSITIONS = {
 # The rules of `search.stop` there, as `early_stopping`.
 STOPS = {"count": True, "current": False, "exhaustive": "never"}
 
-Part = tuple[str, tuple[int, ...]]
-"""The name and shape of a tensor there."""
+_NAMES: Names = {
+    "self_attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "self_attention.out": ("self_attn.out_proj",),
+    "self_attention.norm": ("self_attn_layer_norm",),
+    "cross_attention.query": ("encoder_attn.q_proj",),
+    "cross_attention.kv": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+    "cross_attention.out": ("encoder_attn.out_proj",),
+    "cross_attention.norm": ("encoder_attn_layer_norm",),
+    "feed_forward.inner": ("fc1",),
+    "feed_forward.outer": ("fc2",),
+    "feed_forward.norm": ("final_layer_norm",),
+    "final_norm": ("layer_norm",),
+}
 
 
-def layer_parts(config: ModelConfig) -> Iterator[tuple[str, list[Part]]]:
-    """Yields the name of each of our weights in the layers, and the tensors there that it is the concatenation of."""
-    for side, depth in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        for number in range(depth):
-            layer = f"{side}.layers.{number}"
-            yield from _layer_parts(config, layer, f"model.{layer}", with_cross_attention=side == "decoder")
-        if config.norm == "pre":
-            for kind in ("weight", "bias"):
-                yield f"{side}.final_norm.{kind}", [(f"model.{side}.layer_norm.{kind}", (config.d_model,))]
+def weights_of_layers(config: ModelConfig) -> Iterator[Weight]:
+    """Yields our weights in the layers with the tensors there."""
 
+    def named(stack: str, layer: int | None, name: str, kind: str) -> str:
+        return f"model.{stack}.{'' if layer is None else f'layers.{layer}.'}{name}.{kind}"
 
-def _layer_parts(
-    config: ModelConfig, ours: str, theirs: str, *, with_cross_attention: bool
-) -> Iterator[tuple[str, list[Part]]]:
-    D, F = config.d_model, config.d_ff
-    linears = {
-        "self_attention.qkv": [(f"self_attn.{kind}_proj", D, D) for kind in "qkv"],
-        "self_attention.out": [("self_attn.out_proj", D, D)],
-        "feed_forward.inner": [("fc1", F, D)],
-        "feed_forward.outer": [("fc2", D, F)],
-    }
-    norms = {"self_attention_residual": "self_attn_layer_norm", "feed_forward_residual": "final_layer_norm"}
-    if with_cross_attention:
-        linears["cross_attention.query"] = [("encoder_attn.q_proj", D, D)]
-        linears["cross_attention.kv"] = [(f"encoder_attn.{kind}_proj", D, D) for kind in "kv"]
-        linears["cross_attention.out"] = [("encoder_attn.out_proj", D, D)]
-        norms["cross_attention_residual"] = "encoder_attn_layer_norm"
-    for name, parts in linears.items():
-        yield f"{ours}.{name}.weight", [(f"{theirs}.{part}.weight", (rows, columns)) for part, rows, columns in parts]
-        yield f"{ours}.{name}.bias", [(f"{theirs}.{part}.bias", (rows,)) for part, rows, _ in parts]
-    for name, part in norms.items():
-        for kind in ("weight", "bias"):
-            yield f"{ours}.{name}.norm.{kind}", [(f"{theirs}.{part}.{kind}", (D,))]
+    return layer_weights(config, _NAMES, named)
 
 
 def positions(length: int, D: int) -> Tensor:

@@ -17,7 +17,7 @@ from vtrans.data.vocabulary import SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_
 from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import LARGEST_SIZE, ForeignTensors, Read, file_in, read_bytes, read_object
 from vtrans.interop.imported import NEVER, Imported, rows_of
-from vtrans.interop.marian_layout import EPSILON, decodes_as_trained, layer_parts, position_table
+from vtrans.interop.marian_layout import EPSILON, decodes_as_trained, join, position_table, stored, weights_of_layers
 from vtrans.interop.marian_original import MarianModel
 from vtrans.interop.marian_yaml import Value, read_mapping
 from vtrans.interop.npz import open_npz
@@ -365,9 +365,9 @@ def _weights(
 ) -> dict[str, Read]:
     """Returns what reads each weight of ours."""
     weights: dict[str, Read] = {}
-    for part in layer_parts(config):
-        theirs = [tensors.get(name, *part.shape) for name in part.theirs]
-        weights[part.ours] = partial(part.join, theirs)
+    for weight in weights_of_layers(config):
+        theirs = [tensors.get(name, *stored(weight)) for name in weight.theirs]
+        weights[weight.ours] = partial(join, weight, theirs)
     src_size, tgt_size = settings.sizes("dim-vocabs")
     D, tie = config.d_model, config.tie
     shared = tie.startswith("src-tgt")
@@ -379,8 +379,8 @@ def _weights(
     if not tie.endswith("softmax"):
         # Early versions of Marian stored the projection as [in, out].
         early = f"{out}_W" in tensors
-        weight = tensors.get(f"{out}_W", D, tgt_size) if early else tensors.get(f"{out}_Wt", tgt_size, D)
-        weights["projection.weight"] = _rows(tgt, (lambda: weight().T) if early else weight)
+        read = tensors.get(f"{out}_W", D, tgt_size) if early else tensors.get(f"{out}_Wt", tgt_size, D)
+        weights["projection.weight"] = _rows(tgt, (lambda: read().T) if early else read)
     bias: Read = lambda: torch.zeros(1, tgt_size)  # noqa: E731
     if not settings.flag("output-omit-bias"):
         bias = tensors.get(f"{out}_b", 1, tgt_size)

@@ -30,10 +30,11 @@ from vtrans.interop.marian_layout import (
     EPSILON,
     NEW_EPSILON,
     decodes_as_trained,
-    layer_parts,
     new_item,
     new_positions,
     position_table,
+    split,
+    weights_of_layers,
 )
 from vtrans.interop.marian_original import MarianModel
 from vtrans.interop.npz import write_npz
@@ -118,8 +119,8 @@ def _arrays(loaded: LoadedModel, positions: int) -> dict[str, Tensor]:
     usual = not positions
     config, ours = loaded.model.config, loaded.model.state_dict()
     found: dict[str, Tensor] = {}
-    for part in layer_parts(config):
-        found |= part.split(ours[part.ours].float())
+    for weight in weights_of_layers(config):
+        found |= split(weight, ours[weight.ours].float())
     scale = 1.0 if usual else loaded.model.src_embedding.scale
     shared = config.tie.startswith("src-tgt")
     if shared:

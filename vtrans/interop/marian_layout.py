@@ -9,78 +9,68 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from vtrans.config import ModelConfig
 from vtrans.interop.foreign_files import Read
+from vtrans.interop.layers import Weight, layer_weights
 
 EPSILON = 1e-6  # of layer norms: `layerNorm` in layers/generic.h
 NEW_EPSILON = 1e-5  # of those of `transformer-new`: `LayerNorm` in layers_new/neuralnet.h
 
 
-class Part(NamedTuple):
-    """A weight of ours, and the tensors of Marian that it consists of, of the shape [in, out] or [1, n] each."""
-
-    ours: str
-    theirs: tuple[str, ...]
-    shape: tuple[int, int]
-
-    def join(self, tensors: list[Read]) -> Tensor:
-        """Returns our weight: a matrix [out, in], or a vector."""
-        joined = torch.cat([read().T for read in tensors])
-        return joined.flatten() if self.shape[0] == 1 else joined
-
-    def split(self, weight: Tensor) -> dict[str, Tensor]:
-        """Returns Marian's tensors."""
-        parts = weight.reshape(len(self.theirs) * self.shape[1], -1).chunk(len(self.theirs))
-        return {name: part.T for name, part in zip(self.theirs, parts, strict=True)}
-
-
-def layer_parts(config: ModelConfig) -> Iterator[Part]:
-    """Yields all parts of the layers, and the final norms of a pre-norm model."""
-    D, F, pre = config.d_model, config.d_ff, config.norm == "pre"
-    for stack, depth in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        for i in range(depth):
-            ours, theirs = f"{stack}.layers.{i}", f"{stack}_l{i + 1}"
-            sublayers = [("self_attention", "self", "Wo", [("qkv", "qkv"), ("out", "o")])]
-            if stack == "decoder" and config.autoregression == "ssru":
-                yield from _ssru(ours, theirs, D, pre=pre)
-                sublayers = []
-            if stack == "decoder":
-                cross = [("query", "q"), ("kv", "kv"), ("out", "o")]
-                sublayers.append(("cross_attention", "context", "Wo", cross))
-            for sublayer, name, norm, linears in sublayers:
-                for linear, letters in linears:
-                    yield from _linear(f"{ours}.{sublayer}.{linear}", f"{theirs}_{name}", letters, D, D)
-                yield from _norm(f"{ours}.{sublayer}_residual.norm", f"{theirs}_{name}_{norm}", D, pre=pre)
-            yield from _linear(f"{ours}.feed_forward.inner", f"{theirs}_ffn", "1", D, F)
-            yield from _linear(f"{ours}.feed_forward.outer", f"{theirs}_ffn", "2", F, D)
-            yield from _norm(f"{ours}.feed_forward_residual.norm", f"{theirs}_ffn_ffn", D, pre=pre)
-        if pre:
-            yield from _norm(f"{stack}.final_norm", f"{stack}_top", D, pre=False)
+# With "W" or "b" for the braces, or "scale" or "bias" in a norm.
+_NAMES: dict[str, tuple[str, ...]] = {
+    "self_attention.qkv": ("self_{}q", "self_{}k", "self_{}v"),
+    "self_attention.out": ("self_{}o",),
+    "self_attention.norm": ("self_Wo_ln_{}",),
+    "cross_attention.query": ("context_{}q",),
+    "cross_attention.kv": ("context_{}k", "context_{}v"),
+    "cross_attention.out": ("context_{}o",),
+    "cross_attention.norm": ("context_Wo_ln_{}",),
+    "feed_forward.inner": ("ffn_{}1",),
+    "feed_forward.outer": ("ffn_{}2",),
+    "feed_forward.norm": ("ffn_ffn_ln_{}",),
+    "final_norm": ("top_ln_{}",),
+    # `SSRU` of src/rnn/cells.h and `DecoderLayerRNN` of src/models/transformer.h.
+    "ssru.zf": ("rnn_{}", "rnn_{}f"),
+    "ssru.forget_bias": ("rnn_{}f",),
+    "ssru.norm": ("rnn_ffn_ln_{}",),
+}
 
 
-def _ssru(ours: str, theirs: str, D: int, *, pre: bool) -> Iterator[Part]:
-    """Yields an SSRU and its norm: `SSRU` of src/rnn/cells.h and `DecoderLayerRNN` of src/models/transformer.h."""
-    rnn = f"{theirs}_rnn"
-    yield Part(f"{ours}.ssru.zf.weight", (f"{rnn}_W", f"{rnn}_Wf"), (D, D))
-    yield Part(f"{ours}.ssru.forget_bias", (f"{rnn}_bf",), (1, D))
-    yield from _norm(f"{ours}.ssru_residual.norm", rnn if pre else f"{rnn}_ffn", D, pre=pre)
+def weights_of_layers(config: ModelConfig) -> Iterator[Weight]:
+    """Yields our weights in the layers with Marian's tensors, which have another layout: see `join` and `split`."""
+    pre = config.norm == "pre"
+
+    def named(stack: str, layer: int | None, name: str, kind: str) -> str:
+        if layer is None:
+            stack, end = f"{stack}_", ""
+        else:  # the norms before a sublayer are marked, not those at the top of a stack
+            stack, end = f"{stack}_l{layer + 1}_", "_pre" if pre and "_ln_" in name else ""
+        words = ("scale", "bias") if "_ln_" in name else ("W", "b")
+        return stack + name.format(words[kind == "bias"]) + end
+
+    return layer_weights(config, _NAMES | {"ssru.norm": ("rnn_ln_{}",)} if pre else _NAMES, named)
 
 
-def _linear(ours: str, theirs: str, letters: str, inputs: int, outputs: int) -> Iterator[Part]:
-    yield Part(f"{ours}.weight", tuple(f"{theirs}_W{letter}" for letter in letters), (inputs, outputs))
-    yield Part(f"{ours}.bias", tuple(f"{theirs}_b{letter}" for letter in letters), (1, outputs))
+def stored(weight: Weight) -> tuple[int, int]:
+    """Returns the shape [in, out] or [1, n] of Marian's tensors."""
+    return (1, *weight.shape) if len(weight.shape) == 1 else (weight.shape[1], weight.shape[0])
 
 
-def _norm(ours: str, theirs: str, D: int, *, pre: bool) -> Iterator[Part]:
-    """Yields scale and bias. Marian marks the norms before a sublayer, not those at the top of a stack."""
-    end = "_pre" if pre else ""
-    yield Part(f"{ours}.weight", (f"{theirs}_ln_scale{end}",), (1, D))
-    yield Part(f"{ours}.bias", (f"{theirs}_ln_bias{end}",), (1, D))
+def join(weight: Weight, tensors: list[Read]) -> Tensor:
+    """Returns our weight: a matrix [out, in], or a vector."""
+    joined = torch.cat([read().T for read in tensors])
+    return joined.flatten() if len(weight.shape) == 1 else joined
+
+
+def split(weight: Weight, value: Tensor) -> dict[str, Tensor]:
+    """Returns Marian's tensors."""
+    parts = value.chunk(len(weight.theirs))
+    return {name: part.reshape(part.shape[0], -1).T for name, part in zip(weight.theirs, parts, strict=True)}
 
 
 def decodes_as_trained(config: ModelConfig) -> bool:
