@@ -114,9 +114,10 @@ def texts(help: str, **facts: Any) -> Any:
     return field(default=(), metadata={"key": Key(help, list, **facts)})
 
 
-def paths(help: str, **facts: Any) -> Any:
-    """A field with a list of paths, empty by default."""
-    return field(default=(), metadata={"key": Key(help, list, item=Path, **facts)})
+def paths(help: str, *, required: bool = False, **facts: Any) -> Any:
+    """A field with a list of paths, empty by default unless it is required."""
+    metadata = {"key": Key(help, list, item=Path, **facts)}
+    return field(metadata=metadata) if required else field(default=(), metadata=metadata)
 
 
 def flag(default: bool, help: str, **facts: Any) -> Any:
@@ -174,11 +175,14 @@ def check_value(key: Key, name: str, value: Any) -> Any:
         right = listed is not None and all(_in_range(key, n) for n in listed) and (any(listed) or not listed)
         allowed, value = f"a list of numbers {_range(key)}, not all 0", listed if right else value
     elif key.kind is list:
-        items = [value] if isinstance(value, key.item) else value
-        right = isinstance(items, (list, tuple)) and all(
-            isinstance(item, Path) if key.item is Path else isinstance(item, str) and _is_line(item) for item in items
-        )
-        allowed, value = "a list of texts, each of one line", tuple(items) if right else value
+        items = [value] if isinstance(value, (str, key.item)) else value
+        wrong = [value]
+        if isinstance(items, (list, tuple)):
+            wrong = [
+                item for item in items if not (_is_line(item) if isinstance(item, str) else isinstance(item, key.item))
+            ]
+        right, allowed = not wrong, "a list of texts, each of one line"
+        value = tuple(items) if right else wrong[0]
     else:
         whole, kinds = key.kind is int, (int,) if key.kind is int else (int, float)
         right = isinstance(value, kinds) and not isinstance(value, bool) and _in_range(key, value)

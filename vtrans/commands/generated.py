@@ -94,7 +94,7 @@ def _option(kind: type[Any], key: Key, name: str, default: Any, given: Given | N
     """Returns the option for a key. Its help ends with the meanings of the choices, a line each, and the default."""
     flag = key.flag or f"--{(key.option or name).replace('_', '-')}"
     meanings = "".join(f"\n{meaning}" for meaning in key.meanings)
-    repeated = " May be repeated." if key.kind is list else ""
+    repeated = " May be repeated." if key.kind is list and given else ""  # a recipe has a list
     shown = key.unset or ("" if default in (None, MISSING, ()) or default is False else str(default))
     gap = "\n" if meanings else "  "
     end = f"{gap}[default: {given.otherwise if given else ''}{shown}]" if shown else ""

@@ -35,7 +35,9 @@ class Terms:
         False, "Copy URLs, e-mail addresses, tags and placeholders such as {name} and %s to the translation unchanged."
     )
     protect_patterns: tuple[str, ...] = texts(
-        "Also protect what matches this regular expression of Python.", flag="--protect-pattern", metavar="REGEX"
+        "Also protect what matches this regular expression of Python. May be repeated.",
+        flag="--protect-pattern",
+        metavar="REGEX",
     )
 
     def read(self) -> tuple[Glossary | None, Protection | None]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from vtrans.errors import InputError
-from vtrans.keys import check_value, choice, flag, keys_of, number
+from vtrans.keys import check_fields, choice, flag, number, path, paths, texts
 from vtrans.languages import Languages, check_language, language_of_file
 from vtrans.text import OnBadUtf8
 
@@ -27,45 +27,41 @@ DEFAULT_VOCAB_SIZE = 8000  # fewer if the text does not have as many subwords
 class PrepareOptions:
     """The options of `vtrans prepare-bpe`, whose command line reads these defaults."""
 
-    src: tuple[str | Path, ...]
-    tgt: tuple[str | Path, ...]
-    valid_src: tuple[str | Path, ...] = ()
-    valid_tgt: tuple[str | Path, ...] = ()
-    alignments: tuple[str | Path, ...] = ()
-    """Files of word alignments in Pharaoh format, one per corpus, or none."""
-    align: bool = flag(False, "align the words of the training pairs, for train.guided_alignment")
-    src_lang: tuple[str, ...] = ()
-    """The language of the source, such as `en`, or one per corpus; by default what the file names end in."""
-    tgt_lang: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    """The subword with which each source of a corpus begins, one per corpus. It names the target language."""
-    valid_tags: tuple[str, ...] = ()
-    """The same for the validation text; by default the tag of the language that each target file's name ends in."""
-    out: str | Path = "data"
-    vocab_size: int | None = number(
-        None,
-        SMALLEST_VOCAB_SIZE,
-        1 << 24,
-        "subwords of a vocabulary, special ones and bytes included; None: DEFAULT_VOCAB_SIZE, or what the text allows",
+    src: tuple[str | Path, ...] = paths(
+        "Source text, one sentence per line. Repeat it, and `tgt`, for several corpora.", required=True, panel="Text"
     )
-    separate: bool = flag(False, "one vocabulary per side instead of a joint one")
-    subword: Subword = choice("bpe", ("bpe", "unigram"), "kind of vocabulary")
-    normalization: str = choice(
-        "nmt_nfkc", NORMALIZATIONS, 'SentencePiece\'s normalization rule; "identity" switches it off'
+    tgt: tuple[str | Path, ...] = paths("Translation of `src`, line by line.", required=True, panel="Text")
+    valid_src: tuple[str | Path, ...] = paths(
+        "Source text for validation.", panel="Text", unset="random sentences are held out of the training text"
     )
-    character_coverage: float = number(
-        0.9999, 0.98, 1.0, "share of running characters that have a subword; the others are spelt in bytes"
+    valid_tgt: tuple[str | Path, ...] = paths("Translation of `valid_src`.", panel="Text")
+    alignments: tuple[str | Path, ...] = paths(
+        "Word alignment of each line, such as 0-0 1-2, for guided alignment. Give one file per `src`.",
+        panel="Text",
     )
-    vocabularies: tuple[bytes, ...] = ()
-    """The vocabularies of the source and the target, each as `Vocabulary.proto`, instead of learning any."""
-    symbols: tuple[str, ...] = ()
-    """Subwords that are never split, such as the tag of back-translated text (Caswell et al. 2019)."""
-    sample: int = number(1_000_000, 1, 10**9, "random training pairs from which the vocabulary is learned", "pairs")
-    max_tokens: int = number(
-        250, 1, 10**6, "training pairs with more subwords than this on a side are dropped", "subwords"
+    align: bool = flag(
+        False, "Align the words of the training text, for guided alignment, instead of `alignments`.", panel="Text"
     )
-    max_ratio: float = number(
-        4.0, 1.0, 1e6, "training pairs with one side longer than this many times the other are dropped"
+    src_lang: tuple[str, ...] = texts(
+        "Language of `src`, such as en or pt-BR, which the model records. Give one for all corpora, or one per corpus.",
+        metavar="CODE",
+        panel="Text",
+        unset="what the file names end in, if that is a language",
+    )
+    tgt_lang: tuple[str, ...] = texts("Language of `tgt`.", metavar="CODE", panel="Text")
+    tags: tuple[str, ...] = texts(
+        "For a model of several target languages: the tag with which each source of a corpus begins, such as '>>de<<'. "
+        "Give one per `src`. `vtrans translate --to de` then puts it before each line.",
+        flag="--tag",
+        metavar="TEXT",
+        panel="Text",
+    )
+    valid_tags: tuple[str, ...] = texts(
+        "Tag of a `valid_src`. Give one per `valid_src`.",
+        flag="--valid-tag",
+        metavar="TEXT",
+        panel="Text",
+        unset="the tag of the language that the name of `valid_tgt` ends in",
     )
     on_bad_utf8: OnBadUtf8 = choice(
         "error",
@@ -74,21 +70,73 @@ class PrepareOptions:
         metavar="HOW",
         panel="Text",
     )
-    seed: int = number(1, 0, 2**63 - 1, "seed of the held-out and sampled pairs")
-    threads: int = number(
-        0,
-        0,
-        1024,
-        "processors that encode; 0: all that this process may use. The result does not depend on it",
-        "processors",
+    vocabularies: tuple[bytes, ...] = ()
+    """The vocabularies of the source and the target, each as `Vocabulary.proto`, instead of learning any."""
+    vocab_size: int | None = number(
+        None,
+        SMALLEST_VOCAB_SIZE,
+        1 << 24,
+        "Number of subwords of a vocabulary, special ones and bytes included.",
+        panel="Vocabulary",
+        unset=f"{DEFAULT_VOCAB_SIZE}, or the nearest number that the text allows",
     )
-    force: bool = flag(False, "replace a data folder made from other inputs or options")
+    separate: bool = flag(False, "Learn one vocabulary per side instead of a joint vocabulary.", panel="Vocabulary")
+    subword: Subword = choice(
+        "bpe", ("bpe", "unigram"), "Kind of subwords: bpe or unigram.", metavar="KIND", panel="Vocabulary"
+    )
+    normalization: str = choice(
+        "nmt_nfkc",
+        NORMALIZATIONS,
+        f"SentencePiece's normalization rule: {', '.join(NORMALIZATIONS)} (no normalization).",
+        metavar="RULE",
+        panel="Vocabulary",
+    )
+    character_coverage: float = number(
+        0.9999,
+        0.98,
+        1.0,
+        "Share of all characters of the text that subwords cover. Other characters are encoded as bytes.",
+        metavar="SHARE",
+        panel="Vocabulary",
+    )
+    symbols: tuple[str, ...] = texts(
+        "Subword that is never split, such as the tag <BT> of back-translated text (Caswell et al. 2019). May be "
+        "repeated.",
+        flag="--symbol",
+        metavar="TEXT",
+        panel="Vocabulary",
+    )
+    sample: int = number(
+        1_000_000,
+        1,
+        10**9,
+        "Learn the vocabulary from at most this many random pairs.",
+        "pairs",
+        panel="Vocabulary",
+    )
+    max_tokens: int = number(
+        250, 1, 10**6, "Drop training pairs with more subwords than this on a side.", "subwords", panel="Filter"
+    )
+    max_ratio: float = number(
+        4.0,
+        1.0,
+        1e6,
+        "Drop long training pairs with one side more than this many times as long as the other.",
+        metavar="RATIO",
+        panel="Filter",
+    )
+    out: str | Path = path("data", "Data folder to write.", metavar="FOLDER", panel="Output")
+    force: bool = flag(
+        False, "Replace a data folder that was made from other inputs or with other options.", panel="Output"
+    )
+    seed: int = number(1, 0, 2**63 - 1, "Seed of the choice of random pairs.")
+    threads: int = number(
+        0, 0, 1024, "Number of processors that encode; 0 means all. The result does not depend on it.", "processors"
+    )
 
     def checked(self) -> PrepareOptions:
         """Returns these options. Raises InputError for the first one that is not allowed."""
-        for name, key in keys_of(type(self)).items():
-            if (value := getattr(self, name)) is not None:
-                check_value(key, f"`{name}`", value)
+        check_fields(self)
         if not self.src:
             raise InputError("`src` and `tgt` must name at least one corpus, got none.")
         for name in ("vocab_size", "separate", "subword", "normalization", "character_coverage", "symbols", "sample"):
