@@ -1,12 +1,11 @@
-"""`vtrans collect`."""
+"""`vtrans collect`: the chunks of a translation as one file."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from vtrans.commands.generated import argument
 from vtrans.commands.lines import many, writer
 from vtrans.commands.options import Output, Quiet
 from vtrans.console import Console
@@ -14,9 +13,7 @@ from vtrans.translate.chunks import collect as collect_chunks
 
 
 def collect(
-    folder: Annotated[
-        Path, typer.Argument(help="The folder that `vtrans translate --chunk-lines` wrote.", metavar="FOLDER")
-    ],
+    folder: Annotated[Path, argument("Folder that `vtrans translate --chunk-lines` wrote.", "FOLDER")],
     output: Output = None,
     quiet: Quiet = False,
 ) -> None:

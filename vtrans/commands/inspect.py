@@ -4,62 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from vtrans.commands.generated import argument, option
 from vtrans.commands.lines import print_line, result_console, terminal_width
 from vtrans.commands.options import Json, To
 from vtrans.config import DEFAULT_RUN, NEAREST, NEAREST_OF_STEP
 from vtrans.errors import FileError, InputError
 from vtrans.text import one_line
 
-_report = partial(typer.Option, rich_help_panel="The report")
-_near = partial(typer.Option, rich_help_panel="Nearest embeddings, instead of the report")
-Data = Annotated[
-    Path | None,
-    _report(
-        help="Data folder that the model was trained on; adds its vocabulary overlap to the report.", metavar="FOLDER"
-    ),
-]
-Full = Annotated[bool, _report("--full", help="List every layer and the matrices of every head separately.")]
-Verify = Annotated[
-    bool,
-    typer.Option(
-        "--verify",
-        help="Only compare the file, or each model file and training state of the run folder, with its checksums.",
-        rich_help_panel="Damage",
-    ),
-]
-Word = Annotated[str | None, _near(help="Show the embeddings nearest to each subword of a word.", metavar="WORD")]
-Sentence = Annotated[
-    str | None,
-    _near(
-        help="Translate a sentence and show the embeddings nearest to the decoder's output at each step.",
-        metavar="TEXT",
-    ),
-]
-Nearest = Annotated[
-    int | None,
-    _near(
-        help=f"Number of nearest embeddings.  [default: {NEAREST} with --word, {NEAREST_OF_STEP} with --sentence]",
-        min=1,
-        metavar="N",
-    ),
-]
+REPORT, NEAR = "The report", "Nearest embeddings, instead of the report"
+DATA = "Data folder that the model was trained on; adds its vocabulary overlap to the report."
+SENTENCE = "Translate a sentence and show the embeddings nearest to the decoder's output at each step."
+COUNT = f"Number of nearest embeddings.  [default: {NEAREST} with --word, {NEAREST_OF_STEP} with --sentence]"
+VERIFY = "Only compare the file, or each model file and training state of the run folder, with its checksums."
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(help="Run folder or model file.", metavar="MODEL")] = Path(DEFAULT_RUN),
-    data: Data = None,
-    full: Full = False,
-    word: Word = None,
-    sentence: Sentence = None,
+    model: Annotated[Path, argument("Run folder or model file.", "MODEL")] = Path(DEFAULT_RUN),
+    data: Annotated[Path | None, option(DATA, "FOLDER", REPORT)] = None,
+    full: Annotated[
+        bool, option("List every layer and the matrices of every head separately.", panel=REPORT, flag="--full")
+    ] = False,
+    word: Annotated[str | None, option("Show the embeddings nearest to each subword of a word.", "WORD", NEAR)] = None,
+    sentence: Annotated[str | None, option(SENTENCE, "TEXT", NEAR)] = None,
     to: To = None,
-    nearest: Nearest = None,
-    verify: Verify = False,
+    nearest: Annotated[int | None, option(COUNT, "N", NEAR, min=1)] = None,
+    verify: Annotated[bool, option(VERIFY, panel="Damage", flag="--verify")] = False,
     as_json: Json = False,
 ) -> None:
     """Show the parts of a model and which of them share weights.

@@ -3,55 +3,36 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from vtrans.commands.generated import argument, option
 from vtrans.commands.lines import print_line, read_all, stdin_is_terminal
 from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.console import Console
 from vtrans.errors import InputError
 
-_scoring = partial(typer.Option, rich_help_panel="Scoring")
-References = Annotated[
-    list[Path], typer.Argument(help="Reference translations; repeat for several references per line.", metavar="REF")
-]
-Hypotheses = Annotated[Path | None, typer.Option(help="Translations to score.  [default: stdin]", metavar="FILE")]
-Metrics = Annotated[
-    list[str] | None,
-    _scoring(
-        "--metric", help="bleu, chrf, chrf++ or ter; repeat for several.  [default: bleu and chrf]", metavar="NAME"
-    ),
-]
-Tokenize = Annotated[str | None, _scoring(help="sacrebleu's tokenizer for BLEU.  [default: 13a]", metavar="NAME")]
-Lowercase = Annotated[bool, _scoring("--lowercase", help="Ignore case.")]
-Baseline = Annotated[
-    Path | None,
-    _scoring(
-        help="Translations of another system, to test whether the difference is significant (paired bootstrap).",
-        metavar="FILE",
-    ),
-]
-Sources = Annotated[Path | None, _scoring("--src", help="The source text, which COMET needs.", metavar="FILE")]
+REFERENCES = "Reference translations. Give several files for several references per line."
+METRICS = "bleu, chrf, chrf++ or ter. May be repeated.  [default: bleu and chrf]"
+BASELINE = "Translations of another system, to test whether the difference is significant (paired bootstrap)."
 COMET = (
     "Also compute COMET with this model on disk: a folder with hparams.yaml and checkpoints/model.ckpt. It needs the "
     "extra comet and the tokenizer that the model names; nothing is downloaded. A checkpoint can run code, so use only "
     "models that you trust."
 )
-Comet = Annotated[Path | None, _scoring(help=COMET, metavar="PATH")]
 
 
 def score(
-    references: References,
-    hyp: Hypotheses = None,
-    metrics: Metrics = None,
-    tokenize: Tokenize = None,
-    lowercase: Lowercase = False,
-    baseline: Baseline = None,
-    src: Sources = None,
-    comet: Comet = None,
+    references: Annotated[list[Path], argument(REFERENCES, "REF")],
+    hyp: Annotated[Path | None, option("Translations to score.  [default: stdin]", "FILE")] = None,
+    metrics: Annotated[list[str] | None, option(METRICS, "NAME", "Scoring", flag="--metric")] = None,
+    tokenize: Annotated[
+        str | None, option("sacrebleu's tokenizer for BLEU.  [default: 13a]", "NAME", "Scoring")
+    ] = None,
+    lowercase: Annotated[bool, option("Ignore case.", panel="Scoring", flag="--lowercase")] = False,
+    baseline: Annotated[Path | None, option(BASELINE, "FILE", "Scoring")] = None,
+    src: Annotated[Path | None, option("Source text, which COMET needs.", "FILE", "Scoring")] = None,
+    comet: Annotated[Path | None, option(COMET, "PATH", "Scoring")] = None,
     on_bad_utf8: BadUtf8 = "error",
     as_json: Json = False,
     quiet: Quiet = False,

@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from vtrans.commands.generated import argument, option
 from vtrans.commands.options import Quiet
 from vtrans.config import DEFAULT_FREQUENT, DEFAULT_RUN, DEFAULT_TRANSLATIONS
 from vtrans.console import Console
@@ -15,23 +14,18 @@ from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
 from vtrans.files import check_path
 
+DATA = "Data folder that the model was trained on."
+OUT = "File to write.  [default: the same file, or the average of a run]"
+TRANSLATIONS = "Number of target subwords listed per source subword."
+FREQUENT = "Number of frequent target subwords listed for every sentence."
+
 
 def shortlist(
-    model: Annotated[Path, typer.Argument(help="A run folder or a model file.", metavar="MODEL")] = Path(DEFAULT_RUN),
-    data: Annotated[Path, typer.Option(help="The data folder that the model was trained on.", metavar="FOLDER")] = Path(
-        PrepareOptions.out
-    ),
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The file to write.  [default: the same file, or the average of a run]", metavar="FILE"),
-    ] = None,
-    translations: Annotated[
-        int, typer.Option(help="The number of target subwords listed per source subword.", min=1, metavar="N")
-    ] = DEFAULT_TRANSLATIONS,
-    frequent: Annotated[
-        int,
-        typer.Option(help="The number of frequent target subwords listed for every sentence.", min=0, metavar="N"),
-    ] = DEFAULT_FREQUENT,
+    model: Annotated[Path, argument("Run folder or model file.", "MODEL")] = Path(DEFAULT_RUN),
+    data: Annotated[Path, option(DATA, "FOLDER")] = Path(PrepareOptions.out),
+    out: Annotated[Path | None, option(OUT, "FILE")] = None,
+    translations: Annotated[int, option(TRANSLATIONS, "N", min=1)] = DEFAULT_TRANSLATIONS,
+    frequent: Annotated[int, option(FREQUENT, "N", min=0)] = DEFAULT_FREQUENT,
     quiet: Quiet = False,
 ) -> None:
     """Learn likely translations of subwords, for `vtrans translate --shortlist`.
@@ -62,9 +56,9 @@ def shortlist(
     sizes = len(folder.src_vocab), len(folder.tgt_vocab)
     tags = [id for tag in folder.tags.values() if (id := folder.src_vocab.id_of(tag)) is not None]
     with console.progress("learning from the training pairs", unit="links", shares=True) as counter:
-        found = learn_shortlist(folder.train, *sizes, translations, frequent, counter.update, tags=tags)
-    add_shortlist(file, found, target)
+        learned = learn_shortlist(folder.train, *sizes, translations, frequent, counter.update, tags=tags)
+    add_shortlist(file, learned, target)
     console.info(
         f"{target} now has a shortlist: {translations} translations per source subword and the "
-        f"{len(found.frequent):,} most frequent target subwords; `vtrans translate --shortlist` uses it"
+        f"{len(learned.frequent):,} most frequent target subwords; `vtrans translate --shortlist` uses it"
     )
