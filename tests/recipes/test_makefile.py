@@ -1,0 +1,61 @@
+"""The Makefile passes the values of its variables to the programs unchanged."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+MAKEFILE = Path(__file__).parents[2] / "Makefile"
+ODD = 'it\'s 2 $$HOME; "new" #*'  # make reads $$ as one $
+TYPED = ODD.replace("$$", "$")
+PYTHON = """#!/bin/sh
+for word in "$@"; do printf '%s\\n' "$word" >> words; done
+"""
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+
+
+def passed(folder: Path, target: str, *variables: str) -> list[str]:
+    """Returns the words that `python` is called with by a target."""
+    shutil.copy(MAKEFILE, folder)
+    (folder / ".ci").mkdir()
+    (folder / ".venv/bin").mkdir(parents=True)
+    for name in ("pyproject.toml", ".ci/constraints.txt", ".venv/.installed"):
+        (folder / name).touch()
+    python = folder / ".venv/bin/python"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    done = subprocess.run(["make", target, *variables], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return (folder / "words").read_text().split("\n")[:-1]
+
+
+def test_an_experiment_gets_every_value_unchanged(tmp_path: Path) -> None:
+    single = {"DATA": "--data", "SRC": "--src", "TGT": "--tgt", "WORK": "--work", "RECIPE": "--recipe", "RUN": "--run"}
+    words = passed(tmp_path, "multi30k", *(f"{name}={ODD}" for name in single), "SET=a.b='c' d.e=1")
+    for option in single.values():
+        assert words[words.index(option) + 1] == TYPED
+    assert [words[i + 1] for i, word in enumerate(words) if word == "--set"] == ["a.b='c'", "d.e=1"]
+
+
+def test_a_study_and_back_translation_get_every_value_unchanged(tmp_path: Path) -> None:
+    for name in ("study", "other"):
+        (tmp_path / name).mkdir()
+    words = passed(tmp_path / "study", "study", f"STUDY={ODD}", "SEEDS=1 2", "ONLY=o'brien untied", "MINUTES=3")
+    assert words[1] == TYPED
+    at = words.index("--seeds")
+    assert words[at:] == ["--seeds", "1", "2", "--only", "o'brien", "untied"]
+    words = passed(tmp_path / "other", "distillation", f"MONO={ODD}", "STUDENT=a=1 b=2", "PAIRS=5")
+    assert words[1:] == ["distillation", "--pairs", "5", "--mono", TYPED, "--student", "a=1", "--student", "b=2"]
+
+
+def test_a_folder_of_the_demo_may_have_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "my demo's"
+    folder.mkdir()
+    done = subprocess.run(["make", "-f", str(MAKEFILE), "clean", f"DEMO={folder.name}"], cwd=tmp_path, check=False)
+    assert done.returncode == 0
+    assert not folder.exists()
+    assert not any(tmp_path.iterdir())
