@@ -48,7 +48,7 @@ LINES = [line for line in sentences(12, seed=5) if line]
 
 
 @pytest.mark.parametrize("subwords", [False, True])
-@pytest.mark.parametrize(("layer", "head"), [(None, None), (0, None), (2, None), (1, 0), (1, 1)])
+@pytest.mark.parametrize(("layer", "head"), [(None, None), (1, None), (3, None), (2, 1), (2, 2)])
 def test_every_row_adds_up_to_one(layer: int | None, head: int | None, subwords: bool) -> None:
     made = translator(DEEP)
     for line in LINES:
@@ -64,7 +64,7 @@ def test_every_row_adds_up_to_one(layer: int | None, head: int | None, subwords:
             assert found.target == best.subwords
 
 
-@pytest.mark.parametrize(("layer", "head"), [(0, None), (1, None), (2, 0), (2, 1)])
+@pytest.mark.parametrize(("layer", "head"), [(1, None), (2, None), (3, 1), (3, 2)])
 def test_a_layer_and_a_head_select_their_shares(layer: int, head: int | None) -> None:
     made, model = translator(DEEP), loaded(DEEP).model
     source, target = "a dog runs", "ein Hund Łódź läuft"
@@ -72,7 +72,7 @@ def test_a_layer_and_a_head_select_their_shares(layer: int, head: int | None) ->
     with torch.no_grad():
         ((_, batch),) = forced_batches([(ids, tokens)], 1, model.device)
         every = torch.stack(cross_attention(model, batch))[:, 0].numpy()
-    expected = every[layer].mean(0) if head is None else every[layer, head]
+    expected = every[layer - 1].mean(0) if head is None else every[layer - 1, head - 1]
     found = attention_map(made, source, target, layer=layer, head=head, subwords=True)
     np.testing.assert_allclose(found.shares, expected, atol=1e-12)
     assert found.which == "cross-attention, " + (
@@ -85,7 +85,7 @@ def test_the_default_is_the_attention_that_alignments_use() -> None:
     for line in LINES:
         ((best,),) = made.translate_window([line], TranslateOptions(alignments=True))
         found = attention_map(made, line)
-        assert found.which == "cross-attention, mean of 2 heads of layer 2"
+        assert found.which == "cross-attention, mean of 2 heads of layer 3"
         words = [word for word in found.target if word != EOS]
         real = found.shares[: len(words)]
         assert links(real, range(len(found.source) - 1), range(len(words))) == best.alignment
@@ -126,8 +126,8 @@ def test_the_models_own_translation_gives_the_same_map_as_target(
 
 def test_a_decoder_only_model_attends_to_more_than_the_source() -> None:
     made = translator(dataclasses.replace(DEEP, architecture="decoder-only", encoder_layers=0))
-    found = attention_map(made, "a dog runs", "ein Hund läuft", layer=1)
-    assert found.which == "attention to the source, mean of 2 heads of layer 1"
+    found = attention_map(made, "a dog runs", "ein Hund läuft", layer=2)
+    assert found.which == "attention to the source, mean of 2 heads of layer 2"
     assert (found.shares.sum(1) < 1).all()
     assert found.shares.min() > 0
 
@@ -135,9 +135,9 @@ def test_a_decoder_only_model_attends_to_more_than_the_source() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"layer": 3}, "`layer`.* 2.* 3"),
-        ({"layer": -1}, "`layer`.* 2.* -1"),
-        ({"layer": 0, "head": 2}, "`head`.* 1.* 2"),
+        ({"layer": 4}, "`layer`.* 3.* 4"),
+        ({"layer": 0}, "`layer`.* 3.* 0"),
+        ({"layer": 1, "head": 3}, "`head`.* 2.* 3"),
         ({"head": 1}, "`head`.*`layer`"),
         ({"target": " "}, "`target`"),
         ({"target": "dog " * 5000}, "`target`.* 1,074.* 5,001"),
@@ -229,7 +229,7 @@ def test_the_picture_has_colours_for_light_and_dark_pages() -> None:
 
 def test_shades_follow_the_shares_and_source_words_end_at_the_bottom() -> None:
     shares = np.array([[0.0, 0.05, 0.95], [0.2, 0.4, 0.7], [0.049, 0.399, 0.199]])
-    found = AttentionMap(("do\u0302g", "犬", EOS), ("Hund", "犬", "x"), shares, "cross-attention, head 1 of layer 0")
+    found = AttentionMap(("do\u0302g", "犬", EOS), ("Hund", "犬", "x"), shares, "cross-attention, head 1 of layer 1")
     assert as_text(found).split("\n") == [
         "         <",
         "     d   /",
@@ -239,7 +239,7 @@ def test_shades_follow_the_shares_and_source_words_end_at_the_bottom() -> None:
         "  犬 ▒▒▓▓██",
         "   x   ▒▒░░",
         "",
-        "Cross-attention, head 1 of layer 0.",
+        "Cross-attention, head 1 of layer 1.",
         AXES,
         "Shares of at least ░░ 5%  ▒▒ 20%  ▓▓ 40%  ██ 70%",
     ]
@@ -282,7 +282,7 @@ def test_the_command_prints_characters_or_json_or_writes_svg(
 ) -> None:
     done = run_cli("attend", tiny_run.path, "The big dog sees me today.")
     assert done.code == 0
-    assert "mean of 2 heads of layer 0" in done.out.decode()
+    assert "mean of 2 heads of layer 1" in done.out.decode()
     assert str(tiny_run.best) in done.err
     done = run_cli(
         "attend",
@@ -308,14 +308,14 @@ def test_the_command_prints_characters_or_json_or_writes_svg(
         "--head",
         "1",
         "--layer",
-        "0",
+        "1",
         "--subwords",
         "--out",
         tmp_path / "b.svg",
     )
     assert (done.code, done.out) == (0, b"")
     assert "b.svg" in done.err
-    assert "head 1 of layer 0" in (tmp_path / "b.svg").read_text("utf-8")
+    assert "head 1 of layer 1" in (tmp_path / "b.svg").read_text("utf-8")
 
 
 def test_the_map_fits_the_width_of_the_terminal(tiny_run: RunFolder) -> None:
@@ -333,8 +333,8 @@ def test_the_map_fits_the_width_of_the_terminal(tiny_run: RunFolder) -> None:
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["A dog.", "--layer", "1"], "--layer"),
-        (["A dog.", "--layer", "0", "--head", "2"], "--head"),
+        (["A dog.", "--layer", "2"], "--layer"),
+        (["A dog.", "--layer", "1", "--head", "3"], "--head"),
         (["A dog.", "--out", "a.png"], "--out"),
         (["A dog.", "--out", "missing/a.svg"], "missing"),
         ([""], "sentence"),

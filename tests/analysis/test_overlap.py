@@ -129,7 +129,9 @@ def test_transliterate_filters_stdin_to_stdout(
         assert capfdbinary.readouterr().out.decode() == expected
 
 
-def test_the_command_prints_tables_or_json(tiny_data: DataFolder, run_cli: Callable[..., Done]) -> None:
+def test_the_command_prints_tables_or_json(
+    tmp_path: Path, tiny_data: DataFolder, run_cli: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
     src, tgt = files(tiny_data.path.parent)
     done = run_cli("overlap", src, tgt, "--vocab-size", "320")
     assert done.code == 0
@@ -139,6 +141,9 @@ def test_the_command_prints_tables_or_json(tiny_data: DataFolder, run_cli: Calla
     assert OVERLAP_DEFINITION in out
     assert "\x1b" not in out
     done = run_cli("overlap", "--data", tiny_data.path, "--json", "--quiet")
+    (tmp_path / "data").symlink_to(tiny_data.path)
+    monkeypatch.chdir(tmp_path)
+    assert json.loads(run_cli("overlap", "--json", "--quiet").out)["rows"] == json.loads(done.out)["rows"]
     assert (done.code, done.err) == (0, "")
     report = json.loads(done.out)
     assert report["rows"] == tiny_data.report["overlap"]["rows"]
@@ -160,7 +165,6 @@ def test_prepare_bpe_reports_the_overlap_by_script(tmp_path: Path, run_cli: Call
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ([], "TGT"),
         (["{src}"], "TGT"),
         (["--vocab", "{src}"], "TGT"),
         (["{src}", "{tgt}", "--data", "{data}", "--vocab", "x"], "--vocab"),

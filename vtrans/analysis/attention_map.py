@@ -76,14 +76,15 @@ def attention_map(
     """Returns the attention of the (first) model to the source while it translates `sentence`, or produces `target`.
 
     Without `layer` it is that of alignments: the head that aligns words, or else the mean over the upper half of the
-    decoder's layers. Layer 0 is the lowest. Without `head` it is the mean over the heads. Raises InputError for a layer
-    or head that does not exist, and for a sentence or target that is blank or too long to be translated in one piece.
+    decoder's layers. Layers count from 1, the lowest, and so do heads. Without `head` it is the mean over the heads.
+    Raises InputError for a layer or head that does not exist, and for a sentence or target that is blank or too long to
+    be translated in one piece.
     """
     loaded = models_of(translator.engine)[0]
     config = loaded.model.config
     for name, number, count in (("layer", layer, config.decoder_layers), ("head", head, config.heads)):
-        if number is not None and not 0 <= number < count:
-            raise InputError(f"`{name}` must be from 0 to {count - 1} for this model, got {number}.")
+        if number is not None and not 1 <= number <= count:
+            raise InputError(f"`{name}` must be from 1 to {count} for this model, got {number}.")
     if head is not None and layer is None:
         raise InputError("`head` needs `layer`, because each layer has its own heads.")
     sentence = one_line(sentence)
@@ -129,15 +130,15 @@ def _shares(model: Transformer, batch: Batch, layer: int | None, head: int | Non
     heads, layers = model.config.heads, model.config.decoder_layers
     of = f"mean of {heads} heads" if heads > 1 else "the one head"
     if layer is None and (aligning := model.config.alignment_layer):
-        return mean_attention(model, batch)[0], f"head 0 of layer {aligning - 1}, which aligns words"
+        return mean_attention(model, batch)[0], f"head 1 of layer {aligning}, which aligns words"
     if layer is None:
-        first = upper_half(model)
-        where = f"layers {first}-{layers - 1}" if first < layers - 1 else f"layer {first}"
+        first = upper_half(model) + 1
+        where = f"layers {first}-{layers}" if first < layers else f"layer {first}"
         return mean_attention(model, batch)[0], f"{of} of {where}"
-    shares_HTS = cross_attention(model, batch, layer)[0][0].float().cpu().double().numpy()
+    shares_HTS = cross_attention(model, batch, layer - 1)[0][0].float().cpu().double().numpy()
     if head is None:
         return shares_HTS.mean(0), f"{of} of layer {layer}"
-    return shares_HTS[head], f"head {head} of layer {layer}"
+    return shares_HTS[head - 1], f"head {head} of layer {layer}"
 
 
 def as_text(found: AttentionMap, width: int | None = None) -> str:

@@ -19,11 +19,11 @@ _attention = partial(typer.Option, rich_help_panel="Attention")
 Target = Annotated[str | None, _attention(help="Use this translation instead of the model's own.", metavar="TEXT")]
 Layer = Annotated[
     int | None,
-    _attention(help="Decoder layer, counted from 0 at the bottom.  [default: the mean of the upper half]", metavar="N"),
+    _attention(help="Decoder layer, counted from 1 at the bottom.  [default: the mean of the upper half]", metavar="N"),
 ]
 Head = Annotated[
     int | None,
-    _attention(help="Attention head of that layer, counted from 0.  [default: the mean of all heads]", metavar="N"),
+    _attention(help="Attention head of that layer, counted from 1.  [default: the mean of all heads]", metavar="N"),
 ]
 Subwords = Annotated[bool, _attention("--subwords", help="Show subwords instead of words on both axes.")]
 Out = Annotated[
@@ -60,9 +60,10 @@ def attend(
 
     console = Console(quiet=quiet)
     chosen = choose_model(model)
+    loaded = load_model(chosen.file)
     console.info(chosen.words)
-    found = attention_map(
-        Translator(TorchEngine([load_model(chosen.file)]), console=console),
+    attention = attention_map(
+        Translator(TorchEngine([loaded]), console=console),
         sentence,
         target,
         to=to,
@@ -71,9 +72,9 @@ def attend(
         subwords=subwords,
     )
     if out:
-        write_atomically(out, as_svg(found).encode())
-        console.info(f"{out}: {found.which}, {len(found.target)} rows and {len(found.source)} columns")
+        write_atomically(out, as_svg(attention).encode())
+        console.info(f"{out}: {attention.which}, {len(attention.target)} rows and {len(attention.source)} columns")
     if as_json:
-        print_line(json.dumps(found.as_dict(), ensure_ascii=False, indent=2))
+        print_line(json.dumps(attention.as_dict(), ensure_ascii=False, indent=2))
     elif not out:
-        print_line(as_text(found, terminal_width()))
+        print_line(as_text(attention, terminal_width()))

@@ -23,7 +23,9 @@ Tgt = Annotated[
 Data = Annotated[
     Path | None,
     _vocabulary(
-        help="Data folder whose vocabulary to use; without SRC and TGT, compare its training pairs.", metavar="FOLDER"
+        help="Data folder whose vocabulary to use; without SRC and TGT, compare its training pairs.  "
+        f"[default without SRC and TGT: {PrepareOptions.out}]",
+        metavar="FOLDER",
     ),
 ]
 Vocab = Annotated[
@@ -54,8 +56,10 @@ def overlap(
     The figures show, for each script, how many subwords of a joint vocabulary both languages use. No model is needed.
     Unless a vocabulary is given, a joint one is learned from both texts with the defaults of prepare-bpe.
     """
-    if (src is None) != (tgt is None) or (src is None and data is None):
+    if (src is None) != (tgt is None) or (src is None and (vocab or vocab_size is not None)):
         raise InputError("overlap compares two texts: give SRC and TGT, or --data FOLDER for its training pairs.")
+    if src is None:
+        data = data or Path(PrepareOptions.out)
     if data and vocab:
         raise InputError("--data and --vocab both name a vocabulary; give one of them.")
     if vocab_size is not None and (data or vocab):
@@ -74,11 +78,11 @@ def overlap(
             vocabularies = Vocabularies.of_file(vocab)
         else:
             vocabularies = learn_joint(src, tgt, console, vocab_size, how)
-        found = overlap_of_files(src, tgt, vocabularies, console, how)
+        counted = overlap_of_files(src, tgt, vocabularies, console, how)
     else:
         assert folder
-        found = overlap_of_data(folder)
+        counted = overlap_of_data(folder)
     if as_json:
-        print_line(json.dumps(found.as_dict(), ensure_ascii=False, indent=2))
+        print_line(json.dumps(counted.as_dict(), ensure_ascii=False, indent=2))
     else:
-        found.show(result_console(), terminal_width())
+        counted.show(result_console(), terminal_width())
