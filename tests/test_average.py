@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -292,8 +294,33 @@ def test_an_old_checkpoint_among_the_best_is_not_among_the_newest(tmp_path: Path
     assert load_model(run.averaged).training["average_of"] == [80, 90]
 
 
+def test_a_run_without_recipe_has_that_of_its_state(run_copy: RunFolder) -> None:
+    run_copy.recipe.unlink()
+    run_copy.step_file(7).write_bytes(run_copy.step_file(20).read_bytes())
+    command([run_copy.path])
+    assert load_model(run_copy.averaged).training["average_of"] == [20, 30]  # keep_last is 2, and not the default
+    shutil.rmtree(run_copy.states)
+    with pytest.raises(InputError, match="--last"):
+        command([run_copy.path])
+    command([run_copy.path], last=1)
+    assert load_model(run_copy.averaged).training["average_of"] == [30]
+
+
+def test_two_averages_at_once_leave_one_of_them_whole(run_copy: RunFolder) -> None:
+    choices = [[run_copy.step_file(20)], newest_checkpoints(run_copy, 2)]
+    expected = []
+    for files in choices:
+        average(files, run_copy.averaged)
+        expected.append(run_copy.averaged.read_bytes())
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(5):
+            list(pool.map(lambda files: average(files, run_copy.averaged), choices))
+            assert run_copy.averaged.read_bytes() in expected
+    assert not list(run_copy.path.glob(".*"))
+
+
 def test_a_run_without_checkpoints_says_so(tmp_path: Path, tiny_data: DataFolder) -> None:
-    with pytest.raises(FileError, match="no trained checkpoint"):
+    with pytest.raises(FileError, match="there is no run folder"):
         newest_checkpoints(RunFolder(tmp_path / "none"), 5)
     run = run_with(tmp_path, tiny_data, [], 0, 10)
     with pytest.raises(FileError, match="last"):

@@ -145,7 +145,9 @@ def best_checkpoints(run: RunFolder, count: int) -> list[Path]:
 def _trained_steps(run: RunFolder) -> list[int]:
     """The steps of a run's checkpoints, without the untrained one of step 0. Raises FileError if there are none."""
     steps = [step for step in run.steps() if step > 0]
-    if not run.holds_run() and run.path.is_dir() and any(run.path.iterdir()):
+    if not run.path.is_dir():
+        raise FileError(f"there is no run folder {run.path}; make one with `vtrans train`, or give model files.")
+    if not run.holds_run() and any(run.path.iterdir()):
         raise FileError(f"{run.path} is not a run folder; give one that `vtrans train` made, or model files.")
     if not steps:
         raise FileError(f"{run.path} has no trained checkpoint; run `vtrans train` first.")

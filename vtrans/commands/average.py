@@ -42,7 +42,7 @@ def average(what: What = None, last: Last = None, best: Best = None, out: Out = 
     from vtrans.average import average as run_average
     from vtrans.average import best_checkpoints, newest_checkpoints, usual_checkpoints
     from vtrans.checkpoint import RunFolder
-    from vtrans.training.recipe import load_recipe
+    from vtrans.training.recipe import recipe_of_run
 
     console = Console(quiet=quiet)
     if last is not None and best is not None:
@@ -50,19 +50,24 @@ def average(what: What = None, last: Last = None, best: Best = None, out: Out = 
     paths = what or [Path(DEFAULT_RUN)]
     if len(paths) == 1 and not paths[0].is_file():
         run = RunFolder(paths[0])
-        unknown = TrainConfig(keep_last=last or TrainConfig.keep_last)
-        config = load_recipe(str(run.recipe)).train if run.recipe.exists() else unknown
+        recipe = recipe_of_run(run)
+        config = recipe.train if recipe else None
         if best:
             files = best_checkpoints(run, best)
         elif last:
             # The others are kept because they are among the best, and may be much older.
-            files = newest_checkpoints(run, min(last, config.keep_last))
+            files = newest_checkpoints(run, min(last, config.keep_last) if config else last)
+        elif config or not run.holds_run():
+            files = usual_checkpoints(run, config or TrainConfig())
         else:
-            files = usual_checkpoints(run, config)
+            raise InputError(
+                f"{run.path} has neither {run.recipe.name} nor a training state, so it is unknown which checkpoints "
+                "represent the run; give --last N, or model files."
+            )
         target, run_step = out or run.averaged, max(run.steps())
         if len(files) < (count := best or last or 0):
             key = "keep_best" if best else "keep_last"
-            advice = f"; a larger train.{key} keeps more" if count > getattr(config, key) else ""
+            advice = f"; a larger train.{key} keeps more" if config and count > getattr(config, key) else ""
             console.warn(f"{run.path} has {len(files)} of these {count} checkpoints{advice}")
     else:
         if last is not None or best is not None:

@@ -22,6 +22,7 @@ from vtrans.data.batches import Mixture
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
 from vtrans.keys import keys_of, nearest, toml_value
+from vtrans.states import read_progress
 from vtrans.tensor_files import open_tensors
 
 Values = Mapping[str, Mapping[str, Any]]
@@ -130,6 +131,14 @@ def recipe_of_model(path: Path, *, joint: bool) -> Recipe:
         model, search = section_of(ModelConfig, header, "model", path), section_of(SearchConfig, header, "search", path)
     fits = joint or not model.tie.startswith("src-tgt")
     return Recipe(model if fits else dataclasses.replace(model, tie="auto"), TrainConfig(), search)
+
+
+def recipe_of_run(run: RunFolder) -> Recipe | None:
+    """The recipe of a run: its recipe.toml, else the one in its newest training state, else None."""
+    if run.recipe.exists():
+        return load_recipe(str(run.recipe))
+    steps = run.state_steps()
+    return recorded_recipe(read_progress(run.state_file(steps[-1]))["recipe"], str(run.path)) if steps else None
 
 
 def requested_recipe(
