@@ -749,6 +749,16 @@ def test_interrupting_leaves_whole_lines(tiny_run: RunFolder, tmp_path: Path) ->
     assert [file.name for file in tmp_path.iterdir()] == ["out"]
 
 
+def test_an_interrupt_while_python_exits_prints_no_traceback() -> None:
+    program = (
+        "import atexit, signal\natexit.register(signal.raise_signal, signal.SIGINT)\n"
+        "from vtrans.cli import main\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.startswith("vtrans ")
+
+
 def test_score_with_a_terminal_on_stdin_says_how_to_give_a_hypothesis(place: Path) -> None:
     with terminal() as (_, theirs):
         for files in (("valid.de",), ("valid.de", "valid.en")):

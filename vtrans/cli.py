@@ -11,6 +11,7 @@ import difflib
 import errno
 import os
 import re
+import signal
 import sys
 import textwrap
 import traceback
@@ -38,7 +39,7 @@ from vtrans.commands.shortlist import shortlist
 from vtrans.commands.train import train
 from vtrans.commands.translate import translate
 from vtrans.console import Console
-from vtrans.errors import VtransError
+from vtrans.errors import InputError, VtransError
 from vtrans.files import printable, reason
 from vtrans.keys import LONGEST_SHOWN
 from vtrans.runtime.process import configure_process
@@ -139,7 +140,13 @@ for _panel, _commands in _PANELS.items():
 def main() -> None:
     """Runs the command line and exits with its code."""
     debug = "--debug" in sys.argv
-    code = _run([word for word in sys.argv[1:] if word != "--debug"], debug)
+    try:
+        code = _run([word for word in sys.argv[1:] if word != "--debug"], debug)
+    except KeyboardInterrupt:  # again, while the first was reported
+        code = 1
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Python would print the traceback of the function at exit that another Ctrl-C interrupts.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     if "WORLD_SIZE" in os.environ:
         # Leave without waiting for the threads that connect the ranks, which may never end after an exception, and
         # without the destructors of C++: now and then they abort a rank that has done its work.
@@ -166,7 +173,8 @@ def _run(words: list[str], debug: bool) -> int:
     except typer.Exit as error:
         return error.exit_code if words else _failed("no command is given.", 2, debug)
     except VtransError as error:
-        return _failed(_with_flags(str(error), command.commands[context.invoked_subcommand]), error.exit_code, debug)
+        message = _with_flags(str(error), command.commands[context.invoked_subcommand])
+        return error.exit_code if _repeated(error) else _failed(message, error.exit_code, debug)
     except (typer.Abort, KeyboardInterrupt) as error:
         # Signals other than Ctrl-C carry their name. Rank 0 speaks for all ranks.
         return 1 if _rank() else _failed(f"stopped by {error}." if str(error) else "interrupted.", 1, debug)
@@ -188,6 +196,13 @@ def _run(words: list[str], debug: bool) -> int:
 def _rank() -> int:
     """The rank of this process among those that torchrun started; 0 without torchrun."""
     return int(os.environ.get("RANK", "0"))
+
+
+def _repeated(error: VtransError) -> bool:
+    """Whether another rank reports the same. Before they have met, the ranks of one machine see the same files."""
+    if not isinstance(error, InputError):
+        return False
+    return os.environ.get("LOCAL_RANK", "0") != "0" if error.repeated is None else error.repeated
 
 
 def _with_flags(message: str, command: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from vtrans.errors import VtransError
+from vtrans.errors import InputError, VtransError
 
 CPU = torch.device("cpu")
 
@@ -22,6 +23,7 @@ CPU = torch.device("cpu")
 # others with SIGTERM within a second, and by force after 30. Training sets a shorter time, see `limit_silence`.
 PATIENT = timedelta(hours=24)  # while rank 0 waits for input
 BEAT = 1.0  # seconds between two signs of life of a rank that works alone
+SAME = timedelta(seconds=3)  # within which several ranks raise the same error
 SIGNALS = timedelta(milliseconds=200)  # how often a waiting rank handles signals
 
 
@@ -46,10 +48,28 @@ class Ranks:
             dist.init_process_group("nccl", timeout=patience, device_id=device)
         else:
             dist.init_process_group("gloo", timeout=patience)
-        yield
+        try:
+            yield
+        except InputError as error:
+            error.repeated = self._raised_by_leader(str(error))
+            raise
         # This is skipped after an exception: it would wait for the other ranks, which have not failed. They notice when
         # this process ends.
         dist.destroy_process_group()
+
+    def _raised_by_leader(self, message: str) -> bool:
+        """Whether rank 0 raises this error too. All ranks read the same files, so most errors are those of all."""
+        store, key = dist.distributed_c10d._get_default_store(), hashlib.sha256(message.encode()).hexdigest()
+        try:
+            if self.rank == 0:
+                store.set(key, message)
+                return False
+            store.wait([key], SAME)
+        except dist.DistStoreError:  # too late
+            return False
+        except dist.DistError:  # rank 0 has ended, and has said why
+            pass
+        return True
 
     def limit_silence(self, minutes: float) -> None:
         """Makes a rank that waits that long for another one raise an error, on every rank from now on."""
@@ -79,6 +99,8 @@ class Ranks:
         if self.world == 1:
             return asked
         if asked == "cuda" or (asked is None and torch.cuda.is_available()):
+            if self.local >= (count := torch.cuda.device_count()):
+                raise VtransError(f"this process needs the GPU cuda:{self.local}, but the machine has {count}.")
             return f"cuda:{self.local}"
         return asked or "cpu"
 
