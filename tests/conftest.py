@@ -143,10 +143,12 @@ def make_data(
     return DataFolder.open(folder / "data")
 
 
-def tiny_train(data: DataFolder, run: Path, *overrides: str, fresh: bool = False) -> RunFolder:
+def tiny_train(
+    data: DataFolder, run: Path, *overrides: str, fresh: bool = False, init_from: Path | None = None
+) -> RunFolder:
     """Trains (or resumes) in this process with TINY and `overrides`."""
     folder = RunFolder(run)
-    options = TrainOptions(overrides=(*TINY, *overrides), fresh=fresh, device="cpu")
+    options = TrainOptions(overrides=(*TINY, *overrides), fresh=fresh, device="cpu", init_from=init_from)
     train(data, folder, Console(quiet=True), options)
     return folder
 

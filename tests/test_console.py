@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console as RichConsole
 
 from vtrans import console as module
-from vtrans.console import Console, duration, text_width
+from vtrans.console import Console, _Panel, duration, text_width
 
 
 class Terminal(io.StringIO):
@@ -70,6 +72,14 @@ def _use_everything(console: Console) -> None:
         console.info("above")
         with console.progress("translating") as counter:
             counter.update(3)
+
+
+def test_a_training_of_unknown_length_shows_its_step_alone() -> None:
+    panel = _Panel("training", None, 0)
+    panel.update({}, 1500, 60.0)
+    shown = RichConsole(width=100, file=io.StringIO())
+    shown.print(panel)
+    assert re.findall(r"step [\d,]+(?: of)?", shown.file.getvalue()) == ["step 1,500"]  # type: ignore[attr-defined]
 
 
 def test_without_a_terminal_lines_are_plain() -> None:

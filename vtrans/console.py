@@ -208,7 +208,7 @@ class _Bar(Counter):
 class _Panel(Display):
     """The live display of a training: a progress bar, and its figures below."""
 
-    def __init__(self, title: str, total: int, completed: int) -> None:
+    def __init__(self, title: str, total: int | None, completed: int) -> None:
         self._title, self._total, self._completed, self._left = title, total, completed, ""
         self._fields: dict[str, str] = {}
 
@@ -226,7 +226,7 @@ class _Panel(Display):
         bar.add_row(
             Text(self._title, style="bold"),
             ProgressBar(total=self._total, completed=self._completed, width=30),
-            Text(f"step {self._completed:,} of {self._total:,}"),
+            Text(f"step {self._completed:,}" + (f" of {self._total:,}" if self._total is not None else "")),
             Text(self._left),
         )
         figures = Table.grid(padding=(0, 3))
@@ -295,8 +295,9 @@ class Console:
                 bar.close()
 
     @contextmanager
-    def live(self, title: str, total: int, completed: int = 0) -> Iterator[Display]:
-        """A live display of `total` training steps, `completed` of which were done before this process started.
+    def live(self, title: str, total: int | None, completed: int = 0) -> Iterator[Display]:
+        """A live display of `total` training steps (None: unknown), of which `completed` were done before this process
+        started.
 
         It shows nothing without a terminal. Print lines with `info` instead.
         """

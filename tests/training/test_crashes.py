@@ -121,6 +121,30 @@ def after_crash(moment: Moment, folder: Path) -> RunFolder:
     return RunFolder(folder)
 
 
+@pytest.mark.parametrize("kind", ["averaged", "best", "step"])
+def test_a_run_that_starts_over_from_its_model_never_loses_that_model(
+    tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder, kind: str
+) -> None:
+    run = RunFolder(shutil.copytree(tiny_run.path, tmp_path / "run"))
+    shutil.copyfile(run.step_file(20), run.averaged)
+    source = {"averaged": run.averaged, "best": run.best, "step": run.step_file(20)}[kind]
+    settings = ("train.max_steps=2", "train.checkpoint_every=2")
+    elsewhere = shutil.copyfile(source, tmp_path / "source.safetensors")
+    expected = tiny_train(tiny_data, tmp_path / "expected", *settings, init_from=elsewhere)
+    with pytest.MonkeyPatch.context() as patch:
+        moments = Moments(patch, run.path)
+        tiny_train(tiny_data, run.path, *settings, init_from=source, fresh=True)
+    same(run, expected)
+    model = elsewhere.read_bytes()
+    for number, moment in enumerate(moments.recorded):
+        if model not in moment.values():
+            left = after_crash(moment, tmp_path / str(number))
+            same(tiny_train(tiny_data, left.path, *settings), expected)
+            break
+    else:
+        raise AssertionError("it is never removed")
+
+
 CRASHING = (
     "train.max_steps=3",
     "train.checkpoint_every=2",

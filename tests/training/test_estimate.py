@@ -54,6 +54,14 @@ def test_a_dry_run_with_bpe_dropout_estimates_from_a_part_of_the_epoch(
     assert "BPE-dropout 0.1" in said
 
 
+def test_a_training_limited_by_time_alone_names_no_number_of_steps(tmp_path: Path, tiny_data: DataFolder) -> None:
+    limits = ("train.max_steps=1000000000", "train.max_minutes=5")
+    said = heard(tiny_data, tmp_path / "run", *TINY, *limits, dry_run=True)
+    assert "000,000" not in said
+    assert "5 minutes" in said
+    assert "1,000,000,000 steps" in heard(tiny_data, tmp_path / "run", *TINY, limits[0], dry_run=True)
+
+
 def test_a_dry_run_with_muon(tmp_path: Path, tiny_data: DataFolder) -> None:
     said = heard(tiny_data, tmp_path / "run", *TINY, "train.optimizer=muon", dry_run=True)
     assert "optimizer muon" in said

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import multiprocessing
+import shutil
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,8 @@ from vtrans.data.batches import Mixture, plan_epoch, tempered
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
 from vtrans.score import corpus_scores
+from vtrans.states import read_progress, save_state
+from vtrans.tensor_files import open_tensors
 from vtrans.training.feed import Feed
 from vtrans.training.trainer import Trainer
 from vtrans.translate.loading import load
@@ -75,6 +80,26 @@ def test_corpus_weights_decide_what_an_epoch_has_and_resume_exactly(
     same(tiny_train(two_corpora, tmp_path / "run", *settings), whole)
     with pytest.raises(InputError, match=r"train\.corpus_weights"):
         tiny_train(two_corpora, tmp_path / "run", *settings, "train.corpus_weights=3,1")
+
+
+def test_data_with_other_sizes_of_its_corpora_is_other_data(tmp_path: Path, two_corpora: DataFolder) -> None:
+    run = tiny_train(two_corpora, tmp_path / "run", "train.max_steps=2")
+    other = tmp_path / "other"
+    shutil.copytree(two_corpora.path, other)
+    report = json.loads((other / "data.json").read_text())
+    first, second = report["train"]["corpora"]
+    report["train"]["corpora"] = [first + 1, second - 1]
+    (other / "data.json").write_text(json.dumps(report))
+    with pytest.raises(InputError, match="was not trained on the data"):
+        tiny_train(DataFolder.open(other), run.path, "train.max_steps=4")
+    # Earlier versions left the sizes out of the digest.
+    whole = tiny_train(two_corpora, tmp_path / "whole", "train.max_steps=4")
+    hashes = {name: facts["sha256"] for name, facts in sorted(report["files"].items())}
+    state = read_progress(run.state_file(2))
+    state["data"] = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
+    with open_tensors(run.state_file(2), "state") as (file, _):
+        save_state(run.state_file(2), {name: file.get_tensor(name) for name in list(file.keys())}, state)
+    assert tiny_train(two_corpora, run.path, "train.max_steps=4").last.read_bytes() == whole.last.read_bytes()
 
 
 def test_worker_processes_of_bpe_dropout_change_nothing_and_end_with_the_run(

@@ -20,7 +20,7 @@ from runs import (
 
 from vtrans.checkpoint import RunFolder
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError, InputError, RecipeError
+from vtrans.errors import InputError, RecipeError
 from vtrans.training.trainer import Trainer
 from vtrans.training.validation import Validation
 
@@ -112,10 +112,13 @@ def test_a_disk_without_file_locks_works(
     tiny_train(tiny_data, tmp_path / "run", "train.max_steps=1")
 
 
-def test_a_file_is_refused_as_run_folder(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_a_file_is_refused_as_run_folder_before_a_model_is_built(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vtrans.training.trainer.set_up", None)
     (tmp_path / "run").write_text("mine")
     for path in (tmp_path / "run", tmp_path / "run" / "deeper"):
-        with pytest.raises(FileError, match="run"):
+        with pytest.raises(InputError, match=r"`out` .*run"):
             tiny_train(tiny_data, path)
     assert (tmp_path / "run").read_text() == "mine"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 
 import pytest
 
@@ -57,12 +58,18 @@ def test_invalid_precisions_are_refused(tiny_run: RunFolder) -> None:
         load(tiny_run.path, precision="int4")
 
 
-def test_load_says_which_model_it_chose(tiny_run: RunFolder) -> None:
+def test_load_says_which_model_it_chose_once_it_is_loaded(tmp_path: Path, tiny_run: RunFolder) -> None:
     heard = io.StringIO()
     load([tiny_run.path, tiny_run.last], device="cpu", console=Console(stream=heard))
     first, second, third = heard.getvalue().removesuffix("\n").split("\n")
     assert first.startswith(f"model: {tiny_run.best} (the best checkpoint; there is no averaged.safetensors), on cpu")
     assert second == f"model: {tiny_run.last}, on cpu"
+    damaged = tmp_path / "damaged.safetensors"
+    damaged.write_bytes(tiny_run.last.read_bytes()[:-1])
+    stream = io.StringIO()
+    with pytest.raises(FileError, match="damaged"):
+        vtrans.load(damaged, console=Console(stream=stream))
+    assert not stream.getvalue()
     assert third.startswith("kernels: oneDNN")
 
 

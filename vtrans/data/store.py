@@ -197,13 +197,18 @@ class DataFolder:
         self.joint = have_one_table(self.src_vocab, self.tgt_vocab)
         self.train = TokenStore.open(path / TRAIN_FILE)
         self.valid = TokenStore.open(path / VALID_FILE)
-        # Earlier versions did not record them. The store does not hold them, because a run recognises its data by
-        # `digest`, which contains the hash of the store.
+        # Earlier versions did not record them.
         self.corpora = tuple(report["train"].get("corpora", [len(self.train)]))
         if sum(self.corpora) != len(self.train):
             raise FileError(f"{path / REPORT_FILE} does not match {TRAIN_FILE}; {_MAKE_AGAIN}.")
-        hashes = json.dumps({name: facts["sha256"] for name, facts in sorted(files.items())})
-        self.digest = hashlib.sha256(hashes.encode()).hexdigest()
+        hashes: dict[str, Any] = {name: facts["sha256"] for name, facts in sorted(files.items())}
+        corpora = {"corpora": self.corpora} if len(self.corpora) > 1 else {}
+        self.digest, self._earlier = (_digest(content) for content in (hashes | corpora, hashes))
+
+    def is_data_of(self, digest: str) -> bool:
+        """Returns whether a run or model with this `digest` was trained on this data. Earlier versions left the pairs
+        per corpus out of it."""
+        return digest in (self.digest, self._earlier)
 
     @classmethod
     def open(cls, path: str | Path) -> DataFolder:
@@ -244,6 +249,10 @@ class DataFolder:
     def _vocabulary(self, name: str) -> Vocabulary:
         file = self.path / name
         return Vocabulary(file.read_bytes(), str(file))
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def read_report(folder: Path) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from vtrans.config import TrainConfig
 from vtrans.console import duration
 from vtrans.runtime.memory import peak_memory
 from vtrans.training.feed import Feed, Place, Share
+from vtrans.training.log import planned_steps
 from vtrans.training.progress import Progress
 
 # A dry run ends after that many measured updates or, with a single process, after that many seconds.
@@ -28,6 +29,7 @@ def estimate(
     """Says how large an epoch is and what the rest of the training takes. `update` makes an update, waits for it and
     changes `progress`."""
     size = feed.epoch_size()
+    planned = planned_steps(config)
     updates, left = size.batches / config.accumulate, config.max_steps - progress.step
     in_time = 60 * config.max_minutes - progress.seconds if config.max_minutes else math.inf
     say(
@@ -52,9 +54,10 @@ def estimate(
     # D 128, 60 updates of 1,024 tokens), from 1.35 to 1.5 GB (3+3 layers, D 256).
     rest = " on the GPU" if feed.device.type == "cuda" else "; a long run with its validations takes about 0.3 GB more"
     say(f"memory: {peak_memory(feed.device) / 1e9:.2f} GB, measured with the largest batch{rest}")
+    whole = f"{duration(each * left)} for {left:,} steps ({left / updates:,.1f} epochs), " if planned else ""
     say(
-        f"time: {each:.2f} seconds per update (mean of {number}), {duration(each * updates)} per epoch, "
-        f"{duration(each * left)} for {left:,} steps ({left / updates:,.1f} epochs), without validations"
+        f"time: {each:.2f} seconds per update (mean of {number}), {duration(each * updates)} per epoch, {whole}without "
+        "validations"
     )
     if in_time < each * left:
         steps = in_time / each

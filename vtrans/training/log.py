@@ -8,14 +8,22 @@ from typing import Any
 
 import torch
 
+from vtrans.config import TrainConfig
 from vtrans.consistency import idle_keys
 from vtrans.console import duration
 from vtrans.data.store import DataFolder
+from vtrans.keys import keys_of
 from vtrans.model import Transformer, count_parameters
 from vtrans.runtime import kernels
 from vtrans.training.job import Job
 from vtrans.training.optimizer import learning_rate
 from vtrans.training.progress import Metrics, Progress
+
+
+def planned_steps(train: TrainConfig) -> int | None:
+    """The steps of the whole training; None if only time limits it: max_steps is then the largest that is allowed."""
+    unlimited = train.max_minutes > 0 and train.max_steps == keys_of(TrainConfig)["max_steps"].high
+    return None if unlimited else train.max_steps
 
 
 def introduce(job: Job, model: Transformer, progress: Progress, *, resumed: bool, written: bool) -> None:
@@ -28,10 +36,11 @@ def introduce(job: Job, model: Transformer, progress: Progress, *, resumed: bool
     say(f"data: {job.data.path}, {len(job.data.train):,} pairs, vocabulary {_vocabulary(job.data)}")
     say(f"model: {count_parameters(model):,} parameters, {config.summary}")
     peak = learning_rate(train.warmup, train, config.d_model)
+    steps = planned_steps(train)
+    limits = (f"{steps:,} steps" if steps else "", f"{train.max_minutes:g} minutes" if train.max_minutes else "")
     say(
-        f"training: {train.max_steps:,} steps of {train.accumulate} x {train.batch_tokens:,} tokens"
-        + (f" or {train.max_minutes:g} minutes" if train.max_minutes else "")
-        + f", optimizer {train.optimizer}, peak learning rate {peak:.2g} after {train.warmup:,} steps, schedule "
+        f"training: {' or '.join(filter(None, limits))}, {train.accumulate} x {train.batch_tokens:,} tokens per step, "
+        f"optimizer {train.optimizer}, peak learning rate {peak:.2g} after {train.warmup:,} steps, schedule "
         f"{train.schedule}, label smoothing {train.label_smoothing}, precision {train.precision}, seed {train.seed}"
         + (f", BPE-dropout {train.bpe_dropout}" if train.bpe_dropout else "")
         + (f", R-Drop {train.r_drop}" if train.r_drop else "")

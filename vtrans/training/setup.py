@@ -85,7 +85,7 @@ def set_up(
 ) -> SetUp:
     """Builds a new run, or restores the one in the folder. Raises InputError for what cannot be trained or resumed."""
     saved = None if options.fresh else newest_progress(run)
-    if saved is not None and saved.data != data.digest:
+    if saved is not None and not data.is_data_of(saved.data):
         raise InputError(
             f"the run in {run.path} was not trained on the data in {data.path}; give the data folder of the run, "
             "choose another run folder, or start over with `fresh`."
@@ -105,7 +105,7 @@ def set_up(
     model = Transformer(recipe.model, *sizes, joint=data.joint, pad_id=PAD_ID)
     choose_kernels(job, saved)
     recipe_text = recipe_to_write(run, own, recipe)
-    progress = dataclasses.replace(saved) if saved is not None else Progress(data.digest, {})
+    progress = dataclasses.replace(saved, data=data.digest) if saved is not None else Progress(data.digest, {})
     if options.init_from is not None:
         _initialise_from(options.init_from, job, model, progress, resumed=saved is not None)
     if saved is not None:
@@ -165,7 +165,7 @@ def prepare_folder(ready: SetUp, lock: RunLock, *, fresh: bool, finished: bool) 
         run.states.mkdir(parents=True, exist_ok=True)
     lock.take()
     if fresh:
-        remove_run(run)
+        remove_run(run, ready.progress)
     elif ready.saved is None and run.state_steps():
         raise InputError(
             f"another `vtrans train` has started a run in {run.path} in the meantime; run the command again to resume."
@@ -180,15 +180,27 @@ def prepare_folder(ready: SetUp, lock: RunLock, *, fresh: bool, finished: bool) 
         _remove_translations(run)  # a crash may have left those of an earlier run
 
 
-def remove_run(run: RunFolder) -> None:
+def remove_run(run: RunFolder, progress: Progress) -> None:
     """Removes the files of a run and nothing else. recipe.toml stays, since the new run replaces it. The states go
-    first, so that half of a run is never resumed."""
-    run.prune((), -1)
+    first, so that half of a run is never resumed. A model with which the new run starts, of which `progress` is the
+    progress, stays until the new run has a checkpoint: then `remove_source` removes it."""
+    source = Path(file).resolve() if (file := progress.init_from.get("file")) else None
+    run.prune([step for step in run.steps() if run.step_file(step).resolve() == source], -1)
     for path in (run.metrics, run.last, run.best, run.averaged):
-        path.unlink(missing_ok=True)
+        if path.resolve() == source:
+            progress.init_from["remove"] = path.name
+        else:
+            path.unlink(missing_ok=True)
     remove(run.events)
     run.report.unlink(missing_ok=True)
     _remove_translations(run)
+
+
+def remove_source(run: RunFolder, progress: Progress) -> None:
+    """Removes the model that `remove_run` has left, after the checkpoint of step 0 was saved."""
+    name = progress.init_from.get("remove")
+    if progress.step == 0 and name not in (None, run.last.name):  # the checkpoint has replaced `last`
+        (run.path / name).unlink(missing_ok=True)
 
 
 def _remove_translations(run: RunFolder) -> None:

@@ -33,10 +33,10 @@ from vtrans.runtime.signals import StopSignal
 from vtrans.training.dry_run import estimate
 from vtrans.training.feed import Feed, Place, Share
 from vtrans.training.job import Job
-from vtrans.training.log import Log, introduce
+from vtrans.training.log import Log, introduce, planned_steps
 from vtrans.training.progress import Progress
 from vtrans.training.resume import save, save_progress
-from vtrans.training.setup import SetUp, TrainOptions, keep_finished_recipe, prepare_folder, set_up
+from vtrans.training.setup import SetUp, TrainOptions, keep_finished_recipe, prepare_folder, remove_source, set_up
 from vtrans.training.updates import Updates
 from vtrans.training.validation import Validation
 
@@ -55,6 +55,9 @@ def train(data: DataFolder, run: RunFolder, console: Console, options: TrainOpti
     """
     if run.path.resolve() == data.path.resolve():
         raise InputError(f"{run.path} is the data folder; choose another folder for the run (`out`).")
+    there = next(path for path in (run.path, *run.path.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise InputError(f"`out` must be a folder, got {run.path}, but {there} is a file; choose another run folder.")
     set_threads(options.threads)
     ranks = Ranks()
     device = pick_device(ranks.device_name(options.device))
@@ -95,6 +98,8 @@ class Trainer:
             prepare_folder(self.ready, lock, fresh=fresh, finished=finished)
         if self.ready.saved is None:
             save(job, self.learner, progress)
+        if job.leads:
+            remove_source(job.run, progress)
         job.ranks.wait()
         if finished:
             job.console.info(self._finished)
@@ -104,7 +109,7 @@ class Trainer:
         def tell(name: str) -> None:
             job.console.info(f"{name}: saving after this step")
 
-        live = job.console.live("training", config.max_steps, progress.step)
+        live = job.console.live("training", planned_steps(config), progress.step)
         with self.signal.caught(tell, even_ignored=STOPPING), live as display, closing(self._batches()) as batches:
             self._loop(batches, display)
         if job.leads:

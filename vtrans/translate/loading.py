@@ -103,10 +103,10 @@ def _torch(
     models = []
     for path in paths:
         chosen = choose_model(path)
-        if console:
-            console.info(f"{chosen.words}, on {device}")
         models.append(load_model(chosen.file, device))
         models[-1].model.eval().requires_grad_(False)
+        if console:
+            console.info(f"{chosen.words}, on {device}")
     return TorchEngine(models, weights, shortlist=shortlist, precision=precision, library=library)
 
 
