@@ -18,7 +18,6 @@ from vtrans.files import reason
 from vtrans.tensor_files import TensorFile, mapped
 
 LONGEST_JSON = 1 << 26  # bytes; the vocabulary of a model with a million pieces has less
-LARGEST_SIZE = 1 << 24  # of a dimension, a number of layers or a vocabulary
 
 Read = Callable[[], Tensor]
 """Reads a weight when it is needed, so that only one of them is in memory twice."""
@@ -78,14 +77,6 @@ def read_object(path: Path, limit: int = LONGEST_JSON) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise FileError(f"{path} must hold a JSON object, got {type(found).__name__}.")
     return found
-
-
-def size(path: Path, values: Mapping[str, Any], key: str, *, least: int = 1) -> int:
-    """Returns the whole number `key` of a configuration, which is a dimension or a count."""
-    value = values.get(key)
-    if type(value) is not int or not least <= value <= LARGEST_SIZE:
-        raise FileError(f"{path}: {key} must be a whole number from {least} to {LARGEST_SIZE:,}, got {value!r:.80}.")
-    return value
 
 
 class Facts(NamedTuple):

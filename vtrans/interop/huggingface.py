@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vtrans.config import ModelConfig, SearchConfig, section_from
+from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.piece_table import pack
 from vtrans.data.vocabulary import BOS_ID, Vocabulary
-from vtrans.errors import FileError, InputError, RecipeError
+from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import (
     Facts,
     ForeignTensors,
@@ -29,7 +29,6 @@ from vtrans.interop.foreign_files import (
     open_safetensors,
     read_bytes,
     read_object,
-    size,
 )
 from vtrans.interop.huggingface_names import (
     CONFIG,
@@ -49,30 +48,31 @@ from vtrans.interop.huggingface_names import (
     weights_of_layers,
 )
 from vtrans.interop.imported import NEVER, Imported, rows_of
+from vtrans.interop.settings import Settings, shown
 from vtrans.languages import languages_from, tags_among
 
 LARGEST_SPM = 1 << 28  # bytes
-ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}
+ACTIVATIONS = {"gelu": "gelu", "swish": "swish", "silu": "swish", "relu": "relu"}  # the first is the default there
 # Other names that transformers has for keys of config.json.
 ALIASES = {
     "num_hidden_layers": "encoder_layers",
     "num_attention_heads": "encoder_attention_heads",
     "hidden_size": "d_model",
 }
-# Keys of config.json, each with the only value that vtrans expresses.
-EXPECTED: dict[str, Any] = {
-    "normalize_embedding": False,
-    "add_bias_logits": False,
-    "static_position_embeddings": True,
-    "is_encoder_decoder": True,
-    "quantization_config": None,
+# Keys of config.json, each with the only value that vtrans has.
+EXPECTED: dict[str, tuple[Any, ...]] = {
+    "normalize_embedding": (False,),
+    "add_bias_logits": (False,),
+    "static_position_embeddings": (True,),
+    "is_encoder_decoder": (True,),
+    "quantization_config": (None,),
 }
 
 
 NAMES = {"marian": "Marian", "pegasus": "Pegasus"}  # by model_type
 EXPECTED_NORMS = {
-    "marian": {"normalize_before": False, "add_final_layer_norm": False},
-    "pegasus": {"normalize_before": True, "add_final_layer_norm": True},
+    "marian": {"normalize_before": (False,), "add_final_layer_norm": (False,)},
+    "pegasus": {"normalize_before": (True,), "add_final_layer_norm": (True,)},
 }
 # Keys that are read elsewhere, and keys without effect on a translation by beam search.
 KNOWN = {
@@ -98,19 +98,12 @@ def recognises(path: Path) -> bool:
 
 def read(folder: Path) -> Imported:
     """Returns what the folder holds. Raises FileError for what vtrans cannot express, and for damaged files."""
-    config = read_object(file_in(folder, CONFIG))
-    path = folder / CONFIG
-    if config.setdefault("model_type", "marian") not in NAMES:
-        raise FileError(
-            f"{path}: model_type must be one of {', '.join(NAMES)} for an import to vtrans, got "
-            f"{_json(config['model_type'])}."
-        )
-    for key, wanted in (EXPECTED | EXPECTED_NORMS[config["model_type"]]).items():
-        if (value := config.get(key, wanted)) != wanted:
-            raise FileError(f"{path}: {key} must be {_json(wanted)} for an import to vtrans, got {_json(value)}.")
+    config = Settings({"model_type": "marian", **read_object(file_in(folder, CONFIG))}, str(folder / CONFIG))
+    config.check({"model_type": tuple(NAMES)})
+    config.check(EXPECTED | EXPECTED_NORMS[config.values["model_type"]])
     tokenizer = read_object(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else {}
     src, tgt = _vocabularies(folder, config)
-    model = _model_config(path, config)
+    model = _model_config(config)
     search, left_out = _search_config(folder, config, tgt, model)
     tensors = _tensors(folder)
     weights = _weights(tensors, config, model, src, tgt)
@@ -120,8 +113,9 @@ def read(folder: Path) -> Imported:
     except InputError:  # unknown, or not codes of languages
         languages = ()
     notes = [f"weights: {tensors.path.name}", *left_out, *_ignored(folder, config)]
+    kind = f"a Hugging Face {NAMES[config.values['model_type']]} folder"
     return Imported(
-        folder, f"a Hugging Face {NAMES[config['model_type']]} folder", tuple(notes), model, search, src, tgt, weights,
+        folder, kind, tuple(notes), model, search, src, tgt, weights,
         partial(_original, folder, src, tgt), {"imported": "Hugging Face Marian"}, languages,
     )  # fmt: skip
 
@@ -134,25 +128,20 @@ def _original(folder: Path, src: Vocabulary, tgt: Vocabulary) -> Any:
     return load(folder, src.table.order, tgt.table.order)
 
 
-def _json(value: Any) -> str:
-    return str(value).lower()[:80] if isinstance(value, bool) or value is None else repr(value)[:80]
-
-
 # Vocabularies.
 
 
-def _vocabularies(folder: Path, config: Mapping[str, Any]) -> tuple[Vocabulary, Vocabulary]:
+def _vocabularies(folder: Path, config: Settings) -> tuple[Vocabulary, Vocabulary]:
     shared = config.get("share_encoder_decoder_embeddings", True)
-    path = folder / CONFIG
-    src_size = size(path, config, "vocab_size")
+    src_size = config.size("vocab_size")
     src_pieces = _pieces(file_in(folder, VOCAB), src_size)
     tgt_pieces, tgt_size = src_pieces, src_size
     if (folder / TARGET_VOCAB).is_file() and not shared:
-        tgt_size = size(path, config, "decoder_vocab_size")
+        tgt_size = config.size("decoder_vocab_size")
         tgt_pieces = _pieces(file_in(folder, TARGET_VOCAB), tgt_size)
-    elif config.get("decoder_vocab_size") not in (None, src_size):
-        raise FileError(f"{folder} lacks {TARGET_VOCAB}, but has another vocabulary size for the decoder.")
-    start = _id(folder, config, "decoder_start_token_id", tgt_size)
+    else:  # one vocabulary
+        config.check({"decoder_vocab_size": (src_size, None)})
+    start = config.size("decoder_start_token_id", least=0, largest=tgt_size - 1)
     src = _vocabulary(folder, config, SOURCE_SPM, src_pieces, start if src_pieces is tgt_pieces else None)
     tgt = _vocabulary(folder, config, TARGET_SPM, tgt_pieces, start)
     return src, src if src.digest == tgt.digest else tgt
@@ -166,15 +155,15 @@ def _pieces(path: Path, count: int) -> list[str]:
     return sorted(ids, key=ids.__getitem__)
 
 
-def _vocabulary(folder: Path, config: Mapping[str, Any], spm: str, pieces: list[str], start: int | None) -> Vocabulary:
+def _vocabulary(folder: Path, config: Settings, spm: str, pieces: list[str], start: int | None) -> Vocabulary:
     """Returns a table with a SentencePiece model. The piece with which the decoder starts is our `<s>`."""
     places = {piece: place for place, piece in enumerate(pieces)}
     for piece in ("<unk>", "</s>"):
         if piece not in places:
             raise FileError(f"the vocabulary of {folder} lacks {piece}.")
     eos, unk = places["</s>"], places["<unk>"]
-    if _id(folder, config, "eos_token_id", len(pieces)) != eos:
-        raise FileError(f"{folder / CONFIG}: eos_token_id must be {eos}, the id of </s>, got {config['eos_token_id']}.")
+    if config.get("eos_token_id") != eos:
+        raise config.wrong("eos_token_id", f"{eos}, the id of </s>")
     special = {"unk": unk, "eos": eos, "bos": None if start in (eos, unk) else start}
     data = read_bytes(file_in(folder, spm), LARGEST_SPM)
     if not data:
@@ -182,39 +171,23 @@ def _vocabulary(folder: Path, config: Mapping[str, Any], spm: str, pieces: list[
     return Vocabulary(pack(pieces, special, data), str(folder / spm))
 
 
-def _id(folder: Path, config: Mapping[str, Any], key: str, count: int) -> int:
-    value = config.get(key)
-    if type(value) is not int or not 0 <= value < count:
-        raise FileError(
-            f"{folder / CONFIG}: {key} must be an id of the vocabulary, from 0 to {count - 1}, got {_json(value)}."
-        )
-    return value
-
-
 # Settings.
 
 
-def _model_config(path: Path, config: Mapping[str, Any]) -> ModelConfig:
+def _model_config(config: Settings) -> ModelConfig:
     numbers = {
-        key: size(path, config, key)
+        key: config.size(key)
         for key in (
             "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim",
             "encoder_attention_heads", "decoder_attention_heads", "max_position_embeddings",
         )
     }  # fmt: skip
-    for alias, key in ALIASES.items():  # transformers takes whichever comes last
-        if config.get(alias, numbers[key]) != numbers[key]:
-            raise FileError(f"{path}: {alias} must be equal to {key}, {numbers[key]}, got {_json(config[alias])}.")
+    # transformers takes whichever alias comes last; both stacks have one width and number of heads here.
+    config.check({alias: (numbers[key],) for alias, key in ALIASES.items()})
     for key in ("ffn_dim", "attention_heads"):
-        one, other = (numbers[f"{side}_{key}"] for side in ("encoder", "decoder"))
-        if one != other:
-            raise FileError(f"{path}: encoder_{key} and decoder_{key} must be equal, got {one} and {other}.")
-    activation = ACTIVATIONS.get(str(config.get("activation_function")))
-    if activation is None:
-        raise FileError(
-            f"{path}: activation_function must be one of {', '.join(ACTIVATIONS)}, "
-            f"got {_json(config.get('activation_function'))}."
-        )
+        if (wanted := numbers[f"encoder_{key}"]) != numbers[f"decoder_{key}"]:
+            raise config.wrong(f"decoder_{key}", f"{wanted}, equal to encoder_{key}")
+    config.check({"activation_function": tuple(ACTIVATIONS)})
     shared, tied = (config.get(key, True) for key in ("share_encoder_decoder_embeddings", "tie_word_embeddings"))
     values = {
         "d_model": numbers["d_model"],
@@ -222,9 +195,9 @@ def _model_config(path: Path, config: Mapping[str, Any]) -> ModelConfig:
         "heads": numbers["encoder_attention_heads"],
         "encoder_layers": numbers["encoder_layers"],
         "decoder_layers": numbers["decoder_layers"],
-        "activation": activation,
+        "activation": ACTIVATIONS[config.text("activation_function", "gelu")],
         "tie": "none" if not tied else "src-tgt-softmax" if shared else "tgt-softmax",
-        "norm": "pre" if config["model_type"] == "pegasus" else "post",
+        "norm": "pre" if config.get("model_type") == "pegasus" else "post",
         "positions": "stored",
         "max_positions": numbers["max_position_embeddings"],
         "share_positions": True,
@@ -232,18 +205,15 @@ def _model_config(path: Path, config: Mapping[str, Any]) -> ModelConfig:
         "scale_embedding": config.get("scale_embedding", False),
         **{key: config.get(key, 0.0) for key in ("dropout", "attention_dropout", "activation_dropout")},
     }
-    try:
-        return section_from(ModelConfig, "model", values, str(path))
-    except RecipeError as error:
-        raise FileError(str(error)) from None
+    return config.model(values)
 
 
 def _search_config(
-    folder: Path, config: Mapping[str, Any], tgt: Vocabulary, model: ModelConfig
+    folder: Path, config: Settings, tgt: Vocabulary, model: ModelConfig
 ) -> tuple[SearchConfig, list[str]]:
     """Returns the settings of the search, and what is said about those that are left out."""
     path = folder / GENERATION
-    given = read_object(path) if path.is_file() else dict(config)
+    given = read_object(path) if path.is_file() else dict(config.values)
     for key in ("num_beams", "length_penalty", "max_length", "bad_words_ids", "early_stopping"):
         given.setdefault(key, config.get(key))  # folders of older versions have them there
     early = given["early_stopping"] or False
@@ -263,20 +233,17 @@ def _search_config(
         values["max_length"] = longest - 1  # it counts the start
     if type(shortest := given.get("min_length")) is int and shortest > 1:
         values["min_length"] = shortest - 1  # likewise
-    try:
-        return section_from(SearchConfig, "search", values, str(path)), left_out
-    except RecipeError as error:
-        raise FileError(str(error)) from None
+    return Settings(given, str(path)).search(values), left_out
 
 
-def _ignored(folder: Path, config: Mapping[str, Any]) -> list[str]:
+def _ignored(folder: Path, config: Settings) -> list[str]:
     """Returns a note about each setting of the folder that is ignored and may change a translation."""
     neutral = NEUTRAL | {key: config.get(key) for key in ("decoder_start_token_id", "pad_token_id", "eos_token_id")}
-    files = {CONFIG: config}
+    files = {CONFIG: config.values}
     if (folder / GENERATION).is_file():
         files[GENERATION] = read_object(folder / GENERATION)
     return [
-        f"{key} {_json(value)} of {name} is ignored"
+        f"{key} {shown(value)} of {name} is ignored"
         for name, settings in files.items()
         for key, value in settings.items()
         if key not in KNOWN and value and value != neutral.get(key)
@@ -295,7 +262,7 @@ def _suppressed(given: Mapping[str, Any], tgt: Vocabulary) -> tuple[list[str], l
             if word[0] != tgt.table.special[3]:  # transformers ignores the end of sentence
                 found.append(tgt.piece(ours[word[0]]))
         else:
-            left_out.append(f"the bad word {_json(word)} is not taken over, because only single tokens are")
+            left_out.append(f"the bad word {shown(word)} is not taken over, because only single tokens are")
     return list(dict.fromkeys(found)), left_out
 
 
@@ -322,7 +289,7 @@ def _tensors(folder: Path) -> ForeignTensors:
 
 
 def _weights(
-    tensors: ForeignTensors, config: Mapping[str, Any], model: ModelConfig, src: Vocabulary, tgt: Vocabulary
+    tensors: ForeignTensors, config: Settings, model: ModelConfig, src: Vocabulary, tgt: Vocabulary
 ) -> dict[str, Read]:
     assert src.table is not None
     assert tgt.table is not None
@@ -330,7 +297,7 @@ def _weights(
     found: dict[str, Read] = {}
     for weight in weights_of_layers(model):
         found[weight.ours] = partial(_joined, [tensors.get(name, *weight.shape) for name in weight.theirs])
-    start = config["decoder_start_token_id"]
+    start = config.get("decoder_start_token_id")
     ignored = {*POSITIONS.values(), SHARED, *EMBEDDINGS.values()}
     if model.tie == "src-tgt-softmax":
         found["src_embedding.weight"] = partial(_embedding, tensors.get(SHARED, sizes["src"], D), tgt, start)

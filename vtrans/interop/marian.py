@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,17 @@ from typing import Any
 import sentencepiece
 import torch
 
-from vtrans.config import ModelConfig, SearchConfig, section_from
+from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.piece_table import pack
 from vtrans.data.vocabulary import SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
-from vtrans.errors import FileError, InputError
-from vtrans.interop.foreign_files import LARGEST_SIZE, ForeignTensors, Read, file_in, read_bytes, read_object
+from vtrans.errors import FileError
+from vtrans.interop.foreign_files import ForeignTensors, Read, file_in, read_bytes, read_object
 from vtrans.interop.imported import NEVER, Imported, rows_of
 from vtrans.interop.marian_layout import EPSILON, decodes_as_trained, join, position_table, stored, weights_of_layers
 from vtrans.interop.marian_original import MarianModel
 from vtrans.interop.marian_yaml import Value, read_mapping
 from vtrans.interop.npz import open_npz
+from vtrans.interop.settings import Settings, wrong
 from vtrans.translate.sources import EXTRA_LENGTH
 
 CONFIG = "special:model.yml"
@@ -31,32 +31,26 @@ LONGEST_CONFIG = 1 << 20
 _NOT_MODELS = (".optimizer.npz", ".orig.npz")
 # The settings that change the network, and their values with which it is the one that we know. A model of an earlier
 # version lacks the settings of later ones; its network is the first value's.
-_EXPECTED: dict[str, tuple[str, ...]] = {
+_EXPECTED: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention", "rnn"),
-    "transformer-ffn-depth": ("2",),
-    "transformer-decoder-ffn-depth": ("0", "2"),
+    "transformer-ffn-depth": (2,),
+    "transformer-decoder-ffn-depth": (0, 2),
     "transformer-ffn-activation": ("relu", "swish"),
     "transformer-postprocess-emb": ("d", ""),
     "transformer-attention-mask": ("default",),
-    "transformer-tied-layers": ("[]",),
-    "transformer-no-projection": ("false",),
-    "transformer-no-bias": ("false",),
-    "transformer-no-affine": ("false",),
-    "transformer-pool": ("false",),
-    "transformer-disable-position-embeddings": ("false",),
-    "transformer-train-position-embeddings": ("false",),
-    "transformer-train-positions": ("false",),
-    "input-types": ("[]", "[sequence, sequence]"),
-    "lemma-dim-emb": ("0",),
-    "right-left": ("false",),
-    "ulr": ("false",),
+    "transformer-tied-layers": ([],),
+    "input-types": ([], ["sequence", "sequence"]),
+    "lemma-dim-emb": (0,),
+    **dict.fromkeys(("transformer-no-projection", "transformer-no-bias", "transformer-no-affine"), (False,)),
+    **dict.fromkeys(("transformer-pool", "transformer-disable-position-embeddings", "ulr", "right-left"), (False,)),
+    **dict.fromkeys(("transformer-train-position-embeddings", "transformer-train-positions"), (False,)),
 }
 # Those that also change it if transformer-decoder-autoreg is rnn.
-_EXPECTED_OF_RNN: dict[str, tuple[str, ...]] = {
+_EXPECTED_OF_RNN: dict[str, tuple[Any, ...]] = {
     "dec-cell": ("ssru",),
-    "transformer-rnn-projection": ("false",),
-    "layer-normalization": ("false",),
+    "transformer-rnn-projection": (False,),
+    "layer-normalization": (False,),
 }
 # transformer-preprocess, -postprocess and -postprocess-top without dropout, which translating does not use.
 _NORMS = {("", "an", ""): "post", ("n", "a", "n"): "pre"}
@@ -96,51 +90,6 @@ def read(path: Path) -> Imported:
     )
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The entries of a file of Marian's settings. `name` is what errors call it."""
-
-    values: Mapping[str, Value]
-    name: str
-
-    def text(self, key: str, default: str) -> str:
-        """Returns an entry as Marian writes it; a list in brackets."""
-        value = self.values.get(key, default)
-        if isinstance(value, list):
-            return f"[{', '.join(value)}]"
-        return "" if value is None else value
-
-    def texts(self, key: str) -> list[str]:
-        """Returns a list; [] if there is no such entry."""
-        value = self.values.get(key)
-        return value if isinstance(value, list) else [] if value is None else [value]
-
-    def number(self, key: str, default: str) -> float:
-        text = self.text(key, default)
-        try:
-            return float(text)
-        except ValueError:
-            raise FileError(f"{self.name}: {key} must be a number, got {text[:80]!r}.") from None
-
-    def size(self, key: str, default: str = "") -> int:
-        """Returns a dimension or a count. Raises FileError if it is missing or impossible."""
-        return self._size(key, self.text(key, default))
-
-    def sizes(self, key: str) -> list[int]:
-        return [self._size(key, text) for text in self.texts(key)]
-
-    def flag(self, key: str) -> bool:
-        text = self.text(key, "false")
-        if text not in ("true", "false"):
-            raise FileError(f"{self.name}: {key} must be true or false, got {text[:80]!r}.")
-        return text == "true"
-
-    def _size(self, key: str, text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and 1 <= int(text[:20]) <= LARGEST_SIZE):
-            raise FileError(f"{self.name}: {key} must be a whole number from 1 to {LARGEST_SIZE:,}, got {text[:80]!r}.")
-        return int(text)
-
-
 def recognises(path: Path) -> bool:
     """Returns whether a path looks like an `.npz` model of Marian, or a folder with one."""
     return path.suffix == ".npz" or (path.is_dir() and any(_models_in(path)))
@@ -158,16 +107,14 @@ def _find(path: Path) -> tuple[Path, Settings]:
     for name in names:
         if (folder / name).is_file():
             data = read_bytes(folder / name, LONGEST_CONFIG)
-            decoder = Settings(read_mapping(data, str(folder / name)), str(folder / name))
+            decoder = _settings(data, str(folder / name))
             break
     if not path.is_dir():
         return path, decoder
     models = [_beside(folder, decoder, name) for name in decoder.texts("models")] or _models_in(folder)
     if len(models) != 1:
-        raise FileError(
-            f"{folder} must have one .npz model, or a {DECODER} that names one, got {len(models)}; give the path of "
-            "the .npz file."
-        )
+        advice = f"give the path of the .npz file, or name it in {DECODER}"
+        raise wrong(folder, "the number of .npz models", "1", len(models), advice)
     if not decoder.values and (folder / f"{models[0].name}.{DECODER}").is_file():
         return _find(models[0])
     return models[0], decoder
@@ -190,16 +137,27 @@ def _model_settings(model_file: Path, tensors: ForeignTensors) -> Settings:
     if facts.shape[0] > LONGEST_CONFIG:
         raise FileError(f"{model_file}: {CONFIG} must have at most {LONGEST_CONFIG:,} bytes, got {facts.shape[0]:,}.")
     data = tensors.raw(CONFIG).view(torch.uint8).numpy().tobytes().rstrip(b"\0")
-    settings = Settings(read_mapping(data, f"{model_file}: {CONFIG}"), str(model_file))
-    recurrent = settings.text("transformer-decoder-autoreg", "") == "rnn"
-    for key, allowed in (_EXPECTED | _EXPECTED_OF_RNN if recurrent else _EXPECTED).items():
-        found = settings.text(key, allowed[0])
-        if found not in allowed:
-            raise FileError(
-                f"{model_file} is a Marian model with {key} {found[:80] or repr('')}, which vtrans does not have; it "
-                f"imports models with {' or '.join(value or repr('') for value in allowed)}."
-            )
+    settings = _settings(data, f"{model_file}: {CONFIG}")
+    recurrent = settings.get("transformer-decoder-autoreg") == "rnn"
+    settings.check(_EXPECTED | _EXPECTED_OF_RNN if recurrent else _EXPECTED)
     return settings
+
+
+def _settings(data: bytes, name: str) -> Settings:
+    """Returns the settings of a YAML file, whose numbers and flags are texts until here."""
+    return Settings({key: _typed(value) for key, value in read_mapping(data, name).items()}, name)
+
+
+def _typed(value: Value) -> Any:
+    if isinstance(value, list):
+        return [_typed(item) for item in value]
+    if value in ("true", "false"):
+        return value == "true"
+    text = value or ""
+    try:
+        return int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else float(text)
+    except ValueError:
+        return text
 
 
 def _model_config(settings: Settings, joint: bool) -> ModelConfig:
@@ -207,25 +165,17 @@ def _model_config(settings: Settings, joint: bool) -> ModelConfig:
     pre, post, top = (op.replace("d", "") for op in ops)
     norm = _NORMS.get((pre, post, top))
     if norm is None:
-        raise FileError(
-            f"{settings.name} has transformer-preprocess {ops[0]!r}, -postprocess {ops[1]!r} and -postprocess-top "
-            f"{ops[2]!r}; vtrans has post-norm ('', 'dan', '') and pre-norm ('n', 'da', 'n')."
-        )
+        what = "transformer-preprocess, -postprocess and -postprocess-top"
+        raise wrong(settings.name, what, "'', 'dan', '' (post-norm) or 'n', 'da', 'n' (pre-norm)", ops)
     d_ff = settings.size("transformer-dim-ffn")
-    if settings.text("transformer-decoder-dim-ffn", "0") not in ("0", str(d_ff)):
-        raise FileError(
-            f"{settings.name}: transformer-decoder-dim-ffn must be 0 or {d_ff}, the width of the encoder, got "
-            f"{settings.text('transformer-decoder-dim-ffn', '0')[:80]}."
-        )
+    settings.check({"transformer-decoder-dim-ffn": (0, d_ff)})
     every, both, softmax = (settings.flag(f"tied-embeddings{end}") for end in ("-all", "-src", ""))
     tie = {(True, True): "src-tgt-softmax", (True, False): "src-tgt", (False, True): "tgt-softmax"}.get(
         (every or both, every or softmax), "none"
     )
     if tie.startswith("src-tgt") and not joint:
-        raise FileError(
-            f"{settings.name} ties source and target embeddings, but its two vocabularies are different files; name "
-            f"the right ones in {DECODER}."
-        )
+        advice = f"name the right vocabularies in {DECODER}"
+        raise wrong(settings.name, "the vocabularies", "one, as it ties source and target embeddings", "two", advice)
     values: dict[str, Any] = {
         "d_model": settings.size("dim-emb"),
         "d_ff": d_ff,
@@ -240,14 +190,11 @@ def _model_config(settings: Settings, joint: bool) -> ModelConfig:
         "max_positions": SearchConfig().max_source + EXTRA_LENGTH,
         "share_positions": True,
         "projection_bias": True,
-        "autoregression": "ssru" if settings.text("transformer-decoder-autoreg", "") == "rnn" else "self-attention",
+        "autoregression": "ssru" if settings.get("transformer-decoder-autoreg") == "rnn" else "self-attention",
     }
     if values["d_model"] < 4 or values["d_model"] % 2:
-        raise FileError(f"{settings.name}: dim-emb must be even and at least 4, got {values['d_model']}.")
-    try:
-        return section_from(ModelConfig, "model", values, settings.name)
-    except InputError as error:
-        raise FileError(str(error)) from None
+        raise settings.wrong("dim-emb", "even and at least 4")
+    return settings.model(values)
 
 
 def _search_config(decoder: Settings, tgt: Vocabulary) -> SearchConfig:
@@ -256,22 +203,17 @@ def _search_config(decoder: Settings, tgt: Vocabulary) -> SearchConfig:
     suppressed = [] if decoder.flag("allow-unk") else [SPECIAL_PIECES[UNK_ID]]
     if not decoder.flag("allow-special"):
         suppressed += control_pieces(tgt)
-    if decoder.number("word-penalty", "0") != 0 and decoder.number("normalize", "0") != 1:
-        raise FileError(
-            f"{decoder.name}: word-penalty must be 0, got {decoder.text('word-penalty', '0')}; vtrans has none."
-        )
+    if decoder.number("word-penalty", 0) != 0 and decoder.number("normalize", 0) != 1:
+        raise decoder.wrong("word-penalty", "0", "vtrans has none")
     values = {
-        "beam": decoder.size("beam-size", "12"),
-        "alpha": decoder.number("normalize", "0"),
+        "beam": decoder.size("beam-size", 12),
+        "alpha": decoder.number("normalize", 0),
         "length_penalty": "length",
         "stop": "shrink",
-        "max_ratio": decoder.number("max-length-factor", "3"),
+        "max_ratio": decoder.number("max-length-factor", 3),
         "suppress": tuple(suppressed),
     }
-    try:
-        return section_from(SearchConfig, "search", values, decoder.name)
-    except InputError as error:
-        raise FileError(str(error)) from None
+    return decoder.search(values)
 
 
 # Vocabularies.
@@ -348,9 +290,7 @@ def _listed(file: Path) -> tuple[list[str], dict[str, int | None]]:
     }
     pieces = sorted(ids, key=ids.__getitem__)
     if [ids[piece] for piece in pieces] != list(range(len(pieces))):
-        raise FileError(
-            f"{file} must give its {len(pieces):,} pieces the ids from 0 to {len(pieces) - 1:,}, once each."
-        )
+        raise FileError(f"{file} must give its pieces the ids from 0 to {len(pieces) - 1:,}, once each.")
     for piece in ("</s>", "<unk>"):
         if piece not in ids:
             raise FileError(f"{file} lacks the piece {piece}, which Marian needs.")
