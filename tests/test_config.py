@@ -286,7 +286,7 @@ def test_section_from_lays_over_a_base() -> None:
 def test_every_default_is_an_allowed_value_with_a_help_text(kind: type[Any]) -> None:
     for spec in dataclasses.fields(kind):
         if key := spec.metadata.get("key"):
-            assert key.help
+            assert key.help[0] + key.help[-1] == key.help[0].upper() + ".", key.help
             assert (
                 spec.default in (None, dataclasses.MISSING) or check_value(key, spec.name, spec.default) == spec.default
             )

@@ -22,114 +22,121 @@ def _without_table(positions: str) -> bool:
 class ModelConfig:
     """The architecture. The defaults are those of Vaswani et al. 2017, with 3+3 layers and D 256."""
 
-    d_model: int = number(256, 2, 65536, "width of the embeddings and layers, D", summary="D {}")
-    d_ff: int = number(1024, 1, 1 << 20, "width of the feed-forward layers, F", summary="F {}")
-    heads: int = number(4, 1, 1024, "attention heads, H; must divide d_model", "heads", summary="H {}")
+    d_model: int = number(256, 2, 65536, "Width of the embeddings and layers, D.", summary="D {}")
+    d_ff: int = number(1024, 1, 1 << 20, "Width of the feed-forward layers, F.", summary="F {}")
+    heads: int = number(4, 1, 1024, "Number of attention heads, H. It must divide `d_model`.", "heads", summary="H {}")
     architecture: str = choice(
         "encoder-decoder",
-        ("encoder-decoder", "decoder-only"),
-        "decoder-only: one stack of decoder_layers layers for source and target (GPT, Radford et al. 2018)",
+        {
+            "encoder-decoder": "two stacks of layers (paper)",
+            "decoder-only": "one stack of decoder_layers layers for source and target (GPT, Radford et al. 2018)",
+        },
+        "Stacks of the model.",
     )
     source_mask: str = choice(
         "prefix",
-        ("prefix", "causal"),
-        "decoder-only: a source token attends to the whole source (Raffel et al. 2019, section 3.2) or to its prefix",
+        {"prefix": "the whole source (Raffel et al. 2019, section 3.2)", "causal": "the earlier source tokens"},
+        "What a source token of a decoder-only model attends to.",
         idle_if={"architecture": lambda value: not _decoder_only(value)},
     )
     encoder_layers: int = number(
-        3, 0, 1000, "layers of the encoder; 0 for decoder-only", "layers", summary="{} encoder layers"
+        3, 0, 1000, "Number of encoder layers; 0 for a decoder-only model.", "layers", summary="{} encoder layers"
     )
-    decoder_layers: int = number(3, 1, 1000, "layers of the decoder", "layers", summary="{} decoder layers")
+    decoder_layers: int = number(3, 1, 1000, "Number of decoder layers.", "layers", summary="{} decoder layers")
     dropout: float = number(
         0.1,
         0.0,
         0.95,
-        "dropout after the embeddings and the sublayers (paper, section 5.4)",
+        "Dropout after the embeddings and the sublayers (paper, section 5.4).",
         training_only=True,
         summary="dropout {}",
     )
-    attention_dropout: float = number(0.0, 0.0, 0.95, "dropout on the attention weights", training_only=True)
-    activation_dropout: float = number(0.0, 0.0, 0.95, "dropout after the feed-forward activation", training_only=True)
+    attention_dropout: float = number(0.0, 0.0, 0.95, "Dropout on the attention weights.", training_only=True)
+    activation_dropout: float = number(0.0, 0.0, 0.95, "Dropout after the feed-forward activation.", training_only=True)
     activation: str = choice(
         "relu",
-        ("relu", "gelu", "swish"),
-        "activation of the feed-forward layers; swish: x * sigmoid(x)",
+        {"relu": "", "gelu": "", "swish": "x * sigmoid(x)"},
+        "Activation of the feed-forward layers.",
     )
     norm: str = choice(
         "post",
-        ("post", "pre"),
-        "where the layer norms are: post: after the residual sum (paper); pre: before the sublayer",
+        {"post": "after the residual sum (paper)", "pre": "before the sublayer"},
+        "Place of the layer norms.",
         summary="{}-norm",
     )
-    norm_eps: float = number(1e-5, 1e-12, 1.0, "added to the variance in a layer norm; Marian's is 1e-6")
+    norm_eps: float = number(1e-5, 1e-12, 1.0, "Added to the variance in a layer norm; Marian's is 1e-6.")
     tie: str = choice(
         "auto",
-        ("auto", *TIE_FORMS),
-        "which embeddings are one matrix; auto: src-tgt-softmax for a joint vocabulary, else tgt-softmax",
+        {"auto": "src-tgt-softmax for a joint vocabulary, else tgt-softmax", **dict.fromkeys(TIE_FORMS, "")},
+        "Embeddings and projection that are one matrix.",
         adaptable=True,
         summary="tie {}",
     )
     positions: str = choice(
         "sinusoidal",
-        ("sinusoidal", "learned", "stored", "rotary"),
-        "position encoding; rotary: turns the queries and keys of self-attention (Su et al. 2021); stored: a fixed "
-        "table in the model file, for imported models; it starts as sinusoidal",
+        {
+            "sinusoidal": "",
+            "learned": "",
+            "stored": "a fixed table in the model file, for imported models; initialised as sinusoidal",
+            "rotary": "rotates the queries and keys of self-attention (Su et al. 2021)",
+        },
+        "Position encoding.",
     )
     max_positions: int = number(
         1024,
         2,
         1 << 20,
-        "rows of a learned or stored position table; decoder-only uses half of them for each side",
+        "Number of rows of a learned or stored position table; a decoder-only model uses half of them for each side.",
         "rows",
         idle_if={"positions": _without_table},
         adaptable=True,
     )
     share_positions: bool = flag(
         False,
-        "one learned or stored position table for encoder and decoder",
+        "Use one learned or stored position table for encoder and decoder.",
         idle_if={"positions": _without_table, "architecture": _decoder_only},
     )
     share_layers: str = choice(
         "none",
         ("none", "attention", "feed-forward", "all"),
-        "what the layers of a stack share, each sublayer with its norm (ALBERT, Lan et al. 2019)",
+        "Sublayers that the layers of a stack share, each with its norm (ALBERT, Lan et al. 2019).",
     )
     share_group: int = number(
         0,
         0,
         1000,
-        "consecutive layers that share_layers makes one; 0: the whole stack",
+        "Number of consecutive layers that share weights by `share_layers`; 0 means the whole stack.",
         "layers",
         idle_if={"share_layers": lambda value: value == "none"},
     )
     share_stacks: bool = flag(
         False,
-        "encoder layer i = decoder layer i except cross-attention (Raffel et al. 2019, section 3.2)",
+        "Encoder layer i is decoder layer i except for its cross-attention (Raffel et al. 2019, section 3.2).",
         idle_if={"architecture": _decoder_only},
     )
     scale_embedding: bool = flag(
         True,
-        "multiply embeddings by sqrt(D) (paper, section 3.4); without it they start at the same size",
+        "Multiply embeddings by sqrt(D) (paper, section 3.4). Without it, they are initialised at the same size.",
     )
-    projection_bias: bool = flag(False, "a learned bias on the logits, as in Marian")
+    projection_bias: bool = flag(False, "Learn a bias on the logits, as Marian does.")
     source_eos: bool = flag(
         True,
-        "the EOS that ends each source is attended to; false for imported models whose sources had none",
+        "Attend to the EOS that ends each source; false for imported models whose sources had none.",
         idle_if={"architecture": _decoder_only},
     )
     autoregression: str = choice(
         "self-attention",
-        ("self-attention", "ssru"),
-        "how a decoder layer reads the earlier subwords; ssru: a recurrence, faster step by step (Kim et al. 2019)",
+        {"self-attention": "", "ssru": "a recurrence, which is faster step by step (Kim et al. 2019)"},
+        "How a decoder layer reads the earlier subwords.",
         idle_if={"architecture": _decoder_only},
     )
     cross_attention_residual: bool = flag(
         True,
-        "residual connection around cross-attention; false is an ablation",
+        "Use a residual connection around cross-attention; false is an ablation.",
         idle_if={"architecture": _decoder_only},
     )
     alignment_layer: int = number(
-        0, 0, 1000, "decoder layer, from 1, whose first head aligns words; 0: none", adaptable=True
+        0, 0, 1000, "Decoder layer, counted from 1, whose first head aligns words; 0 means none.", adaptable=True
     )
 
     @property

@@ -85,7 +85,7 @@ class SearchConfig:
         0,
         0,
         10**6,
-        "Maximum number of subwords, EOS included. Without it: 50 more than the longest of source, prefix and "
+        "Maximum number of subwords, EOS included; 0 means 50 more than the longest of source, prefix and "
         "`min_length`, unless `max_ratio` is set.",
         "tokens",
         unset="none",
@@ -96,7 +96,7 @@ class SearchConfig:
         0.0,
         0.0,
         1000.0,
-        "Maximum number of subwords per subword of the source, both with EOS, as in Marian.",
+        "Maximum number of subwords per subword of the source, both with EOS, as in Marian; 0 means no such limit.",
         unset="none",
         may_change=True,
     )
