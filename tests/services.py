@@ -14,9 +14,10 @@ from urllib.parse import urlencode
 
 from vtrans.errors import AbandonedError
 from vtrans.languages import Languages
+from vtrans.server.access import Access
 from vtrans.server.app import make_app
 from vtrans.server.batching import Ready, Wanted, Worker
-from vtrans.server.limits import Keys, Limits
+from vtrans.server.limits import Limits
 from vtrans.server.running import listen, make_server
 from vtrans.server.service import Service
 
@@ -119,14 +120,15 @@ def serving(
     translate: Any = reversed_words,
     pairs: Sequence[Languages] = (EN_DE,),
     limits: Limits = Limits(),  # noqa: B008 - it does not change
-    keys: Keys | None = None,
-    origins: Sequence[str] = (),
+    **access: Any,
 ) -> Iterator[Client]:
-    """Serves fake models at a free port of the loopback interface until the end of the block."""
+    """Serves fake models at a free port of the loopback interface until the end of the block. `access` are the fields
+    of an Access."""
+    allowed = Access(**access)
     service = Service({pair: Worker(translate, nbest=4) for pair in pairs})
     client = Client(0)
-    app = make_app(service, limits, keys=keys, origins=origins, warn=client.warnings.append, version="9.9")
-    server = make_server(app)
+    app = make_app(service, limits, access=allowed, warn=client.warnings.append, version="9.9")
+    server = make_server(app, allowed.trusted_proxy)
     with listen("127.0.0.1", 0) as made:
         client.port = made.getsockname()[1]
         thread = threading.Thread(target=server.run, kwargs={"sockets": [made]}, daemon=True)

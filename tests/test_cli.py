@@ -75,7 +75,8 @@ FLAGS = {
     "--threads "
     "--json --quiet -q --help",
     "serve": "--pair --glossary --device --threads --processes --compile --host --port --char-limit --batch-limit "
-    "--req-limit --max-requests --timeout --file-limit --api-keys --cors --quiet -q --help",
+    "--req-limit --max-requests --timeout --file-limit --file-char-limit --api-keys --cors --trusted-proxy "
+    "--public-url --quiet -q --help",
     "score": "--hyp --metric --tokenize --lowercase --baseline --src --comet --on-bad-utf8 --json --quiet -q --help",
 }
 

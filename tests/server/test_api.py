@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from services import DE_EN, EN_DE, FORM, JSON, Blocked, Client, serving
@@ -232,12 +233,24 @@ def test_requests_above_the_limit_per_minute_are_refused() -> None:
         assert 1 <= int(reply.headers["Retry-After"]) <= 60
 
 
+def test_an_address_of_a_client_counts_only_if_a_trusted_proxy_sends_it() -> None:
+    def statuses(**access: Any) -> list[int]:
+        with serving(limits=Limits(per_minute=1), **access) as client:
+            body = json.dumps({"q": "a", "source": "en", "target": "de"}).encode()
+            sent = (("X_Forwarded_For", address) for address in ("203.0.113.1", "203.0.113.2", "203.0.113.1"))
+            return [client.send("POST", "/translate", body, JSON, **{name: value}).status for name, value in sent]
+
+    assert statuses() == [200, 429, 429]
+    assert statuses(trusted_proxy=["192.0.2.1"]) == [200, 429, 429]
+    assert statuses(trusted_proxy=["127.0.0.0/8"]) == [200, 200, 429]
+
+
 def test_other_sites_may_call_only_if_asked_for() -> None:
     with serving() as client:
         assert (
             client.send("GET", "/languages", Origin="https://a.example").headers["Access-Control-Allow-Origin"] is None
         )
-    with serving(origins=["https://a.example"]) as client:
+    with serving(cors=["https://a.example"]) as client:
         allowed = client.send("GET", "/languages", Origin="https://a.example").headers["Access-Control-Allow-Origin"]
         assert allowed == "https://a.example"
         other = client.send("GET", "/languages", Origin="https://b.example")

@@ -1,13 +1,16 @@
-"""Requests per minute and API keys."""
+"""Requests per minute, API keys, and who may use the server."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from vtrans.errors import FileError, InputError
 from vtrans.server import limits
+from vtrans.server.access import Access
 from vtrans.server.limits import Keys, RateLimit
 
 
@@ -65,3 +68,28 @@ def test_a_file_without_keys_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("# none\n", encoding="utf-8")
     with pytest.raises(InputError):
         Keys(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"cors": ["example.com/"]}, "https://example.com?"),
+        ({"cors": ["https://a.example", "https://Example.com:443"]}, "https://example.com?"),
+        ({"cors": ["http://[::1]:80/x"]}, "http://[::1]?"),
+        ({"cors": ["https://a.example:port"]}, "cors"),
+        ({"cors": [""]}, "cors"),
+        ({"trusted_proxy": ["*"]}, "trusted_proxy"),
+        ({"trusted_proxy": ["proxy.example"]}, "trusted_proxy"),
+        ({"trusted_proxy": ["10.0.0.1/8"]}, "trusted_proxy"),
+        ({"public_url": "example.com"}, "public_url"),
+        ({"public_url": "https://example.com/?a=b"}, "public_url"),
+        ({"public_url": "ftp://example.com"}, "public_url"),
+    ],
+)
+def test_what_cannot_work_is_refused(wrong: dict[str, Any], named: str) -> None:
+    with pytest.raises(InputError, match=re.escape(named)):
+        Access(**wrong)
+
+
+def test_what_can_work_is_accepted() -> None:
+    Access(None, ["*", "https://a.example:8443", "http://[::1]:5000"], ["10.0.0.0/8", "::1"], "https://a.example/x/")

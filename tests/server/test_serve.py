@@ -29,6 +29,7 @@ from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.server.batching import Wanted
 from vtrans.server.models import workers_for
+from vtrans.server.running import listen
 from vtrans.translate.division import Division
 
 SENTENCE = "The big dog sees me today."
@@ -150,11 +151,19 @@ def test_a_model_of_several_languages_is_served_once_for_all(run_cli: Any, tmp_p
         (["{run}", "--char-limit", "0"], "--char-limit"),
         (["{run}", "--api-keys", "missing"], "missing"),
         (["{run}", "--host", "256.1.1.1"], "--host"),
-        (["{run}", "--port", "70000"], "--port"),
+        (["missing", "--port", "70000"], "--port"),
+        (["missing", "--port", "{port}"], "--port"),
+        (["missing", "--cors", "example.com/"], "--cors"),
+        (["missing", "--trusted-proxy", "proxy"], "--trusted-proxy"),
+        (["missing", "--public-url", "example.com"], "--public-url"),
+        (["missing", "--timeout", "0"], "--timeout"),
+        (["missing", "--file-char-limit", "0"], "--file-char-limit"),
     ],
 )
 def test_wrong_options_end_with_exit_code_2(run_cli: Any, ending_run: RunFolder, words: list[str], wrong: str) -> None:
-    done = run_cli("serve", *(word.format(run=ending_run.path) for word in words))
+    with listen("127.0.0.1", 0) as used:
+        port = used.getsockname()[1]
+        done = run_cli("serve", *(word.format(run=ending_run.path, port=port) for word in words))
     assert done.code == 2
     assert wrong in done.err
 

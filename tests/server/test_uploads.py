@@ -6,7 +6,7 @@ import io
 import re
 import zipfile
 from collections.abc import Iterator
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from services import Client, Reply, reversed_words, serving
@@ -43,14 +43,14 @@ def docx(body: str, **members: str | bytes) -> bytes:
     return zipped(**{"word__document_xml": BODY % body, "word__media__a_png": b"\x89PNG", **members})
 
 
-def send(client: Client, name: str, content: bytes, source: str = "en", target: str = "de") -> Reply:
+def send(client: Client, name: str, content: bytes, source: str = "en", target: str = "de", **headers: str) -> Reply:
     fields = "".join(
         f'--x\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'
         for key, value in (("source", source), ("target", target))
     )
     head = f'--x\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
     body = fields.encode() + head.encode() + content + b"\r\n--x--\r\n"
-    return client.send("POST", "/translate_file", body, "multipart/form-data; boundary=x")
+    return client.send("POST", "/translate_file", body, "multipart/form-data; boundary=x", **headers)
 
 
 def translated(client: Client, name: str, content: bytes, source: str = "en") -> bytes:
@@ -93,6 +93,29 @@ def test_the_language_of_a_file_is_detected(client: Client) -> None:
     assert translated(client, "a.txt", content.encode(), "auto") == b"park. the through runs dog little The"
     german = "Der kleine Hund läuft durch den Park."
     assert translated(client, "a.txt", german.encode(), "auto") == german.encode()
+
+
+def test_a_file_of_the_largest_size_is_accepted_and_no_larger_one() -> None:
+    with serving(limits=Limits(file_bytes=2000)) as served:
+        assert [send(served, "a.txt", b"a" * size).status for size in (2000, 2001)] == [200, 413]
+
+
+@pytest.mark.parametrize("name", ["日本語 Übung.txt", "日本語\u3000Übung.en.txt", "C:\\日本語 \u202eÜbung.txt"])
+def test_a_result_has_the_name_of_its_file_with_the_target_language(client: Client, name: str) -> None:
+    path = urlsplit(send(client, name, b"a b").json["translatedFileUrl"]).path
+    assert path.isascii()
+    header = client.get(path).headers["Content-Disposition"]
+    parts = dict(part.strip().split("=", 1) for part in header.split(";")[1:])
+    assert parts["filename"].isascii()
+    encoding, _, encoded = parts["filename*"].split("'")
+    assert (encoding, unquote(encoded, errors="strict")) == ("UTF-8", "日本語 Übung.de.txt")
+
+
+def test_the_address_of_a_result_does_not_depend_on_what_the_client_says() -> None:
+    for url, base in ((None, "http://127.0.0.1:{}"), ("https://a.example/x/", "https://a.example/x")):
+        with serving(public_url=url) as served:
+            reply = send(served, "a.txt", b"a b", Host="evil.example", X_Forwarded_Host="evil.example")
+            assert reply.json["translatedFileUrl"].startswith(base.format(served.port) + "/download_file/")
 
 
 def test_an_html_file(client: Client) -> None:

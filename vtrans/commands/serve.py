@@ -74,14 +74,16 @@ ApiKeys = Annotated[
     Path | None, _access("--api-keys", help="A file of API keys, one per line. Requests then need one.", metavar="FILE")
 ]
 FileBytes = Annotated[int | None, _limit("--file-limit", "file_bytes")]
-Cors = Annotated[
-    list[str] | None,
-    _access(
-        "--cors",
-        help="A web site whose pages may send requests; * means every site. May be repeated.",
-        metavar="ORIGIN",
-    ),
-]
+FileCharacters = Annotated[int | None, _limit("--file-char-limit", "file_characters")]
+CORS = "A web site whose pages may send requests, such as https://example.com; * means every site. May be repeated."
+Cors = Annotated[list[str] | None, _access("--cors", help=CORS, metavar="ORIGIN")]
+PROXY = (
+    "The address or network of a proxy in front of the server, whose X-Forwarded-For tells the addresses of clients. "
+    "May be repeated."
+)
+TrustedProxy = Annotated[list[str] | None, _address("--trusted-proxy", help=PROXY, metavar="ADDRESS")]
+PUBLIC = "The address of the server behind its proxies, such as https://example.com/translate."
+PublicUrl = Annotated[str | None, _address("--public-url", help=PUBLIC, metavar="URL")]
 
 
 def serve(
@@ -100,8 +102,11 @@ def serve(
     requests: Requests = None,
     timeout: Timeout = None,
     file_bytes: FileBytes = None,
+    file_characters: FileCharacters = None,
     api_keys: ApiKeys = None,
     cors: Cors = None,
+    trusted_proxy: TrustedProxy = None,
+    public_url: PublicUrl = None,
     quiet: Quiet = False,
 ) -> None:
     """Serve models over HTTP, with LibreTranslate's interface.
@@ -115,29 +120,35 @@ def serve(
             f"`vtrans serve` needs the package {missing[0]}; install it with `pip install 'vtrans[serve]'`."
         )
     console = Console(quiet=quiet)
-    sizes = {"characters": characters, "texts": texts, "file_bytes": file_bytes}
-    chosen = {**sizes, "per_minute": per_minute, "requests": requests, "timeout": timeout}
-    keys = keys_of(Limits)
-    limits = Limits(
-        **{name: check_value(keys[name], f"`{name}`", value) for name, value in chosen.items() if value is not None}
-    )
+    sizes = {"characters": characters, "texts": texts, "file_bytes": file_bytes, "file_characters": file_characters}
+    limits = _limits({**sizes, "per_minute": per_minute, "requests": requests, "timeout": timeout})
+    from vtrans.server.access import Access
     from vtrans.server.app import make_app
     from vtrans.server.models import workers_for
     from vtrans.server.running import listen, run, url_of
     from vtrans.server.service import Service
     from vtrans.translate.division import divide
 
-    api, division = Keys(api_keys) if api_keys else None, divide(processes, threads)
+    access = Access(Keys(api_keys) if api_keys else None, cors or (), trusted_proxy or (), public_url)
+    listen(host, port).close()  # a wrong address is reported before the models are loaded
+    division = divide(processes, threads)
     translators = _translators(models or [], pairs or [], device, division.total, compile_, console)
     # The copies of this process must not have its socket: clients could connect to it until the last copy ends.
     terms = _glossaries(glossaries or [], translators)
     with workers_for(translators, terms, division, console.warn) as workers, listen(host, port) as made:
         service = Service(workers)
-        app = make_app(service, limits, keys=api, origins=cors or (), warn=console.warn, version=vtrans.__version__)
+        app = make_app(service, limits, access=access, warn=console.warn, version=vtrans.__version__)
         served = ", ".join(f"{pair.src} to {pair.tgt}" for pair in service.workers)
         console.info(f"serving {served} at {url_of(made)}; stop with Ctrl-C")
-        run(app, made)
+        run(app, made, access.trusted_proxy)
     console.info("stopped; every accepted request was answered")
+
+
+def _limits(values: dict[str, float | None]) -> Limits:
+    """Returns the limits, of which some are given. Raises InputError for a value that is not allowed."""
+    keys = keys_of(Limits)
+    chosen = {name: value for name, value in values.items() if value is not None}
+    return Limits(**{name: check_value(keys[name], f"`{name}`", value) for name, value in chosen.items()})
 
 
 def _translators(

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -18,9 +19,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from vtrans.languages import language_name
+from vtrans.server.access import Access, url_at
 from vtrans.server.detection import Detection
 from vtrans.server.documents import READERS, PlainDocument
-from vtrans.server.limits import Keys, Limits, RateLimit
+from vtrans.server.limits import Limits, RateLimit
 from vtrans.server.metrics import CONTENT_TYPE, Metrics
 from vtrans.server.page import page_routes
 from vtrans.server.parameters import (
@@ -36,7 +38,7 @@ from vtrans.server.parameters import (
 from vtrans.server.refusals import Refusal, busy
 from vtrans.server.service import AUTO, Answer, Service
 from vtrans.server.spec import specification
-from vtrans.server.uploads import FORMATS, Results, open_file
+from vtrans.server.uploads import FORMATS, Results, open_file, safe_name, translated_name
 
 FORM_BYTES = 10_000  # of a form besides its file
 
@@ -47,8 +49,9 @@ Warn = Callable[[str], None]
 class Api:
     """The endpoints. `warn` hears of failures, without their text."""
 
-    def __init__(self, service: Service, limits: Limits, keys: Keys | None, warn: Warn, version: str) -> None:
-        self.service, self.limits, self.keys, self.warn = service, limits, keys, warn
+    def __init__(self, service: Service, limits: Limits, access: Access, warn: Warn, version: str) -> None:
+        self.service, self.limits, self.warn = service, limits, warn
+        self.keys, self.public_url = access.keys, access.public_url
         self._spec = specification(version, limits)
         self._rate = RateLimit(limits.per_minute)
         self._results = Results()
@@ -124,8 +127,10 @@ class Api:
         work = service.translate(opened.texts, [source] * len(opened.texts), target, opened.read)
         answers = await unless_gone(request, work)
         content = await asyncio.to_thread(opened.written, [answer.text for answer in answers])
-        key = self._results.add(upload.name, content)
-        return JSONResponse({"translatedFileUrl": str(request.url_for("download_file", filename=key))})
+        key = self._results.add(translated_name(upload.name, source, target), content)
+        # Whatever Host the client sends: a link to another server would look as if it came from this one.
+        base = (self.public_url or url_at(*request.scope["server"])).rstrip("/")
+        return JSONResponse({"translatedFileUrl": base + str(request.app.url_path_for("download_file", filename=key))})
 
     async def download_file(self, request: Request) -> Response:
         found = self._results.get(request.path_params["filename"])
@@ -133,7 +138,8 @@ class Api:
             raise Refusal(404, "There is no such file; it may have been removed, as files are after an hour.")
         name, content = found
         # Never shown as a page of this server: a translated page may hold scripts.
-        headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
+        named = f"attachment; filename=\"{safe_name(name)}\"; filename*=UTF-8''{quote(name, safe='')}"  # RFC 6266
+        headers = {"Content-Disposition": named, "X-Content-Type-Options": "nosniff"}
         return Response(content, media_type="application/octet-stream", headers=headers)
 
     async def _admitted(self, request: Request, limit: int) -> dict[str, Any]:
@@ -198,13 +204,12 @@ def make_app(
     service: Service,
     limits: Limits,
     *,
-    keys: Keys | None = None,
-    origins: Sequence[str] = (),
+    access: Access = Access(),  # noqa: B008 - it does not change
     warn: Warn = lambda text: None,
     version: str = "",
 ) -> Starlette:
-    """Returns the application. Pages of the `origins` may call it from a browser; `*` means all."""
-    api = Api(service, limits, keys, warn, version)
+    """Returns the application."""
+    api = Api(service, limits, access, warn, version)
     posted = {"/detect": api.detect, "/translate": api.translate, "/translate_file": api.translate_file}
     routes = [
         *page_routes(),
@@ -223,7 +228,8 @@ def make_app(
         for worker in service.workers.values():
             await asyncio.to_thread(worker.close)
 
-    cors = [Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"])] if origins else []
+    origins = list(access.cors)
+    cors = [Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"])] if origins else []
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -7,7 +7,7 @@ import contextlib
 import json
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import uvicorn
@@ -15,6 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vtrans.errors import InputError
 from vtrans.runtime.signals import handled_by
+from vtrans.server.access import url_at
 
 HEAD_SECONDS = 10.0  # in which the head of a request must arrive once the connection is made or it has begun
 IDLE_SECONDS = 30  # after which a connection without a request is closed
@@ -92,11 +93,12 @@ def listen(host: str, port: int) -> socket.socket:
 def url_of(made: socket.socket) -> str:
     """Returns the address of a listening socket as a URL."""
     host, port, *_ = made.getsockname()
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return url_at(host, port)
 
 
-def make_server(app: Any) -> Server:
-    """Returns a server for the application. It writes no log: a request's query string contains its text."""
+def make_server(app: Any, proxies: Sequence[str] = ()) -> Server:
+    """Returns a server for the application, which trusts these proxies. It writes no log: a request's query string
+    contains its text."""
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     return Server(
@@ -110,10 +112,12 @@ def make_server(app: Any) -> Server:
             server_header=False,
             timeout_keep_alive=IDLE_SECONDS,
             backlog=BACKLOG,
+            proxy_headers=bool(proxies),
+            forwarded_allow_ips=list(proxies),
         )
     )
 
 
-def run(app: Any, made: socket.socket) -> None:
+def run(app: Any, made: socket.socket, proxies: Sequence[str] = ()) -> None:
     """Serves the application at a listening socket until a signal comes and the last request is answered."""
-    make_server(app).run(sockets=[made])
+    make_server(app, proxies).run(sockets=[made])

@@ -23,6 +23,7 @@ from vtrans.server.subtitles import SubtitleDocument
 
 MOST_UNPACKED = 10  # times the largest file that is accepted; a zip file may not unpack to more
 MOST_MEMBERS = 1000  # of a zip file
+NAME_CHARACTERS = 80  # of the name of a result
 KEPT_SECONDS, MOST_KEPT = 3600.0, 256 << 20  # how long, and how many bytes of, results wait to be fetched
 
 _WORD_PARTS = re.compile(r"word/(document|header\d*|footer\d*|footnotes|endnotes)\.xml")
@@ -48,6 +49,8 @@ def open_file(name: str, content: bytes, limit: int) -> Opened:
         raise Refusal(400, f"Invalid request: the file must end in one of {', '.join(FORMATS)}.")
     if not content:
         raise Refusal(400, "Invalid request: empty file")
+    if len(content) > limit:
+        raise Refusal(413, f"A file must have at most {limit:,} bytes, got {len(content):,}.")
     return FORMATS[ending](content, limit * MOST_UNPACKED)
 
 
@@ -137,11 +140,11 @@ class Results:
         self._files: dict[str, tuple[str, bytes, float]] = {}
 
     def add(self, name: str, content: bytes) -> str:
-        """Keeps a file, and returns the secret name by which it can be fetched. It ends in the safe characters of the
-        client's name."""
+        """Keeps a file, and returns the secret name by which it can be fetched. It ends in the safe characters of its
+        name."""
         self._forget()
         key = f"{secrets.token_urlsafe(16)}.{safe_name(name)}"
-        self._files[key] = safe_name(name), content, self._clock()
+        self._files[key] = name, content, self._clock()
         while sum(len(kept) for _, kept, _ in self._files.values()) > MOST_KEPT and len(self._files) > 1:
             del self._files[next(iter(self._files))]
         return key
@@ -158,7 +161,16 @@ class Results:
             del self._files[key]
 
 
+def translated_name(name: str, source: str, target: str) -> str:
+    """Returns the name of a translated file: the last part of the client's name, with the target language in it, and
+    without characters that are not seen."""
+    last = " ".join(re.split(r"[/\\]", name)[-1].split())
+    path = PurePath("".join(character for character in last if character.isprintable()))
+    stem = path.stem.removesuffix(f".{source}").lstrip(".")[-NAME_CHARACTERS:]
+    return f"{stem or 'file'}.{target}{path.suffix}"
+
+
 def safe_name(name: str) -> str:
     """Returns the end of a file's name with nothing but letters, digits, `-`, `_` and single dots."""
-    last = re.split(r"[/\\]", name)[-1][-80:]
+    last = re.split(r"[/\\]", name)[-1][-NAME_CHARACTERS:]
     return re.sub(r"\.{2,}", ".", re.sub(r"[^A-Za-z0-9._-]", "_", last)).lstrip(".") or "file"
