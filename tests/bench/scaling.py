@@ -35,6 +35,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,7 @@ def join(rank: int, count: int, port: str, work: Callable[..., None], *values: o
     torch.set_num_threads(1)
     manage_memory()
     ranks = Ranks()
-    with ranks.joined(CPU):
+    with ranks.joined(CPU, timedelta(hours=1)):
         work(ranks, *values)
 
 

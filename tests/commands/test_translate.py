@@ -11,8 +11,9 @@ import pytest
 from cli_runner import SENTENCE, Done
 
 from vtrans.checkpoint import RunFolder
-from vtrans.commands.texts import report
+from vtrans.commands.texts import Text, report
 from vtrans.console import Console
+from vtrans.errors import InputError
 from vtrans.translate.translation import Counts
 
 
@@ -21,6 +22,13 @@ def reported(counts: Counts, **settings: int) -> list[str]:
     stream = io.StringIO()
     report(counts, Console(stream=stream), **settings)
     return stream.getvalue().split("\n")[1:-1]
+
+
+def test_translating_under_torchrun_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process would translate the whole text."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match=r"torchrun .*`shard` I/2"):
+        Text().division(None, None)
 
 
 def test_nothing_unusual_is_not_reported() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from vtrans.data.store import DataFolder
 from vtrans.runtime.ranks import Ranks
 from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import train
+
+SILENCE = timedelta(hours=1)
 
 
 @pytest.mark.parametrize(
@@ -64,13 +67,13 @@ def test_each_rank_makes_its_gpu_the_current_one(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch.cuda, "set_device", done.append)
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, timeout, **_: done.append(backend))
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: done.append("ended"))
-    with Ranks().joined(torch.device("cuda:1")):
+    with Ranks().joined(torch.device("cuda:1"), SILENCE):
         pass
-    with Ranks().joined(CPU):
+    with Ranks().joined(CPU, SILENCE):
         pass
     assert done == [torch.device("cuda:1"), "nccl", "ended", "gloo", "ended"]
     # A rank that raises an error does not wait for the others, which do not know about it.
-    with pytest.raises(OSError, match="no such thing"), Ranks().joined(CPU):
+    with pytest.raises(OSError, match="no such thing"), Ranks().joined(CPU, SILENCE):
         raise OSError("no such thing.")
     assert done[5:] == ["gloo"]
 
@@ -90,13 +93,13 @@ def test_only_one_of_several_ranks_reports_a_refusal(tmp_path: Path, tiny_data: 
 
 def test_a_refusal_of_one_rank_alone_is_reported() -> None:
     program = """
-import os, time, torch
+import datetime, os, time, torch
 from vtrans.errors import InputError
 from vtrans.runtime.ranks import Ranks
 
 ranks = Ranks()
 try:
-    with ranks.joined(torch.device("cpu")):
+    with ranks.joined(torch.device("cpu"), datetime.timedelta(hours=1)):
         ranks.wait()
         if ranks.rank:
             raise InputError("mine.")

@@ -22,7 +22,6 @@ from vtrans.translate.chunks import Job, Shard, join_job, settings_of, sources_f
 from vtrans.translate.retry import RETRY_NGRAM
 
 if TYPE_CHECKING:
-    from vtrans.runtime.ranks import Ranks
     from vtrans.translate.division import Division
     from vtrans.translate.stream import Workers
     from vtrans.translate.translation import Counts, TranslateOptions
@@ -96,16 +95,18 @@ class Text:
             if self.input and beside and self.chunk_lines is None:
                 check_line_counts(self.input, beside, name)
 
-    def division(self, processes: int | None, threads: int | None, ranks: Ranks) -> Division:
+    def division(self, processes: int | None, threads: int | None) -> Division:
         """Returns the processes and threads that will translate. Raises InputError if the number that the user chose is
-        not possible."""
+        not possible, and under torchrun."""
+        from vtrans.runtime.ranks import Ranks
         from vtrans.translate.division import divide
 
-        reasons = {
-            f"torchrun has started {ranks.world}": ranks.world > 1,
-            "`line_buffered` translates one line at a time": self.line_buffered,
-        }
-        reason = next((reason for reason, holds in reasons.items() if holds), "")
+        if (world := Ranks().world) > 1:
+            raise InputError(
+                f"torchrun has started {world} processes, which would all translate the whole text; start `vtrans "
+                f"translate` without torchrun, once per GPU, with `chunk_lines`, `shard` I/{world} and `device` cuda:I."
+            )
+        reason = "`line_buffered` translates one line at a time" if self.line_buffered else ""
         return divide(processes, threads, reason, prefer_one=self.typed)
 
 
@@ -121,7 +122,7 @@ class Chunks:
 
 
 @contextmanager
-def streamed(options: TranslateOptions, text: Text, ranks: Ranks, console: Console) -> Iterator[Work]:
+def streamed(options: TranslateOptions, text: Text, console: Console) -> Iterator[Work]:
     """Opens a text that is translated from beginning to end."""
     from vtrans.translate.stream import translate_stream
     from vtrans.wording.phrases import read_constraints
@@ -147,7 +148,6 @@ def streamed(options: TranslateOptions, text: Text, ranks: Ranks, console: Conso
                     constraints=read_constraints(asked, str(text.constraints)) if asked else None,
                     line_buffered=text.line_buffered,
                     progress=lambda lines, size: counter.update(lines, extent.share(size)),
-                    ranks=ranks,
                     workers=workers,
                 )
 
@@ -161,7 +161,6 @@ def chunked(
     settings: dict[str, Any],
     options: TranslateOptions,
     text: Text,
-    ranks: Ranks,
     console: Console,
 ) -> Iterator[Work]:
     """Finds the chunks of a text, of which those of the shard are translated."""
@@ -191,7 +190,6 @@ def chunked(
                 on_bad_utf8=text.on_bad_utf8,
                 report=report,
                 progress=counter.update,
-                ranks=ranks,
                 workers=workers,
             )
         warn_of_characters(report, str(chunks.input), console)
@@ -200,33 +198,27 @@ def chunked(
 
 
 def translate_text(
-    load: Callable[[Console], Translator],
+    load: Callable[[], Translator],
     work: AbstractContextManager[Work],
     options: TranslateOptions,
     text: Text,
-    ranks: Ranks,
     division: Division,
     console: Console,
 ) -> None:
-    """Does the work on rank 0 with the help of other processes, and reports how it went."""
-    from vtrans.runtime.ranks import CPU
-    from vtrans.translate.stream import serve, workers_for
+    """Does the work, with copies of this process if that is faster, and reports how it went."""
+    from vtrans.translate.stream import workers_for
 
-    with ended_by_signals(), ranks.joined(CPU):
-        if ranks.rank > 0:
-            serve(load, ranks, options)
-            return
-        with ranks.leading(), work as prepare:
-            translator = load(console)
-            translator.check(options, prefixes=text.prefixes is not None, constraints=text.constraints is not None)
-            translate_with = prepare(translator)
-            copies = division.copies(translator.engine)
-            if text.typed:
-                console.info("reading from the terminal, line by line; end with Ctrl-D")
-            if ranks.world > 1 or copies:
-                console.info(f"{max(ranks.world, copies)} processes share the input")
-            with workers_for(translator, options, copies, division.threads) if copies else nullcontext() as workers:
-                translate_with(workers)
+    with ended_by_signals(), work as prepare:
+        translator = load()
+        translator.check(options, prefixes=text.prefixes is not None, constraints=text.constraints is not None)
+        translate_with = prepare(translator)
+        copies = division.copies(translator.engine)
+        if text.typed:
+            console.info("reading from the terminal, line by line; end with Ctrl-D")
+        if copies:
+            console.info(f"{copies} processes share the input")
+        with workers_for(translator, options, copies, division.threads) if copies else nullcontext() as workers:
+            translate_with(workers)
     report(translator.counts, console, min_length=translator.search.min_length)
 
 

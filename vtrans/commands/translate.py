@@ -110,12 +110,10 @@ def translate(
     chunks = text.chunks(measure=engine.kernels is not None)
     text.check_line_counts()
     console = Console(quiet=quiet)
-    from vtrans.runtime.ranks import Ranks
     from vtrans.translate.loading import load
     from vtrans.translate.translation import TranslateOptions
 
-    ranks = Ranks()
-    division = text.division(processes, threads, ranks)
+    division = text.division(processes, threads)
     options = TranslateOptions(
         output.nbest,
         Sampling(**sampling) if sample else None,
@@ -126,15 +124,17 @@ def translate(
         to,
     )
     weights = list(models.weights) or None
-    settings = {**dataclasses.asdict(engine), "device": ranks.device_name(engine.device), "weights": weights}
-    load_model = partial(load, models.paths, retry=not no_retry, workers=division.total, **settings, **search)
+    settings = {**dataclasses.asdict(engine), "weights": weights}
+    load_model = partial(
+        load, models.paths, retry=not no_retry, workers=division.total, console=console, **settings, **search
+    )
     if chunks:
         kept = {name: settings[name] for name, key in keys_of(EngineConfig).items() if not key.speed_only}
         common = {**kept, "weights": weights, "no_retry": no_retry}
-        work = chunked(chunks, models.paths, common, options, text, ranks, console)
+        work = chunked(chunks, models.paths, common, options, text, console)
     else:
-        work = streamed(options, text, ranks, console)
-    translate_text(lambda console: load_model(console=console), work, options, text, ranks, division, console)
+        work = streamed(options, text, console)
+    translate_text(load_model, work, options, text, division, console)
 
 
 def _check_choice(

@@ -7,24 +7,19 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch import distributed as dist
 
 from vtrans.errors import InputError, VtransError
 
 CPU = torch.device("cpu")
 
-# How long a rank waits for a silent one. A dead rank is noticed at once: its connections close, or torchrun ends the
-# others with SIGTERM within a second, and by force after 30. Training sets a shorter time, see `limit_silence`.
-PATIENT = timedelta(hours=24)  # while rank 0 waits for input
 BEAT = 1.0  # seconds between two signs of life of a rank that works alone
 SAME = timedelta(seconds=3)  # within which several ranks raise the same error
-SIGNALS = timedelta(milliseconds=200)  # how often a waiting rank handles signals
 
 
 class Ranks:
@@ -34,12 +29,13 @@ class Ranks:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
         self.local = int(os.environ.get("LOCAL_RANK", "0"))
-        self._answered = True  # whether all ranks have answered the last `deal`
         self._beaten = 0.0  # when this rank last gave a sign of life
 
     @contextmanager
-    def joined(self, device: torch.device, patience: timedelta = PATIENT) -> Iterator[None]:
-        """Inside the block the ranks can exchange tensors on this device, and wait that long for each other."""
+    def joined(self, device: torch.device, patience: timedelta) -> Iterator[None]:
+        """Inside the block the ranks can exchange tensors on this device, and wait that long for a silent one. A dead
+        rank is noticed at once: its connections close, or torchrun ends the others with SIGTERM within a second, and by
+        force after 30."""
         if self.world == 1:
             yield
             return
@@ -85,13 +81,10 @@ class Ranks:
         except RuntimeError as error:
             if self.world == 1 or not (isinstance(error, dist.DistError) or "gloo" in str(error)):
                 raise
-            raise self._ended(error, f"; {advice()}") from None
-
-    def _ended(self, error: RuntimeError, rest: str = "") -> VtransError:
-        """The error for a rank that has died, with the reason that torch gives."""
-        reason = re.sub(r"^\[[^]]*\] ", "", str(error)).partition(". ")[0].strip()  # without torch's source line
-        what = "does not answer" if "timed out" in reason.lower() else "has died"
-        return VtransError(f"one of the {self.world} processes {what} ({reason}){rest}.")
+            reason = re.sub(r"^\[[^]]*\] ", "", str(error)).partition(". ")[0].strip()  # without torch's source line
+            what = "does not answer" if "timed out" in reason.lower() else "has died"
+            message = f"one of the {self.world} processes {what} ({reason}); {advice()}."
+            raise VtransError(message) from None
 
     def device_name(self, asked: str | None) -> str | None:
         """The name of the device of this rank. Unless the user asks for one, several ranks use one GPU each, or the CPU
@@ -149,64 +142,3 @@ class Ranks:
         dist.broadcast(tensor, 0)
         self._beaten = time.monotonic()
         return int(tensor)
-
-    # Rank 0 deals out work and the others answer, over gloo on the CPU, even if the models are on a GPU.
-
-    @contextmanager
-    def leading(self) -> Iterator[None]:
-        """Tells the other ranks at the end of the block that there is no more work; for rank 0.
-
-        After an exception between `deal` and `answer` it cannot tell them; they notice when this process ends.
-        """
-        try:
-            yield
-        finally:
-            if self.world > 1 and self._answered:
-                with suppress(VtransError):  # a rank has died after its last answer
-                    self.deal([b""] * self.world)
-
-    def deal(self, parts: Sequence[bytes] | None = None) -> bytes:
-        """Gives each rank its part. Rank 0 passes all `parts`; the others wait. b"" means that there is no more.
-
-        Returns this rank's part. Raises VtransError if a rank has died.
-        """
-        self._answered = False
-        sizes = torch.tensor([len(part) for part in parts] if parts else [0] * self.world)
-        self._finish(dist.broadcast(sizes, 0, async_op=True))
-        width = int(sizes.max())
-        if not width:
-            return b""
-        own = torch.empty(width, dtype=torch.uint8)
-        self._finish(dist.scatter(own, [_padded(part, width) for part in parts] if parts else None, 0, async_op=True))
-        return own[: int(sizes[self.rank])].numpy().tobytes()
-
-    def answer(self, part: bytes) -> list[bytes]:
-        """Sends the answer of this rank to rank 0. Returns all answers on rank 0, and nothing on the others.
-
-        Raises VtransError if a rank has died.
-        """
-        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world)]
-        self._finish(dist.all_gather(sizes, torch.tensor([len(part)]), async_op=True))
-        width = max(int(size) for size in sizes)
-        all_ = [torch.empty(width, dtype=torch.uint8) for _ in sizes] if self.rank == 0 else None
-        self._finish(dist.gather(_padded(part, width), all_, 0, async_op=True))
-        self._answered = True
-        return [a[: int(size)].numpy().tobytes() for a, size in zip(all_ or (), sizes[: len(all_ or ())], strict=True)]
-
-    def _finish(self, work: dist.Work) -> None:
-        """Waits in short slices, so that Python can handle signals between them: gloo does not return for a signal."""
-        while not work.is_completed():
-            with suppress(RuntimeError):  # the slice has ended, or the work failed, which the last wait reports
-                work.wait(SIGNALS)
-        try:
-            work.wait()
-        except RuntimeError as error:
-            raise self._ended(error) from None
-
-
-def _padded(part: bytes, width: int) -> Tensor:
-    """The bytes as a tensor [width], filled up with zeros."""
-    tensor = torch.zeros(width, dtype=torch.uint8)
-    if part:
-        tensor[: len(part)] = torch.frombuffer(bytearray(part), dtype=torch.uint8)
-    return tensor

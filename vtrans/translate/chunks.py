@@ -29,7 +29,6 @@ from vtrans.runtime.kernels import Kernels
 from vtrans.text import LineIndex, LineReport, OnBadUtf8, index_lines, open_bytes, read_lines
 
 if TYPE_CHECKING:
-    from vtrans.runtime.ranks import Ranks
     from vtrans.translate.stream import Workers
     from vtrans.translate.translation import TranslateOptions
     from vtrans.translate.translator import Translator
@@ -279,7 +278,6 @@ def translate_chunks(
     on_bad_utf8: OnBadUtf8 = "error",
     report: LineReport | None = None,
     progress: Callable[[float, float], None] = lambda lines, share: None,
-    ranks: Ranks | None = None,
     workers: Workers | None = None,
 ) -> None:
     """Translates the chunks of the shard that are not there yet.
@@ -316,7 +314,6 @@ def translate_chunks(
                     first=numbers.start,
                     patient=True,
                     progress=partial(_further, progress, lines, size, whole),
-                    ranks=ranks,
                     workers=workers,
                 )
                 for source in sources.values():

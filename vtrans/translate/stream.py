@@ -1,16 +1,14 @@
 """Translates a stream of lines to a stream of lines, in order.
 
-Several processes divide each window: copies of this process (`workers`), or under torchrun the other ranks. The
-process that was started, or rank 0, reads and writes. Line numbers and counts do not depend on the number of
-processes. Neither does the output, except that other batches may change the last bits of a float32 sum, and so choose
-another of two translations whose scores are equal up to these bits.
+Several processes, copies of this one, may divide each window (`workers`); this process reads and writes. Line numbers
+and counts do not depend on the number of processes. Neither does the output, except that other batches may change the
+last bits of a float32 sum, and so choose another of two translations whose scores are equal up to these bits.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import io
-import json
 import math
 import queue
 import threading
@@ -25,8 +23,7 @@ from typing import Any, BinaryIO
 import torch
 
 from vtrans.console import Console
-from vtrans.errors import InputError, VtransError
-from vtrans.runtime.ranks import Ranks
+from vtrans.errors import VtransError
 from vtrans.runtime.signals import uninterrupted
 from vtrans.runtime.workers import Copies, Task
 from vtrans.text import write_line
@@ -52,7 +49,6 @@ def translate_stream(
     line_buffered: bool = False,
     patient: bool = False,
     progress: Callable[[float, float], None] = lambda lines, size: None,
-    ranks: Ranks | None = None,
     workers: Workers | None = None,
 ) -> None:
     """Writes the translations of `lines` to `stream` as whole lines, and flushes it after each window.
@@ -60,22 +56,18 @@ def translate_stream(
     `prefixes` and `constraints` are those of `Translator.nbest`. `first` is the number of the first line.
     `line_buffered` translates each line before the next is read; `patient` waits for full windows however long they
     take, so that batches do not depend on time. `progress` is called with the lines and bytes translated so far.
-    `workers` are those of `workers_for`, with
-    the same translator and options. With `ranks`, call this on rank 0; the other ranks translate their shares in
-    `serve`. Ctrl-C and SIGTERM never leave part of a line.
+    `workers` are those of `workers_for`, with the same translator and options. Ctrl-C and SIGTERM never leave part of
+    a line.
     """
-    world = workers.number if workers else 1 if ranks is None else ranks.world
+    processes = workers.number if workers else 1
     counted = _Progress(progress)
-    if ranks is not None and ranks.world > 1:
-        # The first window is empty: a rank that cannot load its model reports this before any line is read.
-        _translate_on_ranks(translator, _Request(1, []), options, counted, ranks)
     waiting = {"idle": threading.TIMEOUT_MAX, "patience": threading.TIMEOUT_MAX} if patient else {}
-    received = windows(lines, 1 if line_buffered else WINDOW * world, most=WINDOW_BYTES * world, **waiting)
+    received = windows(lines, 1 if line_buffered else WINDOW * processes, most=WINDOW_BYTES * processes, **waiting)
     requests = _requests(beside(received, prefixes, constraints), first)
     if workers:
         translated = _by_workers(translator, requests, counted, workers)
     else:
-        translated = (_here(translator, request, options, counted, ranks) for request in requests)
+        translated = (_here(translator, request, options, counted) for request in requests)
     for block in translated:
         with uninterrupted():
             stream.write(block)
@@ -91,14 +83,10 @@ def _requests(
         first += len(window)
 
 
-def _here(
-    translator: Translator, request: _Request, options: TranslateOptions, counted: _Progress, ranks: Ranks | None
-) -> bytes:
-    """Returns the translations of a window by this process, and by the other ranks if there are any."""
+def _here(translator: Translator, request: _Request, options: TranslateOptions, counted: _Progress) -> bytes:
+    """Returns the translations of a window by this process."""
     counted.begin(request.lines)
-    if ranks is None or ranks.world == 1 or len(request.lines) == 1:
-        return _translate(translator, request, options, counted.step)
-    return _translate_on_ranks(translator, request, options, counted, ranks)
+    return _translate(translator, request, options, counted.step)
 
 
 class _Progress:
@@ -215,6 +203,22 @@ def workers_for(translator: Translator, options: TranslateOptions, processes: in
     return Copies(answer, processes, "translating", advice)
 
 
+class _Recorder(Console):
+    """The console of a copy, which sends its warnings to the process that was started."""
+
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+        self._warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self._warnings.append(text)
+
+    def taken(self) -> list[str]:
+        """Returns the warnings since the last call."""
+        taken, self._warnings = self._warnings, []
+        return taken
+
+
 def _by_workers(
     translator: Translator, requests: Iterator[_Request], counted: _Progress, workers: Workers
 ) -> Iterator[bytes]:
@@ -275,97 +279,16 @@ def _submitted(
         free.release()
 
 
-# Ranks.
-
-
-def serve(load: Callable[[Console], Translator], ranks: Ranks, options: TranslateOptions) -> None:
-    """Translates, on the other ranks, what `translate_stream` on rank 0 sends, until it ends.
-
-    `load` returns the translator, which must be equal to that of rank 0. Rank 0 prints all warnings and errors.
-    """
-    console = _Recorder()
-    problem: Exception | None = None
-    try:
-        translator = load(console)
-    except Exception as error:
-        problem = error
-    while request := ranks.deal():
-        reply: dict[str, Any] = {}
-        if problem is None:
-            try:
-                translator.counts = Counts()
-                block = _translate(translator, _Request(**json.loads(request)), options)
-                reply = {"block": block.decode(), "counts": dataclasses.asdict(translator.counts)}
-            except Exception as error:
-                problem = error
-        if problem is not None:
-            reply = {"error": _message(problem), "input": isinstance(problem, InputError)}
-        ranks.answer(json.dumps({**reply, "warnings": console.taken()}).encode())
-
-
-class _Recorder(Console):
-    """The console of a rank that sends its warnings to rank 0."""
-
-    def __init__(self) -> None:
-        super().__init__(quiet=True)
-        self._warnings: list[str] = []
-
-    def warn(self, text: str) -> None:
-        self._warnings.append(text)
-
-    def taken(self) -> list[str]:
-        """Returns the warnings since the last call."""
-        taken, self._warnings = self._warnings, []
-        return taken
-
-
-def _message(error: Exception) -> str:
-    if isinstance(error, VtransError):
-        return str(error)
-    return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
-
-
-def _translate_on_ranks(
-    translator: Translator, request: _Request, options: TranslateOptions, counted: _Progress, ranks: Ranks
-) -> bytes:
-    """Returns what `_translate` returns, with the work divided among all ranks; collects their counts and warnings."""
-    began, counts = time.monotonic(), translator.counts
-    before = counts.seconds
-    requests = _divided(request, ranks.world)
-    ranks.deal([json.dumps(dataclasses.asdict(part)).encode() for part in requests])
-    problem: Exception | None = None
-    blocks = []
-    try:
-        blocks.append(_translate(translator, requests[0], options, lambda: counted.step(ranks.world)))
-    except Exception as error:  # the answers of the other ranks must still be received
-        problem = error
-    for rank, answer in enumerate(ranks.answer(b"{}")[1:], 1):
-        reply = json.loads(answer)
-        for warning in reply["warnings"]:
-            if translator.console:
-                translator.console.warn(warning)
-        if "error" in reply:
-            kind = InputError if reply["input"] else VtransError
-            problem = problem or kind(f"process {rank} of {ranks.world}: {reply['error']}")
-            continue
-        blocks.append(reply["block"].encode())
-        _add(counts, Counts(**reply["counts"]))
-    counts.seconds = before + time.monotonic() - began
-    if problem is not None:
-        raise problem
-    return b"".join(blocks)
-
-
-def shares(window: Sequence[str], world: int) -> list[range]:
+def shares(window: Sequence[str], processes: int) -> list[range]:
     """Returns consecutive shares of a window that cost about the same; some are empty if there are few lines."""
     costs = [size_of(line) + LINE_COST for line in window]
     total, cuts, cost = sum(costs), [0], 0
     for i, own in enumerate(costs):
-        # A line belongs to the rank whose part of the total cost contains its middle.
-        while cost + own / 2 >= len(cuts) * total / world:
+        # A line belongs to the process whose part of the total cost contains its middle.
+        while cost + own / 2 >= len(cuts) * total / processes:
             cuts.append(i)
         cost += own
-    cuts += [len(window)] * (world + 1 - len(cuts))
+    cuts += [len(window)] * (processes + 1 - len(cuts))
     return [range(start, stop) for start, stop in pairwise(cuts)]
 
 
