@@ -30,9 +30,9 @@ from vtrans.engines.shortlist import Candidates, learn_shortlist, model_1
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
-from vtrans.search.constraints import Prefix, Rules, constrain, constrain_listed
 from vtrans.search.loop import Listed
 from vtrans.search.options import Sampling
+from vtrans.search.rules import Prefix, Rules
 from vtrans.tensor_files import open_tensors, write_tensors
 from vtrans.translate.loading import load
 from vtrans.translate.translator import Translator
@@ -264,14 +264,15 @@ def test_constraints_on_listed_tokens_equal_those_on_the_vocabulary() -> None:
         numbers = random.Random(seed)
         rows = [numbers.choices(ids[2:].tolist(), k=numbers.randrange(7)) for _ in range(6)]
         prefixes = [Prefix(tuple(numbers.choices([4, 6, 9], k=numbers.randrange(4))), seed % 2 == 0) for _ in rows]
-        rules = Rules(EOS_ID, starts, numbers.randrange(4), numbers.randrange(3), numbers.choice([1.0, 1.5]))
+        rules = Rules(
+            EOS_ID, prefixes, starts, numbers.randrange(4), numbers.randrange(3), numbers.choice([1.0, 1.5]), (5, 7)
+        )
         longest = max(map(len, rows))
-        said = torch.tensor([row + [-1] * (longest - len(row)) for row in rows], dtype=torch.int64)
-        ages = [len(row) for row in rows]
+        said = np.array([[-1] * (longest - len(row)) + row for row in rows], dtype=np.int64)
         whole = torch.randn(len(rows), V, generator=torch.Generator().manual_seed(seed)).log_softmax(1)
         block = Listed(whole[:, ids].clone(), ids)
-        constrain(whole, said, ages, prefixes, rules)
-        constrain_listed(block, said, ages, prefixes, rules)
+        rules.apply(whole, said, range(len(rows)))
+        rules.apply(block, said, range(len(rows)))
         assert torch.equal(block.logprobs, whole[:, ids])
 
 

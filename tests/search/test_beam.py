@@ -15,8 +15,8 @@ from fakes import EOS, BrokenDecoder, FakeDecoder, Ids, Table, hashed, scripted,
 
 from vtrans.config import SearchConfig
 from vtrans.errors import LogprobsError, VtransError
-from vtrans.search.beam import best_extensions, best_tokens, sort_rows
 from vtrans.search.loop import Hypothesis, Listed, length_penalty
+from vtrans.search.ranking import best_tokens, ranked, sorted_rows
 
 SOURCE: Ids = (2, EOS)
 
@@ -330,13 +330,16 @@ def test_the_best_extensions_are_those_of_a_sort_of_all(V: int, rows: int, count
         for token, value in enumerate(values)
         if value > -math.inf
     )
-    expected = sorted(sums, key=lambda extension: (-extension[0], extension[2], -extension[1], extension[3]))
-    assert best_extensions(logprobs_nV, totals, count)[:count] == expected[:count]
-    listed = Listed(logprobs_nV, torch.arange(V) * 2)
-    assert best_extensions(listed, totals, count)[:count] == [(*e, 2 * token) for *e, token in expected[:count]]
+    expected = sorted(sums, key=lambda extension: (-extension[0], extension[2], -extension[1], extension[3]))[:count]
+    for block, factor in ((logprobs_nV, 1), (Listed(logprobs_nV, torch.arange(V) * 2), 2)):
+        values_rm, tokens_rm = best_tokens([block], count)
+        best = ranked(np.array([totals]), values_rm[None], tokens_rm[None], count)
+        found = [part[0].tolist() for part in best]
+        possible = [(*e, token // factor) for *e, token in zip(*found, strict=True) if e[0] > -math.inf]
+        assert possible == expected
     logprobs_nV[-1, -1] = math.nan
     with pytest.raises(LogprobsError):
-        best_extensions(logprobs_nV, totals, count)
+        best_tokens([logprobs_nV], count)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -345,7 +348,7 @@ def test_sorting_rows_gives_the_same_tokens_as_topk(dtype: torch.dtype) -> None:
     logprobs[logprobs > 1] = -torch.inf
     logprobs[:20, 5:] = -torch.inf
     values, tokens = best_tokens([logprobs.to(torch.float64)], 7)
-    sorted_values, sorted_tokens = sort_rows(logprobs, 7)
+    sorted_values, sorted_tokens = sorted_rows(logprobs, 7)
     possible = values > -math.inf
     assert possible.sum() < possible.size
     assert np.array_equal(sorted_values, values)

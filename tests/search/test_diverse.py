@@ -22,7 +22,7 @@ from vtrans.config import Recipe, SearchConfig
 from vtrans.consistency import check_together
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError, RecipeError, VtransError
-from vtrans.search.diverse import diverse_beam_search
+from vtrans.search.beam import beam_search
 from vtrans.search.loop import Hypothesis, length_penalty
 from vtrans.search.options import Mbr, Sampling
 from vtrans.translate.translator import Translator
@@ -37,7 +37,7 @@ def found(
 ) -> list[list[Hypothesis]]:
     search = SearchConfig(**config)
     results = dict(
-        diverse_beam_search(decoder, sources, limits, config=search, nbest=nbest or search.beam, bos_id=BOS, eos_id=EOS)
+        beam_search(decoder, sources, limits, config=search, nbest=nbest or search.beam, bos_id=BOS, eos_id=EOS)
     )
     return [results[i] for i in range(len(sources))]
 

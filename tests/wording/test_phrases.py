@@ -19,7 +19,8 @@ from vtrans.checkpoint import RunFolder, Shortlist
 from vtrans.config import SearchConfig
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError
-from vtrans.search.grid import grid_search, width_of
+from vtrans.search.banks import Banks, width_of
+from vtrans.search.beam import beam_search
 from vtrans.search.lexical import Form, Phrase, least_tokens
 from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Sampling
@@ -69,11 +70,12 @@ def search(
     continues_V = torch.tensor(config.pop("continues"))
     nbest = config.pop("nbest", 1)
     decoder = FakeDecoder(table, limits=dict(zip(sources, limits, strict=True)))
-    found = grid_search(
-        decoder, sources, limits, phrases, continues_V=continues_V, config=SearchConfig(**config), nbest=nbest,
-        bos_id=BOS, eos_id=EOS,
+    settings = SearchConfig(**config)
+    banks = Banks(phrases, continues_V, settings.beam)
+    results = beam_search(
+        decoder, sources, limits, config=settings, nbest=nbest, bos_id=BOS, eos_id=EOS, banks=banks
     )  # fmt: skip
-    return [hypotheses for _, hypotheses in sorted(found, key=lambda pair: pair[0])]
+    return [hypotheses for _, hypotheses in sorted(results, key=lambda pair: pair[0])]
 
 
 def test_a_beam_as_wide_as_the_space_finds_the_best_translations_that_contain_the_phrases() -> None:

@@ -13,9 +13,9 @@ from vtrans.engines.alignments import Links
 from vtrans.engines.forced import Pair
 from vtrans.errors import InputError
 from vtrans.languages import Languages
-from vtrans.search.constraints import Prefix
 from vtrans.search.lexical import Phrase
 from vtrans.search.loop import Hypothesis
+from vtrans.search.rules import Prefix
 from vtrans.translate.translation import TranslateOptions
 
 NO_PREFIX = Prefix()

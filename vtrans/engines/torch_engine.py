@@ -22,16 +22,15 @@ from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.shortlist import Candidates, Shortlisted
 from vtrans.errors import InputError
 from vtrans.runtime.seeds import derived_seed
+from vtrans.search.banks import Banks, width_of
 from vtrans.search.beam import beam_search
-from vtrans.search.constraints import Constrained, Rules
-from vtrans.search.diverse import diverse_beam_search
 from vtrans.search.ensemble import Ensemble
-from vtrans.search.grid import grid_search, width_of
 from vtrans.search.lexical import phrase_tokens
-from vtrans.search.loop import Decoder, Hypothesis, abandonable
+from vtrans.search.loop import Decoder, Hypothesis
+from vtrans.search.rules import Rules
 from vtrans.search.sampling import sample
 from vtrans.translate.translation import TranslateOptions
-from vtrans.wording.avoid import Avoiding, Spelling
+from vtrans.wording.avoid import Avoided, Spelling
 from vtrans.wording.phrases import continues_word
 
 
@@ -94,24 +93,47 @@ class TorchEngine:
         groups: dict[int, list[int]] = {}  # by width of the beam; those without phrases are a group of their own
         for i, source in enumerate(sources):
             groups.setdefault(width_of(source.phrases, search.beam) if source.phrases else 0, []).append(i)
-        for width, own in groups.items():
-            members = [sources[i] for i in own]
-            found = self._with_phrases(members, search, options) if width else self._free(members, search, options)
-            yield from ((own[i], hypotheses) for i, hypotheses in found)
+        for width, indices in groups.items():
+            members = [sources[i] for i in indices]
+            for i, hypotheses in self._search(members, search, options, phrases=width > 0):
+                yield indices[i], hypotheses
 
-    def _with_phrases(
-        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
+    def _search(
+        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions, *, phrases: bool
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        return grid_search(
-            abandonable(self.decoder(sources, search), options.abandoned),
-            [source.tokens for source in sources],
-            [source.limit for source in sources],
-            [source.phrases for source in sources],
-            continues_V=self._continues_V,
-            config=search,
+        """Searches for translations of sources, all or none of which have phrases, or draws them."""
+        decoder, rules = self.decoder(sources), self.rules(sources, search)
+        tokens, limits = [source.tokens for source in sources], [source.limit for source in sources]
+        sampling = options.sampling
+        if sampling is None:
+            forbidden = rules.most_forbidden if rules else 0
+            if isinstance(decoder, CompiledDecoder) and forbidden is not None and not phrases:
+                decoder = decoder.listing(search.beam + forbidden + 2)  # all that the search reads
+            return beam_search(
+                decoder,
+                tokens,
+                limits,
+                config=search,
+                nbest=options.nbest,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                rules=rules,
+                abandoned=options.abandoned,
+                banks=Banks([s.phrases for s in sources], self._continues_V, search.beam) if phrases else None,
+            )
+        return sample(
+            decoder,
+            tokens,
+            limits,
+            sampling=sampling,
+            seeds=[derived_seed("sample", sampling.seed, source.name) for source in sources],
             nbest=options.nbest,
+            # Many samples fill a batch with few sentences: it gets no more rows than in a search.
+            batch_tokens=search.batch_tokens * search.beam // max(options.nbest, search.beam),
             bos_id=BOS_ID,
             eos_id=EOS_ID,
+            rules=rules,
+            abandoned=options.abandoned,
         )
 
     @cached_property
@@ -119,57 +141,41 @@ class TorchEngine:
         return torch.tensor([continues_word(self.tgt_vocab, i) for i in range(len(self.tgt_vocab))])
 
     @cached_property
+    def _starts_V(self) -> Tensor:
+        texts = [self.tgt_vocab.text_of(i) for i in range(len(self.tgt_vocab))]
+        return torch.tensor([i == EOS_ID or text.startswith(" ") for i, text in enumerate(texts)])
+
+    @cached_property
     def _spelling(self) -> Spelling:
         return Spelling(self.tgt_vocab)
 
-    def _free(
-        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
-    ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        decoder = self.decoder(sources, search)
-        tokens, limits = [source.tokens for source in sources], [source.limit for source in sources]
-        sampling = options.sampling
-        if sampling is None and isinstance(decoder, CompiledDecoder):
-            decoder = decoder.listing(search.beam + 2)  # all that the search reads
-        decoder = abandonable(decoder, options.abandoned)
-        if sampling is None:
-            find = beam_search if search.beam_groups == 1 else diverse_beam_search
-            yield from find(decoder, tokens, limits, config=search, nbest=options.nbest, bos_id=BOS_ID, eos_id=EOS_ID)
-        else:
-            yield from sample(
-                decoder,
-                tokens,
-                limits,
-                sampling=sampling,
-                seeds=[derived_seed("sample", sampling.seed, source.name) for source in sources],
-                nbest=options.nbest,
-                # Many samples fill a batch with few sentences: it gets no more rows than in a search.
-                batch_tokens=search.batch_tokens * search.beam // max(options.nbest, search.beam),
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-            )
-
-    def decoder(self, sources: Sequence[Source], search: SearchConfig) -> Decoder[Any]:
-        """Returns the models as one decoder, with their shortlists, and with constraints if there are any."""
+    def decoder(self, sources: Sequence[Source]) -> Decoder[Any]:
+        """Returns the models as one decoder, with their shortlists."""
         parts: list[Decoder[Any]] = list(self.decoders)
-        prefixes = [source.prefix for source in sources]
         if self._candidates:
             forced = [(*source.prefix.tokens, *phrase_tokens(source.phrases)) for source in sources]
             parts = [Shortlisted(decoder, self._candidates, forced) for decoder in self.decoders]
-        decoder = parts[0] if len(parts) == 1 else Ensemble(parts, self.weights)
-        if any(source.avoid for source in sources):
-            decoder = Avoiding(decoder, self._spelling, [source.avoid for source in sources])
+        return parts[0] if len(parts) == 1 else Ensemble(parts, self.weights)
+
+    def rules(self, sources: Sequence[Source], search: SearchConfig) -> Rules | None:
+        """Returns the rules for the translations of these sources; None if there are none."""
+        prefixes = [source.prefix for source in sources]
+        some = any(prefix.tokens for prefix in prefixes)
+        avoid = [source.avoid for source in sources]
         suppressed = suppressed_ids(search, self.tgt_vocab)
         has_rules = search.min_length or search.no_repeat_ngram or search.repetition_penalty != 1 or suppressed
-        if not has_rules and not any(prefix.tokens for prefix in prefixes):
-            return decoder
-        starts_V = None
-        if any(prefix.closed for prefix in prefixes):
-            texts = [self.tgt_vocab.text_of(i) for i in range(len(self.tgt_vocab))]
-            starts_V = torch.tensor([i == EOS_ID or text.startswith(" ") for i, text in enumerate(texts)])
-        rules = Rules(
-            EOS_ID, starts_V, search.min_length, search.no_repeat_ngram, search.repetition_penalty, suppressed
+        if not has_rules and not some and not any(avoid):
+            return None
+        return Rules(
+            EOS_ID,
+            prefixes if some else (),
+            self._starts_V if any(prefix.closed for prefix in prefixes) else None,
+            search.min_length,
+            search.no_repeat_ngram,
+            search.repetition_penalty,
+            suppressed,
+            Avoided(self._spelling, avoid).completing if any(avoid) else None,
         )
-        return Constrained(decoder, rules, prefixes)
 
     @torch.inference_mode()
     def align(

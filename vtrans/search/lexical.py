@@ -80,6 +80,15 @@ class Automaton:
         self.waits: list[bool] = []
         """Per state, whether the next token decides if a phrase is whole."""
         self._number_of(_Place((0,) * len(phrases)))
+        self._states: dict[tuple[int, ...], int] = {(): 0}
+
+    def state_of(self, tokens: tuple[int, ...]) -> int:
+        """Returns the state after a hypothesis, all of whose tokens are possible. One step from a known hypothesis."""
+        if tokens not in self._states:
+            after = self.after(self.state_of(tokens[:-1]), tokens[-1])
+            assert after is not None
+            self._states[tokens] = after
+        return self._states[tokens]
 
     def after(self, state: int, token: int) -> int | None:
         """Returns the state after one more token; None if the token makes a phrase occur too often."""

@@ -2,8 +2,8 @@
 
 Each step of the loop advances all sentences of the batch by one token. A sentence leaves when its search is finished,
 at the latest at its own length limit, and a waiting sentence takes its place (continuous batching). A sentence's result
-does not depend on the others in its batch. A policy chooses the tokens of a step: beam.py ranks them, sampling.py draws
-them.
+does not depend on the others in its batch. Rules change the log-probabilities of a step (rules.py), and a policy
+chooses its tokens: beam.py ranks them, sampling.py draws them.
 
 Legend: B sentences in the batch, K rows per sentence (the width of the beam, or the samples), r live rows among the
 B * K, n rows of a block, V vocabulary, v listed tokens.
@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from vtrans.errors import AbandonedError, LogprobsError
+from vtrans.search.history import History, Ints
 
 State = TypeVar("State")
 
@@ -43,9 +44,9 @@ def logprobs_of(block: Block) -> Tensor:
     return block.logprobs if isinstance(block, Listed) else block
 
 
-def columns_of(block: Block, pairs: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor, Tensor]:
+def columns_of(block: Block, pairs_x2: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the rows [x] and columns [x] of (row, token) pairs in a block, and whether it has these tokens [x]."""
-    rows, tokens = (torch.tensor(part, device=logprobs_of(block).device) for part in zip(*pairs, strict=True))
+    rows, tokens = pairs_x2.to(logprobs_of(block).device).T.contiguous()
     if not isinstance(block, Listed):
         return rows, tokens, torch.ones_like(tokens, dtype=torch.bool)
     columns = torch.searchsorted(block.ids, tokens).clamp(max=len(block.ids) - 1)
@@ -82,24 +83,6 @@ class Decoder(Protocol[State]):
         """Keeps only these sentences (increasing indices into B)."""
 
 
-def abandonable(decoder: Decoder[State], abandoned: Callable[[], bool] | None) -> Decoder[State]:
-    """Returns the decoder as one whose search ends with AbandonedError at the first step before which `abandoned()` is
-    true."""
-    return _Abandonable(decoder, abandoned) if abandoned else decoder
-
-
-class _Abandonable(Generic[State]):
-    def __init__(self, decoder: Decoder[State], abandoned: Callable[[], bool]) -> None:
-        self.start, self.admit, self.select = decoder.start, decoder.admit, decoder.select
-        self.reorder, self.drop = decoder.reorder, decoder.drop
-        self._step, self._abandoned = decoder.step, abandoned
-
-    def step(self, state: State, tokens_BK: Tensor, live_r: Tensor) -> Iterable[Block]:
-        if self._abandoned():
-            raise AbandonedError("the search was abandoned.")
-        return self._step(state, tokens_BK, live_r)
-
-
 @dataclass(frozen=True)
 class Hypothesis:
     """A translation as token ids, without BOS and EOS."""
@@ -121,83 +104,92 @@ def length_penalty(length: int, alpha: float, kind: str) -> float:
 
 
 class Policy(Protocol):
-    """Chooses the tokens of each step, by beam search or sampling, and holds the rows of the batch."""
+    """Chooses the tokens of each step, by beam search or sampling, and extends the histories of all rows by them."""
 
-    width: int  # K
-    tokens_BK: Tensor  # the token that each row is fed next
+    history: History
+    parents_BK: Ints | None  # the old row that each row continues after a step; None if each row continues itself
 
-    def live(self) -> Tensor:
+    def live(self) -> Ints:
         """Returns the live rows [r], increasing indices into the flattened B * K rows."""
 
-    def enter(self, sentences: Sequence[int], places: Sequence[int]) -> None:
-        """Starts new sentences (indices into the sources) in the places where `Decoder.admit` puts them."""
+    def enter(self, places: Sequence[int]) -> None:
+        """Starts the new sentences in these places of the history."""
 
     def advance(self, blocks: Iterable[Block]) -> list[int]:
         """Takes a step with the log-probabilities of the live rows; returns the sentences (indices into B) whose
         search is finished."""
 
-    def parents(self) -> Tensor | None:
-        """Returns the old row that each row continues [B, K]; None if each row continues itself."""
-
     def leave(self, b: int) -> list[Hypothesis]:
-        """Returns the hypotheses of sentence `b`, whose search is finished, and empties its place."""
+        """Returns the hypotheses of sentence `b`, whose search is finished."""
 
-    def select(self, sentences: Sequence[int]) -> None:
-        """Keeps only these sentences."""
+    def select(self, places: Sequence[int]) -> None:
+        """Keeps only the sentences in these places."""
+
+
+class StepRules(Protocol):
+    """What may come next (rules.py)."""
+
+    def applied(self, blocks: Iterable[Block], history: History, live_r: Ints) -> Iterable[Block]:
+        """Returns the log-probabilities of the live rows after all rules."""
 
 
 def run(
-    decoder: Decoder[State], sources: Sequence[Sequence[int]], limits: Sequence[int], batch_tokens: int, policy: Policy
+    decoder: Decoder[State],
+    sources: Sequence[Sequence[int]],
+    batch_tokens: int,
+    policy: Policy,
+    rules: StepRules | None = None,
+    abandoned: Callable[[], bool] | None = None,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Yields (index into `sources`, hypotheses) as sentences finish, in no fixed order.
 
-    `limits` are the largest numbers of tokens per sentence, EOS included; `batch_tokens` bounds the padded source
-    tokens of a batch. Sources enter in the order given: sort them longest first.
+    `batch_tokens` bounds the padded source tokens of a batch. Sources enter in the order given: sort them longest
+    first. Raises AbandonedError at the first step before which `abandoned()` is true.
     """
-    assert len(sources) == len(limits), (len(sources), len(limits))
-    assert min(limits, default=1) >= 1, "a limit leaves no room for EOS"
     assert all(sources), "a source is empty; it must end in EOS"
     lengths = [len(source) for source in sources]
-    batch: list[int | None] = []  # indices into sources; None: an empty place
+    history = policy.history
     waiting = 0  # the first source that has not entered yet
     state: State | None = None
+    changed = True  # whether sentences have left since the batch was last filled
     while True:
-        live = [b for b, i in enumerate(batch) if i is not None]
-        fresh = _fresh(lengths, [i for i in batch if i is not None], waiting, batch_tokens)
-        empty = len(batch) - len(live)
-        if not live:
-            if batch and fresh:
-                policy.select([])
-            state, batch = None, []
-        elif empty > len(fresh) and (fresh or EMPTY_SHARE * empty >= len(batch)):
+        if changed:
+            live = [b for b, i in enumerate(history.sentences) if i is not None]
+            places = len(history.sentences)
+            fresh = _fresh(lengths, [i for i in history.sentences if i is not None], waiting, batch_tokens)
+            empty = places - len(live)
             # Each empty place costs time in every step. An admission leaves none; else a quarter may be empty.
-            decoder.select(state, live)  # type: ignore[arg-type]  # a live batch has a state
-            policy.select(live)
-            batch = [batch[b] for b in live]
-        if fresh:
-            entering = [sources[i] for i in fresh]
-            places = [b for b, i in enumerate(batch) if i is None]
-            if state is None:
-                state = decoder.start(entering, policy.width)
-            else:
-                decoder.admit(state, entering, places)
-            policy.enter(fresh, places)
-            batch += [None] * (len(fresh) - len(places))
-            for b, i in zip([b for b, i in enumerate(batch) if i is None], fresh, strict=True):
-                batch[b] = i
-            waiting = fresh.stop
+            if not live or (empty > len(fresh) and (fresh or EMPTY_SHARE * empty >= places)):
+                if live:
+                    decoder.select(state, live)  # type: ignore[arg-type]  # a live batch has a state
+                else:
+                    state = None
+                history.select(live)
+                policy.select(live)
+            if fresh:
+                entering = [sources[i] for i in fresh]
+                if state is None:
+                    state = decoder.start(entering, history.width)
+                else:
+                    decoder.admit(state, entering, [b for b, i in enumerate(history.sentences) if i is None])
+                policy.enter(history.enter(fresh))
+                waiting = fresh.stop
         if state is None:
             return
-        finished = policy.advance(decoder.step(state, policy.tokens_BK, policy.live()))
+        if abandoned and abandoned():
+            raise AbandonedError("the search was abandoned.")
+        live_r = policy.live()
+        blocks = decoder.step(state, torch.from_numpy(history.newest_BK), torch.from_numpy(live_r))
+        finished = policy.advance(blocks if rules is None else rules.applied(blocks, history, live_r))
         for b in finished:
-            number = batch[b]
+            hypotheses = policy.leave(b)
+            number, history.sentences[b] = history.sentences[b], None
             assert number is not None
-            batch[b] = None
-            yield number, policy.leave(b)
-        if any(i is not None for i in batch):
-            parents_BK = policy.parents()
-            if parents_BK is not None:
-                decoder.reorder(state, parents_BK)
+            yield number, hypotheses
+        changed = bool(finished)
+        if not changed or any(i is not None for i in history.sentences):
+            if policy.parents_BK is not None:
+                decoder.reorder(state, torch.from_numpy(policy.parents_BK))
             if finished:
                 decoder.drop(state, finished)
 

@@ -7,15 +7,26 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vtrans.search.loop import Block, Decoder, Hypothesis, Listed, State, bad_logprobs, logprobs_of, run, wide_type
+from vtrans.search.history import Floats, History, Ints
+from vtrans.search.loop import (
+    Block,
+    Decoder,
+    Hypothesis,
+    Listed,
+    State,
+    StepRules,
+    bad_logprobs,
+    logprobs_of,
+    run,
+    wide_type,
+)
 from vtrans.search.options import Sampling
 
 # Lower temperatures are raised to this one. Both draw only the most probable tokens, but the reciprocal of this one is
@@ -34,8 +45,10 @@ def sample(
     batch_tokens: int,
     bos_id: int,
     eos_id: int,
+    rules: StepRules | None = None,
+    abandoned: Callable[[], bool] | None = None,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """Draws `nbest` translations of each source; yields what `search.run` yields.
+    """Draws `nbest` translations of each source; yields what `loop.run` yields.
 
     Log-probabilities are divided by `temperature`. Then only tokens of at least probability `epsilon` are kept, or the
     most probable one if there are none (Hewitt et al. 2022), of these the `top_k` most probable ones (0: all), and
@@ -47,76 +60,61 @@ def sample(
     the rules leave no token possible. Raises VtransError if the decoder returns NaN.
     """
     assert nbest >= 1, nbest
-    assert len(seeds) == len(sources), (len(seeds), len(sources))
-    return run(decoder, sources, limits, batch_tokens, _Sampler(limits, sampling, seeds, nbest, bos_id, eos_id))
-
-
-@dataclass
-class _Sample:
-    """One sample of a sentence, complete or growing."""
-
-    generator: random.Random
-    limit: int
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)  # of the tokens and of EOS
-    finished: bool = False  # ended in EOS
-    stuck: bool = False  # no token was possible
-
-    @property
-    def complete(self) -> bool:
-        return self.finished or self.stuck or len(self.tokens) == self.limit
+    assert len(seeds) == len(sources) == len(limits), (len(seeds), len(sources), len(limits))
+    return run(
+        decoder, sources, batch_tokens, _Sampler(limits, sampling, seeds, nbest, bos_id, eos_id), rules, abandoned
+    )
 
 
 class _Sampler:
     """The samples of all sentences. A complete sample is fed BOS until all of its sentence's samples are complete."""
 
+    parents_BK: Ints | None = None
+
     def __init__(
         self, limits: Sequence[int], sampling: Sampling, seeds: Sequence[int], nbest: int, bos_id: int, eos_id: int
     ) -> None:
-        self.limits, self.sampling, self.seeds, self.width = limits, sampling, seeds, nbest
+        self.limits, self.sampling, self.seeds = limits, sampling, seeds
         self.bos_id, self.eos_id = bos_id, eos_id
-        self.samples: list[list[_Sample]] = []  # per place; an empty place has none
-        self.tokens_BK = torch.empty(0, nbest, dtype=torch.int64)
+        self.history = History(nbest, bos_id)
+        self.growing_BK = np.empty((0, nbest), dtype=np.bool_)
+        self.generators: list[list[random.Random]] = []  # per place, of each row
+        self.samples: list[dict[int, Hypothesis]] = []  # per place, the complete ones by row
 
-    def enter(self, sentences: Sequence[int], places: Sequence[int]) -> None:
-        added = len(sentences) - len(places)
-        taken = [*places, *range(len(self.samples), len(self.samples) + added)]
-        self.samples += [[] for _ in range(added)]
-        for b, i in zip(taken, sentences, strict=True):
+    def enter(self, places: Sequence[int]) -> None:
+        added, K = len(self.history.sentences) - len(self.samples), self.history.width
+        self.growing_BK = np.concatenate((self.growing_BK, np.empty((added, K), dtype=np.bool_)))
+        self.growing_BK[places] = True
+        self.generators += [[] for _ in range(added)]
+        self.samples += [{} for _ in range(added)]
+        for b in places:
+            seed = self.seeds[self.history.sentences[b] or 0]
             # Python promises that a text seed gives the same numbers in every version.
-            generators = [random.Random(f"{self.seeds[i]} {k}") for k in range(self.width)]
-            self.samples[b] = [_Sample(generator, self.limits[i]) for generator in generators]
-        self.tokens_BK = torch.cat((self.tokens_BK, self.tokens_BK.new_empty(added, self.width)))
-        self.tokens_BK[taken] = self.bos_id
+            self.generators[b], self.samples[b] = [random.Random(f"{seed} {k}") for k in range(K)], {}
 
-    def live(self) -> Tensor:
-        K = self.width
-        return torch.tensor(
-            [b * K + k for b, row in enumerate(self.samples) for k, s in enumerate(row) if not s.complete]
-        )
+    def live(self) -> Ints:
+        return np.flatnonzero(self.growing_BK)
 
     def advance(self, blocks: Iterable[Block]) -> list[int]:
-        growing = [s for row in self.samples for s in row if not s.complete]
-        places = (s.generator.random() for s in growing)
+        rows = [divmod(row, self.history.width) for row in self.live().tolist()]
+        places = (self.generators[b][k].random() for b, k in rows)
         drawn = torch.cat([self._draw(block, list(islice(places, len(logprobs_of(block))))) for block in blocks], 1)
         tokens_r, logprobs_r = drawn.cpu().double().numpy()  # the only copy from the device in a step
-        for s, token, logprob in zip(growing, tokens_r, logprobs_r, strict=True):
-            if math.isnan(logprob):
-                raise bad_logprobs()
-            if logprob == -math.inf:  # of whichever token
-                s.stuck = True
-                continue
-            s.logprobs.append(float(logprob))
-            if token == self.eos_id:
-                s.finished = True
-            else:
-                s.tokens.append(int(token))
-        next_tokens = [
-            [self.bos_id if s.complete else s.tokens[-1] for s in row] or [self.bos_id] * self.width
-            for row in self.samples
-        ]
-        self.tokens_BK = torch.tensor(next_tokens)
-        return [b for b, row in enumerate(self.samples) if row and all(s.complete for s in row)]
+        if np.isnan(logprobs_r).any():
+            raise bad_logprobs()
+        ends_r, stuck_r = tokens_r == self.eos_id, logprobs_r == -math.inf
+        tokens_BK, logprobs_BK = np.full(self.growing_BK.shape, self.bos_id), np.zeros(self.growing_BK.shape)
+        tokens_BK[self.growing_BK] = np.where(ends_r | stuck_r, self.bos_id, tokens_r)
+        logprobs_BK[self.growing_BK] = logprobs_r
+        self.history.extend(None, tokens_BK, logprobs_BK)
+        finished = []
+        for (b, k), end, stuck in zip(rows, ends_r.tolist(), stuck_r.tolist(), strict=True):
+            if end or stuck or self.history.age(b) == self.limits[self.history.sentences[b] or 0]:
+                self.growing_BK[b, k] = False
+                self.samples[b][k] = _hypothesis(self.history.path(b, k), end=end, stuck=stuck)
+                if len(self.samples[b]) == self.history.width:
+                    finished.append(b)
+        return finished
 
     def _draw(self, block: Block, places: Sequence[float]) -> Tensor:
         """Draws one token for each row of a block; returns the tokens and their log-probabilities [2, n]."""
@@ -127,21 +125,23 @@ class _Sampler:
         tokens_n = block.ids[columns_n] if isinstance(block, Listed) else columns_n
         return torch.stack((tokens_n.to(wide_nV.dtype), wide_nV.gather(1, columns_n.unsqueeze(1)).squeeze(1)))
 
-    def parents(self) -> Tensor | None:
-        return None
-
     def leave(self, b: int) -> list[Hypothesis]:
-        found = []
-        samples, self.samples[b] = self.samples[b], []
-        for s in samples:
-            logprob = math.fsum(s.logprobs)
-            score = logprob / max(1, len(s.logprobs))
-            found.append(Hypothesis(tuple(s.tokens), logprob, score, s.finished, tuple(s.logprobs)))
-        return found
+        return [hypothesis for _, hypothesis in sorted(self.samples[b].items())]
 
-    def select(self, sentences: Sequence[int]) -> None:
-        self.samples = [self.samples[b] for b in sentences]
-        self.tokens_BK = self.tokens_BK[list(sentences)]
+    def select(self, places: Sequence[int]) -> None:
+        self.growing_BK = self.growing_BK[list(places)]
+        self.generators = [self.generators[b] for b in places]
+        self.samples = [self.samples[b] for b in places]
+
+
+def _hypothesis(path_2T: Floats, *, end: bool, stuck: bool) -> Hypothesis:
+    """Returns a complete sample, whose last token is EOS, impossible, or the one at the length limit."""
+    tokens, logprobs = path_2T.tolist()
+    tokens = tokens[:-1] if end or stuck else tokens
+    logprobs = logprobs[:-1] if stuck else logprobs
+    logprob = math.fsum(logprobs)
+    score = logprob / max(1, len(logprobs))
+    return Hypothesis(tuple(map(int, tokens)), logprob, score, end and not stuck, tuple(logprobs))
 
 
 def distribution(logprobs_nV: Tensor, sampling: Sampling) -> Tensor:

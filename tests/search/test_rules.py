@@ -1,4 +1,4 @@
-"""Constraints, compared with enumeration: prefixes, minimum length, no repeated n-grams, repetition penalty."""
+"""Rules, compared with enumeration: prefixes, minimum length, no repeated n-grams, repetition penalty."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from fakes import BOS, EOS, FakeDecoder, hashed
 from translators import (
     SEARCH,
     SMALL,
@@ -35,9 +35,9 @@ from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.search.beam import beam_search
-from vtrans.search.constraints import Constrained, Prefix, Rules, constrain
 from vtrans.search.loop import length_penalty
 from vtrans.search.options import Sampling
+from vtrans.search.rules import Prefix, Rules
 from vtrans.translate.stream import translate_stream
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
@@ -66,7 +66,7 @@ def adjusted(logprob: float, said: Sequence[int], token: int, prefix: Prefix, ru
 
 
 def rules_of(V: int, **values: Any) -> Rules:
-    return Rules(EOS_ID, torch.tensor([t == EOS_ID or t % 2 == 0 for t in range(V)]), **values)
+    return Rules(EOS_ID, starts_V=torch.tensor([t == EOS_ID or t % 2 == 0 for t in range(V)]), **values)
 
 
 CASES: dict[str, tuple[Prefix, dict[str, Any]]] = {
@@ -105,10 +105,17 @@ def test_a_constrained_beam_as_wide_as_the_space_equals_enumeration(name: str, a
     assert len(scored) >= (1 if prefix.tokens else nbest)
     expected = sorted(scored, reverse=True)[:nbest]
     config = SearchConfig(beam=5 * len(words) ** (limit - 1), alpha=alpha, stop="exhaustive")
-    decoder = Constrained(IncrementalDecoder(model), rules, [prefix])
+    rules = dataclasses.replace(rules, prefixes=[prefix])
     with torch.inference_mode():
         ((_, found),) = beam_search(
-            decoder, [[*source, EOS_ID]], [limit], config=config, nbest=nbest, bos_id=BOS_ID, eos_id=EOS_ID
+            IncrementalDecoder(model),
+            [[*source, EOS_ID]],
+            [limit],
+            config=config,
+            nbest=nbest,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            rules=rules,
         )
     assert [h.tokens for h in found] == [tokens for _, tokens in expected]
     assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-9)
@@ -125,16 +132,17 @@ def test_each_row_is_constrained_by_its_own_tokens_and_prefix() -> None:
         ]
         rules = rules_of(
             V,
+            prefixes=prefixes,
             min_length=numbers.randrange(4),
             no_repeat_ngram=numbers.randrange(4),
             suppressed=tuple(numbers.sample(range(V), numbers.randrange(3))),
             repetition_penalty=numbers.choice([1.0, 1.5]),
         )
         longest = max(map(len, rows))
-        said = torch.tensor([row + [-1] * (longest - len(row)) for row in rows], dtype=torch.int64)
+        said = np.array([[-1] * (longest - len(row)) + row for row in rows], dtype=np.int64)
         before = torch.randn(len(rows), V, generator=torch.Generator().manual_seed(seed)).log_softmax(1)
         after = before.clone()
-        constrain(after, said, [len(row) for row in rows], prefixes, rules)
+        rules.apply(after, said, range(len(rows)))
         for r, (row, prefix) in enumerate(zip(rows, prefixes, strict=True)):
             for token in range(V):
                 expected = adjusted(before[r, token].item(), row, token, prefix, rules)
@@ -256,12 +264,12 @@ def test_the_length_limit_leaves_room_for_the_prefix_and_the_minimum_length() ->
         )
 
 
-def test_a_decoder_is_wrapped_only_if_there_are_constraints() -> None:
+def test_there_are_rules_only_if_something_is_asked() -> None:
     engine = TorchEngine([loaded()])
     plain, begun = Source([4, EOS_ID], 10, "1/0"), Source([4, EOS_ID], 10, "1/0", Prefix((4,)))
-    assert engine.decoder([plain], SEARCH) is engine.decoders[0]
-    assert isinstance(engine.decoder([plain, begun], SEARCH), Constrained)
-    assert isinstance(engine.decoder([plain], dataclasses.replace(SEARCH, min_length=1)), Constrained)
+    assert engine.rules([plain], SEARCH) is None
+    assert engine.rules([plain, begun], SEARCH) is not None
+    assert engine.rules([plain], dataclasses.replace(SEARCH, min_length=1)) is not None
 
 
 def test_only_the_first_piece_of_a_line_has_the_prefix() -> None:
@@ -299,15 +307,3 @@ def test_an_ensemble_can_be_constrained() -> None:
     made = Translator(TorchEngine(models), translator(**SETTINGS).search)
     for line, text in zip(LINES, made.translate(LINES, prefixes=["ein Hund"] * len(LINES)), strict=True):
         assert text.startswith("ein Hund") or not line
-
-
-def test_an_empty_place_does_not_age() -> None:
-    """The table of tokens is as long as the oldest sentence."""
-    decoder = Constrained(FakeDecoder(hashed(1, words=9)), Rules(EOS, no_repeat_ngram=2))
-    state = decoder.start([(2, EOS), (3, EOS)], 1)
-    for age in range(10):
-        live_r = torch.arange(2) if age < 9 else torch.tensor([1])
-        list(decoder.step(state, torch.full((2, 1), 2 if age else BOS), live_r))
-        if age == 8:
-            decoder.drop(state, [0])
-    assert state.ages == [1, 9]
