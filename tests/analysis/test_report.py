@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vtrans.analysis.charts import Series, line_chart, log_ticks, ticks
-from vtrans.analysis.report import ReportOptions, marked, report
+from vtrans.analysis.report import POLICY, ReportOptions, marked, report
 from vtrans.analysis.run_history import histories
 from vtrans.checkpoint import RunFolder
 from vtrans.data.store import DataFolder
@@ -58,14 +58,31 @@ class Page(HTMLParser):
 def test_the_page_shows_the_run_and_loads_nothing(tiny_run: RunFolder, tiny_data: DataFolder) -> None:
     (history,) = histories([tiny_run.path])
     page = Page(report([history], ReportOptions(sentences=2, data=tiny_data.path)))
-    assert all(each.startswith("data:") for each in page.loaded)
-    assert "object" in page.tags  # the attention
+    assert all(each.startswith("data:image/") for each in page.loaded)
+    assert "img-src data:" in POLICY  # which blocks everything else
+    assert "img" in page.tags  # the attention
     assert page.tags.count("svg") == 2 * 6  # curves over updates and over time
     assert history.sources is not None
     for shown in (*history.sources[:2], "Results", "train.max_steps", "Overlap"):
         assert shown in page.text
     assert history.best is not None
     assert f"{history.best['bleu']:.2f}" in page.text
+
+
+def test_every_region_that_scrolls_can_be_reached_by_keyboard(tiny_run: RunFolder) -> None:
+    shown = report(histories([tiny_run.path]), ReportOptions())
+    regions = re.findall(r'<div class="scroll"[^>]*>', shown)
+    assert len(regions) == len(re.findall("<table|<img", shown))
+    assert all('tabindex="0" role="region" aria-label="' in region for region in regions)
+    assert shown.count("<main>") == 1
+
+
+def test_the_curves_mark_the_best_validation(tiny_run: RunFolder) -> None:
+    (history,) = histories([tiny_run.path])
+    assert history.best is not None
+    shown = report([history], ReportOptions(sentences=0))
+    assert shown.count(f"best model of run: {history.best['step']} updates") == 6
+    assert len(re.findall(r"best model of run: [\d.e-]+ minutes", shown)) == 6
 
 
 def test_text_of_the_user_is_escaped(run_copy: RunFolder) -> None:
@@ -174,6 +191,8 @@ def test_a_chart_holds_every_value_in_place() -> None:
     assert xs[2] - xs[1] == pytest.approx(xs[1] - xs[0])
     assert ys[1] - ys[0] == pytest.approx(2 * (ys[2] - ys[1]), abs=0.2)  # y grows downwards
     assert line_chart("loss", [Series("a", 0, [])], x_name="updates") == ""
+    large = line_chart("loss", [Series("a", 0, [(1, 1.0), (2e6, 2e6)])], x_name="updates")
+    assert large.count(">2,000,000<") == 2
 
 
 def test_a_long_series_keeps_its_ends() -> None:
@@ -207,7 +226,7 @@ def test_training_keeps_the_report_up_to_date(
 def test_the_command_writes_one_page(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
     out = tmp_path / "report.html"
     assert run_cli("report", tiny_run.path, "--out", out, "--quiet") == Done(0, b"", "")
-    assert "object" in Page(out.read_text()).tags
+    assert "img" in Page(out.read_text()).tags
     assert run_cli("report", tiny_run.path, "--out", tmp_path / "report.txt").code == 2
     assert run_cli("report", tmp_path, "--out", out).code == 2
     assert run_cli("report", tiny_run.path, "--out", tiny_run.recipe.with_suffix(".html"), "--data", tmp_path).code == 2

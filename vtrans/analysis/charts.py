@@ -6,6 +6,7 @@ shows the values under the pointer, which it reads from the attribute `data-seri
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -13,18 +14,20 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 420, 240  # of a chart, in pixels
-LEFT, RIGHT, TOP, BOTTOM = 52, 14, 10, 30  # margins around the plot
+LEFT, RIGHT, TOP, BOTTOM = 58, 24, 10, 30  # margins around the plot
 COLOURS = 6  # classes of report.css, c0 to c5; further series use them again with dashes
 MOST_POINTS = 400  # of a series; longer ones are thinned out
 
 
 @dataclass(frozen=True)
 class Series:
-    """A line of a chart. Its number determines its colour, so that a run keeps it in all charts."""
+    """A line of a chart. Its number determines its colour, so that a run keeps it in all charts. A vertical line marks
+    `best`, the place of its best model."""
 
     name: str
     number: int
     points: Sequence[tuple[float, float]]
+    best: float | None = None
 
     @property
     def style(self) -> str:
@@ -76,9 +79,13 @@ def line_chart(
         parts.append(f'<text x="{LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">{escape(number(y))}</text>')
     for x in x_ticks:
         across = place(x, y_ticks[0])[0]
-        parts.append(f'<text x="{across:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{_short(x)}</text>')
+        parts.append(f'<text x="{across:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{number(x)}</text>')
     parts.append(f'<text class="axis" x="{WIDTH - RIGHT}" y="{HEIGHT - 2}" text-anchor="end">{escape(x_name)}</text>')
     for line in series:
+        if line.best is not None and line.best <= right:
+            name = f"best model of {line.name}: {number(line.best)} {x_name}"
+            line_at = f"M{place(line.best, y_ticks[0])[0]:.1f} {TOP}V{HEIGHT - BOTTOM}"
+            parts.append(f'<path class="best {line.style}" d="{line_at}"><title>{escape(name)}</title></path>')
         pixels = [place(x, y) for x, y in line.points]
         if len(pixels) == 1:
             parts.append(f'<circle class="{line.style}" cx="{pixels[0][0]:.1f}" cy="{pixels[0][1]:.1f}" r="3"/>')
@@ -93,7 +100,7 @@ def _thinned(line: Series) -> Series:
     if count <= MOST_POINTS:
         return line
     kept = [line.points[i * (count - 1) // (MOST_POINTS - 1)] for i in range(MOST_POINTS)]
-    return Series(line.name, line.number, kept)
+    return dataclasses.replace(line, points=kept)
 
 
 def ticks(low: float, high: float) -> list[float]:
@@ -121,8 +128,3 @@ def log_ticks(low: float, high: float) -> list[float]:
 def number(value: float) -> str:
     """Returns a value with four significant digits, or all digits of its whole part."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def _short(x: float) -> str:
-    """Returns a number of the x axis, in thousands if it is large."""
-    return f"{x / 1000:g}k" if x >= 10_000 else f"{x:g}"

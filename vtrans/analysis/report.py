@@ -29,8 +29,9 @@ from vtrans.files import write_atomically
 from vtrans.score import compare
 from vtrans.translate.translator import Translator
 
+FEW_RUNS = 3  # whose results are columns, which fit a narrow window
 MOST_STEPS = 6  # validations whose translations of a sentence are shown
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; object-src data:"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 # Title, kind of record, key, whether the scale is logarithmic.
 CURVES = (
@@ -85,7 +86,7 @@ def report(runs: Sequence[History], options: ReportOptions, console: Console | N
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>Training report: {escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        + "\n".join(body)
+        + "\n".join(["<main>", *body, "</main>"])
         + f"\n<script>\n{script}</script>\n</body>\n</html>\n"
     )
 
@@ -99,18 +100,25 @@ def load_inspection(run: History, data: Path | None) -> Inspection | None:
     return Inspection(chosen.file, chosen.reason, loaded, training_overlap(data, loaded) if data else None)
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Returns a table; columns whose cells look like numbers are aligned right. Cells of type `Html` are not
-    escaped."""
+def table(name: str, header: Sequence[str], rows: Iterable[Sequence[object]], *, figures: bool = False) -> str:
+    """Returns a table with this name for screen readers. Columns whose cells look like numbers are aligned right; with
+    `figures`, all but the first are. Cells of type `Html` are not escaped."""
     cells = [[cell if isinstance(cell, Html) else Html(escape(str(cell))) for cell in row] for row in rows]
     numeric = [all(_NUMBER.fullmatch(row[i]) for row in cells) and bool(cells) for i in range(len(header))]
+    if figures:
+        numeric = [False] + [True] * (len(header) - 1)
     marks = [' class="number"' if right else "" for right in numeric]
-    head = "".join(f'<th scope="col"{mark}>{escape(name)}</th>' for name, mark in zip(header, marks, strict=True))
+    head = "".join(f'<th scope="col"{mark}>{escape(column)}</th>' for column, mark in zip(header, marks, strict=True))
     lines = [
         "<tr>" + "".join(f"<td{mark}>{cell}</td>" for cell, mark in zip(row, marks, strict=True)) + "</tr>"
         for row in cells
     ]
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+    return scrolled(name, f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>")
+
+
+def scrolled(name: str, content: str) -> str:
+    """Returns HTML in a region of this name that scrolls if the window is narrow. The keyboard can reach it."""
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(name)}">{content}</div>'
 
 
 _NUMBER = re.compile(r"[-+−]?[\d,.]*\d(?:e-?\d+)?|–|")
@@ -150,7 +158,10 @@ def _results(runs: Sequence[History], models: Mapping[str, Inspection | None]) -
             )
         )
     header = ("run", "parameters", "updates", "training time", "tokens/s", "best step", "perplexity", "BLEU", "chrF")
-    yield table(header, rows)
+    if len(runs) <= FEW_RUNS:
+        header, *rows = zip(header, *rows, strict=True)
+        header = ("", *header[1:])
+    yield table("Results", header, rows, figures=len(runs) <= FEW_RUNS)
     yield (
         '<p class="note">Training time leaves out validations. Tokens are those of the target. The scores are those '
         "of the best validation.</p>"
@@ -174,13 +185,17 @@ def _curves(runs: Sequence[History]) -> Iterator[str]:
         '<label><input type="radio" name="axis" id="by-steps" checked> by updates</label>'
         '<label><input type="radio" name="axis" id="by-time"> by training time</label></div>'
     )
+    if any(run.best for run in runs):
+        yield '<p class="note">A dotted vertical line is at the best validation.</p>'
     for name, unit in (("by-steps", "updates"), ("by-time", "minutes")):
         figures = []
         for title, kind, key, logarithmic in CURVES:
             series = []
             for number, run in enumerate(runs):
                 points = run.speed() if kind == "speed" else run.curve(kind, key)
-                series.append(Series(run.name, number, [_xy(point, unit) for point in points]))
+                best = None if run.best is None else Point(run.best["step"], run.minutes(run.best["step"]), 0.0)
+                mark = None if best is None else _xy(best, unit)[0]
+                series.append(Series(run.name, number, [_xy(point, unit) for point in points], mark))
             if chart := line_chart(title, series, x_name=unit, logarithmic=logarithmic):
                 figures.append(f"<figure><figcaption>{escape(title)}</figcaption>{chart}</figure>")
         yield f'<div class="charts {name}">{"".join(figures)}</div>'
@@ -208,7 +223,7 @@ def _significance(runs: Sequence[History]) -> Iterator[str]:
             rows.append((first.name, second.name, each.name, *values))
     if rows:
         yield "<h2>Differences between the runs</h2>"
-        yield table(("run A", "run B", "metric", "A", "B", "B − A", "p"), rows)
+        yield table("Differences", ("run A", "run B", "metric", "A", "B", "B − A", "p"), rows)
         yield (
             '<p class="note">Paired bootstrap resampling (Koehn 2004) of the best validations. p is the probability of '
             "a difference at least this large by chance.</p>"
@@ -235,7 +250,7 @@ def _translations(runs: Sequence[History], count: int) -> Iterator[str]:
                     rows.append((f"{step:,}", marked(before, text[0])))
                     before = text[0]
             rows.append(("reference", run.references[i]))
-            yield table((run.name if len(runs) > 1 else "update", "translation"), rows)
+            yield table(f"Translations by {run.name}", (run.name if len(runs) > 1 else "update", "translation"), rows)
 
 
 def _chosen_steps(run: History) -> list[int]:
@@ -280,15 +295,14 @@ def _attention(runs: Sequence[History], models: Mapping[str, Inspection | None],
             except InputError:  # blank, or too long to be translated in one piece
                 continue
             data = base64.b64encode(as_svg(found).encode()).decode()
-            label = escape(f"{run.name}: attention of “{sentence}”")
-            pictures.append(
-                f'<h3>{escape(run.name)}</h3><div class="scroll"><object type="image/svg+xml" '
-                f'data="data:image/svg+xml;base64,{data}" aria-label="{label}"></object></div>'
-            )
+            label = f"{run.name}: attention of “{sentence}”"
+            picture = f'<img src="data:image/svg+xml;base64,{data}" alt="{escape(label)}">'
+            pictures.append(f"<h3>{escape(run.name)}</h3>{scrolled(label, picture)}")
     if pictures:
         yield "<h2>Attention</h2>"
         yield '<p class="note">The model that `vtrans translate` would use. Its own translations are the rows.</p>'
-        yield f"<details><summary>{len(pictures)} sentences</summary>{''.join(pictures)}</details>"
+        summary = f"{len(pictures)} sentence{'s' * (len(pictures) != 1)}"
+        yield f"<details><summary>{summary}</summary>{''.join(pictures)}</details>"
 
 
 def _sharing(models: Mapping[str, Inspection | None]) -> Iterator[str]:
@@ -301,7 +315,7 @@ def _sharing(models: Mapping[str, Inspection | None]) -> Iterator[str]:
         saved = f"; {unshared:,} without sharing, which saves {1 - parameters / unshared:.0%}" * (unshared > parameters)
         yield f"<p>{escape(name)}: {parameters:,} parameters{saved}.</p>"
         if groups := shared_groups(model.loaded.model):
-            yield table(("parameters", "saved", "places"), list(shared_rows(groups, full=False)))
+            yield table(f"What {name} shares", ("parameters", "saved", "places"), list(shared_rows(groups, full=False)))
     overlap = next((model.overlap for model in known.values() if model.overlap), None)
     if overlap:
         rows = [
@@ -310,7 +324,9 @@ def _sharing(models: Mapping[str, Inspection | None]) -> Iterator[str]:
             for row in overlap["rows"]
         ]  # fmt: skip
         yield "<h3>Overlap of the two sides' subwords</h3>"
-        yield table(("types seen", "on both sides", "on either side", "overlap", "share of running tokens"), rows)
+        yield table(
+            "Overlap", ("types seen", "on both sides", "on either side", "overlap", "share of running tokens"), rows
+        )
 
 
 def _recipes(runs: Sequence[History]) -> Iterator[str]:
@@ -326,8 +342,8 @@ def _recipes(runs: Sequence[History]) -> Iterator[str]:
     rows = [(key, *(_toml(recipe.get(key)) for recipe in flat)) for key in keys]
     if len(runs) > 1:
         different = [row for row in rows if len(set(row[1:])) > 1]
-        yield table(header, different) if different else "<p>The recipes are equal.</p>"
-    yield f"<details><summary>All {len(rows)} values</summary>{table(header, rows)}</details>"
+        yield table("Differing values", header, different) if different else "<p>The recipes are equal.</p>"
+    yield f"<details><summary>All {len(rows)} values</summary>{table('Recipe', header, rows)}</details>"
 
 
 def _toml(value: Any) -> str:
@@ -344,5 +360,6 @@ def _records(runs: Sequence[History]) -> Iterator[str]:
         rows = [
             (f"{record['step']:,}", *(_figure(record, key) for key in ("ppl", "bleu", "chrf"))) for record in run.valid
         ]
-        found = table(("update", "perplexity", "BLEU", "chrF"), rows) if rows else "<p>There are none yet.</p>"
-        yield f"<details><summary>{escape(run.name)}: {len(rows)} validations</summary>{found}</details>"
+        header = ("update", "perplexity", "BLEU", "chrF")
+        listed = table(f"Validations of {run.name}", header, rows) if rows else "<p>There are none yet.</p>"
+        yield f"<details><summary>{escape(run.name)}: {len(rows)} validations</summary>{listed}</details>"
