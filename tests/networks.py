@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from vtrans.config import ModelConfig
-from vtrans.engines.incremental import IncrementalDecoder, State
-from vtrans.model import Transformer
+from vtrans.engines.incremental import IncrementalDecoder
+from vtrans.model import Cache, Transformer
 
 V, PAD, BOS, EOS = 40, 0, 2, 3
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=4, encoder_layers=2, decoder_layers=3, tie="src-tgt-softmax")
@@ -69,7 +69,7 @@ def step_by_step(model: Transformer, rows: list[list[int]], tgt_BKT: Tensor) -> 
     return torch.stack([step(decoder, state, tgt_BKT[:, :, t]) for t in range(tgt_BKT.shape[2])], 2)
 
 
-def step(decoder: IncrementalDecoder, state: State, tokens_BK: Tensor) -> Tensor:
+def step(decoder: IncrementalDecoder, state: Cache, tokens_BK: Tensor) -> Tensor:
     """Feeds one token per row; returns the log-probabilities of all rows [B, K, V]."""
     everyone_r = torch.arange(tokens_BK.numel())
     return torch.cat(list(decoder.step(state, tokens_BK, everyone_r))).view(*tokens_BK.shape, -1)

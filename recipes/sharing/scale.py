@@ -78,7 +78,7 @@ def residual_shares(model: Transformer, pairs: Sequence[Pair]) -> list[dict[str,
         for around in dict.fromkeys(layer.cross_attention_residual for layer in layers)
     ]
     handles += [
-        attention.register_forward_hook(lambda _, args, out: fs.append(out[0]))
+        attention.register_forward_hook(lambda _, args, out: fs.append(out))
         for attention in dict.fromkeys(layer.cross_attention for layer in layers)
     ]
     positions = 0

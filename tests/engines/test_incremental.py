@@ -8,17 +8,13 @@ from collections import Counter
 
 import pytest
 import torch
-from networks import BOS, PAD, SEQUENCE, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences, step, step_by_step
+from networks import BOS, PAD, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences, step, step_by_step
 
 from vtrans.config import DECODING_PRECISIONS, ModelConfig
 from vtrans.engines.incremental import IncrementalDecoder
-from vtrans.engines.single import SingleSelfAttentionState, SingleState
-from vtrans.engines.state import SelfAttentionState
 from vtrans.errors import InputError
-from vtrans.model import Transformer
-from vtrans.runtime import kernels
-from vtrans.runtime.kernels import Kernels
-from vtrans.runtime.products import HAS_ONEDNN
+from vtrans.model import Cache, Transformer
+from vtrans.model.cache import History
 
 
 @pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES])
@@ -34,14 +30,13 @@ def test_step_by_step_equals_the_full_forward(config: ModelConfig) -> None:
                 torch.testing.assert_close(steps[b, k][:, 1:], full[:, 1:], rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES])
-@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES, dataclasses.replace(SMALL, source_eos=False)])
 @pytest.mark.parametrize("reuse_slots", [True, False])
-def test_each_row_attends_to_its_own_history(config: ModelConfig, width: int, reuse_slots: bool) -> None:
+def test_each_row_attends_to_its_own_history(config: ModelConfig, reuse_slots: bool) -> None:
     """Rows change parents, sentences end, others take their places, the batch grows and shrinks: each live row
     still equals its full forward pass."""
     model = make(config)
-    decoder = IncrementalDecoder(model)
+    decoder, width = IncrementalDecoder(model), 3
     decoder.reuse_slots = reuse_slots
     numbers = random.Random(3)
     batch: list[list[int] | None] = list(sequences(6, 4, 9))  # the sources; None: an empty place
@@ -60,7 +55,7 @@ def test_each_row_attends_to_its_own_history(config: ModelConfig, width: int, re
                     torch.testing.assert_close(logprobs[b][:, 1:], full[:, 1:], rtol=0, atol=1e-10)
             parents = [[numbers.randrange(width) for _ in range(width)] for _ in batch]
             decoder.reorder(state, torch.tensor(parents))
-            histories = [[rows[parent] for parent in own] for rows, own in zip(histories, parents, strict=True)]
+            histories = [[rows[k] for k in chosen] for rows, chosen in zip(histories, parents, strict=True)]
             live = [b for b, source in enumerate(batch) if source is not None]
             over = [b for b in live[1:] if numbers.random() < 0.08]
             if over:
@@ -83,66 +78,9 @@ def test_each_row_attends_to_its_own_history(config: ModelConfig, width: int, re
     assert min(calls["select"], calls["admit"], calls["append"]) >= 2, calls
 
 
-@pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES, dataclasses.replace(SMALL, source_eos=False)])
-@pytest.mark.parametrize("width", [1, 3])
-@pytest.mark.parametrize("length", [4, 20])  # cross-attention is folded, or not
-def test_each_row_of_a_single_sentence_attends_to_its_own_history(config: ModelConfig, width: int, length: int) -> None:
-    model, numbers = make(config), random.Random(length)
-    decoder, source = IncrementalDecoder(model), sequences(length)
-    rows: list[list[int]] = [[] for _ in range(width)]
-    with torch.inference_mode():
-        state = decoder.start(source, width)
-        assert isinstance(state, SingleState)
-        for t in range(45):  # the slots are copied twice
-            tokens = [numbers.randrange(4, V) for _ in rows]
-            rows = [[*row, token] for row, token in zip(rows, tokens, strict=True)]
-            live = [k for k in range(width) if t % 3 != 1 or k != 1]
-            [found] = decoder.step(state, torch.tensor([tokens]), torch.tensor(live))
-            if t % 7 in (0, 4):
-                src, keep = padded(source * width)
-                full = model(src, keep, torch.tensor(rows))[live, -1].log_softmax(-1)
-                torch.testing.assert_close(found[:, 1:], full[:, 1:], rtol=0, atol=1e-10)
-            if t % 4:
-                parents = [numbers.randrange(width) for _ in rows]
-                decoder.reorder(state, torch.tensor([parents]))
-                rows = [rows[parent] for parent in parents]
-
-
-@pytest.mark.parametrize("config", [VARIANTS[2], SEQUENCES[2]])
-def test_a_single_sentence_needs_no_positions_for_its_padding(config: ModelConfig) -> None:
-    model, source = make(dataclasses.replace(config, max_positions=9)), sequences(3)
-    with torch.inference_mode():
-        [[found]] = step_by_step(model, source, torch.tensor([[[BOS, 5, 6]]]))
-        full = model(*padded(source), torch.tensor([[BOS, 5, 6]]))[0].log_softmax(-1)
-    torch.testing.assert_close(found[:, 1:], full[:, 1:], rtol=0, atol=1e-10)
-
-
-@pytest.mark.skipif(not HAS_ONEDNN, reason="this torch has no oneDNN")
-@pytest.mark.parametrize("config", [*VARIANTS[:3], SEQUENCE])
-def test_a_single_sentence_uses_the_kernels_in_use(config: ModelConfig) -> None:
-    """Steps with oneDNN and packed weights, as chosen between two sentences, equal the full forward pass."""
-    model = make(config).float().requires_grad_(False)
-    decoder, [source], tokens = IncrementalDecoder(model), sequences(9), torch.tensor([[BOS, 7]])
-    shapes = {(inputs, outputs) for outputs, inputs in (weight.shape for weight in model.product_weights())}
-    full = model(*padded([source] * 2), tokens[0][:, None])[:, 0].log_softmax(-1)
-    found = []
-    for onednn in (False, True):
-        kernels.use(Kernels(products={(*shape, False): (onednn,) * 3 for shape in shapes}))
-        with torch.inference_mode():
-            found.append(step(decoder, decoder.start([source], 2), tokens)[0])
-        torch.testing.assert_close(found[-1][:, 1:], full[:, 1:], rtol=0, atol=1e-4)
-    assert not torch.equal(*found)
-
-
-def test_a_single_sentence_keeps_only_slots_of_its_history() -> None:
-    decoder = IncrementalDecoder(make(SMALL))
-    with torch.inference_mode():
-        state = decoder.start(sequences(4), 4)
-        assert isinstance(state, SingleSelfAttentionState)
-        for _ in range(50):
-            step(decoder, state, torch.full((1, 4), 5))
-            decoder.reorder(state, torch.tensor([[2, 2, 2, 2]]))
-    assert state.slots_LCX.shape[1] < 50 + 4 * 32 < 50 * 4
+def slots_in_use(cache: Cache) -> int:
+    assert isinstance(cache.history, History)
+    return cache.history.used
 
 
 def test_without_reuse_the_oldest_sentence_determines_the_slots_in_use() -> None:
@@ -150,17 +88,16 @@ def test_without_reuse_the_oldest_sentence_determines_the_slots_in_use() -> None
     decoder.reuse_slots = False
     with torch.inference_mode():
         state = decoder.start(sequences(4, 4), 2)
-        assert isinstance(state, SelfAttentionState)
         for _ in range(30):
             step(decoder, state, torch.full((2, 2), 5))
-        assert state.near == state.used == 64  # 2 * 30, rounded up to a multiple of 8
+        assert slots_in_use(state) == 64  # 2 * 30, rounded up to a multiple of 8
         decoder.drop(state, [0])
         decoder.select(state, [1])
         decoder.admit(state, sequences(4), [])
         decoder.drop(state, [0])
         for _ in range(12):
             step(decoder, state, torch.full((2, 2), 5))
-        assert state.near == state.used == 24
+        assert slots_in_use(state) == 24
 
 
 @pytest.mark.parametrize("config", [SMALL, *SEQUENCES])
@@ -199,55 +136,23 @@ def test_an_empty_place_keeps_no_slots() -> None:
     decoder = IncrementalDecoder(make(SMALL))
     with torch.inference_mode():
         state = decoder.start(sequences(4, 4), 2)
-        assert isinstance(state, SelfAttentionState)
         for t in range(60):
             step(decoder, state, torch.full((2, 2), 5))
             if t == 30:  # the first sentence would keep 31 slots
                 decoder.drop(state, [0])
                 decoder.drop(state, [1])
                 decoder.admit(state, sequences(4), [1])
-    assert state.used <= 64  # 2 * 29 of the second sentence, whose rows have no slot in common, rounded up
+    assert slots_in_use(state) <= 64  # 2 * 29 of the second sentence, whose rows have no slot in common, rounded up
 
 
 def test_slots_outside_every_rows_history_are_reused() -> None:
     decoder = IncrementalDecoder(make(SMALL))
     with torch.inference_mode():
         state = decoder.start(sequences(4, 6), 4)
-        assert isinstance(state, SelfAttentionState)
         for _ in range(40):
             step(decoder, state, torch.full((2, 4), 5))
             decoder.reorder(state, torch.tensor([[0, 0, 0, 0], [2, 2, 2, 2]]))
-    assert state.used == 48  # 40 slots in all rows' history, and the newest of each row, rounded up
-
-
-@pytest.mark.parametrize("config", [SMALL, *SEQUENCES])
-def test_a_sentence_that_needs_more_slots_than_most_keeps_its_history(config: ModelConfig) -> None:
-    model, numbers = make(config), random.Random(5)
-    decoder = IncrementalDecoder(model)
-    sources = sequences(7, *[3, 4] * 4)
-    past: list[list[list[int]]] = [[[] for _ in range(3)] for _ in sources]
-    with torch.inference_mode():
-        state = decoder.start(sources, 3)
-        assert isinstance(state, SelfAttentionState)
-        for t in range(36):
-            if t == 30:
-                for b in range(8):
-                    decoder.drop(state, [b])
-                sources[:8], past[:8] = sequences(*[5, 2] * 4), [[[] for _ in range(3)] for _ in range(8)]
-                decoder.admit(state, sources[:8], range(8))
-            tokens = [[numbers.randint(4, V - 1) for _ in range(3)] for _ in sources]
-            given = step(decoder, state, torch.tensor(tokens))
-            past = [[[*r, x] for r, x in zip(rows, new, strict=True)] for rows, new in zip(past, tokens, strict=True)]
-            if t >= 30:
-                assert state.far_f is not None
-                assert state.far_f.tolist() == [8]
-                for b in (0, 3, 8):
-                    for k in range(3):
-                        full = model(*padded([sources[b]]), torch.tensor([past[b][k]]))[0, -1].log_softmax(-1)
-                        torch.testing.assert_close(given[b, k, 1:], full[1:], rtol=0, atol=1e-10)
-            parents = [[numbers.randint(0, 2) for _ in range(3)] for _ in sources]
-            decoder.reorder(state, torch.tensor(parents))
-            past = [[rows[k] for k in chosen] for rows, chosen in zip(past, parents, strict=True)]
+    assert slots_in_use(state) == 48  # 40 slots in all rows' history, and the newest of each row, rounded up
 
 
 def test_decoding_follows_a_model_in_training() -> None:

@@ -305,9 +305,9 @@ def test_in_a_decoder_only_model_the_source_never_attends_to_the_target() -> Non
                 x = torch.cat((model.encode(src, keep), y), 1)
                 if place is not None:
                     x[:, place] += 1
-                keep_Bnn = decoder.keep(keep, 5)
+                keep_B1nn = decoder.keep(keep, 5)
                 for layer in decoder.layers:
-                    x = layer(x, keep_Bnn, turn)
+                    x = layer(x, turn, keep_B1nn)
                 outputs[name] = x
         for name, place in (("source", 3), ("target", 10)):
             moved = (outputs[name] != outputs["nothing"]).any(-1)

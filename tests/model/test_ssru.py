@@ -60,7 +60,7 @@ def test_the_state_is_that_of_the_whole_history() -> None:
     x, states = torch.randn(2, 9, D, dtype=torch.float64), torch.zeros(3, D, dtype=torch.float64)
     with torch.no_grad():
         for t in range(9):
-            found = ssru.step(x[:, t], states[:2])
+            found = ssru(x[:, t], states[:2])
         torch.testing.assert_close(found, ssru(x)[:, -1])
         torch.testing.assert_close(states[:2], recurrence(*ssru.inputs_gates(x))[:, -1])
     assert not states[2].any()

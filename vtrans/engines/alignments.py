@@ -8,7 +8,6 @@ Legend: B pairs, S source length with EOS, T target length, n = S + T, H heads, 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,7 +19,7 @@ from torch.nn import functional as F
 from vtrans.data.batches import Batch
 from vtrans.data.vocabulary import PAD_ID
 from vtrans.engines.forced import Pair, forced_batches
-from vtrans.model import DecoderOnly, Transformer
+from vtrans.model import Recorder, Transformer
 
 Links = tuple[tuple[int, int], ...]
 """Pairs of a source word and a target word, counted from 0, in order."""
@@ -80,40 +79,10 @@ def cross_attention(model: Transformer, batch: Batch, first: int = 0) -> list[Te
     In a decoder-only model, a position also attends to earlier target positions, so its row sums to less than 1. A
     head that attends mostly to the target says little about the source, and has little weight in a mean.
     """
-    memory_BSD = model.encode(batch.src_BS, batch.keep_BS)
-    x_BTD, turn_TD = model.embed_tgt(batch.tgt_in_BT, batch.keep_BS)
-    if isinstance(model.decoder, DecoderOnly):
-        return _attention_to_prefix(model.decoder, x_BTD, memory_BSD, batch.keep_BS, turn_TD, first)
-    found, keep_BS = [], model.attended(batch.keep_BS)
-    for number, layer in enumerate(model.decoder.layers):
-        if number >= first:
-            y_BTD = layer.read_target(x_BTD, turn_TD)
-            q_BHTd = layer.cross_attention.queries(layer.cross_attention_residual.before(y_BTD))
-            k_BHSd, _ = layer.cross_attention.keys_values(memory_BSD)
-            found.append(_probabilities(q_BHTd, k_BHSd, keep_BS[:, None]))
-        x_BTD = layer(x_BTD, memory_BSD, keep_BS, turn_TD)
-    return found
-
-
-def _attention_to_prefix(
-    decoder: DecoderOnly, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor, turn_BnD: Tensor | None, first: int
-) -> list[Tensor]:
-    """Returns `cross_attention` of a decoder-only model."""
-    found, S = [], keep_BS.shape[1]
-    x_BnD, keep_Bnn = torch.cat((memory_BSD, x_BTD), 1), decoder.keep(keep_BS, x_BTD.shape[1])
-    for number, layer in enumerate(decoder.layers):
-        if number >= first:
-            before_BnD = layer.self_attention_residual.before(x_BnD)
-            q, k, _ = layer.self_attention.queries_keys_values(before_BnD, turn_BnD)
-            found.append(_probabilities(q, k, keep_Bnn)[:, :, S:, :S])
-        x_BnD = layer(x_BnD, keep_Bnn, turn_BnD)
-    return found
-
-
-def _probabilities(q_BHQd: Tensor, k_BHnd: Tensor, keep_BQn: Tensor) -> Tensor:
-    """Returns the attention weights [B, H, Q, n], which `scaled_dot_product_attention` does not return."""
-    scores_BHQn = q_BHQd @ k_BHnd.transpose(-1, -2) / math.sqrt(q_BHQd.shape[-1])
-    return scores_BHQn.masked_fill(~keep_BQn[:, None], -torch.inf).softmax(-1)
+    recorder = Recorder(range(first, model.config.decoder_layers))
+    model.decode(batch.tgt_in_BT, model.encode(batch.src_BS, batch.keep_BS), batch.keep_BS, recorder)
+    T, S = batch.tgt_in_BT.shape[1], batch.src_BS.shape[1]
+    return [logprobs_BHQn[:, :, -T:, :S].exp() for logprobs_BHQn in recorder.logprobs]
 
 
 def upper_half(model: Transformer) -> int:

@@ -1,42 +1,28 @@
-"""The network: the one model module of the package. Read network.py first, then layers.py."""
+"""The network: the one model module of the package. Read network.py first, then layers.py and cache.py."""
 
-from vtrans.model.layers import (
-    CrossAttention,
-    DecoderLayer,
-    EncoderLayer,
-    FeedForward,
-    LayerNorm,
-    Residual,
-    SelfAttention,
-    SSRULayer,
-)
-from vtrans.model.network import (
-    Decoder,
-    DecoderOnly,
-    Embedding,
-    Transformer,
-    count_parameters,
-    module_list,
-)
+from vtrans.model.attention import CrossAttention, Recorder, SelfAttention
+from vtrans.model.cache import Cache, Source
+from vtrans.model.layers import DecoderLayer, EncoderLayer, FeedForward, SSRULayer
+from vtrans.model.network import Decoder, DecoderOnly, Transformer, count_parameters, module_list
 from vtrans.model.positions import ComputedPositions, RotaryPositions, SinusoidalPositions
 from vtrans.model.ssru import SSRU
 
 __all__ = [
     "SSRU",
+    "Cache",
     "ComputedPositions",
     "CrossAttention",
     "Decoder",
     "DecoderLayer",
     "DecoderOnly",
-    "Embedding",
     "EncoderLayer",
     "FeedForward",
-    "LayerNorm",
-    "Residual",
+    "Recorder",
     "RotaryPositions",
     "SSRULayer",
     "SelfAttention",
     "SinusoidalPositions",
+    "Source",
     "Transformer",
     "count_parameters",
     "module_list",

@@ -1,8 +1,8 @@
 """The Transformer of "Attention is all you need" (Vaswani et al. 2017), to be read from top to bottom.
 
 Sharing has one mechanism: the constructor gives the SAME module or parameter to every place that uses it.
-torch then counts, moves, optimises and differentiates it once. The layers are in layers.py. Decoding step by step is in
-vtrans/engines/incremental.py, attention maps are in vtrans/engines/alignments.py.
+torch then counts, moves, optimises and differentiates it once. The layers are in layers.py. They are the same in
+training, in scoring and in the steps of a search, which give them a cache (cache.py).
 
 Legend: B sentences, S source length, T target length, n = S + T, D model width, H heads, d = D / H head width,
 F feed-forward width, V vocabulary, N target positions that are not padding.
@@ -12,7 +12,7 @@ A mask is named after what True means: keep_BS is True at the source positions t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar, cast
 
 import torch
@@ -22,7 +22,9 @@ from torch.nn import functional as F
 from vtrans.config import ModelConfig
 from vtrans.consistency import check_tie, contradiction
 from vtrans.errors import InputError
-from vtrans.model.layers import DecoderLayer, EncoderLayer, LayerNorm, Module, SSRULayer, Sublayers
+from vtrans.model.attention import Module, Recorder
+from vtrans.model.cache import Cache, History, LayerCache, Prefill, Slots, Source, States
+from vtrans.model.layers import DecoderLayer, EncoderLayer, LayerNorm, SSRULayer, Sublayers
 from vtrans.model.positions import Positions, make_positions
 from vtrans.runtime.dropout import Dropout
 from vtrans.runtime.products import Linear, linear
@@ -97,31 +99,50 @@ class Transformer(Module):
     ) -> tuple[Tensor, Tensor]:
         """Returns `hidden` and the logarithms of the attention [B, T, S] of the head that aligns words, the first one
         of the layer `model.alignment_layer`."""
-        attention: list[Tensor] = []
-        (x_BTD, turn_TD), memory_BSD = self.embed_tgt(tgt_BT, keep_BS), self.encode(src_BS, keep_BS)
-        h_BTD = self.decoder(x_BTD, memory_BSD, self.attended(keep_BS), turn_TD, attention)
-        return h_BTD.flatten(0, 1).index_select(0, real_N), attention[0]
+        recorder = Recorder((self.config.alignment_layer - 1,), heads=1)
+        # The target comes first, so that dropout draws its masks in the order in which it always drew them.
+        x_BTD, turn_TD = self.embed_tgt(tgt_BT, keep_BS)
+        h_BTD = self.decoder(x_BTD, turn_TD, self.encode(src_BS, keep_BS), self.attended(keep_BS), recorder)
+        return h_BTD.flatten(0, 1).index_select(0, real_N), recorder.logprobs[0][:, 0]
 
     def encode(self, src_BS: Tensor, keep_BS: Tensor) -> Tensor:
         """Returns the encoder's output [B, S, D], the memory of cross-attention."""
         x_BSD, turn_SD = self.src_positions.place(self.src_embedding(src_BS), self.src_positions(src_BS.shape[1]))
-        return self.encoder(self.dropout(x_BSD), self.attended(keep_BS), turn_SD)
+        return self.encoder(self.dropout(x_BSD), turn_SD, self.attended(keep_BS))
 
-    def decode(self, tgt_BT: Tensor, memory_BSD: Tensor, keep_BS: Tensor) -> Tensor:
+    def decode(self, tgt_BT: Tensor, memory_BSD: Tensor, keep_BS: Tensor, recorder: Recorder | None = None) -> Tensor:
         """Returns the decoder's output [B, T, D], before the projection."""
         x_BTD, turn_TD = self.embed_tgt(tgt_BT, keep_BS)
-        return self.decoder(x_BTD, memory_BSD, self.attended(keep_BS), turn_TD)
-
-    def attended(self, keep_BS: Tensor) -> Tensor:
-        """Returns which source positions are attended to: those of `keep_BS`, without `model.source_eos` except EOS,
-        the last of each source."""
-        return keep_BS if self.config.source_eos else F.pad(keep_BS[:, 1:], (0, 1))
+        return self.decoder(x_BTD, turn_TD, memory_BSD, self.attended(keep_BS), recorder)
 
     def embed_tgt(self, tgt_BT: Tensor, keep_BS: Tensor) -> tuple[Tensor, Tensor | None]:
         """Returns the decoder's input [B, T, D] and, with rotary positions, the rows that turn queries and keys."""
         rows_TD = self.decoder.positions(self.tgt_positions, keep_BS, tgt_BT.shape[1])
         x_BTD, turn_TD = self.tgt_positions.place(self.tgt_embedding(tgt_BT), rows_TD)
         return self.dropout(x_BTD), turn_TD
+
+    def attended(self, keep_BS: Tensor) -> Tensor:
+        """Returns which source positions are attended to: those of `keep_BS`, without `model.source_eos` except EOS,
+        the last of each source."""
+        return keep_BS if self.config.source_eos else F.pad(keep_BS[:, 1:], (0, 1))
+
+    def new_cache(self, width: int, *, reuse_slots: bool) -> Cache:
+        """Returns an empty cache for `width` rows per sentence. See History for `reuse_slots`."""
+        config = self.config
+        history = States(width) if config.autoregression == "ssru" else History(width, reuse_slots=reuse_slots)
+        return Cache(history, None if config.architecture == "decoder-only" else Slots(width))
+
+    def source(self, src_BS: Tensor, keep_BS: Tensor, lengths: Sequence[int]) -> Source:
+        """Returns what a cache keeps of new sentences, for `Cache.admit`; `lengths` are those of the sources."""
+        memory_BSD, attended_BS = self.encode(src_BS, keep_BS), self.attended(keep_BS)
+        turn_SD = self.tgt_positions(src_BS.shape[1]) if self.tgt_positions.turns else None
+        return Source(self.decoder.source(memory_BSD, attended_BS, turn_SD), attended_BS, lengths)
+
+    def step(self, tokens_BK: Tensor, cache: Cache) -> Tensor:
+        """Returns the decoder's output [B, K, D] at the newest subword of each row, and adds it to the cache."""
+        rows_B1D = self.tgt_positions(1 + max(cache.positions))[cache.position_B][:, None]
+        x_BKD, turn_B1D = self.tgt_positions.place(self.tgt_embedding(tokens_BK), rows_B1D)
+        return self.decoder.step(x_BKD, turn_B1D, cache.advance())
 
     def logits(self, h_D: Tensor) -> Tensor:
         """Returns h E^T, [..., D] to [..., V]. The logit of padding is -inf, so the softmax gives it no gradient."""
@@ -182,10 +203,9 @@ class Encoder(Module):
         self.layers = module_list(EncoderLayer(sublayers, i) for i in range(config.encoder_layers))
         self.final_norm = final_norm(config, config.encoder_layers)
 
-    def forward(self, x_BSD: Tensor, keep_BS: Tensor, turn_SD: Tensor | None) -> Tensor:
-        keep_B1S = keep_BS[:, None]
+    def forward(self, x_BSD: Tensor, turn_SD: Tensor | None, keep_BS: Tensor) -> Tensor:
         for layer in self.layers:
-            x_BSD = layer(x_BSD, keep_B1S, turn_SD)
+            x_BSD = layer(x_BSD, turn_SD, keep_BS[:, None, None])
         return self.final_norm(x_BSD)
 
 
@@ -205,15 +225,25 @@ class Decoder(Module):
     def forward(
         self,
         x_BTD: Tensor,
+        turn_TD: Tensor | None,
         memory_BSD: Tensor,
         keep_BS: Tensor,
-        turn_TD: Tensor | None,
-        attention: list[Tensor] | None = None,
+        recorder: Recorder | None = None,
     ) -> Tensor:
-        """Returns the output [B, T, D]. Appends the attention of the head that aligns words to `attention`."""
-        for layer in self.layers:
-            x_BTD = layer(x_BTD, memory_BSD, keep_BS, turn_TD, attention if layer.aligns else None)
+        """Returns the output [B, T, D]."""
+        for layer, records in zip(self.layers, recorders(recorder, self.layers), strict=True):
+            x_BTD = layer(x_BTD, turn_TD, memory_BSD, keep_BS[:, None, None], recorder=records)
         return self.final_norm(x_BTD)
+
+    def source(self, memory_BSD: Tensor, keep_BS: Tensor, turn_SD: Tensor | None) -> Tensor:
+        """Returns each layer's keys and values of the memory [L, 2, B, H, S, d]."""
+        return torch.stack([torch.stack(layer.cross_attention.keys_values(memory_BSD)) for layer in self.layers])
+
+    def step(self, x_BKD: Tensor, turn_B1D: Tensor | None, caches: Sequence[LayerCache]) -> Tensor:
+        """Returns the output [B, K, D] at the newest subword of each row."""
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x_BKD = layer(x_BKD, turn_B1D, None, None, cache)
+        return self.final_norm(x_BKD)
 
 
 class DecoderOnly(Module):
@@ -239,19 +269,44 @@ class DecoderOnly(Module):
             at_Bn = torch.cat((torch.arange(S, device=device).expand(len(at_Bn), S), at_Bn), 1)
         return table(S + T)[at_Bn]
 
-    def forward(self, x_BTD: Tensor, memory_BSD: Tensor, keep_BS: Tensor, turn_BnD: Tensor | None) -> Tensor:
-        x_BnD, keep_Bnn = torch.cat((memory_BSD, x_BTD), 1), self.keep(keep_BS, x_BTD.shape[1])
-        for layer in self.layers:
-            x_BnD = layer(x_BnD, keep_Bnn, turn_BnD)
+    def forward(
+        self,
+        x_BTD: Tensor,
+        turn_BnD: Tensor | None,
+        memory_BSD: Tensor,
+        keep_BS: Tensor,
+        recorder: Recorder | None = None,
+    ) -> Tensor:
+        """Returns the output [B, T, D]. Recorded attention is that of the whole sequence [B, H, n, n]."""
+        x_BnD, keep_B1nn = torch.cat((memory_BSD, x_BTD), 1), self.keep(keep_BS, x_BTD.shape[1])
+        for layer, records in zip(self.layers, recorders(recorder, self.layers), strict=True):
+            x_BnD = layer(x_BnD, turn_BnD, keep_B1nn, recorder=records)
         return self.final_norm(x_BnD[:, keep_BS.shape[1] :])
 
+    def source(self, memory_BSD: Tensor, keep_BS: Tensor, turn_SD: Tensor | None) -> Tensor:
+        """Returns each layer's keys and values of the source [L, 2, B, H, S, d]."""
+        prefill = Prefill(self.keep(keep_BS, 0))
+        self.step(memory_BSD, turn_SD, [LayerCache(prefill, None)] * len(self.layers))
+        return torch.stack(prefill.layers)
+
+    def step(self, x_BKD: Tensor, turn_B1D: Tensor | None, caches: Sequence[LayerCache]) -> Tensor:
+        """Returns the output [B, K, D] at the newest subword of each row."""
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x_BKD = layer(x_BKD, turn_B1D, None, cache)
+        return self.final_norm(x_BKD)
+
     def keep(self, keep_BS: Tensor, T: int) -> Tensor:
-        """Returns the mask [B, n, n]: each position attends to itself and to all earlier ones except padding; with
+        """Returns the mask [B, 1, n, n]: each position attends to itself and to all earlier ones except padding; with
         `prefix`, source positions attend to the whole source."""
         B, S = keep_BS.shape
         keep_nn = keep_BS.new_ones(S + T, S + T).tril()
         keep_nn[:S, :S] |= self.prefix
-        return keep_nn & torch.cat((keep_BS, keep_BS.new_ones(B, T)), 1)[:, None]
+        return keep_nn & torch.cat((keep_BS, keep_BS.new_ones(B, T)), 1)[:, None, None]
+
+
+def recorders(recorder: Recorder | None, layers: Sequence[nn.Module]) -> list[Recorder | None]:
+    """Returns the recorder for each layer that it records, else None."""
+    return [recorder if recorder and number in recorder.layers else None for number in range(len(layers))]
 
 
 def final_norm(config: ModelConfig, layers: int) -> LayerNorm | nn.Identity:

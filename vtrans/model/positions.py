@@ -98,15 +98,6 @@ def turned(x_D: Tensor, rows_D: Tensor) -> Tensor:
     return out_P2.flatten(-2).to(x_D.dtype)
 
 
-def turn_(x_D: Tensor, rows_D: Tensor) -> None:
-    """Replaces `x_D` by `turned(x_D, rows_D)`, outside of training. The last dimension must be contiguous."""
-    if x_D.dtype in (torch.float32, torch.float64):  # one small operation, which is all that a step has time for
-        pairs = (torch.view_as_complex(t.view(*t.shape[:-1], -1, 2)) for t in (x_D, rows_D))
-        next(pairs).mul_(next(pairs))
-    else:
-        x_D.copy_(turned(x_D, rows_D))
-
-
 class PositionTable(Positions):
     """A table [max_positions, D] in the model file: learned, or "stored", which is fixed and starts as sinusoidal.
     Imported models have the tables of their programs, which differ in their order and frequencies."""

@@ -38,14 +38,13 @@ class SSRU(nn.Module):
             nn.init.xavier_uniform_(part)
         self.forget_bias = nn.Parameter(torch.zeros(D))
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        """Returns the output [B, T, D]."""
-        return F.relu(recurrence(*self.inputs_gates(x_BTD))).to(x_BTD.dtype)
-
-    def step(self, x_D: Tensor, c_D: Tensor) -> Tensor:
-        """Returns the output [..., D] at one position. Replaces the state `c_D` by that after the position."""
-        z_D, f_D = self.inputs_gates(x_D)
-        return F.relu(torch.lerp(z_D, c_D, f_D, out=c_D)).to(x_D.dtype)
+    def forward(self, x_BTD: Tensor, state_BTD: Tensor | None = None) -> Tensor:
+        """Returns the output [B, T, D]. With a state, the T inputs do not follow each other: each is the next of its
+        own state, which is replaced by that after the input."""
+        z_BTD, f_BTD = self.inputs_gates(x_BTD)
+        if state_BTD is not None:
+            return F.relu(torch.lerp(z_BTD, state_BTD, f_BTD, out=state_BTD)).to(x_BTD.dtype)
+        return F.relu(recurrence(z_BTD, f_BTD)).to(x_BTD.dtype)
 
     def inputs_gates(self, x_D: Tensor) -> tuple[Tensor, Tensor]:
         """Returns W x and the forget gates, [..., D] each."""

@@ -1,0 +1,113 @@
+"""Multi-head attention (section 3.2 of the paper), to the sequence itself and to the encoder's memory.
+
+Legend: B sentences, S source length, T target length, Q queries, n keys, D model width, H heads, d = D / H head width,
+h recorded heads. In a step of a search, the T = K queries of a sentence are those of its rows (cache.py).
+A mask broadcasts to [B, H, Q, n]; `keep` is True where a query attends to a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from torch import Tensor, nn
+
+from vtrans.config import ModelConfig
+from vtrans.model.cache import LayerSlots, Prefill
+from vtrans.model.positions import turned
+from vtrans.runtime.attention import dot_product_attention, log_weights, merge_heads, split_heads
+from vtrans.runtime.products import xavier
+
+
+class Module(nn.Module):
+    """A module that returns one tensor. torch declares that calling a module returns Any."""
+
+    __call__: Callable[..., Tensor]
+
+
+class Recorder:
+    """Collects the attention weights of some layers of a decoder, 0 being the lowest, and of the first `heads` heads:
+    logarithms [B, h, Q, n] per layer, in float32 at least. Without `heads`, of all."""
+
+    def __init__(self, layers: Collection[int], heads: int | None = None) -> None:
+        self.layers, self.heads, self.logprobs = layers, heads, list[Tensor]()
+
+    def add(self, q_BHQd: Tensor, k_BHnd: Tensor, keep: Tensor) -> None:
+        self.logprobs.append(log_weights(q_BHQd[:, : self.heads], k_BHnd[:, : self.heads], keep))
+
+
+class SelfAttention(Module):
+    """Multi-head attention of a sequence to itself; q, k and v are one product."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.heads, self.dropout = config.heads, config.attention_dropout
+        self.qkv = xavier(config.d_model, config.d_model, parts=3)
+        self.out = xavier(config.d_model, config.d_model)
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        turn_TD: Tensor | None,
+        mask: Tensor | None = None,
+        cache: LayerSlots | Prefill | None = None,
+        recorder: Recorder | None = None,
+    ) -> Tensor:
+        """Returns the output [B, T, D]. Without a mask, attention is causal, and padding needs no mask because it
+        follows every real position. A cache adds earlier keys and values and has its own mask. Queries and keys are
+        turned by the rows `turn_TD`, if any."""
+        q_BHTd, k_BHnd, v_BHnd = self.queries_keys_values(x_BTD, turn_TD)
+        if cache is not None:
+            k_BHnd, v_BHnd, mask = cache.append(k_BHnd, v_BHnd)
+        if recorder is not None:
+            assert mask is not None
+            recorder.add(q_BHTd, k_BHnd, mask)
+        dropout = self.dropout if self.training else 0.0
+        return self.out(merge_heads(dot_product_attention(q_BHTd, k_BHnd, v_BHnd, mask, dropout)))
+
+    def queries_keys_values(self, x_BTD: Tensor, turn_TD: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns queries, keys and values, [B, H, T, d] each."""
+        qkv_BT3D = self.qkv(x_BTD).view(*x_BTD.shape[:2], 3, -1)
+        if turn_TD is None:
+            q, k, v = qkv_BT3D.unbind(-2)
+        else:
+            q, k = turned(qkv_BT3D[..., :2, :], turn_TD.unsqueeze(-2)).unbind(-2)
+            v = qkv_BT3D[..., 2, :]
+        return split_heads(q, self.heads), split_heads(k, self.heads), split_heads(v, self.heads)
+
+
+class CrossAttention(Module):
+    """Multi-head attention of the decoder to the encoder's memory; k and v are one product."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.heads, self.dropout = config.heads, config.attention_dropout
+        self.query = xavier(config.d_model, config.d_model)
+        self.kv = xavier(config.d_model, config.d_model, parts=2)
+        self.out = xavier(config.d_model, config.d_model)
+
+    def keys_values(self, memory_BSD: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the keys and values of the memory, [B, H, S, d] each."""
+        k, v = self.kv(memory_BSD).chunk(2, dim=-1)
+        return split_heads(k, self.heads), split_heads(v, self.heads)
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        memory_BSD: Tensor | None,
+        mask: Tensor | None,
+        cache: LayerSlots | None = None,
+        recorder: Recorder | None = None,
+    ) -> Tensor:
+        """Returns the output [B, T, D]. A cache has the keys and values of the memory, and the mask. Each source holds
+        at least EOS, so no softmax row is all -inf."""
+        q_BHTd = split_heads(self.query(x_BTD), self.heads)
+        if cache is not None:
+            k_BHSd, v_BHSd, mask = cache.stored()
+        else:
+            assert memory_BSD is not None
+            k_BHSd, v_BHSd = self.keys_values(memory_BSD)
+        if recorder is not None:
+            assert mask is not None
+            recorder.add(q_BHTd, k_BHSd, mask)
+        dropout = self.dropout if self.training else 0.0
+        return self.out(merge_heads(dot_product_attention(q_BHTd, k_BHSd, v_BHSd, mask, dropout)))

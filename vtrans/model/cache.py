@@ -1,0 +1,349 @@
+"""The key-value cache of a decoder: what its layers keep between two steps of a search, for B sentences with K rows
+each (Cache). A step feeds one subword per row. Its self-attention has K queries per sentence, and the keys and values
+of all rows lie in the slots of the sentence, so a step of a layer is its forward pass with another mask.
+
+A cache stores tensors and returns them; it calls no layer.
+
+Legend: L layers, B sentences in the cache, b some of them, K rows per sentence, H heads, d = D / H head width, S source
+length, C slots allocated, n slots in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+# The number of slots in use is a multiple of SLOTS and at least LEAST: on a CPU torch's softmax takes ten times as long
+# for a row that is shorter than a vector register.
+SLOTS, LEAST = 8, 16
+
+
+class Source(NamedTuple):
+    """What a cache keeps of some sentences: the keys and values of their sources, per layer."""
+
+    kv_L2bHSd: Tensor
+    keep_bS: Tensor  # True at the positions that are attended to
+    lengths: Sequence[int]
+
+    def without_positions(self) -> Source:
+        return Source(self.kv_L2bHSd[..., :0, :], self.keep_bS[:, :0], [0] * len(self.lengths))
+
+
+class LayerSlots(NamedTuple):
+    """One layer's keys and values during one step, with the bias of the attention scores: 0 at the slots that a row
+    attends to, else -inf."""
+
+    keys_BHnd: Tensor
+    values_BHnd: Tensor
+    bias_B1Kn: Tensor
+    slots_xd: Tensor  # the memory of all keys, then of all values; x = 2 * B * H * C
+    newest: Tensor  # where `append` writes; empty for slots that are only read
+
+    def append(self, k_BHKd: Tensor, v_BHKd: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Stores the keys and values of each row's newest subword. Returns those of all slots, and the bias."""
+        self.slots_xd.index_copy_(0, self.newest, torch.stack((k_BHKd, v_BHKd)).flatten(0, 3))
+        return self.stored()
+
+    def stored(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the keys and values of all slots, and the bias."""
+        return self.keys_BHnd, self.values_BHnd, self.bias_B1Kn
+
+
+class Prefill:
+    """Takes the place of LayerSlots while the layers of a decoder-only model read the sources, one after the other:
+    keeps the keys and values of each layer."""
+
+    def __init__(self, keep_B1SS: Tensor) -> None:
+        self.keep_B1SS, self.layers = keep_B1SS, list[Tensor]()
+
+    def append(self, k_BHSd: Tensor, v_BHSd: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        self.layers.append(torch.stack((k_BHSd, v_BHSd)))
+        return k_BHSd, v_BHSd, self.keep_B1SS
+
+
+class LayerCache(NamedTuple):
+    """One layer's part of a Cache during one step. The history of an SSRU is its state [B, K, D], which it
+    overwrites."""
+
+    history: LayerSlots | Prefill | Tensor
+    memory: LayerSlots | None
+
+
+class Slots:
+    """Keys and values of all layers in slots, and which slots each row attends to. This class is the memory of
+    cross-attention: a source fills the first slots of its sentence, and all rows attend to it."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.kv_L2BHCd = torch.empty(1, 2, 0, 1, 0, 1)
+        self.attended_BKn = torch.empty(0, width, 0, dtype=torch.bool)
+        self.ends: list[int] = []  # of each sentence, a bound on the slots in use
+        self._layers: list[LayerSlots] | None = None  # None: sliced in the next step
+
+    @property
+    def used(self) -> int:
+        """The number of slots in use, the same for all sentences."""
+        return self.attended_BKn.shape[2]
+
+    def layers(self) -> list[LayerSlots]:
+        """Returns each layer's part for this step."""
+        if self._layers is None:
+            self._layers = self._sliced(torch.empty(0, dtype=torch.long, device=self.kv_L2BHCd.device))
+        return self._layers
+
+    def _sliced(self, newest: Tensor) -> list[LayerSlots]:
+        """Slices all layers at once, because a small tensor operation takes as long as a large one."""
+        kv, n = self.kv_L2BHCd, self.used
+        keys, values = kv[:, 0, :, :, :n].unbind(), kv[:, 1, :, :, :n].unbind()
+        bias_BKn = torch.zeros_like(self.attended_BKn, dtype=kv.dtype).masked_fill_(~self.attended_BKn, -torch.inf)
+        slots = kv.view(len(kv), -1, kv.shape[-1]).unbind()
+        parts = zip(keys, values, slots, strict=True)
+        return [LayerSlots(k, v, bias_BKn[:, None], every, newest) for k, v, every in parts]
+
+    def select(self, at_b: Tensor) -> None:
+        self.ends = [self.ends[b] for b in at_b.tolist()]
+        self.attended_BKn = self.attended_BKn[at_b]
+        self.kv_L2BHCd = self.kv_L2BHCd.index_select(2, at_b)
+        self._use(self._needed())
+
+    def admit(self, source: Source, places: Sequence[int], B: int) -> None:
+        """Puts the sources of new sentences into these places of now `B` sentences."""
+        kv_L2bHSd, keep_bS, lengths = source
+        self.ends += [0] * (B - len(self.ends))
+        for b, length in zip(places, lengths, strict=True):
+            self.ends[b] = length
+        S, at_b = keep_bS.shape[1], torch.tensor(places, device=keep_bS.device)
+        if len(self.attended_BKn) < B:
+            self.attended_BKn = pad_to(self.attended_BKn.to(keep_bS.device), B, 0)
+        self._use(max(self._needed(), whole_slots(S)))
+        self._reserve(B, self.used, kv_L2bHSd)
+        self.kv_L2BHCd[:, :, :, :, :S].index_copy_(2, at_b, kv_L2bHSd)
+        self.attended_BKn[at_b] = pad_to(keep_bS, self.used, 1)[:, None]
+
+    def _needed(self) -> int:
+        """Returns how many slots suffice for all sentences."""
+        return whole_slots(max(self.ends, default=0))
+
+    def drop(self, sentences: Sequence[int]) -> None:
+        """Ends these sentences. They still attend to their sources: a row that attends to nothing would be NaN."""
+        for b in sentences:
+            self.ends[b] = 0
+
+    def _use(self, n: int) -> None:
+        """Uses the first `n` slots of each sentence. New ones are free."""
+        self._layers = None
+        if n > self.used:
+            self.attended_BKn = pad_to(self.attended_BKn, n, 2)
+        elif n < self.used:
+            self.attended_BKn = self.attended_BKn[:, :, :n].contiguous()
+
+    def _reserve(self, B: int, slots: int, like_L2bHSd: Tensor) -> None:
+        """Allocates at least that many slots for each of `B` sentences. New memory is zero, because attention
+        multiplies free slots by weights of 0, and 0 * NaN is NaN."""
+        L, _, _, H, _, d = like_L2bHSd.shape
+        old_B, C = self.kv_L2BHCd.shape[2], self.kv_L2BHCd.shape[4]
+        if slots <= C and old_B == B:
+            return
+        new = like_L2bHSd.new_zeros(L, 2, B, H, C if slots <= C else max(slots, C * 3 // 2), d)
+        if old_B:
+            new[:, :, :old_B, :, :C] = self.kv_L2BHCd
+        self.kv_L2BHCd = new
+
+
+class History(Slots):
+    """The slots of self-attention, with the subwords fed so far. In a decoder-only model they begin with the source.
+
+    Each step fills one slot per row. Reordering the beam moves no keys or values: `attended_BKn` says which slots
+    belong to a row's own history, and only these marks are reordered.
+
+    With `reuse_slots`, a step takes the first slots that are not in any row's history. Rows of a beam have most of
+    their history in common, so a sentence needs about twice as many slots as its rows are long. Finding free slots
+    reads the marks on the host. That would synchronise a GPU, so a GPU takes new slots in each step.
+
+    Example: one sentence, two rows, three steps, with reused slots. After each step, `reorder` says which old row
+    each row continues.
+
+        step  subwords fed   slots taken   slots of row 0, row 1       rows continued
+        1     <s>   <s>      0  1          0          1                0  0   (slot 1 is free again)
+        2     Ein   Der      1  2          0 1        0 2              1  0
+        3     Hund  Mann     3  4          0 2 3      0 1 4
+
+    Row 0 now stands for "Der Hund" and row 1 for "Ein Mann"; slot 0 belongs to both.
+    """
+
+    def __init__(self, width: int, *, reuse_slots: bool) -> None:
+        super().__init__(width)
+        self.reuse_slots = reuse_slots
+        self.itself_KK = torch.eye(width, dtype=torch.bool)
+        self.next_B = torch.empty(0, dtype=torch.long)  # the first slot that was never taken
+
+    def layers(self) -> list[LayerSlots]:
+        """Takes a slot for each row's newest subword, and returns each layer's part for this step."""
+        B, K = self.attended_BKn.shape[:2]
+        slots_BK = self._free_slots() if self.reuse_slots else self._next_slots()
+        self.attended_BKn.scatter_(2, slots_BK[:, None].expand(B, K, K), self.itself_KK.expand(B, K, K))
+        H, C = self.kv_L2BHCd.shape[3:5]
+        first_2BH1 = torch.arange(0, 2 * B * H * C, C, device=slots_BK.device).view(2, B, H, 1)
+        return self._sliced((first_2BH1 + slots_BK[:, None]).flatten())
+
+    def _free_slots(self) -> Tensor:
+        """Returns the first free slots of each sentence, and uses as many slots as this takes."""
+        K, taken_Bn = self.width, self._taken()
+        self._use(max(self.used, whole_slots(int(taken_Bn.sum(1).max()) + K)))
+        if self.used > taken_Bn.shape[1]:
+            taken_Bn = self._taken()
+        slots_BK = taken_Bn.argsort(axis=1, kind="stable")[:, :K]
+        taken_Bn[np.arange(len(taken_Bn))[:, None], slots_BK] = True
+        self._use(whole_slots(int(np.flatnonzero(taken_Bn.any(0))[-1]) + 1))
+        self._reserve(len(taken_Bn), self.used, self.kv_L2BHCd)
+        return torch.from_numpy(slots_BK)
+
+    def _taken(self) -> NDArray[np.bool_]:
+        taken_Bn: NDArray[np.bool_] = np.logical_or.reduce(self.attended_BKn.numpy(), 1)
+        return taken_Bn
+
+    def _next_slots(self) -> Tensor:
+        slots_BK = self.next_B[:, None] + torch.arange(self.width, device=self.next_B.device)
+        self.next_B += self.width
+        self.ends = [end + self.width for end in self.ends]
+        self._use(whole_slots(max(self.ends)))
+        self._reserve(len(self.ends), self.used, self.kv_L2BHCd)
+        return slots_BK
+
+    def _needed(self) -> int:
+        return self.used if self.reuse_slots else super()._needed()
+
+    def reorder(self, parents_BK: Tensor) -> None:
+        """Row k of each sentence continues the old row `parents_BK[:, k]`."""
+        at_B1 = torch.arange(len(parents_BK), device=self.attended_BKn.device)[:, None]
+        self.attended_BKn = self.attended_BKn[at_B1, parents_BK.to(self.attended_BKn.device)]
+
+    def select(self, at_b: Tensor) -> None:
+        self.next_B = self.next_B[at_b]
+        super().select(at_b)
+
+    def admit(self, source: Source, places: Sequence[int], B: int) -> None:
+        super().admit(source, places, B)
+        device = self.attended_BKn.device
+        self.itself_KK = self.itself_KK.to(device)
+        self.next_B = pad_to(self.next_B.to(device), B, 0)
+        self.next_B[list(places)] = torch.tensor(source.lengths, device=device)
+
+    def drop(self, sentences: Sequence[int]) -> None:
+        super().drop(sentences)
+        self.attended_BKn[list(sentences)] = False  # their slots are free
+        self.next_B[list(sentences)] = 0
+
+
+class States:
+    """The states of the SSRUs of all layers after the subwords fed so far, [L, B, K, D], in float32 at least."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.states_LBKD = torch.empty(1, 0, width, 1)
+
+    def layers(self) -> list[Tensor]:
+        return list(self.states_LBKD.unbind())
+
+    def reorder(self, parents_BK: Tensor) -> None:
+        B, K = parents_BK.shape
+        rows_BK = parents_BK + torch.arange(0, B * K, K)[:, None]
+        states_LND = self.states_LBKD.flatten(1, 2)
+        chosen_LND = states_LND.index_select(1, rows_BK.flatten().to(states_LND.device))
+        self.states_LBKD = chosen_LND.view_as(self.states_LBKD)
+
+    def select(self, at_b: Tensor) -> None:
+        self.states_LBKD = self.states_LBKD.index_select(1, at_b)
+
+    def admit(self, source: Source, places: Sequence[int], B: int) -> None:
+        L, _, _, H, _, d = source.kv_L2bHSd.shape
+        dtype = torch.promote_types(source.kv_L2bHSd.dtype, torch.float32)
+        states_LBKD = source.kv_L2bHSd.new_zeros(L, B, self.width, H * d, dtype=dtype)
+        states_LBKD[:, : self.states_LBKD.shape[1]] = self.states_LBKD
+        states_LBKD[:, list(places)] = 0
+        self.states_LBKD = states_LBKD
+
+    def drop(self, sentences: Sequence[int]) -> None:
+        """Does nothing: `admit` resets the states."""
+
+
+class Cache:
+    """The incremental state of a decoder for B sentences with K rows each, at first none.
+
+    `history` is what the decoder keeps of the subwords fed so far. `memory` is what cross-attention reads; a
+    decoder-only model has none, and its history begins with the source. The methods are those of `search.Decoder`.
+    """
+
+    def __init__(self, history: History | States, memory: Slots | None) -> None:
+        self.history, self.memory = history, memory
+        # Of the next subword of each sentence, on the host and on the device. Dropped sentences count from 0 again.
+        self.positions: list[int] = []
+        self.position_B = torch.empty(0, dtype=torch.long)
+
+    @property
+    def parts(self) -> list[Slots | States]:
+        return [self.history] if self.memory is None else [self.history, self.memory]
+
+    def advance(self) -> list[LayerCache]:
+        """Begins a step. Returns each layer's part."""
+        self.positions = [position + 1 for position in self.positions]
+        self.position_B += 1
+        histories: Sequence[LayerSlots | Tensor] = self.history.layers()
+        memories = [None] * len(histories) if self.memory is None else self.memory.layers()
+        return [LayerCache(*parts) for parts in zip(histories, memories, strict=True)]
+
+    def reorder(self, parents_BK: Tensor) -> None:
+        """Row k of each sentence continues the old row `parents_BK[:, k]`."""
+        self.history.reorder(parents_BK)
+
+    def drop(self, sentences: Sequence[int]) -> None:
+        """Ends these sentences, which keep their places."""
+        for part in self.parts:
+            part.drop(sentences)
+        for b in sentences:
+            self.positions[b] = 0
+        self.position_B[list(sentences)] = 0
+
+    def select(self, sentences: Sequence[int]) -> None:
+        """Keeps only these sentences, in this order."""
+        at_b = torch.tensor(sentences, dtype=torch.long, device=self.position_B.device)
+        self.positions, self.position_B = [self.positions[b] for b in sentences], self.position_B[at_b]
+        for part in self.parts:
+            part.select(at_b)
+
+    def admit(self, source: Source, places: Sequence[int]) -> None:
+        """Puts new sentences into the places of dropped ones, and the remaining new sentences after the last."""
+        one_sequence, first = self.memory is None, len(self.positions)
+        B = first + len(source.lengths) - len(places)
+        taken = [*places, *range(first, B)]
+        nothing = source.without_positions()
+        self.history.admit(source if one_sequence else nothing, taken, B)
+        if self.memory is not None:
+            self.memory.admit(source, taken, B)
+        starts = source.lengths if one_sequence else nothing.lengths
+        self.positions += [0] * (B - first)
+        for b, start in zip(taken, starts, strict=True):
+            self.positions[b] = start
+        device = source.kv_L2bHSd.device
+        self.position_B = pad_to(self.position_B.to(device), B, 0)
+        self.position_B[taken] = torch.tensor(starts, device=device)
+
+
+def whole_slots(slots: int) -> int:
+    """Returns the smallest allowed number of slots in use that is at least `slots`."""
+    return max(LEAST, -(-slots // SLOTS) * SLOTS)
+
+
+def pad_to(x: Tensor, length: int, dim: int) -> Tensor:
+    """Returns `x` with zeros (False) appended up to `length` along `dim`."""
+    missing = length - x.shape[dim]
+    if missing == 0:
+        return x
+    shape = list(x.shape)
+    shape[dim] = missing
+    return torch.cat([x, x.new_zeros(shape)], dim)
