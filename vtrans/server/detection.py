@@ -7,6 +7,7 @@ known for short text, is 92 MB large and takes 18 seconds and 1.3 GB to load all
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
@@ -14,11 +15,12 @@ from typing import Any
 
 LONGEST = 2000  # characters of a text that are looked at
 CANDIDATES = 3  # languages returned
+SERVED = 0.9  # how probable it is, before its text is read, that a text is in a language of the server
 
 
 @dataclass(frozen=True)
 class Detection:
-    """A language, and how sure it is from 0 to 100 among all languages that the detector knows."""
+    """A language, and its probability in percent among all languages that the detector knows."""
 
     language: str
     confidence: float
@@ -42,8 +44,14 @@ def detect(text: str, codes: Collection[str]) -> list[Detection]:
     first = Detection(next(iter(codes)), 0.0)
     if not any(character.isalpha() for character in text[:LONGEST]):
         return [first]
-    likely: dict[str, float] = dict(_identifier().rank(text[:LONGEST]))
-    found = [
-        Detection(code, round(100 * likely[base], 1)) for code in codes if (base := code.partition("-")[0]) in likely
-    ]
-    return sorted(found, key=lambda detection: -detection.confidence)[:CANDIDATES] or [first]
+    likely: dict[str, float] = dict(_identifier().rank(text[:LONGEST]))  # if all languages were as frequent
+    known = {code: base for code in codes if (base := code.partition("-")[0]) in likely}
+    if not known:
+        return [first]
+    served = set(known.values())
+    # By Bayes' rule: a short text is probably in a language that people send to this server.
+    frequencies = {True: SERVED / len(served), False: (1 - SERVED) / max(len(likely) - len(served), 1)}
+    weights = {base: probability * frequencies[base in served] for base, probability in likely.items()}
+    total = math.fsum(weights.values())
+    detections = [Detection(code, round(100 * weights[base] / total, 1)) for code, base in known.items()]
+    return sorted(detections, key=lambda detection: -detection.confidence)[:CANDIDATES]

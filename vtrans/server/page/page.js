@@ -25,6 +25,14 @@ function fail(message) {
   if (message) at("status").textContent = "";
 }
 
+// An answer other than 200. `sentence` is the server's, which names parameters of its interface.
+class Refused extends Error {
+  constructor(status, sentence, seconds) {
+    super(sentence);
+    Object.assign(this, { status, sentence, seconds });
+  }
+}
+
 async function ask(path, options) {
   let reply;
   try {
@@ -33,9 +41,23 @@ async function ask(path, options) {
     if (error.name === "AbortError") throw error;
     throw new Error("The server cannot be reached.");
   }
-  const answer = await reply.json().catch(() => ({ error: `The server answered with status ${reply.status}.` }));
-  if (!reply.ok) throw new Error(answer.error);
+  const answer = await reply.json().catch(() => ({}));
+  if (!reply.ok) throw new Refused(reply.status, answer.error || "", reply.headers.get("Retry-After"));
   return answer;
+}
+
+// What the person at the page can do about an error.
+function explained(error, otherwise) {
+  if (!(error instanceof Refused)) return error.message;
+  const wait = error.seconds ? `Try again in ${error.seconds} s.` : "Try again later.";
+  const sentences = {
+    403: at("key").value ? "The server does not know this API key." : "Enter an API key: this server needs one.",
+    429: `These were too many requests. ${wait}`,
+    500: "The server failed to translate this. Try again, or tell its operator.",
+    503: `The server is busy. ${wait}`,
+    504: "This took the server too long. Translate less at a time.",
+  };
+  return sentences[error.status] || otherwise(error.sentence);
 }
 
 // Languages.
@@ -49,10 +71,14 @@ function fill(select, codes, chosen) {
   select.value = codes.includes(chosen) ? chosen : codes[0];
 }
 
+const noWayBack = () => `This server does not translate from ${named(target.value)}, so the languages cannot be swapped.`;
+
 function fillTargets(chosen) {
   const from = source.value === "auto" ? languages : languages.filter((language) => language.code === source.value);
   fill(target, [...new Set(from.flatMap((language) => language.targets))], chosen);
-  at("swap").disabled = !languages.some((language) => language.code === target.value && language.targets.length);
+  const back = languages.some((language) => language.code === target.value && language.targets.length);
+  at("swap").ariaDisabled = String(!back);
+  at("swap").title = back ? "Swap the languages" : noWayBack();
   text.lang = source.value === "auto" ? "" : source.value;
 }
 
@@ -65,24 +91,62 @@ function chooseLanguages(from, to) {
 
 // Translating.
 
+const counted = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+
 function changed() {
   clearTimeout(timer);
   if (running) running.abort();
   running = null;
+  fail("");
+  at("status").textContent = "";
   show(mirror, text.value, []);
   const count = [...text.value].length;
+  const over = settings.charLimit ? count - settings.charLimit : 0;
   at("count").textContent = settings.charLimit ? `${count} / ${settings.charLimit}` : `${count}`;
+  at("count").classList.toggle("over", over > 0);
   at("clear").hidden = !text.value;
+  if (!text.value.trim() || over > 0) withdraw();
+  else outdate();
+  if (over > 0) fail(`Remove ${counted(over, "character")}: at most ${counted(settings.charLimit, "character")} can be translated at a time.`);
+  else if (text.value.trim()) timer = setTimeout(translate, PAUSE);
+}
+
+// The translation on show is that of an earlier text.
+function outdate() {
   output.classList.add("stale");
-  if (text.value.trim()) timer = setTimeout(translate, PAUSE);
-  else present({ translatedText: "" });
+  at("copy").disabled = true;
+  at("others").hidden = true;
+}
+
+// There is no translation.
+function withdraw() {
+  put("", []);
+  listAlternatives([]);
+}
+
+function put(translation, links) {
+  shown = translation;
+  output.lang = target.value;
+  output.classList.remove("stale");
+  show(output, shown, links.map(([, , begin, end]) => [begin, end]), links.map(([begin, , from]) => [begin, from]));
+  show(mirror, text.value, links.map(([begin, end]) => [begin, end]), links.map(([begin, , from]) => [begin, from]));
+  at("copy").disabled = !shown;
+  at("copy").textContent = "Copy";
+}
+
+// Alternatives of several sentences would be arbitrary combinations.
+function isOneSentence(content) {
+  const line = content.trim();
+  if (line.includes("\n")) return false;
+  return !window.Intl || !Intl.Segmenter || [...new Intl.Segmenter(undefined, { granularity: "sentence" }).segment(line)].length === 1;
 }
 
 async function translate() {
   const request = new AbortController();
   if (running) running.abort();
   running = request;
-  const asked = { q: text.value, source: source.value, target: target.value, alternatives: ALTERNATIVES, alignments: true };
+  const asked = { q: text.value, source: source.value, target: target.value, alignments: true };
+  if (isOneSentence(text.value)) asked.alternatives = ALTERNATIVES;
   if (at("key").value) asked.api_key = at("key").value;
   at("status").textContent = "Translating…";
   try {
@@ -91,7 +155,10 @@ async function translate() {
     });
     if (running === request) present(answer);
   } catch (error) {
-    if (running === request && error.name !== "AbortError") fail(error.message);
+    if (running === request && error.name !== "AbortError") {
+      withdraw();
+      fail(explained(error, () => "The server cannot translate this text."));
+    }
   } finally {
     if (running === request) running = null;
   }
@@ -99,19 +166,51 @@ async function translate() {
 
 function present(answer) {
   fail("");
-  shown = answer.translatedText;
-  output.lang = target.value;
-  output.classList.remove("stale");
-  const links = answer.alignments || [];
-  show(output, shown, links.map(([, , begin, end]) => [begin, end]), links.map(([begin, , from]) => [begin, from]));
-  show(mirror, text.value, links.map(([begin, end]) => [begin, end]), links.map(([begin, , from]) => [begin, from]));
-  at("copy").disabled = !shown;
-  at("copy").textContent = "Copy";
-  const found = answer.detectedLanguage;
-  at("status").textContent = found ? `Detected ${named(found.language)} (${Math.round(found.confidence)}%)` : "";
-  const others = answer.alternatives || [];
-  at("alternatives").replaceChildren(...others.map((other) => made("li", other, { lang: target.value, dir: "auto" })));
+  const detected = answer.detectedLanguage;
+  // A short text may be in any of the languages that are translated into the target, or in the target itself.
+  const candidates = 1 + languages.filter((language) => language.targets.includes(target.value)).length;
+  if (detected && detected.confidence < 70 / candidates && /\p{L}/u.test(text.value)) {
+    withdraw();
+    fail("The text seems to be in another language. If it is not, choose its language instead of detecting it.");
+    return;
+  }
+  put(answer.translatedText, answer.alignments || []);
+  at("status").textContent = detected && detected.confidence ? `Detected ${named(detected.language)}` : "";
+  listAlternatives(answer.alternatives || []);
+}
+
+function listAlternatives(others) {
+  const button = (label, press) => {
+    const pressed = made("button", label, { type: "button" });
+    pressed.addEventListener("click", () => press(pressed));
+    return pressed;
+  };
+  at("alternatives").replaceChildren(...others.map((other, i) => {
+    const item = made("li");
+    const use = button("Use", () => {
+      const before = shown;
+      put(other, []);
+      listAlternatives(others.map((text, k) => (k === i ? before : text)));
+      at("copy").focus();
+    });
+    item.append(made("span", other, { lang: target.value, dir: "auto" }), use, button("Copy", (pressed) => copy(other, pressed)));
+    return item;
+  }));
   at("others").hidden = !others.length;
+}
+
+async function copy(content, button) {
+  try {
+    await navigator.clipboard.writeText(content);
+  } catch { // only pages from this machine or over HTTPS may use the clipboard
+    const area = made("textarea", content, { className: "visually-hidden" });
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+    button.focus();
+  }
+  button.textContent = "Copied";
 }
 
 // Linked words. Places are counted in characters, of which JavaScript's strings may need two units each.
@@ -175,20 +274,25 @@ async function translateFile(file) {
   form.append("source", source.value);
   form.append("target", target.value);
   if (at("key").value) form.append("api_key", at("key").value);
+  const tell = (...parts) => { at("download").replaceChildren(...parts); at("download").hidden = !parts.length; };
+  tell();
   fail("");
-  at("download").hidden = true;
-  at("status").textContent = `Translating ${file.name}…`;
+  if (!settings.supportedFilesFormat.some((ending) => file.name.toLowerCase().endsWith(ending))) {
+    fail(`${file.name} cannot be translated: choose a file that ends in ${settings.supportedFilesFormat.join(", ")}.`);
+    return;
+  }
+  tell(`Translating ${file.name}…`);
   try {
     const answer = await ask("translate_file", { method: "POST", body: form });
     // The address may name the server as it sees itself; the path is what counts.
     const name = new URL(answer.translatedFileUrl).pathname.split("/").pop();
-    const link = made("a", `Download the translation of ${file.name}`, { href: `download_file/${name}`, download: file.name });
-    at("download").replaceChildren(link);
-    at("download").hidden = false;
-    at("status").textContent = "The file is translated.";
+    const link = made("a", `Download the translation of ${file.name}`, { href: `download_file/${name}`, download: "" });
+    tell(link);
     link.focus();
   } catch (error) {
-    fail(error.message);
+    tell();
+    const why = (sentence) => sentence.replace(/^Invalid request: /, "").replace(/\.$/, "");
+    fail(explained(error, (sentence) => `${file.name} cannot be translated: ${why(sentence)}.`));
   }
 }
 
@@ -211,22 +315,17 @@ at("key").addEventListener("change", changed);
 at("key-form").addEventListener("submit", (event) => { event.preventDefault(); changed(); });
 at("clear").addEventListener("click", () => { text.value = ""; changed(); text.focus(); });
 at("swap").addEventListener("click", () => {
+  if (at("swap").ariaDisabled === "true") {
+    fail(noWayBack());
+    return;
+  }
   const back = languages.find((language) => language.code === target.value).targets;
   const to = back.includes(source.value) ? source.value : back[0];
   if (shown) text.value = shown;
   chooseLanguages(target.value, to);
   changed();
 });
-at("copy").addEventListener("click", async () => {
-  try {
-    await navigator.clipboard.writeText(shown);
-  } catch { // only pages from this machine or over HTTPS may use the clipboard
-    getSelection().selectAllChildren(output);
-    document.execCommand("copy");
-    getSelection().removeAllRanges();
-  }
-  at("copy").textContent = "Copied";
-});
+at("copy").addEventListener("click", () => copy(shown, at("copy")));
 
 (async () => {
   try {
