@@ -32,7 +32,7 @@ from vtrans.errors import InputError, VtransError
 from vtrans.interop import ctranslate2_export as exporting
 from vtrans.interop import ctranslate2_spec
 from vtrans.interop.ctranslate2_original import CTranslate2Model
-from vtrans.interop.exports import export_to_ctranslate2
+from vtrans.interop.exports import export_model
 from vtrans.interop.verification import Tolerance, Verified, outputs, scorer, verify
 from vtrans.translate.loading import load
 from vtrans.translate.sources import EXTRA_LENGTH
@@ -56,7 +56,7 @@ def names(folder: Path) -> list[str]:
 
 
 def export(loaded: LoadedModel, out: Path, console: Console = QUIET, **options: Any) -> Verified:
-    verified = export_to_ctranslate2(loaded, out, console, **options)
+    verified = export_model(loaded, "ctranslate2", out, console, **options)
     assert verified is not None
     return verified
 

@@ -24,7 +24,7 @@ from vtrans.data.vocabulary import BOS_ID, EOS_ID
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError
 from vtrans.interop.ctranslate2_import import computed_positions, read
-from vtrans.interop.exports import export_to_ctranslate2
+from vtrans.interop.exports import export_model
 from vtrans.interop.formats import import_model
 from vtrans.interop.imported import Imported, install
 from vtrans.translate.translator import Translator
@@ -321,7 +321,7 @@ def test_sentencepiece_models_of_the_folder_or_the_user_split_the_text(tmp_path:
 def test_an_export_of_ours_gives_the_model_back(changes: dict[str, Any], tmp_path: Path, tiny_data: DataFolder) -> None:
     loaded = random_model(tiny_data, **changes)
     save_model(tmp_path / "before", loaded)
-    export_to_ctranslate2(loaded, tmp_path / "folder", Console(quiet=True))
+    export_model(loaded, "ctranslate2", tmp_path / "folder", Console(quiet=True))
     imported = read(tmp_path / "folder")
     installed = install(imported)
     save_model(tmp_path / "after", installed)
@@ -346,7 +346,7 @@ def test_an_export_of_ours_is_compared_whatever_search_it_stores(
     search: SearchConfig, tmp_path: Path, tiny_data: DataFolder
 ) -> None:
     """The translations of an untrained model end at their limit, which must be the same in both programs."""
-    export_to_ctranslate2(random_model(tiny_data, search), tmp_path / "folder", Console(quiet=True))
+    export_model(random_model(tiny_data, search), "ctranslate2", tmp_path / "folder", Console(quiet=True))
     verified = import_model(tmp_path / "folder", tmp_path / "model", Console(quiet=True), ["A dog runs.", "a " * 30])
     assert verified is not None
     beams = [1] if search.stop == "current" or search.repetition_penalty > 1 else [1, 4]
@@ -359,7 +359,7 @@ def test_a_quantised_export_of_ours_is_read_as_ctranslate2_reads_it(
     quantization: str, tmp_path: Path, tiny_data: DataFolder
 ) -> None:
     loaded = random_model(tiny_data, positions="learned", max_positions=90)
-    export_to_ctranslate2(loaded, tmp_path / "folder", Console(quiet=True), quantization=quantization)
+    export_model(loaded, "ctranslate2", tmp_path / "folder", Console(quiet=True), quantization=quantization)
     imported = read(tmp_path / "folder")
     assert imported.model == loaded.model.config
     assert largest_difference(imported, install(imported)) < 1e-4
@@ -370,7 +370,7 @@ def test_a_quantised_export_of_ours_is_read_as_ctranslate2_reads_it(
 def test_import_export_import_gives_the_same_bytes(name: str, tmp_path: Path) -> None:
     loaded = install(read(folder_of(name, tmp_path)))
     save_model(tmp_path / "before", loaded)
-    found = export_to_ctranslate2(loaded, tmp_path / "out", Console(quiet=True), samples=LINES)
+    found = export_model(loaded, "ctranslate2", tmp_path / "out", Console(quiet=True), samples=LINES)
     assert found is not None
     assert found.largest < 1e-4
     save_model(tmp_path / "after", install(read(tmp_path / "out")))

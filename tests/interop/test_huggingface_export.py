@@ -19,7 +19,7 @@ from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import InputError
 from vtrans.interop import huggingface_export
-from vtrans.interop.exports import export_to_huggingface
+from vtrans.interop.exports import export_model
 from vtrans.interop.formats import import_model, read_model
 from vtrans.interop.imported import install
 
@@ -37,7 +37,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def test_transformers_translates_an_export_as_the_model_does(name: str, tmp_path: Path, tiny_data: DataFolder) -> None:
     pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
     loaded = random_model(tiny_data, **VARIANTS[name])
-    verified = export_to_huggingface(loaded, tmp_path / "out", QUIET, LINES)
+    verified = export_model(loaded, "huggingface", tmp_path / "out", QUIET, LINES)
     assert verified is not None
     assert verified.largest < 1e-5
     assert verified.split_alike == verified.sentences == len(LINES)
@@ -49,7 +49,7 @@ def test_transformers_translates_an_export_as_the_model_does(name: str, tmp_path
 def test_a_model_with_separate_vocabularies(tmp_path: Path, tiny_data_separate: DataFolder) -> None:
     pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
     loaded = random_model(tiny_data_separate, tie="tgt-softmax")
-    verified = export_to_huggingface(loaded, tmp_path / "out", QUIET, LINES)
+    verified = export_model(loaded, "huggingface", tmp_path / "out", QUIET, LINES)
     assert verified is not None
     assert verified.largest < 1e-5
 
@@ -95,7 +95,7 @@ def test_a_round_trip_gives_the_same_bytes(changes: dict[str, Any], tmp_path: Pa
 
 def test_what_hugging_face_cannot_express_is_refused_by_name(tmp_path: Path, tiny_data: DataFolder) -> None:
     with pytest.raises(InputError, match=r"model\.norm_eps"):
-        export_to_huggingface(random_model(tiny_data, norm_eps=1e-9), tmp_path / "out", QUIET)
+        export_model(random_model(tiny_data, norm_eps=1e-9), "huggingface", tmp_path / "out", QUIET)
     assert not (tmp_path / "out").exists()
 
 
@@ -111,14 +111,14 @@ def test_positions_of_another_kind_are_refused(tmp_path: Path, tiny_data: DataFo
     loaded = random_model(tiny_data, positions="stored", max_positions=90)
     loaded.model.get_buffer("src_positions.weight").mul_(1.01)
     with pytest.raises(InputError, match="positions"):
-        export_to_huggingface(loaded, tmp_path / "out", QUIET)
+        export_model(loaded, "huggingface", tmp_path / "out", QUIET)
 
 
 def test_an_export_of_an_import_is_imported_again(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
     folder = hugging_face_folder(tmp_path / "hf")
     import_model(folder, tmp_path / "model.safetensors", QUIET)
-    verified = export_to_huggingface(load_model(tmp_path / "model.safetensors"), tmp_path / "out", QUIET)
+    verified = export_model(load_model(tmp_path / "model.safetensors"), "huggingface", tmp_path / "out", QUIET)
     assert verified is not None
     assert import_model(tmp_path / "out", tmp_path / "again.safetensors", QUIET) is not None
     assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "model.safetensors").read_bytes()

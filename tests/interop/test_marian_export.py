@@ -25,7 +25,7 @@ from vtrans.data.piece_table import pack
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, Vocabulary
 from vtrans.errors import InputError
 from vtrans.interop import marian_original
-from vtrans.interop.exports import export_to_marian
+from vtrans.interop.exports import export_model
 from vtrans.interop.marian_export import MODEL, write
 from vtrans.interop.marian_yaml import read_mapping
 from vtrans.model import Transformer
@@ -181,7 +181,9 @@ def test_the_command_writes_a_folder_that_can_be_imported(
 @pytest.mark.skipif(not HAS_MARIAN, reason="pymarian is not installed (604 MB)")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_marian_itself_gives_the_same(tmp_path: Path, name: str) -> None:
-    verified = export_to_marian(model(NETWORKS[name]), tmp_path / "out", quiet()[0], ["dog cat house", "small red cat"])
+    verified = export_model(
+        model(NETWORKS[name]), "marian", tmp_path / "out", quiet()[0], ["dog cat house", "small red cat"]
+    )
     assert verified is not None
     assert verified.equal
     assert verified.problem() is None

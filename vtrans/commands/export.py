@@ -53,7 +53,7 @@ def export(
     how = bad_utf8(on_bad_utf8)
     samples = read_all(sample_file, how, console) if sample_file else None
     from vtrans.checkpoint import choose_model, load_model
-    from vtrans.interop.exports import export_to_ctranslate2, export_to_huggingface, export_to_marian
+    from vtrans.interop.exports import export_model
 
     chosen = choose_model(model)
     if out is None:
@@ -62,10 +62,7 @@ def export(
         out = model / to
     console.info(chosen.words)
     loaded = load_model(chosen.file)
-    if to == FORMATS[0]:
-        verified = export_to_ctranslate2(loaded, out, console, samples, quantization=quantization, source=chosen.file)
-    else:
-        write = export_to_huggingface if to == "huggingface" else export_to_marian
-        verified = write(loaded, out, console, samples)
+    options = {"quantization": quantization, "source": chosen.file} if to == FORMATS[0] else {}
+    verified = export_model(loaded, to, out, console, samples, **options)
     if as_json:
         print_line(json.dumps(verified.as_dict() if verified else None, ensure_ascii=False, indent=2))

@@ -10,8 +10,8 @@ import math
 from collections.abc import Collection
 from dataclasses import replace
 
-from vtrans.config import ModelConfig, SearchConfig, section_from
-from vtrans.errors import FileError, RecipeError
+from vtrans.config import ModelConfig, SearchConfig
+from vtrans.errors import FileError
 from vtrans.interop.ctranslate2_binary import INT8, SCALE, Binary
 from vtrans.interop.ctranslate2_names import (
     POSITIONS,
@@ -22,8 +22,9 @@ from vtrans.interop.ctranslate2_names import (
     rotary_scopes,
     weight_names,
 )
-from vtrans.interop.ctranslate2_settings import OLD_SETTINGS, Settings
+from vtrans.interop.ctranslate2_settings import OLD_SETTINGS, Tokens
 from vtrans.interop.layers import STACKS
+from vtrans.interop.settings import Settings, wrong
 from vtrans.translate.sources import EXTRA_LENGTH
 
 # The specifications of encoder-decoder Transformers, and the heads of their models before revision 3.
@@ -66,15 +67,10 @@ def newest_names(binary: Binary) -> None:
     """
     name = binary.specification
     if name not in SPECIFICATIONS:
-        raise FileError(
-            f"{binary.path} must hold a Transformer with encoder and decoder (TransformerSpec), got {name}; vtrans has "
-            "no other models of CTranslate2."
-        )
+        raise wrong(binary.path, "the specification", "TransformerSpec, a Transformer with encoder and decoder", name)
     if not 1 <= binary.revision <= REVISION:
-        raise FileError(
-            f"{binary.path} must have a revision of {name} from 1 to {REVISION}, got {binary.revision:,}; convert the "
-            "model with CTranslate2 4."
-        )
+        advice = "convert the model with CTranslate2 4"
+        raise wrong(binary.path, f"the revision of {name}", f"from 1 to {REVISION}", binary.revision, advice)
     binary.rename(_of_opennmt_tf if binary.revision == 1 else _newest_name)
 
 
@@ -90,7 +86,7 @@ def _of_opennmt_tf(name: str) -> str:
     return name.replace("masked_multi_head", "self_attention", 1).replace("multi_head", "attention", 1)
 
 
-def read_architecture(binary: Binary, settings: Settings, src_size: int, tgt_size: int, *, joint: bool) -> ModelConfig:
+def read_architecture(binary: Binary, settings: Tokens, src_size: int, tgt_size: int, *, joint: bool) -> ModelConfig:
     """Returns the architecture that the variables have. The sizes are those of the vocabularies.
 
     Raises FileError for one that vtrans does not have.
@@ -117,10 +113,7 @@ def read_architecture(binary: Binary, settings: Settings, src_size: int, tgt_siz
         "projection_bias": f"{PROJECTION}/bias" in binary.variables,
         "source_eos": settings.source_eos,
     }
-    try:
-        config = section_from(ModelConfig, "model", values, str(binary.path))
-    except RecipeError as error:
-        raise FileError(f"{error}") from None
+    config = Settings({}, str(binary.path)).model(values)
     if any(name.endswith("/rotary_dim") for name in binary.variables):
         _check_rotary(binary, config)
         config = replace(config, positions="rotary", max_positions=ModelConfig.max_positions)
@@ -136,13 +129,11 @@ def _check_rotary(binary: Binary, config: ModelConfig) -> None:
     allowed["rotary_dim"] += (config.d_model / config.heads,)
     for scope in rotary_scopes(config):
         for key, values in allowed.items():
-            found = binary.number(f"{scope}/{key}", math.nan)
-            if found not in values:
+            number = binary.number(f"{scope}/{key}", math.nan)
+            if number not in values:
                 wanted = " or ".join(f"{value:g}" for value in values)
-                raise FileError(
-                    f"{binary.path}: {scope}/{key} must be {wanted} for vtrans to import rotary positions, got "
-                    f"{'nothing' if math.isnan(found) else f'{found:g}'}."
-                )
+                value = None if math.isnan(number) else number
+                raise wrong(binary.path, f"{scope}/{key}", f"{wanted} for vtrans to import rotary positions", value)
 
 
 def refuse_others(binary: Binary, config: ModelConfig) -> None:
@@ -165,9 +156,8 @@ def matrix(binary: Binary, name: str, rows: int | None = None, columns: int | No
     variable = binary.variables.get(name)
     shape = variable.shape if variable else ()
     if len(shape) != 2 or rows not in (None, shape[0]) or columns not in (None, shape[1]):
-        wanted = f"{'any' if rows is None else rows} by {'any' if columns is None else columns}"
-        found = f"the shape {list(shape)}" if variable else "nothing"
-        raise FileError(f"{binary.path}: {name} must be a matrix, {wanted}, got {found}; convert the model again.")
+        wanted = f"a matrix, {'any' if rows is None else rows} by {'any' if columns is None else columns}"
+        raise wrong(binary.path, name, wanted, shape if variable else None, "convert the model again")
     return shape[0], shape[1]
 
 
@@ -175,11 +165,8 @@ def _common(binary: Binary, key: str, default: float, allowed: Collection[float]
     """Returns a scalar that encoder and decoder must have in common, with one of the `allowed` values if there are."""
     values = [binary.number(f"{side}/{key}", binary.number(key, default)) for side in STACKS]
     if values[0] != values[1] or (allowed and values[0] not in allowed):
-        wanted = " or ".join(f"{value:g}" for value in allowed) or "the same in encoder and decoder"
-        raise FileError(
-            f"{binary.path}: {key} must be {wanted} for vtrans to import the model, got {values[0]:g} in the encoder "
-            f"and {values[1]:g} in the decoder."
-        )
+        wanted = " or ".join(f"{value:g}" for value in allowed) or "the same"
+        raise wrong(binary.path, key, f"{wanted} in encoder and decoder", values)
     return values[0]
 
 
@@ -200,9 +187,6 @@ def _scales(binary: Binary, D: int) -> bool:
         is_flag = name is None or binary.variables[name].type_id == INT8
         factors.append((math.sqrt(D) if value else 1.0) if is_flag else value)
     for factor, scales in ((1.0, False), (math.sqrt(D), True)):
-        if all(math.isclose(found, factor, rel_tol=1e-6) for found in factors):
+        if all(math.isclose(other, factor, rel_tol=1e-6) for other in factors):
             return scales
-    raise FileError(
-        f"{binary.path}: scale_embeddings must be 1 or the root of the width, {math.sqrt(D):g}, for vtrans to import "
-        f"the model, got {factors[0]:g} in the encoder and {factors[1]:g} in the decoder."
-    )
+    raise wrong(binary.path, "scale_embeddings", f"1 or the root of the width, {math.sqrt(D):g}, in both", factors)

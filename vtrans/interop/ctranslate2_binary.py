@@ -25,6 +25,7 @@ from torch import Tensor
 from vtrans.errors import FileError
 from vtrans.files import reason
 from vtrans.interop.foreign_files import Facts, ForeignTensors
+from vtrans.interop.settings import wrong
 
 VERSION = 6  # the newest one
 MOST_VARIABLES = 200_000  # a Transformer of a thousand layers has 50,000
@@ -74,10 +75,8 @@ class Binary:
         path = self.path
         self.version = stream.number("I")
         if not 1 <= self.version <= VERSION:
-            raise FileError(
-                f"{path} must have a binary version of CTranslate2 from 1 to {VERSION}, got {self.version:,}; give a "
-                "folder that a converter of CTranslate2 wrote."
-            )
+            advice = "give a folder that a converter of CTranslate2 wrote"
+            raise wrong(path, "the binary version of CTranslate2", f"from 1 to {VERSION}", self.version, advice)
         self.specification = stream.name() if self.version >= 2 else ""
         self.revision = stream.number("I") if self.version >= 2 else 1
         for _ in range(stream.count("variables")):
@@ -101,9 +100,8 @@ class Binary:
         """Reads the description of a variable and skips its values."""
         dimensions = stream.number("B")
         if dimensions > MOST_DIMENSIONS:
-            raise FileError(
-                f"{self.path}: {name[:80]} must have at most {MOST_DIMENSIONS} dimensions, got {dimensions}; {_AGAIN}."
-            )
+            what = f"the number of dimensions of {name[:80]}"
+            raise wrong(self.path, what, f"at most {MOST_DIMENSIONS}", dimensions, _AGAIN)
         shape = tuple(stream.number("I") for _ in range(dimensions))
         type_id, length = stream.number("B"), stream.number("I")
         if self.version < 4:  # the width of a value, and the number of values
@@ -138,9 +136,7 @@ class Binary:
             return default
         value = float(self._values(variable).item()) if variable.size == 1 else math.nan
         if not math.isfinite(value):
-            raise FileError(
-                f"{self.path}: {name} must be one number, got {value} with the shape {list(variable.shape)}; {_AGAIN}."
-            )
+            raise wrong(self.path, name, "one number", f"{value} with the shape {list(variable.shape)}", _AGAIN)
         return value
 
     def text(self, name: str, default: str) -> str:
@@ -185,18 +181,16 @@ class Binary:
     def _scale(self, name: str, variable: Variable) -> Tensor:
         """Returns the scale of a quantised variable: one number, or one for each row of an int8 variable."""
         names = (f"{name}{SCALE}", f"{variable.stored}{SCALE}")
-        found = next((name for name in names if name in self.variables), None)
-        if found is None:
+        stored = next((name for name in names if name in self.variables), None)
+        if stored is None:
             if variable.type_id == INT16:
                 return torch.tensor(INT16_SCALE)
             raise FileError(f"{self.path} lacks {names[0]}, the scale of {name}; {_AGAIN}.")
-        scale = self.variables[found]
+        scale = self.variables[stored]
         if scale.type_id not in FLOATS or scale.size not in (1, variable.shape[0]):
-            raise FileError(
-                f"{self.path}: {found} must have a floating-point number for each row of {name}, got the shape "
-                f"{list(scale.shape)}; {_AGAIN}."
-            )
-        return self._tensor(found).reshape(-1, *[1] * (len(variable.shape) - 1))
+            wanted = f"one floating-point number, or one for each row of {name}"
+            raise wrong(self.path, stored, wanted, scale.shape, _AGAIN)
+        return self._tensor(stored).reshape(-1, *[1] * (len(variable.shape) - 1))
 
     def _values(self, variable: Variable) -> NDArray[Any]:
         """Returns the values of a variable as they are in the file, bfloat16 as uint16."""
@@ -236,17 +230,15 @@ class _Stream:
     def count(self, what: str) -> int:
         count = self.number("I")
         if count > MOST_VARIABLES:
-            raise FileError(f"{self._path} must have at most {MOST_VARIABLES:,} {what}, got {count:,}; {_AGAIN}.")
+            raise wrong(self._path, f"the number of {what}", f"at most {MOST_VARIABLES:,}", count, _AGAIN)
         return count
 
     def name(self) -> str:
         """Reads a name: the number of its bytes with a final NUL, and the bytes."""
         data = self._bytes(self.number("H"))
         if not _NAME.fullmatch(data):
-            raise FileError(
-                f"{self._path} has a name before byte {self.tell():,} that is not made of letters, digits, _.:/ and a "
-                f"final NUL; {_AGAIN}."
-            )
+            what = f"the name before byte {self.tell():,}"
+            raise wrong(self._path, what, "letters, digits, _.:/ and a final NUL", data, _AGAIN)
         return data[:-1].decode("ascii")
 
     def _bytes(self, length: int) -> bytes:

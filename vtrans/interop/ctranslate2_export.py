@@ -85,8 +85,8 @@ def without_suppressed(loaded: LoadedModel, console: Console) -> LoadedModel:
     suppressed = suppressed_ids(loaded.search, loaded.tgt_vocab)
     if not suppressed:
         return loaded
-    own = loaded.model.projection.bias
-    bias = torch.zeros(len(loaded.tgt_vocab)) if own is None else own.detach().clone()
+    learned = loaded.model.projection.bias
+    bias = torch.zeros(len(loaded.tgt_vocab)) if learned is None else learned.detach().clone()
     bias[list(suppressed)] = PAD_BIAS
     projection, model = copy.copy(loaded.model.projection), copy.copy(loaded.model)
     projection._parameters = {**projection._parameters, "bias": nn.Parameter(bias, requires_grad=False)}

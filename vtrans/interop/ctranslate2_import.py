@@ -24,7 +24,7 @@ from vtrans.interop.ctranslate2_architecture import newest_names, read_architect
 from vtrans.interop.ctranslate2_binary import Binary
 from vtrans.interop.ctranslate2_names import weight_names
 from vtrans.interop.ctranslate2_original import original
-from vtrans.interop.ctranslate2_settings import Settings, read_settings, read_vocabularies
+from vtrans.interop.ctranslate2_settings import Tokens, read_settings, read_vocabularies
 from vtrans.interop.foreign_files import Read, file_in, read_bytes
 from vtrans.interop.imported import NEVER, Imported, rows_of
 from vtrans.model import Transformer
@@ -59,7 +59,7 @@ def read(folder: Path, src_spm: Path | None = None, tgt_spm: Path | None = None)
     return _read_export(folder, binary, settings)
 
 
-def _read_export(folder: Path, binary: Binary, settings: Settings) -> Imported:
+def _read_export(folder: Path, binary: Binary, settings: Tokens) -> Imported:
     """Returns the model from which vtrans made the folder, except for the rounding of its weights."""
     exported = read_exported(folder)
     config = section_from(ModelConfig, "model", exported.description["model"], str(folder / DESCRIPTION))
@@ -73,7 +73,7 @@ def _read_export(folder: Path, binary: Binary, settings: Settings) -> Imported:
 
 
 def _read_foreign(
-    folder: Path, binary: Binary, settings: Settings, src_spm: Path | None, tgt_spm: Path | None
+    folder: Path, binary: Binary, settings: Tokens, src_spm: Path | None, tgt_spm: Path | None
 ) -> Imported:
     """Returns the model of a folder that another program wrote."""
     src_tokens, tgt_tokens = read_vocabularies(folder, settings)
@@ -97,7 +97,7 @@ def _read_foreign(
     return _Model(folder, binary, settings, config, src, tgt, start).imported(*notes)
 
 
-def _special(tokens: Sequence[str], settings: Settings, *, from_zero: bool) -> dict[str, int | None]:
+def _special(tokens: Sequence[str], settings: Tokens, *, from_zero: bool) -> dict[str, int | None]:
     """Returns the places of our special pieces among the tokens, None for one that is not there.
 
     Padding never is: CTranslate2 predicts a token of that name as any other. A start from zero is not a token, and one
@@ -111,14 +111,14 @@ def _special(tokens: Sequence[str], settings: Settings, *, from_zero: bool) -> d
 def _splitters(folder: Path, src_spm: Path | None, tgt_spm: Path | None) -> tuple[tuple[bytes, bytes], str]:
     """Returns the SentencePiece models of the two sides, empty if there are none, and what splits the text in words."""
     models = sorted(file.name for file in folder.glob("*.model"))
-    found = []
+    splitters = []
     for given, name in ((src_spm, "source.spm"), (tgt_spm, "target.spm")):
         if given is None and (folder / name).exists():
             given = file_in(folder, name)
         elif given is None and len(models) == 1:
             given = file_in(folder, models[0])
-        found.append(given)
-    src, tgt = found
+        splitters.append(given)
+    src, tgt = splitters
     if src is None and tgt is None:
         return (b"", b""), "it has no SentencePiece model, so text consists of tokens separated by spaces"
     if src is None or tgt is None:
@@ -137,7 +137,7 @@ class _Model:
         self,
         folder: Path,
         binary: Binary,
-        settings: Settings,
+        settings: Tokens,
         config: ModelConfig,
         src: Vocabulary,
         tgt: Vocabulary,

@@ -15,10 +15,11 @@ from vtrans.config import ModelConfig
 from vtrans.errors import FileError
 from vtrans.interop.ctranslate2_binary import Binary
 from vtrans.interop.foreign_files import file_in, read_bytes, read_json, read_object
+from vtrans.interop.settings import Settings
 
 CONFIG = "config.json"
 # Settings that must have this value if they are there.
-FIXED = {"add_source_bos": False, "multi_query_attention": False, "quantization_type": 0}
+FIXED = {"add_source_bos": (False, None), "multi_query_attention": (False, None), "quantization_type": (0, None)}
 # The variables that were settings before version 6.
 OLD_SETTINGS = (
     "unk_token",
@@ -32,7 +33,7 @@ OLD_SETTINGS = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class Tokens:
     """The special tokens, and the epsilon of the norms."""
 
     unk: str
@@ -49,30 +50,23 @@ class Settings:
         return self.adds_eos or self.start in ("<pad>", self.eos)
 
 
-def read_settings(folder: Path, binary: Binary) -> Settings:
+def read_settings(folder: Path, binary: Binary) -> Tokens:
     """Returns the settings of a folder. Raises FileError for a value that is wrong or that vtrans cannot express."""
     file = folder / CONFIG
     values = read_object(file_in(folder, CONFIG)) if binary.version >= 6 or file.exists() else {}
-    if binary.version < 6:
-        values = {**values, **_old_settings(binary)}
-    for key, allowed in FIXED.items():
-        if values.get(key) not in (None, allowed):
-            raise FileError(
-                f"{file}: {key} must be {str(allowed).lower()} for vtrans to import the model, got {values[key]!r:.40}."
-            )
-
-    def value_of(key: str, allowed: str, *kinds: type) -> Any:
-        if type(values.get(key)) not in kinds:
-            raise FileError(f"{file}: {key} must be {allowed}, got {values.get(key)!r:.40}; convert the model again.")
-        return values.get(key)
-
-    epsilon = value_of("layer_norm_epsilon", "a number or null", float, int, type(None))
-    return Settings(
-        unk=value_of("unk_token", "a token", str),
-        start=value_of("decoder_start_token", "a token", str),
-        eos=value_of("eos_token", "a token", str),
-        adds_eos=value_of("add_source_eos", "true or false", bool, type(None)) is True,
-        norm_eps=ModelConfig.norm_eps if epsilon is None else epsilon,
+    settings = Settings(values if binary.version >= 6 else {**values, **_old_settings(binary)}, str(file))
+    settings.check(FIXED)
+    for key in ("unk_token", "decoder_start_token", "eos_token"):
+        if type(settings.get(key)) is not str:
+            raise settings.wrong(key, "a token", "convert the model again")
+    return Tokens(
+        unk=settings.values["unk_token"],
+        start=settings.values["decoder_start_token"],
+        eos=settings.values["eos_token"],
+        adds_eos=settings.get("add_source_eos") is not None and settings.flag("add_source_eos"),
+        norm_eps=ModelConfig.norm_eps
+        if settings.get("layer_norm_epsilon") is None
+        else settings.number("layer_norm_epsilon", 0),
     )
 
 
@@ -89,7 +83,7 @@ def _old_settings(binary: Binary) -> dict[str, Any]:
     }
 
 
-def read_vocabularies(folder: Path, settings: Settings) -> tuple[list[str], list[str]]:
+def read_vocabularies(folder: Path, settings: Tokens) -> tuple[list[str], list[str]]:
     """Returns the tokens of source and target, the same list if the folder has one vocabulary.
 
     Raises FileError if there is none, or a token occurs twice.

@@ -32,16 +32,16 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
     model, config = loaded.model, loaded.model.config
     # CTranslate2's GELU is exact, as torch's default; its GELUTanh is the approximation.
     activation = getattr(common_spec.Activation, config.activation.upper())
-    own: dict[str, Any] = {"pre_norm": config.norm == "pre", "activation": activation}
+    options: dict[str, Any] = {"pre_norm": config.norm == "pre", "activation": activation}
     if config.positions == "rotary":
         if "rotary_dim" not in signature(transformer_spec.TransformerEncoderSpec.__init__).parameters:
             raise InputError(
                 "the export of rotary positions needs ctranslate2 4.6.3; run `pip install -U ctranslate2`."
             )
-        own |= ROTARY | {"rotary_interleave": bool(ROTARY["rotary_interleave"])}
+        options |= ROTARY | {"rotary_interleave": bool(ROTARY["rotary_interleave"])}
     spec = transformer_spec.TransformerSpec(
-        transformer_spec.TransformerEncoderSpec(config.encoder_layers, config.heads, **own),
-        transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.heads, **own),
+        transformer_spec.TransformerEncoderSpec(config.encoder_layers, config.heads, **options),
+        transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.heads, **options),
     )
     sides = (
         (spec.encoder, spec.encoder.embeddings[0], model.src_embedding, model.src_positions),

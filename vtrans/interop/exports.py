@@ -6,8 +6,8 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.console import Console
@@ -17,53 +17,30 @@ from vtrans.files import check_path, explained, sync_folder
 from vtrans.interop import ctranslate2_export, huggingface_export, marian_export
 from vtrans.interop.verification import Program, Verified, outputs, progress, refuse_different, scorer, verify
 
-Write = Callable[[LoadedModel, Path, Console], tuple[LoadedModel, Callable[[], Program]]]
-"""Writes the files of an export into an empty folder. Returns the model with the nearest search that they express, and
-what loads them into the other program, which raises InputError if the program is not installed."""
+# Each writes files into an empty folder, and returns the model with the nearest search that they express and what loads
+# them into the other program, which raises InputError if that is not installed.
+WRITERS: dict[str, Callable[..., tuple[LoadedModel, Callable[[], Program]]]] = {
+    "ctranslate2": ctranslate2_export.write,
+    "huggingface": huggingface_export.write,
+    "marian": marian_export.write,
+}
 
 
-def export_to_ctranslate2(
-    loaded: LoadedModel,
-    out: Path,
-    console: Console,
-    samples: Sequence[str] | None = None,
-    *,
-    quantization: str = "float32",
-    source: Path | None = None,
+def export_model(
+    loaded: LoadedModel, to: str, out: Path, console: Console, samples: Sequence[str] | None = None, **options: Any
 ) -> Verified | None:
-    """Writes a folder that CTranslate2 loads, as `_export` does. `ctranslate2_export.write` has the parameters."""
-    write = partial(ctranslate2_export.write, quantization=quantization, source=source)
-    return _export(loaded, out, console, samples, write, "choose another `quantization`, or translate with the model")
+    """Writes a folder for a program, and returns how that differs from the model, if it is installed.
 
-
-def export_to_huggingface(
-    loaded: LoadedModel, out: Path, console: Console, samples: Sequence[str] | None = None
-) -> Verified | None:
-    """Writes a folder that transformers loads, as `_export` does."""
-    return _export(loaded, out, console, samples, huggingface_export.write)
-
-
-def export_to_marian(
-    loaded: LoadedModel, out: Path, console: Console, samples: Sequence[str] | None = None
-) -> Verified | None:
-    """Writes a folder that Marian loads, as `_export` does."""
-    return _export(loaded, out, console, samples, marian_export.write)
-
-
-def _export(
-    loaded: LoadedModel, out: Path, console: Console, samples: Sequence[str] | None, write: Write, advice: str = ""
-) -> Verified | None:
-    """Writes a folder, and returns how the program that it is for differs from the model, if it is installed.
-
-    Both translate and score `samples`, or generated sentences. An earlier export for CTranslate2 in `out` is replaced.
-    Raises InputError for a model that cannot be exported or an `out` that is something else, and VtransError, which
-    ends with `advice`, leaving `out` as it was, if the two differ by more than the program's tolerance.
+    `to` is one of WRITERS, whose `write` has the options. Both programs translate and score `samples`, or generated
+    sentences. An earlier export for CTranslate2 in `out` is replaced. Raises InputError for a model that cannot be
+    exported or an `out` that is something else, and VtransError, leaving `out` as it was, if the two differ by more
+    than the program's tolerance.
     """
     check_path(out)
     verified = None
     with folder_aside(out) as folder:
         with explained(out):
-            expressed, load = write(loaded, folder, console)
+            expressed, load = WRITERS[to](loaded, folder, console, **options)
         try:
             program = load()
         except InputError as error:
@@ -73,6 +50,7 @@ def _export(
             with progress(console, thorough=thorough) as done:
                 ours = outputs(expressed, samples, done, thorough=thorough)
                 verified = verify(ours, program, done, scorer(expressed) if thorough else None)
+            advice = "choose another `quantization`, or translate with the model itself" if thorough else ""
             refuse_different(verified, out, advice)
     console.info(f"wrote {out}")
     if verified:

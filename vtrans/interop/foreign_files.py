@@ -58,10 +58,10 @@ def read_json(path: Path, limit: int = LONGEST_JSON) -> Any:
     """Returns the value of a JSON file in UTF-8. A name that an object has twice is an error."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        members = dict(pairs)
+        if len(members) < len(pairs):
             raise ValueError("a name occurs twice")
-        return found
+        return members
 
     try:
         return json.loads(read_bytes(path, limit).decode("utf-8-sig"), object_pairs_hook=once)
@@ -73,10 +73,10 @@ def read_json(path: Path, limit: int = LONGEST_JSON) -> Any:
 
 def read_object(path: Path, limit: int = LONGEST_JSON) -> dict[str, Any]:
     """Returns the object of a JSON file."""
-    found = read_json(path, limit)
-    if not isinstance(found, dict):
-        raise FileError(f"{path} must hold a JSON object, got {type(found).__name__}.")
-    return found
+    value = read_json(path, limit)
+    if not isinstance(value, dict):
+        raise FileError(f"{path} must hold a JSON object, got {type(value).__name__}.")
+    return value
 
 
 class Facts(NamedTuple):
@@ -109,9 +109,9 @@ class ForeignTensors:
         self._asked.add(name)
         if name not in self.facts:
             raise FileError(f"{self.path} lacks the weight {name}.")
-        dtype, found = self.facts[name]
-        if found != shape:
-            raise FileError(f"{self.path}: {name} must have the shape {list(shape)}, got {list(found)}.")
+        dtype, stored = self.facts[name]
+        if stored != shape:
+            raise FileError(f"{self.path}: {name} must have the shape {list(shape)}, got {list(stored)}.")
         if not dtype.is_floating_point:
             raise FileError(f"{self.path}: {name} must have a floating-point type, got {dtype}.")
         return lambda: self._read(name).float()

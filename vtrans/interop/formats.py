@@ -62,7 +62,7 @@ def import_model(
     imported = read_model(path, src_spm, tgt_spm)
     loaded = install(imported)
     release_memory()
-    console.info(f"found {imported.kind}: {count_parameters(loaded.model):,} parameters, {imported.model.summary}")
+    console.info(f"{path} is {imported.kind}: {count_parameters(loaded.model):,} parameters, {imported.model.summary}")
     src_size, tgt_size = f"{len(loaded.src_vocab):,}", f"{len(loaded.tgt_vocab):,}"
     console.info(
         f"one vocabulary of {src_size} pieces" if loaded.joint else f"vocabularies of {src_size} and {tgt_size}"

@@ -256,14 +256,14 @@ def _suppressed(given: Mapping[str, Any], tgt: Vocabulary) -> tuple[list[str], l
     ours = {place: id for id, place in enumerate(tgt.table.order)}
     words = given.get("bad_words_ids") or []
     words = [*words, *([token] for token in given.get("suppress_tokens") or [])] if isinstance(words, list) else [None]
-    found, left_out = [], []
+    pieces, left_out = [], []
     for word in words:
         if isinstance(word, list) and len(word) == 1 and word[0] in ours and type(word[0]) is int:
             if word[0] != tgt.table.special[3]:  # transformers ignores the end of sentence
-                found.append(tgt.piece(ours[word[0]]))
+                pieces.append(tgt.piece(ours[word[0]]))
         else:
             left_out.append(f"the bad word {shown(word)} is not taken over, because only single tokens are")
-    return list(dict.fromkeys(found)), left_out
+    return list(dict.fromkeys(pieces)), left_out
 
 
 # Weights.
@@ -294,28 +294,28 @@ def _weights(
     assert src.table is not None
     assert tgt.table is not None
     D, sizes = model.d_model, {"src": len(src.table.pieces), "tgt": len(tgt.table.pieces)}
-    found: dict[str, Read] = {}
+    weights: dict[str, Read] = {}
     for weight in weights_of_layers(model):
-        found[weight.ours] = partial(_joined, [tensors.get(name, *weight.shape) for name in weight.theirs])
+        weights[weight.ours] = partial(_joined, [tensors.get(name, *weight.shape) for name in weight.theirs])
     start = config.get("decoder_start_token_id")
     ignored = {*POSITIONS.values(), SHARED, *EMBEDDINGS.values()}
     if model.tie == "src-tgt-softmax":
-        found["src_embedding.weight"] = partial(_embedding, tensors.get(SHARED, sizes["src"], D), tgt, start)
+        weights["src_embedding.weight"] = partial(_embedding, tensors.get(SHARED, sizes["src"], D), tgt, start)
     else:
         for name, part in EMBEDDINGS.items():
             if name.startswith("projection") and model.tie == "tgt-softmax":
                 continue
             of_source = name.startswith("src")
             vocab, rows = (src, sizes["src"]) if of_source else (tgt, sizes["tgt"])
-            found[name] = partial(_embedding, tensors.get(part, rows, D), vocab, None if of_source else start)
-    found["projection.bias"] = partial(_bias, _optional(tensors, LOGITS_BIAS, 1, sizes["tgt"]), tgt)
+            weights[name] = partial(_embedding, tensors.get(part, rows, D), vocab, None if of_source else start)
+    weights["projection.bias"] = partial(_bias, _optional(tensors, LOGITS_BIAS, 1, sizes["tgt"]), tgt)
     table = POSITIONS["src_positions.weight"]
     length = model.max_positions
-    found["src_positions.weight"] = partial(
+    weights["src_positions.weight"] = partial(
         _positions, tensors.get(table, length, D) if table in tensors else None, length, D
     )
     tensors.refuse_others(ignored)
-    return found
+    return weights
 
 
 def _positions(saved: Read | None, length: int, D: int) -> Tensor:

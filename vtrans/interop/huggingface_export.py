@@ -43,7 +43,7 @@ from vtrans.interop.huggingface_names import (
     weights_of_layers,
 )
 from vtrans.interop.huggingface_original import load
-from vtrans.interop.imported import NEVER
+from vtrans.interop.imported import NEVER, rows_there
 from vtrans.interop.verification import Program
 from vtrans.model import SinusoidalPositions
 from vtrans.tensor_files import save_tensors
@@ -124,8 +124,7 @@ class _Places:
 
     def rows(self, weight: Tensor) -> Tensor:
         """Returns rows of ours in the order there."""
-        ours = {place: id for id, place in enumerate(self.of_ours)}
-        return weight.index_select(0, torch.tensor([ours[place] for place in range(len(self.pieces))]))
+        return rows_there(weight, self.of_ours, len(self.pieces))
 
 
 def _column_order(loaded: LoadedModel) -> Tensor | None:
@@ -152,21 +151,21 @@ def _column_order(loaded: LoadedModel) -> Tensor | None:
 
 def _tensors(loaded: LoadedModel, places: list[_Places], order: Tensor | None, *, shared: bool) -> dict[str, Tensor]:
     config, ours = loaded.model.config, loaded.model.state_dict()
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, parts, _ in weights_of_layers(config):
         weight = _ordered(name, ours[name].float(), order)
-        found |= dict(zip(parts, weight.chunk(len(parts)), strict=True))
+        tensors |= dict(zip(parts, weight.chunk(len(parts)), strict=True))
     names = {"src_embedding.weight": SHARED} if shared else dict(EMBEDDINGS)
     if config.tie == "tgt-softmax":
         names.pop("projection.weight")
     for name, part in names.items():
         rows = places[0 if name.startswith("src") else 1].rows(ours[name].float())
-        found[part] = rows if order is None else rows[:, order]
+        tensors[part] = rows if order is None else rows[:, order]
     bias = ours.get("projection.bias")
     bias = torch.zeros(len(loaded.tgt_vocab)) if bias is None else bias.float().clone()
     bias[PAD_ID] = NEVER
-    found[LOGITS_BIAS] = places[1].rows(bias)[None]
-    return {name: value.contiguous().clone() for name, value in found.items()}
+    tensors[LOGITS_BIAS] = places[1].rows(bias)[None]
+    return {name: value.contiguous().clone() for name, value in tensors.items()}
 
 
 def _ordered(name: str, weight: Tensor, order: Tensor | None) -> Tensor:

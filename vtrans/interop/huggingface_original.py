@@ -65,12 +65,12 @@ class TransformersModel:
         ids = {place: id for id, place in enumerate(self.src_places)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = self.tokenizer(list(lines))["input_ids"]
-        return [[ids[place] for place in places] for places in found]
+            rows = self.tokenizer(list(lines))["input_ids"]
+        return [[ids[place] for place in places] for places in rows]
 
     @torch.inference_mode()
     def logprobs(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[float]]:
-        found = []
+        logprobs = []
         for batch in _batches(pairs, FORCED_BATCH):
             targets = [[self.tgt_places[i] for i in target] for _, target in batch]
             inputs, keep = self._padded([source for source, _ in batch])
@@ -80,8 +80,8 @@ class TransformersModel:
             logits = self.model(input_ids=inputs, attention_mask=keep, decoder_input_ids=decoder_input).logits
             for row, target in zip(logits, targets, strict=True):
                 row = row[: len(target)]
-                found.append((row[range(len(target)), target] - row.logsumexp(-1)).tolist())
-        return found
+                logprobs.append((row[range(len(target)), target] - row.logsumexp(-1)).tolist())
+        return logprobs
 
     @torch.inference_mode()
     def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]]:
@@ -91,15 +91,15 @@ class TransformersModel:
         settings |= {"num_beam_groups": search.beam_groups, "diversity_penalty": 0.0}
         if search.beam > 1:
             settings |= {"length_penalty": search.alpha, "early_stopping": STOPS[search.stop]}
-        found = []
+        translations = []
         for batch in _batches(sources, BATCH):
             inputs, keep = self._padded(batch)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 rows = self.model.generate(input_ids=inputs, attention_mask=keep, max_length=None, **settings).tolist()
             tokens = [[ids[place] for place in row[1 : 1 + search.max_length]] for row in rows]
-            found += [row[: row.index(EOS_ID)] if EOS_ID in row else row for row in tokens]
-        return found
+            translations += [row[: row.index(EOS_ID)] if EOS_ID in row else row for row in tokens]
+        return translations
 
     def _padded(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Returns the ids of a batch there [B, S], and which of them are not padding."""

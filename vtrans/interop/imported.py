@@ -27,7 +27,7 @@ NEVER = -1e4  # the projection's bias of a subword that the other program does n
 
 @dataclass(frozen=True)
 class Imported:
-    """What a reader has found. `weights` has a Read for each weight of our model, by its name and in its shape; the
+    """A model of another program. `weights` has a Read for each weight of our model, by its name and in its shape; the
     checks before it need no weight in memory."""
 
     path: Path
@@ -93,6 +93,12 @@ def _fill(model: Transformer, imported: Imported) -> None:
     for module in model.modules():
         if isinstance(module, ComputedPositions):  # its table is in no file
             module.table = module.computed(len(module.table))
+
+
+def rows_there(weight_VD: Tensor, order: Sequence[int | None], count: int) -> Tensor:
+    """Returns the `count` rows of another program's table; `order` has the place there of each of our rows."""
+    ids = {place: id for id, place in enumerate(order)}
+    return weight_VD.index_select(0, torch.tensor([ids[place] for place in range(count)]))
 
 
 def rows_of(vocab: Vocabulary, weight_VD: Tensor, start: Tensor | None, *, absent: float = 0.0) -> Tensor:

@@ -29,9 +29,9 @@ SIDES = ("source", "target")
 LONGEST_CONFIG = 1 << 20
 # What Marian writes beside a model, and what no model is.
 _NOT_MODELS = (".optimizer.npz", ".orig.npz")
-# The settings that change the network, and their values with which it is the one that we know. A model of an earlier
-# version lacks the settings of later ones; its network is the first value's.
-_EXPECTED: dict[str, tuple[Any, ...]] = {
+# The settings of version 1.12 that change the network, each with the values that vtrans has. A model of an earlier
+# version lacks the settings of later ones; its network is that of the first value.
+EXPECTED: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention", "rnn"),
     "transformer-ffn-depth": (2,),
@@ -44,10 +44,11 @@ _EXPECTED: dict[str, tuple[Any, ...]] = {
     "lemma-dim-emb": (0,),
     **dict.fromkeys(("transformer-no-projection", "transformer-no-bias", "transformer-no-affine"), (False,)),
     **dict.fromkeys(("transformer-pool", "transformer-disable-position-embeddings", "ulr", "right-left"), (False,)),
-    **dict.fromkeys(("transformer-train-position-embeddings", "transformer-train-positions"), (False,)),
+    "transformer-train-position-embeddings": (False,),
 }
+EXPECTED_OF_EARLIER: dict[str, tuple[Any, ...]] = {"transformer-train-positions": (False,)}
 # Those that also change it if transformer-decoder-autoreg is rnn.
-_EXPECTED_OF_RNN: dict[str, tuple[Any, ...]] = {
+EXPECTED_OF_RNN: dict[str, tuple[Any, ...]] = {
     "dec-cell": ("ssru",),
     "transformer-rnn-projection": (False,),
     "layer-normalization": (False,),
@@ -139,7 +140,7 @@ def _model_settings(model_file: Path, tensors: ForeignTensors) -> Settings:
     data = tensors.raw(CONFIG).view(torch.uint8).numpy().tobytes().rstrip(b"\0")
     settings = _settings(data, f"{model_file}: {CONFIG}")
     recurrent = settings.get("transformer-decoder-autoreg") == "rnn"
-    settings.check(_EXPECTED | _EXPECTED_OF_RNN if recurrent else _EXPECTED)
+    settings.check(EXPECTED | EXPECTED_OF_EARLIER | (EXPECTED_OF_RNN if recurrent else {}))
     return settings
 
 

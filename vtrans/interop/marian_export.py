@@ -24,8 +24,16 @@ from vtrans.console import Console
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from vtrans.errors import InputError
 from vtrans.interop.expressible import MARIAN, check_model, nearest_search
-from vtrans.interop.imported import NEVER
-from vtrans.interop.marian import CONFIG, DECODER, SIDES, control_pieces, spm_table
+from vtrans.interop.imported import NEVER, rows_there
+from vtrans.interop.marian import (
+    CONFIG,
+    DECODER,
+    EXPECTED,
+    EXPECTED_OF_RNN,
+    SIDES,
+    control_pieces,
+    spm_table,
+)
 from vtrans.interop.marian_layout import (
     EPSILON,
     NEW_EPSILON,
@@ -118,36 +126,36 @@ def _arrays(loaded: LoadedModel, positions: int) -> dict[str, Tensor]:
     """Returns Marian's tensors by name: of its usual network, or with tables of `positions` positions."""
     usual = not positions
     config, ours = loaded.model.config, loaded.model.state_dict()
-    found: dict[str, Tensor] = {}
+    arrays: dict[str, Tensor] = {}
     for weight in weights_of_layers(config):
-        found |= split(weight, ours[weight.ours].float())
+        arrays |= split(weight, ours[weight.ours].float())
     scale = 1.0 if usual else loaded.model.src_embedding.scale
     shared = config.tie.startswith("src-tgt")
     if shared:
-        found["Wemb"] = _rows(loaded.src_vocab, ours["src_embedding.weight"].float()) * scale
+        arrays["Wemb"] = _rows(loaded.src_vocab, ours["src_embedding.weight"].float()) * scale
     else:
         for side, vocab in (("src", loaded.src_vocab), ("tgt", loaded.tgt_vocab)):
             name = "encoder_Wemb" if side == "src" else "decoder_Wemb"
-            found[name] = _rows(vocab, ours[f"{side}_embedding.weight"].float()) * scale
+            arrays[name] = _rows(vocab, ours[f"{side}_embedding.weight"].float()) * scale
     if not config.tie.endswith("softmax"):
-        found["decoder_ff_logit_out_Wt"] = _rows(loaded.tgt_vocab, ours["projection.weight"].float())
+        arrays["decoder_ff_logit_out_Wt"] = _rows(loaded.tgt_vocab, ours["projection.weight"].float())
     bias = ours["projection.bias"].float().clone() if config.projection_bias else torch.zeros(len(loaded.tgt_vocab))
     bias[PAD_ID] = NEVER
-    found["decoder_ff_logit_out_b"] = _rows(loaded.tgt_vocab, bias)[None]
+    arrays["decoder_ff_logit_out_b"] = _rows(loaded.tgt_vocab, bias)[None]
     if usual:
-        return found
+        return arrays
     if config.tie.endswith("softmax"):
         # The embedding is scaled, and the projection is the same matrix. The last norm takes the scale back.
         last = "decoder_top" if config.norm == "pre" else f"decoder_l{config.decoder_layers}_ffn_ffn"
         for name in (f"{last}_ln_scale", f"{last}_ln_bias"):
-            found[name] = found[name] / scale
-    found = dict(new_item(name, tensor, config) for name, tensor in found.items())
+            arrays[name] = arrays[name] / scale
+    arrays = dict(new_item(name, tensor, config) for name, tensor in arrays.items())
     for side, stack in (("src", "encoder"), ("tgt", "decoder")):
         table = _positions(loaded, side, positions)
         if side == "tgt":
             table[0] += ours["tgt_embedding.weight"][BOS_ID].float() * scale
-        found[new_positions(stack)] = table
-    return found
+        arrays[new_positions(stack)] = table
+    return arrays
 
 
 def _positions(loaded: LoadedModel, side: str, length: int) -> Tensor:
@@ -163,8 +171,7 @@ def _rows(vocab: Vocabulary, weight: Tensor) -> Tensor:
     """Returns rows of ours in the order of the vocabulary that is written."""
     if vocab.table is None:
         return weight
-    ids = {place: id for id, place in enumerate(vocab.table.order)}
-    return weight.index_select(0, torch.tensor([ids[place] for place in range(len(vocab.table.pieces))]))
+    return rows_there(weight, vocab.table.order, len(vocab.table.pieces))
 
 
 # Settings.
@@ -176,43 +183,31 @@ def _settings(loaded: LoadedModel, positions: int) -> dict[str, Any]:
     pre, ssru = config.norm == "pre", config.autoregression == "ssru"
     sizes = [len(vocab.table.pieces) if vocab.table else len(vocab) for vocab in (loaded.src_vocab, loaded.tgt_vocab)]
     settings: dict[str, Any] = {
+        **{key: allowed[0] for key, allowed in EXPECTED.items()},
         "dec-depth": config.decoder_layers,
         "dim-emb": config.d_model,
         "dim-vocabs": sizes,
         "enc-depth": config.encoder_layers,
         "factors-combine": "sum",
-        "input-types": [],
         "lemma-dependency": "",
-        "lemma-dim-emb": 0,
         "output-omit-bias": False,
-        "right-left": False,
         **{key: key in _TIES[config.tie] for (key,) in filter(None, _TIES.values())},
-        "transformer-attention-mask": "default",
         "transformer-decoder-autoreg": "rnn" if ssru else "self-attention",
         "transformer-decoder-dim-ffn": 0,
-        "transformer-decoder-ffn-depth": 0,
         "transformer-dim-ffn": config.d_ff,
-        "transformer-disable-position-embeddings": False,
         "transformer-ffn-activation": config.activation,
-        "transformer-ffn-depth": 2,
         "transformer-guided-alignment-layer": "last",
         "transformer-heads": config.heads,
-        "transformer-no-affine": False,
-        "transformer-no-bias": False,
-        "transformer-no-projection": False,
-        "transformer-pool": False,
         "transformer-postprocess": "da" if pre else "dan",
         "transformer-postprocess-emb": "d",
         "transformer-postprocess-top": "n" if pre else "",
         "transformer-preprocess": "n" if pre else "",
-        "transformer-tied-layers": [],
         "transformer-train-position-embeddings": bool(positions),
         "type": "transformer-new" if positions else "transformer",
-        "ulr": False,
         "version": f"{_VERSION}, written by vtrans",
     }
     if ssru:
-        settings |= {"dec-cell": "ssru", "layer-normalization": False, "transformer-rnn-projection": False}
+        settings |= {key: allowed[0] for key, allowed in EXPECTED_OF_RNN.items()}
     return settings | ({"max-length": positions} if positions else {})
 
 

@@ -72,8 +72,8 @@ class MarianModel:
             command = ["decode", "--models", str(self.model), "--input", _write(folder / "src", self._src, given)]
             allowed = [] if SPECIAL_PIECES[UNK_ID] in search.suppress else ["--allow-unk", "--allow-special"]
             lines = self._run(folder, [*command, *options, *allowed, *_BATCHES, "--quiet-translation"], len(given))
-        found = [[self._tgt.ids[word] for word in line.split()][: search.max_length] for line in lines]
-        return [tokens for i, tokens in enumerate(found) if i % BATCH]
+        translations = [[self._tgt.ids[word] for word in line.split()][: search.max_length] for line in lines]
+        return [tokens for i, tokens in enumerate(translations) if i % BATCH]
 
     def _run(self, folder: Path, command: Sequence[str], count: int) -> list[str]:
         """Returns the `count` lines that a command writes."""

@@ -38,17 +38,17 @@ def read_mapping(data: bytes, name: str) -> dict[str, Value]:
         lines = data.decode().removeprefix("\ufeff").split("\n")
     except UnicodeDecodeError:
         raise FileError(f"{name} must be UTF-8 text.") from None
-    found: dict[str, Value] = {}
+    entries: dict[str, Value] = {}
     try:
         for key, value in _entries(lines):
-            if key in found:
+            if key in entries:
                 raise _Refused(f"the key {key!r} occurs twice")
-            found[key] = value
+            entries[key] = value
     except _Refused as error:
         raise FileError(
             f"{name} must be a mapping of texts, numbers and lists of them, as Marian writes it; {error}."
         ) from None
-    return found
+    return entries
 
 
 class _Refused(Exception):
@@ -97,10 +97,10 @@ def _value(text: str, where: str) -> Value:
 
 
 def _scalar(text: str, where: str) -> str:
-    found = _SCALAR.fullmatch(text)
-    if not found:
+    match = _SCALAR.fullmatch(text)
+    if not match:
         raise _Refused(where)
-    scalar = found[1]
+    scalar = match[1]
     if scalar.startswith("'"):
         return scalar[1:-1].replace("''", "'")
     if not scalar.startswith('"'):
