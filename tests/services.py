@@ -6,7 +6,7 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -120,12 +120,13 @@ def serving(
     translate: Any = reversed_words,
     pairs: Sequence[Languages] = (EN_DE,),
     limits: Limits = Limits(),  # noqa: B008 - it does not change
+    check: Callable[[Wanted], None] = lambda wanted: None,
     **access: Any,
 ) -> Iterator[Client]:
     """Serves fake models at a free port of the loopback interface until the end of the block. `access` are the fields
     of an Access."""
     allowed = Access(**access)
-    service = Service({pair: Worker(translate, nbest=4) for pair in pairs})
+    service = Service({pair: Worker(translate, nbest=4, check=check) for pair in pairs})
     client = Client(0)
     app = make_app(service, limits, access=allowed, warn=client.warnings.append, version="9.9")
     server = make_server(app, allowed.trusted_proxy)

@@ -44,6 +44,7 @@ from vtrans.score import DEFAULT_METRICS
 from vtrans.search.options import Sampling
 from vtrans.text import one_line
 
+SEARCH = " ".join(f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(SearchConfig))
 FLAGS = {
     "": "--debug --help --install-completion --show-completion --version",
     "prepare-bpe": "--src --tgt --tag --src-lang --tgt-lang --valid-src --valid-tgt --valid-tag --out --vocab-from "
@@ -62,10 +63,8 @@ FLAGS = {
     "inspect": "--word --sentence --to --nearest --data --full --verify --json --help",
     "import": "--out --src-spm --tgt-spm --sample-file --on-bad-utf8 --json --quiet -q --help",
     "export": "--to --out --quantization --sample-file --on-bad-utf8 --json --quiet -q --help",
-    "translate": "--model --weight --input --output --to --beam --beam-groups --diversity --alpha "
-    "--length-penalty --stop --max-length --max-ratio "
-    "--min-length --max-source --no-repeat-ngram --repetition-penalty --no-retry --suppress --prefix --constraints "
-    "--glossary --protect --protect-pattern --batch-tokens "
+    "translate": f"--model --weight --input --output --to {SEARCH} --no-retry --prefix --constraints "
+    "--glossary --protect --protect-pattern "
     "--nbest --scores --tsv --alignments --sample --top-k --top-p --epsilon --temperature --seed --mbr --mbr-samples "
     "--on-bad-utf8 --line-buffered "
     "--chunk-lines --shard --engine --processes --shortlist --precision --kernels --compile "
@@ -74,9 +73,9 @@ FLAGS = {
     "logprob": "--model --weight --output --to --alpha --length-penalty --batch-tokens --on-bad-utf8 --device "
     "--threads "
     "--json --quiet -q --help",
-    "serve": "--pair --glossary --device --threads --processes --compile --host --port --char-limit --batch-limit "
-    "--req-limit --max-requests --timeout --file-limit --file-char-limit --api-keys --cors --trusted-proxy "
-    "--public-url --quiet -q --help",
+    "serve": f"--pair --glossary --device --threads --processes --compile {SEARCH} --host --port --char-limit "
+    "--batch-limit --req-limit --max-requests --timeout --body-timeout --file-limit --file-char-limit --api-keys "
+    "--cors --trusted-proxy --public-url --quiet -q --help",
     "score": "--hyp --metric --tokenize --lowercase --baseline --src --comet --on-bad-utf8 --json --quiet -q --help",
 }
 
@@ -128,7 +127,7 @@ def test_help_shows_the_defaults_of_the_code(run_cli: Callable[..., Done]) -> No
 def test_search_options_take_their_default_from_the_model() -> None:
     commands: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
     names = {field.name for field in dataclasses.fields(SearchConfig)}
-    for command in ("translate", "logprob"):
+    for command in ("translate", "logprob", "serve"):
         options = [parameter for parameter in commands[command].params if parameter.name in names]
         assert {"alpha", "batch_tokens"} <= {option.name for option in options}
         for option in options:

@@ -64,6 +64,8 @@ class Key:
     """Whether the value changes the speed, but never a translation, except for rounding."""
     search_only: bool = False
     """Whether the key has no effect on sampling."""
+    request: float | None = None
+    """The largest number that a request to the server may set, or the longest list; None: a request may not set it."""
     ranks_only: bool = False
     """Whether the key only decides which of several finished hypotheses is better."""
     signed: bool = False

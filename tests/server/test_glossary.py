@@ -11,7 +11,8 @@ from services import EN_DE, Fake, serving
 from translators import translator
 
 from vtrans.checkpoint import RunFolder
-from vtrans.server.batching import Wanted, Worker
+from vtrans.errors import InputError
+from vtrans.server.batching import Wanted
 from vtrans.server.models import workers_for
 from vtrans.server.parameters import GLOSSARY_CHARACTERS, GLOSSARY_TERMS
 from vtrans.translate.division import Division
@@ -59,9 +60,12 @@ def test_a_wrong_glossary_is_refused(wrong: Any) -> None:
         assert (reply.status, "glossary" in reply.json["error"]) == (400, True)
 
 
-def test_a_model_whose_search_has_no_constraints_refuses_glossaries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.Worker", lambda *args, **named: Worker(*args, glossaries=False, **named))
-    with serving(translate=named) as client:
+def test_a_model_whose_search_has_no_constraints_refuses_glossaries() -> None:
+    def refuse(wanted: Wanted) -> None:
+        if wanted.glossary:
+            raise InputError("`stop` must be count with `glossary`.")
+
+    with serving(translate=named, check=refuse) as client:
         assert client.translate("x", glossary=GLOSSARY).status == 400
         assert client.translate("x").status == 200
 
@@ -70,7 +74,7 @@ def test_terms_of_a_request_come_before_those_of_the_server_and_text_is_protecte
     models = {EN_DE: translator(max_length=0)}
     server = Glossary((pair_of("dog", "Hund"), pair_of("cat", "park")))
     with workers_for(models, {EN_DE: server}, Division(1, 1, False), print) as workers:
-        assert workers[EN_DE].glossaries
+        workers[EN_DE].check(Wanted(glossary=server))
         with serving(translate=workers[EN_DE]._translate) as client:
             said = client.translate("the dog {x} sleeps").json["translatedText"]
             assert "Hund" in said
@@ -83,7 +87,9 @@ def test_terms_of_a_request_come_before_those_of_the_server_and_text_is_protecte
         workers[EN_DE].close()
     shrinking = {EN_DE: translator(stop="shrink")}
     with workers_for(shrinking, {}, Division(1, 1, False), print) as workers:
-        assert not workers[EN_DE].glossaries
+        with pytest.raises(InputError, match="`stop`"):
+            workers[EN_DE].check(Wanted(glossary=server))
+        workers[EN_DE].check(Wanted(glossary=server, search=(("stop", "count"),)))
         workers[EN_DE].close()
 
 

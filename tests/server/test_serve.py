@@ -122,13 +122,12 @@ def test_a_pair_names_the_languages_of_a_model(ending_run: RunFolder) -> None:
 def test_a_model_of_several_languages_is_served_once_for_all(run_cli: Any, tmp_path: Path) -> None:
     made(two_languages(tmp_path, vocab_size=320))
     run = tiny_train(DataFolder.open(tmp_path / "data"), tmp_path / "run", "train.max_steps=10")
-    translators = _translators([run.path], [f"pt-fr={run.path}"], "cpu", 1, False, Console(quiet=True))
+    translators = _translators([run.path], [f"pt-fr={run.path}"], Console(quiet=True), device="cpu")
     assert len({id(translator) for translator in translators.values()}) == 1
     with workers_for(translators, {}, Division(1, 1, False), print) as workers:
         for pair, worker in workers.items():
             ((found,),) = asyncio.run(worker.translate([SENTENCE], Wanted()))
             assert found.text == next(translators[pair].translate([SENTENCE], to=pair.tgt))
-            assert worker.glossaries
             worker.close()
     done = run_cli("serve", "--pair", f"en-it={run.path}")
     assert (done.code, "de, fr" in done.err) == (2, True)

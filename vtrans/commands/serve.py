@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 import vtrans
-from vtrans.commands.generated import option
-from vtrans.commands.options import GLOSSARY, Device, Quiet, Threads
-from vtrans.config import DEFAULT_RUN, EngineConfig
+from vtrans.commands.generated import Given, argument, generated, option
+from vtrans.commands.options import GLOSSARY, STORED, Processes, Quiet, Threads
+from vtrans.config import DEFAULT_RUN, EngineConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
-from vtrans.keys import check_value, keys_of
 from vtrans.languages import Languages, languages_in
 from vtrans.server.limits import Keys, Limits
 
@@ -24,89 +20,39 @@ if TYPE_CHECKING:
     from vtrans.wording.glossary import Glossary
 
 NEEDED = ("starlette", "uvicorn", "python_multipart", "py3langid", "sentencex", "turbohtml")  # the extra `serve`
-
-_access, _address = (partial(typer.Option, rich_help_panel=panel) for panel in ("Access", "Address"))
-
-
-def _limit(flag: str, name: str, metavar: str = "N") -> Any:
-    """Returns the option for a limit."""
-    key, default = keys_of(Limits)[name], getattr(Limits, name)
-    help = f"{key.help[0].upper()}{key.help[1:]}.  [default: {default}]"
-    return typer.Option(flag, help=help, metavar=metavar, rich_help_panel="Limits")
-
-
-ModelsToServe = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        help="Run folders, model files or exported folders that record their languages.  "
-        f"[default: {DEFAULT_RUN}, unless --pair is given]",
-        metavar="MODEL",
-    ),
-]
-PairModels = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--pair", help="A model and its languages, such as en-de=run. May be repeated.", metavar="SRC-TGT=MODEL"
-    ),
-]
-DIVIDE = (
-    "The number of processes that translate, on the CPU of a Linux system. They share the memory of the models. Each "
-    "has one thread, or --threads. The engine ctranslate2 uses that many workers in one process instead.  [default: "
-    "one per core that may be used, if there are 2 GB of free memory for each; 1 with --threads, and on other systems "
-    "and devices]"
+MODELS = (
+    "Run folders, model files or exported folders that record their languages.  "
+    f"[default: {DEFAULT_RUN}, unless --pair is given]"
 )
-Compile = Annotated[bool, option(keys_of(EngineConfig)["compile"].help, panel="Speed", flag="--compile")]
-Processes = Annotated[int | None, typer.Option(help=DIVIDE, metavar="N", rich_help_panel="Speed")]
-Glossaries = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--glossary", help=f"{GLOSSARY} May be repeated, once for each pair of languages.", metavar="[SRC-TGT=]FILE"
-    ),
-]
-Host = Annotated[str, _address(help="The address to listen at; 0.0.0.0 means every address.", metavar="ADDRESS")]
-Port = Annotated[int, _address(help="The port to listen at; 0 means any free port.", metavar="N")]
-Characters = Annotated[int | None, _limit("--char-limit", "characters")]
-Texts = Annotated[int | None, _limit("--batch-limit", "texts")]
-PerMinute = Annotated[int | None, _limit("--req-limit", "per_minute")]
-Requests = Annotated[int | None, _limit("--max-requests", "requests")]
-Timeout = Annotated[float | None, _limit("--timeout", "timeout", "SECONDS")]
-ApiKeys = Annotated[
-    Path | None, _access("--api-keys", help="A file of API keys, one per line. Requests then need one.", metavar="FILE")
-]
-FileBytes = Annotated[int | None, _limit("--file-limit", "file_bytes")]
-FileCharacters = Annotated[int | None, _limit("--file-char-limit", "file_characters")]
-CORS = "A web site whose pages may send requests, such as https://example.com; * means every site. May be repeated."
-Cors = Annotated[list[str] | None, _access("--cors", help=CORS, metavar="ORIGIN")]
+PAIRS = "Model and its languages, such as en-de=run. May be repeated."
+GLOSSARIES = f"{GLOSSARY} May be repeated, once for each pair of languages."
+HOST = "Address to listen on; 0.0.0.0 means every address."
+API_KEYS = "File of API keys, one per line. Requests then need one."
+CORS = "Web site whose pages may send requests, such as https://example.com; * means every site. May be repeated."
 PROXY = (
-    "The address or network of a proxy in front of the server, whose X-Forwarded-For tells the addresses of clients. "
-    "May be repeated."
+    "Address or network of a proxy in front of the server, whose X-Forwarded-For tells the addresses of clients. May "
+    "be repeated."
 )
-TrustedProxy = Annotated[list[str] | None, _address("--trusted-proxy", help=PROXY, metavar="ADDRESS")]
-PUBLIC = "The address of the server behind its proxies, such as https://example.com/translate."
-PublicUrl = Annotated[str | None, _address("--public-url", help=PUBLIC, metavar="URL")]
+PUBLIC = "Address of the server behind its proxies, such as https://example.com/translate."
 
 
+@generated
 def serve(
-    models: ModelsToServe = None,
-    pairs: PairModels = None,
-    glossaries: Glossaries = None,
-    device: Device = None,
+    *,
+    models: Annotated[list[Path] | None, argument(MODELS, "MODEL")] = None,
+    pairs: Annotated[list[str] | None, option(PAIRS, "SRC-TGT=MODEL", flag="--pair")] = None,
+    glossaries: Annotated[list[str] | None, option(GLOSSARIES, "[SRC-TGT=]FILE", flag="--glossary")] = None,
+    engine: Annotated[dict[str, Any], Given(EngineConfig, ("device", "compile"))],
     threads: Threads = None,
     processes: Processes = None,
-    compile_: Compile = False,
-    host: Host = "127.0.0.1",
-    port: Port = 5000,
-    characters: Characters = None,
-    texts: Texts = None,
-    per_minute: PerMinute = None,
-    requests: Requests = None,
-    timeout: Timeout = None,
-    file_bytes: FileBytes = None,
-    file_characters: FileCharacters = None,
-    api_keys: ApiKeys = None,
-    cors: Cors = None,
-    trusted_proxy: TrustedProxy = None,
-    public_url: PublicUrl = None,
+    search: Annotated[dict[str, Any], Given(SearchConfig, otherwise=STORED)],
+    host: Annotated[str, option(HOST, "ADDRESS", "Address")] = "127.0.0.1",
+    port: Annotated[int, option("Port to listen on; 0 means any free port.", "N", "Address")] = 5000,
+    trusted_proxy: Annotated[list[str] | None, option(PROXY, "ADDRESS", "Address")] = None,
+    public_url: Annotated[str | None, option(PUBLIC, "URL", "Address")] = None,
+    limits: Limits,
+    api_keys: Annotated[Path | None, option(API_KEYS, "FILE", "Access")] = None,
+    cors: Annotated[list[str] | None, option(CORS, "ORIGIN", "Access")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Serve models over HTTP, with LibreTranslate's interface.
@@ -120,8 +66,6 @@ def serve(
             f"`vtrans serve` needs the package {missing[0]}; install it with `pip install 'vtrans[serve]'`."
         )
     console = Console(quiet=quiet)
-    sizes = {"characters": characters, "texts": texts, "file_bytes": file_bytes, "file_characters": file_characters}
-    limits = _limits({**sizes, "per_minute": per_minute, "requests": requests, "timeout": timeout})
     from vtrans.server.access import Access
     from vtrans.server.app import make_app
     from vtrans.server.models import workers_for
@@ -132,7 +76,7 @@ def serve(
     access = Access(Keys(api_keys) if api_keys else None, cors or (), trusted_proxy or (), public_url)
     listen(host, port).close()  # a wrong address is reported before the models are loaded
     division = divide(processes, threads)
-    translators = _translators(models or [], pairs or [], device, division.total, compile_, console)
+    translators = _translators(models or [], pairs or [], console, workers=division.total, **engine, **search)
     # The copies of this process must not have its socket: clients could connect to it until the last copy ends.
     terms = _glossaries(glossaries or [], translators)
     with workers_for(translators, terms, division, console.warn) as workers, listen(host, port) as made:
@@ -144,17 +88,11 @@ def serve(
     console.info("stopped; every accepted request was answered")
 
 
-def _limits(values: dict[str, float | None]) -> Limits:
-    """Returns the limits, of which some are given. Raises InputError for a value that is not allowed."""
-    keys = keys_of(Limits)
-    chosen = {name: value for name, value in values.items() if value is not None}
-    return Limits(**{name: check_value(keys[name], f"`{name}`", value) for name, value in chosen.items()})
-
-
 def _translators(
-    models: list[Path], pairs: list[str], device: str | None, threads: int, compile: bool, console: Console
+    models: list[Path], pairs: list[str], console: Console, **settings: Any
 ) -> dict[Languages, Translator]:
-    """Returns the model of each pair of languages, in the order of the options."""
+    """Returns the model of each pair of languages, in the order of the options, loaded with these settings of
+    `vtrans.load`."""
     from vtrans.translate.loading import load
 
     named = [_pair(text) for text in pairs]
@@ -164,7 +102,7 @@ def _translators(
     translators: dict[Languages, Translator] = {}
     for own, path in [*((None, path) for path in models), *named]:
         if path not in loaded:
-            loaded[path] = load(path, device=device, workers=threads, compile=compile, console=console)
+            loaded[path] = load(path, console=console, **settings)
             loaded[path].console = None  # its warnings would name lines of batches, which no client knows
         translator = loaded[path]
         if not (served := [own] if own else translator.engine.languages):

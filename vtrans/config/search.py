@@ -20,6 +20,7 @@ class SearchConfig:
         1000,
         "Number of hypotheses kept per sentence; 1 is greedy search.",
         "hypotheses",
+        request=16,
         may_change=True,
         signed=True,
         search_only=True,
@@ -31,6 +32,7 @@ class SearchConfig:
         "Number of groups that share the beam; each avoids the subwords that earlier groups choose (diverse beam "
         "search, Vijayakumar et al. 2018). It must divide `beam`.",
         "groups",
+        request=16,
         may_change=True,
         search_only=True,
     )
@@ -39,6 +41,7 @@ class SearchConfig:
         0.0,
         1000.0,
         "Penalty per row of an earlier group of the beam that chose the same subword; 0.2 to 1 is usual.",
+        request=1000,
         may_change=True,
         search_only=True,
         idle_if={"beam_groups": lambda value: value == 1},
@@ -48,6 +51,7 @@ class SearchConfig:
         -10.0,
         10.0,
         "Exponent of the length penalty.",
+        request=10,
         may_change=True,
         ranks_only=True,
         signed=True,
@@ -61,6 +65,7 @@ class SearchConfig:
         },
         "Divisor of the log-probability in the score of a hypothesis.",
         metavar="KIND",
+        request=1,
         may_change=True,
         ranks_only=True,
         signed=True,
@@ -77,6 +82,7 @@ class SearchConfig:
         },
         "When the search stops.",
         metavar="RULE",
+        request=1,
         may_change=True,
         signed=True,
         search_only=True,
@@ -89,6 +95,7 @@ class SearchConfig:
         "`min_length`, unless `max_ratio` is set.",
         "tokens",
         unset="none",
+        request=10**6,
         may_change=True,
         signed=True,
     )
@@ -98,10 +105,11 @@ class SearchConfig:
         1000.0,
         "Maximum number of subwords per subword of the source, both with EOS, as in Marian; 0 means no such limit.",
         unset="none",
+        request=3,
         may_change=True,
     )
     min_length: int = number(
-        0, 0, 10**6, "Minimum number of subwords, without EOS.", "tokens", may_change=True, signed=True
+        0, 0, 10**6, "Minimum number of subwords, without EOS.", "tokens", request=100, may_change=True, signed=True
     )
     no_repeat_ngram: int = number(
         0,
@@ -109,6 +117,7 @@ class SearchConfig:
         1000,
         "Never repeat a sequence of this many subwords in a translation; 0 switches the rule off.",
         "tokens",
+        request=1000,
         may_change=True,
         signed=True,
     )
@@ -118,12 +127,13 @@ class SearchConfig:
         1000.0,
         "Factor on the log-probability of subwords that the translation already contains (Keskar et al. 2019). Scores "
         "include it.",
+        request=1000,
         may_change=True,
         signed=True,
         idle_if={"no_repeat_ngram": lambda value: value == 1},
     )
     suppress: tuple[str, ...] = texts(
-        "Subwords that no translation contains.", metavar="PIECE", unset="none", may_change=True
+        "Subwords that no translation contains.", metavar="PIECE", unset="none", request=100, may_change=True
     )
     max_source: int = number(
         1024,

@@ -32,6 +32,7 @@ from vtrans.server.parameters import (
     parameters,
     read_body,
     required_text,
+    search_settings,
     translate_request,
     unless_gone,
 )
@@ -108,7 +109,9 @@ class Api:
             read = functools.partial(PlainDocument, aligned=True)
         detected = await service.sources(asked.texts, target, read) if source == AUTO else []
         sources = [found.language for found in detected] or [source] * len(asked.texts)
-        answers = await service.translate(asked.texts, sources, target, read, asked.alternatives, asked.glossary)
+        answers = await service.translate(
+            asked.texts, sources, target, read, asked.alternatives, asked.glossary, asked.search
+        )
         return _as_json(asked, answers, detected)
 
     async def translate_file(self, request: Request) -> Response:
@@ -124,7 +127,8 @@ class Api:
             detected = await service.sources(opened.texts, target, opened.read)
             longest = max(range(len(detected)), key=lambda i: len(opened.texts[i]))
             source = detected[longest].language
-        work = service.translate(opened.texts, [source] * len(opened.texts), target, opened.read)
+        sources, search = [source] * len(opened.texts), search_settings(found)
+        work = service.translate(opened.texts, sources, target, opened.read, search=search)
         answers = await unless_gone(request, work)
         content = await asyncio.to_thread(opened.written, [answer.text for answer in answers])
         key = self._results.add(translated_name(upload.name, source, target), content)

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from vtrans.errors import VtransError
 from vtrans.wording.glossary import Glossary
@@ -49,12 +49,14 @@ Found = list[Translated]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a request wants of each line: the number of translations, whether with word alignments, and the request's
-    own glossary."""
+    """What a request wants of each line: the number of translations, whether with word alignments, the request's own
+    glossary, and search settings that replace the model's, as pairs of name and value. Only lines of requests that want
+    the same are translated together."""
 
     nbest: int = 1
     alignments: bool = False
     glossary: Glossary | None = None
+    search: tuple[tuple[str, Any], ...] = ()
 
 
 class Ready(Protocol):
@@ -180,16 +182,21 @@ class Slots:
 
 
 class Worker:
-    """Translates in threads of its own what coroutines ask for. `nbest` is the most translations of a line, and
-    `glossaries` says whether requests may have glossaries.
+    """Translates in threads of its own what coroutines ask for. `nbest` is the most translations of a line, unless a
+    request sets `beam`. `check` raises InputError for a request that the model does not support.
 
     At most one thread per slot calls `translate` at the same time.
     """
 
     def __init__(
-        self, translate: Translate, nbest: int = 1, slots: Slots | None = None, *, glossaries: bool = True
+        self,
+        translate: Translate,
+        nbest: int = 1,
+        slots: Slots | None = None,
+        *,
+        check: Callable[[Wanted], None] = lambda wanted: None,
     ) -> None:
-        self.nbest, self.glossaries = nbest, glossaries
+        self.nbest, self.check = nbest, check
         self.counts = Counts()
         self._translate = translate
         self._slots = slots or Slots()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import ClassVar
 
 from vtrans.errors import FileError, InputError
 from vtrans.files import reason
@@ -21,14 +22,44 @@ REMEMBERED = 10_000  # clients; those that have not used up anything are forgott
 class Limits:
     """The limits of the server, which the command line shows."""
 
-    characters: int = number(50_000, 1, 10**9, "the most characters of a request's texts together", "characters")
-    texts: int = number(1000, 1, 10**6, "the most texts of a request", "texts")
-    requests: int = number(256, 1, 10**6, "the most requests that are answered at a time", "requests")
-    per_minute: int = number(0, 0, 10**9, "the most requests of a client per minute; 0: any number", "requests")
-    file_bytes: int = number(10_000_000, 1, 10**9, "the most bytes of a file", "bytes")
-    file_characters: int = number(1_000_000, 1, 10**9, "the most characters of a file's text", "characters")
-    timeout: float = number(600.0, 0.01, 86_400.0, "the most seconds that a request may take", "seconds")
-    body_seconds: float = number(30.0, 0.01, 86_400.0, "the time in which a request must arrive", "seconds")
+    PANEL: ClassVar[str] = "Limits"
+
+    characters: int = number(
+        50_000,
+        1,
+        10**9,
+        "Maximum number of characters of a request's texts together.",
+        "characters",
+        flag="--char-limit",
+    )
+    texts: int = number(1000, 1, 10**6, "Maximum number of texts of a request.", "texts", flag="--batch-limit")
+    per_minute: int = number(
+        0,
+        0,
+        10**9,
+        "Maximum number of requests of a client per minute; 0 means no limit.",
+        "requests",
+        flag="--req-limit",
+    )
+    requests: int = number(
+        256, 1, 10**6, "Maximum number of requests that are answered at a time.", "requests", flag="--max-requests"
+    )
+    timeout: float = number(
+        600.0, 0.01, 86_400.0, "Maximum number of seconds that a request may take.", "seconds", metavar="SECONDS"
+    )
+    body_seconds: float = number(
+        30.0,
+        0.01,
+        86_400.0,
+        "Maximum number of seconds in which a request must arrive.",
+        "seconds",
+        metavar="SECONDS",
+        flag="--body-timeout",
+    )
+    file_bytes: int = number(10_000_000, 1, 10**9, "Maximum number of bytes of a file.", "bytes", flag="--file-limit")
+    file_characters: int = number(
+        1_000_000, 1, 10**9, "Maximum number of characters of a file's text.", "characters", flag="--file-char-limit"
+    )
 
     @property
     def body_bytes(self) -> int:

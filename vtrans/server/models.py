@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -20,10 +22,12 @@ from vtrans.translate.translator import Translator
 from vtrans.wording.glossary import Glossary
 
 ADVICE = "another one takes its place; if it happens again, choose fewer processes"
+REMEMBERED = 64  # translators with search settings of requests
 
 
 Request = tuple[Languages, Sequence[str], Wanted]
 Lines = list[list[Line]]
+Settings = tuple[tuple[str, Any], ...]
 
 
 @contextmanager
@@ -39,6 +43,24 @@ def workers_for(
     All models in PyTorch on the CPU share the copies, and so the processors. Enter the block before this process starts
     other threads.
     """
+    others: dict[tuple[Translator, Settings], Translator] = {}
+
+    def translator_for(pair: Languages, search: Settings) -> Translator:
+        """Returns the translator of a model with the search settings of a request."""
+        own = translators[pair]
+        if not search:
+            return own
+        if len(others) > REMEMBERED:
+            others.clear()
+        if (own, search) not in others:
+            others[own, search] = other = Translator(own.engine, replace(own.search, **dict(search)))
+            other.turn = own.turn
+        return others[own, search]
+
+    def options_for(pair: Languages, wanted: Wanted) -> tuple[Translator, TranslateOptions]:
+        translator = translator_for(pair, wanted.search)
+        return translator, _options(translator, pair, glossaries.get(pair), wanted)
+
     numbers = {pair: division.copies(translator.engine) for pair, translator in translators.items()}
 
     def answer(request: Request, done: Done) -> Lines:
@@ -48,15 +70,15 @@ def workers_for(
 
     def translated(request: Request, ready: Callable[[int, list[Line]], None], abandoned: Callable[[], bool]) -> Lines:
         pair, lines, wanted = request
-        translator = translators[pair]
-        options = replace(_options(translator, pair, glossaries.get(pair), wanted), abandoned=abandoned)
+        translator, options = options_for(pair, wanted)
+        options = replace(options, abandoned=abandoned)
         each = translator.translate_window(lines, options, ready=lambda i, found: ready(i, _lines(found)))
         return [_lines(translations) for translations in each]
 
     number = max(numbers.values())
     with Copies(answer, number, "translating", ADVICE) if number else nullcontext() as copies:
         slots = Slots(max(number, 1))
-        others: dict[Translator, Slots] = {}
+        slots_of: dict[Translator, Slots] = {}
 
         def worker(pair: Languages, translator: Translator) -> Worker:
             def translate(lines: Sequence[str], wanted: Wanted, ready: Ready) -> Lines:
@@ -72,8 +94,12 @@ def workers_for(
                 raise died
 
             in_torch = isinstance(translator.engine, TorchEngine)
-            own = slots if in_torch else others.setdefault(translator, Slots(division.total))
-            return Worker(translate, translator.search.beam, own, glossaries=takes_glossaries(translator, pair))
+            own = slots if in_torch else slots_of.setdefault(translator, Slots(division.total))
+            return Worker(translate, translator.search.beam, own, check=partial(check, pair))
+
+        def check(pair: Languages, wanted: Wanted) -> None:
+            translator, options = options_for(pair, wanted)
+            translator.check(options)
 
         yield {pair: worker(pair, translator) for pair, translator in translators.items()}
 

@@ -6,10 +6,12 @@ Nothing here trusts the client: each wrong value ends in a Refusal that says wha
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import math
 import re
 from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -18,6 +20,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
+from vtrans.config import SearchConfig
+from vtrans.errors import InputError
+from vtrans.keys import check_value, keys_of
 from vtrans.server.documents import READERS
 from vtrans.server.limits import Limits
 from vtrans.server.refusals import Refusal
@@ -29,6 +34,13 @@ GLOSSARY_CHARACTERS = 200  # of a term or a translation
 LONGEST_NAME = 4000  # bytes of the names in the header of a form's part, which python-multipart limits a little above
 _LONG_NAMES = re.compile(rb"(?im)^content-disposition:([^\r\n]{%d,})" % (LONGEST_NAME + 1))
 CLOSE = {"Connection": "close"}  # the rest of the request is not read
+
+SEARCH_KEYS = {
+    name: dataclasses.replace(key, high=min(key.high, key.request))
+    for name, key in keys_of(SearchConfig).items()
+    if key.request is not None
+}
+"""The search settings that a request may have, with the bounds for requests."""
 
 T = TypeVar("T")
 
@@ -146,6 +158,7 @@ class TranslateRequest:
     alternatives: int
     alignments: bool
     glossary: Glossary | None
+    search: tuple[tuple[str, Any], ...]  # settings that replace the model's, by name
 
 
 def translate_request(found: Mapping[str, Any], limits: Limits) -> TranslateRequest:
@@ -159,7 +172,27 @@ def translate_request(found: Mapping[str, Any], limits: Limits) -> TranslateRequ
         raise Refusal(400, f"format must be one of {', '.join(READERS)}.")
     alternatives, alignments = _count(found.get("alternatives", 0)), found.get("alignments") in (True, "true", "1")
     glossary = _glossary(found.get("glossary"))
-    return TranslateRequest(texts, many, source, target, form, alternatives, alignments, glossary)
+    search = search_settings(found)
+    return TranslateRequest(texts, many, source, target, form, alternatives, alignments, glossary, search)
+
+
+def search_settings(found: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Returns the search settings of a request, by name. Raises a Refusal for a value that is not allowed."""
+    settings = []
+    for name, key in SEARCH_KEYS.items():
+        value = found.get(name)
+        if value is None or value == "":
+            continue
+        with suppress(ValueError):  # a form has numbers as text
+            value = key.kind(value) if isinstance(value, str) and key.kind in (int, float) else value
+        try:
+            value = check_value(key, name, value)
+        except InputError as error:
+            raise Refusal(400, str(error)) from None
+        if key.kind is list and len(value) > (most := key.request or 0):
+            raise Refusal(400, f"{name} must have at most {most:g} texts, got {len(value):,}.")
+        settings.append((name, value))
+    return tuple(settings)
 
 
 def _glossary(value: Any) -> Glossary | None:

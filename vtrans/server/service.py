@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from vtrans.errors import InputError
 from vtrans.languages import Languages
 from vtrans.server.batching import Found, Line, Translated, Wanted, Worker
 from vtrans.server.detection import Detection, detect
@@ -21,6 +22,7 @@ AUTO = "auto"
 LONG = 5000  # characters of texts whose documents are read in another thread: their event loop stays free
 
 T = TypeVar("T")
+Settings = tuple[tuple[str, Any], ...]
 Read = Callable[[str, str], Document]
 """Makes a document of a text and its language."""
 
@@ -79,12 +81,14 @@ class Service:
         read: Read,
         alternatives: int = 0,
         glossary: Glossary | None = None,
+        search: Settings = (),
     ) -> list[Answer]:
         """Returns the translation of each text from its language, with at most this many alternatives; there may be
         fewer.
 
         `read` makes documents of the texts. A text that is in the target language already stays as it is. The k-th
-        alternative consists of the k-th alternatives of the sentences. `glossary` adds to that of the model.
+        alternative consists of the k-th alternatives of the sentences. `glossary` adds to that of the model,
+        and `search` are settings that replace the model's.
         """
         answers = [Answer(text, [], []) for text in texts]
         for own in dict.fromkeys(sources):
@@ -93,16 +97,25 @@ class Service:
             worker = self.workers.get(Languages(own, target))
             if worker is None:
                 raise Refusal(400, f"{target} is not available as a target language from {own}")
-            if glossary and not worker.glossaries:
-                raise Refusal(400, f"The model from {own} to {target} does not support a glossary.")
+            wanted = Wanted(min(1 + alternatives, dict(search).get("beam", worker.nbest)), False, glossary, search)
+            if glossary or search:
+                _check(worker, wanted)
             places = [i for i, code in enumerate(sources) if code == own]
             documents = await _computed([partial(read, texts[i], own) for i in places], texts)
-            found = await _lines_of(documents, worker, alternatives, glossary)
+            found = await _lines_of(documents, worker, wanted)
             pairs = zip(documents, found, strict=True)
             joined = await _computed([partial(_answer, *pair, alternatives) for pair in pairs], texts)
             for i, answer in zip(places, joined, strict=True):
                 answers[i] = answer
         return answers
+
+
+def _check(worker: Worker, wanted: Wanted) -> None:
+    """Raises a Refusal for a request that the model does not support."""
+    try:
+        worker.check(wanted)
+    except InputError as error:
+        raise Refusal(400, str(error).replace("`", "")) from None
 
 
 async def _computed(calls: Sequence[Callable[[], T]], texts: Sequence[str]) -> list[T]:
@@ -119,9 +132,7 @@ def _answer(document: Document, lines: Sequence[Found], alternatives: int) -> An
     return Answer(best, unique, links)
 
 
-async def _lines_of(
-    documents: Sequence[Document], worker: Worker, alternatives: int, glossary: Glossary | None
-) -> list[list[Found]]:
+async def _lines_of(documents: Sequence[Document], worker: Worker, wanted: Wanted) -> list[list[Found]]:
     """Returns the translations of each document's lines. Those without words stay as they are. The others are one
     request to the worker, or two if some of them need word alignments."""
     lines = [line for document in documents for line in document.lines]
@@ -132,7 +143,7 @@ async def _lines_of(
         for alignments in (False, True)
     }
     asked = (
-        worker.translate([lines[i] for i in part], Wanted(min(1 + alternatives, worker.nbest), alignments, glossary))
+        worker.translate([lines[i] for i in part], replace(wanted, alignments=alignments))
         for alignments, part in parts.items()
     )
     for part, answer in zip(parts.values(), await asyncio.gather(*asked), strict=True):

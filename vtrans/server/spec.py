@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vtrans.keys import Key
 from vtrans.server.documents import READERS
 from vtrans.server.limits import Limits
-from vtrans.server.parameters import GLOSSARY_TERMS
+from vtrans.server.parameters import GLOSSARY_TERMS, SEARCH_KEYS
 from vtrans.server.uploads import FORMATS
 
 Schema = dict[str, Any]
@@ -42,6 +43,7 @@ _ERRORS = {
 
 def specification(version: str, limits: Limits) -> Schema:
     """Returns the description of the interface with these limits."""
+    search = {name: _setting(key) for name, key in SEARCH_KEYS.items()}
     translate = _object(
         {
             "q": _or_list(_TEXT, limits.texts)
@@ -57,6 +59,7 @@ def specification(version: str, limits: Limits) -> Schema:
                 "maxProperties": GLOSSARY_TERMS,
                 "description": "Terms and their translations; | separates the forms of a translation. JSON only.",
             },
+            **search,
             "api_key": _KEY,
         },
         ["q", "source", "target"],
@@ -72,7 +75,9 @@ def specification(version: str, limits: Limits) -> Schema:
     )
     ending = f"The ending of its name tells the format: {', '.join(FORMATS)}."
     file = {"file": {"type": "string", "format": "binary", "description": ending}}
-    posted_file = _object({**file, "source": _SOURCE, "target": _CODE, "api_key": _KEY}, ["file", "source", "target"])
+    posted_file = _object(
+        {**file, "source": _SOURCE, "target": _CODE, **search, "api_key": _KEY}, ["file", "source", "target"]
+    )
     language = _object({"code": _CODE, "name": _TEXT, "targets": _list(_CODE)}, ["code", "name", "targets"])
     detect = _object({"q": _TEXT, "api_key": _KEY}, ["q"])
     queue = {"type": "integer", "minimum": 0, "description": "The sentences that wait to be translated."}
@@ -126,3 +131,16 @@ def _got(summary: str, answer: Schema | None = None, path: str = "") -> Schema:
 def _answered(answer: Schema | None) -> Schema:
     content = {"content": {"application/json": {"schema": answer}}} if answer else {}
     return {"200": {"description": "The answer.", **content}}
+
+
+def _setting(key: Key) -> Schema:
+    """The schema of a search setting. Without it, the model's setting holds."""
+    if key.kind is bool:
+        schema: Schema = {"type": "boolean"}
+    elif key.kind is list:
+        schema = _list(_TEXT) | {"maxItems": key.request}
+    elif key.kind is str:
+        schema = {"enum": list(key.choices or ())}
+    else:
+        schema = {"type": "integer" if key.kind is int else "number", "minimum": key.low, "maximum": key.high}
+    return schema | {"description": key.described}

@@ -1,0 +1,99 @@
+"""Search settings in requests: their bounds, and that lines with different settings are translated apart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from services import EN_DE, Fake, serving
+from translators import sentences, translator
+
+from vtrans.config import SearchConfig
+from vtrans.keys import keys_of
+from vtrans.server.batching import Slots, Wanted, Worker
+from vtrans.server.limits import Limits
+from vtrans.server.models import workers_for
+from vtrans.server.parameters import SEARCH_KEYS
+from vtrans.server.spec import specification
+from vtrans.translate.division import Division
+
+
+def settings(lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Fake]]:
+    """Translates each line as the settings and the number of translations that its request wants."""
+    return [[Fake(repr((dict(wanted.search), wanted.nbest)))] * wanted.nbest for _ in lines]
+
+
+@pytest.mark.parametrize("name", SEARCH_KEYS)
+def test_a_request_may_have_any_allowed_value_of_a_setting_and_no_other(name: str) -> None:
+    key = SEARCH_KEYS[name]
+    largest: Any = list(key.choices)[-1] if key.choices else ["a"] if key.kind is list else key.kind(key.high)
+    wrong: Any = "never" if key.choices else ["a"] * (int(key.request or 0) + 1) if key.kind is list else key.high + 1
+    with serving(translate=settings) as client:
+        said = client.translate("x", **{name: largest}).json["translatedText"]
+        assert said == repr(({name: tuple(largest) if key.kind is list else largest}, 1))
+        form = {"q": "x", "source": "en", "target": "de", name: largest}
+        assert client.form("/translate", form).json["translatedText"] == said
+        for value in (wrong, {"a": 1}):
+            asked: dict[str, Any] = {name: value}
+            refused = client.translate("x", **asked)
+            assert (refused.status, name in refused.json["error"]) == (400, True)
+
+
+def test_no_request_can_make_a_search_much_more_expensive() -> None:
+    assert SEARCH_KEYS["beam"].high <= 16
+    assert set(keys_of(SearchConfig)) - set(SEARCH_KEYS) == {"max_source", "batch_tokens"}
+    with serving(translate=settings) as client:
+        assert client.translate("x", max_source=9).json["translatedText"] == repr(({}, 1))
+
+
+def test_alternatives_are_limited_by_the_beam_of_the_request() -> None:
+    with serving(translate=settings) as client:
+        assert client.translate("x", alternatives=9).json["translatedText"] == repr(({}, 4))
+        assert client.translate("x", alternatives=9, beam=8).json["translatedText"] == repr(({"beam": 8}, 8))
+
+
+def test_lines_with_different_settings_are_not_translated_together() -> None:
+    batches: list[tuple[int, Any]] = []
+
+    def model(lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Fake]]:
+        batches.append((len(lines), wanted.search))
+        return [[Fake(line)] for line in lines]
+
+    async def ask(worker: Worker) -> None:
+        wanted = [Wanted(search=search) for search in ((), (("beam", 2),), (), (("beam", 2),), (("beam", 3),))]
+        await asyncio.gather(*(worker.translate(["a", "b"], each) for each in wanted))
+
+    worker = Worker(model, 1, Slots(1))
+    asyncio.run(ask(worker))
+    worker.close()
+    assert sum(lines for lines, _ in batches) == 10
+    assert {search for _, search in batches} == {(), (("beam", 2),), (("beam", 3),)}
+
+
+def test_a_request_gets_what_its_search_finds_and_contradictions_are_refused() -> None:
+    models = {EN_DE: translator()}
+    line = max(sentences(5), key=len)
+    searches: list[dict[str, Any]] = [{"beam": 1}, {"max_length": 3}, {"beam": 4, "beam_groups": 2}]
+    with workers_for(models, {}, Division(1, 1, False), print) as workers:
+        worker = workers[EN_DE]
+        for search in searches:
+            wanted = Wanted(search=tuple(search.items()))
+            ((best, *_),) = asyncio.run(worker.translate([line], wanted))
+            assert best.text == next(translator(**search).translate([line]))
+        with serving(translate=worker._translate, check=worker.check) as client:
+            for wrong in ({"beam": 4, "beam_groups": 3}, {"min_length": 9, "max_length": 9}, {"suppress": "no piece"}):
+                refused = client.translate(line, **wrong)
+                assert (refused.status, next(iter(wrong)) in refused.json["error"]) == (400, True)
+            assert client.translate(line, beam=1).status == 200
+        worker.close()
+
+
+def test_the_specification_has_the_settings_with_their_bounds() -> None:
+    paths = specification("9.9", Limits())["paths"]
+    for path in ("/translate", "/translate_file"):
+        schema = paths[path]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]["properties"]
+        assert set(SEARCH_KEYS) <= set(schema)
+        assert schema["beam"]["maximum"] == SEARCH_KEYS["beam"].high
+        assert schema["stop"]["enum"] == list(SEARCH_KEYS["stop"].choices or ())
