@@ -141,20 +141,20 @@ def _shares(model: Transformer, batch: Batch, layer: int | None, head: int | Non
     return shares_HTS[head - 1], f"head {head} of layer {layer}"
 
 
-def as_text(found: AttentionMap, width: int | None = None) -> str:
+def as_text(attention: AttentionMap, width: int | None = None) -> str:
     """Returns the map in characters for a terminal: a word of the source is written downwards over two columns.
 
     Words that do not fit into `width` columns are continued below; None puts all of them side by side.
     """
-    names = [_printable(word) for word in found.target]
+    names = [_printable(word) for word in attention.target]
     left = max(map(text_width, names))
-    letters = [_letters(_printable(word)) for word in found.source]
+    letters = [_letters(_printable(word)) for word in attention.source]
     count = len(letters) if width is None else max(1, (width - left - 1) // 2)
     lines = []
     for first in range(0, len(letters), count):
-        lines += _band(names, left, letters[first : first + count], found.shares[:, first : first + count])
+        lines += _band(names, left, letters[first : first + count], attention.shares[:, first : first + count])
     legend = "  ".join(f"{shade} {least:.0%}" for least, shade in reversed(SHADES))
-    return "\n".join([*lines, found.title, AXES, f"Shares of at least {legend}"])
+    return "\n".join([*lines, attention.title, AXES, f"Shares of at least {legend}"])
 
 
 def _band(names: Sequence[str], left: int, letters: Sequence[list[str]], shares: NDArray[np.float64]) -> list[str]:
@@ -209,19 +209,21 @@ STYLE = """\
   }"""
 
 
-def as_svg(found: AttentionMap) -> str:
+def as_svg(attention: AttentionMap) -> str:
     """Returns the map as SVG: a grid of cells with the share as opacity, which also appears as a tooltip."""
     sine, cosine = np.sin(np.radians(SLOPE)), np.cos(np.radians(SLOPE))
-    rise = max(_label_width(word) * sine + FONT * cosine for word in found.source)
-    left, top = GAP + max(map(_label_width, found.target)) + GAP, GAP + rise + GAP
-    columns, rows = len(found.source), len(found.target)
+    rise = max(_label_width(word) * sine + FONT * cosine for word in attention.source)
+    left, top = GAP + max(map(_label_width, attention.target)) + GAP, GAP + rise + GAP
+    columns, rows = len(attention.source), len(attention.target)
     right, bottom = left + columns * CELL, top + rows * CELL
     # The slanted words of the source reach beyond the last column.
-    reach = max(left + (i + 0.5) * CELL + FONT / 2 + _label_width(word) * cosine for i, word in enumerate(found.source))
-    notes = [found.title, AXES]
+    reach = max(
+        left + (i + 0.5) * CELL + FONT / 2 + _label_width(word) * cosine for i, word in enumerate(attention.source)
+    )
+    notes = [attention.title, AXES]
     width = max(right, reach, *(GAP + len(note) * 12 * LETTER for note in notes)) + GAP
     height = bottom + GAP + 2 * 18 + GAP
-    title = _xml(f"{found.title} {AXES}")
+    title = _xml(f"{attention.title} {AXES}")
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{title}">',
@@ -229,14 +231,14 @@ def as_svg(found: AttentionMap) -> str:
         f"<style>\n{STYLE}\n</style>",
         f'<rect class="page" width="{width:.0f}" height="{height:.0f}"/>',
     ]
-    for i, word in enumerate(found.source):
+    for i, word in enumerate(attention.source):
         x, y = left + (i + 0.5) * CELL + FONT / 2 - 2, top - GAP / 2
         lines.append(f'<text transform="translate({x:.1f} {y:.1f}) rotate(-{SLOPE})">{_xml(word)}</text>')
-    for j, word in enumerate(found.target):
+    for j, word in enumerate(attention.target):
         y = top + (j + 0.5) * CELL + 0.35 * FONT
         lines.append(f'<text x="{left - GAP:.1f}" y="{y:.1f}" text-anchor="end">{_xml(word)}</text>')
-    for j, (word, shares) in enumerate(zip(found.target, found.shares, strict=True)):
-        for i, (other, share) in enumerate(zip(found.source, shares, strict=True)):
+    for j, (word, shares) in enumerate(zip(attention.target, attention.shares, strict=True)):
+        for i, (other, share) in enumerate(zip(attention.source, shares, strict=True)):
             place = f'x="{left + i * CELL:.1f}" y="{top + j * CELL:.1f}" width="{CELL}" height="{CELL}"'
             figure = f"<title>{_xml(word)}, {_xml(other)}: {share:.1%}</title>"
             lines.append(f'<rect class="cell" {place} fill-opacity="{share:.3f}">{figure}</rect>')

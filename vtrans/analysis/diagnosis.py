@@ -29,9 +29,9 @@ class Problem:
 
 def problems(machine: Machine) -> list[Problem]:
     """Returns the problems of a machine; those that break vtrans come first."""
-    found = [*_of_packages(machine), *_of_torch(machine), *_of_processors(machine), *_of_environment(machine)]
-    found += _of_space(machine)
-    return sorted(found, key=lambda problem: not problem.broken)
+    diagnosed = [*_of_packages(machine), *_of_torch(machine), *_of_processors(machine), *_of_environment(machine)]
+    diagnosed += _of_space(machine)
+    return sorted(diagnosed, key=lambda problem: not problem.broken)
 
 
 def _of_packages(machine: Machine) -> Iterator[Problem]:
@@ -133,16 +133,16 @@ def _of_space(machine: Machine) -> Iterator[Problem]:
         )
 
 
-def as_dict(machine: Machine, found: list[Problem]) -> dict[str, Any]:
+def as_dict(machine: Machine, diagnosed: list[Problem]) -> dict[str, Any]:
     """Returns the facts and the problems as JSON values."""
     return {
         **dataclasses.asdict(machine),
-        "problems": [dataclasses.asdict(problem) for problem in found],
-        "usable": not any(problem.broken for problem in found),
+        "problems": [dataclasses.asdict(problem) for problem in diagnosed],
+        "usable": not any(problem.broken for problem in diagnosed),
     }
 
 
-def show(machine: Machine, found: list[Problem], console: Console) -> None:
+def show(machine: Machine, diagnosed: list[Problem], console: Console) -> None:
     """Prints the facts as tables, and then the problems."""
     console.info(f"vtrans {machine.vtrans}, Python {machine.python}, {machine.system}")
     console.table("packages", [(p.name, p.installed or "missing", f"at least {p.at_least}") for p in machine.packages])
@@ -150,10 +150,10 @@ def show(machine: Machine, found: list[Problem], console: Console) -> None:
     console.table("machine", _rows(machine))
     if machine.environment:
         console.table("environment variables in effect", sorted(machine.environment.items()))
-    for problem in found:
+    for problem in diagnosed:
         line = f"{problem.text[0].upper()}{problem.text[1:]}."
         (console.error if problem.broken else console.warn)(line)
-    broken = any(problem.broken for problem in found)
+    broken = any(problem.broken for problem in diagnosed)
     console.info("vtrans cannot be used until the errors are fixed." if broken else "vtrans can be used.")
 
 

@@ -1,6 +1,7 @@
 """The facts that `vtrans doctor` reports: packages, processors, memory, disk, compiler, environment, torch.
 
-This module imports no torch, which may be missing or broken.
+This module imports no torch, which may be missing or broken. `torch.utils.collect_env` needs a working torch, takes 13
+seconds, and knows neither quotas and affinity nor the extras, the free space and what `auto` stands for.
 """
 
 from __future__ import annotations
@@ -240,8 +241,8 @@ def examine_processor(root: Path = Path("/")) -> tuple[str, list[str]]:
         return platform.processor() or "unknown", []
     name = re.search(r"^model name\s*: (.*)", text, re.M)
     flags = re.search(r"^(?:flags|Features)\s*: (.*)", text, re.M)
-    found = sorted({flag for flag in (flags[1].split() if flags else ()) if INSTRUCTIONS.fullmatch(flag)})
-    return name[1].strip() if name else platform.processor() or "unknown", found
+    sets = sorted({flag for flag in (flags[1].split() if flags else ()) if INSTRUCTIONS.fullmatch(flag)})
+    return name[1].strip() if name else platform.processor() or "unknown", sets
 
 
 def folder_facts(use: str, find: Callable[[], Path]) -> Folder:

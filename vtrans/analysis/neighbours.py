@@ -73,15 +73,15 @@ class Step:
 
 def matrices(loaded: LoadedModel) -> list[Matrix]:
     """Returns the embeddings and the projection. A matrix that several of them share is listed once."""
-    model, found = loaded.model, dict[int, Matrix]()
+    model, matrices = loaded.model, dict[int, Matrix]()
     for name, weight_VD, vocab in (
         ("src_embedding", model.src_embedding.weight, loaded.src_vocab),
         ("tgt_embedding", model.tgt_embedding.weight, loaded.tgt_vocab),
         ("projection", model.projection.weight, loaded.tgt_vocab),
     ):
-        same = found.get(id(weight_VD), Matrix((), weight_VD.detach(), vocab))
-        found[id(weight_VD)] = same._replace(places=(*same.places, name))
-    return list(found.values())
+        same = matrices.get(id(weight_VD), Matrix((), weight_VD.detach(), vocab))
+        matrices[id(weight_VD)] = same._replace(places=(*same.places, name))
+    return list(matrices.values())
 
 
 def neighbours(loaded: LoadedModel, word: str, count: int = NEAREST) -> list[Neighbours]:
@@ -91,14 +91,14 @@ def neighbours(loaded: LoadedModel, word: str, count: int = NEAREST) -> list[Nei
     """
     if not word.strip():
         raise InputError("`word` must not be blank.")
-    found = []
+    neighbours = []
     for places, weight_VD, vocab in matrices(loaded):
         unit_VD = F.normalize(weight_VD, dim=-1)
         for token in vocab.encode(word):
             dots_V, cosines_V = weight_VD @ weight_VD[token], unit_VD @ unit_VD[token]
             nearest = [i for i in _largest(cosines_V, count + 1) if i != token][:count]
-            found.append(Neighbours(places, token, vocab.piece(token), _rows(nearest, dots_V, cosines_V, vocab)))
-    return found
+            neighbours.append(Neighbours(places, token, vocab.piece(token), _rows(nearest, dots_V, cosines_V, vocab)))
+    return neighbours
 
 
 def steps(
@@ -118,14 +118,14 @@ def steps(
         cosines_NV = (F.normalize(h_ND, dim=-1) @ F.normalize(model.projection.weight, dim=-1).T).float().cpu()
         cosines_NV[:, model.pad_id] = -torch.inf  # like its logit: padding is never predicted
         logprobs_NV = logits_NV.log_softmax(-1)
-    count, found = min(count, len(vocab) - 1), []  # all rows but that of padding
+    count, steps = min(count, len(vocab) - 1), []  # all rows but that of padding
     for token, dots_V, cosines_V, logprobs_V in zip(best.tokens, logits_NV, cosines_NV, logprobs_NV, strict=True):
         both = (dots_V, cosines_V)
         rank_by_dot, rank_by_cosine = (int((values_V > values_V[token]).sum()) + 1 for values_V in both)
         by_dot, by_cosine = (_rows(_largest(values_V, count), *both, vocab) for values_V in both)
         (chosen,) = _rows([token], *both, vocab)
-        found.append(Step(chosen, float(logprobs_V[token]), rank_by_dot, rank_by_cosine, by_dot, by_cosine))
-    return best.text, found
+        steps.append(Step(chosen, float(logprobs_V[token]), rank_by_dot, rank_by_cosine, by_dot, by_cosine))
+    return best.text, steps
 
 
 def _largest(values_V: Tensor, count: int) -> list[int]:
@@ -138,8 +138,8 @@ def _rows(ids: Sequence[int], dots_V: Tensor, cosines_V: Tensor, vocab: Vocabula
     return tuple(Row(i, vocab.piece(i), float(dots_V[i]), float(cosines_V[i])) for i in ids)
 
 
-def show_neighbours(found: Sequence[Neighbours], console: Console) -> None:
-    for subword in found:
+def show_neighbours(neighbours: Sequence[Neighbours], console: Console) -> None:
+    for subword in neighbours:
         console.table(
             f"{subword.piece}  (row {subword.id:,} of {' = '.join(subword.places)})",
             [(f"{row.cosine:.3f}", f"{row.dot:.3f}", row.piece) for row in subword.rows],
@@ -147,7 +147,7 @@ def show_neighbours(found: Sequence[Neighbours], console: Console) -> None:
         )
 
 
-def show_steps(translation: str, found: Sequence[Step], console: Console) -> None:
+def show_steps(translation: str, steps: Sequence[Step], console: Console) -> None:
     console.info(translation)
     console.table(
         "steps: the chosen subword, its probability, its similarity to the decoder's output (and rank), nearest rows",
@@ -161,7 +161,7 @@ def show_steps(translation: str, found: Sequence[Step], console: Console) -> Non
                 "  ".join(f"{row.piece} {row.dot:.1f}" for row in step.by_dot),
                 "  ".join(f"{row.piece} {row.cosine:.2f}" for row in step.by_cosine),
             )
-            for number, step in enumerate(found, 1)
+            for number, step in enumerate(steps, 1)
         ],
         header=("step", "chosen", "p", "dot (rank)", "cosine (rank)", "nearest by dot", "nearest by cosine"),
     )

@@ -81,19 +81,19 @@ def part_tree(model: nn.Module) -> Part:
 
     def visit(module: nn.Module, name: str, path: str, matrices: tuple[str, ...] = (), heads: int = 0) -> Part:
         weights = dict(module.named_parameters(remove_duplicate=False))
-        own = {key: weight for key, weight in weights.items() if "." not in key}
+        direct = {key: weight for key, weight in weights.items() if "." not in key}
         children = {key: child for key, child in _children(module) if any(True for _ in child.parameters())}
-        shapes = tuple(tuple(weight.shape) for weight in own.values()) if not children else ()
+        shapes = tuple(tuple(weight.shape) for weight in direct.values()) if not children else ()
         part = Part(name, path, type(module).__name__, shapes=shapes, shared_with=shared_with.get(path, ()))
         earlier = {_owner(first_names.get(_join(path, key), ""), key) for key in weights}
         if len(earlier) == 1 and (same_as := earlier.pop()):
             return replace(part, same_as=same_as)
         if not children:
-            new = sum(weight.numel() for key, weight in own.items() if _join(path, key) not in first_names)
+            new = sum(weight.numel() for key, weight in direct.items() if _join(path, key) not in first_names)
             by_head = _head_matrices(module, matrices, heads) if SPLIT_BY_HEAD.issuperset(matrices) else ()
             return replace(part, parameters=new, matrices=matrices, slices=by_head)
         parts = []
-        for key, weight in own.items():
+        for key, weight in direct.items():
             place = _join(path, key)
             first = first_names.get(place)
             new, shape = 0 if first else weight.numel(), (tuple(weight.shape),)
@@ -131,7 +131,7 @@ def shared_groups(model: nn.Module) -> list[SharedGroup]:
     modules = dict(model.named_modules(remove_duplicate=False))
     order = {name: i for i, name in enumerate(modules)}
     sizes = {name: len(list(part.named_parameters(remove_duplicate=False))) for name, part in modules.items()}
-    found: list[SharedGroup] = []
+    groups: list[SharedGroup] = []
 
     def visit(module: nn.Module, path: str) -> None:
         weights = dict(module.named_parameters(remove_duplicate=False))
@@ -140,16 +140,16 @@ def shared_groups(model: nn.Module) -> list[SharedGroup]:
         same = owners.pop() if len(owners) == 1 else frozenset[str]()
         if same and "" not in same and all(sizes[owner] == len(weights) for owner in same):
             parameters = sum(weight.numel() for weight in weights.values())
-            found.append(SharedGroup(tuple(sorted(same, key=order.__getitem__)), parameters))
+            groups.append(SharedGroup(tuple(sorted(same, key=order.__getitem__)), parameters))
             return
         for key, weight in weights.items():
             if "." not in key and (name := _join(path, key)) in places:
-                found.append(SharedGroup((name, *sorted(places[name] - {name})), weight.numel()))
+                groups.append(SharedGroup((name, *sorted(places[name] - {name})), weight.numel()))
         for key, child in _children(module):
             visit(child, _join(path, key))
 
     visit(model, "")
-    return found
+    return groups
 
 
 def _children(module: nn.Module) -> list[tuple[str, nn.Module]]:

@@ -214,10 +214,10 @@ def _significance(runs: Sequence[History]) -> Iterator[str]:
             continue
         baseline, system = (text or [] for text in texts)
         try:
-            found = compare(baseline, system, [references], baseline_name=first.name, hyp_name=second.name)
+            comparisons = compare(baseline, system, [references], baseline_name=first.name, hyp_name=second.name)
         except InputError:  # subword marks in the text of an untrained model
             continue
-        for each in found:
+        for each in comparisons:
             difference = f"{each.value - each.baseline_value:+.2f}"
             values = (f"{each.baseline_value:.2f}", f"{each.value:.2f}", difference, f"{each.p_value:.4f}")
             rows.append((first.name, second.name, each.name, *values))
@@ -291,10 +291,10 @@ def _attention(runs: Sequence[History], models: Mapping[str, Inspection | None],
         translator = Translator(TorchEngine([model.loaded]))
         for sentence in run.sources[:sentences]:
             try:
-                found = attention_map(translator, sentence, to=next(iter(model.loaded.tags), None))
+                attention = attention_map(translator, sentence, to=next(iter(model.loaded.tags), None))
             except InputError:  # blank, or too long to be translated in one piece
                 continue
-            data = base64.b64encode(as_svg(found).encode()).decode()
+            data = base64.b64encode(as_svg(attention).encode()).decode()
             label = f"{run.name}: attention of “{sentence}”"
             picture = f'<img src="data:image/svg+xml;base64,{data}" alt="{escape(label)}">'
             pictures.append(f"<h3>{escape(run.name)}</h3>{scrolled(label, picture)}")

@@ -96,7 +96,7 @@ class History:
 def histories(runs: Sequence[Path]) -> list[History]:
     """Reads the records of runs. Raises FileError for a folder that holds no run or whose records are damaged, and
     InputError for a run that is given twice."""
-    found: list[History] = []
+    read: list[History] = []
     for path, name in zip(runs, _names(runs), strict=True):
         run = RunFolder(path)
         if not run.metrics.is_file():
@@ -107,8 +107,8 @@ def histories(runs: Sequence[Path]) -> list[History]:
         valid = [record for record in records if record["kind"] == "valid"]
         if not train and not valid:
             raise FileError(f"{run.metrics} has no records yet; try again once training has written a line.")
-        found.append(History(name, run, train, valid, _recipe(run)))
-    return found
+        read.append(History(name, run, train, valid, _recipe(run)))
+    return read
 
 
 def _names(runs: Sequence[Path]) -> list[str]:

@@ -44,12 +44,12 @@ def facts() -> Torch:
 
 
 def _gpus() -> list[str]:
-    found = []
+    gpus = []
     if torch.cuda.is_available():
         for number in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(number)
-            found.append(f"cuda:{number} ({properties.name}, {properties.total_memory / 1e9:.0f} GB)")
-    return [*found, *(["mps"] if torch.backends.mps.is_available() else [])]
+            gpus.append(f"cuda:{number} ({properties.name}, {properties.total_memory / 1e9:.0f} GB)")
+    return [*gpus, *(["mps"] if torch.backends.mps.is_available() else [])]
 
 
 if __name__ == "__main__":

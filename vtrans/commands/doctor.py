@@ -22,10 +22,10 @@ def doctor(as_json: Json = False) -> None:
     from vtrans.analysis.machine import examine
 
     machine = examine(vtrans.__version__)
-    found = problems(machine)
+    diagnosed = problems(machine)
     if as_json:
-        print_line(json.dumps(as_dict(machine, found), ensure_ascii=False, indent=2))
+        print_line(json.dumps(as_dict(machine, diagnosed), ensure_ascii=False, indent=2))
     else:
-        show(machine, found, result_console())
-    if any(problem.broken for problem in found):
+        show(machine, diagnosed, result_console())
+    if any(problem.broken for problem in diagnosed):
         raise typer.Exit(1)

@@ -55,9 +55,9 @@ def release_memory() -> None:
 def available_memory(root: Path = Path("/")) -> float:
     """The bytes that processes can still take without swapping, as the system and the container estimate them;
     infinite where neither says. `root` is where /proc and /sys are."""
-    found = [math.inf]
+    free = [math.inf]
     with suppress(OSError):  # not Linux
-        found += [
+        free += [
             1024.0 * int(kilobytes)
             for kilobytes in re.findall(r"^MemAvailable: *(\d+)", _text(root / "proc/meminfo"), re.M)
         ]
@@ -66,8 +66,8 @@ def available_memory(root: Path = Path("/")) -> float:
         ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
     ):
         with suppress(OSError, ValueError):  # no such file, or "max"
-            found.append(max(0.0, float(int(_text(root / folder / limit)) - int(_text(root / folder / used)))))
-    return min(found)
+            free.append(max(0.0, float(int(_text(root / folder / limit)) - int(_text(root / folder / used)))))
+    return min(free)
 
 
 def _text(path: Path) -> str:

@@ -106,12 +106,12 @@ class Ranks:
         dist.all_reduce(tensor)
         return tensor.tolist()
 
-    def all_texts(self, own: str) -> list[str]:
+    def all_texts(self, text: str) -> list[str]:
         """The texts of all ranks, in order."""
         if self.world == 1:
-            return [own]
+            return [text]
         texts: list[Any] = [None] * self.world
-        dist.all_gather_object(texts, own)
+        dist.all_gather_object(texts, text)
         return texts
 
     def wait(self) -> None:

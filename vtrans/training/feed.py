@@ -70,13 +70,13 @@ class Feed:
         with closing(self._plans(epoch, drawn)) as plans:
             for epoch, drawn, store, plan in plans:
                 for following, numbers in enumerate(plan[position:], position + 1):
-                    own = numbers[self.ranks.rank :: self.ranks.world].tolist()
-                    pairs = own or numbers[:1].tolist()
+                    mine = numbers[self.ranks.rank :: self.ranks.world].tolist()
+                    pairs = mine or numbers[:1].tolist()
                     links = [store.links(i) for i in pairs] if self.config.guided_alignment > 0 else None
                     batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs], links)
                     batch = batch.pinned() if self.device.type == "cuda" else batch
                     tokens = int(store.tgt_lengths[numbers].sum()) + len(numbers)
-                    yield Place(epoch, drawn, following), (batch, tokens, bool(own))
+                    yield Place(epoch, drawn, following), (batch, tokens, bool(mine))
                 position = 0
 
     def epoch_size(self) -> EpochSize:

@@ -69,10 +69,10 @@ class Muon(torch.optim.Optimizer):
         shapes: dict[torch.Size, tuple[list[Tensor], list[Tensor]]] = {}
         for weight, direction in zip(weights, directions, strict=True):
             fused = self.matrices[weight]
-            for part, own in zip(weight.detach().chunk(fused), direction.chunk(fused), strict=True):
+            for part, towards in zip(weight.detach().chunk(fused), direction.chunk(fused), strict=True):
                 parts, steps = shapes.setdefault(part.shape, ([], []))
                 parts.append(part)
-                steps.append(own)
+                steps.append(towards)
         return [(parts, torch.stack(steps)) for parts, steps in shapes.values()]
 
 

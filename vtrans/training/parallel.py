@@ -53,8 +53,8 @@ class Copies:
         known = inspect.signature(DistributedDataParallel).parameters
         buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
         settings: dict[str, Any] = {buffers: False}
-        own = [self.device.index] if self.device.type == "cuda" else None
-        wrapped = DistributedDataParallel(self.whole, device_ids=own, **settings)
+        devices = [self.device.index] if self.device.type == "cuda" else None
+        wrapped = DistributedDataParallel(self.whole, device_ids=devices, **settings)
         # After its first backward pass, DDP divides the gradients into buckets again, in the order in which they were
         # ready. Where a number lies in a bucket decides the order in which three or more ranks add it up. This pass
         # makes sure that all updates use the same buckets; otherwise a resumed run would not end with equal bytes.
@@ -135,8 +135,8 @@ class Shards:
         for name, parameter in self.parameters.items():
             shard = self._shards[name]
             parameter.grad, shard.grad = None if shard.grad is None else shard.grad.to_local(), None
-        own = torch.nn.utils.get_total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
-        square = own.square()
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
+        square = norm.square()
         dist.all_reduce(square)
         return square.sqrt()
 
@@ -168,9 +168,9 @@ class Shards:
         sizes = {key: -(-shape[0] // self.ranks.world) * math.prod(shape[1:]) for key, shape in shapes.items()}
         for block in _blocks(sizes):
             flat = (parts[key].detach().flatten() for key in block)
-            own = torch.cat([F.pad(part, (0, sizes[key] - len(part))) for key, part in zip(block, flat, strict=True)])
-            received = [torch.empty_like(own) for _ in range(self.ranks.world)] if self.ranks.rank == 0 else []
-            dist.gather(own, received or None, 0)
+            sent = torch.cat([F.pad(part, (0, sizes[key] - len(part))) for key, part in zip(block, flat, strict=True)])
+            received = [torch.empty_like(sent) for _ in range(self.ranks.world)] if self.ranks.rank == 0 else []
+            dist.gather(sent, received or None, 0)
             split = (torch.split(flat, [sizes[key] for key in block]) for flat in received)
             for key, *pieces in zip(block, *split, strict=True) if received else ():
                 yield key, torch.cat(pieces)[: shapes[key].numel()].view(shapes[key])

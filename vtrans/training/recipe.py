@@ -120,9 +120,9 @@ def _parse_override(text: str) -> dict[str, dict[str, Any]]:
 # The recipe of a run.
 
 
-def recorded_recipe(own: Values, where: str) -> Recipe:
+def recorded_recipe(before: Values, where: str) -> Recipe:
     """The recipe that a training state records. Keys that the state's version did not know have their defaults."""
-    return _merged(Recipe(), own, where)
+    return _merged(Recipe(), before, where)
 
 
 def recipe_of_model(path: Path, *, joint: bool) -> Recipe:
@@ -143,19 +143,19 @@ def recipe_of_run(run: RunFolder) -> Recipe | None:
 
 def requested_recipe(
     run: RunFolder,
-    own: Values,
+    before: Values,
     name: str | None,
     overrides: Iterable[str],
     *,
     fresh: bool,
     base: Callable[[], Recipe] | None = None,
 ) -> Recipe:
-    """The recipe that the user asks for: the one named, else the run's recipe.toml, else the one in its state `own`,
+    """The recipe that the user asks for: the one named, else the run's recipe.toml, else the one in its state `before`,
     else `base`, else the default."""
     if name is None and run.recipe.exists() and not fresh:
         name = str(run.recipe)
-    if name is None and own:
-        return _with_overrides(recorded_recipe(own, str(run.path)), overrides, str(run.path))
+    if name is None and before:
+        return _with_overrides(recorded_recipe(before, str(run.path)), overrides, str(run.path))
     if name is None and base is not None:
         return _with_overrides(base(), overrides, "the recipe of the model")
     return load_recipe(name or DEFAULT_RECIPE, overrides)
@@ -175,22 +175,24 @@ def settled(recipe: Recipe, *, joint: bool, precision: str) -> Recipe:
     )
 
 
-def changes(own: Values, asked: Recipe) -> dict[tuple[str, str], str]:
-    """The sections and keys in which `asked` differs from the values `own` of a run, each with a text that shows both
-    values. Keys that the run does not record had their defaults."""
-    recorded = recorded_recipe(own, "the recipe of the run")
+def changes(before: Values, asked: Recipe) -> dict[tuple[str, str], str]:
+    """The sections and keys in which `asked` differs from the values of a run, `before`, each with a text that shows
+    both values. Keys that the run does not record had their defaults."""
+    recorded = recorded_recipe(before, "the recipe of the run")
     return {
         (section, key): f"{section}.{key} {toml_value(old)} -> {toml_value(new)}"
-        for section in own
+        for section in before
         for key, old in vars(getattr(recorded, section)).items()
         if old != (new := getattr(getattr(asked, section), key))
     }
 
 
-def refuse_changes(run: RunFolder, own: Values, recipe: Recipe) -> None:
+def refuse_changes(run: RunFolder, before: Values, recipe: Recipe) -> None:
     """Raises InputError if the recipe changes what must stay the same on resume; the error lists every such change."""
     forbidden = [
-        text for (section, key), text in changes(own, recipe).items() if not keys_of(SECTIONS[section])[key].may_change
+        text
+        for (section, key), text in changes(before, recipe).items()
+        if not keys_of(SECTIONS[section])[key].may_change
     ]
     if forbidden:
         raise InputError(
@@ -206,7 +208,7 @@ def finished_recipe(recorded: Recipe, asked: Recipe) -> Recipe:
     return dataclasses.replace(recorded, train=dataclasses.replace(recorded.train, **taken))
 
 
-def recipe_to_write(run: RunFolder, own: Values, recipe: Recipe) -> bytes | None:
+def recipe_to_write(run: RunFolder, before: Values, recipe: Recipe) -> bytes | None:
     """The new content of recipe.toml, or None if the file already has every key and says the same.
 
     Training replaces only a recipe.toml that it wrote itself: one that has every key and no line that is only a
@@ -224,7 +226,7 @@ def recipe_to_write(run: RunFolder, own: Values, recipe: Recipe) -> bytes | None
         same = _merged(Recipe(), table, str(run.recipe)) == recipe
     except (ValueError, RecursionError, InputError):
         table, same = {}, False
-    wanted = own or dataclasses.asdict(recipe)
+    wanted = before or dataclasses.asdict(recipe)
     complete = all(isinstance(table.get(s), dict) and wanted[s].keys() <= table[s].keys() for s in wanted)
     if complete and same:
         return None

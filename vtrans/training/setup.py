@@ -90,12 +90,12 @@ def set_up(
             f"the run in {run.path} was not trained on the data in {data.path}; give the data folder of the run, "
             "choose another run folder, or start over with `fresh`."
         )
-    own = saved.recipe if saved is not None else {}
+    before = saved.recipe if saved is not None else {}
     asked = requested_recipe(
-        run, own, options.recipe, options.overrides, fresh=options.fresh, base=_recipe_of(options.init_from, data)
+        run, before, options.recipe, options.overrides, fresh=options.fresh, base=_recipe_of(options.init_from, data)
     )
     recipe = settled(asked, joint=data.joint, precision=precision_of(device, ranks, saved))
-    refuse_changes(run, own, recipe)
+    refuse_changes(run, before, recipe)
     check_data(data, recipe)
     if options.compile:
         check_compilable(recipe.train, ranks)
@@ -104,7 +104,7 @@ def set_up(
     sizes = len(data.src_vocab), len(data.tgt_vocab)
     model = Transformer(recipe.model, *sizes, joint=data.joint, pad_id=PAD_ID)
     choose_kernels(job, saved)
-    recipe_text = recipe_to_write(run, own, recipe)
+    recipe_text = recipe_to_write(run, before, recipe)
     progress = dataclasses.replace(saved, data=data.digest) if saved is not None else Progress(data.digest, {})
     if options.init_from is not None:
         _initialise_from(options.init_from, job, model, progress, resumed=saved is not None)
@@ -146,8 +146,8 @@ def _check_ranks_agree(job: Job, progress: Progress) -> None:
     """Raises InputError if the ranks have not read the same data, recipe and state: they would train different
     models."""
     recipe = hashlib.sha256(recipe_toml(job.recipe).encode()).hexdigest()
-    own = f"data {job.data.digest[:8]}, step {progress.step:,}, recipe {recipe[:8]}"
-    texts = job.ranks.all_texts(own)
+    ours = f"data {job.data.digest[:8]}, step {progress.step:,}, recipe {recipe[:8]}"
+    texts = job.ranks.all_texts(ours)
     if other := next((rank for rank, text in enumerate(texts) if text != texts[0]), 0):
         raise InputError(
             f"rank {other} has {texts[other]}, but rank 0 has {texts[0]}; every rank must see the same data folder "

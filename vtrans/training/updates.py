@@ -96,7 +96,7 @@ class Updates:
         steps, measured, counts = zip(*self._unread, strict=True)
         read = torch.stack(measured).tolist()
         names = ("loss", "nll", *counts[0])
-        rows = [[loss, nll, *own.values()] for (loss, nll, _), own in zip(read, counts, strict=True)]
+        rows = [[loss, nll, *counted.values()] for (loss, nll, _), counted in zip(read, counts, strict=True)]
         values = [signal_number, self.passed(), *(value for row in rows for value in row)]
         stopping, passed, *summed = self.job.ranks.summed(values, self.job.device)
         self.progress.seconds += passed

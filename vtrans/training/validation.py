@@ -168,8 +168,10 @@ class Validation:
                 counter.advance()
 
             for to, rows in self.rows.items():
-                found = translator.translate_window([sources[i] for i in rows], TranslateOptions(to=to), done=done)
-                for i, best in zip(rows, found, strict=True):
+                translations = translator.translate_window(
+                    [sources[i] for i in rows], TranslateOptions(to=to), done=done
+                )
+                for i, best in zip(rows, translations, strict=True):
                     hypotheses[i] = best[0].text
         return hypotheses
 

@@ -41,11 +41,11 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
     from the target embedding, else from the source embedding.
     """
     loaded = load_model(path)
-    own, theirs = model.config, loaded.model.config
+    ours, theirs = model.config, loaded.model.config
     differing = [
         f"model.{name} = {toml_value(getattr(theirs, name))}"
         for name, key in keys_of(ModelConfig).items()
-        if not (key.training_only or key.adaptable) and getattr(own, name) != getattr(theirs, name)
+        if not (key.training_only or key.adaptable) and getattr(ours, name) != getattr(theirs, name)
     ]
     if differing:
         raise InputError(
@@ -67,7 +67,7 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
             continue
         there = weights[name]
         if (
-            own.positions in ("learned", "stored")
+            ours.positions in ("learned", "stored")
             and there.shape != parameter.shape
             and there.shape[1:] == parameter.shape[1:]
         ):
@@ -99,10 +99,10 @@ def refuse_another(run: RunFolder, began: Mapping[str, str], path: Path) -> None
 
 def _owners(model: Transformer) -> Iterator[tuple[list[str], Tensor]]:
     """Each weight once, with all its names; the name in the model file comes first."""
-    found: dict[int, tuple[list[str], Tensor]] = {}
+    owners: dict[int, tuple[list[str], Tensor]] = {}
     for name, weight in model.state_dict(keep_vars=True).items():
-        found.setdefault(id(weight), ([], weight))[0].append(name)
-    yield from found.values()
+        owners.setdefault(id(weight), ([], weight))[0].append(name)
+    yield from owners.values()
 
 
 def _places(vocabulary: Vocabulary) -> dict[str, int]:
@@ -113,8 +113,8 @@ def _take_rows(parameter: Tensor, vocabulary: Vocabulary, sources: Sequence[tupl
     """Copies each row from the first of `sources` that has its subword. Returns how many rows were copied."""
     left = {vocabulary.piece(row): row for row in range(len(vocabulary))}
     for weight, places in sources:
-        found = [(left.pop(piece), places[piece]) for piece in list(left) if piece in places]
-        if found:
-            rows, origins = zip(*found, strict=True)
+        places_of_rows = [(left.pop(piece), places[piece]) for piece in list(left) if piece in places]
+        if places_of_rows:
+            rows, origins = zip(*places_of_rows, strict=True)
             parameter.data[list(rows)] = weight.data[list(origins)]
     return len(vocabulary) - len(left)
