@@ -114,16 +114,6 @@ def test_positions_of_another_kind_are_refused(tmp_path: Path, tiny_data: DataFo
         export_model(loaded, "huggingface", tmp_path / "out", QUIET)
 
 
-def test_an_export_of_an_import_is_imported_again(tmp_path: Path) -> None:
-    pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
-    folder = hugging_face_folder(tmp_path / "hf")
-    import_model(folder, tmp_path / "model.safetensors", QUIET)
-    verified = export_model(load_model(tmp_path / "model.safetensors"), "huggingface", tmp_path / "out", QUIET)
-    assert verified is not None
-    assert import_model(tmp_path / "out", tmp_path / "again.safetensors", QUIET) is not None
-    assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "model.safetensors").read_bytes()
-
-
 def test_an_export_of_a_pre_norm_model_is_imported_as_transformers_computes_it(
     tmp_path: Path, tiny_data: DataFolder
 ) -> None:

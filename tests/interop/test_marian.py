@@ -21,7 +21,7 @@ from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError
 from vtrans.interop import marian_original
 from vtrans.interop.imported import install
-from vtrans.interop.marian import read
+from vtrans.interop.marian import EXPECTED, EXPECTED_OF_EARLIER, EXPECTED_OF_RNN, read
 from vtrans.model import Transformer
 
 UNTIED = {"tied-embeddings-all": "false"}
@@ -148,24 +148,9 @@ def spoil(name: str, values: marian.Array | None) -> dict[str, Any]:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "another type": ({"claims": {"type": "s2s"}}, "type"),
-    "several sources": ({"claims": {"type": "multi-transformer"}}, "type"),
-    "another recurrence": ({"claims": {**SSRU, "dec-cell": "gru"}}, "dec-cell"),
-    "a projected recurrence": ({"claims": {**SSRU, "transformer-rnn-projection": "true"}}, "rnn-projection"),
-    "norms in the recurrence": ({"claims": {**SSRU, "layer-normalization": "true"}}, "layer-normalization"),
-    "average attention": ({"claims": {"transformer-decoder-autoreg": "average-attention"}}, "autoreg"),
     "RMS norm": ({"claims": {"transformer-postprocess": "dar"}}, "postprocess"),
-    "norm of the embeddings": ({"claims": {"transformer-postprocess-emb": "nd"}}, "postprocess-emb"),
     "pre-norm without a final norm": ({"claims": {**marian.PRE, "transformer-postprocess-top": ""}}, "top"),
-    "deep filters": ({"claims": {"transformer-ffn-depth": 3}}, "ffn-depth"),
-    "another activation": ({"claims": {"transformer-ffn-activation": "gelu"}}, "activation"),
     "another width in the decoder": ({"claims": {"transformer-decoder-dim-ffn": 16}}, "decoder-dim-ffn"),
-    "tied layers": ({"claims": {"transformer-tied-layers": "[1, 1]"}}, "tied-layers"),
-    "no projection": ({"claims": {"transformer-no-projection": "true"}}, "no-projection"),
-    "learned positions": ({"claims": {"transformer-train-position-embeddings": "true"}}, "position"),
-    "ALiBi": ({"claims": {"transformer-attention-mask": "alibi"}}, "attention-mask"),
-    "factors": ({"claims": {"lemma-dim-emb": 8}}, "lemma-dim-emb"),
-    "right to left": ({"claims": {"right-left": "true"}}, "right-left"),
     "a negative size": ({"claims": {"dim-emb": -8}}, "dim-emb"),
     "a huge size": ({"claims": {"enc-depth": 10**30}}, "enc-depth"),
     "many layers": ({"claims": {"enc-depth": 900}}, "encoder_l3"),
@@ -209,6 +194,17 @@ def test_what_vtrans_cannot_express_is_refused_by_name(tmp_path: Path, name: str
         imported(path)
     assert named in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+EVERY_SETTING = {**EXPECTED, **EXPECTED_OF_EARLIER, **EXPECTED_OF_RNN}
+
+
+@pytest.mark.parametrize("key", EVERY_SETTING)
+def test_every_setting_that_changes_the_network_is_refused_by_name(tmp_path: Path, key: str) -> None:
+    for value in ("something-else", 7, "[1, 1]", "true"):
+        claims = {**(SSRU if key in EXPECTED_OF_RNN else {}), key: value}
+        with pytest.raises(FileError, match=rf"special:model\.yml: {key} must be .*, got "):
+            imported(marian.folder(tmp_path, claims=claims))
 
 
 def remove(name: str) -> Callable[[Path], object]:

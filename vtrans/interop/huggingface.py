@@ -21,6 +21,7 @@ from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.piece_table import pack
 from vtrans.data.vocabulary import BOS_ID, Vocabulary
 from vtrans.errors import FileError, InputError
+from vtrans.interop import huggingface_names as names
 from vtrans.interop.foreign_files import (
     Facts,
     ForeignTensors,
@@ -29,23 +30,6 @@ from vtrans.interop.foreign_files import (
     open_safetensors,
     read_bytes,
     read_object,
-)
-from vtrans.interop.huggingface_names import (
-    CONFIG,
-    EMBEDDINGS,
-    GENERATION,
-    LOGITS_BIAS,
-    PICKLED,
-    POSITIONS,
-    SHARED,
-    SOURCE_SPM,
-    TARGET_SPM,
-    TARGET_VOCAB,
-    TOKENIZER,
-    VOCAB,
-    WEIGHTS,
-    positions,
-    weights_of_layers,
 )
 from vtrans.interop.imported import NEVER, Imported, rows_of
 from vtrans.interop.settings import Settings, shown
@@ -93,15 +77,20 @@ NEUTRAL = {"repetition_penalty": 1, "encoder_repetition_penalty": 1, "num_beam_g
 
 def recognises(path: Path) -> bool:
     """Returns whether this is a folder of Hugging Face."""
-    return path.is_dir() and (path / CONFIG).is_file() and any((path / n).is_file() for n in (WEIGHTS, PICKLED, VOCAB))
+    return (
+        path.is_dir()
+        and (path / names.CONFIG).is_file()
+        and any((path / n).is_file() for n in (names.WEIGHTS, names.PICKLED, names.VOCAB))
+    )
 
 
 def read(folder: Path) -> Imported:
     """Returns what the folder holds. Raises FileError for what vtrans cannot express, and for damaged files."""
-    config = Settings({"model_type": "marian", **read_object(file_in(folder, CONFIG))}, str(folder / CONFIG))
+    path = file_in(folder, names.CONFIG)
+    config = Settings({"model_type": "marian", **read_object(path)}, str(path))
     config.check({"model_type": tuple(NAMES)})
     config.check(EXPECTED | EXPECTED_NORMS[config.values["model_type"]])
-    tokenizer = read_object(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else {}
+    tokenizer = read_object(folder / names.TOKENIZER) if (folder / names.TOKENIZER).is_file() else {}
     src, tgt = _vocabularies(folder, config)
     model = _model_config(config)
     search, left_out = _search_config(folder, config, tgt, model)
@@ -134,16 +123,16 @@ def _original(folder: Path, src: Vocabulary, tgt: Vocabulary) -> Any:
 def _vocabularies(folder: Path, config: Settings) -> tuple[Vocabulary, Vocabulary]:
     shared = config.get("share_encoder_decoder_embeddings", True)
     src_size = config.size("vocab_size")
-    src_pieces = _pieces(file_in(folder, VOCAB), src_size)
+    src_pieces = _pieces(file_in(folder, names.VOCAB), src_size)
     tgt_pieces, tgt_size = src_pieces, src_size
-    if (folder / TARGET_VOCAB).is_file() and not shared:
+    if (folder / names.TARGET_VOCAB).is_file() and not shared:
         tgt_size = config.size("decoder_vocab_size")
-        tgt_pieces = _pieces(file_in(folder, TARGET_VOCAB), tgt_size)
+        tgt_pieces = _pieces(file_in(folder, names.TARGET_VOCAB), tgt_size)
     else:  # one vocabulary
         config.check({"decoder_vocab_size": (src_size, None)})
     start = config.size("decoder_start_token_id", least=0, largest=tgt_size - 1)
-    src = _vocabulary(folder, config, SOURCE_SPM, src_pieces, start if src_pieces is tgt_pieces else None)
-    tgt = _vocabulary(folder, config, TARGET_SPM, tgt_pieces, start)
+    src = _vocabulary(folder, config, names.SOURCE_SPM, src_pieces, start if src_pieces is tgt_pieces else None)
+    tgt = _vocabulary(folder, config, names.TARGET_SPM, tgt_pieces, start)
     return src, src if src.digest == tgt.digest else tgt
 
 
@@ -212,7 +201,7 @@ def _search_config(
     folder: Path, config: Settings, tgt: Vocabulary, model: ModelConfig
 ) -> tuple[SearchConfig, list[str]]:
     """Returns the settings of the search, and what is said about those that are left out."""
-    path = folder / GENERATION
+    path = folder / names.GENERATION
     given = read_object(path) if path.is_file() else dict(config.values)
     for key in ("num_beams", "length_penalty", "max_length", "bad_words_ids", "early_stopping"):
         given.setdefault(key, config.get(key))  # folders of older versions have them there
@@ -239,9 +228,9 @@ def _search_config(
 def _ignored(folder: Path, config: Settings) -> list[str]:
     """Returns a note about each setting of the folder that is ignored and may change a translation."""
     neutral = NEUTRAL | {key: config.get(key) for key in ("decoder_start_token_id", "pad_token_id", "eos_token_id")}
-    files = {CONFIG: config.values}
-    if (folder / GENERATION).is_file():
-        files[GENERATION] = read_object(folder / GENERATION)
+    files = {names.CONFIG: config.values}
+    if (folder / names.GENERATION).is_file():
+        files[names.GENERATION] = read_object(folder / names.GENERATION)
     return [
         f"{key} {shown(value)} of {name} is ignored"
         for name, settings in files.items()
@@ -270,9 +259,9 @@ def _suppressed(given: Mapping[str, Any], tgt: Vocabulary) -> tuple[list[str], l
 
 
 def _tensors(folder: Path) -> ForeignTensors:
-    if (folder / WEIGHTS).is_file():
-        return open_safetensors(folder / WEIGHTS)
-    path = file_in(folder, PICKLED)
+    if (folder / names.WEIGHTS).is_file():
+        return open_safetensors(folder / names.WEIGHTS)
+    path = file_in(folder, names.PICKLED)
     try:
         # weights_only refuses everything but tensors; its error advises to set it to False, so it is not quoted. mmap
         # reads a weight when it is used; early versions of torch wrote files that cannot be mapped.
@@ -280,7 +269,7 @@ def _tensors(folder: Path) -> ForeignTensors:
     except Exception:  # torch raises many kinds for foreign and hostile files
         raise FileError(
             f"{path} is damaged or holds more than weights, such as code, which vtrans does not run; copy it again, or "
-            f"save the weights as {WEIGHTS}."
+            f"save the weights as {names.WEIGHTS}."
         ) from None
     if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
         raise FileError(f"{path} must hold a dictionary of weights.")
@@ -295,21 +284,21 @@ def _weights(
     assert tgt.table is not None
     D, sizes = model.d_model, {"src": len(src.table.pieces), "tgt": len(tgt.table.pieces)}
     weights: dict[str, Read] = {}
-    for weight in weights_of_layers(model):
+    for weight in names.weights_of_layers(model):
         weights[weight.ours] = partial(_joined, [tensors.get(name, *weight.shape) for name in weight.theirs])
     start = config.get("decoder_start_token_id")
-    ignored = {*POSITIONS.values(), SHARED, *EMBEDDINGS.values()}
+    ignored = {*names.POSITIONS.values(), names.SHARED, *names.EMBEDDINGS.values()}
     if model.tie == "src-tgt-softmax":
-        weights["src_embedding.weight"] = partial(_embedding, tensors.get(SHARED, sizes["src"], D), tgt, start)
+        weights["src_embedding.weight"] = partial(_embedding, tensors.get(names.SHARED, sizes["src"], D), tgt, start)
     else:
-        for name, part in EMBEDDINGS.items():
+        for name, part in names.EMBEDDINGS.items():
             if name.startswith("projection") and model.tie == "tgt-softmax":
                 continue
             of_source = name.startswith("src")
             vocab, rows = (src, sizes["src"]) if of_source else (tgt, sizes["tgt"])
             weights[name] = partial(_embedding, tensors.get(part, rows, D), vocab, None if of_source else start)
-    weights["projection.bias"] = partial(_bias, _optional(tensors, LOGITS_BIAS, 1, sizes["tgt"]), tgt)
-    table = POSITIONS["src_positions.weight"]
+    weights["projection.bias"] = partial(_bias, _optional(tensors, names.LOGITS_BIAS, 1, sizes["tgt"]), tgt)
+    table = names.POSITIONS["src_positions.weight"]
     length = model.max_positions
     weights["src_positions.weight"] = partial(
         _positions, tensors.get(table, length, D) if table in tensors else None, length, D
@@ -320,7 +309,7 @@ def _weights(
 
 def _positions(saved: Read | None, length: int, D: int) -> Tensor:
     """Returns the table. Early versions of transformers saved it, with other rounding."""
-    table = positions(length, D)
+    table = names.positions(length, D)
     if saved is not None and not torch.allclose(other := saved(), table, atol=1e-5):
         return other
     return table

@@ -25,23 +25,8 @@ from vtrans.data.piece_table import is_language
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from vtrans.engines.engine import suppressed_ids
 from vtrans.errors import InputError
+from vtrans.interop import huggingface_names as names
 from vtrans.interop.expressible import HUGGING_FACE, check_model, nearest_search
-from vtrans.interop.huggingface_names import (
-    CONFIG,
-    EMBEDDINGS,
-    GENERATION,
-    LOGITS_BIAS,
-    SHARED,
-    SOURCE_SPM,
-    STOPS,
-    TARGET_SPM,
-    TARGET_VOCAB,
-    TOKENIZER,
-    VOCAB,
-    WEIGHTS,
-    positions,
-    weights_of_layers,
-)
 from vtrans.interop.huggingface_original import load
 from vtrans.interop.imported import NEVER, rows_there
 from vtrans.interop.verification import Program
@@ -72,10 +57,10 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
                 f"Hugging Face's tokenizer knows only tags such as >>de<<, so no text can begin with {tag} there"
             )
     _write_vocabularies(loaded, folder, places, shared=shared)
-    save_tensors(folder / WEIGHTS, _tensors(loaded, places, order, shared=shared), {"format": "pt"})
+    save_tensors(folder / names.WEIGHTS, _tensors(loaded, places, order, shared=shared), {"format": "pt"})
     description = _config(config, places, length, shared=shared)
-    _write_json(folder / CONFIG, description)
-    _write_json(folder / GENERATION, _generation(loaded, search, places[1], length))
+    _write_json(folder / names.CONFIG, description)
+    _write_json(folder / names.GENERATION, _generation(loaded, search, places[1], length))
     (folder / CARD).write_text(_card(loaded), encoding="utf-8")
     return replace(loaded, search=search), partial(load, folder, places[0].of_ours, places[1].of_ours)
 
@@ -135,7 +120,7 @@ def _column_order(loaded: LoadedModel) -> Tensor | None:
     tables: list[Tensor] = [model.get_buffer(f"{side}_positions.weight") for side in ("src", "tgt")]
     for table in tables:
         length = len(table)
-        if torch.allclose(table, positions(length, D), atol=1e-6):
+        if torch.allclose(table, names.positions(length, D), atol=1e-6):
             continue
         if torch.allclose(table, SinusoidalPositions.rows(length, D), atol=1e-6):
             return torch.cat([torch.arange(0, D, 2), torch.arange(1, D, 2)])
@@ -152,19 +137,19 @@ def _column_order(loaded: LoadedModel) -> Tensor | None:
 def _tensors(loaded: LoadedModel, places: list[_Places], order: Tensor | None, *, shared: bool) -> dict[str, Tensor]:
     config, ours = loaded.model.config, loaded.model.state_dict()
     tensors: dict[str, Tensor] = {}
-    for name, parts, _ in weights_of_layers(config):
+    for name, parts, _ in names.weights_of_layers(config):
         weight = _ordered(name, ours[name].float(), order)
         tensors |= dict(zip(parts, weight.chunk(len(parts)), strict=True))
-    names = {"src_embedding.weight": SHARED} if shared else dict(EMBEDDINGS)
+    embeddings = {"src_embedding.weight": names.SHARED} if shared else dict(names.EMBEDDINGS)
     if config.tie == "tgt-softmax":
-        names.pop("projection.weight")
-    for name, part in names.items():
+        embeddings.pop("projection.weight")
+    for name, part in embeddings.items():
         rows = places[0 if name.startswith("src") else 1].rows(ours[name].float())
         tensors[part] = rows if order is None else rows[:, order]
     bias = ours.get("projection.bias")
     bias = torch.zeros(len(loaded.tgt_vocab)) if bias is None else bias.float().clone()
     bias[PAD_ID] = NEVER
-    tensors[LOGITS_BIAS] = places[1].rows(bias)[None]
+    tensors[names.LOGITS_BIAS] = places[1].rows(bias)[None]
     return {name: value.contiguous().clone() for name, value in tensors.items()}
 
 
@@ -216,7 +201,7 @@ def _generation(loaded: LoadedModel, search: SearchConfig, tgt: _Places, length:
     return {
         "num_beams": search.beam,
         "length_penalty": search.alpha,
-        "early_stopping": STOPS[search.stop],
+        "early_stopping": names.STOPS[search.stop],
         "max_length": search.max_length + 1 if search.max_length else length,
         "min_length": search.min_length + 1 if search.min_length else 0,  # theirs counts the start
         "no_repeat_ngram_size": search.no_repeat_ngram,
@@ -234,13 +219,13 @@ def _generation(loaded: LoadedModel, search: SearchConfig, tgt: _Places, length:
 
 def _write_vocabularies(loaded: LoadedModel, folder: Path, places: list[_Places], *, shared: bool) -> None:
     src, tgt = places
-    for name, vocab in ((SOURCE_SPM, loaded.src_vocab), (TARGET_SPM, loaded.tgt_vocab)):
+    for name, vocab in ((names.SOURCE_SPM, loaded.src_vocab), (names.TARGET_SPM, loaded.tgt_vocab)):
         if not vocab.spm:
             raise InputError("a vocabulary without a SentencePiece model cannot be exported to Hugging Face.")
         (folder / name).write_bytes(vocab.spm)
-    _write_json(folder / VOCAB, {piece: i for i, piece in enumerate(src.pieces)})
+    _write_json(folder / names.VOCAB, {piece: i for i, piece in enumerate(src.pieces)})
     if not shared:
-        _write_json(folder / TARGET_VOCAB, {piece: i for i, piece in enumerate(tgt.pieces)})
+        _write_json(folder / names.TARGET_VOCAB, {piece: i for i, piece in enumerate(tgt.pieces)})
     languages = {}
     for side, codes in _languages(loaded):
         languages[f"{side}_lang"] = codes[0] if len(codes) == 1 else SEVERAL
@@ -252,7 +237,7 @@ def _write_vocabularies(loaded: LoadedModel, folder: Path, places: list[_Places]
         "pad_token": tgt.pieces[tgt.pad],
         **languages,
     }
-    _write_json(folder / TOKENIZER, description)
+    _write_json(folder / names.TOKENIZER, description)
 
 
 def _card(loaded: LoadedModel) -> str:

@@ -23,6 +23,7 @@ from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from vtrans.errors import InputError
+from vtrans.interop import marian_layout as layout
 from vtrans.interop.expressible import MARIAN, check_model, nearest_search
 from vtrans.interop.imported import NEVER, rows_there
 from vtrans.interop.marian import (
@@ -33,16 +34,6 @@ from vtrans.interop.marian import (
     SIDES,
     control_pieces,
     spm_table,
-)
-from vtrans.interop.marian_layout import (
-    EPSILON,
-    NEW_EPSILON,
-    decodes_as_trained,
-    new_item,
-    new_positions,
-    position_table,
-    split,
-    weights_of_layers,
 )
 from vtrans.interop.marian_original import MarianModel
 from vtrans.interop.npz import write_npz
@@ -74,10 +65,10 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
             "without further training: Marian's only network with an SSRU has its own positions and starts with an "
             "embedding of zeros; translate with the model itself."
         )
-    if not usual and config.norm_eps > NEW_EPSILON:
+    if not usual and config.norm_eps > layout.NEW_EPSILON:
         raise InputError(
             f"a model with model.norm_eps = {config.norm_eps:g} cannot be exported to Marian, whose layer norms have "
-            f"{NEW_EPSILON:g}; translate with the model itself."
+            f"{layout.NEW_EPSILON:g}; translate with the model itself."
         )
     search = _search(loaded, console)
     longest = None if usual else _longest_source(loaded, search)
@@ -87,12 +78,12 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
     write_npz(folder / MODEL, {name: arrays[name].contiguous().numpy() for name in sorted(arrays)})
     names = _write_vocabularies(loaded, folder, console)
     (folder / DECODER).write_bytes(_yaml(_decoder(search, names, set(control_pieces(loaded.tgt_vocab)), longest)))
-    if usual and not decodes_as_trained(config):
+    if usual and not layout.decodes_as_trained(config):
         console.warn(
             "Marian's decoder leaves out a norm of pre-norm models after the first word, so its translations differ "
             "from those of the model; its scores agree"
         )
-    translates = not usual or decodes_as_trained(config)
+    translates = not usual or layout.decodes_as_trained(config)
     program = partial(MarianModel, folder / MODEL, loaded.src_vocab, loaded.tgt_vocab, translates=translates)
     return replace(loaded, search=search), program
 
@@ -103,10 +94,10 @@ def _is_usual(loaded: LoadedModel) -> bool:
     return (
         config.positions == "stored"
         and config.scale_embedding
-        and config.norm_eps == EPSILON
+        and config.norm_eps == layout.EPSILON
         and not bool(model.tgt_embedding.weight[BOS_ID].any())
         and all(
-            torch.equal(table, position_table(*table.shape))
+            torch.equal(table, layout.position_table(*table.shape))
             for table in (model.get_buffer(f"{side}_positions.weight") for side in ("src", "tgt"))
         )
     )
@@ -127,8 +118,8 @@ def _arrays(loaded: LoadedModel, positions: int) -> dict[str, Tensor]:
     usual = not positions
     config, ours = loaded.model.config, loaded.model.state_dict()
     arrays: dict[str, Tensor] = {}
-    for weight in weights_of_layers(config):
-        arrays |= split(weight, ours[weight.ours].float())
+    for weight in layout.weights_of_layers(config):
+        arrays |= layout.split(weight, ours[weight.ours].float())
     scale = 1.0 if usual else loaded.model.src_embedding.scale
     shared = config.tie.startswith("src-tgt")
     if shared:
@@ -149,12 +140,12 @@ def _arrays(loaded: LoadedModel, positions: int) -> dict[str, Tensor]:
         last = "decoder_top" if config.norm == "pre" else f"decoder_l{config.decoder_layers}_ffn_ffn"
         for name in (f"{last}_ln_scale", f"{last}_ln_bias"):
             arrays[name] = arrays[name] / scale
-    arrays = dict(new_item(name, tensor, config) for name, tensor in arrays.items())
+    arrays = dict(layout.new_item(name, tensor, config) for name, tensor in arrays.items())
     for side, stack in (("src", "encoder"), ("tgt", "decoder")):
         table = _positions(loaded, side, positions)
         if side == "tgt":
             table[0] += ours["tgt_embedding.weight"][BOS_ID].float() * scale
-        arrays[new_positions(stack)] = table
+        arrays[layout.new_positions(stack)] = table
     return arrays
 
 
