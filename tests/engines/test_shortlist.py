@@ -20,13 +20,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 from translators import SEARCH, VARIANTS, forward, same, sentences, vocabulary
 
-import vtrans.engines.shortlist
+import vtrans.data.aligner
 from vtrans.average import average
 from vtrans.checkpoint import LoadedModel, RunFolder, Shortlist, add_shortlist, load_model
 from vtrans.config import ModelConfig
+from vtrans.data.aligner import model_1
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
-from vtrans.engines.shortlist import Candidates, learn_shortlist, model_1
+from vtrans.engines.shortlist import Candidates, learn_shortlist
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
@@ -77,12 +78,12 @@ def reference(pairs: list[tuple[list[int], list[int]]], empty: int) -> dict[tupl
 
 @pytest.mark.parametrize("chunk", [10, 1000])
 def test_model_1_equals_a_reference_implementation(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(vtrans.engines.shortlist, "CHUNK", chunk)
+    monkeypatch.setattr(vtrans.data.aligner, "CHUNK", chunk)
     pairs = [*random_pairs(40), ([5, 5, 6], [7, 7]), ([], [4]), ([4], [])]
     told: list[tuple[int, float]] = []
     src, tgt, probabilities = model_1(store_of(pairs), 12, 12, lambda *done: told.append(done))
-    passes = 2 + vtrans.engines.shortlist.ITERATIONS
-    assert told[-1] == (passes * sum((len(s) + 1) * len(t) for s, t in pairs), 1.0)
+    passes = 1 + vtrans.data.aligner.ITERATIONS
+    assert told[-1] == (passes * sum(len(s) * len(t) for s, t in pairs), 1.0)
     assert told == sorted(told)
     expected = reference(pairs, 12)
     found = dict(zip(zip(src.tolist(), tgt.tolist(), strict=True), probabilities.tolist(), strict=True))
@@ -92,8 +93,8 @@ def test_model_1_equals_a_reference_implementation(monkeypatch: pytest.MonkeyPat
 
 def test_every_nth_pair_of_a_large_corpus_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = random_pairs(50)
-    links = sum((len(src) + 1) * len(tgt) for src, tgt in pairs)
-    monkeypatch.setattr(vtrans.engines.shortlist, "LINKS", -(-links // 3))
+    cells = sum(len(src) * len(tgt) for src, tgt in pairs)
+    monkeypatch.setattr(vtrans.data.aligner, "CELLS", -(-cells // 3))
     part, whole = model_1(store_of(pairs), 12, 12), model_1(store_of(pairs[::3]), 12, 12)
     assert all((a == b).all() for a, b in zip(part, whole, strict=True))
 

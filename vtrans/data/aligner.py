@@ -1,9 +1,11 @@
-"""Word alignment of training pairs, between their subwords: what `prepare-bpe --align` makes for guided alignment.
+"""IBM model 1 (Brown et al. 1993) between the subwords of training pairs: what `prepare-bpe --align` makes for guided
+alignment, and what `vtrans shortlist` learns.
 
-Two models, one per direction, say how likely each subword of one side generates a subword of the other: IBM model 1
-(Brown et al. 1993) times a weight for the relative distance of the two positions, as in fast_align (Dyer et al. 2013),
-but a table instead of a formula. In both, an empty word generates what has no translation. The models are trained to
-agree (Liang et al. 2006): the expected count of a link is the product of its two posteriors.
+`model_1` is the model alone. For an alignment, two models, one per direction, say how likely each subword of one side
+generates a subword of the other: model 1 times a weight for the relative distance of the two positions, as in
+fast_align (Dyer et al. 2013), but a table instead of a formula. In both, an empty word generates what has no
+translation. The models are trained to agree (Liang et al. 2006): the expected count of a link is the product of its two
+posteriors.
 
 Legend: P pairs, C cells (a target and a source position of a pair), E entries (distinct pairs of ids), X subwords of
 one side of all pairs of a chunk, V vocabulary of a side, b bins of distances.
@@ -19,9 +21,11 @@ from numpy.typing import NDArray
 
 from vtrans.data.store import TokenStore
 
-CELLS = 50_000_000  # the most cells to learn from; of a larger corpus, every n-th pair is read
+# The most cells to learn from, whose entries take 200 MB. Of a larger corpus, every n-th pair is read.
+CELLS = 50_000_000
 CHUNK = 1_000_000  # cells per chunk of work
-ITERATIONS = (3, 3)  # of EM, without and with distances; five of each gave no better links
+ITERATIONS = 5  # of EM for model 1, as is usual
+ALIGNER_ITERATIONS = (3, 3)  # without and with distances; five of each gave no better links
 EMPTY = 0.08  # prior probability that a subword has no translation, as in fast_align
 BINS = 21  # of relative distances, from -1 to 1
 ENOUGH = 0.3  # the least geometric mean of a link's two posteriors
@@ -46,14 +50,129 @@ class _Chunk:
     """The cells of some pairs, ordered by pair, target position and source position."""
 
     pair_C: Ints
-    bin_C: Ints  # of the distance
     src: _Side
     tgt: _Side
+
+    @property
+    def bin_C(self) -> Ints:
+        """The bin of each cell's distance."""
+        src, tgt = self.src, self.tgt
+        distance_C = (src.local_C + 0.5) * src.even_C - (tgt.local_C + 0.5) * tgt.even_C
+        return np.rint((distance_C + 1) / 2 * (BINS - 1)).astype(np.int64)
+
+
+class _Cells:
+    """The cells of a corpus in chunks, and their entries. Entry i stands for the source id `src_E[i]` and the target id
+    `tgt_E[i]`, in order; E stands for ids that never meet in what is learned from.
+
+    With `empty`, this source id is a word in every sentence, which may generate every subword: its entries come last.
+    Source ids that are `tags` then count as it. `progress` is called with the cells read so far, in `passes` passes
+    over what is learned from and `others` over the whole corpus, and with their share of all.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        tgt_size: int,
+        progress: Callable[[int, float], None],
+        passes: int,
+        others: int = 0,
+        *,
+        empty: int | None = None,
+        tags: Sequence[int] = (),
+    ) -> None:
+        self.store, self.tgt_size, self.progress, self.empty, self.tags = store, tgt_size, progress, empty, tags
+        self.cells_P = store.src_lengths.numpy().astype(np.int64) * store.tgt_lengths.numpy()
+        self.chosen = np.arange(0, len(store), max(1, -(-int(self.cells_P.sum()) // CELLS)))
+        self.read = 0
+        self.whole = passes * int(self.cells_P[self.chosen].sum()) + others * int(self.cells_P.sum())
+        parts = [_distinct(self._keys(chunk)) for chunk in self.chunks(self.chosen)]
+        if empty is not None:
+            parts.append(empty * tgt_size + np.arange(tgt_size))
+        self._keys_E = _distinct(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
+        self.src_E, self.tgt_E = np.divmod(self._keys_E, tgt_size)
+        self._learned: list[NDArray[np.int32]] = []
+
+    def chunks(self, pairs: Ints) -> Iterator[_Chunk]:
+        run = self.cells_P[pairs].cumsum() // CHUNK
+        for some in np.split(pairs, np.flatnonzero(np.diff(run)) + 1) if len(pairs) else ():
+            chunk = _chunk(self.store, some)
+            yield chunk
+            self.read += len(chunk.pair_C)
+            self.progress(self.read, self.read / max(1, self.whole))
+
+    def _keys(self, chunk: _Chunk) -> Ints:
+        src_X = chunk.src.ids_X
+        if self.empty is not None and self.tags:
+            src_X = np.where(np.isin(src_X, self.tags), self.empty, src_X)
+        return src_X[chunk.src.at_C] * self.tgt_size + chunk.tgt.ids_X[chunk.tgt.at_C]
+
+    def entries(self, chunk: _Chunk) -> Ints:
+        """Returns the entry of each cell."""
+        keys_C = self._keys(chunk)
+        entry_C = np.searchsorted(self._keys_E, keys_C).clip(max=len(self._keys_E) - 1)
+        return np.where(self._keys_E[entry_C] == keys_C, entry_C, len(self._keys_E))
+
+    def learned(self) -> Iterator[tuple[_Chunk, NDArray[np.int32]]]:
+        """Yields what is learned from, with the entries. They are computed once."""
+        for i, chunk in enumerate(self.chunks(self.chosen)):
+            if i == len(self._learned):
+                self._learned.append(self.entries(chunk).astype(np.int32))
+            yield chunk, self._learned[i]
+
+
+def _distinct(keys: Ints) -> Ints:
+    """Returns the distinct keys in increasing order. numpy.unique hashes them, which takes ten times as long."""
+    keys = np.sort(keys)
+    new = np.ones(len(keys), dtype=bool)
+    new[1:] = keys[1:] != keys[:-1]
+    return keys[new]
+
+
+def _posterior(joint_C: Floats, side: _Side, empty_X: Floats) -> tuple[Floats, Floats]:
+    """Returns the posterior of each cell among those that share a subword of `side` and the empty word [C], and that of
+    the empty word [X]."""
+    total_X = np.bincount(side.at_C, joint_C, len(side.ids_X)) + empty_X
+    return joint_C / total_X[side.at_C], empty_X / total_X
+
+
+def _shares(counts_E: Floats, ids_E: Ints) -> Floats:
+    """Returns the counts as shares of all counts with the same id; 0 where these are all 0."""
+    shares_E: Floats = counts_E / np.bincount(ids_E, counts_E).clip(min=1e-300)[ids_E]
+    return shares_E
+
+
+def model_1(
+    store: TokenStore,
+    src_size: int,
+    tgt_size: int,
+    progress: Callable[[int, float], None] = lambda cells, share: None,
+    *,
+    tags: Sequence[int] = (),
+) -> tuple[Ints, Ints, Floats]:
+    """Returns t(target | source) as source ids, target ids and probabilities [E], ordered by source, then target. The
+    source id `src_size` is the empty word, which may generate any target subword; `tags` are source ids that count as
+    the empty word.
+
+    `progress` is called with the cells read so far, in all passes over the corpus, and their share of the whole.
+    """
+    cells = _Cells(store, tgt_size, progress, 1 + ITERATIONS, empty=src_size, tags=tags)
+    empty = len(cells.src_E) - tgt_size  # the first of its entries
+    t_E = np.ones(len(cells.src_E))
+    for _ in range(ITERATIONS):
+        expected_E = np.zeros(len(t_E))
+        for chunk, entry_C in cells.learned():
+            empty_X = empty + chunk.tgt.ids_X
+            posterior_C, left_X = _posterior(t_E[entry_C], chunk.tgt, t_E[empty_X])
+            expected_E += np.bincount(entry_C, posterior_C, len(t_E)) + np.bincount(empty_X, left_X, len(t_E))
+        t_E = _shares(expected_E, cells.src_E)
+    met_E = t_E > 0
+    return cells.src_E[met_E], cells.tgt_E[met_E], t_E[met_E]
 
 
 @dataclass
 class _Model:
-    """What has been learned. `entry` stands for the last entry where a pair of ids is unknown; it has probability 0."""
+    """What has been learned. The last entry stands for ids that never met; it has probability 0."""
 
     forward_E: Floats  # probability of the target subword, given the source subword
     backward_E: Floats
@@ -61,23 +180,19 @@ class _Model:
     src_empty_V: Floats  # distribution of the source subwords without a translation
     tgt_empty_V: Floats
 
-    def posteriors(self, chunk: _Chunk, entry_C: Ints) -> tuple[Floats, Floats]:
-        """Returns the probability of each cell that its source subword generates its target subword, and that the
-        target subword generates the source subword."""
+    def posteriors(self, chunk: _Chunk, entry_C: NDArray[np.integer]) -> list[tuple[Floats, Floats]]:
+        """Returns the posteriors of `_posterior` that the source subword of a cell generates its target subword, and
+        that the target subword generates the source subword."""
         prior_C = self.distance_b[chunk.bin_C]
-        return (
-            _posterior(prior_C, self.forward_E[entry_C], chunk.tgt, self.tgt_empty_V),
-            _posterior(prior_C, self.backward_E[entry_C], chunk.src, self.src_empty_V),
-        )
-
-
-def _posterior(prior_C: Floats, probability_C: Floats, side: _Side, empty_V: Floats) -> Floats:
-    """Returns the posterior of each cell among those that share a subword of `side`, and the empty word."""
-    size = len(side.ids_X)
-    joint_C = (1 - EMPTY) * prior_C / np.bincount(side.at_C, prior_C, size)[side.at_C] * probability_C
-    total_X = np.bincount(side.at_C, joint_C, size) + EMPTY * empty_V[side.ids_X]
-    posterior_C: Floats = joint_C / total_X[side.at_C]
-    return posterior_C
+        posteriors = []
+        for side, probability_E, empty_V in (
+            (chunk.tgt, self.forward_E, self.tgt_empty_V),
+            (chunk.src, self.backward_E, self.src_empty_V),
+        ):
+            whole_X = np.bincount(side.at_C, prior_C, len(side.ids_X))
+            joint_C = (1 - EMPTY) * prior_C / whole_X[side.at_C] * probability_E[entry_C]
+            posteriors.append(_posterior(joint_C, side, EMPTY * empty_V[side.ids_X]))
+        return posteriors
 
 
 def aligned(
@@ -91,40 +206,25 @@ def aligned(
     """Yields the links of all pairs of a store in order, in parts: the positions of linked subwords in the source and
     the target, in turns, and how many of these numbers each pair has. Source ids that are `tags` have no links.
 
-    `progress` is called with the cells read so far, in all passes over the store, and their share of the whole.
+    `progress` is that of `model_1`.
     """
-    cells_P = store.src_lengths.numpy().astype(np.int64) * store.tgt_lengths.numpy()
-    every = np.arange(len(store))
-    chosen = every[:: max(1, -(-int(cells_P.sum()) // CELLS))]
-    whole, read = int(cells_P[chosen].sum()) * (1 + sum(ITERATIONS)) + int(cells_P.sum()), 0
-
-    def chunks(pairs: Ints) -> Iterator[tuple[_Chunk, Ints]]:
-        nonlocal read
-        run = cells_P[pairs].cumsum() // CHUNK
-        for some in np.split(pairs, np.flatnonzero(np.diff(run)) + 1):
-            chunk = _chunk(store, some)
-            yield chunk, chunk.src.ids_X[chunk.src.at_C] * tgt_size + chunk.tgt.ids_X[chunk.tgt.at_C]
-            read += len(chunk.pair_C)
-            progress(read, read / whole)
-
-    keys_E = np.unique(np.concatenate([np.unique(keys_C) for _, keys_C in chunks(chosen)]))
-    src_E, tgt_E = np.divmod(keys_E, tgt_size)
-    ones_E = np.append(np.ones(len(keys_E)), 0)
+    cells = _Cells(store, tgt_size, progress, 1 + sum(ALIGNER_ITERATIONS), 1)
+    ones_E = np.append(np.ones(len(cells.src_E)), 0)
     model = _Model(ones_E, ones_E, np.ones(BINS), np.full(src_size, 1 / src_size), np.full(tgt_size, 1 / tgt_size))
-    for iteration in range(sum(ITERATIONS)):
+    for iteration in range(sum(ALIGNER_ITERATIONS)):
         counts = _Model(*(np.zeros_like(part) for part in vars(model).values()))
         even_b = np.zeros(BINS)
-        for chunk, keys_C in chunks(chosen):
-            _count(model, chunk, _entries(keys_E, keys_C), counts)
+        for chunk, entry_C in cells.learned():
+            _count(model, chunk, entry_C, counts)
             even_b += np.bincount(chunk.bin_C, chunk.src.even_C, BINS)
         both_E = counts.forward_E[:-1] + 1e-12  # an entry that is never likely must not divide by 0
-        model.forward_E = np.append(both_E / np.bincount(src_E, both_E)[src_E], 0)
-        model.backward_E = np.append(both_E / np.bincount(tgt_E, both_E)[tgt_E], 0)
+        model.forward_E = np.append(_shares(both_E, cells.src_E), 0)
+        model.backward_E = np.append(_shares(both_E, cells.tgt_E), 0)
         model.src_empty_V, model.tgt_empty_V = _distribution(counts.src_empty_V), _distribution(counts.tgt_empty_V)
-        if iteration >= ITERATIONS[0] - 1:
+        if iteration >= ALIGNER_ITERATIONS[0] - 1:
             model.distance_b = (counts.distance_b + SMALL) / (even_b + SMALL)
-    for chunk, keys_C in chunks(every):
-        forward_C, backward_C = model.posteriors(chunk, _entries(keys_E, keys_C))
+    for chunk in cells.chunks(np.arange(len(store))):
+        (forward_C, _), (backward_C, _) = model.posteriors(chunk, cells.entries(chunk))
         known_C = ~np.isin(chunk.src.ids_X, tags)[chunk.src.at_C]
         linked = np.flatnonzero((forward_C * backward_C >= ENOUGH**2) & known_C)
         pair, src, tgt = chunk.pair_C[linked], chunk.src.local_C[linked], chunk.tgt.local_C[linked]
@@ -133,29 +233,19 @@ def aligned(
         yield np.stack((src[order], tgt[order]), 1).flatten(), 2 * np.bincount(pair, minlength=pairs)
 
 
-def _count(model: _Model, chunk: _Chunk, entry_C: Ints, counts: _Model) -> None:
+def _count(model: _Model, chunk: _Chunk, entry_C: NDArray[np.integer], counts: _Model) -> None:
     """Adds what the model expects of a chunk to the counts."""
-    forward_C, backward_C = model.posteriors(chunk, entry_C)
+    (forward_C, tgt_left_X), (backward_C, src_left_X) = model.posteriors(chunk, entry_C)
     both_C = forward_C * backward_C
     counts.forward_E += np.bincount(entry_C, both_C, len(counts.forward_E))
     counts.distance_b += np.bincount(chunk.bin_C, both_C, BINS)
-    for side, posterior_C, empty_V in (
-        (chunk.src, backward_C, counts.src_empty_V),
-        (chunk.tgt, forward_C, counts.tgt_empty_V),
-    ):
-        left_X = 1 - np.bincount(side.at_C, posterior_C, len(side.ids_X))
-        empty_V += np.bincount(side.ids_X, left_X.clip(0), len(empty_V))
+    counts.src_empty_V += np.bincount(chunk.src.ids_X, src_left_X, len(counts.src_empty_V))
+    counts.tgt_empty_V += np.bincount(chunk.tgt.ids_X, tgt_left_X, len(counts.tgt_empty_V))
 
 
 def _distribution(counts: Floats) -> Floats:
     shares: Floats = (counts + SMALL) / (counts + SMALL).sum()
     return shares
-
-
-def _entries(keys_E: Ints, keys_C: Ints) -> Ints:
-    """Returns the entry of each key, or the number of entries for a key that is not among them."""
-    entry_C = np.searchsorted(keys_E, keys_C).clip(max=len(keys_E) - 1)
-    return np.where(keys_E[entry_C] == keys_C, entry_C, len(keys_E))
 
 
 def _chunk(store: TokenStore, pairs: Ints) -> _Chunk:
@@ -167,6 +257,4 @@ def _chunk(store: TokenStore, pairs: Ints) -> _Chunk:
     for side, local_C, lengths_P in (("src", src_C, S_P), ("tgt", tgt_C, T_P)):
         ids_X = store.joined(side, pairs)[0].astype(np.int64)
         sides.append(_Side(ids_X, local_C, (lengths_P.cumsum() - lengths_P)[pair_C] + local_C, 1 / lengths_P[pair_C]))
-    src, tgt = sides
-    distance_C = (src.local_C + 0.5) * src.even_C - (tgt.local_C + 0.5) * tgt.even_C
-    return _Chunk(pair_C, np.rint((distance_C + 1) / 2 * (BINS - 1)).astype(np.int64), src, tgt)
+    return _Chunk(pair_C, *sides)

@@ -5,8 +5,7 @@ sentence joins the translations of its subwords with the most frequent target su
 listed subwords only (Jean et al. 2015, section 3.3; L'Hostis et al. 2016).
 
 Legend: B sentences, b those of a part, K rows per sentence, n rows of a block, v listed subwords of a block, D model
-width, V target vocabulary, X links (one for each source and target position of a sentence pair), E entries (distinct
-pairs of ids), P sentence pairs.
+width, V target vocabulary.
 """
 
 from __future__ import annotations
@@ -17,24 +16,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from vtrans.checkpoint import Shortlist
 from vtrans.compiled.decoder import CompiledDecoder
+from vtrans.data.aligner import model_1
 from vtrans.data.store import TokenStore
 from vtrans.data.vocabulary import EOS_ID, PAD_ID
 from vtrans.engines.incremental import IncrementalDecoder, logprobs
 from vtrans.runtime.products import linear
 from vtrans.search.loop import Listed
-
-# The most links in memory, which take 1 GB at the peak. If a corpus has more links, only every n-th pair is read.
-LINKS = 50_000_000
-CHUNK = 1_000_000  # links per chunk of work
-ITERATIONS = 5  # of EM, as is usual for model 1
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 def learn_shortlist(
@@ -43,7 +34,7 @@ def learn_shortlist(
     tgt_size: int,
     translations: int,
     frequent: int,
-    progress: Callable[[int, float], None] = lambda links, share: None,
+    progress: Callable[[int, float], None] = lambda cells, share: None,
     *,
     tags: Sequence[int] = (),
 ) -> Shortlist:
@@ -65,83 +56,6 @@ def learn_shortlist(
     table = np.full((src_size, translations), EOS_ID, dtype=np.int32)
     table[src[kept], rank[kept]] = tgt[kept]
     return Shortlist(torch.from_numpy(table), torch.from_numpy(often))
-
-
-def model_1(
-    store: TokenStore,
-    src_size: int,
-    tgt_size: int,
-    progress: Callable[[int, float], None] = lambda links, share: None,
-    *,
-    tags: Sequence[int] = (),
-) -> tuple[Ints, Ints, Floats]:
-    """Returns t(target | source) as source ids, target ids and probabilities [E], ordered by source, then target. The
-    source id `src_size` is the empty word, which may generate any target subword; `tags` are source ids that count as
-    the empty word.
-
-    `progress` is called with the links read so far, in all passes over the corpus, and their share of the whole.
-    """
-    lengths = (store.src_lengths.numpy() + 1).astype(np.int64) * store.tgt_lengths.numpy()
-    chosen = np.arange(0, len(store), max(1, -(-int(lengths.sum()) // LINKS)))
-    chunks = list(_chunks(chosen, lengths))
-    read = steps = 0
-
-    def done(links: int) -> None:
-        nonlocal read, steps
-        read, steps = read + links, steps + 1
-        progress(read, steps / len(chunks) / (2 + ITERATIONS))
-
-    parts = []
-    for pairs in chunks:
-        keys = _keys(store, pairs, src_size, tgt_size, tags)[0]
-        parts.append(_distinct(keys))
-        done(len(keys))
-    distinct = _distinct(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
-    links = []  # per chunk: the entries [X] int32, and the number of entries of each target position
-    for pairs in chunks:
-        keys, widths = _keys(store, pairs, src_size, tgt_size, tags)
-        links.append((np.searchsorted(distinct, keys).astype(np.int32), widths))
-        done(len(keys))
-    src, tgt = np.divmod(distinct, tgt_size)
-    t = np.ones(len(distinct))
-    for _ in range(ITERATIONS):
-        expected = np.zeros(len(distinct))
-        for entries, widths in links:
-            share = t[entries]
-            starts = np.cumsum(widths) - widths
-            share /= np.repeat(np.add.reduceat(share, starts), widths)
-            expected += np.bincount(entries, share, len(distinct))
-            done(len(entries))
-        t = expected / np.bincount(src, expected)[src]
-    return src, tgt, t
-
-
-def _distinct(keys: Ints) -> Ints:
-    """Returns the distinct keys in increasing order. numpy.unique hashes them, which takes ten times as long."""
-    keys.sort()
-    new = np.ones(len(keys), dtype=bool)
-    new[1:] = keys[1:] != keys[:-1]
-    return keys[new]
-
-
-def _chunks(pairs: Ints, links: Ints) -> Iterator[Ints]:
-    """Yields the pairs that have links, in runs of about CHUNK links."""
-    pairs = pairs[links[pairs] > 0]
-    run = np.cumsum(links[pairs]) // CHUNK
-    yield from np.split(pairs, np.flatnonzero(np.diff(run)) + 1) if len(pairs) else ()
-
-
-def _keys(store: TokenStore, pairs: Ints, src_size: int, tgt_size: int, tags: Sequence[int]) -> tuple[Ints, Ints]:
-    """Returns the links of these pairs as keys source * tgt_size + target [X], ordered by target position, and the
-    number of links of each target position: one per source subword and one for the empty word."""
-    (src, S_P), (tgt, T_P) = store.joined("src", pairs), store.joined("tgt", pairs)
-    src = np.where(np.isin(src, tags), src_size, src) if tags else src
-    widths = np.repeat(S_P + 1, T_P)
-    begins = np.repeat(np.cumsum(S_P) - S_P, T_P)
-    place = np.arange(widths.sum()) - np.repeat(np.cumsum(widths) - widths, widths)  # 0 is the empty word
-    at = np.repeat(begins, widths) + place - 1
-    sources = np.where(place > 0, np.append(src, src_size)[at], src_size)  # `at` may be -1, also without any source
-    return sources.astype(np.int64) * tgt_size + np.repeat(tgt, widths), widths
 
 
 # Decoding.
