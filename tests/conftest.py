@@ -16,6 +16,8 @@ from pathlib import Path
 # Several suites run on two cores, and equal bytes need equal thread counts and kernels on every processor.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("VTRANS_KERNELS", "onednn")
+# Keeps the compiled decoder between sessions. Its name depends on its code and the compiler's command.
+os.environ.setdefault("VTRANS_CACHE", str(Path(__file__).parent.parent / ".pytest_cache" / "vtrans"))
 
 import hypothesis
 import pytest

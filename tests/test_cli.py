@@ -67,13 +67,13 @@ FLAGS = {
     "--glossary --protect --protect-pattern "
     "--nbest --scores --tsv --alignments --sample --top-k --top-p --epsilon --temperature --seed --mbr --mbr-samples "
     "--on-bad-utf8 --line-buffered "
-    "--chunk-lines --shard --engine --processes --shortlist --precision --kernels --compile "
+    "--chunk-lines --shard --engine --processes --shortlist --precision --kernels "
     "--device --threads --json --quiet -q --help",
     "collect": "--output --quiet -q --help",
     "logprob": "--model --weight --output --to --alpha --length-penalty --batch-tokens --on-bad-utf8 --device "
     "--threads "
     "--json --quiet -q --help",
-    "serve": f"--pair --glossary --device --threads --processes --compile {SEARCH} --host --port --char-limit "
+    "serve": f"--pair --glossary --engine --device --threads --processes {SEARCH} --host --port --char-limit "
     "--batch-limit --req-limit --max-requests --timeout --body-timeout --file-limit --file-char-limit --api-keys "
     "--cors --trusted-proxy --public-url --quiet -q --help",
     "score": "--hyp --metric --tokenize --lowercase --baseline --src --comet --on-bad-utf8 --json --quiet -q --help",

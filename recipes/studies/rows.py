@@ -11,7 +11,7 @@ table [rows.NAME] per row. A row has these keys, all of which may be left out ex
     share                  the part of the budget that the row may use, such as 0.5
     run-of                 the row whose run this one uses instead of training
     average                how many of the newest checkpoints are averaged; the default is that of `vtrans average`
-    translate              keyword arguments of vtrans.load, such as {compile = true}
+    translate              keyword arguments of vtrans.load, such as {engine = "torch"}
 
 A row may only refer to rows above it.
 """

@@ -282,16 +282,16 @@ def every_system(options: argparse.Namespace, title: str, threads: int) -> Itera
     alone = title == "one at a time"
     beam = {"beam": options.beam}
     ours = {"model": options.model, "batch_tokens": 1 if alone else options.batch_tokens, **beam}
-    yield System(f"vtrans, 1 x {threads} threads", vtrans_run, ours)
+    in_torch = {**ours, "engine": "torch"}
+    yield System(f"vtrans --engine torch, 1 x {threads} threads", vtrans_run, in_torch)
     if alone:
         yield System("vtrans, 1 thread", vtrans_run, ours, 1)
+        yield System("vtrans --engine torch, 1 thread", vtrans_run, in_torch, 1)
         yield System("vtrans --precision int8, 1 thread", vtrans_run, {**ours, "precision": "int8"}, 1)
-        yield System("vtrans --compile", vtrans_run, {**ours, "compile": True}, 1)
     else:
         divided = {**ours, "processes": threads}
         yield System(f"vtrans --processes {threads}", vtrans_processes_run, divided)
-        compiled = {**divided, "compile": True}
-        yield System(f"vtrans --processes {threads} --compile", vtrans_processes_run, compiled)
+        yield System(f"vtrans --processes {threads} --engine torch", vtrans_processes_run, {**divided, **in_torch})
         rounded = {**divided, "precision": "int8"}
         yield System(f"vtrans --processes {threads} --precision int8", vtrans_processes_run, rounded)
         if options.shortlist:

@@ -6,7 +6,6 @@ import copy
 import ctypes
 import dataclasses
 import gc
-import io
 import itertools
 import os
 import pickle
@@ -14,7 +13,6 @@ import random
 import shlex
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,8 +23,7 @@ from networks import BOS, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences
 import vtrans
 from vtrans.checkpoint import LoadedModel, RunFolder
 from vtrans.compiled.decoder import CompiledDecoder, CompiledState, compiled_decoder
-from vtrans.config import CACHE_VARIABLE, ModelConfig
-from vtrans.console import Console
+from vtrans.config import ModelConfig
 from vtrans.engines.torch_engine import TorchEngine, models_of
 from vtrans.errors import InputError
 from vtrans.search.loop import Listed
@@ -39,18 +36,8 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compil
 LINES = ["The dog sees me today.", "", "a dog runs in the park", "the cat sleeps", "We see the old house."]
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache") / "vtrans"
-
-
-@pytest.fixture(autouse=True)
-def chosen_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CACHE_VARIABLE, str(cache))
-
-
 @pytest.fixture
-def library(chosen_cache: None) -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
     return compiled_decoder(None)
 
 
@@ -183,17 +170,15 @@ def test_copies_have_a_model_of_their_own(library: ctypes.CDLL, copied: Callable
 
 
 @pytest.mark.parametrize("how", ["beam", "nbest", "groups", "sample", "prefix", "rules", "ensemble"])
-def test_translations_are_those_of_the_uncompiled_model(tiny_run: RunFolder, how: str) -> None:
+def test_translations_are_those_of_the_engine_torch(tiny_run: RunFolder, how: str) -> None:
     path = [tiny_run.last, tiny_run.best] if how == "ensemble" else tiny_run.path
     search = {"no_repeat_ngram": 2, "min_length": 3} if how == "rules" else {"alpha": 0.6}
     nbest, groups = 3 if how in ("nbest", "groups") else 1, 2 if how == "groups" else 1
     options = TranslateOptions(nbest, Sampling(seed=3) if how == "sample" else None)
     prefixes = ["Der", "", "", "Die", ""] if how == "prefix" else [""] * len(LINES)
     best = []
-    for compile in (True, False):
-        made = vtrans.load(path, device="cpu", compile=compile, beam=4, beam_groups=groups, diversity=2.0, **search)
-        assert isinstance(made.engine, TorchEngine)
-        assert isinstance(made.engine.decoders[0], CompiledDecoder) == compile
+    for engine in ("compiled", "torch"):
+        made = vtrans.load(path, device="cpu", engine=engine, beam=4, beam_groups=groups, diversity=2.0, **search)
         best.append(made.translate_window(LINES, options, prefixes=prefixes))
 
     def translated(exact: list[LoadedModel], line: int) -> Plain:
@@ -201,35 +186,8 @@ def test_translations_are_those_of_the_uncompiled_model(tiny_run: RunFolder, how
         return plain(again.translate_window([LINES[line]], options, first=line + 1, prefixes=[prefixes[line]])[0])
 
     models = models_of(made.engine)
-    compiled, uncompiled = ([plain(translations) for translations in each] for each in best)
+    compiled, in_torch = ([plain(translations) for translations in each] for each in best)
     logprob = max(abs(t.logprob) for each in best for translations in each for t in translations if t.tokens)
-    equal = equal_or_tied(models, translated, range(len(LINES)), compiled, uncompiled, logprob)
+    equal = equal_or_tied(models, translated, range(len(LINES)), compiled, in_torch, logprob)
     for ours, theirs in itertools.compress(zip(*best, strict=True), equal):
         assert [t.logprob for t in ours] == pytest.approx([t.logprob for t in theirs], abs=1e-4)
-
-
-def test_loading_compiles_once_and_says_so(tiny_run: RunFolder, cache: Path, library: ctypes.CDLL) -> None:
-    heard = io.StringIO()
-    vtrans.load(tiny_run.path, device="cpu", compile=True, console=Console(stream=heard))
-    [kept] = cache.iterdir()
-    assert heard.getvalue().startswith(f"compiled code: {kept}\n")
-
-
-@pytest.mark.parametrize(
-    "others", [{"precision": "int8"}, {"precision": "bfloat16"}, {"engine": "ctranslate2"}, {"device": "meta"}]
-)
-def test_what_compiled_code_cannot_do_is_refused(tiny_run: RunFolder, others: dict[str, Any]) -> None:
-    with pytest.raises(InputError):
-        vtrans.load(tiny_run.path, compile=True, **{"device": "cpu", **others})
-
-
-def test_without_a_compiler_the_model_runs_uncompiled_with_one_warning(
-    tiny_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "empty"))
-    monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
-    heard = io.StringIO()
-    made = vtrans.load(tiny_run.path, device="cpu", compile=True, console=Console(stream=heard))
-    assert heard.getvalue().count("warning: ") == 1
-    assert str(tmp_path / "no-compiler") in heard.getvalue()
-    assert list(made.translate(LINES)) == list(vtrans.load(tiny_run.path, device="cpu").translate(LINES))

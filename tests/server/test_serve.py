@@ -24,7 +24,7 @@ from services import Client
 
 from vtrans.checkpoint import RunFolder
 from vtrans.commands.serve import _translators
-from vtrans.config import CACHE_VARIABLE
+from vtrans.config import CACHE_VARIABLE, ENGINES
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.server.batching import Wanted
@@ -167,13 +167,13 @@ def test_wrong_options_end_with_exit_code_2(run_cli: Any, ending_run: RunFolder,
     assert wrong in done.err
 
 
-def test_models_are_compiled_on_request(
+def test_the_engine_of_the_models_can_be_chosen(
     run_cli: Any, tmp_path: Path, ending_run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
     words = ("serve", ending_run.path, "--pair", f"en-de={ending_run.path}")  # which ends before it serves
-    assert ["no-such-compiler" in run_cli(*words, *compile).err for compile in ((), ("--compile",))] == [False, True]
+    assert ["no-such-compiler" in run_cli(*words, "--engine", engine).err for engine in ENGINES[:2]] == [True, False]
 
 
 def test_a_model_without_languages_needs_a_pair(run_cli: Any, tmp_path: Path, ending_run: RunFolder) -> None:

@@ -60,7 +60,7 @@ def test_invalid_precisions_are_refused(tiny_run: RunFolder) -> None:
 
 def test_load_says_which_model_it_chose_once_it_is_loaded(tmp_path: Path, tiny_run: RunFolder) -> None:
     heard = io.StringIO()
-    load([tiny_run.path, tiny_run.last], device="cpu", console=Console(stream=heard))
+    load([tiny_run.path, tiny_run.last], device="cpu", engine="torch", console=Console(stream=heard))
     first, second, third = heard.getvalue().removesuffix("\n").split("\n")
     assert first.startswith(f"model: {tiny_run.best} (the best checkpoint; there is no averaged.safetensors), on cpu")
     assert second == f"model: {tiny_run.last}, on cpu"

@@ -59,7 +59,8 @@ def logprob(
     from vtrans.translate.stream import logprob_stream
 
     with lines_of(src, how, console) as sources, lines_of(tgt, how, console) as targets:
-        translator = load(models.paths, device=device, console=console, weights=list(models.weights) or None, **search)
+        settings = {"device": device, "weights": list(models.weights) or None, **search}
+        translator = load(models.paths, engine="torch", console=console, **settings)  # no search, so no compiled code
         with writer(output) as stream, progress(console, stream, what="scored") as counter:
             total = logprob_stream(translator, sources, targets, stream, as_json=as_json, done=counter.advance, to=to)
     counts = translator.counts

@@ -42,7 +42,7 @@ def serve(
     models: Annotated[list[Path] | None, argument(MODELS, "MODEL")] = None,
     pairs: Annotated[list[str] | None, option(PAIRS, "SRC-TGT=MODEL", flag="--pair")] = None,
     glossaries: Annotated[list[str] | None, option(GLOSSARIES, "[SRC-TGT=]FILE", flag="--glossary")] = None,
-    engine: Annotated[dict[str, Any], Given(EngineConfig, ("device", "compile"))],
+    engine: Annotated[dict[str, Any], Given(EngineConfig, ("engine", "device"))],
     threads: Threads = None,
     processes: Processes = None,
     search: Annotated[dict[str, Any], Given(SearchConfig, otherwise=STORED)],
@@ -76,7 +76,8 @@ def serve(
     access = Access(Keys(api_keys) if api_keys else None, cors or (), trusted_proxy or (), public_url)
     listen(host, port).close()  # a wrong address is reported before the models are loaded
     division = divide(processes, threads)
-    translators = _translators(models or [], pairs or [], console, workers=division.total, **engine, **search)
+    settings = {**engine, **search, "default_engine": division.default_engine, "workers": division.total}
+    translators = _translators(models or [], pairs or [], console, **settings)
     # The copies of this process must not have its socket: clients could connect to it until the last copy ends.
     terms = _glossaries(glossaries or [], translators)
     with workers_for(translators, terms, division, console.warn) as workers, listen(host, port) as made:

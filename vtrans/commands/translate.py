@@ -16,6 +16,7 @@ from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.keys import flag, keys_of, number, path, texts
 from vtrans.search.options import Mbr, Sampling
+from vtrans.translate.chunks import engine_of
 from vtrans.translate.retry import RETRY_NGRAM
 
 if TYPE_CHECKING:
@@ -126,7 +127,14 @@ def translate(
     weights = list(models.weights) or None
     settings = {**dataclasses.asdict(engine), "weights": weights}
     load_model = partial(
-        load, models.paths, retry=not no_retry, workers=division.total, console=console, **settings, **search
+        load,
+        models.paths,
+        default_engine=(engine_of(chunks.folder) if chunks else None) or division.default_engine,
+        retry=not no_retry,
+        workers=division.total,
+        console=console,
+        **settings,
+        **search,
     )
     if chunks:
         kept = {name: settings[name] for name, key in keys_of(EngineConfig).items() if not key.speed_only}

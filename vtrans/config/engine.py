@@ -8,7 +8,7 @@ from typing import ClassVar
 from vtrans.config.train import KERNELS
 from vtrans.keys import choice, flag, text
 
-ENGINES = ("torch", "ctranslate2")
+ENGINES = ("compiled", "torch", "ctranslate2")  # the first is the default where it can be had
 DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")  # the first is the default
 KERNELS_VARIABLE = "VTRANS_KERNELS"  # the environment variable with the default for translating
 CACHE_VARIABLE = "VTRANS_CACHE"  # the environment variable with the folder of compiled code
@@ -22,11 +22,15 @@ class EngineConfig:
 
     engine: str | None = choice(
         None,
-        ENGINES,
-        "Program that runs the model: torch or ctranslate2.",
+        {
+            "compiled": "C++, one thread per process, float32 on a CPU",
+            "torch": "any device and precision",
+            "ctranslate2": "an exported folder, or the one in a run folder",
+        },
+        "Program that runs the model.",
         metavar="NAME",
         panel="Model",
-        unset="what the model was made for",
+        unset="ctranslate2 for an exported folder, else compiled if possible, else torch",
     )
     device: str | None = text(
         None, "Device: cpu, cuda, cuda:N or mps.", metavar="NAME", unset="the best available", speed_only=True
@@ -51,12 +55,5 @@ class EngineConfig:
         "Library of float32 products on a CPU.",
         metavar="LIBRARY",
         unset=f"${KERNELS_VARIABLE}, else {KERNELS[0]}",
-        speed_only=True,
-    )
-    compile: bool = flag(
-        False,
-        "Compile the code that runs models for this machine, with $CXX, else g++. The library is kept in "
-        f"${CACHE_VARIABLE}, else ~/.cache/vtrans, and serves all models. It needs a CPU and float32, and translates a "
-        "single sentence of a small model in a third of the time.",
         speed_only=True,
     )

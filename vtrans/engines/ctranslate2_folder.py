@@ -44,7 +44,7 @@ def is_exported(path: str | Path) -> bool:
 
 
 def exported_folder(path: str | Path, engine: str | None) -> Path | None:
-    """Returns the exported folder to run `path` from, or None if PyTorch runs it.
+    """Returns the exported folder to run `path` from, or None if another engine runs it.
 
     An exported folder always runs on CTranslate2; with `engine` "ctranslate2", a run folder stands for the export in
     it. Raises InputError if the engine cannot run what is there.
@@ -53,9 +53,9 @@ def exported_folder(path: str | Path, engine: str | None) -> Path | None:
     if engine is not None and engine not in ENGINES:
         raise InputError(f"`engine` must be one of {', '.join(ENGINES)}, got {engine!r}.")
     if is_exported(path):
-        if engine == "torch":
+        if engine not in (None, "ctranslate2"):
             raise InputError(
-                f"{path} is an export for CTranslate2, which the engine torch cannot run; "
+                f"{path} is an export for CTranslate2, which the engine {engine} cannot run; "
                 "give the run folder or model file that it was made from, or leave out `engine`."
             )
         return path

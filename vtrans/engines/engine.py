@@ -1,5 +1,5 @@
-"""The interface between Translator and what runs the models: PyTorch (torch_engine.py) or CTranslate2
-(ctranslate2_engine.py)."""
+"""The interface between Translator and what runs the models: PyTorch, with or without compiled code (torch_engine.py),
+or CTranslate2 (ctranslate2_engine.py)."""
 
 from __future__ import annotations
 
@@ -93,11 +93,11 @@ def suppressed_ids(search: SearchConfig, vocab: Vocabulary) -> tuple[int, ...]:
 
 def refuse_unsupported(engine: Engine, search: SearchConfig, requested: Collection[str] = ()) -> None:
     """Raises InputError for the first parameter that the engine does not support."""
-    for found in engine.unsupported(search, requested):
+    for setting in engine.unsupported(search, requested):
         value, advice = "", ""
-        if found.nearest is not None:
-            value, advice = f" {found.value}", f"choose `{found.name}` {found.nearest}, or "
+        if setting.nearest is not None:
+            value, advice = f" {setting.value}", f"choose `{setting.name}` {setting.nearest}, or "
         raise InputError(
-            f"`{found.name}`{value} is not supported by the engine {engine.name}: {found.reason}; "
-            f"{advice}use the original model with the engine torch."
+            f"`{setting.name}`{value} is not supported by the engine {engine.name}: {setting.reason}; "
+            f"{advice}use the original model."
         )

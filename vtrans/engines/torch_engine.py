@@ -1,4 +1,4 @@
-"""The PyTorch engine: one model, or an ensemble, with all search settings, constraints and shortlists."""
+"""The engines torch and compiled: one model, or an ensemble, with all search settings, constraints and shortlists."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ class TorchEngine:
 
     The probabilities of several models are averaged by `weights`, which need not sum to 1; by default they are equal.
     With `shortlist`, the search is limited to the subwords that the first model's shortlist has for a sentence.
-    `precision` is that of IncrementalDecoder; with `library`, CompiledDecoder takes its place. Raises InputError if the
-    models' vocabularies differ or there is no shortlist.
+    `precision` is that of IncrementalDecoder. With `library`, this is the engine compiled: CompiledDecoder searches,
+    and torch computes word alignments and the log-probabilities of given translations. Raises InputError if the models'
+    vocabularies differ or there is no shortlist.
     """
-
-    name = "torch"
 
     def __init__(
         self,
@@ -54,6 +53,7 @@ class TorchEngine:
         precision: str = DECODING_PRECISIONS[0],
         library: ctypes.CDLL | None = None,
     ) -> None:
+        self.name = "compiled" if library else "torch"
         self.models = list(models)
         self.weights = normalized(weights, len(self.models))
         first = self.models[0]

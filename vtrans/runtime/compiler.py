@@ -33,6 +33,7 @@ OPTIONS = (
 )
 # The instruction sets of x86 processors as torch names them. On others, the compiler's default has vectors.
 INSTRUCTIONS = {"AVX512": ("-mavx512f", "-mfma"), "AVX2": ("-mavx2", "-mfma")}
+ADVICE = "install the package g++ (gcc-c++ on Fedora, the command line tools of Xcode on macOS)"
 SECONDS = 300  # for compiling; it usually takes 2 to 4
 
 
@@ -47,7 +48,7 @@ def compiled_library(sources: Sequence[Path], console: Console | None) -> ctypes
     warning, and the code is compiled for this process only. The compiler is $CXX, else g++. Raises CompilerError.
     """
     if not hasattr(os, "geteuid"):
-        raise CompilerError(f"{sys.platform} is not supported; use Linux or macOS")
+        raise CompilerError(f"it needs Linux or macOS, not {sys.platform}")
     command = [*_compiler(), *OPTIONS, *instructions()]
     name = f"{sources[0].stem}-{_key(sources, command)}.so"
     try:
@@ -140,7 +141,7 @@ def _compile(path: Path, source: Path, command: Sequence[str], console: Console 
             [*command, "-o", str(path), str(source)], capture_output=True, text=True, errors="replace", timeout=SECONDS
         )
     except FileNotFoundError:
-        raise CompilerError(f"there is no C++ compiler {command[0]}; install one, or name it in CXX") from None
+        raise CompilerError(f"there is no C++ compiler {command[0]}; {ADVICE}, or name it in CXX") from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompilerError(f"the C++ compiler {command[0]} cannot be run: {reason(error)}") from None
     if done.returncode:

@@ -183,6 +183,13 @@ def read_job(folder: Path) -> Job | None:
         raise FileError(f"{path} is damaged; restore it, or translate into another folder.") from None
 
 
+def engine_of(folder: Path) -> str | None:
+    """Returns the engine with which the job of this folder began; None: there is none yet. It is the default of all
+    jobs, which must have the same: the engines round differently, and some machines lack a compiler."""
+    job = read_job(folder)
+    return None if job is None else str(job.common["engine"])
+
+
 def sources_for(folder: Path, texts: Mapping[str, Path], chunk_lines: int) -> dict[str, Source]:
     """Returns the texts of a job, by the names of their options: `input`, and perhaps `prefixes` and `constraints`.
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from vtrans.checkpoint import choose_model, load_model
+from vtrans.checkpoint import LoadedModel, choose_model, load_model
 from vtrans.compiled.decoder import compiled_decoder
-from vtrans.config import DECODING_PRECISIONS, KERNELS, KERNELS_VARIABLE, Recipe, SearchConfig, section_from
+from vtrans.config import DECODING_PRECISIONS, ENGINES, KERNELS, KERNELS_VARIABLE, Recipe, SearchConfig, section_from
 from vtrans.consistency import idle_keys
 from vtrans.console import Console
 from vtrans.engines.ctranslate2_engine import CTranslate2Engine
@@ -41,7 +41,7 @@ def load(
     retry: bool = True,
     workers: int | None = None,
     kernels: str | None = None,
-    compile: bool = False,
+    default_engine: str = ENGINES[0],
     **search: Any,
 ) -> Translator:
     """Returns a Translator for a run folder, a model file, a list of these (an ensemble), or an exported folder.
@@ -49,17 +49,22 @@ def load(
     Further keyword arguments replace the search settings stored with the model, and are named as in `SearchConfig`:
     `vtrans.load("run", beam=8)`.
 
-    `device` is cpu, cuda, cuda:N or mps; by default the fastest that is available. `engine` is torch or ctranslate2; by
-    default, torch runs models and ctranslate2 runs exported folders. With "ctranslate2", a run folder stands for the
-    export in it. `weights` are those of an ensemble's average. `shortlist` uses the shortlist in the (first) model
-    file. `precision` is that of matrix products: float32, bfloat16, float16, or int8, which needs a CPU. `retry` is
-    that of `Translator`. `workers` is the number of batches that the engine ctranslate2 searches at a time, with one
-    thread each; by default as many as torch has threads. `kernels` is the library of float32 products on a CPU: onednn,
-    blas, or auto, which chooses by the processor; the default is the environment variable VTRANS_KERNELS,
-    else auto. It holds for the whole process. With `compile`, the C++ compiler $CXX, else g++, makes the decoder's
-    code, once for all models; it is kept in $VTRANS_CACHE, else ~/.cache/vtrans. It needs a CPU and float32, and
-    computes on one thread. Without a compiler there is a warning, and the model runs uncompiled. `console` receives
-    warnings, and says which checkpoint of a run and which kernels were chosen.
+    `device` is cpu, cuda, cuda:N or mps; by default the fastest that is available. `weights` are those of an ensemble's
+    average. `shortlist` uses the shortlist in the (first) model file. `retry` is that of `Translator`. `console`
+    receives warnings, and says which checkpoint of a run and which code or kernels were chosen.
+
+    `engine` runs the model:
+    - "compiled", the decoder in C++, on one thread of a CPU in float32. It is the default where it can be had. If it
+      was not installed with vtrans, the C++ compiler $CXX, else g++, makes it once for all models; it is kept in
+      $VTRANS_CACHE, else ~/.cache/vtrans.
+    - "torch", on any device, in any precision and with torch's threads. It is the default otherwise, and if it is the
+      `default_engine`: with many cores, it may translate a long text faster than one thread of compiled code.
+    - "ctranslate2", exported folders, and the export in a run folder. `workers` is the number of batches that it
+      searches at a time, with one thread each; by default as many as torch has threads.
+
+    Of the engine torch, `precision` is that of matrix products: float32, bfloat16, float16, or int8, which needs a CPU.
+    `kernels` is the library of float32 products on a CPU: onednn, blas, or auto, which chooses by the processor;
+    the default is the environment variable VTRANS_KERNELS, else auto. It holds for the whole process.
 
     Raises FileError for something that is not a model, and InputError for an invalid setting.
     """
@@ -75,15 +80,19 @@ def load(
     made: Engine
     folders = [folder for p in paths if (folder := exported_folder(p, engine))]
     if folders:
-        unsupported = {"shortlist": shortlist, "precision": precision, "kernels": kernels, "compile": compile}
+        unsupported = {"shortlist": shortlist, "precision": precision, "kernels": kernels}
         refused = [name for name, value in unsupported.items() if value]
         made = _exported(paths, folders[0], refused, device, workers, console)
     else:
         on = pick_device(device)
-        compiled = _compiled(precision, on, console) if compile else None
-        made = _torch(paths, weights, shortlist, precision or DECODING_PRECISIONS[0], on, compiled, console)
-        if made.decoders[0].device.type == "cpu":
-            _choose_kernels(library, console)
+        models = _models(paths, on, console)
+        compiled = None
+        if (engine or default_engine) == "compiled":
+            compiled = _compiled(engine is not None, precision, kernels, on, console)
+        rounding = precision or DECODING_PRECISIONS[0]
+        made = TorchEngine(models, weights, shortlist=shortlist, precision=rounding, library=compiled)
+        if on.type == "cpu":
+            _choose_kernels(library, None if compiled else console)
     settings = section_from(SearchConfig, "search", search, "load", made.search)
     for name, message in idle_keys(Recipe(search=settings), "search").items():
         if console and name in search:
@@ -91,15 +100,8 @@ def load(
     return Translator(made, settings, console, retry=retry)
 
 
-def _torch(
-    paths: Sequence[Path],
-    weights: Sequence[float] | None,
-    shortlist: bool,
-    precision: str,
-    device: torch.device,
-    library: ctypes.CDLL | None,
-    console: Console | None,
-) -> TorchEngine:
+def _models(paths: Sequence[Path], device: torch.device, console: Console | None) -> list[LoadedModel]:
+    """Returns the models on `device`, frozen."""
     models = []
     for path in paths:
         chosen = choose_model(path)
@@ -107,21 +109,30 @@ def _torch(
         models[-1].model.eval().requires_grad_(False)
         if console:
             console.info(f"{chosen.words}, on {device}")
-    return TorchEngine(models, weights, shortlist=shortlist, precision=precision, library=library)
+    return models
 
 
-def _compiled(precision: str | None, device: torch.device, console: Console | None) -> ctypes.CDLL | None:
-    """Returns the compiled code of the decoder, or None if it cannot be compiled. Raises InputError if it cannot run
-    with these settings."""
-    if precision not in (None, "float32"):
-        raise InputError(f"`precision` must be float32 with `compile`, got {precision}; leave one of them out.")
-    if device.type != "cpu":
-        raise InputError(f"`device` must be cpu with `compile`, got {device}; choose cpu, or leave `compile` out.")
+def _compiled(
+    required: bool, precision: str | None, kernels: str | None, device: torch.device, console: Console | None
+) -> ctypes.CDLL | None:
+    """Returns the compiled code of the decoder, or None if torch must run the model. Raises InputError for this if the
+    user requires compiled code."""
+    reasons = {
+        f"`precision` must be float32, got {precision}": precision not in (None, "float32"),
+        f"`device` must be cpu, got {device}": device.type != "cpu",
+        "`kernels` is for the engine torch": kernels is not None,
+    }
+    if reason := next((reason for reason, holds in reasons.items() if holds), None):
+        if required:
+            raise InputError(f"{reason} with the engine compiled; leave one of them out.")
+        return None
     try:
         return compiled_decoder(console)
     except CompilerError as error:
+        if required:
+            raise InputError(f"the `engine` compiled cannot be used: {error}.") from None
         if console:
-            console.warn(f"{error}; decoding uncompiled")
+            console.info(f"engine: torch. The faster engine compiled cannot be used: {error}.")
         return None
 
 

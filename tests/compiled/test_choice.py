@@ -1,0 +1,126 @@
+"""The engine that runs a model: compiled code by default, and torch where there is none."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_decoder import COMPILER, LINES
+
+import vtrans
+from vtrans.checkpoint import RunFolder
+from vtrans.config import CACHE_VARIABLE
+from vtrans.console import Console
+from vtrans.errors import InputError
+from vtrans.runtime.compiler import cache_folder
+from vtrans.translate.division import divide
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+
+
+def engine(run: RunFolder, **settings: Any) -> str:
+    return vtrans.load(run.path, device="cpu", **settings).engine.name
+
+
+@pytest.fixture
+def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A machine without compiled code. Returns the name of its compiler."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "empty"))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    return "no-such-compiler"
+
+
+def test_compiled_code_is_the_default_for_what_it_can_do(tiny_run: RunFolder) -> None:
+    assert engine(tiny_run) == engine(tiny_run, precision="float32") == "compiled"
+    assert engine(tiny_run, engine="torch") == "torch"
+    for name, value in {"precision": "int8", "kernels": "blas", "default_engine": "torch"}.items():
+        assert engine(tiny_run, **{name: value}) == "torch"
+    assert engine(tiny_run, engine="compiled", default_engine="torch") == "compiled"
+
+
+@pytest.mark.parametrize(
+    "settings", [{"precision": "int8"}, {"precision": "bfloat16"}, {"device": "meta"}, {"kernels": "blas"}]
+)
+def test_what_compiled_code_cannot_do_is_refused(tiny_run: RunFolder, settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"`{next(iter(settings))}`"):
+        vtrans.load(tiny_run.path, engine="compiled", **{"device": "cpu", **settings})
+
+
+def test_loading_says_where_the_compiled_code_is(tiny_run: RunFolder) -> None:
+    engine(tiny_run)
+    heard = io.StringIO()
+    engine(tiny_run, console=Console(stream=heard))
+    first, second = heard.getvalue().removesuffix("\n").split("\n")
+    assert first.startswith("model: ")
+    assert Path(second.removeprefix("compiled code: ")).parent == cache_folder()
+
+
+def test_without_a_compiler_torch_runs_the_model_and_one_line_says_why(tiny_run: RunFolder, no_compiler: str) -> None:
+    heard = io.StringIO()
+    made = vtrans.load(tiny_run.path, device="cpu", console=Console(stream=heard))
+    assert made.engine.name == "torch"
+    assert [no_compiler in line for line in heard.getvalue().removesuffix("\n").split("\n")] == [False, True, False]
+    again = vtrans.load(tiny_run.path, device="cpu", engine="torch")
+    assert list(made.translate(LINES)) == list(again.translate(LINES))
+    with pytest.raises(InputError, match=no_compiler):
+        engine(tiny_run, engine="compiled")
+
+
+@pytest.mark.parametrize(
+    ("system", "processes", "threads", "one_line_at_a_time", "default"),
+    [
+        ("linux", None, None, False, "compiled"),
+        ("linux", 1, None, False, "compiled"),
+        ("linux", 2, 1, False, "compiled"),
+        ("linux", None, 2, False, "torch"),
+        ("linux", 2, 2, False, "torch"),
+        ("darwin", None, None, False, "torch"),  # two threads replace two processes
+        ("darwin", None, 1, False, "compiled"),
+        ("darwin", None, None, True, "compiled"),
+    ],
+)
+def test_several_threads_are_for_torch(
+    monkeypatch: pytest.MonkeyPatch,
+    system: str,
+    processes: int | None,
+    threads: int | None,
+    one_line_at_a_time: bool,
+    default: str,
+) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+    try:
+        torch.set_num_threads(2)
+        assert divide(processes, threads, prefer_one=one_line_at_a_time).default_engine == default
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_jobs_with_and_without_a_compiler_do_not_mix(
+    run_cli: Any, tmp_path: Path, tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tmp_path / "text"
+    text.write_text("".join(f"{line}\n" for line in LINES))
+    words = ["translate", "--model", tiny_run.path, "--device", "cpu", "--input", text, "--chunk-lines", 1]
+
+    def job(out: str, shard: str, *more: str, compiler: bool) -> Any:
+        with monkeypatch.context() as patch:
+            if not compiler:
+                patch.setenv(CACHE_VARIABLE, str(tmp_path / "empty"))
+                patch.setenv("CXX", "no-such-compiler")
+            return run_cli(*words, "--output", tmp_path / out, "--shard", shard, *more)
+
+    assert job("a", "1/2", compiler=True).code == 0
+    refused = job("a", "2/2", compiler=False)
+    assert refused.code == 2
+    assert "--engine" in refused.err
+    assert job("a", "2/2", compiler=True).code == 0
+    assert run_cli("collect", tmp_path / "a").code == 0
+    assert job("b", "1/2", compiler=False).code == 0
+    assert job("b", "2/2", "--engine", "compiled", compiler=True).code == 2
+    assert job("b", "2/2", compiler=True).code == 0  # with torch, as the job began
+    collected = run_cli("collect", tmp_path / "b").out
+    assert collected == run_cli(*words[:7], "--engine", "torch").out
