@@ -45,6 +45,7 @@ from vtrans.interop.imported import install
 from vtrans.interop.marian_yaml import read_mapping
 from vtrans.interop.npz import open_npz
 from vtrans.model import Transformer
+from vtrans.server.batching import Translated
 from vtrans.server.documents import READERS
 from vtrans.server.html import read_html
 from vtrans.server.limits import Limits
@@ -411,21 +412,13 @@ def pickled(parts: Sequence[bytes], folder: Path) -> None:
 # Requests to the server.
 
 
-@dataclass(frozen=True)
-class _Reply:
-    """A translation as the server sees it."""
-
-    text: str
-    alignment: tuple[tuple[int, int], ...] | None
-
-
-def _translations(lines: Sequence[str]) -> list[_Reply]:
+def _translations(lines: Sequence[str]) -> list[Translated]:
     """The words of each line backwards, with and without an alignment in turn."""
     replies = []
     for number, line in enumerate(lines):
         words = line.split()[::-1]
         links = tuple((len(words) - 1 - i, i) for i in range(len(words))) if number % 2 else None
-        replies.append(_Reply(" ".join(words), links))
+        replies.append(Translated(" ".join(words), links))
     return replies
 
 
@@ -462,7 +455,10 @@ def html(parts: Sequence[bytes], folder: Path) -> None:
     document.joined(_translations(document.lines))
 
 
-@target(lambda: [b"1\n00:00:01,000 --> 00:00:02,000\nA <i>dog</i> runs.\nIt is fast.\n\n2\n0 --> 1\nB\n"], Refusal)
+@target(
+    lambda: [b"1\n00:00:01,000 --> 00:00:02,000\nA <i>dog</i> runs.\nIt is fast.\n\n2\n0:1 --> 1\n- B\n<i>- C</i>\n"],
+    Refusal,
+)
 def srt(parts: Sequence[bytes], folder: Path) -> None:
     document = SubtitleDocument(CUT.join(parts).decode(errors="replace").replace("\0", ""), "en")
     document.joined(_translations(document.lines))

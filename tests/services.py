@@ -16,7 +16,7 @@ from vtrans.errors import AbandonedError
 from vtrans.languages import Languages
 from vtrans.server.access import Access
 from vtrans.server.app import make_app
-from vtrans.server.batching import Ready, Wanted, Worker
+from vtrans.server.batching import Ready, Translated, Wanted, Worker
 from vtrans.server.limits import Limits
 from vtrans.server.running import listen, make_server
 from vtrans.server.service import Service
@@ -25,15 +25,7 @@ EN_DE, DE_EN = Languages("en", "de"), Languages("de", "en")
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 
 
-@dataclass(frozen=True)
-class Fake:
-    """A fake translation."""
-
-    text: str
-    alignment: tuple[tuple[int, int], ...] | None = None
-
-
-def reversed_words(lines: Sequence[str], wanted: Wanted, ready: object = None) -> list[list[Fake]]:
+def reversed_words(lines: Sequence[str], wanted: Wanted, ready: object = None) -> list[list[Translated]]:
     """Translates each line as its words in reverse order; the others of an n-best list have a number in front. Each
     word is aligned with itself."""
     found = []
@@ -41,7 +33,7 @@ def reversed_words(lines: Sequence[str], wanted: Wanted, ready: object = None) -
         words = line.split()[::-1]
         links = tuple(sorted((len(words) - 1 - j, j) for j in range(len(words)))) if wanted.alignments else None
         text = " ".join(words)
-        found.append([Fake(f"{n} {text}" if n else text, links) for n in range(wanted.nbest)])
+        found.append([Translated(f"{n} {text}" if n else text, links) for n in range(wanted.nbest)])
     return found
 
 
@@ -51,7 +43,7 @@ class Blocked:
     def __init__(self) -> None:
         self.busy, self.ended = threading.Event(), threading.Event()
 
-    def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Fake]]:
+    def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Translated]]:
         if "never" in lines:
             self.busy.set()
             until = time.monotonic() + 30

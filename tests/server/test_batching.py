@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from services import Blocked, Fake, reversed_words
+from services import Blocked, reversed_words
 
 from vtrans.errors import VtransError
-from vtrans.server.batching import LONG, WINDOW, Ready, Slots, Wanted, Worker
+from vtrans.server.batching import LONG, WINDOW, Ready, Slots, Translated, Wanted, Worker
 
 ONE = Wanted()
 
@@ -23,7 +23,7 @@ class Gated:
         self.batches: list[list[str]] = []
         self.busy, self.gate = threading.Event(), threading.Semaphore(0)
 
-    def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Fake]]:
+    def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Translated]]:
         self.batches.append(list(lines))
         self.busy.set()
         assert self.gate.acquire(timeout=30)
@@ -110,7 +110,7 @@ def test_a_cancelled_request_leaves_the_queue() -> None:
 
 
 def test_only_the_request_that_fails_gets_the_error() -> None:
-    def picky(lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Fake]]:
+    def picky(lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Translated]]:
         if "bad" in lines:
             raise ValueError("bad")
         return reversed_words(lines, wanted)
@@ -165,7 +165,7 @@ def test_free_slots_share_the_lines_that_wait() -> None:
 
 def test_a_request_is_answered_when_its_own_lines_are_ready() -> None:
     class Early(Gated):
-        def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Fake]]:
+        def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Translated]]:
             for k, found in enumerate(reversed_words(lines, wanted)):
                 if "early" in lines[k]:
                     ready(k, found)
@@ -218,7 +218,7 @@ def test_a_batch_ends_when_nobody_waits_for_it_any_more() -> None:
 
 def test_a_batch_ends_when_the_lines_that_are_left_are_not_waited_for() -> None:
     class Early(Blocked):
-        def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Fake]]:
+        def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Translated]]:
             for k, found in enumerate(reversed_words(lines, wanted)):
                 if lines[k] != "never":
                     ready(k, found)
@@ -240,7 +240,7 @@ def test_a_batch_ends_when_the_lines_that_are_left_are_not_waited_for() -> None:
 def test_long_lines_leave_a_slot_to_others() -> None:
     async def ask() -> None:
         class GatedIfLong(Gated):
-            def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Fake]]:
+            def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Translated]]:
                 return super().__call__(lines, wanted, ready) if len(lines[0]) > LONG else reversed_words(lines, wanted)
 
         model = GatedIfLong()

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from services import EN_DE, Fake, serving
+from services import EN_DE, serving
 from translators import translator
 
 from vtrans.checkpoint import RunFolder
 from vtrans.errors import InputError
-from vtrans.server.batching import Wanted
+from vtrans.server.batching import Translated, Wanted
 from vtrans.server.models import workers_for
 from vtrans.server.parameters import GLOSSARY_CHARACTERS, GLOSSARY_TERMS
 from vtrans.translate.division import Division
@@ -21,9 +21,9 @@ from vtrans.wording.glossary import Glossary, pair_of
 GLOSSARY = {"dog": "Hund|Hunde", "cat": "Katze"}
 
 
-def named(lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Fake]]:
+def named(lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Translated]]:
     """Translates each line as the pairs of its request's glossary."""
-    return [[Fake(str(wanted.glossary and wanted.glossary.pairs))] for _ in lines]
+    return [[Translated(str(wanted.glossary and wanted.glossary.pairs))] for _ in lines]
 
 
 def test_a_request_may_have_a_glossary() -> None:

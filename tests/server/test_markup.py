@@ -9,26 +9,26 @@ from collections.abc import Callable
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
-from services import Fake, reversed_words
+from services import reversed_words
 
-from vtrans.server.batching import Wanted
+from vtrans.server.batching import Translated, Wanted
 from vtrans.server.documents import html_document
 from vtrans.server.html import read_html
 
-Translate = Callable[[str], Fake]
+Translate = Callable[[str], Translated]
 
 
-def same(line: str) -> Fake:
-    return Fake(line, tuple((i, i) for i in range(len(line.split()))))
+def same(line: str) -> Translated:
+    return Translated(line, tuple((i, i) for i in range(len(line.split()))))
 
 
-def reverse(line: str) -> Fake:
+def reverse(line: str) -> Translated:
     return reversed_words([line], Wanted(alignments=True))[0][0]
 
 
-def shout(line: str) -> Fake:
+def shout(line: str) -> Translated:
     """Without an alignment."""
-    return Fake(line.upper())
+    return Translated(line.upper())
 
 
 def translated(text: str, translate: Translate) -> str:
@@ -131,15 +131,16 @@ def test_tags_follow_their_words(document: str, expected: str) -> None:
 def test_text_cannot_become_a_tag() -> None:
     assert translated("a &lt;script&gt;", reverse) == "&lt;script&gt; a"
     assert (
-        translated("a", lambda line: Fake("<script>alert(1)</script>&")) == "&lt;script&gt;alert(1)&lt;/script&gt;&amp;"
+        translated("a", lambda line: Translated("<script>alert(1)</script>&"))
+        == "&lt;script&gt;alert(1)&lt;/script&gt;&amp;"
     )
 
 
 def test_words_that_are_not_linked_stay_outside_and_words_apart_keep_the_longest_run() -> None:
     links = ((1, 0), (1, 2), (1, 3), (0, 4))
-    assert translated("a <b>b</b>", lambda line: Fake("w x y z v", links)) == "<b>w x y z</b> v"
+    assert translated("a <b>b</b>", lambda line: Translated("w x y z v", links)) == "<b>w x y z</b> v"
     links = ((1, 0), (0, 1), (1, 2), (1, 3))
-    assert translated("a <b>b</b>", lambda line: Fake("w x y z", links)) == "w x <b>y z</b>"
+    assert translated("a <b>b</b>", lambda line: Translated("w x y z", links)) == "w x <b>y z</b>"
 
 
 def test_only_sentences_with_tags_inside_need_an_alignment() -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from services import DE_EN, EN_DE, Blocked, Client, Fake, reversed_words, serving
+from services import DE_EN, EN_DE, Blocked, Client, reversed_words, serving
 
-from vtrans.server.batching import Wanted
+from vtrans.server.batching import Translated, Wanted
 from vtrans.server.limits import Keys, Limits
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
@@ -40,7 +40,7 @@ class Model:
     def __init__(self) -> None:
         self.release, self.waiting = threading.Event(), threading.Event()
 
-    def __call__(self, lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Fake]]:
+    def __call__(self, lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Translated]]:
         if any("slow" in line for line in lines):
             self.waiting.set()
             assert self.release.wait(30)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from services import EN_DE, Fake, serving
+from services import EN_DE, serving
 from translators import sentences, translator
 
 from vtrans.config import SearchConfig
 from vtrans.keys import keys_of
-from vtrans.server.batching import Slots, Wanted, Worker
+from vtrans.server.batching import Slots, Translated, Wanted, Worker
 from vtrans.server.limits import Limits
 from vtrans.server.models import workers_for
 from vtrans.server.parameters import SEARCH_KEYS
@@ -20,9 +20,9 @@ from vtrans.server.spec import specification
 from vtrans.translate.division import Division
 
 
-def settings(lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Fake]]:
+def settings(lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Translated]]:
     """Translates each line as the settings and the number of translations that its request wants."""
-    return [[Fake(repr((dict(wanted.search), wanted.nbest)))] * wanted.nbest for _ in lines]
+    return [[Translated(repr((dict(wanted.search), wanted.nbest)))] * wanted.nbest for _ in lines]
 
 
 @pytest.mark.parametrize("name", SEARCH_KEYS)
@@ -57,9 +57,9 @@ def test_alternatives_are_limited_by_the_beam_of_the_request() -> None:
 def test_lines_with_different_settings_are_not_translated_together() -> None:
     batches: list[tuple[int, Any]] = []
 
-    def model(lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Fake]]:
+    def model(lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Translated]]:
         batches.append((len(lines), wanted.search))
-        return [[Fake(line)] for line in lines]
+        return [[Translated(line)] for line in lines]
 
     async def ask(worker: Worker) -> None:
         wanted = [Wanted(search=search) for search in ((), (("beam", 2),), (), (("beam", 2),), (("beam", 3),))]

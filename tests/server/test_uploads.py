@@ -201,9 +201,9 @@ def test_cells_without_letters_stay_as_they_are(client: Client) -> None:
 
 
 def test_text_of_a_word_file_is_always_inside_a_run() -> None:
-    from vtrans.server.office import _WORD, Node, parse
+    from vtrans.server.office import _WORD, Element, parse
 
-    def stray(node: Node) -> list[str]:
+    def stray(node: Element) -> list[str]:
         if node.name == "t":
             return []
         own = [child.text for child in node.children if not child.name and child.text]

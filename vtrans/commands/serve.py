@@ -101,12 +101,12 @@ def _translators(
         models = [Path(DEFAULT_RUN)]
     loaded: dict[Path, Translator] = {}
     translators: dict[Languages, Translator] = {}
-    for own, path in [*((None, path) for path in models), *named]:
+    for asked, path in [*((None, path) for path in models), *named]:
         if path not in loaded:
             loaded[path] = load(path, console=console, **settings)
             loaded[path].console = None  # its warnings would name lines of batches, which no client knows
         translator = loaded[path]
-        if not (served := [own] if own else translator.engine.languages):
+        if not (served := [asked] if asked else translator.engine.languages):
             raise InputError(f"{path} does not record its languages; name them with --pair en-de={path}.")
         for languages in served:
             if languages in translators:
@@ -125,7 +125,7 @@ def _glossaries(options: list[str], translators: dict[Languages, Translator]) ->
     from vtrans.server.models import takes_glossaries
     from vtrans.wording.glossary import read_glossary
 
-    found: dict[Languages, Glossary] = {}
+    glossaries: dict[Languages, Glossary] = {}
     for text in options:
         codes, _, path = text.partition("=")
         languages = languages_in(codes) if path else None
@@ -135,14 +135,14 @@ def _glossaries(options: list[str], translators: dict[Languages, Translator]) ->
             raise InputError(
                 f"--glossary must be the languages of a model and a file, such as en-de=FILE, got {text!r}."
             )
-        if languages in found:
+        if languages in glossaries:
             raise InputError(f"there are two glossaries from {languages.src} to {languages.tgt}; give only one.")
         if not takes_glossaries(translators[languages], languages):
             raise InputError(
                 f"the model from {languages.src} to {languages.tgt} does not support --glossary; leave it out."
             )
-        found[languages] = read_glossary(Path(path))
-    return found
+        glossaries[languages] = read_glossary(Path(path))
+    return glossaries
 
 
 def _pair(text: str) -> tuple[Languages, Path]:

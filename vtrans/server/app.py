@@ -94,8 +94,8 @@ class Api:
         return JSONResponse(self._spec)
 
     async def detect(self, request: Request) -> Response:
-        found = await self._admitted(request, self.limits.body_bytes)
-        text = required_text(found, "q")
+        fields = await self._admitted(request, self.limits.body_bytes)
+        text = required_text(fields, "q")
         return JSONResponse([detection.as_dict() for detection in await self.service.detect(text)])
 
     async def translate(self, request: Request) -> Response:
@@ -108,7 +108,7 @@ class Api:
         if asked.alignments and asked.format == "text":
             read = functools.partial(PlainDocument, aligned=True)
         detected = await service.sources(asked.texts, target, read) if source == AUTO else []
-        sources = [found.language for found in detected] or [source] * len(asked.texts)
+        sources = [detection.language for detection in detected] or [source] * len(asked.texts)
         answers = await service.translate(
             asked.texts, sources, target, read, asked.alternatives, asked.glossary, asked.search
         )
@@ -116,8 +116,8 @@ class Api:
 
     async def translate_file(self, request: Request) -> Response:
         limits, service = self.limits, self.service
-        found = await self._admitted(request, limits.file_bytes + FORM_BYTES)
-        upload, asked_source, asked_target = file_request(found)
+        fields = await self._admitted(request, limits.file_bytes + FORM_BYTES)
+        upload, asked_source, asked_target = file_request(fields)
         source, target = service.source(asked_source), service.code(asked_target)
         opened = await asyncio.to_thread(open_file, upload.name, upload.content, limits.file_bytes)
         size = sum(map(len, opened.texts))
@@ -127,7 +127,7 @@ class Api:
             detected = await service.sources(opened.texts, target, opened.read)
             longest = max(range(len(detected)), key=lambda i: len(opened.texts[i]))
             source = detected[longest].language
-        sources, search = [source] * len(opened.texts), search_settings(found)
+        sources, search = [source] * len(opened.texts), search_settings(fields)
         work = service.translate(opened.texts, sources, target, opened.read, search=search)
         answers = await unless_gone(request, work)
         content = await asyncio.to_thread(opened.written, [answer.text for answer in answers])
@@ -137,10 +137,10 @@ class Api:
         return JSONResponse({"translatedFileUrl": base + str(request.app.url_path_for("download_file", filename=key))})
 
     async def download_file(self, request: Request) -> Response:
-        found = self._results.get(request.path_params["filename"])
-        if found is None:
+        result = self._results.get(request.path_params["filename"])
+        if result is None:
             raise Refusal(404, "There is no such file; it may have been removed, as files are after an hour.")
-        name, content = found
+        name, content = result
         # Never shown as a page of this server: a translated page may hold scripts.
         named = f"attachment; filename=\"{safe_name(name)}\"; filename*=UTF-8''{quote(name, safe='')}"  # RFC 6266
         headers = {"Content-Disposition": named, "X-Content-Type-Options": "nosniff"}
@@ -149,8 +149,8 @@ class Api:
     async def _admitted(self, request: Request, limit: int) -> dict[str, Any]:
         """Returns the parameters of a request that may be answered. Raises a Refusal for a client without a valid key
         or with too many requests."""
-        found = await parameters(request, await read_body(request, limit, self.limits.body_seconds))
-        key, client = api_key(found), request.client.host if request.client else ""
+        fields = await parameters(request, await read_body(request, limit, self.limits.body_seconds))
+        key, client = api_key(fields), request.client.host if request.client else ""
         if self.keys is not None:
             number = self.keys.number(key)
             if number is None:
@@ -159,7 +159,7 @@ class Api:
         if seconds := self._rate.take(client):
             wait = {"Retry-After": str(max(1, round(seconds)))}
             raise Refusal(429, f"Slowdown: at most {self.limits.per_minute:,} requests per minute are allowed.", wait)
-        return found
+        return fields
 
     def answered(self, path: str, endpoint: Endpoint) -> Endpoint:
         """Returns an endpoint that answers every request, with an error if need be, and refuses those above the limit
@@ -259,7 +259,7 @@ def _as_json(asked: TranslateRequest, answers: Sequence[Answer], detected: Seque
     """Returns the JSON of LibreTranslate: lists for a list of texts, else single values. `alignments` is ours."""
     fields: dict[str, list[Any]] = {"translatedText": [answer.text for answer in answers]}
     if detected:
-        fields["detectedLanguage"] = [found.as_dict() for found in detected]
+        fields["detectedLanguage"] = [detection.as_dict() for detection in detected]
     if asked.alternatives:
         fields["alternatives"] = [answer.alternatives for answer in answers]
     if asked.alignments:

@@ -25,25 +25,15 @@ LONG = 1000  # characters above which a line is long
 GATHER = 0.003  # seconds that a first line waits for others
 
 
-class Translated(Protocol):
-    """A translation, as the server sees it."""
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def alignment(self) -> tuple[tuple[int, int], ...] | None: ...
-
-
 @dataclass(frozen=True)
-class Line:
-    """A line and its word alignment."""
+class Translated:
+    """A translation of a line, and its word alignment if that was asked for."""
 
     text: str
     alignment: tuple[tuple[int, int], ...] | None = None
 
 
-Found = list[Translated]
+Nbest = list[Translated]
 """The translations of a line, best first."""
 
 
@@ -89,11 +79,11 @@ class _Job:
     def __init__(self, lines: Sequence[str], wanted: Wanted) -> None:
         self.lines, self.wanted = lines, wanted
         self.loop = asyncio.get_running_loop()
-        self.answer: asyncio.Future[list[Found]] = self.loop.create_future()
+        self.answer: asyncio.Future[list[Nbest]] = self.loop.create_future()
         self.left: dict[bool, deque[int]] = {False: deque(), True: deque()}  # the lines that wait, by whether long
         for i, line in enumerate(lines):
             self.left[len(line) > LONG].append(i)
-        self.translations: dict[int, Found] = {}
+        self.translations: dict[int, Nbest] = {}
         self.error: Exception | None = None
         self.gone = False  # nobody waits for it
 
@@ -207,7 +197,7 @@ class Worker:
         for thread in self._threads:
             thread.start()
 
-    async def translate(self, lines: Sequence[str], wanted: Wanted) -> list[Found]:
+    async def translate(self, lines: Sequence[str], wanted: Wanted) -> list[Nbest]:
         """Returns the translations of lines that are not blank. If it is cancelled, lines that wait are dropped, and a
         batch ends whose other lines are ready.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Sequence
+from itertools import groupby, islice
 from typing import Protocol
 
 from vtrans.server.batching import Translated
@@ -36,7 +36,7 @@ class PlainDocument:
 
     def links(self, translations: Sequence[Translated]) -> list[tuple[int, int, int, int]]:
         """Returns the linked words: where each begins and ends in the text, and where in the translated text."""
-        found, here, there = [], 0, 0
+        links_of_words, here, there = [], 0, 0
         for between, line, translation in zip(self._split.between[:-1], self.lines, translations, strict=True):
             here, there = here + len(between), there + len(between)
             src, tgt = (
@@ -44,9 +44,9 @@ class PlainDocument:
                 for place, text in ((here, line), (there, translation.text))
             )
             links = translation.alignment or ()
-            found += [(*src[i], *tgt[j]) for i, j in links if i < len(src) and j < len(tgt)]
+            links_of_words += [(*src[i], *tgt[j]) for i, j in links if i < len(src) and j < len(tgt)]
             here, there = here + len(line), there + len(translation.text)
-        return found
+        return links_of_words
 
 
 class MarkedDocument:
@@ -56,8 +56,8 @@ class MarkedDocument:
         self, items: Sequence[Item], language: str, escape: Callable[[str], str], *, cover: bool = False
     ) -> None:
         self._parts = [
-            part[0].raw if part[0].kind == "break" else Segment(part, language, escape, cover=cover)
-            for part in _segments(items)
+            "".join(item.raw for item in part) if is_break else Segment(list(part), language, escape, cover=cover)
+            for is_break, part in groupby(items, lambda item: item.kind == "break")
         ]
         sentences = [sentence for part in self._parts if not isinstance(part, str) for sentence in part.sentences]
         self.lines = [sentence.line for sentence in sentences]
@@ -69,8 +69,8 @@ class MarkedDocument:
             if isinstance(part, str):
                 written.append(part)
                 continue
-            own = list(islice(rest, len(part.sentences)))
-            aligned = zip(part.sentences, own, strict=True)
+            own_translations = list(islice(rest, len(part.sentences)))
+            aligned = zip(part.sentences, own_translations, strict=True)
             written.append(part.joined([(t.text, _links(sentence.line, t)) for sentence, t in aligned]))
         return "".join(written)
 
@@ -81,21 +81,6 @@ def _links(line: str, translation: Translated) -> Sequence[tuple[int, int]]:
         return translation.alignment
     words, others = len(line.split()), len(translation.text.split())
     return [(j * words // others, j) for j in range(others)]
-
-
-def _segments(items: Sequence[Item]) -> Iterator[list[Item]]:
-    """Yields the items between breaks, and each break by itself."""
-    segment: list[Item] = []
-    for item in items:
-        if item.kind != "break":
-            segment.append(item)
-            continue
-        if segment:
-            yield segment
-            segment = []
-        yield [item]
-    if segment:
-        yield segment
 
 
 def html_document(text: str, language: str) -> Document:

@@ -87,10 +87,10 @@ def _text(raw: str, data: str, pre: bool) -> list[Item]:
 def _tokens(document: str) -> Iterator[tuple[Any, str]]:
     """Yields each token with the part of the document from its beginning to that of the next one."""
     starts = [0, *(match.end() for match in _LINE_END.finditer(document))]
-    found: list[tuple[int, Any]] = [
+    tokens: list[tuple[int, Any]] = [
         (starts[token.line - 1] + token.col, token) for token in turbohtml.tokenize(document)
     ]
-    if not found or found[0][0] > 0:
-        found.insert(0, (0, None))
-    for (begin, token), (end, _) in pairwise([*found, (len(document), None)]):
+    if not tokens or tokens[0][0] > 0:
+        tokens.insert(0, (0, None))
+    for (begin, token), (end, _) in pairwise([*tokens, (len(document), None)]):
         yield token, document[begin:end]

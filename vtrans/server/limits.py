@@ -112,11 +112,11 @@ class Keys:
 
     def number(self, key: str) -> int | None:
         """Returns the number of a key, or None for a wrong one. The time depends on neither."""
-        given, found = _digest(key), None
+        given, number = _digest(key), None
         for i, digest in enumerate(self._digests):
             if hmac.compare_digest(digest, given):
-                found = i
-        return found
+                number = i
+        return number
 
 
 def _digest(key: str) -> bytes:

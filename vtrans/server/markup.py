@@ -178,9 +178,9 @@ class _Placement:
             linked.setdefault(j, []).append(i)
         self.said: dict[int, list[int]] = {}  # the words of the translation that belong to each word of the source
         for j in range(len(self.words)):
-            if found := sorted(linked.get(j, ())):
-                self.said.setdefault(found[len(found) // 2], []).append(j)
-        owned = {j for found in self.said.values() for j in found}
+            if sources := sorted(linked.get(j, ())):
+                self.said.setdefault(sources[len(sources) // 2], []).append(j)
+        owned = {j for words in self.said.values() for j in words}
         self.owned_before = list(accumulate((j in owned for j in range(len(self.words))), initial=0))
 
     def rendered(self) -> Iterator[str]:
@@ -215,10 +215,12 @@ class _Placement:
         spans: dict[int, tuple[int, int]] = {}
         taken: set[int] = set()
         for n, node in enumerate(nodes):
-            own = [j for i in self._words_of(node) for j in self.said.get(i, ()) if low <= j < high and j not in taken]
-            if own:
-                spans[n] = self._longest_run(sorted(own))
-                taken.update(own)
+            words = [
+                j for i in self._words_of(node) for j in self.said.get(i, ()) if low <= j < high and j not in taken
+            ]
+            if words:
+                spans[n] = self._longest_run(sorted(words))
+                taken.update(words)
         if self.cover and high > low:
             spans = _covering(spans, next((n for n, node in enumerate(nodes) if not node.empty), None), low, high)
         begins = sorted(spans.values())
@@ -233,10 +235,10 @@ class _Placement:
             places.append((gap, gap, n))
         return [(begin, end, nodes[n]) for begin, end, n in sorted(places)]
 
-    def _longest_run(self, own: Sequence[int]) -> tuple[int, int]:
+    def _longest_run(self, words: Sequence[int]) -> tuple[int, int]:
         """Returns the most words among these with none of other source words between them."""
-        runs = [[own[0]]]
-        for j in own[1:]:
+        runs = [[words[0]]]
+        for j in words[1:]:
             before = runs[-1][-1]
             if self.owned_before[j] == self.owned_before[before + 1]:
                 runs[-1].append(j)
@@ -254,9 +256,9 @@ class _Placement:
     def _gap_of(self, node: Node, low: int, high: int) -> int:
         """Returns the gap for an element without words of the translation."""
         before = bisect_right(self.begins, max(node.begin - 1, 0)) - 1
-        found = [j + 1 for j in self.said.get(before, ()) if low <= j < high]
+        before_words = [j + 1 for j in self.said.get(before, ()) if low <= j < high]
         after = [j for j in self.said.get(before + 1, ()) if low <= j < high]
-        return found[-1] if found else after[0] if after else low if before < 0 else high
+        return before_words[-1] if before_words else after[0] if after else low if before < 0 else high
 
     def _place_of(self, node: Node, gap: int, end: int) -> int:
         """Returns the place of a tag in a gap: before the next word if there is white space before the tag, else

@@ -14,7 +14,7 @@ from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.languages import Languages
 from vtrans.runtime.workers import Copies, DiedError, Done
-from vtrans.server.batching import Line, Ready, Slots, Wanted, Worker
+from vtrans.server.batching import Nbest, Ready, Slots, Translated, Wanted, Worker
 from vtrans.server.sentences import PROTECTION
 from vtrans.translate.division import Division
 from vtrans.translate.translation import TranslateOptions, Translation
@@ -26,7 +26,6 @@ REMEMBERED = 64  # translators with search settings of requests
 
 
 Request = tuple[Languages, Sequence[str], Wanted]
-Lines = list[list[Line]]
 Settings = tuple[tuple[str, Any], ...]
 
 
@@ -47,15 +46,15 @@ def workers_for(
 
     def translator_for(pair: Languages, search: Settings) -> Translator:
         """Returns the translator of a model with the search settings of a request."""
-        own = translators[pair]
+        stored = translators[pair]
         if not search:
-            return own
+            return stored
         if len(others) > REMEMBERED:
             others.clear()
-        if (own, search) not in others:
-            others[own, search] = other = Translator(own.engine, replace(own.search, **dict(search)))
-            other.turn = own.turn
-        return others[own, search]
+        if (stored, search) not in others:
+            others[stored, search] = other = Translator(stored.engine, replace(stored.search, **dict(search)))
+            other.turn = stored.turn
+        return others[stored, search]
 
     def options_for(pair: Languages, wanted: Wanted) -> tuple[Translator, TranslateOptions]:
         translator = translator_for(pair, wanted.search)
@@ -63,17 +62,17 @@ def workers_for(
 
     numbers = {pair: division.copies(translator.engine) for pair, translator in translators.items()}
 
-    def answer(request: Request, done: Done) -> Lines:
+    def answer(request: Request, done: Done) -> list[Nbest]:
         """Answers in a copy."""
         torch.set_num_threads(division.threads)
-        return translated(request, lambda i, found: done((i, found)), done.abandoned)
+        return translated(request, lambda i, nbest: done((i, nbest)), done.abandoned)
 
-    def translated(request: Request, ready: Callable[[int, list[Line]], None], abandoned: Callable[[], bool]) -> Lines:
+    def translated(request: Request, ready: Callable[[int, Nbest], None], abandoned: Callable[[], bool]) -> list[Nbest]:
         pair, lines, wanted = request
         translator, options = options_for(pair, wanted)
         options = replace(options, abandoned=abandoned)
-        each = translator.translate_window(lines, options, ready=lambda i, found: ready(i, _lines(found)))
-        return [_lines(translations) for translations in each]
+        each = translator.translate_window(lines, options, ready=lambda i, nbest: ready(i, _nbest(nbest)))
+        return [_nbest(translations) for translations in each]
 
     number = max(numbers.values())
     with Copies(answer, number, "translating", ADVICE) if number else nullcontext() as copies:
@@ -81,7 +80,7 @@ def workers_for(
         slots_of: dict[Translator, Slots] = {}
 
         def worker(pair: Languages, translator: Translator) -> Worker:
-            def translate(lines: Sequence[str], wanted: Wanted, ready: Ready) -> Lines:
+            def translate(lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[Nbest]:
                 request = pair, lines, wanted
                 if copies is None or not numbers[pair]:
                     return translated(request, ready, ready.abandoned)
@@ -94,8 +93,8 @@ def workers_for(
                 raise died
 
             in_torch = isinstance(translator.engine, TorchEngine)
-            own = slots if in_torch else slots_of.setdefault(translator, Slots(division.total))
-            return Worker(translate, translator.search.beam, own, check=partial(check, pair))
+            shared = slots if in_torch else slots_of.setdefault(translator, Slots(division.total))
+            return Worker(translate, translator.search.beam, shared, check=partial(check, pair))
 
         def check(pair: Languages, wanted: Wanted) -> None:
             translator, options = options_for(pair, wanted)
@@ -123,6 +122,6 @@ def _options(translator: Translator, pair: Languages, glossary: Glossary | None,
     return TranslateOptions(wanted.nbest, alignments=aligned, glossary=glossary, protect=PROTECTION, to=to)
 
 
-def _lines(translations: Sequence[Translation]) -> list[Line]:
+def _nbest(translations: Sequence[Translation]) -> Nbest:
     """Returns what a request needs of translations; a copy sends little else back."""
-    return [Line(translation.text, translation.alignment) for translation in translations]
+    return [Translated(translation.text, translation.alignment) for translation in translations]

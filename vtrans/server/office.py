@@ -29,14 +29,14 @@ _AROUND_RUNS, _NOTES = frozenset({"hyperlink", "ins", "smartTag", "sdt", "sdtCon
 
 
 @dataclass
-class Node:
+class Element:
     """An element: its tags as they were written and what is between them, or text, which has no name."""
 
     name: str
     opening: str
     text: str = ""
     closing: str = ""
-    children: list[Node] = field(default_factory=list)
+    children: list[Element] = field(default_factory=list)
 
     @property
     def raw(self) -> str:
@@ -54,7 +54,7 @@ def odt_document(xml: str, language: str) -> Document:
     return MarkedDocument(list(_items(parse(xml, _TEXT), {"p", "h"}, _text_paragraph)), language, escape)
 
 
-def parse(xml: str, namespaces: Sequence[str]) -> Node:
+def parse(xml: str, namespaces: Sequence[str]) -> Element:
     """Returns the root of a document; it has no name and no tags. Names of elements in the namespaces are local, and
     other elements are called `?`. Raises a Refusal for what is not XML."""
     data = xml.encode()
@@ -83,41 +83,32 @@ def parse(xml: str, namespaces: Sequence[str]) -> Node:
         raise Refusal(400, "The file's XML cannot be parsed.") from None
 
 
-def _tree(data: bytes, events: Sequence[tuple[int, str, str]]) -> Node:
-    root = Node("", "")
+def _tree(data: bytes, events: Sequence[tuple[int, str, str]]) -> Element:
+    root = Element("", "")
     stack = [root]
     for (begin, what, value), (end, _, _) in pairwise([*events, (len(data), "", "")]):
         raw = data[begin:end].decode()
         if what == "start":
-            stack.append(Node(value, raw))
+            stack.append(Element(value, raw))
             stack[-2].children.append(stack[-1])
             if len(stack) > DEEPEST:
                 raise Refusal(400, f"The file's XML must have at most {DEEPEST} elements inside each other.")
         elif what == "end":
             stack.pop().closing = raw
         else:
-            stack[-1].children.append(Node("", raw, value))
+            stack[-1].children.append(Element("", raw, value))
     return root
 
 
-def _items(node: Node, paragraphs: set[str], inside: Callable[[Node], Iterator[Item]]) -> Iterator[Item]:
+def _items(node: Element, paragraphs: set[str], inside: Callable[[Element], Iterator[Item]]) -> Iterator[Item]:
     """Yields the items of a document, whose paragraphs `inside` reads."""
-    if node.name in paragraphs:
-        yield Item("break", node.opening)
-        for child in node.children:
-            yield from inside(child)
-        yield Item("break", node.closing)
-        return
-    if not node.children:
-        yield Item("break", node.raw)
-        return
     yield Item("break", node.opening)
     for child in node.children:
-        yield from _items(child, paragraphs, inside)
+        yield from inside(child) if node.name in paragraphs else _items(child, paragraphs, inside)
     yield Item("break", node.closing)
 
 
-def _text_paragraph(node: Node) -> Iterator[Item]:
+def _text_paragraph(node: Element) -> Iterator[Item]:
     """Yields the items of a part of an OpenDocument paragraph."""
     if not node.name:
         yield Item("text", node.raw, node.text)
@@ -132,7 +123,7 @@ def _text_paragraph(node: Node) -> Iterator[Item]:
         yield Item("break" if node.name in ("tab", "line-break") else "point", node.raw)
 
 
-def _word_paragraph(node: Node) -> Iterator[Item]:
+def _word_paragraph(node: Element) -> Iterator[Item]:
     """Yields the items of a part of a Word paragraph."""
     if node.name == "r":
         yield from _run(node)
@@ -145,7 +136,7 @@ def _word_paragraph(node: Node) -> Iterator[Item]:
         yield Item("break" if node.name == "pPr" else "point", node.raw)
 
 
-def _run(run: Node) -> Iterator[Item]:
+def _run(run: Element) -> Iterator[Item]:
     """Yields an element for each text of a run. Whatever else it has becomes a run of its own."""
     properties = "".join(child.raw for child in run.children if child.name == "rPr")
     opening, name = run.opening + properties, f"run {properties}"
@@ -162,9 +153,9 @@ def _run(run: Node) -> Iterator[Item]:
 
 
 def _tag(opening: str) -> str:
-    found = re.match(r"<([^\s/>]+)", opening)
-    assert found is not None, opening
-    return found[1]
+    name = re.match(r"<([^\s/>]+)", opening)
+    assert name is not None, opening
+    return name[1]
 
 
 def _merged(items: Iterable[Item]) -> list[Item]:

@@ -85,17 +85,17 @@ async def parameters(request: Request, body: bytes) -> dict[str, Any]:
         pairs += _pairs(body)
     elif kind == MULTIPART:
         pairs += await _multipart(request, body)
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in pairs:
         if isinstance(value, str):
             value = value.replace("\r\n", "\n")  # browsers send forms with these line ends
-        if name not in found:
-            found[name] = value
-        elif isinstance(found[name], list):
-            found[name].append(value)
+        if name not in fields:
+            fields[name] = value
+        elif isinstance(fields[name], list):
+            fields[name].append(value)
         else:
-            found[name] = [found[name], value]
-    return found
+            fields[name] = [fields[name], value]
+    return fields
 
 
 def _json(body: bytes) -> dict[str, Any]:
@@ -125,22 +125,22 @@ async def _multipart(request: Request, body: bytes) -> list[tuple[str, Any]]:
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
 
-    found: list[tuple[str, Any]] = []
+    fields: list[tuple[str, Any]] = []
     try:
         # The size of the body limits the number of fields.
         again = Request(request.scope, receive)
         async with again.form(max_files=1, max_fields=math.inf, max_part_size=len(body)) as form:
             for name, value in form.multi_items():
                 if isinstance(value, str):
-                    found.append((name, value))
+                    fields.append((name, value))
                 else:
-                    found.append((name, Upload(value.filename or "", await value.read())))
+                    fields.append((name, Upload(value.filename or "", await value.read())))
     except HTTPException as error:
         reason = error.detail.rstrip(".")
         if longest := max(map(len, _LONG_NAMES.findall(body)), default=0):
             reason = f"the names of a part must have at most {LONGEST_NAME:,} bytes, got {longest:,}"
         raise Refusal(400, f"Invalid form: {reason}.") from None
-    return found
+    return fields
 
 
 # Values.
@@ -161,26 +161,26 @@ class TranslateRequest:
     search: tuple[tuple[str, Any], ...]  # settings that replace the model's, by name
 
 
-def translate_request(found: Mapping[str, Any], limits: Limits) -> TranslateRequest:
+def translate_request(fields: Mapping[str, Any], limits: Limits) -> TranslateRequest:
     """Returns the checked parameters of /translate. Raises a Refusal for one that is missing or wrong."""
-    many = isinstance(found.get("q"), list)
-    texts = list(found["q"]) if many else [required_text(found, "q")]
+    many = isinstance(fields.get("q"), list)
+    texts = list(fields["q"]) if many else [required_text(fields, "q")]
     check_texts(texts, limits)
-    source, target = required_text(found, "source"), required_text(found, "target")
-    form = found.get("format") or "text"
+    source, target = required_text(fields, "source"), required_text(fields, "target")
+    form = fields.get("format") or "text"
     if not isinstance(form, str) or form not in READERS:
         raise Refusal(400, f"format must be one of {', '.join(READERS)}.")
-    alternatives, alignments = _count(found.get("alternatives", 0)), found.get("alignments") in (True, "true", "1")
-    glossary = _glossary(found.get("glossary"))
-    search = search_settings(found)
+    alternatives, alignments = _count(fields.get("alternatives", 0)), fields.get("alignments") in (True, "true", "1")
+    glossary = _glossary(fields.get("glossary"))
+    search = search_settings(fields)
     return TranslateRequest(texts, many, source, target, form, alternatives, alignments, glossary, search)
 
 
-def search_settings(found: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def search_settings(fields: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Returns the search settings of a request, by name. Raises a Refusal for a value that is not allowed."""
     settings = []
     for name, key in SEARCH_KEYS.items():
-        value = found.get(name)
+        value = fields.get(name)
         if value is None or value == "":
             continue
         with suppress(ValueError):  # a form has numbers as text
@@ -223,12 +223,12 @@ def _glossary(value: Any) -> Glossary | None:
     return Glossary(tuple(terms.items())) if terms else None
 
 
-def file_request(found: Mapping[str, Any]) -> tuple[Upload, str, str]:
+def file_request(fields: Mapping[str, Any]) -> tuple[Upload, str, str]:
     """Returns the file, the source and the target language that a client asks /translate_file for."""
-    upload = found.get("file")
+    upload = fields.get("file")
     if not isinstance(upload, Upload):
         raise Refusal(400, "Invalid request: missing file parameter")
-    return upload, required_text(found, "source"), required_text(found, "target")
+    return upload, required_text(fields, "source"), required_text(fields, "target")
 
 
 def check_texts(texts: list[Any], limits: Limits) -> None:
@@ -246,9 +246,9 @@ def check_texts(texts: list[Any], limits: Limits) -> None:
         raise Refusal(400, f"A request must have at most {limits.characters:,} characters, got {size:,}.")
 
 
-def required_text(found: Mapping[str, Any], name: str) -> str:
+def required_text(fields: Mapping[str, Any], name: str) -> str:
     """Returns a parameter that must be a text. The sentence for a missing one is LibreTranslate's."""
-    value = found.get(name)
+    value = fields.get(name)
     if value is None or value == "":
         raise Refusal(400, f"Invalid request: missing {name} parameter")
     if not isinstance(value, str):
@@ -277,9 +277,9 @@ def _count(value: Any) -> int:
     return number
 
 
-def api_key(found: Mapping[str, Any]) -> str:
+def api_key(fields: Mapping[str, Any]) -> str:
     """Returns the API key of a request, or an empty string."""
-    value = found.get("api_key") or ""
+    value = fields.get("api_key") or ""
     if not isinstance(value, str):
         raise Refusal(400, "api_key must be a string.")
     return value

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from vtrans.errors import InputError
 from vtrans.languages import Languages
-from vtrans.server.batching import Found, Line, Translated, Wanted, Worker
+from vtrans.server.batching import Nbest, Translated, Wanted, Worker
 from vtrans.server.detection import Detection, detect
 from vtrans.server.documents import Document, PlainDocument
 from vtrans.server.refusals import Refusal
@@ -91,19 +91,19 @@ class Service:
         and `search` are settings that replace the model's.
         """
         answers = [Answer(text, [], []) for text in texts]
-        for own in dict.fromkeys(sources):
-            if own == target:
+        for source in dict.fromkeys(sources):
+            if source == target:
                 continue
-            worker = self.workers.get(Languages(own, target))
+            worker = self.workers.get(Languages(source, target))
             if worker is None:
-                raise Refusal(400, f"{target} is not available as a target language from {own}")
+                raise Refusal(400, f"{target} is not available as a target language from {source}")
             wanted = Wanted(min(1 + alternatives, dict(search).get("beam", worker.nbest)), False, glossary, search)
             if glossary or search:
                 _check(worker, wanted)
-            places = [i for i, code in enumerate(sources) if code == own]
-            documents = await _computed([partial(read, texts[i], own) for i in places], texts)
-            found = await _lines_of(documents, worker, wanted)
-            pairs = zip(documents, found, strict=True)
+            places = [i for i, code in enumerate(sources) if code == source]
+            documents = await _computed([partial(read, texts[i], source) for i in places], texts)
+            lines = await _lines_of(documents, worker, wanted)
+            pairs = zip(documents, lines, strict=True)
             joined = await _computed([partial(_answer, *pair, alternatives) for pair in pairs], texts)
             for i, answer in zip(places, joined, strict=True):
                 answers[i] = answer
@@ -125,19 +125,19 @@ async def _computed(calls: Sequence[Callable[[], T]], texts: Sequence[str]) -> l
     return await asyncio.to_thread(lambda: [call() for call in calls])
 
 
-def _answer(document: Document, lines: Sequence[Found], alternatives: int) -> Answer:
+def _answer(document: Document, lines: Sequence[Nbest], alternatives: int) -> Answer:
     best, *others = (document.joined(_rank(lines, rank)) for rank in range(1 + alternatives))
     unique = [other for other in dict.fromkeys(others) if other and other != best]
     links = document.links(_rank(lines, 0)) if isinstance(document, PlainDocument) else []
     return Answer(best, unique, links)
 
 
-async def _lines_of(documents: Sequence[Document], worker: Worker, wanted: Wanted) -> list[list[Found]]:
+async def _lines_of(documents: Sequence[Document], worker: Worker, wanted: Wanted) -> list[list[Nbest]]:
     """Returns the translations of each document's lines. Those without words stay as they are. The others are one
     request to the worker, or two if some of them need word alignments."""
     lines = [line for document in documents for line in document.lines]
     aligned = [needs for document in documents for needs in document.aligned]
-    translations: dict[int, Found] = {i: [_unchanged(line)] for i, line in enumerate(lines) if not has_words(line)}
+    translations: dict[int, Nbest] = {i: [_unchanged(line)] for i, line in enumerate(lines) if not has_words(line)}
     parts = {
         alignments: [i for i, needs in enumerate(aligned) if needs == alignments and i not in translations]
         for alignments in (False, True)
@@ -152,11 +152,11 @@ async def _lines_of(documents: Sequence[Document], worker: Worker, wanted: Wante
     return [list(islice(ordered, len(document.lines))) for document in documents]
 
 
-def _unchanged(line: str) -> Line:
+def _unchanged(line: str) -> Translated:
     """Returns a line as its own translation."""
-    return Line(line, tuple((i, i) for i in range(len(line.split()))))
+    return Translated(line, tuple((i, i) for i in range(len(line.split()))))
 
 
-def _rank(lines: Sequence[Found], rank: int) -> list[Translated]:
+def _rank(lines: Sequence[Nbest], rank: int) -> list[Translated]:
     """Returns the translations of this rank. A line with fewer translations is represented by its best one."""
-    return [found[rank] if rank < len(found) else found[0] for found in lines]
+    return [nbest[rank] if rank < len(nbest) else nbest[0] for nbest in lines]

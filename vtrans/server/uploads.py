@@ -152,8 +152,8 @@ class Results:
     def get(self, key: str) -> tuple[str, bytes] | None:
         """Returns the name and content of a file, or None if it is not there (any more)."""
         self._forget()
-        found = self._files.get(key)
-        return found and found[:2]
+        result = self._files.get(key)
+        return result and result[:2]
 
     def _forget(self) -> None:
         now = self._clock()

@@ -222,11 +222,11 @@ function show(pane, content, places, links = []) {
   const parts = [];
   let done = 0;
   for (const begin of [...words.keys()].sort((a, b) => a - b)) {
-    const { end, links: own } = words.get(begin);
+    const { end, links: linked } = words.get(begin);
     if (begin < done) continue;
     parts.push(characters.slice(done, begin).join(""));
     const word = made("span", characters.slice(begin, end).join(""));
-    word.dataset.links = own.join(",");
+    word.dataset.links = linked.join(",");
     parts.push(word);
     done = end;
   }
