@@ -121,6 +121,31 @@ def test_the_narrowest_beam_leaves_no_phrase_out(beam: int, stop: str) -> None:
         assert obeys(best.tokens, phrases, continues), (seed, phrases, best)
 
 
+def cut_phrases(numbers: random.Random, words: Sequence[int]) -> list[Phrase]:
+    """Returns phrases that overlap: each is a part of one sequence of words, and may go on differently."""
+    whole = numbers.choices(words, k=numbers.randint(1, 4))
+    phrases = []
+    for _ in range(numbers.randint(2, 3)):
+        begin = numbers.randrange(len(whole))
+        tokens = whole[begin : numbers.randint(begin + 1, len(whole))] + numbers.choices(words, k=numbers.randrange(2))
+        phrases.append(Phrase((Form(tuple(tokens), numbers.random() < 0.5),), numbers.choice([1, 1, 2])))
+    return phrases
+
+
+def test_the_narrowest_beam_leaves_no_phrase_out_if_one_begins_another() -> None:
+    for seed in range(100):
+        numbers = random.Random(seed)
+        phrases, continues = cut_phrases(numbers, (3, 4, 5)), {w for w in (3, 4, 5) if numbers.random() < 0.5}
+        # 2 is likelier than all that is needed, at every step.
+        logprobs = [-math.inf, math.log(0.05), math.log(0.85), *[math.log(numbers.uniform(0.001, 0.1))] * 3]
+        table = hashed(seed, 4, eos=-2.0) if seed % 2 else lambda source, prefix, row=tuple(logprobs): row
+        limit = 2 * least_tokens(phrases) + 1
+        [[best]] = search(
+            table, [phrases], [SOURCE], [limit], beam=1, continues=[w in continues for w in range(6)]
+        )  # fmt: skip
+        assert obeys(best.tokens, phrases, continues), (seed, phrases, continues, best)
+
+
 def test_a_word_ends_even_if_all_its_likely_continuations_go_on() -> None:
     """3 to 6 continue a word, and each of them is likelier than what ends it."""
 

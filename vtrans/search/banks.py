@@ -3,10 +3,10 @@
 By definition, a sentence's hypotheses are in banks, by the tokens of its phrases that they still need
 (`lexical.Automaton`); EOS extends those that need none. In each step, the extensions of a row are its K + 1 best tokens
 and the tokens with which a phrase begins or continues. If the next token decides whether a phrase is a whole word, the
-best token that does not continue a word is another. The extensions of each bank are ranked as in beam.py. EOS among the
-first K of its bank finishes a hypothesis. The K best others of each bank are live, up to the sentence's W rows: first
-the best of each bank, beginning with the one that needs the fewest tokens, then the second best, and so on. The search
-is finished as in beam.py.
+best token that does not continue a word is another, and if that is EOS, so is the second best. The extensions of each
+bank are ranked as in beam.py. EOS among the first K of its bank finishes a hypothesis. The K best others of each bank
+are live, up to the sentence's W rows: first the best of each bank, beginning with the one that needs the fewest tokens,
+then the second best, and so on. The search is finished as in beam.py.
 
 This is grid beam search (Hokamp and Liu 2017), with at least K rows for each bank as long as W has room for them. For
 longer phrases, the banks divide the W rows between them, as in dynamic beam allocation (Post and Vilar 2018; Hu et al.
@@ -64,7 +64,7 @@ class Banks:
         return self._automaton(history.sentences[b]).state_of(tuple(map(int, history.path(b, k)[0])))
 
     def candidates(
-        self, blocks: Iterable[Block], history: History, live_r: Ints, count: int
+        self, blocks: Iterable[Block], history: History, live_r: Ints, count: int, eos_id: int
     ) -> tuple[NDArray[np.floating], Ints]:
         """Returns the log-probabilities and ids of the tokens by which rows may be extended, the best ones first; fewer
         for some rows than for others, and then -inf."""
@@ -77,7 +77,7 @@ class Banks:
             wanted.append(automaton.wanted[state])
             if automaton.waits[state]:
                 waiting.append(r)
-        extras = _Extras(wanted, waiting, self._continues_V)
+        extras = _Extras(wanted, waiting, self._continues_V, eos_id)
         values_rm, tokens_rm = best_tokens(extras.read(blocks), count)
         # The other tokens rank below the best ones.
         more = [
@@ -137,8 +137,11 @@ class _Extras:
     """Reads the log-probabilities of certain tokens from the blocks of a step: for each row the `wanted` tokens, and
     for the `waiting` rows the best token that does not continue a word."""
 
-    def __init__(self, wanted: Sequence[Sequence[int]], waiting: Sequence[int], continues_V: Tensor) -> None:
+    def __init__(
+        self, wanted: Sequence[Sequence[int]], waiting: Sequence[int], continues_V: Tensor, eos_id: int
+    ) -> None:
         self.values: list[dict[int, float]] = []  # per row
+        self._eos_id = eos_id
         self._wanted, self._waiting, self._continues_V = wanted, set(waiting), continues_V
 
     def read(self, blocks: Iterable[Block]) -> Iterator[Block]:
@@ -154,10 +157,12 @@ class _Extras:
                 continues_V = self._continues_V.to(logprobs_nV.device)
                 ids = block.ids if isinstance(block, Listed) else None
                 best = logprobs_nV[waiting].masked_fill(continues_V if ids is None else continues_V[ids], -math.inf)
-                values_n, columns_n = best.max(1)
-                tokens_n = columns_n if ids is None else ids[columns_n]
-                for n, token, value in zip(waiting, tokens_n.tolist(), values_n.tolist(), strict=True):
-                    self.values[begin + n][token] = value
+                values_n2, columns_n2 = best.topk(2, dim=1)
+                tokens_n2 = columns_n2 if ids is None else ids[columns_n2]
+                for n, tokens, values in zip(waiting, tokens_n2.tolist(), values_n2.tolist(), strict=True):
+                    # A hypothesis that EOS does not extend must be able to go on.
+                    kept = 2 if tokens[0] == self._eos_id else 1
+                    self.values[begin + n].update(zip(tokens[:kept], values[:kept], strict=True))
             yield block
 
     def _read_pairs(self, block: Block, pairs: Sequence[tuple[int, int]], begin: int) -> None:

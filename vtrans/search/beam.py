@@ -162,7 +162,9 @@ class Beam:
 
     def advance(self, blocks: Iterable[Block]) -> list[int]:
         if self.banks:
-            values_rm, tokens_rm = self.banks.candidates(blocks, self.history, self.live(), self.tokens_per_row)
+            values_rm, tokens_rm = self.banks.candidates(
+                blocks, self.history, self.live(), self.tokens_per_row, self.eos_id
+            )
         else:
             values_rm, tokens_rm = best_tokens(blocks, self.tokens_per_row)
         (B, W), m = self.live_BK.shape, values_rm.shape[1]

@@ -69,12 +69,16 @@ class Automaton:
 
     def __init__(self, phrases: Sequence[Phrase], continues: Sequence[bool]) -> None:
         self.phrases, self._continues = phrases, continues
-        self._letters = {token for phrase in phrases for form in phrase.forms for token in form.tokens}
+        forms = [form for phrase in phrases for form in phrase.forms]
+        self._letters = {token for form in forms for token in form.tokens}
+        # Whether another token may have to end a word before the next phrase begins.
+        self._separate = int(any(continues[form.tokens[0]] for form in forms))
+        self._costs = [min(map(self._cost, phrase.forms)) for phrase in phrases]
         self._places: list[_Place] = []
         self._numbers: dict[_Place, int] = {}
         self._next: list[dict[tuple[int, bool], int | None]] = []  # per state
         self.remaining: list[int] = []
-        """Per state, the tokens of the phrases that are still needed; 0 allows EOS."""
+        """Per state, the tokens that are still needed; 0 allows EOS."""
         self.wanted: list[tuple[int, ...]] = []
         """Per state, the tokens with which a phrase begins or continues."""
         self.waits: list[bool] = []
@@ -123,15 +127,29 @@ class Automaton:
         waiting = {c for c, f, n in place.begun if n == len(forms[c][f].tokens)}
         needed = [p.times - place.counts[c] - (c in waiting) for c, p in enumerate(self.phrases)]
         going = [(c, f, n) for c, f, n in place.begun if needed[c] > 0 and c not in waiting]
-        # Only one of the phrases that have begun counts: its next token may end the others unfinished.
-        gains = [self.phrases[c].shortest - len(forms[c][f].tokens) + n for c, f, n in going]
         wanted = {forms[c][f].tokens[n] for c, f, n in going}
         wanted |= {form.tokens[0] for c, need in enumerate(needed) if need > 0 for form in forms[c]}
         self._places.append(place)
         self._next.append({})
-        self.remaining.append(
-            sum(max(0, need) * p.shortest for need, p in zip(needed, self.phrases, strict=True)) - max(0, *gains, 0)
-        )
+        self.remaining.append(self._least(needed, waiting, going))
         self.wanted.append(tuple(sorted(wanted)))
         self.waits.append(bool(waiting))
         return number
+
+    def _least(self, needed: Sequence[int], waiting: set[int], going: Sequence[tuple[int, int, int]]) -> int:
+        """Returns how many tokens complete all phrases, if those that wait for the next token are complete by it and
+        the others follow one after another. One of the wanted tokens, or one that ends a word, always leaves fewer."""
+        afresh = sum(max(0, need) * cost for need, cost in zip(needed, self._costs, strict=True))
+        if not afresh:
+            return 0
+        counts = [afresh + (self._separate if waiting else 0)]
+        # Only one of the phrases that have begun counts: its next token may end the others unfinished.
+        for c, f, n in going:
+            form = self.phrases[c].forms[f]
+            lost = sum(self._costs[w] for w in waiting) if self._continues[form.tokens[n]] else 0
+            counts.append(afresh - self._costs[c] + self._cost(form) - n + lost)
+        return min(counts)
+
+    def _cost(self, form: Form) -> int:
+        """Returns the tokens of a form, and of what ends its last word."""
+        return len(form.tokens) + self._separate * form.whole
