@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from vtrans.config import TIE_FORMS, ModelConfig, Recipe, SearchConfig
+from vtrans.config import TIE_FORMS, ModelConfig, Recipe
 from vtrans.errors import InputError, RecipeError
 from vtrans.keys import idle_because, toml_value
 
@@ -86,16 +86,6 @@ def _sharing_contradiction(model: ModelConfig) -> str | None:
     return None
 
 
-def search_contradiction(search: SearchConfig, name: str = "search.{}") -> str | None:
-    """Why these settings describe no search, or None if they describe one. `name` is the form of a setting's name."""
-    groups, beam, stop = (name.format(key) for key in ("beam_groups", "beam", "stop"))
-    if search.beam % search.beam_groups:
-        return f"{groups} must divide {beam} ({search.beam}), got {search.beam_groups}."
-    if search.beam_groups > 1 and search.stop == "shrink":
-        return f"{stop} must be count, current or exhaustive with {groups} above 1, got shrink."
-    return None
-
-
 def check_tie(tie: str, joint: bool) -> None:
     """Raises InputError unless `tie` is one of the four forms and fits joint or separate vocabularies."""
     if tie not in TIE_FORMS:
@@ -117,7 +107,7 @@ def resolve_tie(tie: str, joint: bool) -> str:
 def check_together(recipe: Recipe, where: str) -> Recipe:
     """The recipe. Raises RecipeError, which begins with `where`, if its values contradict each other."""
     idle = idle_keys(recipe, "model").values()
-    if reason := contradiction(recipe.model) or next(iter(idle), None) or search_contradiction(recipe.search):
+    if reason := contradiction(recipe.model) or next(iter(idle), None) or recipe.search.contradiction():
         raise RecipeError(f"{where}: {reason}")
     if recipe.train.guided_alignment > 0 and recipe.model.architecture == "decoder-only":
         raise RecipeError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -154,3 +155,24 @@ class SearchConfig:
         may_change=True,
         speed_only=True,
     )
+
+    def with_beam(self, beam: int) -> SearchConfig:
+        """These settings with one beam of that width."""
+        return dataclasses.replace(self, beam=beam, beam_groups=1)
+
+    def contradiction(self, name: str = "search.{}") -> str | None:
+        """Why these settings describe no search, or None if they describe one. `name` is the form of a key's name."""
+        groups, beam, stop = (name.format(key) for key in ("beam_groups", "beam", "stop"))
+        if self.beam % self.beam_groups:
+            return f"{groups} must divide {beam} ({self.beam}), got {self.beam_groups}."
+        if self.beam_groups > 1 and self.stop == "shrink":
+            return f"{stop} must be count, current or exhaustive with {groups} above 1, got shrink."
+        return None
+
+    def contradicts_phrases(self, option: str) -> str | None:
+        """Why this search cannot require the phrases of an option, or None if it can."""
+        if self.stop == "shrink":
+            return f"`stop` must be count, current or exhaustive with `{option}`, got shrink."
+        if self.beam_groups > 1:
+            return f"`beam_groups` must be 1 with `{option}`, got {self.beam_groups}."
+        return None

@@ -36,6 +36,7 @@ from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source, Unsupported, suppressed_ids
 from vtrans.engines.forced import Pair
 from vtrans.errors import VtransError
+from vtrans.keys import idle_because, keys_of
 from vtrans.languages import Languages
 from vtrans.search.loop import Hypothesis, length_penalty
 from vtrans.translate.translation import TranslateOptions
@@ -45,6 +46,8 @@ SCORED_TOKENS = 2048  # padded subwords scored at a time; their logits are in me
 SURE = 0.9  # a probability of EOS; above it, 1 - p has too few digits in float32
 QUEUED = 4  # batches waiting per worker: enough to keep it busy, few enough for early results
 
+# Settings that it has without conditions. Those that `unsupported` does not know must have their defaults.
+SUPPORTED = ("alpha", "length_penalty", "max_length", "max_ratio", "max_source", "batch_tokens")
 FEATURES = {
     "sampling": "its samples depend on the batch",
     "alignments": "it does not return its attention",
@@ -100,7 +103,6 @@ class CTranslate2Engine:
         checks = (
             ("stop", "count", search.stop == "count", "it stops by count only"),
             ("beam", widest, search.beam <= widest, "its beam is at most half of the vocabulary"),
-            ("beam_groups", 1, search.beam_groups == 1, "it has no diverse beam search"),
             ("min_length", 1, search.beam == 1 or search.min_length <= 1, greedy),
             ("no_repeat_ngram", 0, search.beam == 1 or search.no_repeat_ngram == 0, greedy),
             ("suppress", (), search.beam == 1 or not search.suppress, greedy),
@@ -109,6 +111,11 @@ class CTranslate2Engine:
         settings = [
             Unsupported(name, reason, getattr(search, name), nearest) for name, nearest, ok, reason in checks if not ok
         ]
+        known = {*SUPPORTED, *(name for name, *_ in checks)}
+        for name in keys_of(SearchConfig):
+            value, default = getattr(search, name), getattr(SearchConfig, name)
+            if name not in known and value != default and not idle_because(search, name):
+                settings.append(Unsupported(name, "it has no such setting", value, default))
         return settings + [Unsupported(name, reason) for name, reason in FEATURES.items() if name in requested]
 
     def align(

@@ -179,8 +179,8 @@ def outputs(
     searches = [search]
     if not thorough:
         longest, limit = min(LONGEST, longest), min(limit, reach - 1)  # EOS is scored after the translation
-        values = {"beam_groups": 1, "max_length": limit, "min_length": 0}
-        searches = [dataclasses.replace(search, **{**values, "beam": n, **GREEDY.get(n, {})}) for n in BEAMS]
+        limited = dataclasses.replace(search, max_length=limit, min_length=0)
+        searches = [dataclasses.replace(limited.with_beam(n), **GREEDY.get(n, {})) for n in BEAMS]
     every = loaded.src_vocab.encode_batch(list(lines))
     encoded = [(line, ids[:longest]) for line, ids in zip(lines, every, strict=True) if ids]
     if not encoded:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -37,7 +36,7 @@ def translated(train: TrainConfig, pairs: int) -> int:
 
 def search_of(train: TrainConfig, search: SearchConfig) -> SearchConfig:
     """The search settings of validation."""
-    return dataclasses.replace(search, beam=train.valid_beam, beam_groups=1)
+    return search.with_beam(train.valid_beam)
 
 
 def manner(train: TrainConfig, search: SearchConfig, pairs: int) -> str:

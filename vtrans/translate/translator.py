@@ -14,7 +14,6 @@ from itertools import islice
 from threading import RLock
 
 from vtrans.config import SearchConfig
-from vtrans.consistency import search_contradiction
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID
 from vtrans.data.words import words_of_ids, words_of_line
@@ -64,13 +63,13 @@ class Translator:
         self.counts = Counts()
         self.turn = RLock()
         refuse_unsupported(engine, self.search)
-        if reason := search_contradiction(self.search, "`{}`"):
+        if reason := self.search.contradiction("`{}`"):
             raise InputError(reason)
         self._reader = SourceReader(engine, self.search)
         self.max_source = self._reader.max_source
         self.one_piece, self.tag = self._reader.one_piece, self._reader.tag
-        one_beam = self.search.stop != "shrink" and self.search.beam_groups == 1
-        self._has_phrases = one_beam and not engine.unsupported(self.search, ["constraints"])
+        possible = not self.search.contradicts_phrases("constraints")
+        self._has_phrases = possible and not engine.unsupported(self.search, ["constraints"])
         second = replace(self.search, no_repeat_ngram=RETRY_NGRAM)
         can_retry = retry and not self.search.no_repeat_ngram and not engine.unsupported(second)
         self._second_search = second if can_retry else None
@@ -137,10 +136,8 @@ class Translator:
         for name in ("constraints", "glossary"):
             if wanted[name] and options.sampling is not None:
                 raise InputError(f"`{name}` only applies to a search; leave it or the sampling out.")
-            if wanted[name] and self.search.stop == "shrink":
-                raise InputError(f"`stop` must be count, current or exhaustive with `{name}`, got shrink.")
-            if wanted[name] and self.search.beam_groups > 1:
-                raise InputError(f"`beam_groups` must be 1 with `{name}`, got {self.search.beam_groups}.")
+            if wanted[name] and (reason := self.search.contradicts_phrases(name)):
+                raise InputError(reason)
         options.check(self.search.beam)
 
     def _windows(
