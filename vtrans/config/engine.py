@@ -47,11 +47,7 @@ class EngineConfig:
     )
     kernels: str | None = choice(
         None,
-        {
-            "auto": "chosen by the processor",
-            "onednn": "oneDNN",
-            "blas": "MKL on x86",
-        },
+        {"auto": "chosen by the processor", "onednn": "oneDNN", "blas": "MKL on x86"},
         "Library of float32 products on a CPU.",
         metavar="LIBRARY",
         unset=f"${KERNELS_VARIABLE}, else {KERNELS[0]}",

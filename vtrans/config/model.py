@@ -54,9 +54,7 @@ class ModelConfig:
     attention_dropout: float = number(0.0, 0.0, 0.95, "Dropout on the attention weights.", training_only=True)
     activation_dropout: float = number(0.0, 0.0, 0.95, "Dropout after the feed-forward activation.", training_only=True)
     activation: str = choice(
-        "relu",
-        {"relu": "", "gelu": "", "swish": "x * sigmoid(x)"},
-        "Activation of the feed-forward layers.",
+        "relu", {"relu": "", "gelu": "", "swish": "x * sigmoid(x)"}, "Activation of the feed-forward layers."
     )
     norm: str = choice(
         "post",
@@ -115,8 +113,7 @@ class ModelConfig:
         idle_if={"architecture": _decoder_only},
     )
     scale_embedding: bool = flag(
-        True,
-        "Multiply embeddings by sqrt(D) (paper, section 3.4). Without it, they are initialised at the same size.",
+        True, "Multiply embeddings by sqrt(D) (paper, section 3.4). Without it, they are initialised at the same size."
     )
     projection_bias: bool = flag(False, "Learn a bias on the logits, as Marian does.")
     source_eos: bool = flag(

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from vtrans.keys import choice, number, texts
+
+# A resumed run may have other values of all keys.
+_number, _choice, _texts = (partial(field, may_change=True) for field in (number, choice, texts))
 
 
 @dataclass(frozen=True)
@@ -15,18 +19,17 @@ class SearchConfig:
 
     PANEL: ClassVar[str] = "Search"
 
-    beam: int = number(
+    beam: int = _number(
         4,
         1,
         1000,
         "Number of hypotheses kept per sentence; 1 is greedy search.",
         "hypotheses",
         request=16,
-        may_change=True,
         signed=True,
         search_only=True,
     )
-    beam_groups: int = number(
+    beam_groups: int = _number(
         1,
         1,
         1000,
@@ -34,31 +37,21 @@ class SearchConfig:
         "search, Vijayakumar et al. 2018). It must divide `beam`.",
         "groups",
         request=16,
-        may_change=True,
         search_only=True,
     )
-    diversity: float = number(
+    diversity: float = _number(
         0.5,
         0.0,
         1000.0,
         "Penalty per row of an earlier group of the beam that chose the same subword; 0.2 to 1 is usual.",
         request=1000,
-        may_change=True,
         search_only=True,
         idle_if={"beam_groups": lambda value: value == 1},
     )
-    alpha: float = number(
-        0.6,
-        -10.0,
-        10.0,
-        "Exponent of the length penalty.",
-        request=10,
-        may_change=True,
-        ranks_only=True,
-        signed=True,
-        search_only=True,
+    alpha: float = _number(
+        0.6, -10.0, 10.0, "Exponent of the length penalty.", request=10, ranks_only=True, signed=True, search_only=True
     )
-    length_penalty: str = choice(
+    length_penalty: str = _choice(
         "gnmt",
         {
             "gnmt": "((5 + length) / 6) ** alpha (Wu et al. 2016)",
@@ -67,13 +60,12 @@ class SearchConfig:
         "Divisor of the log-probability in the score of a hypothesis.",
         metavar="KIND",
         request=1,
-        may_change=True,
         ranks_only=True,
         signed=True,
         search_only=True,
         idle_if={"alpha": lambda value: value == 0},
     )
-    stop: str = choice(
+    stop: str = _choice(
         "count",
         {
             "count": "at `beam` finished hypotheses",
@@ -84,11 +76,10 @@ class SearchConfig:
         "When the search stops.",
         metavar="RULE",
         request=1,
-        may_change=True,
         signed=True,
         search_only=True,
     )
-    max_length: int = number(
+    max_length: int = _number(
         0,
         0,
         10**6,
@@ -97,62 +88,56 @@ class SearchConfig:
         "tokens",
         unset="none",
         request=10**6,
-        may_change=True,
         signed=True,
     )
-    max_ratio: float = number(
+    max_ratio: float = _number(
         0.0,
         0.0,
         1000.0,
         "Maximum number of subwords per subword of the source, both with EOS, as in Marian; 0 means no such limit.",
         unset="none",
         request=3,
-        may_change=True,
     )
-    min_length: int = number(
-        0, 0, 10**6, "Minimum number of subwords, without EOS.", "tokens", request=100, may_change=True, signed=True
+    min_length: int = _number(
+        0, 0, 10**6, "Minimum number of subwords, without EOS.", "tokens", request=100, signed=True
     )
-    no_repeat_ngram: int = number(
+    no_repeat_ngram: int = _number(
         0,
         0,
         1000,
         "Never repeat a sequence of this many subwords in a translation; 0 switches the rule off.",
         "tokens",
         request=1000,
-        may_change=True,
         signed=True,
     )
-    repetition_penalty: float = number(
+    repetition_penalty: float = _number(
         1.0,
         1.0,
         1000.0,
         "Factor on the log-probability of subwords that the translation already contains (Keskar et al. 2019). Scores "
         "include it.",
         request=1000,
-        may_change=True,
         signed=True,
         idle_if={"no_repeat_ngram": lambda value: value == 1},
     )
-    suppress: tuple[str, ...] = texts(
-        "Subwords that no translation contains.", metavar="PIECE", unset="none", request=100, may_change=True
+    suppress: tuple[str, ...] = _texts(
+        "Subwords that no translation contains.", metavar="PIECE", unset="none", request=100
     )
-    max_source: int = number(
+    max_source: int = _number(
         1024,
         1,
         10**6,
         "Maximum number of source subwords translated in one piece. Longer lines are cut into pieces, with a warning.",
         "tokens",
-        may_change=True,
         signed=True,
     )
-    batch_tokens: int = number(
+    batch_tokens: int = _number(
         2048,
         1,
         10**8,
         "Maximum number of subwords per batch, padding included; 1 means one sentence at a time.",
         "tokens",
         panel="Speed",
-        may_change=True,
         speed_only=True,
     )
 

@@ -36,8 +36,7 @@ class PrepareOptions:
     )
     valid_tgt: tuple[str | Path, ...] = paths("Translation of `valid_src`.", panel="Text")
     alignments: tuple[str | Path, ...] = paths(
-        "Word alignment of each line, such as 0-0 1-2, for guided alignment. Give one file per `src`.",
-        panel="Text",
+        "Word alignment of each line, such as 0-0 1-2, for guided alignment. Give one file per `src`.", panel="Text"
     )
     align: bool = flag(
         False, "Align the words of the training text, for guided alignment, instead of `alignments`.", panel="Text"
@@ -107,12 +106,7 @@ class PrepareOptions:
         panel="Vocabulary",
     )
     sample: int = number(
-        1_000_000,
-        1,
-        10**9,
-        "Learn the vocabulary from at most this many random pairs.",
-        "pairs",
-        panel="Vocabulary",
+        1_000_000, 1, 10**9, "Learn the vocabulary from at most this many random pairs.", "pairs", panel="Vocabulary"
     )
     max_tokens: int = number(
         250, 1, 10**6, "Drop training pairs with more subwords than this on a side.", "subwords", panel="Filter"
