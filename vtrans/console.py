@@ -33,7 +33,7 @@ _SHOWN = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in
 
 
 def duration(seconds: float) -> str:
-    """A time in words: `42 s`, `3 min 20 s`, `2 h 05 min` or `3 d 04 h`."""
+    """Returns a time in words: `42 s`, `3 min 20 s`, `2 h 05 min` or `3 d 04 h`."""
     whole = max(0, round(seconds))
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
@@ -279,8 +279,8 @@ class Console:
     ) -> Iterator[Counter]:
         """Show the progress of a loop while the context lasts, below any outer `progress` or `live`.
 
-        With `shares`, the total is unknown and `update` is given the share that is
-        done. Without `drawn`, a terminal gets plain lines too. Do not use it while writing to stdout on a terminal.
+        With `shares`, the total is unknown and `update` is given the share that is done. Without `drawn`, a terminal
+        gets plain lines too. Do not use it while writing to stdout on a terminal.
         """
         if self.quiet:
             yield Counter()
@@ -296,10 +296,10 @@ class Console:
 
     @contextmanager
     def live(self, title: str, total: int | None, completed: int = 0) -> Iterator[Display]:
-        """A live display of `total` training steps (None: unknown), of which `completed` were done before this process
-        started.
+        """Show a training of `total` steps (None: unknown) while the context lasts. `completed` steps were done before
+        this process started.
 
-        It shows nothing without a terminal. Print lines with `info` instead.
+        Without a terminal, nothing is shown; print lines with `info` instead.
         """
         if self.quiet or not self.is_terminal:
             yield Display()
@@ -319,7 +319,7 @@ class Console:
             self._out.flush()
 
     def _drawing(self) -> rich.console.Console:
-        """rich's console, made when it is first used."""
+        """Returns the console of rich, made when it is first used."""
         if self._rich is None:
             from rich.console import Console as RichConsole
 
@@ -364,34 +364,34 @@ class Console:
 
 
 def _shown(text: str) -> str:
-    """`text` with the characters of STEERING written out."""
+    """Returns `text` with the characters of STEERING written out."""
     return text.translate(_SHOWN)
 
 
 def _count(done: float, total: float | None, unit: str) -> str:
-    """A count, such as `120 of 1,000 lines`."""
+    """Returns a count, such as `120 of 1,000 lines`."""
     of = f" of {total:,.0f}" if total is not None else ""
     return f"{done:,.0f}{of} {unit}".strip()
 
 
 def _per_second(done: float, seconds: float) -> str:
-    """A rate, such as `350/s` or `2.4/s`."""
+    """Returns a rate, such as `350/s` or `2.4/s`."""
     rate = done / max(seconds, 1e-9)
     return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
 
 
 def text_width(text: str) -> int:
-    """The number of columns that `text` takes in a terminal."""
+    """Returns the number of columns that `text` takes in a terminal."""
     return sum((1, 2)[unicodedata.east_asian_width(c) in "WF"] for c in text if not joins(c))
 
 
 def joins(character: str) -> bool:
-    """Whether a character takes no column of its own, such as an accent, vowel sign or joiner (not a soft hyphen)."""
+    """Returns whether a character takes no column, such as an accent, vowel sign or joiner (not a soft hyphen)."""
     return unicodedata.category(character) in ("Mn", "Me", "Cf") and character != "\u00ad"
 
 
 def _columns(rows: list[list[str]], header: Sequence[str] | None) -> list[str]:
-    """The rows as lines of aligned columns, with two spaces between them."""
+    """Returns the rows as lines of aligned columns, with two spaces between them."""
     everything = [*([list(header)] if header else []), *rows]
     count = max(map(len, everything), default=0)
     everything = [row + [""] * (count - len(row)) for row in everything]

@@ -29,11 +29,11 @@ _DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, None)
 
 @contextmanager
 def aside(path: Path) -> Iterator[Path]:
-    """A temporary path to write to, which is flushed to disk and renamed to `path` when the context ends.
+    """Yields a temporary path to write to, which is flushed to disk and renamed to `path` when the context ends.
 
-    If the context raises, the temporary file is removed and `path` stays as it was. The file lies in a folder of its
-    own beside `path`, because safetensors makes further temporary files next to it; a process that is killed leaves
-    all of them in that one folder. Raises what `unwritable` returns.
+    If the context raises, the temporary file is removed and `path` stays as it was. The file is the only one in a
+    temporary folder beside `path`. safetensors makes further temporary files next to it, and a process that is killed
+    leaves all of them in that one folder. Raises what `unwritable` returns.
     """
     # A process id would not do: processes on several machines, or in several containers, may share the folder.
     folder = path.with_name(f".{path.name}.{secrets.randbits(63)}.tmp")
@@ -53,7 +53,7 @@ def aside(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[BinaryIO]:
-    """A stream whose content replaces the file `path` when the context ends, as `aside` does.
+    """Yields a stream whose content replaces the file `path` when the context ends, as `aside` does.
 
     It follows a link, keeps the permissions of the file, and writes directly to a device or a pipe, which cannot be
     replaced. Opening and writing it raise what `unwritable` returns.
@@ -84,14 +84,14 @@ class _Output(io.FileIO):
 
 
 def output(file: Path | int, name: object) -> io.BufferedWriter:
-    """A stream to a file or a descriptor, which stays open. Its writes raise what `unwritable` returns; a pipe
+    """Returns a stream to a file or a descriptor, which stays open. Its writes raise what `unwritable` returns; a pipe
     whose reader has closed it raises BrokenPipeError."""
     return io.BufferedWriter(_Output(file, name))
 
 
 @contextmanager
 def explained(path: object) -> Iterator[None]:
-    """Turns an OSError inside the block into what `unwritable` returns, and lets a WriteError name `path`."""
+    """Raises an OSError of the block as `unwritable` returns it, and a WriteError with the name `path`."""
     try:
         yield
     except BrokenPipeError:
@@ -103,8 +103,8 @@ def explained(path: object) -> Iterator[None]:
 
 
 def unwritable(path: object, error: OSError, advice: str = "") -> FileError | WriteError:
-    """The error for a file that cannot be written: a WriteError if its disk is full or fails, else a FileError, since
-    its path is at fault. `advice` ends the sentence."""
+    """Returns the error for a file that cannot be written: a WriteError if its disk is full or fails, and otherwise a
+    FileError, because its path is at fault. `advice` ends the sentence."""
     why = f"{reason(error)}{advice}"
     if error.errno in _DISK_FAILURES:
         return WriteError(path, why)
@@ -145,7 +145,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def file_sha256(path: Path) -> str | None:
-    """The SHA-256 of a file in hexadecimal, or None if the file cannot be read."""
+    """Returns the SHA-256 of a file in hexadecimal, or None if the file cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -154,12 +154,12 @@ def file_sha256(path: Path) -> str | None:
 
 
 def reason(error: Exception) -> str:
-    """Why an operation failed, to end a sentence of an error message."""
+    """Returns why an operation failed, as the end of a sentence in an error message."""
     return str(getattr(error, "strerror", None) or error or type(error).__name__).rstrip(".")
 
 
 def printable(name: str | Path) -> str:
-    """A file's name with `\\xff` for each byte that is not UTF-8, so that JSON and a terminal can show it."""
+    """Returns a file's name with `\\xff` for each byte that is not UTF-8, so that JSON and a terminal can show it."""
     return os.fsencode(name).decode("utf-8", errors="backslashreplace")
 
 

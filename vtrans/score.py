@@ -28,7 +28,7 @@ DEFAULT_METRICS: tuple[MetricName, ...] = ("bleu", "chrf")
 
 SAMPLES = 1000
 SEED = 12345
-"""sacrebleu's own defaults for the paired bootstrap."""
+"""The defaults of sacrebleu for the paired bootstrap."""
 
 # subword-nmt's mark of a word that continues. The "@@" of a diff, as in "@@ -1,3 +1 @@", does not follow a word.
 _BPE_MARK = re.compile(r"[^\s@]@@(?=\s|$)")
@@ -51,7 +51,7 @@ class Score:
     text: str
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields, for JSON."""
+        """Returns the fields, for JSON."""
         return asdict(self)
 
 
@@ -75,7 +75,7 @@ class Comparison:
 
     @property
     def text(self) -> str:
-        """One line, which contains the signature."""
+        """The comparison in one line, which contains the signature."""
         return (
             f"{self.name}|{self.signature} = {self.value:.2f} (μ = {self.mean:.2f} ± {self.ci:.2f}), "
             f"baseline {self.baseline_value:.2f} (μ = {self.baseline_mean:.2f} ± {self.baseline_ci:.2f}), "
@@ -83,7 +83,7 @@ class Comparison:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields and `text`, for JSON."""
+        """Returns the fields and `text`, for JSON."""
         return {**asdict(self), "text": self.text}
 
 
@@ -98,7 +98,7 @@ def score(
     ref_names: Sequence[str] = (),
     done: Callable[[], None] = lambda: None,
 ) -> list[Score]:
-    """The scores of a corpus, in the order of `metrics`.
+    """Returns the scores of a corpus, in the order of `metrics`.
 
     Blank lines count, except that chrF and chrF++ ignore a line whose references are blank. Defaults are sacrebleu's:
     BLEU uses the tokenizer 13a and chrF none; TER always ignores case, as its signature says. `tokenize` affects BLEU
@@ -131,7 +131,7 @@ def compare(
     ref_names: Sequence[str] = (),
     done: Callable[[], None] = lambda: None,
 ) -> list[Comparison]:
-    """The scores of two systems, and the p-value of their difference by paired bootstrap resampling.
+    """Returns the scores of two systems, and the p-value of their difference by paired bootstrap resampling.
 
     `seed` overrides the environment variable SACREBLEU_SEED. `done` is called after each metric. Raises InputError as
     `score` does, and for `samples` or `seed` below 1 (sacrebleu reads seed 0 as no seed).
@@ -143,18 +143,18 @@ def compare(
     _check(baseline, references, baseline_name, ref_names)
     _check(hypotheses, references, hyp_name, ref_names)
     systems: list[tuple[str, Sequence[str]]] = [("baseline", list(baseline)), ("system", list(hypotheses))]
-    found = []
+    comparisons = []
     for metric in made:
         with _sacrebleu_seed(seed):
             test = PairedTest(systems, {"": metric}, [list(lines) for lines in references], "bs", n_samples=samples)
             signatures, results = test()
-        found += [_comparison(name, results[name], signatures[name].format()) for name in signatures]
+        comparisons += [_comparison(name, results[name], signatures[name].format()) for name in signatures]
         done()
-    return found
+    return comparisons
 
 
 def corpus_scores(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
-    """`bleu`, `chrf` and their `signature` for a validation during training.
+    """Returns `bleu`, `chrf` and their `signature` for a validation during training.
 
     Subword marks are allowed, because an untrained model may produce them. Raises InputError for unequal line counts.
     """
@@ -174,43 +174,45 @@ def data_warnings(
     tokenize: str | None = None,
     lowercase: bool = False,
 ) -> list[str]:
-    """A sentence for each property of the data that makes its scores doubtful."""
-    found = []
+    """Returns a sentence for each property of the data that makes its scores doubtful."""
+    warnings = []
     written = [line for line in hypotheses if line.strip()]
     if blank := len(hypotheses) - len(written):
         expected = sum(1 for line in references[0] if not line.strip())
         if blank > expected:
-            found.append(f"{blank} of {len(hypotheses)} hypothesis lines are blank; in the references, {expected} are.")
+            warnings.append(
+                f"{blank} of {len(hypotheses)} hypothesis lines are blank; in the references, {expected} are."
+            )
     sides = [("hypothesis", written), *(("reference", lines) for lines in references)]
     for name, lines in [] if tokenize == "none" else sides:  # "none" is for tokenised text
         # sacrebleu warns from 100 such lines; most lines of a smaller file are as suspicious.
         dots = sum(line.endswith(" .") for line in lines)
         if dots >= 100 or (dots >= 3 and dots >= 0.8 * len(lines)):
-            found.append(
+            warnings.append(
                 f"{dots} of {len(lines)} {name} lines end in a tokenised full stop (' .'): "
                 "detokenise before scoring, or the scores are not comparable with others."
             )
         if moses := sum(bool(_MOSES.search(line)) for line in lines):
-            found.append(
+            warnings.append(
                 f"{moses} of {len(lines)} {name} lines contain marks of the Moses tokenizer "
                 "(such as &apos; or @-@): detokenise before scoring."
             )
     if not lowercase and written and not any(map(_has_capitals, written)):
         capitals = sum(map(_has_capitals, references[0]))
         if capitals > 0.5 * len(references[0]):
-            found.append(
+            warnings.append(
                 f"no hypothesis line has a capital letter, but {capitals} of {len(references[0])} reference lines "
                 "have one; scores that ignore case say so in their signature."
             )
     letters = [c for lines in references for line in lines[:1000] for c in line if c.isalpha()]
     if tokenize in (None, "13a") and sum(bool(_CJK.match(c)) for c in letters) > 0.5 * max(1, len(letters)):
-        found.append(
+        warnings.append(
             "the references look Chinese or Japanese, which the tokenizer 13a splits into a few long words; "
             "score with the tokenizer zh, ja-mecab or char."
         )
     if written and len(references) == 1 and list(hypotheses) == list(references[0]):
-        found.append("the hypothesis equals the reference in every line.")
-    return found
+        warnings.append("the hypothesis equals the reference in every line.")
+    return warnings
 
 
 def _has_capitals(line: str) -> bool:
@@ -218,7 +220,7 @@ def _has_capitals(line: str) -> bool:
 
 
 def _metrics(names: Sequence[str], tokenize: str | None, lowercase: bool) -> list[Metric]:
-    """The sacrebleu metrics with these names."""
+    """Returns the sacrebleu metrics with these names."""
     if not names:
         raise InputError(f"`metrics` must name at least one of {', '.join(METRICS)}, got none.")
     if tokenize is not None and "bleu" not in names:
@@ -240,7 +242,7 @@ def _metrics(names: Sequence[str], tokenize: str | None, lowercase: bool) -> lis
 
 
 def _checked_tokenizer(name: str | None) -> str | None:
-    """The tokenizer's name. Raises InputError if sacrebleu does not have it or cannot use it here."""
+    """Returns the tokenizer's name. Raises InputError if sacrebleu does not have it or cannot use it here."""
     if name is None:
         return None
     known = list(BLEU.TOKENIZERS)

@@ -137,7 +137,7 @@ def read_lines(
     line: int = 1,
     offset: int = 0,
 ) -> Iterator[str]:
-    """The lines of a stream, without their line ends.
+    """Yields the lines of a stream, without their line ends.
 
     n newlines give n lines, or n + 1 if text follows the last. A line is yielded as soon as its `\\n` has arrived, so a
     pipe may stay open. Memory holds one block and the longest line. Errors call the stream `name`. Raises InputError
@@ -189,7 +189,7 @@ class LineIndex:
 
 
 def index_lines(path: Path, every: int) -> LineIndex:
-    """Finds the parts of `every` lines in a file, without decoding it. A byte order mark belongs to no part.
+    """Returns the parts of `every` lines of a file, without decoding it. A byte order mark belongs to no part.
 
     Raises FileError if the file cannot be read to its end.
     """
@@ -200,14 +200,14 @@ def index_lines(path: Path, every: int) -> LineIndex:
             digest.update(block)
             if not starts:
                 starts.append(len(block) - len(_without_bom(block)))
-            found, at = block.count(b"\n"), -1
-            lines += found
-            while found >= left:
+            ends, at = block.count(b"\n"), -1
+            lines += ends
+            while ends >= left:
                 for _ in range(left):
                     at = block.find(b"\n", at + 1)
                 starts.append(position + at + 1)
-                found, left = found - left, every
-            left -= found
+                ends, left = ends - left, every
+            left -= ends
             position, last = position + len(block), block[-1:]
     if position > (starts or [0])[-1]:
         starts.append(position)
@@ -243,7 +243,7 @@ class Extent:
         return self._size > 0
 
     def share(self, done: float) -> float:
-        """`done` bytes of text as a share of the whole, from 0 to 1."""
+        """Returns `done` bytes of text as a share of the whole, from 0 to 1."""
         whole = float(self._size)
         if self._packed:
             whole *= self._report.bytes / max(1, os.lseek(self._descriptor, 0, os.SEEK_CUR) - self._start)
@@ -259,7 +259,7 @@ class _Decoder:
         self.offset = offset  # of its first byte
 
     def without_bom(self, block: bytes) -> bytes:
-        """The first block of a stream without its byte order marks.
+        """Returns the first block of a stream without its byte order marks.
 
         Concatenated files have several. Removing all of them means that text that was read and written reads the same.
         """
@@ -268,7 +268,7 @@ class _Decoder:
         return rest
 
     def lines(self, block: bytes) -> Iterator[str]:
-        """The lines of a block that ends before a `\\n` or at the end of the stream."""
+        """Yields the lines of a block that ends before a `\\n` or at the end of the stream."""
         try:
             text = block.decode("utf-8")
         except UnicodeDecodeError:
@@ -312,7 +312,7 @@ def _without_bom(block: bytes) -> bytes:
 
 
 def one_line(text: str) -> str:
-    """`text` with a space for every character that some tool takes for a line end."""
+    """Returns `text` with a space for every character that some tool takes for a line end."""
     return _LINE_END.sub(" ", text)
 
 
@@ -324,7 +324,8 @@ def write_line(stream: BinaryIO, text: str) -> None:
 
 @contextmanager
 def writing(path: str | Path) -> Iterator[BinaryIO]:
-    """A stream whose content replaces a file (see `replacing`), compressed if the name ends in .gz, .xz or .bz2."""
+    """Yields a stream whose content replaces a file (see `replacing`). It is compressed if the name ends in .gz, .xz or
+    .bz2."""
     name = str(path)
     with replacing(path) as file:
         packed: Any = nullcontext(file)

@@ -95,13 +95,13 @@ class Dropout:
         variants = self.variants.get(word)
         if variants is None:
             variants = self.variants[word] = [None] * VARIANTS
-        found = variants[pick]
-        if found is None:
+        segmentation = variants[pick]
+        if segmentation is None:
             if self.kept == KEPT:
                 self.variants, self.kept = {}, 0
-            found = variants[pick] = self._draw(np.frombuffer(word, np.int32).tolist(), pick)
+            segmentation = variants[pick] = self._draw(np.frombuffer(word, np.int32).tolist(), pick)
             self.kept += 1
-        return found
+        return segmentation
 
     def _draw(self, ids: list[int], pick: int) -> tuple[int, ...]:
         if len(ids) == 1 and self.whole[ids[0]]:

@@ -43,7 +43,7 @@ def estimate(options: PrepareOptions, inputs: Inputs, began: float, console: Con
     surveying = time.monotonic() - began
     _show_inputs(options, inputs, split, console)
     trial = _try(options, split, console)
-    # Every pass reads the whole text again. Encoding the held-out pairs takes a pass of its own.
+    # Every pass reads the whole text again. Encoding the held-out pairs takes another pass.
     passes = 1 if split.valid else 2
     seconds = surveying + passes * trial.reading + trial.learning + max(trial.reading, trial.encoding)
     figures = _figures(options, split, trial, seconds)
@@ -69,10 +69,10 @@ def estimate(options: PrepareOptions, inputs: Inputs, began: float, console: Con
 
 
 def _show_inputs(options: PrepareOptions, inputs: Inputs, split: Split, console: Console) -> None:
-    found, say = split.survey, console.info
-    for files, lines in zip(inputs.facts["train"], found.lines, strict=True):
+    survey, say = split.survey, console.info
+    for files, lines in zip(inputs.facts["train"], survey.lines, strict=True):
         say(f"{files['src']['name']}: {lines:,} pairs")
-    say(f"training text: {found.pairs:,} pairs; {found.pairs - found.usable:,} of them have a blank side")
+    say(f"training text: {survey.pairs:,} pairs; {survey.pairs - survey.usable:,} of them have a blank side")
     if split.valid_survey:
         say(f"validation text: {split.valid_survey.pairs:,} pairs")
     named = ", ".join(f"{name} {shown(value)}" for name, value in options.identity().items() if name != "vocab_size")

@@ -165,7 +165,7 @@ def encoders(total: int, threads: int) -> int:
 def encode(batches: Iterable[Sequence[Pair]], task: Task, total: int, threads: int) -> Generator[Encoded, None, None]:
     """Encodes the batches of a text of `total` pairs, in order, on up to `threads` processors.
 
-    Worker processes encode a long text, because SentencePiece's own threads would leave filtering, counting and
+    Worker processes encode a long text, because the threads of SentencePiece would leave filtering, counting and
     searching to one processor. Closing the generator ends them. Raises VtransError if a worker dies.
     """
     workers = encoders(total, threads)

@@ -184,8 +184,8 @@ def _train(sentences: Iterable[str], size: int, settings: dict[str, Any], name: 
             raise failure[0] from None
         message = str(error)
         for pattern in (r"set it to a value <= (\d+)", r"smaller than required_chars\. \d+ vs (\d+)"):
-            if found := re.search(pattern, message):
-                return int(found[1])
+            if limit := re.search(pattern, message):
+                return int(limit[1])
         if "sentences_.empty()" in message or "all_chars_count" in message:
             raise InputError(f"{name} contains no text to learn a vocabulary from.") from None
         raise InputError(f"SentencePiece cannot learn a vocabulary from {name}: {message}") from None
@@ -193,7 +193,7 @@ def _train(sentences: Iterable[str], size: int, settings: dict[str, Any], name: 
 
 
 def check_symbols(options: PrepareOptions) -> None:
-    """Raises InputError for the first symbol or tag that cannot be a piece of its own."""
+    """Raises InputError for the first symbol or tag that cannot be a piece."""
     given = [
         *(("symbols", symbol) for symbol in options.symbols),
         *(("tags", tag) for tag in dict.fromkeys(options.tags)),

@@ -191,22 +191,23 @@ class PrepareOptions:
         self.tags_of_validation()
 
     def _pairs(self) -> list[Languages | None]:
-        """Returns the languages of each training corpus, None unless both are known and they differ or are given."""
-        found: list[Languages | None] = []
+        """Returns the languages of each training corpus. They are None unless both are known, and differ or are
+        given."""
+        pairs: list[Languages | None] = []
         for i, files in enumerate(zip(self.src, self.tgt, strict=True)):
             given = [codes[i if len(codes) > 1 else 0] if codes else None for codes in (self.src_lang, self.tgt_lang)]
             src, tgt = (code or language_of_file(str(file)) for code, file in zip(given, files, strict=True))
             unknown = src is None or tgt is None or (src == tgt and None in given)
-            found.append(None if unknown or src is None or tgt is None else Languages(src, tgt))
-        return found
+            pairs.append(None if unknown or src is None or tgt is None else Languages(src, tgt))
+        return pairs
 
     def _tagged(self) -> list[tuple[str, str]]:
         """Returns the target language and the tag of each training corpus."""
         return [(pair.tgt, tag) for pair, tag in zip(self._pairs(), self.tags, strict=True) if pair is not None]
 
     def languages(self) -> tuple[Languages, ...]:
-        """Returns the pairs of languages of the training text. Without tags there is one at most, and none unless all
-        corpora have it."""
+        """Returns the pairs of languages of the training text. Without tags, it is the pair that all corpora have, if
+        they have the same."""
         pairs = dict.fromkeys(self._pairs())
         known = tuple(pair for pair in pairs if pair is not None)
         return known if self.tags or len(pairs) == 1 else ()
@@ -222,15 +223,15 @@ class PrepareOptions:
             return self.valid_tags or self.tags
         if not self.tags:
             return ()
-        meant, found = self.tags_by_language(), []
+        by_language, tags = self.tags_by_language(), []
         for file in self.valid_tgt:
-            tag = meant.get(language_of_file(str(file)) or "")
-            if tag is None and len(meant) > 1:
+            tag = by_language.get(language_of_file(str(file)) or "")
+            if tag is None and len(by_language) > 1:
                 raise InputError(
                     f"the tag of {file} is not known; give `valid_tags`, once per pair of validation files."
                 )
-            found.append(tag or self.tags[0])
-        return tuple(found)
+            tags.append(tag or self.tags[0])
+        return tuple(tags)
 
     def identity(self) -> dict[str, Any]:
         """Returns the options that determine the data, as data.json records them."""

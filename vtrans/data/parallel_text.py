@@ -77,7 +77,7 @@ class Inputs:
 
 @dataclass
 class Survey:
-    """What the first pass over a corpus found."""
+    """The counts of the first pass over a corpus."""
 
     lines: list[int]
     """Lines of each pair of files."""
@@ -134,10 +134,8 @@ class Corpus:
                 except OSError as error:
                     raise FileError(f"{path} cannot be read to its end: {reason(error)}.") from None
                 facts.append({"name": printable(path.name), "bytes": path.stat().st_size, "sha256": digest.hexdigest()})
-        found = iter(facts)
-        return [
-            dict(zip(FILES[: len(files)], itertools.islice(found, len(files)), strict=True)) for files in self.files
-        ]
+        each = iter(facts)
+        return [dict(zip(FILES[: len(files)], itertools.islice(each, len(files)), strict=True)) for files in self.files]
 
     def survey(self, console: Console, what: str, candidates: HeldOut | None) -> Survey:
         """Checks and counts all lines. Offers the source of each usable pair to `candidates`.
@@ -281,7 +279,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Split:
-    """The training pairs and the validation pairs of the input, and what the first pass found."""
+    """The training pairs and the validation pairs of the input, and the counts of the first pass."""
 
     corpus: Corpus
     survey: Survey

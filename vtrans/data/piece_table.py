@@ -86,9 +86,9 @@ def pack(pieces: Sequence[str], special: Mapping[str, int | None], spm: bytes) -
 
 
 def unpack(packed: bytes) -> tuple[PieceTable, bytes]:
-    """The table and the SentencePiece model of packed bytes. Raises ValueError if they are damaged."""
-    line, found, spm = packed.removeprefix(MAGIC).partition(b"\n")
-    if not packed.startswith(MAGIC) or not found:
+    """Returns the table and the SentencePiece model of packed bytes. Raises ValueError if they are damaged."""
+    line, newline, spm = packed.removeprefix(MAGIC).partition(b"\n")
+    if not packed.startswith(MAGIC) or not newline:
         raise ValueError("it is not a piece table")
     try:
         head: Any = json.loads(line)

@@ -241,10 +241,10 @@ class DataFolder:
     def _state(self, name: str) -> tuple[tuple[int, int], int, int] | None:
         """Returns what identifies a file, its size and the time of its last change; None if there is none."""
         try:
-            found = (self.path / name).stat()
+            status = (self.path / name).stat()
         except OSError:
             return None
-        return (found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns
+        return (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns
 
     def _vocabulary(self, name: str) -> Vocabulary:
         file = self.path / name

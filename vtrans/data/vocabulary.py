@@ -58,7 +58,7 @@ class Vocabulary:
                 self.normalization = str(_in_spec(model, 3, 1, "")) or "none"
             if self.table is None:
                 self.kind: Kind = "bpe" if _in_spec(model, 2, 3, 1) == 2 else "unigram"
-                self.symbols, self.tags = _own_pieces(model)
+                self.symbols, self.tags = _added_pieces(model)
             else:
                 self.kind = "table"
         except (RuntimeError, ValueError, IndexError):
@@ -174,29 +174,29 @@ def _in_spec(proto: bytes, message: int, field: int, default: int | str) -> int 
     """Returns a field of a message in a serialised ModelProto.
 
     It reads model_type (3) of trainer_spec (2), which is 1 for unigram and 2 for BPE, and for the name (1) of the rule
-    in normalizer_spec (3). SentencePiece's own reader needs the protobuf package.
+    in normalizer_spec (3). The reader in SentencePiece needs the protobuf package.
     """
     for number, value in _fields(proto):
         if number == message and isinstance(value, bytes):
-            found = next((v for n, v in _fields(value) if n == field), default)
-            return found.decode() if isinstance(found, bytes) else found
+            content = next((v for n, v in _fields(value) if n == field), default)
+            return content.decode() if isinstance(content, bytes) else content
     raise ValueError("no such message")
 
 
-def _own_pieces(proto: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _added_pieces(proto: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the user-defined pieces and the control pieces of a serialised ModelProto, which follow the special ones.
 
     The fields are ModelProto.pieces (1), and .piece (1) and .type (3) of each piece.
     """
-    found: dict[Any, list[str]] = {_USER_DEFINED: [], _CONTROL: []}
+    names: dict[Any, list[str]] = {_USER_DEFINED: [], _CONTROL: []}
     pieces = (value for field, value in _fields(proto) if field == 1 and isinstance(value, bytes))
     for message in itertools.islice(pieces, len(SPECIAL_PIECES), None):
         piece = dict(_fields(message))
         name = piece.get(1)
-        if piece.get(3) not in found or not isinstance(name, bytes):
+        if piece.get(3) not in names or not isinstance(name, bytes):
             break
-        found[piece[3]].append(name.decode())
-    return tuple(found[_USER_DEFINED]), tuple(found[_CONTROL])
+        names[piece[3]].append(name.decode())
+    return tuple(names[_USER_DEFINED]), tuple(names[_CONTROL])
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:

@@ -56,13 +56,13 @@ def script_of(piece: str) -> str:
     text = piece.replace("\u2581", "")
     if not text:
         return "word start"
-    found = {match.lastgroup or "" for match in _characters().finditer(text)}
-    scripts = found - {"digits", "common"}
+    groups = {match.lastgroup or "" for match in _characters().finditer(text)}
+    scripts = groups - {"digits", "common"}
     if len(scripts) == 1:
         return scripts.pop().replace("_", " ")
     if scripts:
         return "mixed"
-    return "digits" if "digits" in found else "punctuation and symbols"
+    return "digits" if "digits" in groups else "punctuation and symbols"
 
 
 @cache
