@@ -112,7 +112,7 @@ def against_ssru(model: Transformer, lines: int) -> None:
             torch.manual_seed(1)
             changed = dataclasses.replace(config, autoregression=kind)
             models[kind] = Transformer(changed, V, V, joint=True, pad_id=PAD_ID).eval().requires_grad_(False)
-        kernels.use(automatic_kernels(packed=True))
+        kernels.use(automatic_kernels())
         ways: dict[str, dict[str, IncrementalDecoder | CompiledDecoder]] = {
             "torch": {kind: IncrementalDecoder(one) for kind, one in models.items()},
             "compiled": {kind: CompiledDecoder(one, library) for kind, one in models.items()},

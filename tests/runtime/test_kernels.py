@@ -129,13 +129,13 @@ def test_the_processor_decides(
     monkeypatch.setattr(automatic, "HAS_ONEDNN", True)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
-    training, translating = automatic_kernels(root=tmp_path), automatic_kernels(packed=True, root=tmp_path)
-    for rows, expected in ((FEW + 1, large), (FEW, few)):
+    chosen = automatic_kernels(tmp_path)
+    for rows, packed in itertools.product((FEW + 1, FEW), (False, True)):
         inputs = -(-SMALL // rows)
-        assert translating.use_onednn(rows, inputs, 1)[0] == (expected == "onednn")
-        assert training.use_onednn(rows, inputs, 1)[0] == (large == "onednn")
-        assert not translating.use_onednn(rows, inputs // 2, 1)[0]
-    assert training.use_bmm(KEYS[0]) == training.use_bmm(KEYS[1]) == batched
+        expected = few if packed and rows == FEW else large
+        assert chosen.use_onednn(rows, inputs, 1, packed=packed)[0] == (expected == "onednn")
+        assert not chosen.use_onednn(rows, inputs // 2, 1, packed=packed)[0]
+    assert chosen.use_bmm(KEYS[0]) == chosen.use_bmm(KEYS[1]) == batched
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_a_missing_library_is_refused_or_replaced(
     with pytest.raises(RecipeError, match=r"train\.kernels .*onednn"):
         set_up_run(tiny_data, tmp_path / "a", 'train.kernels="onednn"')
     choose_kernels(ready.job, dataclasses.replace(ready.progress, kernels=Kernels().record()))
-    assert kernels.current() == Kernels("blas", few="blas")
+    assert kernels.current() == Kernels("blas", packed="blas")
 
 
 def test_translating_uses_the_kernels_that_are_given_or_automatic(
@@ -111,7 +111,7 @@ def test_translating_uses_the_kernels_that_are_given_or_automatic(
     vtrans.load(tiny_run.path, device="cpu")  # the tests' environment says onednn
     assert kernels.current() == Kernels("onednn")
     vtrans.load(tiny_run.path, device="cpu", kernels="auto")
-    assert kernels.current() == dataclasses.replace(automatic_kernels(packed=True), bmm=frozenset())
+    assert kernels.current() == dataclasses.replace(automatic_kernels(), bmm=frozenset())
     monkeypatch.setenv("VTRANS_KERNELS", "cublas")
     with pytest.raises(InputError, match=r"VTRANS_KERNELS .*'cublas'"):
         vtrans.load(tiny_run.path)

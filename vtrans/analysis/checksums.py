@@ -54,9 +54,9 @@ def check(path: Path, kind: str) -> Check:
             names = file.keys()
             for name in names:
                 file.get_tensor(name)  # raises FileError unless it has its checksum
-            check = Check(str(path), len(names), file.has_checksums)
+            result = Check(str(path), len(names), file.has_checksums)
         if kind == "model":
             load_model(path)
     except FileError as error:
         return Check(str(path), problem=str(error).rstrip("."))
-    return check
+    return result

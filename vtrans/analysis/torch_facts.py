@@ -26,7 +26,7 @@ def facts() -> Torch:
     build = build or (f"ROCm {torch.version.hip}" if torch.version.hip else "CPU")
     device = pick_device(None)
     wanted = os.environ.get(KERNELS_VARIABLE)
-    translating = Kernels(wanted) if wanted in LIBRARIES else automatic_kernels(packed=True)
+    translating = Kernels(wanted) if wanted in LIBRARIES else automatic_kernels()
     return Torch(
         version=torch.__version__,
         build=build,

@@ -17,9 +17,8 @@ from vtrans.runtime.products import HAS_ONEDNN, has_bfloat16
 X86 = ("x86_64", "AMD64")
 
 
-def automatic_kernels(*, packed: bool = False, root: Path = Path("/")) -> Kernels:
-    """Returns the kernels for a CPU. `packed` says whether weights can be packed, as those of a model that only
-    translates. `root` is where /proc is.
+def automatic_kernels(root: Path = Path("/")) -> Kernels:
+    """Returns the kernels for a CPU. `root` is where /proc is.
 
     MKL has AVX-512 kernels only for Intel's processors, where they are slightly faster than oneDNN's; elsewhere it uses
     AVX2. Its batched products are faster than the fused attention for short sentences. With few rows, oneDNN is faster
@@ -28,9 +27,9 @@ def automatic_kernels(*, packed: bool = False, root: Path = Path("/")) -> Kernel
     if platform.machine() not in X86:
         return Kernels("blas")
     mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]  # of torch
-    plain = "onednn" if HAS_ONEDNN and not (mkl and _by_intel(root)) else "blas"
-    few = "onednn" if HAS_ONEDNN and packed else plain
-    return Kernels(plain, few=few, bmm=frozenset(range(len(KEYS)) if mkl else ()))
+    library = "onednn" if HAS_ONEDNN and not (mkl and _by_intel(root)) else "blas"
+    batched = frozenset(range(len(KEYS)) if mkl else ())
+    return Kernels(library, bmm=batched, packed="onednn" if HAS_ONEDNN else "blas")
 
 
 def automatic_precision(device: torch.device) -> str:

@@ -15,13 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 LIBRARIES = ("onednn", "blas")
-ATTENTIONS = ("fused", "bmm")
 # With fewer multiplications, calling oneDNN costs more than it saves: [64, 128] x [128, 128] is a tie.
 SMALL = 1 << 20
 # The largest number of rows of a small product, such as those of a search for one sentence.
 FEW = 16
-# The rows of a step of one sentence: its beam.
-BEAM = 4
 # The largest numbers of keys of the classes of attention. With more, the weights that `bmm` keeps for the backward
 # pass take too much memory, so attention is fused.
 KEYS = (32, 128)
@@ -37,27 +34,28 @@ class Kernels:
     """A choice of kernels. The default is that of training states which record none.
 
     `library` computes the products of at least SMALL multiplications: oneDNN, or the BLAS library of torch, which
-    computes all smaller ones. `few` is the library for large products with few rows, if it is another one. `products`
-    has exceptions by shape, which earlier versions measured for a run. `bmm` has the classes of attention, as indices
-    into KEYS, that training computes by batched products.
+    computes all smaller ones. `packed` is the library for large products of few rows with a packed weight, if it is
+    another one. `products` has exceptions by shape, which earlier versions measured for a run. `bmm` has the classes of
+    attention, as indices into KEYS, that training computes by batched products.
     """
 
     library: str = "onednn"
     products: Mapping[Product, Use] = field(default_factory=dict)
     bmm: frozenset[int] = frozenset()
-    few: str = ""
+    packed: str = ""
 
     @property
     def uses_onednn(self) -> bool:
         """Whether oneDNN computes any product."""
-        return "onednn" in (self.library, self.few) or any(map(any, self.products.values()))
+        return "onednn" in (self.library, self.packed) or any(map(any, self.products.values()))
 
-    def use_onednn(self, rows: int, inputs: int, outputs: int) -> Use:
-        """Returns which of the three products of these sizes oneDNN computes."""
+    def use_onednn(self, rows: int, inputs: int, outputs: int, *, packed: bool = False) -> Use:
+        """Returns which of the three products of these sizes oneDNN computes. `packed`: whether it would read a packed
+        copy of the weight."""
         measured = self.products.get((inputs, outputs, rows > FEW))
         if measured is not None:
             return measured
-        library = (self.few if rows <= FEW else "") or self.library
+        library = (self.packed if packed and rows <= FEW else "") or self.library
         onednn = library == "onednn" and rows * inputs * outputs >= SMALL
         return onednn, onednn, onednn
 
@@ -68,13 +66,13 @@ class Kernels:
     def record(self) -> dict[str, Any]:
         """The choice as JSON values; `from_record` reads it."""
         products = [[*shape, *use] for shape, use in sorted(self.products.items())]
-        return {"library": self.library, "products": products, "bmm": sorted(self.bmm), "few": self.few}
+        return {"library": self.library, "products": products, "bmm": sorted(self.bmm), "packed": self.packed}
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Kernels:
         """The choice that `record` returned."""
         products = {(i, o, many): (x, y, z) for i, o, many, x, y, z in record["products"]}
-        return Kernels(record["library"], products, frozenset(record["bmm"]), record.get("few", ""))
+        return Kernels(record["library"], products, frozenset(record["bmm"]), record.get("packed", ""))
 
     def __str__(self) -> str:
         ways = {"bmm" if number in self.bmm else "fused": None for number in range(len(KEYS))}
@@ -85,8 +83,8 @@ class Kernels:
         """Says which library computes products."""
         names = {"onednn": "oneDNN", "blas": "BLAS"}
         text = f"{names[self.library]} for float32 products"
-        if self.few not in ("", self.library):
-            text += f", {names[self.few]} for those with few rows"
+        if self.packed not in ("", self.library):
+            text += f", {names[self.packed]} for few rows and a packed weight"
         if self.products:
             text += f", with {len(self.products)} sizes as they were measured"
         return text + (", BLAS for small ones" if self.uses_onednn else "")

@@ -141,10 +141,10 @@ def _choose_kernels(kernels: str, console: Console | None) -> None:
     if kernels == "onednn" and not HAS_ONEDNN:
         raise InputError("`kernels` must be auto or blas, got onednn, which this build of torch lacks.")
     if kernels == "auto":
-        automatic = automatic_kernels(packed=True)
-        chosen = dataclasses.replace(current(), library=automatic.library, few=automatic.few)
+        automatic = automatic_kernels()
+        chosen = dataclasses.replace(current(), library=automatic.library, packed=automatic.packed)
     else:
-        chosen = dataclasses.replace(current(), library=kernels, products={}, few="")
+        chosen = dataclasses.replace(current(), library=kernels, products={}, packed="")
     use(chosen)
     if console:
         console.info(f"kernels: {chosen.products_text}")
