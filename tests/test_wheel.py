@@ -1,31 +1,79 @@
-"""The package that users install: built as a wheel, its files listed."""
+"""The package that users install: built as a wheel, its files listed, its compiled code loaded."""
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
 import pytest
 
 import vtrans
+from vtrans.config import CACHE_VARIABLE
+from vtrans.runtime.compiler import INSTRUCTIONS, instructions
 
+pytest.importorskip("hatchling")
 ROOT = Path(__file__).parent.parent
+COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
+LOADED = (
+    "from vtrans.compiled import SOURCES; from vtrans.runtime.compiler import compiled_library; "
+    "print(compiled_library(SOURCES, None)._name)"
+)
 
 
-def test_the_wheel_has_the_package_and_the_recipes_and_the_version_of_the_package(tmp_path: Path) -> None:
-    pytest.importorskip("hatchling")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
-    (wheel,) = tmp_path.iterdir()
-    assert wheel.name == f"vtrans-{vtrans.__version__}-py3-none-any.whl"
+def built(folder: Path, compiler: str) -> tuple[Path, set[str]]:
+    """Returns a wheel and the names of its files. It is built without torch."""
+    (folder / "torch.py").write_text("raise ImportError\n")
+    env = {**os.environ, "PYTHONPATH": str(folder), "CXX": compiler}
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
+    subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, timeout=600)
+    (wheel,) = (folder / "dist").iterdir()
     with zipfile.ZipFile(wheel) as opened:
-        files = {name for name in opened.namelist() if ".dist-info/" not in name}
+        return wheel, {name for name in opened.namelist() if ".dist-info/" not in name}
+
+
+def expected() -> set[str]:
+    """Returns the names of the files of the package."""
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "vtrans").rglob("*.py")}
     recipes = {f"vtrans/recipes/{path.name}" for path in (ROOT / "recipes").glob("*.toml")}
-    pages = {
-        str(path.relative_to(ROOT)) for end in ("html", "css", "js", "svg") for path in ROOT.glob(f"vtrans/**/*.{end}")
+    others = {
+        str(path.relative_to(ROOT))
+        for end in ("html", "css", "js", "svg", "cpp", "h")
+        for path in ROOT.glob(f"vtrans/**/*.{end}")
     }
-    code = {str(path.relative_to(ROOT)) for end in ("cpp", "h") for path in ROOT.glob(f"vtrans/**/*.{end}")}
-    assert files == modules | recipes | pages | code | {"vtrans/py.typed"}
+    return modules | recipes | others | {"vtrans/py.typed"}
+
+
+def test_without_a_compiler_the_wheel_is_for_every_platform(tmp_path: Path) -> None:
+    wheel, files = built(tmp_path, "no-such-compiler")
+    assert wheel.name == f"vtrans-{vtrans.__version__}-py3-none-any.whl"
+    assert files == expected()
+
+
+@pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+def test_the_wheel_brings_compiled_code_for_each_instruction_set(tmp_path: Path) -> None:
+    script = tmp_path / "compiler"
+    script.write_text(f'#!/bin/sh\nexec {COMPILER} "$@" -O0\n')  # to take less time
+    script.chmod(0o755)
+    wheel, files = built(tmp_path, str(script))
+    libraries = files - expected()
+    sets = list(INSTRUCTIONS) if instructions() != "baseline" else [instructions()]
+    assert {name.split("-")[1] for name in libraries} >= set(sets)
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    if "universal" not in platform:
+        assert wheel.name == f"vtrans-{vtrans.__version__}-py3-none-{platform}.whl"
+    installed = tmp_path / "installed"
+    with zipfile.ZipFile(wheel) as opened:
+        opened.extractall(installed)
+    for name in sets[sets.index(instructions()) :]:
+        env = {**os.environ, "PYTHONPATH": str(installed), "CXX": "no-such-compiler", CACHE_VARIABLE: str(tmp_path)}
+        env["ATEN_CPU_CAPABILITY"] = {"baseline": "default"}.get(name, name)
+        done = subprocess.run([sys.executable, "-c", LOADED], cwd=tmp_path / "dist", env=env, capture_output=True)
+        assert (
+            Path(done.stdout.decode().strip()).relative_to(installed / "vtrans" / "compiled").name.split("-")[1] == name
+        )

@@ -26,6 +26,7 @@ from vtrans.compiled.decoder import CompiledDecoder, CompiledState, compiled_dec
 from vtrans.config import ModelConfig
 from vtrans.engines.torch_engine import TorchEngine, models_of
 from vtrans.errors import InputError
+from vtrans.runtime import compiler
 from vtrans.search.loop import Listed
 from vtrans.search.options import Sampling
 from vtrans.translate.translation import TranslateOptions
@@ -51,6 +52,22 @@ WIDE = dataclasses.replace(SMALL, d_model=96, d_ff=88, heads=2)  # heads of a wh
 @pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES, WIDE, dataclasses.replace(SMALL, source_eos=False)])
 @pytest.mark.parametrize("width", [1, 3])
 def test_each_row_attends_to_its_own_history(library: ctypes.CDLL, config: ModelConfig, width: int) -> None:
+    check_histories(library, config, width)
+
+
+ALL = list(compiler.INSTRUCTIONS)
+
+
+@pytest.mark.parametrize("instructions", ALL[ALL.index(compiler.instructions()) :])
+@pytest.mark.parametrize("config", [WIDE, VARIANTS[-5], VARIANTS[-3], SEQUENCES[-1]])
+def test_each_instruction_set_computes_the_same(
+    config: ModelConfig, instructions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "instructions", lambda: instructions)
+    check_histories(compiled_decoder(None), config, 3)
+
+
+def check_histories(library: ctypes.CDLL, config: ModelConfig, width: int) -> None:
     """Rows change parents and die, sentences end, others take their places, the batch grows and shrinks: each live row
     still equals its full forward pass, and a list has the best tokens."""
     model, numbers = make(config).float(), random.Random(3)

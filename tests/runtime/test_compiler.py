@@ -54,7 +54,8 @@ def test_what_was_made_for_other_code_options_or_processors_is_not_used(
     assert answer(source)[0] == 2
     monkeypatch.setenv("CXX", f"{COMPILER} -DOTHER")
     answer(source)
-    monkeypatch.setattr(compiler, "instructions", lambda: ("-DPROCESSOR",))
+    monkeypatch.setitem(compiler.INSTRUCTIONS, "other", ("-DPROCESSOR",))
+    monkeypatch.setattr(compiler, "instructions", lambda: "other")
     answer(source)
     assert len(list(cache_folder().iterdir())) == 4
 

@@ -1,1 +1,6 @@
-"""The decoder in C++ and its binding."""
+"""The decoder as compiled code, and its binding."""
+
+from pathlib import Path
+
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("decoder.cpp", "model.h", "arithmetic.h"))
+"""The file to compile, and those that it includes."""

@@ -12,20 +12,19 @@ from __future__ import annotations
 import copy
 import ctypes
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from vtrans.compiled import SOURCES
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.model import DecoderOnly, EncoderLayer, SSRULayer, Transformer
 from vtrans.runtime.compiler import compiled_library
 from vtrans.search.loop import Block, Listed
 
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("decoder.cpp", "model.h", "arithmetic.h"))
 ACTIVATIONS = ("relu", "gelu", "swish")
 # Rows that are projected to the vocabulary at a time. The tokens that a block lists are the best of all its rows.
 ROWS = 32

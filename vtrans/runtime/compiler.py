@@ -1,7 +1,9 @@
-"""C++ that is compiled on the machine where it runs, once, and kept in a folder of the user.
+"""C++ that a wheel brings compiled, or that is compiled once where it runs and kept in a folder of the user.
 
-The name of a compiled library has a hash of its code, the compiler's command and the instruction set, so that a library
-of another version, compiler or processor is never loaded. It depends on neither torch nor a model.
+A wheel has a library for each instruction set. The name of a library has a hash of its code, and of the compiler's
+command if it is compiled where it runs, so that one of another version, compiler or processor is never loaded. It
+depends on neither torch nor a model. The hook that builds the wheel imports this module, and has only the standard
+library.
 """
 
 from __future__ import annotations
@@ -19,8 +21,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from vtrans.config import CACHE_VARIABLE
 from vtrans.console import Console
 from vtrans.errors import FileError, VtransError, WriteError
@@ -31,8 +31,8 @@ OPTIONS = (
     *("-std=c++17", "-O3", "-shared", "-fPIC"),
     *("-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"),
 )
-# The instruction sets of x86 processors as torch names them. On others, the compiler's default has vectors.
-INSTRUCTIONS = {"AVX512": ("-mavx512f", "-mfma"), "AVX2": ("-mavx2", "-mfma")}
+# The compiler's options for each instruction set of x86. On other processors, the compiler's default has vectors.
+INSTRUCTIONS = {"avx512": ("-mavx512f", "-mfma"), "avx2": ("-mavx2", "-mfma"), "baseline": ()}
 ADVICE = "install the package g++ (gcc-c++ on Fedora, the command line tools of Xcode on macOS)"
 SECONDS = 300  # for compiling; it usually takes 2 to 4
 
@@ -44,13 +44,17 @@ class CompilerError(VtransError):
 def compiled_library(sources: Sequence[Path], console: Console | None) -> ctypes.CDLL:
     """Returns the library of some C++ code; `sources` is the file to compile and those that it includes.
 
-    The library is kept in the cache folder. If that cannot be used, or if other users could write to it, there is a
+    It is the one that a wheel has put beside the code, if this system can load it. Else the code is compiled, and the
+    library is kept in the cache folder. If that cannot be used, or if other users could write to it, there is a
     warning, and the code is compiled for this process only. The compiler is $CXX, else g++. Raises CompilerError.
     """
+    if library := _loaded(sources[0].resolve().parent / _brought_name(sources, instructions()), console):
+        return library
     if not hasattr(os, "geteuid"):
         raise CompilerError(f"it needs Linux or macOS, not {sys.platform}")
-    command = [*_compiler(), *OPTIONS, *instructions()]
-    name = f"{sources[0].stem}-{_key(sources, command)}.so"
+    command = [*_compiler(), *OPTIONS, *INSTRUCTIONS[instructions()]]
+    made_by = "\0".join((*command, sys.platform, platform.machine()))
+    name = f"{sources[0].stem}-{_hash(sources, made_by)}.so"
     try:
         return _kept(private_folder(cache_folder()) / name, sources[0], command, console)
     except (OSError, FileError, WriteError) as error:
@@ -69,9 +73,23 @@ def compiled_library(sources: Sequence[Path], console: Console | None) -> ctypes
     return library
 
 
-def instructions() -> tuple[str, ...]:
-    """Returns the compiler's options for the instruction set that torch uses on this processor."""
-    return INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), ())
+def compile_for_wheel(sources: Sequence[Path], folder: Path) -> list[Path]:
+    """Compiles the code for each instruction set of this machine's architecture, and returns the libraries, whose names
+    are those that `compiled_library` looks for beside the code. Raises CompilerError."""
+    x86 = platform.machine().lower() in ("x86_64", "amd64")
+    paths = []
+    for name in INSTRUCTIONS if x86 else ("baseline",):
+        paths.append(folder / _brought_name(sources, name))
+        _compile(paths[-1], sources[0], [*_compiler(), *OPTIONS, *INSTRUCTIONS[name]])
+    return paths
+
+
+def instructions() -> str:
+    """Returns the name of the instruction set that torch uses on this processor, one of INSTRUCTIONS."""
+    import torch
+
+    name = torch.backends.cpu.get_cpu_capability().lower()
+    return name if name in INSTRUCTIONS else "baseline"
 
 
 def cache_folder() -> Path:
@@ -94,11 +112,11 @@ def private_folder(path: Path) -> Path:
     belongs to another user or gives others access: code that is loaded from it could be theirs."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     real = path.resolve()
-    found = real.stat()
-    if found.st_uid != os.geteuid():
-        raise PermissionError(f"it belongs to the user {found.st_uid}")
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        raise PermissionError(f"other users have access to it: its mode is {stat.S_IMODE(found.st_mode):o}, not 700")
+    status = real.stat()
+    if status.st_uid != os.geteuid():
+        raise PermissionError(f"it belongs to the user {status.st_uid}")
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        raise PermissionError(f"other users have access to it: its mode is {stat.S_IMODE(status.st_mode):o}, not 700")
     return real
 
 
@@ -110,31 +128,38 @@ def _compiler() -> list[str]:
         raise CompilerError(f"CXX must be a command, got {chosen!r}: {reason(error)}") from None
 
 
-def _key(sources: Sequence[Path], command: Sequence[str]) -> str:
-    made_by = "\0".join((*command, sys.platform, platform.machine())).encode()
-    digests = (hashlib.sha256(part).digest() for part in (made_by, *(source.read_bytes() for source in sources)))
-    return hashlib.sha256(b"".join(digests)).hexdigest()[:20]
+def _brought_name(sources: Sequence[Path], instructions: str) -> str:
+    return f"{sources[0].stem}-{instructions}-{_hash(sources)}.so"
+
+
+def _hash(sources: Sequence[Path], made_by: str = "") -> str:
+    parts = (made_by.encode(), *(source.read_bytes() for source in sources))
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:20]
+
+
+def _loaded(path: Path, console: Console | None) -> ctypes.CDLL | None:
+    """Returns a library, or None if it does not exist, is damaged, or was made for another system."""
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError:
+        return None
+    if console:
+        console.info(f"compiled code: {path}")
+    return library
 
 
 def _kept(path: Path, source: Path, command: Sequence[str], console: Console | None) -> ctypes.CDLL:
     """Returns the library at `path`, which is compiled first if it does not exist, cannot be loaded or belongs to
     another user, who may have put it there while the folder was open to others. Processes that compile it at the same
     time replace each other's files, which are complete and equal. Raises OSError, FileError or WriteError."""
-    if path.exists() and path.stat().st_uid == os.geteuid():
-        try:
-            library = ctypes.CDLL(str(path))
-        except OSError:  # damaged, or made for another system that shares the folder
-            pass
-        else:
-            if console:
-                console.info(f"compiled code: {path}")
-            return library
+    if path.exists() and path.stat().st_uid == os.geteuid() and (library := _loaded(path, console)):
+        return library
     with aside(path) as temporary:
         _compile(temporary, source, command, console, f"kept as {path}")
     return ctypes.CDLL(str(path))
 
 
-def _compile(path: Path, source: Path, command: Sequence[str], console: Console | None, fate: str) -> None:
+def _compile(path: Path, source: Path, command: Sequence[str], console: Console | None = None, fate: str = "") -> None:
     began = time.monotonic()
     try:
         done = subprocess.run(

@@ -54,8 +54,8 @@ def load(
     receives warnings, and says which checkpoint of a run and which code or kernels were chosen.
 
     `engine` runs the model:
-    - "compiled", the decoder in C++, on one thread of a CPU in float32. It is the default where it can be had. If it
-      was not installed with vtrans, the C++ compiler $CXX, else g++, makes it once for all models; it is kept in
+    - "compiled", the decoder in C++, on one thread of a CPU in float32. It is the default where it can be had. If
+      vtrans was installed without it, the C++ compiler $CXX, else g++, makes it once for all models; it is kept in
       $VTRANS_CACHE, else ~/.cache/vtrans.
     - "torch", on any device, in any precision and with torch's threads. It is the default otherwise, and if it is the
       `default_engine`: with many cores, it may translate a long text faster than one thread of compiled code.

@@ -1,0 +1,45 @@
+"""Builds the wheel: with the compiled decoder if there is a C++ compiler, and otherwise without.
+
+It imports only hatchling and what vtrans/runtime/compiler.py needs, the standard library.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class CompiledDecoder(BuildHookInterface[Any]):
+    """Adds a library for each instruction set to the wheel, whose tag then names the platform."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="vtrans-")
+        if version == "editable":  # compiles what it has at the first use
+            return
+        sys.path.insert(0, self.root)
+        from vtrans.compiled import SOURCES
+        from vtrans.runtime.compiler import CompilerError, compile_for_wheel
+
+        try:
+            libraries = compile_for_wheel(SOURCES, Path(self.folder.name))
+        except CompilerError as error:
+            self.app.display_warning(f"the wheel has no compiled decoder: {error}")
+            return
+        build_data["force_include"] |= {str(path): f"vtrans/compiled/{path.name}" for path in libraries}
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{platform_tag()}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        self.folder.cleanup()
+
+
+def platform_tag() -> str:
+    """Returns the platform of this Python, as in the name of a wheel, such as linux_x86_64."""
+    return re.sub(r"[-.]", "_", sysconfig.get_platform().replace("universal2", platform.machine()))
