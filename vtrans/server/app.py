@@ -48,7 +48,7 @@ Warn = Callable[[str], None]
 
 
 class Api:
-    """The endpoints. `warn` hears of failures, without their text."""
+    """The endpoints. `warn` receives failures, never the text of a request."""
 
     def __init__(self, service: Service, limits: Limits, access: Access, warn: Warn, version: str) -> None:
         self.service, self.limits, self.warn = service, limits, warn
@@ -65,7 +65,7 @@ class Api:
         )
 
     async def health(self, request: Request) -> Response:
-        """Says that the server runs. It stays so however long the queue is: restarting a busy server would not help."""
+        """Answers with status 200 even if the queue is long: restarting a busy server would not help."""
         waiting = sum(worker.waiting for worker in self.service.workers.values())
         return JSONResponse({"status": "ok", "queue": waiting})
 
@@ -132,14 +132,14 @@ class Api:
         answers = await unless_gone(request, work)
         content = await asyncio.to_thread(opened.written, [answer.text for answer in answers])
         key = self._results.add(translated_name(upload.name, source, target), content)
-        # Whatever Host the client sends: a link to another server would look as if it came from this one.
+        # The client's Host header is not used: this server would seem to vouch for links to other hosts.
         base = (self.public_url or url_at(*request.scope["server"])).rstrip("/")
         return JSONResponse({"translatedFileUrl": base + str(request.app.url_path_for("download_file", filename=key))})
 
     async def download_file(self, request: Request) -> Response:
         result = self._results.get(request.path_params["filename"])
         if result is None:
-            raise Refusal(404, "There is no such file; it may have been removed, as files are after an hour.")
+            raise Refusal(404, "There is no such file. Files are removed after an hour.")
         name, content = result
         # Never shown as a page of this server: a translated page may hold scripts.
         named = f"attachment; filename=\"{safe_name(name)}\"; filename*=UTF-8''{quote(name, safe='')}"  # RFC 6266
@@ -154,7 +154,7 @@ class Api:
         if self.keys is not None:
             number = self.keys.number(key)
             if number is None:
-                raise Refusal(403, "Invalid API key" if key else "This server needs an API key, as api_key.")
+                raise Refusal(403, "Invalid API key" if key else "The parameter api_key is missing.")
             client = f"key {number}"
         if seconds := self._rate.take(client):
             wait = {"Retry-After": str(max(1, round(seconds)))}
@@ -162,8 +162,8 @@ class Api:
         return fields
 
     def answered(self, path: str, endpoint: Endpoint) -> Endpoint:
-        """Returns an endpoint that answers every request, with an error if need be, and refuses those above the limit
-        of requests at a time."""
+        """Returns an endpoint that answers every request, with an error if it fails, and refuses those above the limit
+        of concurrent requests."""
 
         async def answer(request: Request) -> Response:
             began = time.monotonic()

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 from vtrans.errors import VtransError
 from vtrans.wording.glossary import Glossary
 
-WINDOW = 64  # lines translated together: more are hardly faster per line, and wait longer for the slowest
-CHARACTERS = 8000  # after which a batch takes no more lines: it should not hold up others for long
-LONG = 1000  # characters above which a line is long
+WINDOW = 64  # lines per batch: larger batches are hardly faster per line, and wait longer for the slowest line
+CHARACTERS = 8000  # a batch takes no more lines after so many characters, so that others do not wait for it long
+LONG = 1000  # a line of more characters is long
 GATHER = 0.003  # seconds that a first line waits for others
 
 
@@ -50,13 +50,13 @@ class Wanted:
 
 
 class Ready(Protocol):
-    """What a batch of lines is told while it is translated, and what it can say."""
+    """Receives the translations of a batch, and tells whether they are still needed."""
 
     def __call__(self, k: int, translations: Sequence[Translated], /) -> None:
         """Takes the translations of line `k`."""
 
     def abandoned(self) -> bool:
-        """Returns whether nobody waits for the lines that are not ready."""
+        """Returns whether every line that is not ready belongs to a request whose client has gone."""
 
 
 Translate = Callable[[Sequence[str], Wanted, Ready], Sequence[Sequence[Translated]]]
@@ -85,7 +85,7 @@ class _Job:
             self.left[len(line) > LONG].append(i)
         self.translations: dict[int, Nbest] = {}
         self.error: Exception | None = None
-        self.gone = False  # nobody waits for it
+        self.gone = False  # whether it was answered or cancelled
 
     @property
     def waiting(self) -> int:
@@ -103,7 +103,7 @@ class _Job:
 
 @dataclass
 class _Batch:
-    """Lines of some requests, all short with the same `wanted` or a long one, that are translated together."""
+    """Lines that are translated together: short ones of several requests with the same `wanted`, or a long one."""
 
     lines: list[tuple[_Job, int]]
     long: bool = False
@@ -172,7 +172,7 @@ class Slots:
 
 
 class Worker:
-    """Translates in threads of its own what coroutines ask for. `nbest` is the most translations of a line, unless a
+    """Translates lines for coroutines, in its own threads. `nbest` is the most translations of a line, unless a
     request sets `beam`. `check` raises InputError for a request that the model does not support.
 
     At most one thread per slot calls `translate` at the same time.
@@ -198,8 +198,8 @@ class Worker:
             thread.start()
 
     async def translate(self, lines: Sequence[str], wanted: Wanted) -> list[Nbest]:
-        """Returns the translations of lines that are not blank. If it is cancelled, lines that wait are dropped, and a
-        batch ends whose other lines are ready.
+        """Returns the translations of lines that are not blank. If it is cancelled, waiting lines are dropped, and
+        a batch in which no other request needs a line is abandoned.
 
         Raises what the model raises.
         """

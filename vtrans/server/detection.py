@@ -1,4 +1,4 @@
-"""Says which of the served languages a text is in.
+"""Detects which of the served languages a text is in.
 
 py3langid knows 140 languages, needs only numpy, and is 4.4 MB large. Of 4,000 sentences from Tatoeba, half of them
 German and half English, it names the language of 99.4% among all, and of every one between the two. lingua, which is
@@ -37,9 +37,9 @@ def _identifier() -> Any:
 
 
 def detect(text: str, codes: Collection[str]) -> list[Detection]:
-    """Returns the likeliest of these languages, best first, at least one and at most three.
+    """Returns the most probable of these languages, best first: at least one and at most three.
 
-    A text without letters, such as a number, is in any language: the first of `codes`, with confidence 0.
+    A text without letters, such as a number, could be in any language: the first of `codes`, with confidence 0.
     """
     first = Detection(next(iter(codes)), 0.0)
     if not any(character.isalpha() for character in text[:LONGEST]):

@@ -1,4 +1,4 @@
-"""Documents as lines to translate: plain text, and what the readers of markup give as items."""
+"""Documents as lines to translate: plain text, and markup that its reader has divided into items."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PlainDocument:
 
     def links(self, translations: Sequence[Translated]) -> list[tuple[int, int, int, int]]:
         """Returns the linked words: where each begins and ends in the text, and where in the translated text."""
-        links_of_words, here, there = [], 0, 0
+        linked, here, there = [], 0, 0
         for between, line, translation in zip(self._split.between[:-1], self.lines, translations, strict=True):
             here, there = here + len(between), there + len(between)
             src, tgt = (
@@ -44,9 +44,9 @@ class PlainDocument:
                 for place, text in ((here, line), (there, translation.text))
             )
             links = translation.alignment or ()
-            links_of_words += [(*src[i], *tgt[j]) for i, j in links if i < len(src) and j < len(tgt)]
+            linked += [(*src[i], *tgt[j]) for i, j in links if i < len(src) and j < len(tgt)]
             here, there = here + len(line), there + len(translation.text)
-        return links_of_words
+        return linked
 
 
 class MarkedDocument:

@@ -1,7 +1,7 @@
 """Reads HTML, a document or a part of one, for translation.
 
 turbohtml tokenizes as the HTML standard says; everything but translated text is written as it was read. Scripts,
-styles, code, form values and what is marked as not to be translated stay as they are, and so do all attributes.
+styles, code, form values, attributes and elements that are marked as not to be translated are left unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one client may ask for: sizes, requests per minute, and API keys."""
+"""Limits of requests: their sizes, their number per minute, and API keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REMEMBERED = 10_000  # clients; those that have not used up anything are forgott
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of the server, which the command line shows."""
+    """The limits of the server, each an option of `vtrans serve`."""
 
     PANEL: ClassVar[str] = "Limits"
 
@@ -28,37 +28,40 @@ class Limits:
         50_000,
         1,
         10**9,
-        "Maximum number of characters of a request's texts together.",
+        "Maximum number of characters in all texts of a request.",
         "characters",
         flag="--char-limit",
     )
-    texts: int = number(1000, 1, 10**6, "Maximum number of texts of a request.", "texts", flag="--batch-limit")
+    texts: int = number(1000, 1, 10**6, "Maximum number of texts in a request.", "texts", flag="--batch-limit")
     per_minute: int = number(
         0,
         0,
         10**9,
-        "Maximum number of requests of a client per minute; 0 means no limit.",
+        "Maximum number of requests per client and minute; 0 means no limit.",
         "requests",
         flag="--req-limit",
     )
-    requests: int = number(
-        256, 1, 10**6, "Maximum number of requests that are answered at a time.", "requests", flag="--max-requests"
-    )
+    requests: int = number(256, 1, 10**6, "Maximum number of concurrent requests.", "requests", flag="--max-requests")
     timeout: float = number(
-        600.0, 0.01, 86_400.0, "Maximum number of seconds that a request may take.", "seconds", metavar="SECONDS"
+        600, 0.01, 86_400.0, "Time limit for answering a request, in seconds.", "seconds", metavar="SECONDS"
     )
     body_seconds: float = number(
-        30.0,
+        30,
         0.01,
         86_400.0,
-        "Maximum number of seconds in which a request must arrive.",
+        "Time limit for receiving a request, in seconds.",
         "seconds",
         metavar="SECONDS",
         flag="--body-timeout",
     )
-    file_bytes: int = number(10_000_000, 1, 10**9, "Maximum number of bytes of a file.", "bytes", flag="--file-limit")
+    file_bytes: int = number(10_000_000, 1, 10**9, "Maximum number of bytes in a file.", "bytes", flag="--file-limit")
     file_characters: int = number(
-        1_000_000, 1, 10**9, "Maximum number of characters of a file's text.", "characters", flag="--file-char-limit"
+        1_000_000,
+        1,
+        10**9,
+        "Maximum number of characters in a file's text.",
+        "characters",
+        flag="--file-char-limit",
     )
 
     @property

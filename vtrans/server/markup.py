@@ -20,7 +20,7 @@ from typing import Literal
 from vtrans.server.sentences import split_sentences
 
 Links = Sequence[tuple[int, int]]  # (word of the source, word of the translation)
-DEEPEST = 50  # elements inside each other; deeper tags count as single tags
+DEEPEST = 50  # nested elements; deeper tags count as single tags
 PASSES = 10  # over the elements, to join sentences; what is still crossed then is one sentence
 
 _WORD = re.compile(r"\S+")

@@ -1,7 +1,7 @@
 """Reads the XML of .docx and .odt files for translation; everything but translated text is written as it was read.
 
 Python's own XML parser reads it, so that nothing else is needed. Documents with a DOCTYPE are refused: no program
-writes one into these files, and entities could make them grow without bound.
+writes one into these files, and its entities could expand without bound.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vtrans.server.documents import Document, MarkedDocument
 from vtrans.server.markup import Item
 from vtrans.server.refusals import Refusal
 
-DEEPEST = 200  # elements inside each other
+DEEPEST = 200  # nested elements
 
 _WORD = (
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
@@ -92,7 +92,7 @@ def _tree(data: bytes, events: Sequence[tuple[int, str, str]]) -> Element:
             stack.append(Element(value, raw))
             stack[-2].children.append(stack[-1])
             if len(stack) > DEEPEST:
-                raise Refusal(400, f"The file's XML must have at most {DEEPEST} elements inside each other.")
+                raise Refusal(400, f"The file's XML must be nested at most {DEEPEST} elements deep.")
         elif what == "end":
             stack.pop().closing = raw
         else:

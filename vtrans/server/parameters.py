@@ -1,6 +1,6 @@
 """Reads the parameters of a request: JSON, a form or the query string, within limits of size and time.
 
-Nothing here trusts the client: each wrong value ends in a Refusal that says what is wrong with it.
+Nothing here trusts the client: each invalid value raises a Refusal that says what is wrong with it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Upload:
 async def read_body(request: Request, limit: int, seconds: float) -> bytes:
     """Returns the body of a request. Raises a Refusal if it is larger than `limit` bytes or takes too long.
 
-    What exceeds the limit is received and dropped, because a client that still sends would not see the answer.
+    What exceeds the limit is received and dropped, because a client reads the answer only after it has sent all.
     """
     body, size = bytearray(), 0
     try:
@@ -258,13 +258,13 @@ def required_text(fields: Mapping[str, Any], name: str) -> str:
 
 
 def check_text(name: str, text: str) -> None:
-    """Raises a Refusal for a text that no program writes on purpose."""
+    """Raises a Refusal for NUL and unpaired surrogates."""
     if "\0" in text:
         raise Refusal(400, f"{name} must not contain the NUL character.")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Refusal(400, f"{name} must not contain half of a surrogate pair.") from None
+        raise Refusal(400, f"{name} must not contain an unpaired surrogate.") from None
 
 
 def _count(value: Any) -> int:
@@ -273,7 +273,7 @@ def _count(value: Any) -> int:
         if isinstance(value, (bool, float)) or (number := int(value)) < 0:
             raise ValueError
     except (TypeError, ValueError):
-        raise Refusal(400, "alternatives must be a whole number from 0.") from None
+        raise Refusal(400, "alternatives must be a whole number, 0 or more.") from None
     return number
 
 

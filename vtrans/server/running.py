@@ -56,8 +56,8 @@ class Protocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """A server that ends after a signal once everything that it accepted is answered. A second signal ends it at
-    once."""
+    """A server that stops at a signal, after it has answered all accepted requests. A second signal stops it
+    immediately."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -26,7 +26,9 @@ class SubtitleDocument:
         self._speeches: list[MarkedDocument] = []
         self._heights: list[int] = []
         if not _TIMES.search(text):
-            raise Refusal(400, "The file has no times; subtitles need lines such as 00:00:01,000 --> 00:00:02,500.")
+            raise Refusal(
+                400, "The file has no timings; a subtitle needs a line such as 00:00:01,000 --> 00:00:02,500."
+            )
         place = 0
         for begin, end in _speeches(text):
             speech = text[begin:end].rstrip("\n")

@@ -40,7 +40,7 @@ class Opened:
 
 
 def open_file(name: str, content: bytes, limit: int) -> Opened:
-    """Opens a file by the ending of its name. `limit` is the size of the largest file that is accepted.
+    """Opens a file in the format that its name's ending tells. `limit` is the maximum size in bytes.
 
     Raises a Refusal for another ending, a damaged file, or one that unpacks to more than MOST_UNPACKED times the limit.
     """
@@ -78,7 +78,7 @@ def _zipped(is_text: Callable[[str], object], read: Callable[[str, str], Documen
         members = _members(content, most)
         named = [info.filename for info, _ in members if is_text(info.filename)]
         if not named:
-            raise Refusal(400, "The file has no text where its format has it.")
+            raise Refusal(400, "The file lacks the parts that hold the text in its format.")
         texts = [_decoded(data) for info, data in members if info.filename in named]
 
         def written(translated: list[str]) -> bytes:
@@ -106,7 +106,7 @@ def _members(content: bytes, most: int) -> list[tuple[zipfile.ZipInfo, bytes]]:
             if times > 1:
                 raise Refusal(400, f"The file must have each member once, got {name[:80]!r} {times:,} times.")
             if sum(info.file_size for info in infos) > most:
-                raise Refusal(413, f"The file must unpack to at most {most:,} bytes.")
+                raise Refusal(413, f"The file must have at most {most:,} bytes when it is unpacked.")
             return [(info, file.read(info)) for info in infos]
     except _ZIP_ERRORS:
         raise Refusal(400, "The file is damaged or not of its format.") from None
