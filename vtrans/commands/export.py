@@ -41,9 +41,9 @@ def export(
 ) -> None:
     """Export a model to CTranslate2, Hugging Face or Marian.
 
-    `vtrans translate --model FOLDER` translates with a folder for CTranslate2, and so does any other program that runs
-    it. transformers loads a folder for Hugging Face, and Marian runs one for Marian. The folder is written only if it
-    translates and scores sample sentences as the model does.
+    A folder for CTranslate2 runs in `vtrans translate --model FOLDER` and in any program that uses CTranslate2. A
+    folder for Hugging Face loads in transformers, and one for Marian runs in Marian. If the other program is installed,
+    both translate and score sample sentences, and the folder is written only if they agree.
     """
     console = Console(quiet=quiet)
     if to not in FORMATS:

@@ -42,8 +42,8 @@ def import_(
 ) -> None:
     """Import a model of another program.
 
-    The model file translates, trains on, averages and exports like one of `vtrans train`. If the other program is
-    installed, both translate and score sample sentences, and the file is written only if they agree.
+    The model file can be translated with, trained further, averaged and exported like one from `vtrans train`. If the
+    other program is installed, both translate and score sample sentences, and the file is written only if they agree.
     """
     console = Console(quiet=quiet)
     how = bad_utf8(on_bad_utf8)

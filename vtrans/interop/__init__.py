@@ -1,1 +1,1 @@
-"""Exports of models to other engines."""
+"""Models from and for other programs: CTranslate2, Hugging Face and Marian."""

@@ -87,9 +87,9 @@ def _of_opennmt_tf(name: str) -> str:
 
 
 def read_architecture(binary: Binary, settings: Tokens, src_size: int, tgt_size: int, *, joint: bool) -> ModelConfig:
-    """Returns the architecture that the variables have. The sizes are those of the vocabularies.
+    """Returns the architecture that the variables describe, given the sizes of the vocabularies.
 
-    Raises FileError for one that vtrans does not have.
+    Raises FileError if vtrans does not support it.
     """
     for key, value in FIXED.items():
         _common(binary, key, value, (value,))
@@ -137,7 +137,7 @@ def _check_rotary(binary: Binary, config: ModelConfig) -> None:
 
 
 def refuse_others(binary: Binary, config: ModelConfig) -> None:
-    """Raises FileError if there are variables that a model of this architecture does not have."""
+    """Raises FileError if a variable does not belong to a model of this architecture."""
     scalars = (*READ, *FIXED, *UNUSED)
     known = {*weight_names(config).values(), *OLD_SETTINGS, *scalars}
     known |= {f"{side}/{key}" for side in STACKS for key in scalars}
@@ -152,7 +152,7 @@ def refuse_others(binary: Binary, config: ModelConfig) -> None:
 
 
 def matrix(binary: Binary, name: str, rows: int | None = None, columns: int | None = None) -> tuple[int, int]:
-    """Returns the shape of a matrix. Raises FileError if there is none of this name and shape."""
+    """Returns the shape of a matrix. Raises FileError if it is missing or has another shape."""
     variable = binary.variables.get(name)
     shape = variable.shape if variable else ()
     if len(shape) != 2 or rows not in (None, shape[0]) or columns not in (None, shape[1]):
@@ -162,7 +162,7 @@ def matrix(binary: Binary, name: str, rows: int | None = None, columns: int | No
 
 
 def _common(binary: Binary, key: str, default: float, allowed: Collection[float] = ()) -> float:
-    """Returns a scalar that encoder and decoder must have in common, with one of the `allowed` values if there are."""
+    """Returns a scalar that must be equal in encoder and decoder, and one of `allowed` unless that is empty."""
     values = [binary.number(f"{side}/{key}", binary.number(key, default)) for side in STACKS]
     if values[0] != values[1] or (allowed and values[0] not in allowed):
         wanted = " or ".join(f"{value:g}" for value in allowed) or "the same"

@@ -44,7 +44,7 @@ _AGAIN = "copy the folder again, or convert the model again"
 
 @dataclass(frozen=True)
 class Variable:
-    """Where a variable is in the file, and what it is. `stored` is its name, unless it is known by an alias."""
+    """The place, type and shape of a variable in the file. `stored` is its name there, even under an alias."""
 
     stored: str
     type_id: int
@@ -59,7 +59,7 @@ class Variable:
 class Binary:
     """The variables of a model.bin: `version`, `specification`, `revision`, and `variables` by name and by alias.
 
-    Only the list of variables is read at once, and it must be exactly what the file has. Raises FileError if it is not.
+    The constructor reads only the list of variables. Raises FileError unless the list describes the whole file.
     """
 
     def __init__(self, path: Path) -> None:

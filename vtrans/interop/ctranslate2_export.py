@@ -52,10 +52,10 @@ TOLERANCES = {
 def write(
     loaded: LoadedModel, folder: Path, console: Console, quantization: str = "float32", source: Path | None = None
 ) -> tuple[LoadedModel, Callable[[], Program]]:
-    """Writes the files into an empty folder. Returns the model with the nearest search that CTranslate2 supports, and
-    what loads the files.
+    """Writes the files into an empty folder. Returns the model with the nearest search that CTranslate2 supports, and a
+    function that loads the files.
 
-    `source` is the model file of `loaded`; its SHA-256 tells later whether the export is up to date. Warns of stored
+    `source` is the model file of `loaded`; its SHA-256 later shows whether the export is up to date. Warns of stored
     search settings that CTranslate2 does not support. Raises InputError for a model that cannot be exported.
     """
     if quantization not in TOLERANCES:
@@ -79,8 +79,8 @@ def write(
 def without_suppressed(loaded: LoadedModel, console: Console) -> LoadedModel:
     """Returns the model with the subwords of `search.suppress` left out of its softmax, by the projection's bias.
 
-    With a beam, CTranslate2 has no other way to suppress subwords that would not change the sums of the others from
-    step to step. The weights are shared with `loaded`, which stays as it is.
+    CTranslate2's own rule would, with a beam, change the log-probabilities of the other subwords by a different amount
+    at each step. The weights are shared with `loaded`, which stays as it is.
     """
     suppressed = suppressed_ids(loaded.search, loaded.tgt_vocab)
     if not suppressed:

@@ -42,7 +42,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(folder: Path, src_spm: Path | None = None, tgt_spm: Path | None = None) -> Imported:
-    """Returns the model of a CTranslate2 folder, whose text these SentencePiece models split.
+    """Returns the model of a CTranslate2 folder. The SentencePiece models split its text.
 
     Raises FileError for a folder that is damaged or that vtrans cannot express, and InputError for SentencePiece models
     in addition to those of a folder that vtrans exported.
@@ -100,8 +100,8 @@ def _read_foreign(
 def _special(tokens: Sequence[str], settings: Tokens, *, from_zero: bool) -> dict[str, int | None]:
     """Returns the places of our special pieces among the tokens, None for one that is not there.
 
-    Padding never is: CTranslate2 predicts a token of that name as any other. A start from zero is not a token, and one
-    that is `unk` or `eos`, too, has a row of its own here.
+    Padding always has None, because CTranslate2 predicts a token named <pad> like any other. So has a start from zeros,
+    which is not a token, and a start that is also `unk` or `eos`, which becomes a separate row here.
     """
     places = {token: place for place, token in enumerate(tokens)}
     unk, start, eos = (places.get(token) for token in (settings.unk, settings.start, settings.eos))
@@ -109,7 +109,7 @@ def _special(tokens: Sequence[str], settings: Tokens, *, from_zero: bool) -> dic
 
 
 def _splitters(folder: Path, src_spm: Path | None, tgt_spm: Path | None) -> tuple[tuple[bytes, bytes], str]:
-    """Returns the SentencePiece models of the two sides, empty if there are none, and what splits the text in words."""
+    """Returns the SentencePiece models of both sides, empty if there are none, and a note about the splitting."""
     models = sorted(file.name for file in folder.glob("*.model"))
     splitters = []
     for given, name in ((src_spm, "source.spm"), (tgt_spm, "target.spm")):
@@ -151,7 +151,7 @@ class _Model:
         self.tensors, self.names = binary.tensors(), weight_names(config)
 
     def imported(self, *notes: str) -> Imported:
-        """Returns the model with what else is worth knowing about it."""
+        """Returns the model with these notes about it."""
         src, tgt, settings = self.src, self.tgt, self.settings
         try:
             with torch.device("meta"):
@@ -186,7 +186,7 @@ class _Model:
         return [vocab.piece(i) for i in range(len(vocab))]
 
     def _reader(self, name: str, shape: Sequence[int]) -> Read:
-        """Returns what reads a weight of ours. Raises FileError if there is none of this shape."""
+        """Returns a function that reads one of our weights. Raises FileError if it is missing or has another shape."""
         module = name.rpartition(".")[0]
         stored = self.names[name]
         if module.endswith("positions"):
@@ -204,7 +204,7 @@ class _Model:
     def _rows(self, read: Read, module: str, vocab: Vocabulary) -> Tensor:
         """Returns an embedding or the projection in the order of our ids."""
         values = read()
-        # Only the target starts; a source that has its own matrix does not.
+        # Only the target has a start; a separate matrix of the source needs no row for it.
         starts = module == "tgt_embedding" or (module == "src_embedding" and self.config.tie.startswith("src-tgt"))
         return rows_of(vocab, values, values[self.start] if starts and self.start is not None else None)
 

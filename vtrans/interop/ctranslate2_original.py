@@ -29,8 +29,7 @@ class CTranslate2Model:
         return self._engine.score([source for source, _ in pairs], [target[:-1] for _, target in pairs])
 
     def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]] | None:
-        """Returns the best translation of each source; None for a search that CTranslate2 does not have. An export of
-        vtrans may store one."""
+        """Returns the best translation of each source; None if CTranslate2 lacks the search."""
         if self._engine.unsupported(search):
             return None
         assert self._engine.max_length is not None
@@ -48,8 +47,9 @@ def original(
 ) -> CTranslate2Model:
     """Returns the model of any folder, computed in float32.
 
-    `tokens` has the folder's names of our subwords, for source and target, and `source_end` what ends a source unless
-    CTranslate2 does. `max_length` is the length of the position table. Raises InputError without CTranslate2.
+    `tokens` are the folder's names of our subwords, for source and target. `source_end` is appended to sources that
+    CTranslate2 does not end itself. `max_length` is the length of the position table. Raises InputError if CTranslate2
+    is not installed.
     """
     package = ctranslate2()
     try:

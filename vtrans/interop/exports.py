@@ -1,4 +1,4 @@
-"""Writes a model as a folder for another program, if that program gives what the model gives."""
+"""Writes a model as a folder for another program, after checking that both give the same results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WRITERS: dict[str, Callable[..., tuple[LoadedModel, Callable[[], Program]]]] = {
 def export_model(
     loaded: LoadedModel, to: str, out: Path, console: Console, samples: Sequence[str] | None = None, **options: Any
 ) -> Verified | None:
-    """Writes a folder for a program, and returns how that differs from the model, if it is installed.
+    """Writes a folder for a program. Returns how the program differs from the model, or None if it is not installed.
 
     `to` is one of WRITERS, whose `write` has the options. Both programs translate and score `samples`, or generated
     sentences. An earlier export for CTranslate2 in `out` is replaced. Raises InputError for a model that cannot be

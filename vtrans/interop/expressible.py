@@ -97,9 +97,9 @@ def check_model(config: ModelConfig, program: str) -> None:
 
 
 def nearest_search(search: SearchConfig, program: str, console: Console, **chosen: Any) -> SearchConfig:
-    """Returns the search of a program that is nearest to this one, with the values of `chosen` if there are.
+    """Returns the nearest search that a program has. `chosen` are values that the caller has found for some keys.
 
-    Warns of each key that gets another value and has an effect. Raises InputError for a key that is not in SEARCH.
+    Warns of each change that has an effect. Raises InputError for a key that SEARCH does not list for the program.
     """
     nearest = dict(chosen)
     for name, key in keys_of(type(search)).items():

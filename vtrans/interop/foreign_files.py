@@ -1,4 +1,4 @@
-"""Files of other programs, read with care: sizes, shapes, types and names are checked before memory is taken.
+"""Reads files of other programs, and checks sizes, shapes, types and names before it allocates memory.
 
 Nothing here executes code from a file. Every error is a FileError that names the file.
 """
@@ -55,7 +55,7 @@ def read_bytes(path: Path, limit: int = LONGEST_JSON) -> bytes:
 
 
 def read_json(path: Path, limit: int = LONGEST_JSON) -> Any:
-    """Returns the value of a JSON file in UTF-8. A name that an object has twice is an error."""
+    """Returns the value of a JSON file in UTF-8. A name that occurs twice in an object is an error."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         members = dict(pairs)
@@ -87,7 +87,7 @@ class Facts(NamedTuple):
 
 
 class ForeignTensors:
-    """The tensors of a file by name, of which `facts` are known before they are read."""
+    """The tensors of a file by name. `facts` has their types and shapes without reading them."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class ForeignTensors:
         read: Callable[[str], Tensor],
         forget: Callable[[str], object] = str,
     ) -> None:
-        """`read` is called at most once per name. `forget` is told the names that are not used."""
+        """`read` is called at most once per name. `forget` is called with each name that is not used."""
         self.path, self.facts, self._read, self._forget = path, facts, read, forget
         self._asked: set[str] = set()
 
@@ -104,8 +104,8 @@ class ForeignTensors:
         return name in self.facts
 
     def get(self, name: str, *shape: int) -> Read:
-        """Returns what reads a tensor in float32. Raises FileError if it is missing, has another shape, or is not of
-        a floating-point type."""
+        """Returns a function that reads a tensor in float32. Raises FileError if it is missing, or has another shape or
+        a type other than a floating-point one."""
         self._asked.add(name)
         if name not in self.facts:
             raise FileError(f"{self.path} lacks the weight {name}.")

@@ -17,9 +17,9 @@ from vtrans.runtime.memory import release_memory
 
 
 def read_model(path: Path, src_spm: Path | None = None, tgt_spm: Path | None = None) -> Imported:
-    """Returns what a file or folder of another program holds.
+    """Returns the model in a file or folder of another program.
 
-    `src_spm` and `tgt_spm` are SentencePiece models for a folder of CTranslate2, which needs none of its own. Raises
+    `src_spm` and `tgt_spm` are SentencePiece models for a folder of CTranslate2, which may have none. Raises
     FileError if no reader recognises the path.
     """
     check_path(path)
@@ -52,13 +52,13 @@ def import_model(
 ) -> Verified | None:
     """Writes the model of another program as a model file, and returns how it compares with the original.
 
-    The SentencePiece models are those of `read_model`. The two are compared if the other program is installed. Its
-    model takes the place of ours in memory. Raises FileError for a model that cannot be imported, InputError for an
+    `read_model` explains the SentencePiece models. The two programs are compared if the other one is installed; its
+    model is loaded after ours is released. Raises FileError for a model that cannot be imported, InputError for an
     `out` that is a file of training, and VtransError, leaving `out` as it was, if the two differ by more than rounding.
     """
     check_path(out)
     if run_of(out) or out.is_dir():
-        raise InputError(f"`out` must be a file of its own, got {out}.")
+        raise InputError(f"`out` must be a file outside a run folder, got {out}.")
     imported = read_model(path, src_spm, tgt_spm)
     loaded = install(imported)
     release_memory()

@@ -3,7 +3,7 @@
 Read in transformers' `modeling_marian.py`, `modeling_pegasus.py` and `tokenization_marian.py`, version 5.23. Marian
 models are post-norm without a norm of the embeddings; Pegasus is the same network with pre-norm. The decoder starts
 with its padding id, which is a class of the softmax and which the search suppresses. Here that class is our `<s>`, and
-our `<pad>` is a row of its own that nothing uses.
+our `<pad>` is a separate row that nothing uses.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(folder: Path) -> Imported:
-    """Returns what the folder holds. Raises FileError for what vtrans cannot express, and for damaged files."""
+    """Returns the model of a folder. Raises FileError if it is damaged or vtrans does not support it."""
     path = file_in(folder, names.CONFIG)
     config = Settings({"model_type": "marian", **read_object(path)}, str(path))
     config.check({"model_type": tuple(NAMES)})
@@ -200,7 +200,7 @@ def _model_config(config: Settings) -> ModelConfig:
 def _search_config(
     folder: Path, config: Settings, tgt: Vocabulary, model: ModelConfig
 ) -> tuple[SearchConfig, list[str]]:
-    """Returns the settings of the search, and what is said about those that are left out."""
+    """Returns the settings of the search, and a note about each one that is left out."""
     path = folder / names.GENERATION
     given = read_object(path) if path.is_file() else dict(config.values)
     for key in ("num_beams", "length_penalty", "max_length", "bad_words_ids", "early_stopping"):
@@ -308,7 +308,7 @@ def _weights(
 
 
 def _positions(saved: Read | None, length: int, D: int) -> Tensor:
-    """Returns the table. Early versions of transformers saved it, with other rounding."""
+    """Returns the position table. Early versions of transformers saved it, rounded in another way."""
     table = names.positions(length, D)
     if saved is not None and not torch.allclose(other := saved(), table, atol=1e-5):
         return other

@@ -1,9 +1,9 @@
 """Writes a model as a Hugging Face folder: MarianMTModel for post-norm, Pegasus for pre-norm.
 
 Both have our layers exactly. Pegasus is Marian with the norm before the sublayers and a norm after the stacks. M2M100,
-the other pre-norm model of transformers, has positions of other frequencies. Their position tables have the sines in
-the first half of the columns and the cosines in the second, ours has them in turns. The layers treat all columns alike,
-so the columns of every weight are reordered, and nothing changes but the order of sums.
+the other pre-norm model of transformers, has positions of other frequencies. Both have the sines of a position in the
+first half of the columns and the cosines in the second, while our columns alternate. The layers treat all columns
+alike, so the columns of every weight are reordered, which changes only the order of sums.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ SEVERAL = "mul"  # ISO 639-2's code for several languages
 
 
 def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedModel, Callable[[], Program]]:
-    """Writes the files into an empty folder. Returns the model with the search that they express, and what loads them.
+    """Writes the files into an empty folder. Returns the model with the search that they express, and a function
+    that loads them.
 
     Raises InputError for a model that neither architecture expresses.
     """
@@ -66,10 +67,10 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
 
 
 class _Places:
-    """The ids of a vocabulary there. A table keeps its own.
+    """The ids of a vocabulary in Hugging Face. A vocabulary with a table keeps the ids of the table.
 
-    If it lacks a start, that is a piece with the same row, such as `</s>`, or a new `<pad>` at the end, as in the
-    conversions of OPUS-MT. If it lacks padding, that is `<pad>` or the start.
+    A missing start becomes a piece with the same row, such as `</s>`, or else a new `<pad>` at the end, as in the
+    conversions of OPUS-MT. Missing padding becomes `<pad>` or the start.
     """
 
     def __init__(self, vocab: Vocabulary, weight_VD: Tensor | None) -> None:
@@ -94,7 +95,9 @@ class _Places:
             if place is not None:
                 return place
         if "<pad>" in self.pieces:
-            raise InputError("the vocabulary has <pad> as an ordinary piece, so the start can get no piece of its own.")
+            raise InputError(
+                "the vocabulary has <pad> as an ordinary piece, so the start of a translation can get no piece."
+            )
         self.pieces.append("<pad>")
         order = list(self.of_ours)
         order[BOS_ID] = len(self.pieces) - 1
@@ -108,12 +111,12 @@ class _Places:
         return place
 
     def rows(self, weight: Tensor) -> Tensor:
-        """Returns rows of ours in the order there."""
+        """Returns our rows in the order of Hugging Face."""
         return rows_there(weight, self.of_ours, len(self.pieces))
 
 
 def _column_order(loaded: LoadedModel) -> Tensor | None:
-    """Returns the order that gives our columns the positions there, or None if they have it."""
+    """Returns the order of our columns that gives the positions of Hugging Face, or None if they have that order."""
     model, D = loaded.model, loaded.model.config.d_model
     if isinstance(model.src_positions, SinusoidalPositions):
         return torch.cat([torch.arange(0, D, 2), torch.arange(1, D, 2)])
@@ -154,7 +157,7 @@ def _tensors(loaded: LoadedModel, places: list[_Places], order: Tensor | None, *
 
 
 def _ordered(name: str, weight: Tensor, order: Tensor | None) -> Tensor:
-    """Returns a weight of a layer with its input or output in this order of the model's columns."""
+    """Returns a weight of a layer with its inputs or outputs in this order."""
     if order is None:
         return weight
     if "norm." in name or name.endswith((".out.bias", ".outer.bias")):
@@ -241,7 +244,7 @@ def _write_vocabularies(loaded: LoadedModel, folder: Path, places: list[_Places]
 
 
 def _card(loaded: LoadedModel) -> str:
-    """Returns a model card with what the model file knows."""
+    """Returns a model card with the facts in the model file."""
     sides = _languages(loaded)
     languages = "".join(f" {word} {', '.join(codes)}" for word, (_, codes) in zip(("from", "to"), sides, strict=False))
     front = ["---", "pipeline_tag: translation", "library_name: transformers"]

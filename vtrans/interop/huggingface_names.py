@@ -1,4 +1,4 @@
-"""What a Marian model of Hugging Face calls our weights, and its position table: shared by import and export."""
+"""The files, weights and positions of Hugging Face's Marian models, for the import and the export."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NAMES: Names = {
 
 
 def weights_of_layers(config: ModelConfig) -> Iterator[Weight]:
-    """Yields our weights in the layers with the tensors there."""
+    """Yields our weights in the layers with the tensors of Hugging Face."""
 
     def named(stack: str, layer: int | None, name: str, kind: str) -> str:
         return f"model.{stack}.{'' if layer is None else f'layers.{layer}.'}{name}.{kind}"

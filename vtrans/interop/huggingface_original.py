@@ -20,7 +20,7 @@ from vtrans.interop.verification import ROUNDING
 BATCH, FORCED_BATCH = 16, 2  # sentences; the logits of a forced batch are in memory at once
 Item = TypeVar("Item")
 Ids = Sequence[int | None]
-"""The id there of each of our ids, or None."""
+"""The id in Hugging Face of each of our ids, or None."""
 
 
 def load(folder: Path, src_places: Ids, tgt_places: Ids) -> TransformersModel:
@@ -51,7 +51,7 @@ def load(folder: Path, src_places: Ids, tgt_places: Ids) -> TransformersModel:
 
 
 class TransformersModel:
-    """Implements `verification.Program`. `src_places` and `tgt_places` have the ids there."""
+    """Implements `verification.Program`. `src_places` and `tgt_places` have its ids of our subwords."""
 
     tolerance = ROUNDING
 
@@ -102,7 +102,7 @@ class TransformersModel:
         return translations
 
     def _padded(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Returns the ids of a batch there [B, S], and which of them are not padding."""
+        """Returns the ids of a batch in Hugging Face [B, S], and a mask with 1 where they are not padding."""
         rows = [[self.src_places[i] for i in source] for source in sources]
         width = max(map(len, rows))
         inputs = torch.tensor([[*row, *[self.pad] * (width - len(row))] for row in rows])

@@ -27,14 +27,14 @@ NEVER = -1e4  # the projection's bias of a subword that the other program does n
 
 @dataclass(frozen=True)
 class Imported:
-    """A model of another program. `weights` has a Read for each weight of our model, by its name and in its shape; the
-    checks before it need no weight in memory."""
+    """A model of another program. `weights` has a function for each weight of our model that reads it in our shape, so
+    that the checks before need no weight in memory."""
 
     path: Path
     kind: str
     """What was recognised, in words: "a Hugging Face Marian folder"."""
     notes: tuple[str, ...]
-    """What else is worth knowing, a sentence without its full stop each."""
+    """Further facts for the user, one sentence each, without a full stop."""
     model: ModelConfig
     search: SearchConfig
     src_vocab: Vocabulary
@@ -75,7 +75,7 @@ def install(imported: Imported) -> LoadedModel:
 
 
 def _fill(model: Transformer, imported: Imported) -> None:
-    """Gives a model without memory its weights, one after the other. A shared weight goes to all its places."""
+    """Gives a model on the meta device its weights, one after the other. A shared weight goes to all its places."""
     places: dict[int, list[str]] = {}
     for name, weight in model.state_dict(keep_vars=True).items():
         places.setdefault(id(weight), []).append(name)
@@ -96,13 +96,13 @@ def _fill(model: Transformer, imported: Imported) -> None:
 
 
 def rows_there(weight_VD: Tensor, order: Sequence[int | None], count: int) -> Tensor:
-    """Returns the `count` rows of another program's table; `order` has the place there of each of our rows."""
+    """Returns our rows in the order of another program's table of `count` rows, in which `order` has their places."""
     ids = {place: id for id, place in enumerate(order)}
     return weight_VD.index_select(0, torch.tensor([ids[place] for place in range(count)]))
 
 
 def rows_of(vocab: Vocabulary, weight_VD: Tensor, start: Tensor | None, *, absent: float = 0.0) -> Tensor:
-    """Returns an embedding [V, D], or a bias [V], whose rows are in the order of the other program's table, in ours.
+    """Reorders an embedding [V, D], or a bias [V], from the other program's vocabulary to ours.
 
     `start` is the row of the start of a sentence, if the table lacks it. Other rows that it lacks are `absent`.
     """

@@ -1,7 +1,7 @@
 """The weights in the layers of an encoder-decoder model, and which tensors of another program they consist of.
 
-Each program has a table of the names of its tensors by the names of our modules. A weight of ours that it has in parts,
-such as the projections of queries, keys and values, is their concatenation.
+Each program has a table that maps our modules to its tensors. A weight that another program splits, such as the
+projections of queries, keys and values, is the concatenation of the parts.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ _NORMS = {("", "an", ""): "post", ("n", "a", "n"): "pre"}
 def read(path: Path) -> Imported:
     """Returns the model of an `.npz` file, or of a folder with one.
 
-    Raises FileError if something is missing or damaged, or if the network is one that vtrans does not have.
+    Raises FileError if something is missing or damaged, or if vtrans does not support the network.
     """
     model_file, decoder = _find(path)
     tensors = open_npz(model_file)
@@ -131,7 +131,7 @@ def _beside(folder: Path, decoder: Settings, name: str) -> Path:
 
 
 def _model_settings(model_file: Path, tensors: ForeignTensors) -> Settings:
-    """Returns the settings in the model, which must be those of a network that we know."""
+    """Returns the settings in the model. Raises FileError if vtrans does not support the network."""
     facts = tensors.facts.get(CONFIG)
     if facts is None or facts.dtype not in (torch.int8, torch.uint8) or len(facts.shape) != 1:
         raise FileError(f"{model_file} lacks {CONFIG}, Marian's settings; it is not a model of Marian 1.0 or later.")
@@ -145,7 +145,7 @@ def _model_settings(model_file: Path, tensors: ForeignTensors) -> Settings:
 
 
 def _settings(data: bytes, name: str) -> Settings:
-    """Returns the settings of a YAML file, whose numbers and flags are texts until here."""
+    """Returns the settings of a YAML file, with numbers and flags instead of their texts."""
     return Settings({key: _typed(value) for key, value in read_mapping(data, name).items()}, name)
 
 
@@ -199,8 +199,8 @@ def _model_config(settings: Settings, joint: bool) -> ModelConfig:
 
 
 def _search_config(decoder: Settings, tgt: Vocabulary) -> SearchConfig:
-    """Returns the search of a `decoder.yml`. Marian divides by length ** normalize, and never says `<unk>` or a control
-    character unless it is allowed to."""
+    """Returns the search of a `decoder.yml`. Marian divides by length ** normalize, and produces `<unk>` and control
+    characters only if they are allowed."""
     suppressed = [] if decoder.flag("allow-unk") else [SPECIAL_PIECES[UNK_ID]]
     if not decoder.flag("allow-special"):
         suppressed += control_pieces(tgt)
@@ -221,7 +221,7 @@ def _search_config(decoder: Settings, tgt: Vocabulary) -> SearchConfig:
 
 
 def _vocabularies(model_file: Path, settings: Settings, decoder: Settings) -> tuple[Vocabulary, Vocabulary, str]:
-    """Returns both vocabularies, which are one object if they are one, and how text is split, in words."""
+    """Returns both vocabularies, the same object twice if they are equal, and a note that says how text is split."""
     folder, sizes = model_file.parent, settings.sizes("dim-vocabs")
     named = [_beside(folder, decoder, name) for name in decoder.texts("vocabs")]
     files = named or [file for file in sorted(folder.iterdir()) if file.suffix == ".spm"]
@@ -270,7 +270,7 @@ def _vocabulary(file: Path, size: int, side: str) -> Vocabulary:
 
 def spm_table(spm: bytes) -> tuple[Sequence[str], tuple[int | None, int | None, int | None, int | None]]:
     """Returns the table that a SentencePiece model is for Marian, which has no padding and no start. Raises
-    RuntimeError if it is no such model."""
+    RuntimeError if the bytes are not a SentencePiece model."""
     model = sentencepiece.SentencePieceProcessor()
     model.LoadFromSerializedProto(spm)
     unk, eos = (id if id >= 0 else None for id in (model.unk_id(), model.eos_id()))
@@ -278,7 +278,7 @@ def spm_table(spm: bytes) -> tuple[Sequence[str], tuple[int | None, int | None, 
 
 
 def control_pieces(vocab: Vocabulary) -> list[str]:
-    """Returns the control characters in a vocabulary with single bytes, which Marian never says unless allowed to."""
+    """Returns the control characters of a vocabulary with bytes, which Marian produces only if they are allowed."""
     return [piece for code in range(32) if vocab.id_of(piece := f"<0x{code:02X}>") is not None]
 
 
@@ -304,7 +304,7 @@ def _listed(file: Path) -> tuple[list[str], dict[str, int | None]]:
 def _weights(
     tensors: ForeignTensors, settings: Settings, config: ModelConfig, src: Vocabulary, tgt: Vocabulary
 ) -> dict[str, Read]:
-    """Returns what reads each weight of ours."""
+    """Returns a function for each of our weights that reads it."""
     weights: dict[str, Read] = {}
     for weight in weights_of_layers(config):
         theirs = [tensors.get(name, *stored(weight)) for name in weight.theirs]
@@ -331,6 +331,6 @@ def _weights(
 
 
 def _rows(vocab: Vocabulary, weight: Read) -> Read:
-    """Marian starts a translation with an embedding of zeros. So the row of our start is zero, as are those of the
-    other pieces that Marian lacks."""
+    """Returns a function that reads an embedding in our order. The rows of pieces that Marian lacks are zero. So is the
+    row of our start, because Marian starts a translation with an embedding of zeros."""
     return lambda: rows_of(vocab, weight(), None)

@@ -2,8 +2,8 @@
 
 Marian's usual network (`type: transformer`) has its own sinusoidal positions and starts a translation with an embedding
 of zeros. A model with both, such as an import from Marian, is written as that network. Any other becomes Marian's
-`transformer-new`, which learns a table of positions for each side: there is place for our positions, and in the first
-row of the decoder's for our start.
+`transformer-new`, which learns a table of positions for each side. The tables hold our positions, and the first row of
+the decoder's also holds our start.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ _TIES = {
 
 
 def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedModel, Callable[[], Program]]:
-    """Writes the files into an empty folder. Returns the model with the search that they express, and what loads them.
+    """Writes the files into an empty folder. Returns the model with the search that they express, and a function
+    that loads them.
 
     Raises InputError for a model that Marian's networks do not express.
     """
@@ -89,7 +90,7 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
 
 
 def _is_usual(loaded: LoadedModel) -> bool:
-    """Returns whether the model has what Marian's usual network computes instead of reading it."""
+    """Returns whether the model has the positions, the start and the epsilon of Marian's usual network."""
     config, model = loaded.model.config, loaded.model
     return (
         config.positions == "stored"
@@ -159,7 +160,7 @@ def _positions(loaded: LoadedModel, side: str, length: int) -> Tensor:
 
 
 def _rows(vocab: Vocabulary, weight: Tensor) -> Tensor:
-    """Returns rows of ours in the order of the vocabulary that is written."""
+    """Returns our rows in the order of the vocabulary that is written."""
     if vocab.table is None:
         return weight
     return rows_there(weight, vocab.table.order, len(vocab.table.pieces))

@@ -1,4 +1,4 @@
-"""Which tensors of Marian's Transformer a weight of ours consists of, for reading and writing.
+"""The tensors of Marian's Transformer that each of our weights consists of, for the import and the export.
 
 Marian's matrices are [in, out], ours [out, in]; its vectors are [1, n]. We fuse the projections of queries, keys and
 values; Marian has one matrix each. The names are those of `src/models/transformer.h` and `src/layers/generic.h` in
@@ -42,7 +42,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
 
 
 def weights_of_layers(config: ModelConfig) -> Iterator[Weight]:
-    """Yields our weights in the layers with Marian's tensors, which have another layout: see `join` and `split`."""
+    """Yields our weights in the layers with Marian's tensors. `join` and `split` convert the layout."""
     pre = config.norm == "pre"
 
     def named(stack: str, layer: int | None, name: str, kind: str) -> str:

@@ -1,7 +1,7 @@
 """Runs Marian with pymarian, an optional package, to compare an import or an export with it.
 
-Marian ends the process on an error, so it runs in one of its own. Its vocabularies are text files here, a word for each
-id, so that it neither splits nor joins text: what is compared is the network and the search.
+Marian ends the process on an error, so it runs in a separate process. Its vocabularies here are text files with a word
+for each id, so that it neither splits nor joins text and only the network and the search are compared.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class MarianModel:
 
 
 class _Words:
-    """A word for each id of Marian, and what they are in our ids."""
+    """A word for each id of Marian, and our ids of these words."""
 
     def __init__(self, vocab: Vocabulary) -> None:
         order = vocab.table.order if vocab.table else range(len(vocab))

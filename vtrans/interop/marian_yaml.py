@@ -1,7 +1,8 @@
 """Reads the part of YAML that Marian writes: one mapping of scalars and lists of scalars.
 
-Marian's settings and vocabularies need no more. A YAML library would be a further dependency, and would allow anchors,
-tags and nesting, which a hostile file can grow without bound. Everything outside the subset is refused with its line.
+Marian's settings and vocabularies need no more. PyYAML would be a dependency for this one file format. It takes the
+last of two values of one key, reads `no` and `1:30` as other types, and accepts the anchors and the nesting of hostile
+files. Everything outside the subset is refused with its line.
 """
 
 from __future__ import annotations

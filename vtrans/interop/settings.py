@@ -14,7 +14,7 @@ LARGEST_SIZE = 1 << 24  # of a dimension, a number of layers or a vocabulary
 
 
 def wrong(where: Path | str, what: str, allowed: str, value: Any, advice: str = "") -> FileError:
-    """Returns the error for a value in a file, or for the lack of one, which is None."""
+    """Returns the error for a value in a file; None stands for a missing one."""
     return FileError(f"{where}: {what} must be {allowed}, got {shown(value)}{'; ' if advice else ''}{advice}.")
 
 
@@ -34,7 +34,7 @@ class Settings:
         return self.values.get(key, default)
 
     def check(self, expected: Mapping[str, Sequence[Any]], advice: str = "") -> None:
-        """Raises FileError unless each key has one of its values. The first is the default."""
+        """Raises FileError unless each key has one of these values, of which the first is the default."""
         for key, allowed in expected.items():
             if self.get(key, allowed[0]) not in allowed:
                 raise self.wrong(key, " or ".join(map(shown, allowed)) + " for vtrans to import the model", advice)

@@ -1,6 +1,6 @@
 """Compares a model with the same model in another program on sample sentences, after an import or for an export.
 
-`outputs` translates and scores with vtrans, `verify` compares that with what the other program gives.
+`outputs` translates and scores with vtrans, and `verify` compares the results with those of the other program.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Program(Protocol):
 
 @dataclass(frozen=True)
 class Outputs:
-    """What vtrans makes of sample sentences."""
+    """Sample sentences with their translations and log-probabilities by vtrans."""
 
     lines: tuple[str, ...]
     sources: list[list[int]]
@@ -94,7 +94,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Verified:
-    """How a model differs in another program."""
+    """The differences of a model between vtrans and another program."""
 
     original: str
     """The name of the other program."""
@@ -163,7 +163,7 @@ def outputs(
     *,
     thorough: bool = False,
 ) -> Outputs:
-    """Returns what our model makes of the lines, or of generated sentences, on the CPU in float32.
+    """Translates and scores the lines, or generated sentences, on the CPU in float32.
 
     `thorough` compares 100 sentences of any length with the model's search, and a pair that reaches the end of the
     position table; otherwise a few short ones with each of BEAMS. `done` is called after each search. Raises InputError
@@ -202,7 +202,7 @@ def outputs(
 
 
 def scorer(loaded: LoadedModel) -> Score:
-    """Returns how our model scores translations."""
+    """Returns the function with which our model scores translations."""
     engine = TorchEngine([loaded])
     return lambda pairs: engine.token_logprobs([(source[:-1], target) for source, target in pairs], FORCED_TOKENS)
 
@@ -231,7 +231,7 @@ def verify(
 ) -> Verified:
     """Compares our outputs with those of another program. `done` is called after each search.
 
-    `score` is what scores translations that differ: the program, or for an export our model.
+    `score` scores the translations that differ. By default the program does; for an export our model should.
     """
     theirs = program.logprobs(ours.pairs)
     gaps = [gap for pair in zip(ours.logprobs, theirs, strict=True) for gap in _gaps(*pair)]
@@ -272,7 +272,7 @@ def verify(
 
 
 def _begins(whole: Sequence[int], source: Sequence[int], longest: int) -> bool:
-    """Returns whether a sentence has these subwords; a long one was cut."""
+    """Returns whether a sentence begins with these subwords; `source` was cut if it is long."""
     return list(whole) == list(source) or (
         len(source) == longest + 1 < len(whole) and list(whole[:longest]) == list(source[:-1])
     )
@@ -308,7 +308,7 @@ def progress(console: Console, *, thorough: bool = False) -> Iterator[Callable[[
 
 
 def refuse_different(verified: Verified, out: Path, advice: str = "") -> None:
-    """Raises VtransError if there are differences that are not rounding. `out` is what was not written."""
+    """Raises VtransError, which names the file `out`, if the differences are larger than the tolerance."""
     if problem := verified.problem():
         raise VtransError(
             f"{out} was not written, because the model differs in {verified.original}: {problem}"
