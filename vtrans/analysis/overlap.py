@@ -134,13 +134,8 @@ def _wrapped(text: str, width: int | None) -> str:
 def overlap_of_data(data: DataFolder) -> Overlap:
     """Returns the overlap of the training pairs of a data folder."""
     sides = []
-    for name, vocabulary, blocks in (
-        ("source", data.src_vocab, data.train.blocks("src")),
-        ("target", data.tgt_vocab, data.train.blocks("tgt")),
-    ):
-        counts = np.zeros(len(vocabulary), np.int64)
-        for block in blocks:
-            counts += np.bincount(block, minlength=len(vocabulary))
+    for name, side, vocabulary in (("source", "src", data.src_vocab), ("target", "tgt", data.tgt_vocab)):
+        counts = data.train.counts(side, len(vocabulary))
         sides.append(_side(f"{name} of {data.path}", len(data.train), None, counts, vocabulary))
     return Overlap(Vocabularies.of_data(data).description, *sides)
 

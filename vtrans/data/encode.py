@@ -118,7 +118,7 @@ class Encoder:
                 dropped[reason] += 1
             else:
                 kept.append(i)
-        sources, pairs = self._found(batch[i] for i in kept) if task.sources else (set(), set())
+        sources, pairs = self._repeated(batch[i] for i in kept) if task.sources else (set(), set())
         sides = [self._side(ids, batch, kept, side) for side, ids in enumerate((src_ids, tgt_ids))]
         links = self._links([batch[i] for i in kept], [(src_ids[i], tgt_ids[i]) for i in kept])
         return Encoded(len(batch), kept, dropped, sides[0], sides[1], links, sources, pairs)
@@ -145,7 +145,8 @@ class Encoder:
         src, tgt = ((np.array(words[side], np.int64), lengths[:, side]) for side in (0, 1))
         return between_subwords(np.concatenate(links), src, tgt)
 
-    def _found(self, batch: Iterable[Pair]) -> tuple[set[int], set[int]]:
+    def _repeated(self, batch: Iterable[Pair]) -> tuple[set[int], set[int]]:
+        """Returns the hashes of the task that occur among the sources and among the pairs."""
         sources, pairs = set(), set()
         for src, tgt, *_ in batch:
             key = hash_of(src)

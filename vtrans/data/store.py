@@ -117,6 +117,13 @@ class TokenStore:
         for start in range(0, len(ids), _BLOCK):
             yield ids[start : start + _BLOCK]
 
+    def counts(self, side: str, size: int) -> NDArray[np.int64]:
+        """Returns how often each id of a vocabulary of this size occurs on a side."""
+        counts = np.zeros(size, np.int64)
+        for block in self.blocks(side):
+            counts += np.bincount(block, minlength=size)
+        return counts
+
     def _line(self, name: str, i: int) -> str:
         assert name in self._rows, "a store without text"
         return self._rows[name][i].tobytes().decode("utf-8")

@@ -43,10 +43,7 @@ def learn_shortlist(
 
     `progress` and `tags` are those of `model_1`.
     """
-    counts = np.zeros(tgt_size, dtype=np.int64)
-    for block in store.blocks("tgt"):
-        counts += np.bincount(block, minlength=tgt_size)
-    often = np.argsort(-counts, kind="stable")[:frequent].astype(np.int32)
+    often = np.argsort(-store.counts("tgt", tgt_size), kind="stable")[:frequent].astype(np.int32)
     src, tgt, probabilities = model_1(store, src_size, tgt_size, progress, tags=tags)
     order = np.lexsort((tgt, -probabilities, src))
     order = order[(src[order] < src_size) & ~np.isin(tgt[order], often)]
