@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vtrans.config import SECTIONS, ModelConfig, Recipe, SearchConfig, TrainConfig, section_from
-from vtrans.consistency import idle_keys
 from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError, RecipeError
-from vtrans.keys import check_value, keys_of
+from vtrans.keys import check_value, idle_messages, keys_of
 from vtrans.training.recipe import changes, load_recipe, recipe_names, recipe_toml
 
 SHIPPED = [
@@ -330,14 +329,14 @@ def test_a_key_without_effect_is_named_with_the_key_that_disables_it(
             load_recipe("small", overrides)
         return
     recipe = load_recipe("small", overrides)  # a warning, so that runs of earlier versions resume
-    assert list(idle_keys(recipe, section)) == [key]
-    assert f"{section}.{because} " in idle_keys(recipe, section)[key]
+    assert list(idle_messages(getattr(recipe, section), section)) == [key]
+    assert f"{section}.{because} " in idle_messages(getattr(recipe, section), section)[key]
 
 
 def test_keys_with_an_effect_are_not_called_idle() -> None:
     overrides = ["train.scale=2", "train.learning_rate=0", "search.length_penalty=length", "search.no_repeat_ngram=2"]
     recipe = load_recipe("small", [*overrides, "search.repetition_penalty=2", "model.positions=learned"])
-    assert not any(idle_keys(recipe, section) for section in SECTIONS)
+    assert not any(idle_messages(getattr(recipe, section), section) for section in SECTIONS)
 
 
 @given(

@@ -20,7 +20,7 @@ PACKAGE = Path(vtrans.__file__).parent
 LAYERS = (
     ("errors",),
     ("files", "text"),
-    ("keys", "config", "consistency", "console", "languages"),
+    ("keys", "config", "console", "languages"),
     ("runtime",),
     ("data",),
     ("model",),
@@ -46,7 +46,7 @@ MODULES = {
 }
 # Modules that import no torch.
 LIGHT = (
-    "errors", "files", "text", "keys", "config", "consistency", "console", "languages", "data.options",
+    "errors", "files", "text", "keys", "config", "console", "languages", "data.options",
     "runtime.cores", "runtime.memory", "runtime.process", "runtime.workers", "data.vocabulary", "data.encode",
     "score", "search.options", "analysis.machine", "analysis.diagnosis", "cli", "server.app", "server.running",
 )  # fmt: skip

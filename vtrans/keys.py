@@ -154,6 +154,19 @@ def idle_because(settings: Any, name: str) -> str | None:
     return next((other for other, idle in conditions if idle(getattr(settings, other))), None)
 
 
+def idle_messages(settings: Any, section: str) -> dict[str, str]:
+    """The keys of a section that are set but have no effect because of another key, each with a message."""
+    messages = {}
+    for spec in dataclasses.fields(settings):
+        value = getattr(settings, spec.name)
+        if value != spec.default and (other := idle_because(settings, spec.name)):
+            messages[spec.name] = (
+                f"{section}.{spec.name} = {toml_value(value)} has no effect with "
+                f"{section}.{other} = {toml_value(getattr(settings, other))}; remove it, or change {section}.{other}."
+            )
+    return messages
+
+
 def toml_value(value: Any) -> str:
     """A value of a recipe as TOML."""
     if isinstance(value, tuple):

@@ -23,8 +23,7 @@ import torch
 from scaling import Subject
 
 from recipes.studies.rows import Row, load_study
-from vtrans.config import SearchConfig
-from vtrans.consistency import resolve_tie
+from vtrans.config import SearchConfig, resolve_tie
 from vtrans.data.vocabulary import BOS_ID, EOS_ID
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.runtime.memory import manage_memory

@@ -11,8 +11,7 @@ import torch
 from networks import BOS, EOS, PAD, SEQUENCE, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences, step_by_step
 from torch import Tensor, nn
 
-from vtrans.config import TIE_FORMS, ModelConfig
-from vtrans.consistency import resolve_tie
+from vtrans.config import TIE_FORMS, ModelConfig, resolve_tie
 from vtrans.errors import InputError
 from vtrans.model import Decoder, DecoderLayer, SelfAttention, Transformer, count_parameters
 from vtrans.training.recipe import load_recipe

@@ -24,7 +24,7 @@ from recipes.studies.rows import Row, load_study, study_names
 from recipes.studies.study import Budget
 from recipes.studies.table import close_rows, markdown, table
 from vtrans import cli
-from vtrans.consistency import resolve_tie
+from vtrans.config import resolve_tie
 from vtrans.console import Console
 from vtrans.data.writing_systems import script_of
 from vtrans.errors import InputError, VtransError

@@ -18,8 +18,7 @@ from translators import SMALL, loaded, same, sentences, translator
 
 import vtrans
 from vtrans.checkpoint import RunFolder, Shortlist
-from vtrans.config import Recipe, SearchConfig
-from vtrans.consistency import check_together
+from vtrans.config import Recipe, SearchConfig, check_together
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError, RecipeError, VtransError
 from vtrans.search.beam import beam_search

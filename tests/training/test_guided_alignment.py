@@ -18,8 +18,7 @@ from torch import Tensor
 
 from vtrans.average import average
 from vtrans.checkpoint import load_model
-from vtrans.config import ModelConfig, Recipe, TrainConfig
-from vtrans.consistency import check_together
+from vtrans.config import ModelConfig, Recipe, TrainConfig, check_together
 from vtrans.data.batches import Batch, collate
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import EOS_ID

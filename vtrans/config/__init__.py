@@ -7,8 +7,8 @@ data folder.
 """
 
 from vtrans.config.engine import CACHE_VARIABLE, DECODING_PRECISIONS, ENGINES, KERNELS_VARIABLE, EngineConfig
-from vtrans.config.model import TIE_FORMS, ModelConfig
-from vtrans.config.recipe import SECTIONS, Recipe, section_from
+from vtrans.config.model import TIE_FORMS, ModelConfig, check_tie, contradiction, resolve_tie
+from vtrans.config.recipe import SECTIONS, Recipe, check_together, section_from
 from vtrans.config.search import SearchConfig
 from vtrans.config.train import KERNELS, PRECISIONS, SCHEDULES, TrainConfig
 
@@ -36,6 +36,10 @@ __all__ = [
     "Recipe",
     "SearchConfig",
     "TrainConfig",
+    "check_tie",
+    "check_together",
+    "contradiction",
+    "resolve_tie",
     "section_from",
 ]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from vtrans.config.train import KERNELS
-from vtrans.keys import choice, flag, text
+from vtrans.keys import check_fields, choice, flag, text
 
 ENGINES = ("compiled", "torch", "ctranslate2")  # the first is the default where it can be had
 DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")  # the first is the default
@@ -53,3 +53,6 @@ class EngineConfig:
         unset=f"${KERNELS_VARIABLE}, else {KERNELS[0]}",
         speed_only=True,
     )
+
+    def __post_init__(self) -> None:
+        check_fields(self)

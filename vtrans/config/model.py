@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from vtrans.keys import choice, flag, number, toml_value
+from vtrans.errors import InputError
+from vtrans.keys import choice, flag, idle_messages, number, toml_value
 
 TIE_FORMS = ("src-tgt-softmax", "tgt-softmax", "src-tgt", "none")
 
@@ -161,3 +162,84 @@ class ModelConfig:
         if self.share_layers not in (part, "all"):
             return layer
         return layer // self.share_group if self.share_group else 0
+
+
+def contradiction(model: ModelConfig) -> str | None:
+    """Why these values describe no model, or None if they describe one."""
+    encoder = model.encoder_layers
+    if model.d_model % model.heads:
+        return f"model.heads must divide model.d_model ({model.d_model}), got {model.heads}."
+    if model.positions != "learned" and model.d_model % 2:
+        return f"model.d_model must be even for {model.positions} positions, got {model.d_model}."
+    if model.positions == "rotary" and model.d_model // model.heads % 2:
+        return (
+            "model.d_model / model.heads must be even for rotary positions, got "
+            f"{model.d_model} / {model.heads} = {model.d_model // model.heads}."
+        )
+    if model.architecture == "decoder-only" and encoder:
+        return (
+            f"model.encoder_layers must be 0 for a decoder-only model, got {encoder}; model.decoder_layers is the "
+            "depth of its one stack."
+        )
+    if model.architecture != "decoder-only" and not encoder:
+        return "model.encoder_layers must be at least 1, got 0, which is for a decoder-only model."
+    if model.alignment_layer > (layers := 0 if model.architecture == "decoder-only" else model.decoder_layers):
+        return (
+            f"model.alignment_layer must be from 0 to {layers}, the number of decoder layers with cross-attention, "
+            f"got {model.alignment_layer}."
+        )
+    if model.reach == 1:
+        return (
+            "model.max_positions must be at least 4 for a decoder-only model, got "
+            f"{model.max_positions}: each side has half of them, and needs one for a subword and one for EOS."
+        )
+    for key, reason in idle_messages(model, "model").items():
+        if key != "max_positions":  # model files of early versions have a value that their positions do not use
+            return reason
+    return _sharing_contradiction(model)
+
+
+def _sharing_contradiction(model: ModelConfig) -> str | None:
+    """`contradiction` for the keys that share layers."""
+    encoder, decoder = model.encoder_layers, model.decoder_layers
+    parts = ("attention", "feed-forward")
+    if model.share_layers != "none" and all(
+        model.sublayer(part, depth - 1) == depth - 1 for part in parts for depth in (encoder, decoder) if depth
+    ):
+        return (
+            f"model.share_layers = {toml_value(model.share_layers)} shares nothing, because every group has a single "
+            f"layer: there are {encoder}+{decoder} layers and model.share_group is {model.share_group}. "
+            "Use deeper stacks or larger groups."
+        )
+    if model.share_stacks and model.autoregression == "ssru":
+        return (
+            'model.share_stacks = true needs self-attention in both stacks, got model.autoregression = "ssru"; '
+            "remove one of the two."
+        )
+    for part in parts if model.share_stacks else ():
+        depths = [model.sublayer(part, depth - 1) + 1 for depth in (encoder, decoder)]
+        if depths[0] != depths[1]:
+            return (
+                f"model.share_stacks needs equal numbers of different {part} sublayers in both stacks, got "
+                f"{depths[0]} and {depths[1]}; make model.encoder_layers equal model.decoder_layers, or set "
+                'model.share_layers = "all".'
+            )
+    return None
+
+
+def check_tie(tie: str, joint: bool) -> None:
+    """Raises InputError unless `tie` is one of the four forms and fits joint or separate vocabularies."""
+    if tie not in TIE_FORMS:
+        raise InputError(f"model.tie must be one of {', '.join(TIE_FORMS)}, got {tie!r}.")
+    if tie.startswith("src-tgt") and not joint:
+        raise InputError(
+            f"model.tie must be tgt-softmax or none with separate vocabularies, got {tie}; to share one matrix between "
+            "source and target, prepare the data with a joint vocabulary."
+        )
+
+
+def resolve_tie(tie: str, joint: bool) -> str:
+    """Returns the form of tying that `auto` stands for with joint or separate vocabularies, or `tie` itself."""
+    if tie == "auto":
+        return "src-tgt-softmax" if joint else "tgt-softmax"
+    return tie

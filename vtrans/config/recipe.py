@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from vtrans.config.model import ModelConfig
+from vtrans.config.model import ModelConfig, contradiction
 from vtrans.config.search import SearchConfig
 from vtrans.config.train import TrainConfig
 from vtrans.errors import InputError, RecipeError
-from vtrans.keys import check_value, keys_of, nearest
+from vtrans.keys import check_value, idle_messages, keys_of, nearest
 
 T = TypeVar("T", bound=ModelConfig | TrainConfig | SearchConfig)
 
@@ -47,3 +47,30 @@ def section_from(kind: type[T], section: str, values: Mapping[str, Any], where: 
         except InputError as error:
             raise RecipeError(f"{where}: {error}") from None
     return dataclasses.replace(base if base is not None else kind(), **checked)
+
+
+def check_together(recipe: Recipe, where: str) -> Recipe:
+    """The recipe. Raises RecipeError, which begins with `where`, if its values contradict each other."""
+    idle = idle_messages(recipe.model, "model").values()
+    if reason := contradiction(recipe.model) or next(iter(idle), None) or recipe.search.contradiction():
+        raise RecipeError(f"{where}: {reason}")
+    if recipe.train.guided_alignment > 0 and recipe.model.architecture == "decoder-only":
+        raise RecipeError(
+            f"{where}: train.guided_alignment must be 0 for a decoder-only model, which has no cross-attention, got "
+            f"{recipe.train.guided_alignment:g}."
+        )
+    if recipe.train.learning_rate == 0 and recipe.train.scale == 0:
+        raise RecipeError(f"{where}: train.learning_rate or train.scale must be above 0, got 0 for both.")
+    model, search = recipe.model, recipe.search
+    if recipe.train.r_drop > 0 and not model.dropout + model.attention_dropout + model.activation_dropout:
+        raise RecipeError(
+            f"{where}: train.r_drop must be 0 without dropout, which is what makes its two passes differ, got "
+            f"{recipe.train.r_drop}; set model.dropout above 0."
+        )
+    for name, longest in (("search.max_length", search.max_length), ("model.max_positions", model.reach)):
+        if longest and search.min_length >= longest:
+            raise RecipeError(
+                f"{where}: search.min_length must be less than {longest}, the most tokens with EOS that {name} allows, "
+                f"got {search.min_length}; lower it or raise {name}."
+            )
+    return recipe

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from vtrans.checkpoint import choose_model
-from vtrans.config import ENGINES, SearchConfig, section_from
+from vtrans.config import SearchConfig, section_from
 from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary
 from vtrans.engines.ctranslate2_engine import CTranslate2Engine
 from vtrans.errors import FileError, InputError
@@ -50,8 +50,6 @@ def exported_folder(path: str | Path, engine: str | None) -> Path | None:
     it. Raises InputError if the engine cannot run what is there.
     """
     path = Path(path)
-    if engine is not None and engine not in ENGINES:
-        raise InputError(f"`engine` must be one of {', '.join(ENGINES)}, got {engine!r}.")
     if is_exported(path):
         if engine not in (None, "ctranslate2"):
             raise InputError(

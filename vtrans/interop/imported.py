@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vtrans.checkpoint import LoadedModel, check_finite, weights_of
-from vtrans.config import ModelConfig, SearchConfig
-from vtrans.consistency import contradiction
+from vtrans.config import ModelConfig, SearchConfig, contradiction
 from vtrans.data.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import Read

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vtrans.config import ModelConfig
-from vtrans.consistency import check_tie, contradiction
+from vtrans.config import ModelConfig, check_tie, contradiction
 from vtrans.errors import InputError
 from vtrans.model.attention import Module, Recorder
 from vtrans.model.cache import Cache, History, LayerCache, Prefill, Slots, Source, States

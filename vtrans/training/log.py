@@ -9,10 +9,9 @@ from typing import Any
 import torch
 
 from vtrans.config import TrainConfig
-from vtrans.consistency import idle_keys
 from vtrans.console import duration
 from vtrans.data.store import DataFolder
-from vtrans.keys import keys_of
+from vtrans.keys import idle_messages, keys_of
 from vtrans.model import Transformer, count_parameters
 from vtrans.runtime import kernels
 from vtrans.training.job import Job
@@ -49,7 +48,7 @@ def introduce(job: Job, model: Transformer, progress: Progress, *, resumed: bool
     if job.device.type == "cpu":
         say(f"kernels: {kernels.current()}")
     for section in ("train", "search"):
-        for sentence in idle_keys(job.recipe, section).values():
+        for sentence in idle_messages(getattr(job.recipe, section), section).values():
             job.console.warn(sentence)
     if train.warmup > train.max_steps:
         job.console.warn(

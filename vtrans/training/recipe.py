@@ -16,8 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from vtrans.checkpoint import RunFolder, section_of
-from vtrans.config import DEFAULT_RECIPE, SECTIONS, ModelConfig, Recipe, SearchConfig, TrainConfig, section_from
-from vtrans.consistency import check_together, resolve_tie
+from vtrans.config import (
+    DEFAULT_RECIPE,
+    SECTIONS,
+    ModelConfig,
+    Recipe,
+    SearchConfig,
+    TrainConfig,
+    check_together,
+    resolve_tie,
+    section_from,
+)
 from vtrans.data.batches import Mixture
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError

@@ -13,14 +13,22 @@ import torch
 
 from vtrans.checkpoint import LoadedModel, choose_model, load_model
 from vtrans.compiled.decoder import compiled_decoder
-from vtrans.config import DECODING_PRECISIONS, ENGINES, KERNELS, KERNELS_VARIABLE, Recipe, SearchConfig, section_from
-from vtrans.consistency import idle_keys
+from vtrans.config import (
+    DECODING_PRECISIONS,
+    ENGINES,
+    KERNELS,
+    KERNELS_VARIABLE,
+    EngineConfig,
+    SearchConfig,
+    section_from,
+)
 from vtrans.console import Console
 from vtrans.engines.ctranslate2_engine import CTranslate2Engine
 from vtrans.engines.ctranslate2_folder import check_fresh, exported_folder, load_exported
 from vtrans.engines.engine import Engine
 from vtrans.engines.torch_engine import TorchEngine, normalized
 from vtrans.errors import InputError
+from vtrans.keys import check_value, idle_messages, keys_of
 from vtrans.runtime.automatic import automatic_kernels
 from vtrans.runtime.compiler import CompilerError
 from vtrans.runtime.devices import pick_device
@@ -69,19 +77,16 @@ def load(
     Raises FileError for something that is not a model, and InputError for an invalid setting.
     """
     section_from(SearchConfig, "search", search, "load")  # before the models are read
-    if precision not in (None, *DECODING_PRECISIONS):
-        raise InputError(f"`precision` must be one of {', '.join(DECODING_PRECISIONS)}, got {precision!r}.")
+    asked = EngineConfig(engine=engine, device=device, shortlist=shortlist, precision=precision, kernels=kernels)
+    keys = keys_of(EngineConfig)
     library = kernels or os.environ.get(KERNELS_VARIABLE) or KERNELS[0]
-    if library not in KERNELS:
-        what = "`kernels`" if kernels else f"The environment variable {KERNELS_VARIABLE}"
-        raise InputError(f"{what} must be one of {', '.join(KERNELS)}, got {library!r}.")
+    check_value(keys["kernels"], f"the environment variable {KERNELS_VARIABLE}", library)
     paths = [Path(path)] if isinstance(path, (str, Path)) else [Path(p) for p in path]
     normalized(weights, len(paths))
     made: Engine
     folders = [folder for p in paths if (folder := exported_folder(p, engine))]
     if folders:
-        unsupported = {"shortlist": shortlist, "precision": precision, "kernels": kernels}
-        refused = [name for name, value in unsupported.items() if value]
+        refused = [name for name in keys if getattr(asked, name) and name not in ("engine", "device")]
         made = _exported(paths, folders[0], refused, device, workers, console)
     else:
         on = pick_device(device)
@@ -94,7 +99,7 @@ def load(
         if on.type == "cpu":
             _choose_kernels(library, None if compiled else console)
     settings = section_from(SearchConfig, "search", search, "load", made.search)
-    for name, message in idle_keys(Recipe(search=settings), "search").items():
+    for name, message in idle_messages(settings, "search").items():
         if console and name in search:
             console.warn(message)
     return Translator(made, settings, console, retry=retry)
