@@ -116,7 +116,7 @@ def test_each_text_of_a_list_goes_to_the_model_of_its_language(both_ways: Client
 
 def test_there_are_at_most_as_many_alternatives_as_the_beam_has_others(client: Client) -> None:
     assert client.translate("a b", alternatives=2).json["alternatives"] == ["1 b a", "2 b a"]
-    assert len(client.translate("a b", alternatives=100).json["alternatives"]) == 3
+    assert len(client.translate("a b", alternatives=10**15).json["alternatives"]) == 3  # without trying as many
 
 
 def test_codes_match_whatever_their_case(client: Client) -> None:

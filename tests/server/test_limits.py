@@ -78,6 +78,7 @@ def test_a_file_without_keys_is_refused(tmp_path: Path) -> None:
         ({"cors": ["http://[::1]:80/x"]}, "http://[::1]?"),
         ({"cors": ["https://a.example:port"]}, "cors"),
         ({"cors": [""]}, "cors"),
+        ({"cors": ["https://k\u00f6ter.example"]}, "https://xn--kter-5qa.example?"),
         ({"trusted_proxy": ["*"]}, "trusted_proxy"),
         ({"trusted_proxy": ["proxy.example"]}, "trusted_proxy"),
         ({"trusted_proxy": ["10.0.0.1/8"]}, "trusted_proxy"),

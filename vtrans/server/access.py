@@ -50,12 +50,12 @@ def _origin(text: str) -> str | None:
     """Returns the origin that a text probably means, if that can be said."""
     try:
         parts = urlsplit(text if "://" in text else f"https://{text}")
-        port = parts.port
+        port, host = parts.port, (parts.hostname or "").encode("idna").decode()
     except ValueError:
         return None
-    if not parts.hostname:
+    if not host:
         return None
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    host = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{host}" + (f":{port}" if port not in (None, _DEFAULT_PORTS.get(parts.scheme)) else "")
 
 

@@ -69,8 +69,7 @@ class MarkedDocument:
             if isinstance(part, str):
                 written.append(part)
                 continue
-            own_translations = list(islice(rest, len(part.sentences)))
-            aligned = zip(part.sentences, own_translations, strict=True)
+            aligned = zip(part.sentences, islice(rest, len(part.sentences)), strict=True)
             written.append(part.joined([(t.text, _links(sentence.line, t)) for sentence, t in aligned]))
         return "".join(written)
 

@@ -87,8 +87,8 @@ class Service:
         fewer.
 
         `read` makes documents of the texts. A text that is in the target language already stays as it is. The k-th
-        alternative consists of the k-th alternatives of the sentences. `glossary` adds to that of the model,
-        and `search` are settings that replace the model's.
+        alternative consists of the k-th alternatives of the sentences. `glossary` adds to that of the model, and
+        `search` are settings that replace the model's.
         """
         answers = [Answer(text, [], []) for text in texts]
         for source in dict.fromkeys(sources):
@@ -104,7 +104,7 @@ class Service:
             documents = await _computed([partial(read, texts[i], source) for i in places], texts)
             lines = await _lines_of(documents, worker, wanted)
             pairs = zip(documents, lines, strict=True)
-            joined = await _computed([partial(_answer, *pair, alternatives) for pair in pairs], texts)
+            joined = await _computed([partial(_answer, *pair, wanted.nbest) for pair in pairs], texts)
             for i, answer in zip(places, joined, strict=True):
                 answers[i] = answer
         return answers
@@ -125,8 +125,8 @@ async def _computed(calls: Sequence[Callable[[], T]], texts: Sequence[str]) -> l
     return await asyncio.to_thread(lambda: [call() for call in calls])
 
 
-def _answer(document: Document, lines: Sequence[Nbest], alternatives: int) -> Answer:
-    best, *others = (document.joined(_rank(lines, rank)) for rank in range(1 + alternatives))
+def _answer(document: Document, lines: Sequence[Nbest], nbest: int) -> Answer:
+    best, *others = (document.joined(_rank(lines, rank)) for rank in range(nbest))
     unique = [other for other in dict.fromkeys(others) if other and other != best]
     links = document.links(_rank(lines, 0)) if isinstance(document, PlainDocument) else []
     return Answer(best, unique, links)
