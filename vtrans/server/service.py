@@ -137,7 +137,8 @@ async def _lines_of(documents: Sequence[Document], worker: Worker, wanted: Wante
     request to the worker, or two if some of them need word alignments."""
     lines = [line for document in documents for line in document.lines]
     aligned = [needs for document in documents for needs in document.aligned]
-    translations: dict[int, Nbest] = {i: [_unchanged(line)] for i, line in enumerate(lines) if not has_words(line)}
+    worded = await _computed([partial(has_words, line) for line in lines], lines)
+    translations: dict[int, Nbest] = {i: [_unchanged(lines[i])] for i, has in enumerate(worded) if not has}
     parts = {
         alignments: [i for i, needs in enumerate(aligned) if needs == alignments and i not in translations]
         for alignments in (False, True)
