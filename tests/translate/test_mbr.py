@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
-from translators import WORDS, sentences, translator
+from translators import WORDS, sentences, translator, vocabulary
 
 from vtrans.errors import InputError
 from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Mbr, Sampling
 from vtrans.translate import mbr
-from vtrans.translate.mbr import UTILITIES, Floats, ranked
-from vtrans.translate.translation import Translation
+from vtrans.translate.mbr import UTILITIES, Floats, chosen, ranked
+from vtrans.translate.translation import TranslateOptions, Translation
 
 METRICS: dict[str, Any] = {"chrf": CHRF(), "bleu": BLEU(effective_order=True)}
 ODD = [
@@ -156,3 +156,22 @@ def test_candidates_that_are_too_few_are_refused() -> None:
             Mbr(samples=samples)
     with pytest.raises(InputError, match=r"`mbr` .*chrf, bleu.*ter"):
         Mbr("ter")
+
+
+def test_the_best_hypothesis_of_a_text_stands_for_all_that_spell_it() -> None:
+    vocab = vocabulary()
+    whole = tuple(vocab.encode("park"))
+    letters = tuple(id for letter in "\u2581park" if (id := vocab.id_of(letter)) is not None)
+    assert vocab.decode(letters) == vocab.decode(whole)
+    other = tuple(vocab.encode("Hund"))
+    found = [Hypothesis(tokens, -i, -i, True, ()) for i, tokens in enumerate((whole, letters, other))]
+    assert chosen(found, TranslateOptions(2), vocab) == [found[0], found[2]]
+    assert chosen(found, TranslateOptions(1), vocab) == found[:1]
+    samples = TranslateOptions(3, sampling=Sampling())
+    assert chosen(found, samples, vocab) == found
+
+
+def test_the_texts_of_an_nbest_list_differ() -> None:
+    for best in translator(beam=8).nbest(sentences(30), 8):
+        texts = [t.text for t in best if t.tokens]
+        assert len(set(texts)) == len(texts)

@@ -56,7 +56,7 @@ class Output:
 
     PANEL: ClassVar[str] = "Output"
 
-    nbest: int = number(1, 1, 10**6, "Number of translations per line, best first.")
+    nbest: int = number(1, 1, 10**6, "Number of different translations per line, best first.")
     scores: bool = flag(False, "Write the score before each translation.")
     tsv: bool = flag(False, "Write the log-probability and the score before each translation.")
     alignments: bool = flag(False, "Write the word alignment before each translation, such as 0-0 1-2.")

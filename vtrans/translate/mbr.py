@@ -26,11 +26,17 @@ BLOCK = 4096  # n-grams whose matches are counted at a time, which bounds the me
 
 
 def chosen(hypotheses: list[Hypothesis], options: TranslateOptions, vocab: Vocabulary) -> list[Hypothesis]:
-    """Returns the `options.nbest` best of the candidates for a translation; all hypotheses without `options.mbr`."""
-    if options.mbr is None:
+    """Returns the `options.nbest` best of the candidates for a translation, whose texts differ: of hypotheses that
+    spell one text in different subwords, the best one counts. Without `options.mbr`, samples stay as they are."""
+    if options.mbr is None and (options.sampling is not None or len(hypotheses) == 1):
         return hypotheses
     texts = [vocab.decode(hyp.tokens) for hyp in hypotheses]
-    return ranked(hypotheses, texts, UTILITIES[options.mbr.metric])[: options.nbest]
+    if options.mbr is not None:
+        return ranked(hypotheses, texts, UTILITIES[options.mbr.metric])[: options.nbest]
+    distinct: dict[str, Hypothesis] = {}
+    for text, hyp in zip(texts, hypotheses, strict=True):
+        distinct.setdefault(text, hyp)
+    return list(distinct.values())[: options.nbest]
 
 
 def ranked(
@@ -78,16 +84,16 @@ def bleu(texts: Sequence[str]) -> Floats:
     13a, exponential smoothing, and only the orders that the text has."""
     tokenize = Tokenizer13a()  # type: ignore[no-untyped-call]
     words = [tokenize(text.rstrip()).split() for text in texts]
-    lengths_N = np.array([len(own) for own in words])
+    lengths_N = np.array([len(text) for text in words])
     shared_NN, logs_NN = np.zeros((2, len(texts), len(texts)))
     smoothing_NN = np.ones_like(logs_NN)
     for n in range(1, BLEU_ORDER + 1):
-        matches_NN, counts_N = _matches([[tuple(own[i : i + n]) for i in range(len(own) - n + 1)] for own in words])
+        matches_NN, counts_N = _matches([[tuple(text[i : i + n]) for i in range(len(text) - n + 1)] for text in words])
         shared_NN += matches_NN
         smoothing_NN = np.where(matches_NN > 0, smoothing_NN, 2 * smoothing_NN)
-        found_NN = np.where(matches_NN > 0, matches_NN, 1 / smoothing_NN)
+        smoothed_NN = np.where(matches_NN > 0, matches_NN, 1 / smoothing_NN)
         has_N = counts_N > 0
-        logs_NN += has_N[:, None] * np.log(100 * found_NN / np.maximum(counts_N, 1)[:, None])
+        logs_NN += has_N[:, None] * np.log(100 * smoothed_NN / np.maximum(counts_N, 1)[:, None])
     orders_N = np.clip(lengths_N, 1, BLEU_ORDER)
     brevity_NN = np.exp(np.minimum(0, 1 - lengths_N / np.maximum(lengths_N, 1)[:, None]))
     score_NN: Floats = (shared_NN > 0) * brevity_NN * np.exp(logs_NN / orders_N[:, None])
@@ -123,6 +129,6 @@ def _matches(grams: Sequence[Sequence[Hashable]]) -> tuple[Floats, NDArray[np.in
         has_NG = torch.zeros(len(grams), BLOCK)
         has_NG[at_row[inside], at_column[inside] - begin] = 1
         matches_NN.addmm_(has_NG, has_NG.T)
-    found_NN = matches_NN.double().numpy()
-    np.fill_diagonal(found_NN, counts_N)
-    return found_NN, counts_N
+    counts_NN = matches_NN.double().numpy()
+    np.fill_diagonal(counts_NN, counts_N)
+    return counts_NN, counts_N

@@ -26,7 +26,7 @@ class TranslateOptions:
     """How many translations each line gets, and what they include; equal for all lines of a text."""
 
     nbest: int = 1
-    """Translations per line."""
+    """Translations per line, whose texts differ unless they are samples."""
     sampling: Sampling | None = None
     """Draw translations instead of searching for the best."""
     mbr: Mbr | None = None
@@ -49,9 +49,10 @@ class TranslateOptions:
 
     def candidates(self, beam: int) -> int:
         """Returns the number of hypotheses per source from which the translations are chosen."""
-        if self.mbr is None:
+        if self.mbr is None and (self.nbest == 1 or self.sampling is not None):
             return self.nbest
-        return beam if self.sampling is None else self.mbr.samples or MBR_SAMPLES
+        # All hypotheses of a search, because some may spell one text in different subwords.
+        return beam if self.sampling is None else (self.mbr.samples if self.mbr else None) or MBR_SAMPLES
 
     def check(self, beam: int) -> None:
         """Raises InputError if a beam of this width, or the samples, are too few for the translations."""

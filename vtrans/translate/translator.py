@@ -106,9 +106,10 @@ class Translator:
         constraints: Iterable[Constraints] | None = None,
     ) -> Iterator[list[Translation]]:
         """Yields exactly `n` translations of each line, best first, or independent samples. With `mbr`, yields the `n`
-        candidates with the highest expected utility, whose texts differ.
+        candidates with the highest expected utility. All texts differ, except those of samples: of hypotheses that
+        spell one text in different subwords, the best one counts.
 
-        If there are fewer, empty translations with a score of -inf follow, and are counted. `prefixes` are the
+        If the beam has fewer, empty translations with a score of -inf follow, and are counted. `prefixes` are the
         beginnings of the translations, one per line; a blank one means none. The last word of a prefix may be
         continued unless whitespace follows it. The score includes the prefix. `constraints` are what
         `phrases.wording_of` reads, one per line, such as {"constraints": ["a phrase"], "avoid": ["another"]}; a line
