@@ -21,7 +21,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Phrase:
-    """A phrase that occurs at least `times` times in a translation, or `exactly` as often. A form of the latter kind is
+    """A phrase required at least (or exactly) `times` times in a translation. A form of an `exactly` required one is
     not `whole`."""
 
     forms: tuple[Form, ...]

@@ -34,11 +34,16 @@ class Asked:
         links = translation.alignment
         if links is not None:
             # A code is linked to itself: the model's attention says less.
-            own, others = self.line.code_words(), restored.code_words()
-            taken = {i for code in own for i in own[code]}, {j for code in others for j in others[code]}
+            src_codes, tgt_codes = self.line.code_words(), restored.code_words()
+            taken = (
+                {i for code in src_codes for i in src_codes[code]},
+                {j for code in tgt_codes for j in tgt_codes[code]},
+            )
             links = tuple((i, j) for i, j in links if i not in taken[0] and j not in taken[1])
-            for code in others:
-                links += tuple(zip(own[code], others[code], strict=False))  # it may occur too often or be missing
+            for code in tgt_codes:
+                links += tuple(
+                    zip(src_codes[code], tgt_codes[code], strict=False)
+                )  # it may occur too often or be missing
             src, tgt = self.line.words(), restored.words()
             links = tuple(sorted({(src[i], tgt[j]) for i, j in links}))
         return replace(translation, text=restored.text, alignment=links)
@@ -62,14 +67,14 @@ def beside(
     rest: dict[str, Iterator[Any]] = {name: iter(values) for name, values in given.items() if values is not None}
     lines = 0
     for window in windows:
-        own: dict[str, Any] = {}
+        parts: dict[str, Any] = {}
         for name, values in rest.items():
-            own[name] = list(islice(values, len(window)))
-            if len(own[name]) < len(window):
+            parts[name] = list(islice(values, len(window)))
+            if len(parts[name]) < len(window):
                 raise InputError(
-                    f"there are {lines + len(own[name]):,} {name}, but more lines; give one per line, blank for none."
+                    f"there are {lines + len(parts[name]):,} {name}, but more lines; give one per line, blank for none."
                 )
-        yield window, own.get("prefixes"), own.get("constraints")
+        yield window, parts.get("prefixes"), parts.get("constraints")
         lines += len(window)
     for name, values in rest.items():
         if extra := sum(1 for _ in values):

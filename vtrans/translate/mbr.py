@@ -112,8 +112,8 @@ def _matches(grams: Sequence[Sequence[Hashable]]) -> tuple[Floats, NDArray[np.in
     columns: dict[tuple[Hashable, int], int] = {}
     places = [
         (row, columns.setdefault((gram, again), len(columns)))
-        for row, own in enumerate(grams)
-        for gram, times in Counter(own).items()
+        for row, text_grams in enumerate(grams)
+        for gram, times in Counter(text_grams).items()
         for again in range(times)
     ]
     at_row, at_column = np.array(places, dtype=np.int64).reshape(-1, 2).T

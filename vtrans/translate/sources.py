@@ -65,14 +65,14 @@ class SourceReader:
     ) -> list[list[int]]:
         """Returns the subwords of each line, without EOS, in the source vocabulary unless another is given.
 
-        Raises InputError for half of a surrogate pair, naming the line; `first` is the number of the first line. `to`
+        Raises InputError for an unpaired surrogate, naming the line; `first` is the number of the first line. `to`
         is that of `tag`; without it, a line may begin with a tag of its own if the vocabulary is foreign.
         """
         for number, line in enumerate(lines, first):
             try:
                 line.encode()
             except UnicodeEncodeError:
-                raise InputError(f"line {number} holds half of a surrogate pair, which is no character.") from None
+                raise InputError(f"line {number} contains an unpaired surrogate.") from None
         return (vocab or self._src_vocab).encode_batch(lines, tags=to is None)
 
     def sources(
@@ -91,16 +91,16 @@ class SourceReader:
         """
         if avoided := wording.avoided(prefix):
             raise InputError(f"`avoid` of line {number} must not be part of its prefix, as {avoided[0]!r} is.")
-        found = []
+        sources = []
         pieces = cut_long(ids, self.max_source, self._src_vocab)
         for k, piece in enumerate(pieces):
             begun = NO_PREFIX if k else self._prefix(prefix)
-            own = wording if len(pieces) == 1 else wording.of_piece(k, self._src_vocab.decode(piece))
-            phrases = encoded(own, self._tgt_vocab, self._suppressed, number)
+            needed_here = wording if len(pieces) == 1 else wording.of_piece(k, self._src_vocab.decode(piece))
+            phrases = encoded(needed_here, self._tgt_vocab, self._suppressed, number)
             needed = {"prefix": len(begun.tokens), "phrases": least_tokens(phrases)}
             limit = self._limit(max(len(piece), sum(needed.values())))
             if needed["phrases"] >= limit:  # what may be left out is left out
-                phrases = encoded(own.required, self._tgt_vocab, self._suppressed, number)
+                phrases = encoded(needed_here.required, self._tgt_vocab, self._suppressed, number)
                 needed["phrases"] = least_tokens(phrases)
             for name, tokens in needed.items():
                 if tokens >= limit:
@@ -108,8 +108,8 @@ class SourceReader:
                         f"the {name} of line {number} must have fewer than {limit:,} subwords, to leave room for EOS, "
                         f"got {tokens:,}; shorten the {name}{self._remedy(limit)}."
                     )
-            found.append(Source([*tag, *piece, EOS_ID], limit, f"{number}/{k}", begun, phrases, wording.avoid))
-        return found
+            sources.append(Source([*tag, *piece, EOS_ID], limit, f"{number}/{k}", begun, phrases, wording.avoid))
+        return sources
 
     def _prefix(self, text: str) -> Prefix:
         tokens = tuple(self._tgt_vocab.encode(text)) if text.strip() else ()

@@ -90,8 +90,8 @@ class Translator:
         is the candidate with the highest expected utility. `to` is the target language, such as "de"; a model of
         several needs it.
         """
-        found = self.nbest(lines, 1, sampling, mbr=mbr, to=to, prefixes=prefixes, constraints=constraints)
-        return (best[0].text for best in found)
+        translations = self.nbest(lines, 1, sampling, mbr=mbr, to=to, prefixes=prefixes, constraints=constraints)
+        return (best[0].text for best in translations)
 
     def nbest(
         self,
@@ -179,9 +179,9 @@ class Translator:
             asked_of(line, first + i, constraints[i] if constraints else {}, options, codes=codes)
             for i, line in enumerate(lines)
         ]
-        lines = [own.line.masked for own in asked]
+        lines = [request.line.masked for request in asked]
         encoded, tag = self._reader.encode(lines, first, to=options.to), self.tag(options.to)
-        sources, owners = self._sources(lines, encoded, tag, first, prefixes, [own.wording for own in asked])
+        sources, owners = self._sources(lines, encoded, tag, first, prefixes, [request.wording for request in asked])
         kept: dict[int, tuple[bool, bool]] = {}  # the quality of each source's best hypothesis
         early: dict[int, list[Translation]] = {}
 
@@ -195,22 +195,22 @@ class Translator:
             done()
 
         singles = {owner.start: i for i, owner in enumerate(owners) if len(owner) == 1}
-        found = self._search(sources, self.search, options, each)
-        looping, again = self._retry(sources, found, kept, options)
+        results = self._search(sources, self.search, options, each)
+        looping, again = self._retry(sources, results, kept, options)
         self.counts.looping += sum(not looping.isdisjoint(owner) for owner in owners)
         self.counts.retried += sum(not again.isdisjoint(owner) for owner in owners)
         self.counts.lines += len(lines)
         translations = [
-            early.get(i) or self._joined([found[p] for p in owner], options.nbest) for i, owner in enumerate(owners)
+            early.get(i) or self._joined([results[p] for p in owner], options.nbest) for i, owner in enumerate(owners)
         ]
         if options.alignments:
             words = [words_of_line(line, ids, self.src_vocab) for line, ids in zip(lines, encoded, strict=True)]
-            linked = self._links(words, len(tag), sources, owners, found)
+            linked = self._links(words, len(tag), sources, owners, results)
             translations = [
                 [replace(t, alignment=linked.get((i, rank), ())) for rank, t in enumerate(best)]
                 for i, best in enumerate(translations)
             ]
-        translations = [own.restored(best) for own, best in zip(asked, translations, strict=True)]
+        translations = [request.restored(best) for request, best in zip(asked, translations, strict=True)]
         self._check_wording(asked, translations, first)
         self.counts.seconds += time.monotonic() - began
         return translations
@@ -229,21 +229,21 @@ class Translator:
         owners: list[range] = []
         for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
             begun = prefixes[i] if prefixes else ""
-            own = self._reader.sources(first + i, ids, begun, wordings[i], tag) if line.strip() else []
-            if len(own) > 1:
+            pieces = self._reader.sources(first + i, ids, begun, wordings[i], tag) if line.strip() else []
+            if len(pieces) > 1:
                 self.counts.cut += 1
                 self._warn(
                     f"line {first + i} has {len(ids):,} subwords, more than {self.max_source:,}; "
-                    f"it is translated in {len(own)} pieces"
+                    f"it is translated in {len(pieces)} pieces"
                 )
-            owners.append(range(len(sources), len(sources) + len(own)))
-            sources += own
+            owners.append(range(len(sources), len(sources) + len(pieces)))
+            sources += pieces
         return sources, owners
 
     def _check_wording(self, asked: Sequence[Asked], translations: Sequence[Sequence[Translation]], first: int) -> None:
         """Counts the lines whose best translation does not obey its constraints, and warns of each."""
-        for number, (own, best) in enumerate(zip(asked, translations, strict=True), first):
-            if unmet := own.wording.unmet(best[0].text):
+        for number, (request, best) in enumerate(zip(asked, translations, strict=True), first):
+            if unmet := request.wording.unmet(best[0].text):
                 self.counts.unmet += 1
                 self._warn(f"line {number}: its translation does not obey the constraint {unmet[0]!r}")
 
@@ -257,12 +257,12 @@ class Translator:
         """Returns the hypotheses of each source, which are batched from the longest to the shortest. `each` is called
         with a source's index and its hypotheses when they are found."""
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i].tokens))
-        found: dict[int, list[Hypothesis]] = {}
+        results: dict[int, list[Hypothesis]] = {}
         asked = replace(options, nbest=options.candidates(search.beam))
         for i, hypotheses in self.engine.translate([sources[i] for i in order], search, asked):
-            found[order[i]] = chosen(hypotheses, options, self.tgt_vocab)
-            each(order[i], found[order[i]])
-        return found
+            results[order[i]] = chosen(hypotheses, options, self.tgt_vocab)
+            each(order[i], results[order[i]])
+        return results
 
     def _quality(self, source: Source, hypotheses: list[Hypothesis]) -> tuple[bool, bool]:
         return quality(hypotheses[0], len(source.prefix.tokens), self.src_vocab.decode(source.tokens[:-1]))
@@ -270,12 +270,12 @@ class Translator:
     def _retry(
         self,
         sources: Sequence[Source],
-        found: dict[int, list[Hypothesis]],
+        results: dict[int, list[Hypothesis]],
         kept: dict[int, tuple[bool, bool]],
         options: TranslateOptions,
     ) -> tuple[set[int], set[int]]:
-        """Searches again as `vtrans.translate.retry` defines it, and puts better results into `found` and their quality
-        into `kept`.
+        """Searches again as `vtrans.translate.retry` defines it. Puts better hypotheses into `results`, and their
+        quality into `kept`.
 
         Returns the sources whose best hypothesis is finished but loops, and those that were searched again.
         """
@@ -285,7 +285,7 @@ class Translator:
             second = self._search([sources[p] for p in again], self._second_search, options) if again else {}
             for i, p in enumerate(again):
                 if (better := self._quality(sources[p], second[i])) > kept[p]:
-                    found[p], kept[p] = second[i], better
+                    results[p], kept[p] = second[i], better
         return {p for p, (finished, sound) in kept.items() if finished and not sound}, set(again)
 
     def _joined(self, pieces: list[list[Hypothesis]], n: int) -> list[Translation]:
@@ -322,7 +322,7 @@ class Translator:
         tags: int,
         sources: Sequence[Source],
         owners: Sequence[range],
-        found: dict[int, list[Hypothesis]],
+        results: dict[int, list[Hypothesis]],
     ) -> dict[tuple[int, int], Links]:
         """Returns the links of each (line, rank). `words` holds the number of each subword's word, for each line.
 
@@ -339,7 +339,7 @@ class Translator:
                 length = len(src) - tags
                 own_words = [*[NO_WORD] * tags, *words[i][begin : begin + length]]
                 begin += length
-                for rank, hyp in enumerate(found[p]):
+                for rank, hyp in enumerate(results[p]):
                     before = tgt_words.get(rank, 0)
                     pairs.append((src, hyp.tokens))
                     sides.append((own_words, [before + j for j in words_of_ids(hyp.tokens, self.tgt_vocab)]))
@@ -419,13 +419,13 @@ class Translator:
                     f"{self.max_source:,} and {longest:,}; it gets no log-probability"
                 )
         pairs = [([*tag, *s], () if i in known else t) for i, (s, t) in enumerate(zip(sources, targets, strict=True))]
-        found = self.engine.token_logprobs(pairs, self.search.batch_tokens, done)
+        scored = self.engine.token_logprobs(pairs, self.search.batch_tokens, done)
         self.counts.lines += len(lines)
-        self.counts.tgt_tokens += sum(map(len, found))
+        self.counts.tgt_tokens += sum(map(len, scored))
         self.counts.seconds += time.monotonic() - began
         return [
             self._given(target, known.get(i, math.fsum(logprobs)), logprobs)
-            for i, (target, logprobs) in enumerate(zip(targets, found, strict=True))
+            for i, (target, logprobs) in enumerate(zip(targets, scored, strict=True))
         ]
 
     def _given(self, tokens: Sequence[int], logprob: float, logprobs: Sequence[float]) -> Translation:

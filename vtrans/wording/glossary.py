@@ -35,10 +35,10 @@ class Glossary:
         terms = [(term, forms, False) for term, forms in known.items()]
         raised = ((term[0].upper() + term[1:], forms) for term, forms in known.items() if term == term.lower())
         terms += [(term, forms, True) for term, forms in raised if term not in known]
-        found: dict[str, list[tuple[str, Forms, bool]]] = {}
+        terms_by_word: dict[str, list[tuple[str, Forms, bool]]] = {}
         for entry in sorted(terms, key=lambda entry: -len(entry[0])):
-            found.setdefault(FIRST.match(entry[0]).group(), []).append(entry)
-        return found
+            terms_by_word.setdefault(FIRST.match(entry[0]).group(), []).append(entry)
+        return terms_by_word
 
     def forms_in(self, line: str) -> Iterator[Forms]:
         """Yields the forms of each term that occurs in a line."""

@@ -127,13 +127,13 @@ def wording_of(given: Mapping[str, Any], line: str, number: int) -> Wording:
     for entry in avoid:
         if not _is_phrase(entry):
             raise InputError(_wrong("avoid", number, entry, "phrases that are not blank"))
-    found = Wording(tuple(phrases), tuple(" ".join(phrase.split()) for phrase in avoid))
-    for forms in found.phrases:
-        if all(map(found.avoided, forms)):
+    wording = Wording(tuple(phrases), tuple(" ".join(phrase.split()) for phrase in avoid))
+    for forms in wording.phrases:
+        if all(map(wording.avoided, forms)):
             raise InputError(
                 f"the constraint {forms[0]!r} of line {number} must not contain a phrase of its `avoid`; remove one."
             )
-    return found
+    return wording
 
 
 def _list(given: Mapping[str, Any], key: str, number: int) -> Sequence[Any]:
@@ -162,12 +162,12 @@ def continues_word(vocab: Vocabulary, id: int) -> bool:
 
 def encoded(wording: Wording, vocab: Vocabulary, suppressed: Sequence[int], number: int) -> tuple[Phrase, ...]:
     """Returns the phrases of line `number` in subwords. Raises InputError for a phrase that cannot be written."""
-    found = []
+    needed = []
     for forms, times in Counter((*wording.phrases, *wording.terms)).items():
         written = [form for text in forms if not wording.avoided(text) for form in _forms(text, vocab)]
         usable = [form for form in written if not set(form.tokens) & set(suppressed)]
         if usable:
-            found.append(Phrase(tuple(dict.fromkeys(usable)), times))
+            needed.append(Phrase(tuple(dict.fromkeys(usable)), times))
         elif forms in wording.phrases:
             spelled = vocab.decode(vocab.encode(forms[0]))
             why = "is written with a subword that `suppress` names" if written else f"would be written {spelled!r}"
@@ -176,8 +176,8 @@ def encoded(wording: Wording, vocab: Vocabulary, suppressed: Sequence[int], numb
             )
     for code, times in wording.codes.items():
         forms_of_code = (Form(form.tokens) for form in _forms(code, vocab) if not set(form.tokens) & set(suppressed))
-        found += [Phrase((form,), times, exactly=True) for form in forms_of_code if not wording.avoided(code)]
-    return tuple(found)
+        needed += [Phrase((form,), times, exactly=True) for form in forms_of_code if not wording.avoided(code)]
+    return tuple(needed)
 
 
 def _forms(text: str, vocab: Vocabulary) -> Iterator[Form]:

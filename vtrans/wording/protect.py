@@ -136,11 +136,11 @@ class Masked:
 
     def code_words(self) -> dict[str, list[int]]:
         """Returns the words of `masked` that have each code."""
-        found: dict[str, list[int]] = {}
+        words: dict[str, list[int]] = {}
         for k, word in enumerate(self.masked.split()):
             for _, code in self._codes_in(word):
-                found.setdefault(code, []).append(k)
-        return found
+                words.setdefault(code, []).append(k)
+        return words
 
     def _codes_in(self, text: str) -> Iterator[tuple[int, str]]:
         """Yields the codes in a text and where they are. Other digits may follow one."""
@@ -158,5 +158,5 @@ class Masked:
         for code, text in self.pieces:
             places += [there + (i if code == text else 0) for i in range(len(code))]
             there += len(text)
-        found = (bisect_right(begins, places[match.start()]) - 1 for match in re.finditer(r"\S+", self.masked))
-        return [max(0, word) for word in found]
+        words = (bisect_right(begins, places[match.start()]) - 1 for match in re.finditer(r"\S+", self.masked))
+        return [max(0, word) for word in words]
