@@ -3,46 +3,33 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from vtrans.commands.generated import argument, option
 from vtrans.commands.lines import print_line, terminal_width
 from vtrans.commands.options import Json, Quiet, To, check_output
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.files import write_atomically
 
-_attention = partial(typer.Option, rich_help_panel="Attention")
-Target = Annotated[str | None, _attention(help="Use this translation instead of the model's own.", metavar="TEXT")]
-Layer = Annotated[
-    int | None,
-    _attention(help="Decoder layer, counted from 1 at the bottom.  [default: the mean of the upper half]", metavar="N"),
-]
-Head = Annotated[
-    int | None,
-    _attention(help="Attention head of that layer, counted from 1.  [default: the mean of all heads]", metavar="N"),
-]
-Subwords = Annotated[bool, _attention("--subwords", help="Show subwords instead of words on both axes.")]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        help="SVG file to write.  [default: print characters on stdout]", metavar="FILE", rich_help_panel="Output"
-    ),
-]
+LAYER = "Decoder layer, counted from 1 at the bottom.  [default: the mean of the upper half]"
+HEAD = "Attention head of that layer, counted from 1.  [default: the mean of all heads]"
+SUBWORDS = "Show subwords instead of words on both axes."
+OUT = "SVG file to write.  [default: print characters on stdout]"
 
 
 def attend(
-    model: Annotated[Path, typer.Argument(help="Run folder or model file.", metavar="MODEL")],
-    sentence: Annotated[str, typer.Argument(help="Sentence to translate.", metavar="SENTENCE")],
-    target: Target = None,
+    model: Annotated[Path, argument("Run folder or model file.", "MODEL")],
+    sentence: Annotated[str, argument("Sentence to translate.", "SENTENCE")],
+    target: Annotated[
+        str | None, option("Use this translation instead of the model's own.", "TEXT", "Attention")
+    ] = None,
     to: To = None,
-    layer: Layer = None,
-    head: Head = None,
-    subwords: Subwords = False,
-    out: Out = None,
+    layer: Annotated[int | None, option(LAYER, "N", "Attention")] = None,
+    head: Annotated[int | None, option(HEAD, "N", "Attention")] = None,
+    subwords: Annotated[bool, option(SUBWORDS, panel="Attention", flag="--subwords")] = False,
+    out: Annotated[Path | None, option(OUT, "FILE", "Output")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from vtrans.commands.generated import argument, option
 from vtrans.commands.options import Quiet
 from vtrans.config import DEFAULT_RUN, TrainConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
 
-_checkpoints = partial(typer.Option, min=1, metavar="N", rich_help_panel="Checkpoints")
-What = Annotated[
-    list[Path] | None,
-    typer.Argument(help=f"A run folder, or model files.  [default: {DEFAULT_RUN}]", metavar="RUN|FILE"),
-]
-Last = Annotated[
-    int | None,
-    _checkpoints(
-        help="Average the N newest checkpoints of the run.  [default: its train.keep_last; those of the last twentieth "
-        "of the training if its learning rate fell to the end]"
-    ),
-]
-Best = Annotated[int | None, _checkpoints(help="Average the N best checkpoints instead.")]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        help="The file to write.  [default: RUN/averaged.safetensors]", metavar="FILE", rich_help_panel="Output"
-    ),
-]
+LAST = (
+    "Average the N newest checkpoints of the run.  [default: its train.keep_last; those of the last twentieth of the "
+    "training if its learning rate fell to the end]"
+)
+BEST = "Average the N best checkpoints instead."
+OUT = "File to write.  [default: RUN/averaged.safetensors]"
 
 
-def average(what: What = None, last: Last = None, best: Best = None, out: Out = None, quiet: Quiet = False) -> None:
+def average(
+    what: Annotated[
+        list[Path] | None, argument(f"A run folder, or model files.  [default: {DEFAULT_RUN}]", "RUN|FILE")
+    ] = None,
+    last: Annotated[int | None, option(LAST, "N", "Checkpoints", min=1)] = None,
+    best: Annotated[int | None, option(BEST, "N", "Checkpoints", min=1)] = None,
+    out: Annotated[Path | None, option(OUT, "FILE", "Output")] = None,
+    quiet: Quiet = False,
+) -> None:
     """Average the weights of several checkpoints.
 
     By default these are the newest checkpoints of a run.

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from vtrans.commands.generated import argument, option
 from vtrans.commands.lines import print_line, read_all
 from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.config import DEFAULT_RUN
@@ -15,26 +14,17 @@ from vtrans.console import Console
 from vtrans.errors import InputError
 
 FORMATS = ("ctranslate2", "huggingface", "marian")
+TO = "Format to write: ctranslate2, huggingface or marian."
+QUANTIZATION = "Type of the weights for CTranslate2: float32, float16 or int8."
+SAMPLES = "Text to compare the export with the model on.  [default: generated sentences]"
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="A run folder or a model file.", metavar="MODEL")] = Path(DEFAULT_RUN),
-    to: Annotated[
-        str, typer.Option(help="The format to write: ctranslate2, huggingface or marian.", metavar="FORMAT")
-    ] = "ctranslate2",
-    out: Annotated[
-        Path | None, typer.Option(help="The folder to write.  [default: RUN/FORMAT]", metavar="FOLDER")
-    ] = None,
-    quantization: Annotated[
-        str, typer.Option(help="The type of the weights for CTranslate2: float32, float16 or int8.", metavar="TYPE")
-    ] = "float32",
-    sample_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="A text to compare the export with the model on.  [default: generated sentences]",
-            metavar="FILE",
-        ),
-    ] = None,
+    model: Annotated[Path, argument("Run folder or model file.", "MODEL")] = Path(DEFAULT_RUN),
+    to: Annotated[str, option(TO, "FORMAT")] = "ctranslate2",
+    out: Annotated[Path | None, option("Folder to write.  [default: RUN/FORMAT]", "FOLDER")] = None,
+    quantization: Annotated[str, option(QUANTIZATION, "TYPE")] = "float32",
+    sample_file: Annotated[Path | None, option(SAMPLES, "FILE")] = None,
     on_bad_utf8: BadUtf8 = "error",
     as_json: Json = False,
     quiet: Quiet = False,

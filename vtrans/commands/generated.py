@@ -22,12 +22,10 @@ from vtrans.keys import Key, check_value, keys_of
 METAVARS: dict[type, str] = {int: "N", float: "X", tuple: "X", Path: "FILE"}
 
 
-def option(
-    help: str, metavar: str | None = None, panel: str | None = None, *, flag: str = "", min: int | None = None
-) -> Any:
+def option(help: str, metavar: str | None = None, panel: str | None = None, *, flag: str = "", **bounds: Any) -> Any:
     """Returns an option that is declared in the signature of a command. `flag` is needed if the name of the parameter
-    does not give it, and for options without value. `min` is the smallest number."""
-    return typer.Option(*flag.split(), help=help, metavar=metavar, rich_help_panel=panel, min=min)
+    does not give it, and for options without value. `bounds` are `min` and `max`."""
+    return typer.Option(*flag.split(), help=help, metavar=metavar, rich_help_panel=panel, **bounds)
 
 
 def argument(help: str, metavar: str) -> Any:

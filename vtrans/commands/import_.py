@@ -6,36 +6,24 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from vtrans.commands.generated import argument, option
 from vtrans.commands.lines import print_line, read_all
 from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.console import Console
 
-Model = Annotated[
-    Path,
-    typer.Argument(
-        help="A Hugging Face Marian folder, such as OPUS-MT, a CTranslate2 folder, or a Marian model: the .npz file "
-        "or its folder.",
-        metavar="PATH",
-    ),
-]
-Out = Annotated[Path, typer.Option(help="The model file to write.", metavar="FILE")]
-SAMPLES = "A text in the source language to compare both programs on.  [default: generated sentences]"
-SampleFile = Annotated[Path | None, typer.Option(help=SAMPLES, metavar="FILE")]
-SrcSpm = Annotated[
-    Path | None,
-    typer.Option(help="The SentencePiece model of the source, for a CTranslate2 folder without one.", metavar="FILE"),
-]
-TgtSpm = Annotated[Path | None, typer.Option(help="The SentencePiece model of the target, likewise.", metavar="FILE")]
+MODEL = (
+    "Hugging Face Marian folder (such as OPUS-MT), CTranslate2 folder, or Marian model (the .npz file or its folder)."
+)
+SAMPLES = "Text in the source language to compare both programs on.  [default: generated sentences]"
+SRC_SPM = "SentencePiece model of the source, for a CTranslate2 folder without one."
 
 
 def import_(
-    model: Model,
-    out: Out = Path("model.safetensors"),
-    sample_file: SampleFile = None,
-    src_spm: SrcSpm = None,
-    tgt_spm: TgtSpm = None,
+    model: Annotated[Path, argument(MODEL, "PATH")],
+    out: Annotated[Path, option("Model file to write.", "FILE")] = Path("model.safetensors"),
+    sample_file: Annotated[Path | None, option(SAMPLES, "FILE")] = None,
+    src_spm: Annotated[Path | None, option(SRC_SPM, "FILE")] = None,
+    tgt_spm: Annotated[Path | None, option("SentencePiece model of the target, likewise.", "FILE")] = None,
     on_bad_utf8: BadUtf8 = "error",
     as_json: Json = False,
     quiet: Quiet = False,

@@ -3,50 +3,32 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from vtrans.commands.generated import argument, option
 from vtrans.commands.lines import print_line, result_console, terminal_width
 from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.console import Console
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.errors import InputError
 
-_vocabulary = partial(typer.Option, rich_help_panel="Vocabulary")
-Src = Annotated[Path | None, typer.Argument(help="Text in the source language.", metavar="SRC")]
-Tgt = Annotated[
-    Path | None, typer.Argument(help="Text in the target language; it need not be parallel.", metavar="TGT")
-]
-Data = Annotated[
-    Path | None,
-    _vocabulary(
-        help="Data folder whose vocabulary to use; without SRC and TGT, compare its training pairs.  "
-        f"[default without SRC and TGT: {PrepareOptions.out}]",
-        metavar="FOLDER",
-    ),
-]
-Vocab = Annotated[
-    Path | None, _vocabulary(help="Joint SentencePiece model to use, as made by prepare-bpe.", metavar="FILE")
-]
-VocabSize = Annotated[
-    int | None,
-    _vocabulary(
-        help="Number of subwords to learn if no vocabulary is given.  "
-        f"[default: {DEFAULT_VOCAB_SIZE}, or what the text allows]",
-        metavar="N",
-    ),
-]
+DATA = (
+    "Data folder whose vocabulary to use; without SRC and TGT, compare its training pairs.  [default without SRC and "
+    f"TGT: {PrepareOptions.out}]"
+)
+VOCAB = "Joint SentencePiece model to use, as made by prepare-bpe."
+VOCAB_SIZE = (
+    f"Number of subwords to learn if no vocabulary is given.  [default: {DEFAULT_VOCAB_SIZE}, or what the text allows]"
+)
 
 
 def overlap(
-    src: Src = None,
-    tgt: Tgt = None,
-    data: Data = None,
-    vocab: Vocab = None,
-    vocab_size: VocabSize = PrepareOptions.vocab_size,
+    src: Annotated[Path | None, argument("Text in the source language.", "SRC")] = None,
+    tgt: Annotated[Path | None, argument("Text in the target language; it need not be parallel.", "TGT")] = None,
+    data: Annotated[Path | None, option(DATA, "FOLDER", "Vocabulary")] = None,
+    vocab: Annotated[Path | None, option(VOCAB, "FILE", "Vocabulary")] = None,
+    vocab_size: Annotated[int | None, option(VOCAB_SIZE, "N", "Vocabulary")] = PrepareOptions.vocab_size,
     on_bad_utf8: BadUtf8 = PrepareOptions.on_bad_utf8,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from vtrans.commands.generated import argument, option
 from vtrans.commands.options import Quiet, check_output
 from vtrans.config import DEFAULT_RUN
 from vtrans.console import Console
 from vtrans.errors import InputError
 
-_content = partial(typer.Option, rich_help_panel="Content")
-Runs = Annotated[list[Path] | None, typer.Argument(help=f"Run folders.  [default: {DEFAULT_RUN}]", metavar="RUN")]
-Data = Annotated[
-    Path | None,
-    _content(help="Data folder of the runs; adds the overlap of its vocabulary to the page.", metavar="FOLDER"),
-]
-Sentences = Annotated[
-    int, _content(help="Number of validation sentences to follow through the training.", min=0, max=100, metavar="N")
-]
-Out = Annotated[
-    Path, typer.Option(help="HTML file to write.", metavar="FILE", rich_help_panel="Output", show_default=True)
-]
+DATA = "Data folder of the runs; adds the overlap of its vocabulary to the page."
+SENTENCES = "Number of validation sentences to follow through the training."
 
 
 def report(
-    runs: Runs = None,
-    out: Out = Path("report.html"),
-    sentences: Sentences = 3,
-    data: Data = None,
+    runs: Annotated[list[Path] | None, argument(f"Run folders.  [default: {DEFAULT_RUN}]", "RUN")] = None,
+    out: Annotated[Path, option("HTML file to write.", "FILE", "Output")] = Path("report.html"),
+    sentences: Annotated[int, option(SENTENCES, "N", "Content", min=0, max=100)] = 3,
+    data: Annotated[Path | None, option(DATA, "FOLDER", "Content")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Write an HTML page with the curves, translations and recipes of runs.

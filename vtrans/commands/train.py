@@ -6,8 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from vtrans.commands.generated import option
 from vtrans.commands.options import Device, Quiet, Threads
 from vtrans.config import DEFAULT_RECIPE, DEFAULT_RUN
 from vtrans.console import Console
@@ -17,54 +16,27 @@ from vtrans.errors import InputError, VtransError
 if TYPE_CHECKING:
     from vtrans.checkpoint import RunFolder
 
-_run, _recipe, _speed = (partial(typer.Option, rich_help_panel=panel) for panel in ("Run", "Recipe", "Speed"))
-Data = Annotated[Path, _run(help="The folder that prepare-bpe wrote.", metavar="FOLDER")]
-Out = Annotated[Path, _run(help="The run folder to write. If it holds a run, that run is resumed.", metavar="FOLDER")]
-RecipeName = Annotated[
-    str | None,
-    _recipe(
-        help="The name of a recipe, or a TOML file.  "
-        f"[default: the recipe of the run that is resumed, else {DEFAULT_RECIPE}]",
-        metavar="NAME|FILE",
-    ),
-]
-Overrides = Annotated[
-    list[str] | None,
-    _recipe(
-        "--set",
-        help="Replace a value of the recipe, such as train.max_steps=500. Can be repeated.",
-        metavar="section.key=value",
-    ),
-]
-InitFrom = Annotated[
-    Path | None,
-    _run(help="Start a new run with the weights of this model. Its vocabulary may differ.", metavar="RUN|FILE"),
-]
-Fresh = Annotated[bool, _run("--fresh", help="Delete the run in the run folder and start over.")]
-Compile = Annotated[
-    bool,
-    _speed(
-        "--compile",
-        help="Compile the layers for a GPU; resuming is then not bit-exact. On a CPU, steps take twice as long.",
-    ),
-]
-Report = Annotated[
-    bool,
-    _run("--report", help="After each validation, write report.html to the run folder, as `vtrans report` does."),
-]
-DryRun = Annotated[bool, _run("--dry-run", help="Estimate the time and memory that training takes, and write nothing.")]
+OUT = "Run folder to write. If it holds a run, that run is resumed."
+RECIPE = f"Name of a recipe, or a TOML file.  [default: the recipe of the run that is resumed, else {DEFAULT_RECIPE}]"
+SET = "Replace a value of the recipe, such as train.max_steps=500. May be repeated."
+INIT_FROM = "Start a new run with the weights of this model. Its vocabulary may differ."
+COMPILE = "Compile the layers for a GPU; resuming is then not bit-exact. On a CPU, steps take twice as long."
+REPORT = "After each validation, write report.html to the run folder, as `vtrans report` does."
+DRY_RUN = "Estimate the time and memory that training takes, and write nothing."
 
 
 def train(
-    data: Data = Path(PrepareOptions.out),
-    out: Out = Path(DEFAULT_RUN),
-    recipe: RecipeName = None,
-    set_: Overrides = None,
-    init_from: InitFrom = None,
-    fresh: Fresh = False,
-    compile_: Compile = False,
-    report: Report = False,
-    dry_run: DryRun = False,
+    data: Annotated[Path, option("Folder that prepare-bpe wrote.", "FOLDER", "Run")] = Path(PrepareOptions.out),
+    out: Annotated[Path, option(OUT, "FOLDER", "Run")] = Path(DEFAULT_RUN),
+    recipe: Annotated[str | None, option(RECIPE, "NAME|FILE", "Recipe")] = None,
+    set_: Annotated[list[str] | None, option(SET, "section.key=value", "Recipe", flag="--set")] = None,
+    init_from: Annotated[Path | None, option(INIT_FROM, "RUN|FILE", "Run")] = None,
+    fresh: Annotated[
+        bool, option("Delete the run in the run folder and start over.", panel="Run", flag="--fresh")
+    ] = False,
+    compile_: Annotated[bool, option(COMPILE, panel="Speed", flag="--compile")] = False,
+    report: Annotated[bool, option(REPORT, panel="Run", flag="--report")] = False,
+    dry_run: Annotated[bool, option(DRY_RUN, panel="Run", flag="--dry-run")] = False,
     device: Device = None,
     threads: Threads = None,
     quiet: Quiet = False,
