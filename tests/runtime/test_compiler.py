@@ -33,16 +33,16 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def answer(source: Path) -> tuple[int, str]:
     """Returns what the code's function returns, and what the user reads."""
     heard = io.StringIO()
-    found = compiled_library([source], Console(stream=heard)).answer()
-    return found, heard.getvalue()
+    result = compiled_library([source], Console(stream=heard)).answer()
+    return result, heard.getvalue()
 
 
 def test_code_is_compiled_once_and_kept_for_the_user_alone(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert answer(source)[0] == 1
     [kept] = cache_folder().iterdir()
     before = kept.stat().st_mtime_ns
-    found, said = answer(source)
-    assert (found, said, kept.stat().st_mtime_ns) == (1, f"compiled code: {kept}\n", before)
+    result, said = answer(source)
+    assert (result, said, kept.stat().st_mtime_ns) == (1, f"compiled code: {kept}\n", before)
     assert cache_folder().stat().st_mode & 0o777 == 0o700
 
 
@@ -75,25 +75,25 @@ def test_a_damaged_library_is_compiled_again(source: Path, tmp_path: Path, monke
 def test_a_folder_that_others_can_use_is_not_used(source: Path, mode: int) -> None:
     answer(source)
     cache_folder().chmod(mode)
-    found, said = answer(source)
-    assert (found, said.count("warning: ")) == (1, 1)
+    result, said = answer(source)
+    assert (result, said.count("warning: ")) == (1, 1)
     assert f"{mode:o}" in said
     assert len(list(cache_folder().iterdir())) == 1
 
 
 def test_a_folder_of_another_user_is_not_used(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer(source)
-    own = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
-    found, said = answer(source)
-    assert (found, said.count("warning: ")) == (1, 1)
-    assert f"belongs to the user {own}" in said
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    result, said = answer(source)
+    assert (result, said.count("warning: ")) == (1, 1)
+    assert f"belongs to the user {user}" in said
 
 
 def test_a_folder_that_cannot_be_made_is_done_without(source: Path) -> None:
     cache_folder().parent.write_text("a file")
-    found, said = answer(source)
-    assert (found, said.count("warning: ")) == (1, 1)
+    result, said = answer(source)
+    assert (result, said.count("warning: ")) == (1, 1)
     assert str(cache_folder()) in said
 
 
@@ -109,7 +109,7 @@ def test_errors_of_the_compiler_are_errors(source: Path, monkeypatch: pytest.Mon
 
 def test_processes_may_compile_at_the_same_time(source: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        assert [found for found, _ in pool.map(answer, [source] * 2, chunksize=1)] == [1, 1]
+        assert [result for result, _ in pool.map(answer, [source] * 2, chunksize=1)] == [1, 1]
     assert len(list(cache_folder().iterdir())) == 1
 
 
@@ -132,8 +132,8 @@ def test_systems_without_users_are_refused(source: Path, monkeypatch: pytest.Mon
 def test_a_folder_that_cannot_be_written_is_done_without(source: Path) -> None:
     """The name of the library is possible, but not that of the temporary folder beside it: every user fails here."""
     long = source.rename(source.with_name("c" * 230 + ".cpp"))
-    found, said = answer(long)
-    assert (found, said.count("warning: ")) == (1, 1)
+    result, said = answer(long)
+    assert (result, said.count("warning: ")) == (1, 1)
     assert str(cache_folder()) in said
     assert not list(cache_folder().iterdir())
 

@@ -78,7 +78,7 @@ def compiled_decoder(console: Console | None) -> ctypes.CDLL:
 
 
 class CompiledModel:
-    """A model in the memory of the compiled code, which has its own copy of the weights of matrix products.
+    """A model in the memory of the compiled code, which copies the weights of matrix products.
     A copied or unpickled object has only the model, and loads the code again."""
 
     pointer: int | None = None

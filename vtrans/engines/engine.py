@@ -82,13 +82,13 @@ class Engine(Protocol):
 def suppressed_ids(search: SearchConfig, vocab: Vocabulary) -> tuple[int, ...]:
     """Returns the ids of the subwords that `search.suppress` names. Raises InputError for one that is not in the
     vocabulary, and for the end of sentence, without which no translation would end."""
-    found = []
+    ids = []
     for piece in search.suppress:
         id = vocab.id_of(piece)
         if id is None or id in (PAD_ID, EOS_ID):
             raise InputError(f"`suppress` must name subwords of the target vocabulary except </s>, got {piece!r}.")
-        found.append(id)
-    return tuple(sorted(set(found)))
+        ids.append(id)
+    return tuple(sorted(set(ids)))
 
 
 def refuse_unsupported(engine: Engine, search: SearchConfig, requested: Collection[str] = ()) -> None:
