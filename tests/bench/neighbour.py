@@ -72,7 +72,7 @@ def training(data: str) -> Work:
 
 def decoding(model: str, text: str, lines: int = 32) -> Work:
     """Returns a function that translates the next lines and returns how many."""
-    translator = load(model, device="cpu")
+    translator = load(model, device="cpu", engine="torch")  # the settings are of its threads
     with open_bytes(Path(text)) as stream:
         whole = list(read_lines(stream, text))
     parts = cycle([whole[k : k + lines] for k in range(0, len(whole), lines)])

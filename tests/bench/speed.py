@@ -183,7 +183,7 @@ def decode_speed(model: str, text: Path, beam: int, batch_tokens: int, profiled:
     from vtrans.text import open_bytes, read_lines
     from vtrans.translate.loading import load
 
-    translator = load(model, device="cpu", beam=beam, batch_tokens=batch_tokens, retry=False)
+    translator = load(model, device="cpu", engine="torch", beam=beam, batch_tokens=batch_tokens, retry=False)
     with open_bytes(text) as stream:
         lines = list(read_lines(stream, str(text)))
     list(translator.translate(lines[:50]))
