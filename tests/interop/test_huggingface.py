@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from vtrans.console import Console
 from vtrans.data.vocabulary import BOS_ID, PAD_ID
 from vtrans.errors import FileError, VtransError
 from vtrans.interop.formats import import_model, read_model
-from vtrans.interop.huggingface import EXPECTED, EXPECTED_NORMS
+from vtrans.interop.huggingface import EXPECTED, EXPECTED_NORMS, KNOWN
 from vtrans.interop.huggingface_names import positions
 from vtrans.interop.imported import install
 from vtrans.interop.verification import ROUNDING, Tolerance, Verified, outputs, refuse_different, verify
@@ -140,6 +141,20 @@ def test_settings_that_are_ignored_are_named(tmp_path: Path) -> None:
         assert f"{name} " in said
     for name in (*neutral, "bad_words_ids", "layerdrop", "d_model", "num_beams", "token_id "):
         assert name not in said.replace("forced_bos_token_id", "")
+
+
+ODD_VALUES: list[Any] = [None, True, -1, 0, 2**70, float("inf"), "x", "", [], [1], [[None]], [[[]]], {"a": 1}]
+
+
+@pytest.mark.parametrize("value", ODD_VALUES, ids=repr)
+def test_a_setting_of_any_type_is_read_or_refused(value: Any, tmp_path: Path) -> None:
+    folder = hugging_face_folder(tmp_path / "hf")
+    file = folder / "config.json"
+    config = json.loads(file.read_text())
+    for key in (*KNOWN, "unknown"):
+        file.write_text(json.dumps(config | {key: value}))
+        with contextlib.suppress(FileError):
+            read_model(folder)
 
 
 def changed_config(**changes: Any) -> Callable[[Path], None]:

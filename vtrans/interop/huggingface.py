@@ -243,11 +243,14 @@ def _suppressed(given: Mapping[str, Any], tgt: Vocabulary) -> tuple[list[str], l
     """Returns the pieces that are never produced: bad words of one token, and suppressed tokens."""
     assert tgt.table is not None
     ours = {place: id for id, place in enumerate(tgt.table.order)}
-    words = given.get("bad_words_ids") or []
-    words = [*words, *([token] for token in given.get("suppress_tokens") or [])] if isinstance(words, list) else [None]
-    pieces, left_out = [], []
-    for word in words:
-        if isinstance(word, list) and len(word) == 1 and word[0] in ours and type(word[0]) is int:
+    words, tokens = (  # anything but a list is one word that cannot be taken over
+        listed if isinstance(listed, list) else [listed]
+        for listed in (given.get(key) or [] for key in ("bad_words_ids", "suppress_tokens"))
+    )
+    pieces: list[str] = []
+    left_out: list[str] = []
+    for word in [*words, *([token] for token in tokens)]:
+        if isinstance(word, list) and len(word) == 1 and type(word[0]) is int and word[0] in ours:
             if word[0] != tgt.table.special[3]:  # transformers ignores the end of sentence
                 pieces.append(tgt.piece(ours[word[0]]))
         else:
