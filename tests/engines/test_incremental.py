@@ -194,6 +194,23 @@ def test_a_frozen_model_decodes_within_its_precision(precision: str, autoregress
     assert (off > 1e-5) == (precision != "float32")
 
 
+@pytest.mark.parametrize("config", [SMALL, VARIANTS[11], VARIANTS[12], *SEQUENCES[3:5]])
+def test_the_steps_read_nothing_from_the_device(config: ModelConfig) -> None:
+    """Reading from a GPU would wait for it. The meta device has no values, and raises an error."""
+    with torch.device("meta"):
+        model = Transformer(config, V, V, joint=True, pad_id=PAD).eval()
+    decoder, live_r = IncrementalDecoder(model), torch.arange(6)
+    with torch.inference_mode():
+        state = decoder.start(sequences(5, 9, 2), 2)
+        for _ in range(12):
+            assert decoder.hidden(state, torch.full((3, 2), 5), live_r).shape == (6, config.d_model)
+            decoder.reorder(state, torch.tensor([[1, 0]] * 3))
+        decoder.drop(state, [0, 1])
+        decoder.select(state, [1, 2])
+        decoder.admit(state, sequences(7, 3), [0])
+        assert decoder.hidden(state, torch.full((3, 2), 5), live_r).shape == (6, config.d_model)
+
+
 def test_int8_needs_a_cpu() -> None:
     with torch.device("meta"):
         model = Transformer(SMALL, V, V, joint=True, pad_id=PAD)

@@ -44,14 +44,14 @@ def align(
 ) -> list[Links]:
     """Returns the links of each pair. `words` holds, for both sides of each pair, the number of each subword's word,
     without EOS. The attention of several models is averaged by `weights`."""
-    found: list[Links] = [()] * len(pairs)
+    alignments: list[Links] = [()] * len(pairs)
     for rows, batch in forced_batches(pairs, batch_tokens, models[0].device):
         attention_BTS = np.sum(
             [weight * mean_attention(model, batch) for model, weight in zip(models, weights, strict=True)], axis=0
         )
         for row, attention_TS in zip(rows, attention_BTS, strict=True):
-            found[row] = links(attention_TS, *words[row])
-    return found
+            alignments[row] = links(attention_TS, *words[row])
+    return alignments
 
 
 def mean_attention(model: Transformer, batch: Batch) -> NDArray[np.float64]:
@@ -68,8 +68,8 @@ def mean_attention(model: Transformer, batch: Batch) -> NDArray[np.float64]:
         aligning_BTS = torch.where(fed_BT1, predicting_BTS.roll(-1, 1), predicting_BTS)
     else:
         aligning_BTS = torch.cat(cross_attention(model, batch, upper_half(model)), 1).mean(1)
-    found: NDArray[np.float64] = aligning_BTS.float().cpu().double().numpy()
-    return found
+    attention_BTS: NDArray[np.float64] = aligning_BTS.float().cpu().double().numpy()
+    return attention_BTS
 
 
 def cross_attention(model: Transformer, batch: Batch, first: int = 0) -> list[Tensor]:

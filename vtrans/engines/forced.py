@@ -74,7 +74,7 @@ def token_logprobs(
     most BLOCK logits exist at a time. `done` is called once per pair that has a target. Raises VtransError if a model
     returns NaN.
     """
-    found: list[tuple[float, ...]] = [()] * len(pairs)
+    logprobs: list[tuple[float, ...]] = [()] * len(pairs)
     log_weights_M1 = torch.tensor(weights, dtype=torch.float64).log()[:, None]
     for rows, batch in forced_batches(pairs, batch_tokens, models[0].device):
         logprobs_MN = torch.stack([_logprobs(model, batch) for model in models])
@@ -84,9 +84,9 @@ def token_logprobs(
             raise bad_logprobs()
         numbers = iter(logprobs_N.tolist())
         for row in rows:
-            found[row] = tuple(next(numbers) for _ in pairs[row][1])
+            logprobs[row] = tuple(next(numbers) for _ in pairs[row][1])
             done()
-    return found
+    return logprobs
 
 
 def _logprobs(model: Transformer, batch: Batch) -> Tensor:

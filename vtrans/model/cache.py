@@ -105,8 +105,9 @@ class Slots:
         parts = zip(keys, values, slots, strict=True)
         return [LayerSlots(k, v, bias_BKn[:, None], every, newest) for k, v, every in parts]
 
-    def select(self, at_b: Tensor) -> None:
-        self.ends = [self.ends[b] for b in at_b.tolist()]
+    def select(self, sentences: Sequence[int], at_b: Tensor) -> None:
+        """Keeps only these sentences, which `at_b` holds too."""
+        self.ends = [self.ends[b] for b in sentences]
         self.attended_BKn = self.attended_BKn[at_b]
         self.kv_L2BHCd = self.kv_L2BHCd.index_select(2, at_b)
         self._use(self._needed())
@@ -159,7 +160,7 @@ class History(Slots):
     """The slots of self-attention, with the subwords fed so far. In a decoder-only model they begin with the source.
 
     Each step fills one slot per row. Reordering the beam moves no keys or values: `attended_BKn` says which slots
-    belong to a row's own history, and only these marks are reordered.
+    belong to the history of a row, and only these marks are reordered.
 
     With `reuse_slots`, a step takes the first slots that are not in any row's history. Rows of a beam have most of
     their history in common, so a sentence needs about twice as many slots as its rows are long. Finding free slots
@@ -223,9 +224,9 @@ class History(Slots):
         at_B1 = torch.arange(len(parents_BK), device=self.attended_BKn.device)[:, None]
         self.attended_BKn = self.attended_BKn[at_B1, parents_BK.to(self.attended_BKn.device)]
 
-    def select(self, at_b: Tensor) -> None:
+    def select(self, sentences: Sequence[int], at_b: Tensor) -> None:
         self.next_B = self.next_B[at_b]
-        super().select(at_b)
+        super().select(sentences, at_b)
 
     def admit(self, source: Source, places: Sequence[int], B: int) -> None:
         super().admit(source, places, B)
@@ -257,7 +258,7 @@ class States:
         chosen_LND = states_LND.index_select(1, rows_BK.flatten().to(states_LND.device))
         self.states_LBKD = chosen_LND.view_as(self.states_LBKD)
 
-    def select(self, at_b: Tensor) -> None:
+    def select(self, sentences: Sequence[int], at_b: Tensor) -> None:
         self.states_LBKD = self.states_LBKD.index_select(1, at_b)
 
     def admit(self, source: Source, places: Sequence[int], B: int) -> None:
@@ -314,7 +315,7 @@ class Cache:
         at_b = torch.tensor(sentences, dtype=torch.long, device=self.position_B.device)
         self.positions, self.position_B = [self.positions[b] for b in sentences], self.position_B[at_b]
         for part in self.parts:
-            part.select(at_b)
+            part.select(sentences, at_b)
 
     def admit(self, source: Source, places: Sequence[int]) -> None:
         """Puts new sentences into the places of dropped ones, and the remaining new sentences after the last."""

@@ -34,7 +34,7 @@ class EncoderLayer(Module):
         self,
         x_BSD: Tensor,
         turn_SD: Tensor | None,
-        mask: Tensor | None,
+        mask: Tensor | None = None,
         cache: LayerCache | None = None,
         recorder: Recorder | None = None,
     ) -> Tensor:
@@ -58,8 +58,8 @@ class DecoderLayer(Module):
         self,
         x_BTD: Tensor,
         turn_TD: Tensor | None,
-        memory_BSD: Tensor | None,
-        mask: Tensor | None,
+        mask: Tensor | None = None,
+        memory_BSD: Tensor | None = None,
         cache: LayerCache | None = None,
         recorder: Recorder | None = None,
     ) -> Tensor:

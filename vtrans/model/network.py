@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -194,28 +194,52 @@ def module_list(layers: Iterable[Layer]) -> list[Layer]:
     return cast(list[Layer], nn.ModuleList(layers))
 
 
-class Encoder(Module):
+class Stack(Module, Generic[Layer]):
+    """Layers, one after the other, and a norm at the end of a pre-norm stack: post-norm layers end in one already."""
+
+    def __init__(self, config: ModelConfig, layers: Iterable[Layer]) -> None:
+        super().__init__()
+        self.layers = module_list(layers)
+        has_norm = config.norm == "pre" and len(self.layers) > 0
+        self.final_norm = LayerNorm(config.d_model, config.norm_eps) if has_norm else nn.Identity()
+
+    def through(
+        self,
+        x_BTD: Tensor,
+        turn_TD: Tensor | None,
+        *source: Tensor,
+        caches: Sequence[LayerCache] | None = None,
+        recorder: Recorder | None = None,
+    ) -> Tensor:
+        """Returns the output of the last layer [B, T, D]. `source` is the mask and, for a layer with cross-attention,
+        the memory; layers with caches need neither."""
+        for number, layer in enumerate(self.layers):
+            cache = None if caches is None else caches[number]
+            recording = recorder if recorder is not None and number in recorder.layers else None
+            x_BTD = layer(x_BTD, turn_TD, *source, cache=cache, recorder=recording)
+        return x_BTD
+
+    def step(self, x_BKD: Tensor, turn_B1D: Tensor | None, caches: Sequence[LayerCache]) -> Tensor:
+        """Returns the output [B, K, D] at the newest subword of each row."""
+        return self.final_norm(self.through(x_BKD, turn_B1D, caches=caches))
+
+
+class Encoder(Stack[EncoderLayer]):
     """A stack of self-attention and feed-forward layers. In a decoder-only model it has none, and returns its input."""
 
     def __init__(self, config: ModelConfig, sublayers: Sublayers) -> None:
-        super().__init__()
-        self.layers = module_list(EncoderLayer(sublayers, i) for i in range(config.encoder_layers))
-        self.final_norm = final_norm(config, config.encoder_layers)
+        super().__init__(config, (EncoderLayer(sublayers, i) for i in range(config.encoder_layers)))
 
     def forward(self, x_BSD: Tensor, turn_SD: Tensor | None, keep_BS: Tensor) -> Tensor:
-        for layer in self.layers:
-            x_BSD = layer(x_BSD, turn_SD, keep_BS[:, None, None])
-        return self.final_norm(x_BSD)
+        return self.final_norm(self.through(x_BSD, turn_SD, keep_BS[:, None, None]))
 
 
-class Decoder(Module):
+class Decoder(Stack[DecoderLayer]):
     """A stack of causal self-attention or SSRU, cross-attention and feed-forward layers."""
 
     def __init__(self, config: ModelConfig, sublayers: Sublayers) -> None:
-        super().__init__()
         kind = SSRULayer if config.autoregression == "ssru" else DecoderLayer
-        self.layers = module_list(kind(sublayers, i) for i in range(config.decoder_layers))
-        self.final_norm = final_norm(config, config.decoder_layers)
+        super().__init__(config, (kind(sublayers, i) for i in range(config.decoder_layers)))
 
     def positions(self, table: Positions, keep_BS: Tensor, T: int) -> Tensor:
         """Returns the positions of the target [T, D], counted from its BOS."""
@@ -230,22 +254,14 @@ class Decoder(Module):
         recorder: Recorder | None = None,
     ) -> Tensor:
         """Returns the output [B, T, D]."""
-        for layer, records in zip(self.layers, recorders(recorder, self.layers), strict=True):
-            x_BTD = layer(x_BTD, turn_TD, memory_BSD, keep_BS[:, None, None], recorder=records)
-        return self.final_norm(x_BTD)
+        return self.final_norm(self.through(x_BTD, turn_TD, keep_BS[:, None, None], memory_BSD, recorder=recorder))
 
     def source(self, memory_BSD: Tensor, keep_BS: Tensor, turn_SD: Tensor | None) -> Tensor:
         """Returns each layer's keys and values of the memory [L, 2, B, H, S, d]."""
         return torch.stack([torch.stack(layer.cross_attention.keys_values(memory_BSD)) for layer in self.layers])
 
-    def step(self, x_BKD: Tensor, turn_B1D: Tensor | None, caches: Sequence[LayerCache]) -> Tensor:
-        """Returns the output [B, K, D] at the newest subword of each row."""
-        for layer, cache in zip(self.layers, caches, strict=True):
-            x_BKD = layer(x_BKD, turn_B1D, None, None, cache)
-        return self.final_norm(x_BKD)
 
-
-class DecoderOnly(Module):
+class DecoderOnly(Stack[EncoderLayer]):
     """A language model's stack, which reads source and target as one sequence (Radford et al. 2018).
 
     The source's EOS separates the two. There are no encoder layers, so the memory [B, S, D] is the embedded source.
@@ -254,13 +270,11 @@ class DecoderOnly(Module):
     """
 
     def __init__(self, config: ModelConfig, sublayers: Sublayers) -> None:
-        super().__init__()
+        super().__init__(config, (EncoderLayer(sublayers, i) for i in range(config.decoder_layers)))
         self.prefix = config.source_mask == "prefix"
-        self.layers = module_list(EncoderLayer(sublayers, i) for i in range(config.decoder_layers))
-        self.final_norm = final_norm(config, config.decoder_layers)
 
     def positions(self, table: Positions, keep_BS: Tensor, T: int) -> Tensor:
-        """Returns the positions of the target [B, T, D], counted from the start of its own source without padding. Rows
+        """Returns the positions of the target [B, T, D], counted from the start of its source, without padding. Rows
         that turn queries and keys are those of the whole sequence [B, n, D]."""
         S, device = keep_BS.shape[1], keep_BS.device
         at_Bn = keep_BS.sum(1, keepdim=True) + torch.arange(T, device=device)
@@ -276,23 +290,16 @@ class DecoderOnly(Module):
         keep_BS: Tensor,
         recorder: Recorder | None = None,
     ) -> Tensor:
-        """Returns the output [B, T, D]. Recorded attention is that of the whole sequence [B, H, n, n]."""
+        """Returns the output [B, T, D]. The attention recorded is that of the whole sequence [B, H, n, n]."""
         x_BnD, keep_B1nn = torch.cat((memory_BSD, x_BTD), 1), self.keep(keep_BS, x_BTD.shape[1])
-        for layer, records in zip(self.layers, recorders(recorder, self.layers), strict=True):
-            x_BnD = layer(x_BnD, turn_BnD, keep_B1nn, recorder=records)
+        x_BnD = self.through(x_BnD, turn_BnD, keep_B1nn, recorder=recorder)
         return self.final_norm(x_BnD[:, keep_BS.shape[1] :])
 
     def source(self, memory_BSD: Tensor, keep_BS: Tensor, turn_SD: Tensor | None) -> Tensor:
         """Returns each layer's keys and values of the source [L, 2, B, H, S, d]."""
         prefill = Prefill(self.keep(keep_BS, 0))
-        self.step(memory_BSD, turn_SD, [LayerCache(prefill, None)] * len(self.layers))
+        self.through(memory_BSD, turn_SD, caches=[LayerCache(prefill, None)] * len(self.layers))
         return torch.stack(prefill.layers)
-
-    def step(self, x_BKD: Tensor, turn_B1D: Tensor | None, caches: Sequence[LayerCache]) -> Tensor:
-        """Returns the output [B, K, D] at the newest subword of each row."""
-        for layer, cache in zip(self.layers, caches, strict=True):
-            x_BKD = layer(x_BKD, turn_B1D, None, cache)
-        return self.final_norm(x_BKD)
 
     def keep(self, keep_BS: Tensor, T: int) -> Tensor:
         """Returns the mask [B, 1, n, n]: each position attends to itself and to all earlier ones except padding; with
@@ -301,13 +308,3 @@ class DecoderOnly(Module):
         keep_nn = keep_BS.new_ones(S + T, S + T).tril()
         keep_nn[:S, :S] |= self.prefix
         return keep_nn & torch.cat((keep_BS, keep_BS.new_ones(B, T)), 1)[:, None, None]
-
-
-def recorders(recorder: Recorder | None, layers: Sequence[nn.Module]) -> list[Recorder | None]:
-    """Returns the recorder for each layer that it records, else None."""
-    return [recorder if recorder and number in recorder.layers else None for number in range(len(layers))]
-
-
-def final_norm(config: ModelConfig, layers: int) -> LayerNorm | nn.Identity:
-    """Returns the norm at the end of a pre-norm stack; post-norm layers end in a norm of their own."""
-    return LayerNorm(config.d_model, config.norm_eps) if config.norm == "pre" and layers else nn.Identity()

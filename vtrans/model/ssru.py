@@ -38,12 +38,12 @@ class SSRU(nn.Module):
             nn.init.xavier_uniform_(part)
         self.forget_bias = nn.Parameter(torch.zeros(D))
 
-    def forward(self, x_BTD: Tensor, state_BTD: Tensor | None = None) -> Tensor:
-        """Returns the output [B, T, D]. With a state, the T inputs do not follow each other: each is the next of its
-        own state, which is replaced by that after the input."""
+    def forward(self, x_BTD: Tensor, states_BTD: Tensor | None = None) -> Tensor:
+        """Returns the output [B, T, D]. With states, the T inputs are the next inputs of T different sequences, and
+        their states are overwritten."""
         z_BTD, f_BTD = self.inputs_gates(x_BTD)
-        if state_BTD is not None:
-            return F.relu(torch.lerp(z_BTD, state_BTD, f_BTD, out=state_BTD)).to(x_BTD.dtype)
+        if states_BTD is not None:
+            return F.relu(torch.lerp(z_BTD, states_BTD, f_BTD, out=states_BTD)).to(x_BTD.dtype)
         return F.relu(recurrence(z_BTD, f_BTD)).to(x_BTD.dtype)
 
     def inputs_gates(self, x_D: Tensor) -> tuple[Tensor, Tensor]:
@@ -83,7 +83,7 @@ def _forward(z_BTD: Tensor, f_BTD: Tensor) -> Tensor:
 
 
 def _backward(grad_BTD: Tensor, f_BTD: Tensor) -> Tensor:
-    """Returns the whole gradient of each c_t: its own, and f_{t+1} times that of c_{t+1}."""
+    """Returns the whole gradient of each c_t: that of its output plus f_{t+1} times the whole gradient of c_{t+1}."""
     whole_BTD = grad_BTD.clone(memory_format=torch.contiguous_format)
     grads, gates = whole_BTD.unbind(1), f_BTD.unbind(1)
     for t in range(len(grads) - 2, -1, -1):
