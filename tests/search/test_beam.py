@@ -16,7 +16,7 @@ from fakes import EOS, BrokenDecoder, FakeDecoder, Ids, Table, hashed, scripted,
 from vtrans.config import SearchConfig
 from vtrans.errors import LogprobsError, VtransError
 from vtrans.search.loop import Hypothesis, Listed, length_penalty
-from vtrans.search.ranking import best_tokens, ranked, sorted_rows
+from vtrans.search.ranking import best_tokens, from_device, ranked, sorted_rows
 
 SOURCE: Ids = (2, EOS)
 
@@ -353,3 +353,18 @@ def test_sorting_rows_gives_the_same_tokens_as_topk(dtype: torch.dtype) -> None:
     assert possible.sum() < possible.size
     assert np.array_equal(sorted_values, values)
     assert np.array_equal(sorted_tokens[possible], tokens[possible])
+
+
+@pytest.mark.parametrize("V", [5, 300])
+@pytest.mark.parametrize("count", [2, 9])
+def test_the_best_tokens_on_another_device_are_the_same(V: int, count: int) -> None:
+    logprobs = torch.randn(60, V, generator=torch.Generator().manual_seed(V))
+    logprobs[10:40] = logprobs[10:40].mul(3).round()  # many ties, in whichever order topk leaves them
+    logprobs[40:50, 3:] = -torch.inf
+    blocks = torch.split(logprobs, 33)
+    parts = from_device([(block, *block.topk(min(count + 1, V), dim=1)) for block in blocks], count)
+    values, tokens = (np.concatenate(part) for part in zip(*parts, strict=True))
+    expected_values, expected_tokens = best_tokens(blocks, count)
+    assert np.array_equal(values, expected_values)
+    possible = values > -math.inf
+    assert np.array_equal(tokens[possible], expected_tokens[possible])

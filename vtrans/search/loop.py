@@ -63,10 +63,10 @@ class Decoder(Protocol[State]):
     def step(self, state: State, tokens_BK: Tensor, live_r: Tensor) -> Iterable[Block]:
         """Feeds each row its last token [B, K], and returns log-probabilities of the next token, n rows at a time.
 
-        `live_r` [r] holds the live rows, increasing indices into the flattened B * K rows. The blocks cover these
-        rows in order; the search reads each block once, before the next call. A listed block has at least K + 2
-        tokens, or the whole vocabulary. Both arguments are int64 on the CPU. The first token of a sentence is BOS;
-        EOS is never fed. Rows that are not live are fed any other token.
+        `live_r` [r] holds the live rows, increasing indices into the flattened B * K rows. The blocks cover these rows
+        in order; the search reads each block once, before the next call. A listed block has at least K + 2 tokens
+        besides those that rules forbid, or the whole vocabulary. Both arguments are int64 on the CPU. The first token
+        of a sentence is BOS; EOS is never fed. Rows that are not live are fed any other token.
         """
 
     def reorder(self, state: State, parents_BK: Tensor) -> None:

@@ -88,7 +88,7 @@ def best_tokens(blocks: Iterable[Block], count: int) -> tuple[NDArray[np.floatin
             values_nm, columns_nm = logprobs_of(block).topk(min(count + 1, logprobs_of(block).shape[1]), dim=1)
             waiting.append((block, values_nm, columns_nm))
     if waiting:
-        parts += _from_device(waiting, count)
+        parts += from_device(waiting, count)
     if len(parts) == 1:
         return parts[0]
     values, tokens = zip(*parts, strict=True)
@@ -145,7 +145,7 @@ def _checked(values: NDArray[np.floating]) -> NDArray[np.floating]:
     return values
 
 
-def _from_device(waiting: list[tuple[Block, Tensor, Tensor]], count: int) -> list[tuple[NDArray[np.floating], Ints]]:
+def from_device(waiting: list[tuple[Block, Tensor, Tensor]], count: int) -> list[tuple[NDArray[np.floating], Ints]]:
     """Returns the best tokens of blocks on another device, given their best `count` + 1, of which equal ones are in any
     order. One copy from the device serves all blocks."""
     wide = wide_type(waiting[0][1])
