@@ -53,15 +53,14 @@ class Banks:
         self._phrases, self._continues_V, self._continues = phrases, continues_V, continues_V.tolist()
         self._automata: dict[int, Automaton] = {}  # of the sentences in the batch
 
-    def _automaton(self, sentence: int | None) -> Automaton:
-        assert sentence is not None
+    def _automaton(self, sentence: int) -> Automaton:
         if sentence not in self._automata:
             self._automata[sentence] = Automaton(self._phrases[sentence], self._continues)
         return self._automata[sentence]
 
     def _state(self, history: History, b: int, k: int) -> int:
         """Returns the state of an automaton after a row."""
-        return self._automaton(history.sentences[b]).state_of(tuple(map(int, history.path(b, k)[0])))
+        return self._automaton(history.sentence(b)).state_of(tuple(map(int, history.path(b, k)[0])))
 
     def candidates(
         self, blocks: Iterable[Block], history: History, live_r: Ints, count: int, eos_id: int
@@ -73,7 +72,7 @@ class Banks:
         waiting: list[int] = []
         for r, row in enumerate(live_r.tolist()):
             b, k = divmod(row, history.width)
-            automaton, state = self._automaton(history.sentences[b]), self._state(history, b, k)
+            automaton, state = self._automaton(history.sentence(b)), self._state(history, b, k)
             wanted.append(automaton.wanted[state])
             if automaton.waits[state]:
                 waiting.append(r)
@@ -101,7 +100,7 @@ class Banks:
         for b, possible in enumerate(possible_B):
             if not possible:
                 continue
-            automaton, states = self._automaton(history.sentences[b]), dict[int, int]()
+            automaton, states = self._automaton(history.sentence(b)), dict[int, int]()
             live: list[tuple[int, int, int]] = []  # rank among the live of its bank, bank, column
             others = [0] * (automaton.remaining[0] + 1)  # per bank, the extensions so far that do not finish
             ended = 0
@@ -129,7 +128,7 @@ class Banks:
 
     def best_row(self, history: History, b: int, rows: Sequence[int]) -> int:
         """Returns the first of a sentence's rows that need the fewest tokens."""
-        automaton = self._automaton(history.sentences[b])
+        automaton = self._automaton(history.sentence(b))
         return min(rows, key=lambda k: automaton.remaining[self._state(history, b, k)])
 
 

@@ -128,8 +128,8 @@ class Beam:
         self.history = History(width, bos_id)
         self.nbest = nbest
         self.beam = config.beam // config.beam_groups  # K of the definition
-        self.groups = [slice(first, first + width // config.beam_groups)
-                       for first in range(0, width, width // config.beam_groups)]  # fmt: skip
+        rows = width // config.beam_groups
+        self.groups = [slice(first, first + rows) for first in range(0, width, rows)]
         # The results of a group do not depend on `nbest`.
         self.wanted = nbest if len(self.groups) == 1 else self.beam
         self.stop = "count" if config.stop == "current" and self.beam == 1 and not banks else config.stop
@@ -260,7 +260,7 @@ class Beam:
     def _stop_if_decided(self, b: int, g: int, top: float, sums_K: Floats, before_K: Floats) -> None:
         """Ends the search of a group if no further step can change its result. The arguments are the largest sum of its
         live rows, all of them, and those before this step."""
-        search, limit = self.searches[b][g], self.limits[self.history.sentences[b] or 0]
+        search, limit = self.searches[b][g], self.limits[self.history.sentence(b)]
         length = self.history.age(b) + 1
         if length < limit and top > -math.inf and not self._is_decided(search, top, length, limit):
             return

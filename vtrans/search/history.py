@@ -80,6 +80,12 @@ class History:
         else:
             self._table_N2T = np.concatenate((self._table_N2T, np.empty_like(self._table_N2T)), 2)
 
+    def sentence(self, b: int) -> int:
+        """Returns the sentence in a place that is not empty."""
+        i = self.sentences[b]
+        assert i is not None, b
+        return i
+
     def age(self, b: int) -> int:
         """Returns the number of tokens so far of the sentence in a place."""
         return self._columns - self._begins[b]

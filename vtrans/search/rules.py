@@ -85,7 +85,7 @@ class Rules:
         done = 0
         for block in blocks:
             here = rows[done : done + len(logprobs_of(block))]
-            self.apply(block, history.tokens(here), [history.sentences[row // history.width] or 0 for row in here])
+            self.apply(block, history.tokens(here), [history.sentence(row // history.width) for row in here])
             yield block
             done += len(here)
 

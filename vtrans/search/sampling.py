@@ -88,7 +88,7 @@ class _Sampler:
         self.generators += [[] for _ in range(added)]
         self.samples += [{} for _ in range(added)]
         for b in places:
-            seed = self.seeds[self.history.sentences[b] or 0]
+            seed = self.seeds[self.history.sentence(b)]
             # Python promises that a text seed gives the same numbers in every version.
             self.generators[b], self.samples[b] = [random.Random(f"{seed} {k}") for k in range(K)], {}
 
@@ -109,7 +109,7 @@ class _Sampler:
         self.history.extend(None, tokens_BK, logprobs_BK)
         finished = []
         for (b, k), end, stuck in zip(rows, ends_r.tolist(), stuck_r.tolist(), strict=True):
-            if end or stuck or self.history.age(b) == self.limits[self.history.sentences[b] or 0]:
+            if end or stuck or self.history.age(b) == self.limits[self.history.sentence(b)]:
                 self.growing_BK[b, k] = False
                 self.samples[b][k] = _hypothesis(self.history.path(b, k), end=end, stuck=stuck)
                 if len(self.samples[b]) == self.history.width:
