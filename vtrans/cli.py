@@ -72,10 +72,10 @@ def _write_records(records: list[tuple[str, str]], formatter: Any) -> None:
     for name, help in records:
         head = f"{indent}{name}"
         wrap = textwrap.TextWrapper(max(formatter.width - column, 10), break_on_hyphens=False)
-        wrapped = []
+        wrapped: list[str] = []
         for line in help.split("\n"):
+            wrap.subsequent_indent = "  " if wrapped and not line.startswith("[") else ""  # of the meanings of choices
             wrapped += wrap.wrap(line)
-            wrap.subsequent_indent = "  "  # of the lines about choices
         if len(head) + 2 > column:
             formatter.write(f"{head}\n")
             head = ""

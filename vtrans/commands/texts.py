@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vtrans.commands.lines import lines_of, many, progress, source_of, stdin_is_terminal, warn_of_characters, writer
-from vtrans.commands.options import BAD_UTF8, check_line_counts
+from vtrans.commands.options import BAD_UTF8, check_line_counts, check_output
 from vtrans.config import KERNELS_VARIABLE
 from vtrans.console import Console
 from vtrans.errors import InputError
@@ -89,8 +89,11 @@ class Text:
         measure = measure or bool(os.environ.get(KERNELS_VARIABLE))
         return Chunks(self.chunk_lines, Shard.parsed(self.shard or "1/1"), self.input, self.output, measure)
 
-    def check_line_counts(self) -> None:
-        """Raises InputError if there is not one prefix or constraint per line. Chunks count the lines themselves."""
+    def check(self, others: list[tuple[str, Path | None]]) -> None:
+        """Raises InputError if the output would replace an input or one of the other files, which have flags, or if
+        there is not one prefix or constraint per line. Chunks count the lines themselves."""
+        inputs = [("--input", self.input), ("--prefix", self.prefixes), ("--constraints", self.constraints)]
+        check_output(self.output, [*inputs, *others])
         for name, beside in (("prefix", self.prefixes), ("constraints", self.constraints)):
             if self.input and beside and self.chunk_lines is None:
                 check_line_counts(self.input, beside, name)

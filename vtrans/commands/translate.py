@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from vtrans.commands.generated import Given, generated, option
-from vtrans.commands.options import GLOSSARY, STORED, Ensemble, Processes, Quiet, Threads, To, check_output
+from vtrans.commands.options import GLOSSARY, STORED, Ensemble, Processes, Quiet, Threads, To
 from vtrans.commands.texts import Text, chunked, streamed, translate_text
 from vtrans.config import MBR_BEAM, EngineConfig, SearchConfig
 from vtrans.console import Console
@@ -106,26 +106,16 @@ def translate(
     if mbr and not sample:
         search = {"beam": MBR_BEAM, **search}
     form = output.form
-    inputs = [("--input", text.input), ("--prefix", text.prefixes), ("--constraints", text.constraints)]
-    check_output(text.output, [*inputs, ("--glossary", terms.glossary), *(("--model", file) for file in models.paths)])
     chunks = text.chunks(measure=engine.kernels is not None)
-    text.check_line_counts()
+    text.check([("--glossary", terms.glossary), *(("--model", file) for file in models.paths)])
     console = Console(quiet=quiet)
     from vtrans.translate.loading import load
     from vtrans.translate.translation import TranslateOptions
 
     division = text.division(processes, threads)
-    options = TranslateOptions(
-        output.nbest,
-        Sampling(**sampling) if sample else None,
-        Mbr(**mbr) if mbr else None,
-        output.alignments,
-        form,
-        *terms.read(),
-        to,
-    )
-    weights = list(models.weights) or None
-    settings = {**dataclasses.asdict(engine), "weights": weights}
+    drawn, risk = Sampling(**sampling) if sample else None, Mbr(**mbr) if mbr else None
+    options = TranslateOptions(output.nbest, drawn, risk, output.alignments, form, *terms.read(), to)
+    settings = {**dataclasses.asdict(engine), "weights": list(models.weights) or None}
     load_model = partial(
         load,
         models.paths,
@@ -138,7 +128,7 @@ def translate(
     )
     if chunks:
         kept = {name: settings[name] for name, key in keys_of(EngineConfig).items() if not key.speed_only}
-        common = {**kept, "weights": weights, "no_retry": no_retry}
+        common = {**kept, "weights": settings["weights"], "no_retry": no_retry}
         work = chunked(chunks, models.paths, common, options, text, console)
     else:
         work = streamed(options, text, console)
