@@ -7,6 +7,7 @@ at fault.
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import errno
 import os
@@ -14,6 +15,7 @@ import re
 import signal
 import sys
 import textwrap
+import time
 import traceback
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -105,6 +107,7 @@ app = typer.Typer(
 _UsageError: type[BaseException] = typer.BadParameter.__mro__[1]
 
 # What `Path.exists` and the like raise for a path that the user named, before anything opens it.
+REPORT_SECONDS = 5.0  # for one of several ranks to report an error
 _OF_PATHS = (errno.EACCES, errno.ENAMETOOLONG)
 
 
@@ -145,8 +148,9 @@ def main() -> None:
     except KeyboardInterrupt:  # again, while the first was reported
         code = 1
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # Python would print the traceback of the function at exit that another Ctrl-C interrupts.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        # Python would print the traceback of the function at exit that another Ctrl-C interrupts. A program that calls
+        # main() keeps its handler until it exits.
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)
     if "WORLD_SIZE" in os.environ:
         # Leave without waiting for the threads that connect the ranks, which may never end after an exception, and
         # without the destructors of C++: now and then they abort a rank that has done its work.
@@ -174,7 +178,7 @@ def _run(words: list[str], debug: bool) -> int:
         return error.exit_code if words else _failed("no command is given.", 2, debug)
     except VtransError as error:
         message = _with_flags(str(error), command.commands[context.invoked_subcommand])
-        return error.exit_code if _repeated(error) else _failed(message, error.exit_code, debug)
+        return _unreported(error.exit_code) if _repeated(error) else _failed(message, error.exit_code, debug)
     except (typer.Abort, KeyboardInterrupt) as error:
         # Signals other than Ctrl-C carry their name. Rank 0 speaks for all ranks.
         return 1 if _rank() else _failed(f"stopped by {error}." if str(error) else "interrupted.", 1, debug)
@@ -188,7 +192,8 @@ def _run(words: list[str], debug: bool) -> int:
             shown = path if len(path) <= LONGEST_SHOWN else f"{path[:LONGEST_SHOWN]}..."
             return _failed(f"{printable(shown)} cannot be used: {reason(error)}; give another path.", 2, debug)
         if isinstance(error, _UsageError):
-            return 2 if _rank() else _failed(_usage_message(error), 2, debug)  # every rank has the same arguments
+            # Every rank has the same arguments.
+            return _unreported(2) if _rank() else _failed(_usage_message(error), 2, debug)
         what = " ".join(str(error).split()) or "no message"
         return _failed(f"{type(error).__name__}: {what} (--debug shows where)", 1, debug)
 
@@ -196,6 +201,13 @@ def _run(words: list[str], debug: bool) -> int:
 def _rank() -> int:
     """The rank of this process among those that torchrun started; 0 without torchrun."""
     return int(os.environ.get("RANK", "0"))
+
+
+def _unreported(code: int) -> int:
+    """The exit code of a rank whose error another rank reports. When one rank has failed, torchrun ends the others, so
+    this one waits until the report is printed."""
+    time.sleep(REPORT_SECONDS)
+    return code
 
 
 def _repeated(error: VtransError) -> bool:

@@ -221,6 +221,11 @@ def test_a_job_of_an_earlier_version_resumes_while_new_settings_have_their_defau
     assert work.result() == work.whole()
 
 
+def test_whether_a_client_waits_is_no_setting_of_a_job() -> None:
+    """Jobs of earlier versions do not record it."""
+    assert "abandoned" not in settings_of(translator(), DEFAULT_OPTIONS)
+
+
 def test_chunks_of_another_job_are_not_taken_for_ours(tmp_path: Path) -> None:
     work, other = Work(tmp_path), Work(tmp_path)
     other.out = tmp_path / "other"

@@ -88,10 +88,10 @@ def translate(
     search: Annotated[dict[str, Any], Given(SearchConfig, otherwise=STORED)],
     no_retry: Annotated[bool, option(NO_RETRY, panel="Search", flag="--no-retry")] = False,
     terms: Terms,
-    sample: Annotated[
+    sampling: Annotated[
         bool, option("Sample translations instead of searching for the best.", panel="Sampling", flag="--sample")
     ] = False,
-    sampling: Annotated[dict[str, Any], Given(Sampling)],
+    draws: Annotated[dict[str, Any], Given(Sampling)],
     mbr: Annotated[dict[str, Any], Given(Mbr)],
     output: Output,
     text: Text,
@@ -102,8 +102,8 @@ def translate(
 
     Reads stdin and writes stdout by default. Lines keep their order, and blank lines stay blank.
     """
-    _check_choice(sample, sampling, search, mbr, no_retry)
-    if mbr and not sample:
+    _check_choice(sampling, draws, search, mbr, no_retry)
+    if mbr and not sampling:
         search = {"beam": MBR_BEAM, **search}
     form = output.form
     chunks = text.chunks(measure=engine.kernels is not None)
@@ -113,7 +113,7 @@ def translate(
     from vtrans.translate.translation import TranslateOptions
 
     division = text.division(processes, threads)
-    drawn, risk = Sampling(**sampling) if sample else None, Mbr(**mbr) if mbr else None
+    drawn, risk = Sampling(**draws) if sampling else None, Mbr(**mbr) if mbr else None
     options = TranslateOptions(output.nbest, drawn, risk, output.alignments, form, *terms.read(), to)
     settings = {**dataclasses.asdict(engine), "weights": list(models.weights) or None}
     load_model = partial(
@@ -136,15 +136,15 @@ def translate(
 
 
 def _check_choice(
-    sample: bool, sampling: dict[str, Any], search: dict[str, Any], mbr: dict[str, Any], no_retry: bool
+    sampling: bool, draws: dict[str, Any], search: dict[str, Any], mbr: dict[str, Any], no_retry: bool
 ) -> None:
     """Raises InputError for options of sampling without --sample, and options of the search with it."""
     keys = keys_of(SearchConfig)
     searching = [name for name in search if keys[name].search_only] + ["no_retry"] * no_retry
-    drawing = [*sampling, *(["mbr_samples"] if "samples" in mbr else [])]
-    if drawing and not sample:
-        raise InputError(f"`{drawing[0]}` only applies to sampling; add `sample`, or leave it out.")
-    if searching and sample:
-        raise InputError(f"`{searching[0]}` only applies to a search; leave it or `sample` out.")
+    drawing = [*draws, *(["mbr_samples"] if "samples" in mbr else [])]
+    if drawing and not sampling:
+        raise InputError(f"`{drawing[0]}` only applies to sampling; add `sampling`, or leave it out.")
+    if searching and sampling:
+        raise InputError(f"`{searching[0]}` only applies to a search; leave it or `sampling` out.")
     if "samples" in mbr and "metric" not in mbr:
         raise InputError("`mbr_samples` only applies to minimum Bayes risk decoding; add `mbr`, or leave it out.")

@@ -90,7 +90,8 @@ class CompiledModel:
         for tensor in self.tensors:
             if tensor is not None and (tensor.dtype is not torch.float32 or tensor.device.type != "cpu"):
                 raise InputError(
-                    f"`compile` needs a model in float32 on `device` cpu, got {tensor.dtype} on {tensor.device}."
+                    "the engine compiled needs a model in float32 on `device` cpu, got "
+                    f"{tensor.dtype} on {tensor.device}."
                 )
             assert tensor is None or tensor.is_contiguous()
         pointers = (_POINTER * len(self.tensors))(*(None if t is None else t.data_ptr() for t in self.tensors))

@@ -242,8 +242,8 @@ def join_job(
     job = read_job(folder)  # perhaps that of another job, which began at the same time
     unset = json.loads(json.dumps({**asdict(SearchConfig()), "to": None}))  # what jobs of earlier versions lack
     ours, theirs = ({**unset, **(each.common if each else {})} for each in (own, job))
-    if job is None or ours != theirs:
-        name = next(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
+    name = next((name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)), None)
+    if job is None or name:
         raise InputError(
             f"the chunks in {folder} were made with another `{name}` ({_shown(theirs.get(name))}, not "
             f"{_shown(ours.get(name))}); use the same for all jobs, or choose another `output`."
@@ -255,7 +255,8 @@ def settings_of(translator: Translator, options: TranslateOptions) -> dict[str, 
     """Returns the settings that change the translations, apart from the model's, by the names of their options."""
     keys = keys_of(SearchConfig)
     search = {name: value for name, value in asdict(translator.search).items() if not keys[name].speed_only}
-    return {**search, **asdict(options), "engine": translator.engine.name}
+    chosen = {name: value for name, value in asdict(options).items() if name != "abandoned"}  # no setting
+    return {**search, **chosen, "engine": translator.engine.name}
 
 
 def _digest(model: Path, engine: str) -> str:

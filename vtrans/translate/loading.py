@@ -123,13 +123,13 @@ def _compiled(
     """Returns the compiled code of the decoder, or None if torch must run the model. Raises InputError for this if the
     user requires compiled code."""
     reasons = {
-        f"`precision` must be float32, got {precision}": precision not in (None, "float32"),
-        f"`device` must be cpu, got {device}": device.type != "cpu",
-        "`kernels` is for the engine torch": kernels is not None,
+        f"`precision` must be float32 with the engine compiled, got {precision}": precision not in (None, "float32"),
+        f"`device` must be cpu with the engine compiled, got {device}": device.type != "cpu",
+        "`kernels` has no effect on the engine compiled": kernels is not None,
     }
     if reason := next((reason for reason, holds in reasons.items() if holds), None):
         if required:
-            raise InputError(f"{reason} with the engine compiled; leave one of them out.")
+            raise InputError(f"{reason}; leave it out, or choose `engine` torch.")
         return None
     try:
         return compiled_decoder(console)
