@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from vtrans.config import SECTIONS, ModelConfig, Recipe, SearchConfig, TrainConfig, section_from
 from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError, RecipeError
-from vtrans.keys import check_value, idle_messages, keys_of
+from vtrans.keys import check_value, idle_messages, keys_of, toml_value
 from vtrans.training.recipe import changes, load_recipe, recipe_names, recipe_toml
 
 SHIPPED = [
@@ -361,3 +361,9 @@ def test_any_values_survive_a_round_trip_through_toml(
         section_from(SearchConfig, "search", table["search"], "x"),
     )
     assert read == recipe
+
+
+def test_tabs_and_no_break_spaces_in_texts_go_through_a_recipe() -> None:
+    texts = ("a\tb", "\u00a0")
+    assert check_value(keys_of(SearchConfig)["suppress"], "suppress", texts) == texts
+    assert tuple(tomllib.loads(f"suppress = {toml_value(texts)}")["suppress"]) == texts

@@ -212,7 +212,8 @@ def check_value(key: Key, name: str, value: Any) -> Any:
 def check_fields(settings: Any) -> None:
     """Raises InputError, which names the option, for the first value of a dataclass that its key does not allow."""
     for name, key in keys_of(type(settings)).items():
-        if (value := getattr(settings, name)) is not None:
+        value = getattr(settings, name)
+        if value is not None or getattr(type(settings), name, None) is not None:
             check_value(key, f"`{key.option or name}`", value)
 
 
@@ -230,8 +231,8 @@ def _range(key: Key) -> str:
 
 
 def _is_line(text: str) -> bool:
-    """Whether a text is not empty and can be written on one line of a recipe."""
-    return text.isprintable() and text != ""
+    """Whether a text is not empty and can be written on one line of a recipe: tabs and no-break spaces are escaped."""
+    return text != "" and all(character.isprintable() or character in "\t\u00a0" for character in text)
 
 
 def _numbers_in(value: Any) -> tuple[float, ...] | None:

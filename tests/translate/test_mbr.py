@@ -175,3 +175,8 @@ def test_the_texts_of_an_nbest_list_differ() -> None:
     for best in translator(beam=8).nbest(sentences(30), 8):
         texts = [t.text for t in best if t.tokens]
         assert len(set(texts)) == len(texts)
+
+
+def test_a_metric_is_required() -> None:
+    with pytest.raises(InputError, match="mbr"):
+        Mbr(None)  # type: ignore[arg-type]  # what a program without types may pass
