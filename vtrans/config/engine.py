@@ -8,7 +8,7 @@ from typing import ClassVar
 from vtrans.config.train import KERNELS
 from vtrans.keys import check_fields, choice, flag, text
 
-ENGINES = ("compiled", "torch", "ctranslate2")  # the first is the default where it can be had
+ENGINES = ("compiled", "torch", "ctranslate2")  # the first is the default where it is available
 DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")  # the first is the default
 KERNELS_VARIABLE = "VTRANS_KERNELS"  # the environment variable with the default for translating
 CACHE_VARIABLE = "VTRANS_CACHE"  # the environment variable with the folder of compiled code

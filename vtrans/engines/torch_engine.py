@@ -101,7 +101,7 @@ class TorchEngine:
     def _search(
         self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions, *, phrases: bool
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """Searches for translations of sources, all or none of which have phrases, or draws them."""
+        """Searches for translations of sources, or samples them. Either all sources have phrases, or none has."""
         decoder, rules = self.decoder(sources), self.rules(sources, search)
         tokens, limits = [source.tokens for source in sources], [source.limit for source in sources]
         sampling = options.sampling

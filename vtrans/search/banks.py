@@ -159,7 +159,7 @@ class _Extras:
                 values_n2, columns_n2 = best.topk(2, dim=1)
                 tokens_n2 = columns_n2 if ids is None else ids[columns_n2]
                 for n, tokens, values in zip(waiting, tokens_n2.tolist(), values_n2.tolist(), strict=True):
-                    # A hypothesis that EOS does not extend must be able to go on.
+                    # A hypothesis that EOS does not extend needs another possible token.
                     kept = 2 if tokens[0] == self._eos_id else 1
                     self.values[begin + n].update(zip(tokens[:kept], values[:kept], strict=True))
             yield block

@@ -106,7 +106,7 @@ class _Search:
     ended: int = 0  # hypotheses finished so far
     best: list[_Ending] = field(default_factory=list)  # the best of them, best first
     over: bool = False
-    left: list[tuple[int, float]] = field(default_factory=list)  # when it is over, the rows and sums still live
+    left: list[tuple[int, float]] = field(default_factory=list)  # at its end, the live rows and their sums
     dead: _Ending | None = None  # the best live row before a step after which none was
 
 

@@ -62,7 +62,7 @@ def load(
     receives warnings, and says which checkpoint of a run and which code or kernels were chosen.
 
     `engine` runs the model:
-    - "compiled", the decoder in C++, on one thread of a CPU in float32. It is the default where it can be had. If
+    - "compiled", the decoder in C++, on one thread of a CPU in float32. It is the default where it is available. If
       vtrans was installed without it, the C++ compiler $CXX, else g++, makes it once for all models; it is kept in
       $VTRANS_CACHE, else ~/.cache/vtrans.
     - "torch", on any device, in any precision and with torch's threads. It is the default otherwise, and if it is the
