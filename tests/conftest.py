@@ -13,7 +13,8 @@ import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-# Several suites run on two cores, and equal bytes need equal thread counts and kernels on every processor.
+# Several suites run on two cores, and equal bytes need equal thread counts and kernels on every processor. Set other
+# values to run the suite with several threads, or with VTRANS_KERNELS=blas.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("VTRANS_KERNELS", "onednn")
 # Keeps the compiled decoder between sessions. Its name depends on its code and the compiler's command.
@@ -163,8 +164,8 @@ def heed_ctrl_c() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
+def _threads() -> None:
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -180,7 +181,7 @@ def _seeded() -> None:
     """A test draws the same numbers and uses the same kernels whichever tests ran before it."""
     random.seed(1)
     torch.manual_seed(1)
-    kernels.use(Kernels())
+    kernels.use(Kernels(os.environ["VTRANS_KERNELS"]))
 
 
 @pytest.fixture(scope="session")
