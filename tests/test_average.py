@@ -340,6 +340,36 @@ def test_the_checkpoints_of_a_real_run(run_copy: RunFolder) -> None:
     assert reason == "the average of 2 checkpoints up to step 30"
 
 
+def test_float16_halves_the_file_and_rounds_each_weight_once(tmp_path: Path, tiny_data: DataFolder) -> None:
+    files = [make(tiny_data, tmp_path / str(i), seed=i, d_model=64, d_ff=512) for i in range(2)]
+    full, half = tmp_path / "full.safetensors", tmp_path / "half.safetensors"
+    average(files, full)
+    average(files, half, float16=True)
+    means, rounded = load_file(full), load_file(half)
+    weights = sum(mean.numel() for mean in means.values() if mean.dtype == torch.float32)
+    assert full.stat().st_size - half.stat().st_size == pytest.approx(2 * weights, rel=0.01)
+    for name, mean in means.items():
+        if name.startswith("vocabulary."):
+            assert torch.equal(rounded[name], mean)
+        else:  # the mean in float64 is rounded to float16 directly, so it may differ by one step from the float32 mean
+            assert rounded[name].dtype == torch.float16
+            torch.testing.assert_close(rounded[name].float(), mean, rtol=2**-11 + 2**-23, atol=2**-25)
+    loaded = load_model(half)
+    for name, weight in loaded.model.state_dict().items():
+        assert weight.dtype == torch.float32
+        assert aliases(loaded.model).get(name) or torch.equal(weight, rounded[name].float())
+
+
+def test_a_weight_too_large_for_float16_is_refused(tmp_path: Path, tiny_data: DataFolder) -> None:
+    file = make(tiny_data, tmp_path / "large", seed=1)
+    loaded = load_model(file)
+    loaded.model.encoder.layers[0].feed_forward.inner.weight.data[0, 0] = 70000
+    save_model(file, loaded)
+    with pytest.raises(FileError, match="float16"):
+        average([file], tmp_path / "half.safetensors", float16=True)
+    assert not (tmp_path / "half.safetensors").exists()
+
+
 def test_an_average_has_the_vocabulary_and_the_search_settings(tmp_path: Path, tiny_data: DataFolder) -> None:
     files = [make(tiny_data, tmp_path / str(i), seed=i) for i in (1, 2)]
     average(files, tmp_path / "out")

@@ -20,6 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+import vtrans.checkpoint
 import vtrans.tensor_files
 from vtrans.checkpoint import LoadedModel, RunFolder, aliases, choose_model, load_model, load_weights, save_model
 from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig, TrainConfig
@@ -485,6 +486,22 @@ def test_foreign_and_missing_files_are_refused(tmp_path: Path) -> None:
             load_model(path)
     with pytest.raises(FileError, match="there is no model"):
         choose_model(tmp_path / "missing")
+
+
+def test_a_shipped_model_is_found_by_its_name_and_a_file_of_that_name_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = tmp_path / "recipes" / "fr" / "fr-en.safetensors"
+    shipped.parent.mkdir(parents=True)
+    shipped.touch()
+    monkeypatch.setattr(vtrans.checkpoint, "shipped", lambda: tmp_path / "recipes")
+    monkeypatch.chdir(tmp_path)
+    assert choose_model("fr-en") == (shipped, "")
+    with pytest.raises(FileError, match="fr-en"):
+        choose_model("fr-de")
+    mine = tmp_path / "fr-en"
+    mine.touch()
+    assert choose_model("fr-en").file == Path("fr-en")
 
 
 FOREIGN = {

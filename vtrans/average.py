@@ -25,16 +25,18 @@ def average(
     out: Path,
     run_step: int | None = None,
     progress: Callable[[int, float], None] = lambda weights, share: None,
+    *,
+    float16: bool = False,
 ) -> list[int]:
     """Writes the mean of the model files to `out` and returns their steps.
 
     `run_step` is the last step of their run; the best checkpoints may be older. A shared weight is in a file once, so
-    it counts once. Each mean is computed in float64 and stored in the type of the first file. Peak memory is one
-    model. The header, with the search settings, is that of the newest file. `progress` is called with the weights read
-    so far, and their share of the whole.
+    it counts once. Each mean is computed in float64 and stored in the type of the first file, or in float16, which
+    halves the file. Peak memory is one model. The header, with the search settings, is that of the newest file.
+    `progress` is called with the weights read so far, and their share of the whole.
 
     Raises InputError if two files differ in architecture or vocabulary, naming the difference, or if `out` is a
-    file that training writes; FileError for weights that are not finite.
+    file that training writes; FileError for weights that are not finite, or too large for float16.
     """
     if not files:
         raise InputError("no checkpoints to average were given.")
@@ -69,7 +71,9 @@ def average(
                     )
                 check_finite(path, name, part)
                 total += part
-            tensors[name] = (total / len(files)).to(tensors[name].dtype)
+            tensors[name] = (total / len(files)).to(torch.float16 if float16 else tensors[name].dtype)
+            if float16 and not tensors[name].isfinite().all():
+                raise FileError(f"{files[0]}: {name} has weights beyond 65,504, the largest of float16; use float32.")
             read += total.numel() * len(files)
             progress(read, number / len(weights))
         newest = max((other for _, other in opened), key=lambda other: max(_steps(other)))

@@ -21,7 +21,7 @@ from torch import Tensor
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.data.vocabulary import PAD_ID, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError, RecipeError
-from vtrans.files import aside, check_path, explained, locked
+from vtrans.files import aside, check_path, explained, locked, shipped
 from vtrans.languages import Languages, languages_from, languages_record, tags_from
 from vtrans.model import Transformer
 from vtrans.tensor_files import FORMAT, TensorFile, open_tensors, write_tensors
@@ -415,10 +415,22 @@ def _numbered(folder: Path) -> list[int]:
 
 
 def choose_model(path: str | Path) -> ChosenModel:
-    """The model of a run folder, with the reason for the choice, or the file itself, without one."""
+    """Returns the model of a run folder, with the reason for the choice; or the file itself, or the model that vtrans
+    ships under this name, without one. Raises FileError if there is none of them."""
     path = Path(path)
     if path.is_dir():
         return RunFolder(path).choose_model()
-    if not path.exists():
-        raise FileError(f"there is no model {path}; name a run folder that `vtrans train` made, or a model file.")
-    return ChosenModel(path, "")
+    if path.exists():
+        return ChosenModel(path, "")
+    models = shipped_models()
+    if str(path) not in models:
+        raise FileError(
+            f"there is no model {path}; name a run folder that `vtrans train` made, a model file, or a model that "
+            f"vtrans brings ({', '.join(sorted(models)) or 'this installation has none'})."
+        )
+    return ChosenModel(models[str(path)], "")
+
+
+def shipped_models() -> dict[str, Path]:
+    """Returns the files of the models that vtrans brings, by name. Each is in a folder of the recipes."""
+    return {file.stem: file for file in sorted(Path(str(shipped())).glob("*/*.safetensors"))}

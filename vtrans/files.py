@@ -12,6 +12,8 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -171,3 +173,10 @@ def check_path(path: str | Path) -> None:
         raise FileError(
             f"the path of a model, run or data folder must be UTF-8, got {printable(path)}; rename it, or use another."
         ) from None
+
+
+def shipped() -> Traversable:
+    """Returns the folder of the recipes and models that vtrans brings: in the installed package, or beside it in a
+    checkout."""
+    installed = resources.files("vtrans") / "recipes"
+    return installed if installed.is_dir() else Path(__file__).parents[1] / "recipes"

@@ -16,6 +16,7 @@ LAST = (
     "training if its learning rate fell to the end]"
 )
 BEST = "Average the N best checkpoints instead."
+FLOAT16 = "Write the weights as float16, which halves the file. They are float32 again in memory."
 OUT = "File to write.  [default: RUN/averaged.safetensors]"
 
 
@@ -26,6 +27,7 @@ def average(
     last: Annotated[int | None, option(LAST, "N", "Checkpoints", min=1)] = None,
     best: Annotated[int | None, option(BEST, "N", "Checkpoints", min=1)] = None,
     out: Annotated[Path | None, option(OUT, "FILE", "Output")] = None,
+    float16: Annotated[bool, option(FLOAT16, panel="Output", flag="--float16")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Average the weights of several checkpoints.
@@ -72,6 +74,6 @@ def average(
                 raise InputError(f"{path} is a folder; give one run folder, or model files.")
         files, target, run_step = paths, out, None
     with console.progress("averaging", unit="weights", shares=True) as counter:
-        steps = run_average(files, target, run_step, counter.update)
+        steps = run_average(files, target, run_step, counter.update, float16=float16)
     several = f"average of {len(files)} checkpoints, steps {', '.join(map(str, steps))}"
     console.info(f"{target}: the {several if len(files) > 1 else f'checkpoint of step {steps[0]}'}")

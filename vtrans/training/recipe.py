@@ -10,8 +10,6 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +28,7 @@ from vtrans.config import (
 from vtrans.data.batches import Mixture
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
+from vtrans.files import shipped
 from vtrans.keys import keys_of, nearest, toml_value
 from vtrans.states import read_progress
 from vtrans.tensor_files import open_tensors
@@ -43,7 +42,7 @@ Values = Mapping[str, Mapping[str, Any]]
 
 def recipe_names() -> list[str]:
     """The names of the shipped recipes, sorted."""
-    return sorted(f.name.removesuffix(".toml") for f in _shipped().iterdir() if f.name.endswith(".toml"))
+    return sorted(f.name.removesuffix(".toml") for f in shipped().iterdir() if f.name.endswith(".toml"))
 
 
 def load_recipe(name: str = DEFAULT_RECIPE, overrides: Iterable[str] = ()) -> Recipe:
@@ -62,7 +61,7 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Iterable[str] = ()) -> Re
         if name not in names:
             raise RecipeError(f"there is no recipe {name!r} (a recipe file must end in .toml); {nearest(name, names)}")
         where = f"recipe {name}"
-        raw = (_shipped() / f"{name}.toml").read_bytes()
+        raw = (shipped() / f"{name}.toml").read_bytes()
     try:
         table = tomllib.loads(raw.decode("utf-8-sig"))
     except RecursionError:
@@ -83,12 +82,6 @@ def recipe_toml(recipe: Recipe) -> str:
             lines.append(f"{spec.name} = {value}".ljust(36) + f"# {spec.metadata['key'].described}")
         lines.append("")
     return "\n".join(lines)
-
-
-def _shipped() -> Traversable:
-    """The folder of the shipped recipes: in the installed package, or beside it in a checkout."""
-    installed = resources.files("vtrans") / "recipes"
-    return installed if installed.is_dir() else Path(__file__).parents[2] / "recipes"
 
 
 def _with_overrides(recipe: Recipe, overrides: Iterable[str], where: str) -> Recipe:
