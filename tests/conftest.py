@@ -28,7 +28,7 @@ from cli_runner import run_cli  # noqa: F401 - a fixture for all tests
 from vtrans.checkpoint import RunFolder
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions, Subword
-from vtrans.data.prepare import prepare
+from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
 from vtrans.runtime import kernels
 from vtrans.runtime.kernels import Kernels

@@ -12,7 +12,7 @@ import pytest
 
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
-from vtrans.data.prepare import prepare
+from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.errors import InputError
 

@@ -19,7 +19,7 @@ from vtrans.engines.ctranslate2_engine import CTranslate2Engine
 from vtrans.engines.ctranslate2_folder import load_exported
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.interop import ctranslate2_export as exporting
+from vtrans.interop.ctranslate2 import exporter as exporting
 from vtrans.model import Transformer
 from vtrans.search.loop import Hypothesis
 from vtrans.translate.sources import EXTRA_LENGTH

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from vtrans.config import ModelConfig
-from vtrans.interop.huggingface_names import EMBEDDINGS, weights_of_layers
+from vtrans.interop.huggingface.names import EMBEDDINGS, weights_of_layers
 
 TEXT = ["a dog sees a cat", "the cat runs in the park", "two dogs sleep", "the old man hears me"] * 5
 TARGET_TEXT = ["ein Hund sieht eine Katze", "die Katze rennt im Park", "zwei Hunde schlafen", "der alte Mann"] * 5

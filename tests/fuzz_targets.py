@@ -34,26 +34,25 @@ from vtrans.checkpoint import LoadedModel, load_model, save_model
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
-from vtrans.data.parallel_text import Inputs
 from vtrans.data.piece_table import pack
+from vtrans.data.preparation.parallel_text import Inputs
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.data.vocabulary import PAD_ID, Vocabulary
+from vtrans.documents.document import READERS, Translated
+from vtrans.documents.files import open_file
+from vtrans.documents.html import read_html
+from vtrans.documents.office import docx_document, odt_document
+from vtrans.documents.subtitles import SubtitleDocument
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import VtransError
+from vtrans.errors import DocumentError, VtransError
 from vtrans.interop.formats import read_model
 from vtrans.interop.imported import install
-from vtrans.interop.marian_yaml import read_mapping
-from vtrans.interop.npz import open_npz
+from vtrans.interop.marian.npz import open_npz
+from vtrans.interop.marian.yaml import read_mapping
 from vtrans.model import Transformer
-from vtrans.server.batching import Translated
-from vtrans.server.documents import READERS
-from vtrans.server.html import read_html
 from vtrans.server.limits import Limits
-from vtrans.server.office import docx_document, odt_document
 from vtrans.server.parameters import Upload, file_request, parameters, translate_request
 from vtrans.server.refusals import Refusal
-from vtrans.server.subtitles import SubtitleDocument
-from vtrans.server.uploads import open_file
 from vtrans.text import LineReport, open_bytes, read_lines
 from vtrans.training.recipe import load_recipe, recipe_toml
 from vtrans.translate.translator import Translator
@@ -431,7 +430,7 @@ def _requests() -> list[bytes]:
     ]
 
 
-@target(_requests, Refusal)
+@target(_requests, Refusal, DocumentError)
 def request(parts: Sequence[bytes], folder: Path) -> None:
     """The content type, the query string and the body."""
     kind, query, body = parts[0], parts[1], CUT.join(parts[2:])
@@ -446,7 +445,9 @@ def request(parts: Sequence[bytes], folder: Path) -> None:
             READERS[asked.format](given, asked.source)
 
 
-@target(lambda: [b"<p>A <b>dog</b> runs.<br>It <i>is</i> &amp; <code>x</code></p><!-- c --><pre>a\nb</pre>"], Refusal)
+@target(
+    lambda: [b"<p>A <b>dog</b> runs.<br>It <i>is</i> &amp; <code>x</code></p><!-- c --><pre>a\nb</pre>"], DocumentError
+)
 def html(parts: Sequence[bytes], folder: Path) -> None:
     source = CUT.join(parts).decode(errors="replace").replace("\0", "")
     assert "".join(item.raw for item in read_html(source)) == source
@@ -457,7 +458,7 @@ def html(parts: Sequence[bytes], folder: Path) -> None:
 
 @target(
     lambda: [b"1\n00:00:01,000 --> 00:00:02,000\nA <i>dog</i> runs.\nIt is fast.\n\n2\n0:1 --> 1\n- B\n<i>- C</i>\n"],
-    Refusal,
+    DocumentError,
 )
 def srt(parts: Sequence[bytes], folder: Path) -> None:
     document = SubtitleDocument(CUT.join(parts).decode(errors="replace").replace("\0", ""), "en")
@@ -475,7 +476,7 @@ _DOCX = (
 _ODT = "<w:p>A <w:span>dog</w:span><w:s/>runs.<w:tab/><w:note><w:p>x</w:p></w:note></w:p>"
 
 
-@target(lambda: [b"\0" + _xml(W, _DOCX), b"\1" + _xml(R, _ODT)], Refusal)
+@target(lambda: [b"\0" + _xml(W, _DOCX), b"\1" + _xml(R, _ODT)], DocumentError)
 def office(parts: Sequence[bytes], folder: Path) -> None:
     """The first byte chooses .odt; what is read as XML is written as XML."""
     content = CUT.join(parts)
@@ -494,7 +495,7 @@ def _zips() -> list[bytes]:
     return made
 
 
-@target(_zips, Refusal)
+@target(_zips, DocumentError)
 def upload(parts: Sequence[bytes], folder: Path) -> None:
     content = CUT.join(parts)
     opened = open_file("a.docx" if b"word/" in content else "a.odt", content, 10_000)

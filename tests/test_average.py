@@ -27,7 +27,7 @@ from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
 from vtrans.states import read_progress, save_state, state_of
 from vtrans.tensor_files import open_tensors, write_tensors
-from vtrans.training.optimizer import make_optimizer
+from vtrans.training.optimization.optimizer import make_optimizer
 from vtrans.training.recipe import recipe_toml
 
 

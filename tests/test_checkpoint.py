@@ -32,8 +32,8 @@ from vtrans.errors import FileError, WriteError
 from vtrans.model import Transformer
 from vtrans.states import read_progress, read_state, save_state, state_of
 from vtrans.tensor_files import FORMAT, MOST_HEADER, write_tensors
-from vtrans.training.loss import Objective
-from vtrans.training.optimizer import make_optimizer
+from vtrans.training.optimization.loss import Objective
+from vtrans.training.optimization.optimizer import make_optimizer
 from vtrans.translate.translator import Translator
 
 SHAPE: dict[str, Any] = {"d_model": 16, "d_ff": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 2}

@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 import vtrans
-import vtrans.data.prepare
+import vtrans.data.preparation.prepare
 import vtrans.training.trainer
 from vtrans import cli
 from vtrans.checkpoint import RunFolder
@@ -925,7 +925,7 @@ def test_a_parameter_named_by_a_library_error_is_printed_as_its_flag(
     def refuse(*_: object, **__: object) -> None:
         raise InputError("`tgt` and `out` and `max_length` must agree.")
 
-    monkeypatch.setattr(vtrans.data.prepare, "prepare", refuse)
+    monkeypatch.setattr(vtrans.data.preparation.prepare, "prepare", refuse)
     done = run_cli("prepare-bpe", "--src", tmp_path / "a", "--tgt", tmp_path / "b")
     assert done.code == 2
     assert done.err == "error: --tgt and --out and `max_length` must agree.\n"

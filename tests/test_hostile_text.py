@@ -21,7 +21,7 @@ from vtrans.analysis.overlap import Vocabularies, overlap_of_files
 from vtrans.checkpoint import RunFolder
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
-from vtrans.data.prepare import prepare
+from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 

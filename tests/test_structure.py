@@ -32,6 +32,7 @@ LAYERS = (
     ("engines", "translate"),
     ("training", "ray"),
     ("analysis",),
+    ("documents",),
     ("interop",),
     ("server",),
     ("__init__", "commands"),
@@ -46,9 +47,10 @@ MODULES = {
 }
 # Modules that import no torch.
 LIGHT = (
-    "errors", "files", "text", "keys", "config", "console", "languages", "data.options",
-    "runtime.cores", "runtime.memory", "runtime.process", "runtime.workers", "data.vocabulary", "data.encode",
-    "score", "search.options", "analysis.machine", "analysis.diagnosis", "cli", "server.app", "server.running",
+    "errors", "files", "text", "keys", "config", "console", "languages", "data.options", "runtime.cores",
+    "runtime.memory", "runtime.process", "runtime.workers", "data.vocabulary", "data.preparation.encode", "score",
+    "search.options", "analysis.machine", "analysis.diagnosis", "documents.files", "server.app", "server.running",
+    "cli",
 )  # fmt: skip
 
 

@@ -43,3 +43,11 @@ class RecipeError(InputError):
 
 class FileError(InputError):
     """A file or folder is missing, unreadable, truncated or in an unknown format."""
+
+
+class DocumentError(InputError):
+    """A document is damaged, or not of its format."""
+
+
+class DocumentSizeError(DocumentError):
+    """A document is larger than allowed."""

@@ -26,9 +26,9 @@ from vtrans.analysis.overlap import (
 )
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
-from vtrans.data.overlap import OVERLAP_DEFINITION
+from vtrans.data.preparation.overlap import OVERLAP_DEFINITION
+from vtrans.data.preparation.writing_systems import SCRIPT_DEFINITION, ScriptRow, script_of
 from vtrans.data.store import DataFolder
-from vtrans.data.writing_systems import SCRIPT_DEFINITION, ScriptRow, script_of
 from vtrans.errors import FileError, InputError
 
 QUIET = Console(quiet=True)

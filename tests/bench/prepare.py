@@ -18,12 +18,12 @@ import tracemalloc
 from pathlib import Path
 
 from vtrans.data.batches import plan_epoch
-from vtrans.data.encode import Task, encode
-from vtrans.data.learn_vocabulary import learn
-from vtrans.data.parallel_text import Corpus
-from vtrans.data.prepare import batches_of
+from vtrans.data.preparation.encode import Task, encode
+from vtrans.data.preparation.learn_vocabulary import learn
+from vtrans.data.preparation.parallel_text import Corpus
+from vtrans.data.preparation.prepare import batches_of
+from vtrans.data.preparation.store_writer import StoreWriter
 from vtrans.data.store import TokenStore
-from vtrans.data.store_writer import StoreWriter
 
 
 def main() -> None:

@@ -51,9 +51,9 @@ from vtrans.data.batches import Batch, collate, plan_epoch
 from vtrans.model import Transformer
 from vtrans.runtime.memory import manage_memory, peak_memory
 from vtrans.runtime.ranks import CPU, Ranks
-from vtrans.training.job import Learner
-from vtrans.training.loss import Objective
-from vtrans.training.optimizer import make_optimizer
+from vtrans.training.optimization.job import Learner
+from vtrans.training.optimization.loss import Objective
+from vtrans.training.optimization.optimizer import make_optimizer
 
 BASE = SHAPES["base"]
 LAYERS = {f"{n}+{n}": dataclasses.replace(BASE, encoder_layers=n, decoder_layers=n) for n in (1, 3, 6)}

@@ -28,7 +28,7 @@ def tiny_model(path: Path) -> None:
 
     from vtrans.checkpoint import LoadedModel, save_model
     from vtrans.config import ModelConfig, SearchConfig
-    from vtrans.data.learn_vocabulary import learn
+    from vtrans.data.preparation.learn_vocabulary import learn
     from vtrans.data.vocabulary import PAD_ID
     from vtrans.model import Transformer
 

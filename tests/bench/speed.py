@@ -34,8 +34,8 @@ from vtrans.runtime.automatic import automatic_kernels
 from vtrans.runtime.kernels import Kernels
 from vtrans.runtime.memory import manage_memory
 from vtrans.runtime.products import linear
-from vtrans.training.loss import Objective, products
-from vtrans.training.optimizer import begin, make_optimizer
+from vtrans.training.optimization.loss import Objective, products
+from vtrans.training.optimization.optimizer import begin, make_optimizer
 
 Result = TypeVar("Result")
 CPU = torch.device("cpu")

@@ -31,8 +31,8 @@ from vtrans.model import Transformer
 from vtrans.runtime import kernels
 from vtrans.runtime.automatic import automatic_kernels
 from vtrans.runtime.memory import manage_memory, peak_memory
-from vtrans.training.loss import Objective, products
-from vtrans.training.optimizer import make_optimizer
+from vtrans.training.optimization.loss import Objective, products
+from vtrans.training.optimization.optimizer import make_optimizer
 
 SMOOTHING, CLIP = 0.1, 1.0
 

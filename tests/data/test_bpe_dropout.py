@@ -15,7 +15,7 @@ import torch
 import vtrans.data.bpe_dropout
 from vtrans.data.batches import Mixture
 from vtrans.data.bpe_dropout import Dropout, Segmentations
-from vtrans.data.learn_vocabulary import learn
+from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.errors import VtransError

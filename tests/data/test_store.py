@@ -16,13 +16,13 @@ import torch
 from corpora import TRAIN, VALID, made, options
 from safetensors.torch import load_file, save_file
 
-import vtrans.data.parallel_text
-import vtrans.data.prepare
+import vtrans.data.preparation.parallel_text
+import vtrans.data.preparation.prepare
+import vtrans.data.preparation.store_writer
 import vtrans.data.store
-import vtrans.data.store_writer
-from vtrans.data.encode import Encoder, Task
+from vtrans.data.preparation.encode import Encoder, Task
+from vtrans.data.preparation.store_writer import Ragged, StoreWriter, assemble
 from vtrans.data.store import DataFolder, TokenStore
-from vtrans.data.store_writer import Ragged, StoreWriter, assemble
 from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import FileError
 

@@ -12,9 +12,9 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtrans.data.learn_vocabulary import SizeError, learn
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, Subword
-from vtrans.data.overlap import (
+from vtrans.data.preparation.learn_vocabulary import SizeError, learn
+from vtrans.data.preparation.overlap import (
     OVERLAP_DEFINITION,
     OVERLAP_THRESHOLDS,
     OverlapRow,

@@ -22,7 +22,7 @@ import vtrans.data.bpe_dropout
 from vtrans.console import Console
 from vtrans.data.bpe_dropout import Dropout, Segmentations
 from vtrans.data.columns import ColumnFile
-from vtrans.data.prepare import prepare
+from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.data.words import between_subwords, read_pharaoh, words_of_line
 from vtrans.errors import FileError

@@ -17,7 +17,7 @@ from translators import SEARCH, SMALL, VARIANTS, loaded, network, sentences, tra
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig
 from vtrans.data.batches import Batch
-from vtrans.data.learn_vocabulary import learn
+from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.data.vocabulary import EOS_ID, UNK_ID, Vocabulary
 from vtrans.data.words import words_of_ids, words_of_line
 from vtrans.engines.alignments import (

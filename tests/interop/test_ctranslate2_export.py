@@ -29,9 +29,9 @@ from vtrans.engines.ctranslate2_engine import CTranslate2Engine
 from vtrans.engines.ctranslate2_folder import is_exported, load_exported
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError, VtransError
-from vtrans.interop import ctranslate2_export as exporting
-from vtrans.interop import ctranslate2_spec
-from vtrans.interop.ctranslate2_original import CTranslate2Model
+from vtrans.interop.ctranslate2 import exporter as exporting
+from vtrans.interop.ctranslate2 import spec as specifying
+from vtrans.interop.ctranslate2.original import CTranslate2Model
 from vtrans.interop.exports import export_model
 from vtrans.interop.verification import Tolerance, Verified, outputs, scorer, verify
 from vtrans.translate.loading import load
@@ -206,7 +206,7 @@ def test_quantization_does_not_change_the_original(
 
 
 def damaged(change: Callable[[Any], None]) -> Callable[[LoadedModel, int], Any]:
-    make = ctranslate2_spec.specification
+    make = specifying.specification
 
     def specification(loaded: LoadedModel, positions: int) -> Any:
         spec = make(loaded, positions)

@@ -23,7 +23,7 @@ from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import BOS_ID, EOS_ID
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError
-from vtrans.interop.ctranslate2_import import computed_positions, read
+from vtrans.interop.ctranslate2.importer import computed_positions, read
 from vtrans.interop.exports import export_model
 from vtrans.interop.formats import import_model
 from vtrans.interop.imported import Imported, install

@@ -13,7 +13,7 @@ from foreign import hugging_face_folder
 
 from vtrans.checkpoint import RunFolder, load_model, save_model, weights_of
 from vtrans.data.store import DataFolder
-from vtrans.interop.huggingface import read
+from vtrans.interop.huggingface.importer import read
 from vtrans.interop.imported import install
 
 STEPS = ("train.max_steps=2", "train.checkpoint_every=1", "train.learning_rate=0.01", "train.warmup=1")

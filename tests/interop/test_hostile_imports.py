@@ -22,7 +22,7 @@ from ctranslate2_folders import Folder, packed, packed_name, quantized, rotary, 
 from foreign import hugging_face_folder
 
 from vtrans.errors import FileError, InputError
-from vtrans.interop.ctranslate2_import import read
+from vtrans.interop.ctranslate2.importer import read
 from vtrans.interop.formats import read_model
 from vtrans.interop.imported import install
 

@@ -21,8 +21,8 @@ from vtrans.console import Console
 from vtrans.data.vocabulary import BOS_ID, PAD_ID
 from vtrans.errors import FileError, VtransError
 from vtrans.interop.formats import import_model, read_model
-from vtrans.interop.huggingface import EXPECTED, EXPECTED_NORMS, KNOWN
-from vtrans.interop.huggingface_names import positions
+from vtrans.interop.huggingface.importer import EXPECTED, EXPECTED_NORMS, KNOWN
+from vtrans.interop.huggingface.names import positions
 from vtrans.interop.imported import install
 from vtrans.interop.verification import ROUNDING, Tolerance, Verified, outputs, refuse_different, verify
 

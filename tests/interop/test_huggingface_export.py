@@ -18,9 +18,9 @@ from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import InputError
-from vtrans.interop import huggingface_export
 from vtrans.interop.exports import export_model
 from vtrans.interop.formats import import_model, read_model
+from vtrans.interop.huggingface import exporter
 from vtrans.interop.imported import install
 
 QUIET = Console(quiet=True)
@@ -58,7 +58,7 @@ def test_the_shortest_translation_has_as_many_tokens_there_and_back(tmp_path: Pa
     transformers = pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
     loaded = random_model(tiny_data, SearchConfig(beam=1, length_penalty="length", min_length=7, max_source=40))
     loaded.model.projection.weight.data[EOS_ID] *= 100  # EOS is the best or the worst token
-    huggingface_export.write(loaded, tmp_path, QUIET)
+    exporter.write(loaded, tmp_path, QUIET)
     assert install(read_model(tmp_path)).search.min_length == 7
     model = transformers.MarianMTModel.from_pretrained(tmp_path)
     source = torch.tensor([[5, 6, 7, model.config.eos_token_id]])
@@ -73,7 +73,7 @@ def test_every_export_can_be_imported(norm: str, tie: str, tmp_path: Path, tiny_
     loaded, files = random_model(tiny_data, norm=norm, tie=tie), []
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
-        huggingface_export.write(loaded, tmp_path / name, QUIET)
+        exporter.write(loaded, tmp_path / name, QUIET)
         loaded = install(read_model(tmp_path / name))
         save_model(tmp_path / f"{name}.safetensors", loaded)
         files.append((tmp_path / f"{name}.safetensors").read_bytes())
@@ -87,7 +87,7 @@ def test_a_round_trip_gives_the_same_bytes(changes: dict[str, Any], tmp_path: Pa
     first, second = tmp_path / "first.safetensors", tmp_path / "second.safetensors"
     save_model(first, install(read_model(folder)))
     (tmp_path / "out").mkdir()
-    huggingface_export.write(load_model(first), tmp_path / "out", QUIET)
+    exporter.write(load_model(first), tmp_path / "out", QUIET)
     save_model(second, install(read_model(tmp_path / "out")))
     assert first.read_bytes() == second.read_bytes()
     assert json.loads((folder / "vocab.json").read_text()) == json.loads((tmp_path / "out/vocab.json").read_text())
@@ -102,7 +102,7 @@ def test_what_hugging_face_cannot_express_is_refused_by_name(tmp_path: Path, tin
 def test_a_search_in_groups_is_written_as_one_beam_with_a_warning(tmp_path: Path, tiny_data: DataFolder) -> None:
     stream = io.StringIO()
     loaded = random_model(tiny_data, SearchConfig(beam=4, beam_groups=2, length_penalty="length", max_source=40))
-    huggingface_export.write(loaded, tmp_path, Console(stream=stream))
+    exporter.write(loaded, tmp_path, Console(stream=stream))
     assert json.loads((tmp_path / "generation_config.json").read_text())["num_beams"] == 4
     assert "search.beam_groups = 2 " in stream.getvalue()
 
@@ -118,5 +118,5 @@ def test_an_export_of_a_pre_norm_model_is_imported_as_transformers_computes_it(
     tmp_path: Path, tiny_data: DataFolder
 ) -> None:
     pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
-    huggingface_export.write(random_model(tiny_data, norm="pre"), tmp_path, QUIET)
+    exporter.write(random_model(tiny_data, norm="pre"), tmp_path, QUIET)
     assert import_model(tmp_path, tmp_path / "model.safetensors", QUIET, LINES) is not None

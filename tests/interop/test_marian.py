@@ -19,9 +19,9 @@ from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError
-from vtrans.interop import marian_original
 from vtrans.interop.imported import install
-from vtrans.interop.marian import EXPECTED, EXPECTED_OF_EARLIER, EXPECTED_OF_RNN, read
+from vtrans.interop.marian import original
+from vtrans.interop.marian.importer import EXPECTED, EXPECTED_OF_EARLIER, EXPECTED_OF_RNN, read
 from vtrans.model import Transformer
 
 UNTIED = {"tied-embeddings-all": "false"}
@@ -268,7 +268,7 @@ def test_marian_itself_gives_the_same(tmp_path: Path, kind: str) -> None:
 def test_the_command_says_what_it_found_or_ends_with_one_sentence(
     tmp_path: Path, run_cli: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(marian_original, "_MODULE", "no_such_module")
+    monkeypatch.setattr(original, "_MODULE", "no_such_module")
     path, out = marian.folder(tmp_path / "m"), tmp_path / "out.safetensors"
     done = run_cli("import", path, "--out", out)
     assert (done.code, out.is_file()) == (0, True)

@@ -24,10 +24,10 @@ from vtrans.console import Console
 from vtrans.data.piece_table import pack
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, Vocabulary
 from vtrans.errors import InputError
-from vtrans.interop import marian_original
 from vtrans.interop.exports import export_model
-from vtrans.interop.marian_export import MODEL, write
-from vtrans.interop.marian_yaml import read_mapping
+from vtrans.interop.marian import original
+from vtrans.interop.marian.exporter import MODEL, write
+from vtrans.interop.marian.yaml import read_mapping
 from vtrans.model import Transformer
 
 SMALL = networks.SMALL
@@ -164,7 +164,7 @@ def test_a_table_with_two_models_is_written_as_pieces_and_both_models(tmp_path: 
 def test_the_command_writes_a_folder_that_can_be_imported(
     tmp_path: Path, run_cli: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(marian_original, "_MODULE", "no_such_module")
+    monkeypatch.setattr(original, "_MODULE", "no_such_module")
     save_model(tmp_path / "m.safetensors", imported(marian.folder(tmp_path / "m")))
     done = run_cli("export", tmp_path / "m.safetensors", "--to", "marian", "--out", tmp_path / "out")
     assert (done.code, sorted(file.name for file in (tmp_path / "out").iterdir())) == (

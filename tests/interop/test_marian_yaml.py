@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vtrans.errors import FileError
-from vtrans.interop.marian_yaml import Value, read_mapping
+from vtrans.interop.marian.yaml import Value, read_mapping
 
 READ: dict[str, dict[str, Value]] = {
     "": {},

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vtrans.errors import FileError
-from vtrans.interop.npz import MOST_GROWTH, open_npz, write_npz
+from vtrans.interop.marian.npz import MOST_GROWTH, open_npz, write_npz
 
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {
     "a": np.arange(6, dtype=np.float32).reshape(2, 3),

@@ -26,7 +26,7 @@ from recipes.studies.table import close_rows, markdown, table
 from vtrans import cli
 from vtrans.config import resolve_tie
 from vtrans.console import Console
-from vtrans.data.writing_systems import script_of
+from vtrans.data.preparation.writing_systems import script_of
 from vtrans.errors import InputError, VtransError
 from vtrans.model import Transformer, count_parameters
 from vtrans.training.recipe import load_recipe

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import pytest
 from services import Blocked, reversed_words
 
+from vtrans.documents.document import Translated
 from vtrans.errors import VtransError
-from vtrans.server.batching import LONG, WINDOW, Ready, Slots, Translated, Wanted, Worker
+from vtrans.server.batching import LONG, WINDOW, Ready, Slots, Wanted, Worker
 
 ONE = Wanted()
 

@@ -11,8 +11,9 @@ from services import EN_DE, serving
 from translators import translator
 
 from vtrans.checkpoint import RunFolder
+from vtrans.documents.document import Translated
 from vtrans.errors import InputError
-from vtrans.server.batching import Translated, Wanted
+from vtrans.server.batching import Wanted
 from vtrans.server.models import workers_for
 from vtrans.server.parameters import GLOSSARY_CHARACTERS, GLOSSARY_TERMS
 from vtrans.translate.division import Division

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from services import DE_EN, EN_DE, Blocked, Client, reversed_words, serving
 
-from vtrans.server.batching import Translated, Wanted
+from vtrans.documents.document import Translated
+from vtrans.server.batching import Wanted
 from vtrans.server.limits import Keys, Limits
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")

@@ -11,8 +11,9 @@ from services import EN_DE, serving
 from translators import sentences, translator
 
 from vtrans.config import SearchConfig
+from vtrans.documents.document import Translated
 from vtrans.keys import keys_of
-from vtrans.server.batching import Slots, Translated, Wanted, Worker
+from vtrans.server.batching import Slots, Wanted, Worker
 from vtrans.server.limits import Limits
 from vtrans.server.models import workers_for
 from vtrans.server.parameters import SEARCH_KEYS

@@ -11,11 +11,12 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from services import Client, Reply, reversed_words, serving
 
+from vtrans.documents.files import open_file
+from vtrans.documents.subtitles import broken
+from vtrans.errors import DocumentError
 from vtrans.server.batching import Wanted
 from vtrans.server.limits import Limits
-from vtrans.server.refusals import Refusal
-from vtrans.server.subtitles import broken
-from vtrans.server.uploads import KEPT_SECONDS, MOST_KEPT, Results, open_file, safe_name
+from vtrans.server.results import KEPT_SECONDS, MOST_KEPT, Results, safe_name
 
 LIMITS = Limits(file_bytes=100_000, file_characters=5000)
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
@@ -201,7 +202,7 @@ def test_cells_without_letters_stay_as_they_are(client: Client) -> None:
 
 
 def test_text_of_a_word_file_is_always_inside_a_run() -> None:
-    from vtrans.server.office import _WORD, Element, parse
+    from vtrans.documents.office import _WORD, Element, parse
 
     def stray(node: Element) -> list[str]:
         if node.name == "t":
@@ -268,7 +269,7 @@ def test_a_member_that_is_larger_than_its_directory_says_is_refused() -> None:
     entry = content.find(b"PK\x01\x02")
     for at in (entry + 24, content.find(b"PK\x03\x04") + 22):
         content[at : at + 4] = (10).to_bytes(4, "little")
-    with pytest.raises(Refusal):
+    with pytest.raises(DocumentError):
         reversed_file("a.docx", bytes(content))
 
 

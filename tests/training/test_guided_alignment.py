@@ -27,7 +27,7 @@ from vtrans.engines.alignments import align, cross_attention, mean_attention
 from vtrans.errors import InputError, RecipeError
 from vtrans.model import Transformer
 from vtrans.training.feed import Feed, Place
-from vtrans.training.loss import Objective
+from vtrans.training.optimization.loss import Objective
 
 LAYER = 2
 GUIDED = [

@@ -23,7 +23,7 @@ from vtrans.checkpoint import RunFolder
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder
 from vtrans.training.log import Log
-from vtrans.training.optimizer import learning_rate
+from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.recipe import load_recipe
 from vtrans.training.trainer import Trainer
 

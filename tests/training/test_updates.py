@@ -26,7 +26,7 @@ from vtrans.checkpoint import RunFolder
 from vtrans.data.batches import Batch
 from vtrans.data.store import DataFolder
 from vtrans.errors import VtransError
-from vtrans.training.optimizer import learning_rate
+from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.trainer import Trainer
 from vtrans.training.updates import NON_FINITE_LIMIT, Updates
 

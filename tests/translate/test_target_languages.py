@@ -14,8 +14,8 @@ from translators import SEARCH, SMALL, VARIANTS, WORDS, loaded, network, sentenc
 from vtrans.analysis.attention_map import attention_map
 from vtrans.analysis.neighbours import steps
 from vtrans.checkpoint import LoadedModel, Shortlist
-from vtrans.data.learn_vocabulary import learn
 from vtrans.data.piece_table import pack
+from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.data.vocabulary import EOS_ID, Vocabulary
 from vtrans.data.words import words_of_ids, words_of_line
 from vtrans.engines.alignments import NO_WORD, align

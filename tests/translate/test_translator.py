@@ -36,7 +36,7 @@ import vtrans
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.console import Console
-from vtrans.data.learn_vocabulary import learn
+from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine

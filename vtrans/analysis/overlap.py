@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vtrans.console import Console
-from vtrans.data.learn_vocabulary import learn_from
 from vtrans.data.options import PrepareOptions
-from vtrans.data.overlap import (
+from vtrans.data.preparation.learn_vocabulary import learn_from
+from vtrans.data.preparation.overlap import (
     OVERLAP_DEFINITION,
     OVERLAP_THRESHOLDS,
     overlap,
@@ -27,10 +27,10 @@ from vtrans.data.overlap import (
     subword_counts,
     tying_advice,
 )
-from vtrans.data.parallel_text import sampled
+from vtrans.data.preparation.parallel_text import sampled
+from vtrans.data.preparation.writing_systems import SCRIPT_DEFINITION, SCRIPT_THRESHOLD, overlap_by_script, script_table
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import Vocabulary
-from vtrans.data.writing_systems import SCRIPT_DEFINITION, SCRIPT_THRESHOLD, overlap_by_script, script_table
 from vtrans.errors import FileError, InputError
 from vtrans.files import printable
 from vtrans.text import OnBadUtf8, open_bytes, read_lines

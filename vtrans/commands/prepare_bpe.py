@@ -34,7 +34,7 @@ def prepare_bpe(
     """
     if dry_run and quiet and not as_json:
         raise InputError("--dry-run prints an estimate, which --quiet hides; leave out one of them, or add --json.")
-    from vtrans.data.prepare import prepare
+    from vtrans.data.preparation.prepare import prepare
 
     if vocab_from is not None:
         from vtrans.checkpoint import choose_model, read_vocabularies

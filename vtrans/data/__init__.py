@@ -1,1 +1,1 @@
-"""Data: prepare.py makes a data folder, store.py reads it, batches.py makes batches from it."""
+"""Data: preparation/ makes a data folder, store.py reads it, batches.py makes batches from it."""

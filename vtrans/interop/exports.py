@@ -9,20 +9,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import vtrans.interop.ctranslate2.exporter as ctranslate2
+import vtrans.interop.huggingface.exporter as huggingface
+import vtrans.interop.marian.exporter as marian
 from vtrans.checkpoint import LoadedModel
 from vtrans.console import Console
 from vtrans.engines.ctranslate2_folder import is_exported
 from vtrans.errors import InputError
 from vtrans.files import check_path, explained, sync_folder
-from vtrans.interop import ctranslate2_export, huggingface_export, marian_export
 from vtrans.interop.verification import Program, Verified, outputs, progress, refuse_different, scorer, verify
 
 # Each writes files into an empty folder, and returns the model with the nearest search that they express and what loads
 # them into the other program, which raises InputError if that is not installed.
 WRITERS: dict[str, Callable[..., tuple[LoadedModel, Callable[[], Program]]]] = {
-    "ctranslate2": ctranslate2_export.write,
-    "huggingface": huggingface_export.write,
-    "marian": marian_export.write,
+    "ctranslate2": ctranslate2.write,
+    "huggingface": huggingface.write,
+    "marian": marian.write,
 }
 
 

@@ -42,7 +42,7 @@ MODEL: Mapping[str, Values] = {
         "activation": ("relu", "gelu", "swish"),
         "positions": ("sinusoidal", "stored"),
     },
-    # marian_export.py has further conditions on norm_eps and autoregression.
+    # marian/exporter.py has further conditions on norm_eps and autoregression.
     MARIAN: {
         **_COMMON,
         "activation": ("relu", "swish"),

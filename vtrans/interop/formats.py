@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import vtrans.interop.ctranslate2.importer as ctranslate2
+import vtrans.interop.huggingface.importer as huggingface
+import vtrans.interop.marian.importer as marian
 from vtrans.checkpoint import run_of, save_model
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
 from vtrans.files import aside, check_path, explained
-from vtrans.interop import ctranslate2_import, huggingface, marian
 from vtrans.interop.imported import Imported, install
 from vtrans.interop.verification import Verified, outputs, progress, refuse_different, verify
 from vtrans.model import count_parameters
@@ -25,8 +27,8 @@ def read_model(path: Path, src_spm: Path | None = None, tgt_spm: Path | None = N
     check_path(path)
     if not path.exists():
         raise FileError(f"there is no model {path}.")
-    if ctranslate2_import.recognises(path):  # its folder may have the tokenizer's files of Hugging Face as well
-        return ctranslate2_import.read(path, src_spm, tgt_spm)
+    if ctranslate2.recognises(path):  # its folder may have the tokenizer's files of Hugging Face as well
+        return ctranslate2.read(path, src_spm, tgt_spm)
     if src_spm or tgt_spm:
         raise InputError(
             f"`src_spm` and `tgt_spm` must be left out, because {path} is not a folder of CTranslate2; other models "

@@ -1,6 +1,6 @@
 """A model of another program, as it was read, and its conversion to a model of ours.
 
-`huggingface.read`, `marian.read` and `ctranslate2_import.read` return an Imported; `install` makes a model of it.
+The `read` of each program's importer returns an Imported; `install` makes a model of it.
 """
 
 from __future__ import annotations

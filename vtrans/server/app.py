@@ -18,10 +18,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from vtrans.documents.document import READERS, PlainDocument
+from vtrans.documents.files import FORMATS, open_file
+from vtrans.errors import DocumentError, DocumentSizeError
 from vtrans.languages import language_name
 from vtrans.server.access import Access, url_at
 from vtrans.server.detection import Detection
-from vtrans.server.documents import READERS, PlainDocument
 from vtrans.server.limits import Limits, RateLimit
 from vtrans.server.metrics import CONTENT_TYPE, Metrics
 from vtrans.server.page import page_routes
@@ -37,9 +39,9 @@ from vtrans.server.parameters import (
     unless_gone,
 )
 from vtrans.server.refusals import Refusal, busy
+from vtrans.server.results import Results, safe_name, translated_name
 from vtrans.server.service import AUTO, Answer, Service
 from vtrans.server.spec import specification
-from vtrans.server.uploads import FORMATS, Results, open_file, safe_name, translated_name
 
 FORM_BYTES = 10_000  # of a form besides its file
 
@@ -185,6 +187,8 @@ class Api:
                 return await endpoint(request)
         except Refusal as refusal:
             return _error(refusal)
+        except DocumentError as error:
+            return _error(Refusal(413 if isinstance(error, DocumentSizeError) else 400, str(error)))
         except TimeoutError as error:
             if not timeout.expired():
                 return self._failed(error)

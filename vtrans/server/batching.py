@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from vtrans.documents.document import Translated
 from vtrans.errors import VtransError
 from vtrans.wording.glossary import Glossary
 
@@ -23,14 +24,6 @@ WINDOW = 64  # lines per batch: larger batches are hardly faster per line, and w
 CHARACTERS = 8000  # a batch takes no more lines after so many characters, so that others do not wait for it long
 LONG = 1000  # a line of more characters is long
 GATHER = 0.003  # seconds that a first line waits for others
-
-
-@dataclass(frozen=True)
-class Translated:
-    """A translation of a line, and its word alignment if that was asked for."""
-
-    text: str
-    alignment: tuple[tuple[int, int], ...] | None = None
 
 
 Nbest = list[Translated]

@@ -21,9 +21,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
 from vtrans.config import SearchConfig
+from vtrans.documents.document import READERS
 from vtrans.errors import InputError
 from vtrans.keys import check_value, keys_of
-from vtrans.server.documents import READERS
 from vtrans.server.limits import Limits
 from vtrans.server.refusals import Refusal
 from vtrans.wording.glossary import Glossary, pair_of

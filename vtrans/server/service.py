@@ -9,13 +9,13 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
+from vtrans.documents.document import Document, PlainDocument, Translated
+from vtrans.documents.sentences import has_words
 from vtrans.errors import InputError
 from vtrans.languages import Languages
-from vtrans.server.batching import Nbest, Translated, Wanted, Worker
+from vtrans.server.batching import Nbest, Wanted, Worker
 from vtrans.server.detection import Detection, detect
-from vtrans.server.documents import Document, PlainDocument
 from vtrans.server.refusals import Refusal
-from vtrans.server.sentences import has_words
 from vtrans.wording.glossary import Glossary
 
 AUTO = "auto"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vtrans.documents.document import READERS
+from vtrans.documents.files import FORMATS
 from vtrans.keys import Key
-from vtrans.server.documents import READERS
 from vtrans.server.limits import Limits
 from vtrans.server.parameters import GLOSSARY_TERMS, SEARCH_KEYS
-from vtrans.server.uploads import FORMATS
 
 Schema = dict[str, Any]
 

@@ -15,7 +15,7 @@ from vtrans.runtime.automatic import automatic_kernels, automatic_precision
 from vtrans.runtime.kernels import KEYS, Kernels
 from vtrans.runtime.products import HAS_ONEDNN
 from vtrans.runtime.ranks import Ranks
-from vtrans.training.job import Job
+from vtrans.training.optimization.job import Job
 from vtrans.training.progress import Progress
 
 

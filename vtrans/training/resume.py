@@ -15,8 +15,8 @@ import torch
 from vtrans.checkpoint import LoadedModel, RunFolder, load_model, save_model
 from vtrans.errors import FileError, VtransError
 from vtrans.states import RAW, read_progress, read_state, save_state, state_of
-from vtrans.training.job import Job, Learner
-from vtrans.training.parallel import parallel_of
+from vtrans.training.optimization.job import Job, Learner
+from vtrans.training.optimization.parallel import parallel_of
 from vtrans.training.progress import Metrics, Progress
 from vtrans.training.recipe import recorded_recipe
 from vtrans.training.validation import manner

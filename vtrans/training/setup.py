@@ -22,10 +22,10 @@ from vtrans.model import Transformer
 from vtrans.runtime import kernels
 from vtrans.runtime.ranks import Ranks
 from vtrans.runtime.seeds import derived_seed
-from vtrans.training.job import Job, Learner
 from vtrans.training.kernel_choice import choose_kernels, precision_of
-from vtrans.training.optimizer import begin
-from vtrans.training.parallel import check_compilable
+from vtrans.training.optimization.job import Job, Learner
+from vtrans.training.optimization.optimizer import begin
+from vtrans.training.optimization.parallel import check_compilable
 from vtrans.training.progress import Metrics, Progress
 from vtrans.training.recipe import (
     changes,

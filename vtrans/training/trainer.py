@@ -32,8 +32,8 @@ from vtrans.runtime.ranks import Ranks
 from vtrans.runtime.signals import StopSignal
 from vtrans.training.dry_run import estimate
 from vtrans.training.feed import Feed, Place, Share
-from vtrans.training.job import Job
 from vtrans.training.log import Log, introduce, planned_steps
+from vtrans.training.optimization.job import Job
 from vtrans.training.progress import Progress
 from vtrans.training.resume import save, save_progress
 from vtrans.training.setup import SetUp, TrainOptions, keep_finished_recipe, prepare_folder, remove_source, set_up

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from vtrans.runtime.seeds import derived_seed
 from vtrans.training.feed import Share
-from vtrans.training.job import Job, Learner
-from vtrans.training.loss import products
-from vtrans.training.optimizer import learning_rate
+from vtrans.training.optimization.job import Job, Learner
+from vtrans.training.optimization.loss import products
+from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.progress import Progress
 from vtrans.training.resume import diverged
 

@@ -20,7 +20,7 @@ from vtrans.files import explained, write_atomically
 from vtrans.keys import idle_because, keys_of
 from vtrans.runtime.memory import release_memory
 from vtrans.score import corpus_scores
-from vtrans.training.loss import Objective, products
+from vtrans.training.optimization.loss import Objective, products
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 

@@ -1,0 +1,234 @@
+"""Whether a data folder is up to date, and what an interrupted run leaves."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from corpora import TRAIN, heard, made, options, refused, snapshot, two_corpora
+
+import vtrans.data.preparation.output_folder
+import vtrans.data.preparation.parallel_text
+import vtrans.data.preparation.prepare
+import vtrans.data.preparation.store_writer
+import vtrans.data.store
+from vtrans.data.store import DataFolder
+from vtrans.errors import FileError, InputError, WriteError
+
+
+def test_a_folder_without_recorded_corpora_is_made_again_with_force(tmp_path: Path) -> None:
+    opts = two_corpora(tmp_path)
+    report = made(opts)
+    digest = DataFolder.open(tmp_path / "data").digest
+    del report["train"]["corpora"]
+    (tmp_path / "data" / "data.json").write_text(json.dumps(report))
+    assert "is up to date" in heard(opts)[1]
+    assert DataFolder.open(tmp_path / "data").corpora == (len(TRAIN),)
+    assert "corpora" in made(dataclasses.replace(opts, force=True))["train"]
+    assert DataFolder.open(tmp_path / "data").digest == digest  # so runs on the old folder can be resumed
+    assert "is up to date" in heard(dataclasses.replace(opts, force=True))[1]
+
+
+def test_the_same_inputs_and_options_are_up_to_date(tmp_path: Path) -> None:
+    opts = options(tmp_path)
+    report = made(opts)
+    files = {p: p.stat().st_mtime_ns for p in (tmp_path / "data").iterdir()}
+    # Names of files, `threads` and `force` do not matter.
+    moved = tmp_path / "moved.en"
+    Path(opts.src[0]).rename(moved)
+    again, said = heard(dataclasses.replace(opts, src=(moved,), threads=2, force=True))
+    assert again == report
+    assert "is up to date" in said
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "data").iterdir()} == files
+
+
+def test_other_inputs_or_options_need_force(tmp_path: Path) -> None:
+    opts = options(tmp_path)
+    made(opts)
+    refused(dataclasses.replace(opts, max_tokens=9), "`max_tokens` was 250 and is 9.*`out`.*`force`")
+    assert opts.vocab_size is None
+    refused(dataclasses.replace(opts, vocab_size=300), r"`vocab_size` was unset and is 300\)")
+    refused(dataclasses.replace(opts, valid_src=(), valid_tgt=()), "the input files differ")
+    other = options(tmp_path, TRAIN[:100])
+    refused(other, "the input files differ")
+    (tmp_path / "data" / "notes.txt").write_bytes(b"mine")
+    made(dataclasses.replace(other, force=True, separate=True))
+    data = DataFolder.open(tmp_path / "data")
+    assert len(data.train) == 100
+    assert not (tmp_path / "data" / "vocab.model").exists()  # ours, but no longer used
+    assert (tmp_path / "data" / "notes.txt").read_bytes() == b"mine"
+
+
+def test_files_whose_names_tell_other_languages_are_not_up_to_date(tmp_path: Path) -> None:
+    opts = options(tmp_path)
+    files = [shutil.copy(path, tmp_path / f"{number}.txt") for number, path in enumerate((*opts.src, *opts.tgt))]
+    unnamed = dataclasses.replace(opts, src=tuple(files[:1]), tgt=tuple(files[1:]))
+    made(unnamed)
+    refused(opts, r"languages were unknown and are \['en', 'de'\]")
+    made(dataclasses.replace(opts, force=True))
+    assert DataFolder.open(opts.out).languages == (("en", "de"),)
+    for same in (opts, unnamed):
+        assert "is up to date" in heard(same)[1]
+
+
+def test_an_option_missing_from_the_report_had_its_default(tmp_path: Path) -> None:
+    opts = options(tmp_path)
+    report = made(opts)
+    del report["options"]["symbols"]
+    (tmp_path / "data" / "data.json").write_text(json.dumps(report))
+    assert "is up to date" in heard(opts)[1]
+    refused(dataclasses.replace(opts, symbols=("<BT>", "<FT>")), r"`symbols` was none and is <BT>, <FT>\)")
+
+
+def test_a_damaged_folder_is_made_again(tmp_path: Path) -> None:
+    opts = options(tmp_path)
+    made(opts)
+    whole = snapshot(tmp_path / "data")
+    for damage in ("train.safetensors", "vocab.model"):
+        path = tmp_path / "data" / damage
+        path.write_bytes(path.read_bytes()[:-1] + b"!")
+        _, said = heard(opts)
+        assert f"is damaged ({damage})" in said
+        assert snapshot(tmp_path / "data") == whole
+        path.unlink()
+        made(opts)
+        assert snapshot(tmp_path / "data") == whole
+
+
+def test_foreign_files_are_never_changed(tmp_path: Path) -> None:
+    opts = options(tmp_path)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "valid.safetensors").write_bytes(b"mine")
+    for force in (False, True):
+        refused(dataclasses.replace(opts, force=force), r"valid\.safetensors.*`out`")
+    (folder / "valid.safetensors").rename(folder / "data.json")
+    refused(dataclasses.replace(opts, force=True), r"data\.json.*`out`")
+    refused(dataclasses.replace(opts, out=opts.src[0]), "is a file.*`out`")
+
+
+class Interrupted(BaseException):
+    """Like KeyboardInterrupt, but raised by nothing else."""
+
+
+STEPS = [
+    "vtrans.data.preparation.learn_vocabulary.learn",
+    "vtrans.data.preparation.prepare.batches_of",
+    "vtrans.data.preparation.store_writer.assemble",
+    "vtrans.data.preparation.prepare.publish",
+    "vtrans.data.preparation.prepare.write_atomically",
+    "vtrans.data.preparation.output_folder.sync_folder",
+]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("old", [False, True])
+def test_an_interrupted_run_leaves_no_folder_that_looks_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, old: bool
+) -> None:
+    opts = options(tmp_path, force=True)
+    if old:
+        made(dataclasses.replace(opts, max_tokens=77))
+    before = snapshot(tmp_path / "data")
+
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step, interrupt)
+        with pytest.raises(Interrupted):
+            made(opts)
+    if (
+        step != "vtrans.data.preparation.output_folder.sync_folder"
+    ):  # before that, the old folder is unchanged and the new one leaves nothing
+        assert snapshot(tmp_path / "data") == before
+        assert (tmp_path / "data").exists() == old
+    else:
+        with pytest.raises(FileError, match="data folder"):
+            DataFolder.open(tmp_path / "data")
+    made(opts)
+    assert len(DataFolder.open(tmp_path / "data").train) == len(TRAIN)
+
+
+def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
+    """SIGKILL during the renames leaves the staging folder and some files, but no report."""
+    opts = options(tmp_path)
+    made(opts)
+    whole = snapshot(tmp_path / "data")
+    (tmp_path / "data" / "data.json").unlink()
+    (tmp_path / "data" / "train.safetensors").unlink()
+    (tmp_path / "data" / ".preparing").mkdir()
+    (tmp_path / "data" / ".preparing" / "train.src_ids").write_bytes(b"half")
+    with pytest.raises(FileError, match="data folder"):
+        DataFolder.open(tmp_path / "data")
+    made(opts)
+    assert snapshot(tmp_path / "data") == whole
+
+
+def test_a_second_process_is_refused_while_one_writes_to_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opts = options(tmp_path)
+    make = vtrans.data.preparation.prepare._make
+
+    def disturbed(*args: Any) -> dict[str, Any]:
+        refused(opts, f"prepare-bpe.* {tmp_path / 'data'}.*`out`")
+        return make(*args)
+
+    monkeypatch.setattr(vtrans.data.preparation.prepare, "_make", disturbed)
+    made(opts)
+    DataFolder.open(tmp_path / "data")
+
+
+def test_a_folder_that_another_process_has_made_meanwhile_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opts, made_there = options(tmp_path), list[dict[str, bytes | None]]()
+    staging_folder = vtrans.data.preparation.output_folder.staging_folder
+
+    def late(out: Path) -> Any:
+        monkeypatch.setattr(vtrans.data.preparation.prepare, "staging_folder", staging_folder)
+        made(opts)
+        made_there.append(snapshot(out))
+        return staging_folder(out)
+
+    for vocab_size in (None, 300):
+        monkeypatch.setattr(vtrans.data.preparation.prepare, "staging_folder", late)
+        out = tmp_path / f"data-{vocab_size}"
+        opts = options(tmp_path, out=out)
+        if vocab_size is None:
+            assert made(opts) == json.loads((out / "data.json").read_bytes())
+        else:
+            with pytest.raises(InputError, match="`vocab_size`"):
+                made(dataclasses.replace(opts, vocab_size=vocab_size))
+        assert snapshot(out) == made_there.pop()
+
+
+def test_a_full_disk_gives_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    opts = options(tmp_path)
+    monkeypatch.setattr(vtrans.data.preparation.store_writer.Ragged, "add", full)
+    with pytest.raises(WriteError, match=r"data .*No space left on device") as caught:
+        made(opts)
+    assert caught.value.exit_code == 1
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_disk_that_is_full_at_the_end_keeps_the_old_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opts = options(tmp_path)
+    made(opts)
+    before = snapshot(tmp_path / "data")
+
+    def full(path: Path, data: bytes) -> None:
+        raise WriteError(path, "No space left on device")
+
+    monkeypatch.setattr(vtrans.data.preparation.output_folder, "write_atomically", full)
+    with pytest.raises(WriteError):
+        made(dataclasses.replace(opts, force=True, max_tokens=9))
+    assert snapshot(tmp_path / "data") == before

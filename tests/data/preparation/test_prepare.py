@@ -1,0 +1,311 @@
+"""prepare-bpe from end to end: what the data folder holds, what is dropped, and what the report says."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import io
+import json
+import re
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from corpora import TRAIN, VALID, Pairs, decoded, heard, made, options, refused, snapshot, two_corpora, write
+
+import vtrans.data.preparation.parallel_text
+import vtrans.data.preparation.prepare
+import vtrans.data.preparation.store_writer
+import vtrans.data.store
+from vtrans.console import Console
+from vtrans.data.preparation.encode import RATIO_FREE_TOKENS
+from vtrans.data.preparation.learn_vocabulary import learn
+from vtrans.data.preparation.overlap import OVERLAP_DEFINITION
+from vtrans.data.preparation.prepare import prepare
+from vtrans.data.store import DataFolder
+from vtrans.errors import FileError
+
+
+@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize("subword", ["bpe", "unigram"])
+def test_the_store_holds_the_corpus(tmp_path: Path, separate: bool, subword: str) -> None:
+    report = made(options(tmp_path, separate=separate, subword=subword))
+    data = DataFolder.open(tmp_path / "data")
+    assert decoded(data, data.train) == TRAIN
+    assert decoded(data, data.valid) == VALID
+    assert data.joint is not separate
+    assert (data.src_vocab is data.tgt_vocab) is not separate
+    assert data.report == report == json.loads((tmp_path / "data" / "data.json").read_bytes())
+    files = {"data.json", "train.safetensors", "valid.safetensors"}
+    files |= {"src.model", "tgt.model"} if separate else {"vocab.model"}
+    assert {p.name for p in (tmp_path / "data").iterdir()} == files
+
+
+def test_raw_validation_lines_are_stored_as_read(tmp_path: Path) -> None:
+    valid = [("the  Ｄog 🙂", "der\tHund"), ("a", "b\u00a0c ")]
+    made(options(tmp_path, valid=valid))
+    store = DataFolder.open(tmp_path / "data").valid
+    assert [(store.src_text(i), store.tgt_text(i)) for i in range(2)] == valid
+
+
+def test_equal_runs_give_equal_bytes(tmp_path: Path) -> None:
+    """For any number of threads and any name of the folder."""
+    folders = []
+    for name, threads in (("one", 1), ("two", 3)):
+        folder = tmp_path / name
+        folder.mkdir()
+        made(options(folder, valid=None, threads=threads, out=folder / f"data-{name}"))
+        folders.append(snapshot(folder / f"data-{name}"))
+    assert folders[0] == folders[1]
+    assert str(tmp_path).encode() not in folders[0]["data.json"]  # type: ignore[operator]  # a file, so bytes
+
+
+def test_the_files_do_not_depend_on_how_the_corpus_is_divided_and_compressed(tmp_path: Path) -> None:
+    whole = options(tmp_path)
+    undivided = made(whole)
+    halves: list[tuple[Path, Path]] = []
+    for i, part in enumerate((TRAIN[:100], TRAIN[100:])):
+        src, tgt = write(tmp_path, f"part{i}", part)
+        packed = src.with_suffix(".en.gz")
+        packed.write_bytes(gzip.compress(b"\xef\xbb\xbf" + src.read_bytes().replace(b"\n", b"\r\n")))
+        halves.append((packed, tgt))
+    parts = dataclasses.replace(
+        whole, src=tuple(h[0] for h in halves), tgt=tuple(h[1] for h in halves), out=tmp_path / "parts"
+    )
+    report = made(parts)
+    assert report["files"] == undivided["files"]
+    # The pairs per corpus belong to the data too.
+    assert DataFolder.open(tmp_path / "parts").digest != DataFolder.open(tmp_path / "data").digest
+    assert [pair["src"]["lines"] for pair in report["inputs"]["train"]] == [100, len(TRAIN) - 100]
+
+
+def test_the_report_counts_the_pairs_of_each_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report, said = heard(two_corpora(tmp_path))
+    expected = [50, len(TRAIN) - 50]
+    assert report["train"]["corpora"] == expected
+    assert f"training pairs by corpus: first.en 50, second.en {len(TRAIN) - 50}" in said
+    data = DataFolder.open(tmp_path / "data")
+    assert list(data.corpora) == expected
+    assert decoded(data, data.train) == TRAIN
+    (tmp_path / "data" / "data.json").write_text(json.dumps(report | {"train": {"corpora": [50, 7]}}))
+    with pytest.raises(FileError, match=r"data\.json .*train\.safetensors"):
+        DataFolder.open(tmp_path / "data")
+    # The same holds for other batches, and with sentences held out of both corpora.
+    monkeypatch.setattr(vtrans.data.preparation.prepare, "_BATCH_PAIRS", 7)
+    small = made(two_corpora(tmp_path, out=tmp_path / "small"))
+    assert small["files"] == report["files"]
+    held_out = made(two_corpora(tmp_path, valid_src=(), valid_tgt=(), out=tmp_path / "held out"))
+    kept = held_out["train"]["corpora"]
+    assert sum(kept) == len(DataFolder.open(tmp_path / "held out").train) == held_out["train"]["kept"]
+    assert kept[0] < 50 or kept[1] < len(TRAIN) - 50
+
+
+def test_pairs_are_dropped_and_counted_by_reason(tmp_path: Path) -> None:
+    long = " ".join(["dog"] * 40)
+    bad = [
+        ("", "Hund"), ("dog", " \t"), ("\u200b", "Hund"), ("", ""),  # an empty side, after normalization
+        (long, long), ("dog " * 31, "Hund " * 29),
+        ("dog " * 14, "Hund"), ("cat", "Kater " * 14),
+    ]  # fmt: skip
+    good = [("dog " * 10, "Hund"), ("dog " * 20, "Hund " * 10)]
+    opts = options(tmp_path, [*TRAIN, *bad, *good], max_tokens=30, max_ratio=4.0)
+    report, said = heard(opts)
+    assert report["train"]["dropped"] == {"empty": 4, "too_long": 2, "odd_ratio": 2}
+    assert report["train"]["read"] == len(TRAIN) + 10
+    assert report["train"]["kept"] == len(TRAIN) + 2
+    line = next(line for line in said.split("\n") if line.startswith("training: "))
+    assert re.findall(r"\d+", line) == [str(n) for n in (len(TRAIN) + 2, len(TRAIN) + 10, 4, 2, 30, 2, 4, 12)]
+    data = DataFolder.open(tmp_path / "data")
+    assert decoded(data, data.train)[:-2] == TRAIN
+    assert report["ratio_free_tokens"] == RATIO_FREE_TOKENS == 12
+
+
+@pytest.mark.parametrize("sample", [10**6, 7])
+def test_learning_is_announced_once_all_pairs_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: int
+) -> None:
+    stream = io.StringIO()
+    said: list[str] = []
+
+    def spy(sentences: Any, **how: Any) -> Any:
+        drawn = []
+        for text in sentences:
+            assert stream.getvalue().count("learning the") == len(said)
+            drawn.append(text)
+        said.append(stream.getvalue())
+        return learn(drawn, **how)
+
+    monkeypatch.setattr("vtrans.data.preparation.learn_vocabulary.learn", spy)
+    prepare(options(tmp_path, separate=True, sample=sample), Console(stream=stream))
+    pairs = min(sample, len(TRAIN))
+    for text, side in zip(said, ("source", "target"), strict=True):
+        assert text.endswith(f"learning the vocabulary of the {side} side from {pairs} pairs ...\n")
+
+
+def test_only_empty_validation_pairs_are_dropped(tmp_path: Path) -> None:
+    valid = [*VALID, ("dog", ""), ("cat", "Kater " * 50)]
+    report, said = heard(options(tmp_path, valid=valid, max_tokens=30))
+    assert report["valid"]["kept"] == len(VALID) + 1
+    assert report["valid"]["dropped"] == {"empty": 1}
+    assert "warning: the longest validation sentence has" in said
+
+
+def test_the_counts_add_up(tmp_path: Path) -> None:
+    report, said = heard(options(tmp_path))
+    data = DataFolder.open(tmp_path / "data")
+    facts = report["train"]
+    assert facts["tokens"] == {
+        "src": int(data.train.src_lengths.sum()), "tgt": int(data.train.tgt_lengths.sum())
+    }  # fmt: skip
+    assert facts["characters"]["tgt"] == sum(len(pair[1]) for pair in TRAIN)
+    assert facts["characters_a_token"]["tgt"] == round(facts["characters"]["tgt"] / facts["tokens"]["tgt"], 3)
+    assert OVERLAP_DEFINITION in said
+    assert "normalization nmt_nfkc" in said
+    assert report["vocabulary"]["normalization"] == "nmt_nfkc"
+
+
+def test_odd_characters_and_bad_bytes_are_counted(tmp_path: Path) -> None:
+    opts = options(tmp_path, on_bad_utf8="replace")
+    path = Path(opts.src[0])
+    raw = path.read_bytes().split(b"\n")
+    raw[1] += b" a\x0bb\xe2\x80\xa8"
+    raw[3] += b"\xff"
+    path.write_bytes(b"\n".join(raw))
+    report, said = heard(opts)
+    assert report["characters"]["train"] == {
+        "odd_line_ends": {"src": 2, "tgt": 0}, "replacements": {"src": 1, "tgt": 0}
+    }  # fmt: skip
+    assert report["train"]["read"] == len(TRAIN)
+    assert "warning: train src: 2 characters" in said
+    assert "warning: train src: 1 U+FFFD" in said
+    refused(
+        dataclasses.replace(opts, on_bad_utf8="error", out=tmp_path / "other"),
+        rf"train\.en: line 4 is not UTF-8: byte 0xff at byte offset {len(b'x'.join(raw[:3])) + 1 + len(raw[3]) - 1};",
+    )
+
+
+def test_overlap_counts_pieces_not_ids(tmp_path: Path) -> None:
+    same = [("Anna sees Berta.", "Anna sees Berta.")] * 25
+    for separate in (False, True):
+        folder = tmp_path / str(separate)
+        folder.mkdir()
+        report = made(options(folder, same, VALID, separate=separate))
+        rows = report["overlap"]["rows"]
+        assert [row["threshold"] for row in rows] == [1, 5, 20]
+        assert all(row["both"] == row["either"] > 0 for row in rows)
+        assert all(row["share"] == row["token_share"] == 1.0 for row in rows)
+    folder = tmp_path / "foreign"
+    folder.mkdir()
+    report = made(options(folder, [("abc def", "жзи клм")] * 25, VALID))
+    # Only the mark of the start of a word can be on both sides.
+    assert report["overlap"]["rows"][0]["both"] <= 1
+
+
+def test_symbols_are_counted_and_a_missing_one_is_named(tmp_path: Path) -> None:
+    pairs = [("<BT> " + src if i % 3 == 0 else src, tgt) for i, (src, tgt) in enumerate(TRAIN)]
+    report, said = heard(options(tmp_path, pairs, symbols=("<BT>", "<FT>")))
+    tagged = len(range(0, len(TRAIN), 3))
+    assert report["vocabulary"]["symbols"] == {"<BT>": {"src": tagged, "tgt": 0}, "<FT>": {"src": 0, "tgt": 0}}
+    assert re.search(rf"^symbol <BT>: {tagged} .* 0 ", said, re.MULTILINE)
+    assert "warning: symbol <FT>" in said
+    data = DataFolder.open(tmp_path / "data")
+    assert data.src_vocab.symbols == ("<BT>", "<FT>")
+    assert decoded(data, data.train) == pairs
+
+
+def test_every_character_survives_the_trained_vocabulary(tmp_path: Path) -> None:
+    made(options(tmp_path))
+    vocabulary = DataFolder.open(tmp_path / "data").src_vocab
+    hard = "Łódź 東京 costs 5€ 🙂"
+    assert vocabulary.decode(vocabulary.encode(hard)) == hard
+
+
+def test_the_vocabulary_is_not_learned_from_validation_text(tmp_path: Path) -> None:
+    """The vocabulary is the same for any validation text."""
+    vocabularies = set()
+    corpora: list[Pairs] = [VALID, [("zyx wvu", "qwertz")] * 50]
+    for i, valid in enumerate(corpora):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        made(options(folder, valid=valid))
+        vocabularies.add(DataFolder.open(folder / "data").src_vocab.digest)
+    assert len(vocabularies) == 1
+    # Nor from held-out text: its characters have no piece.
+    made(options(tmp_path, [(f"dog {chr(0x4E00 + i)}", "Hund") for i in range(100)], None))
+    data = DataFolder.open(tmp_path / "data")
+    pieces = {data.src_vocab.piece(i) for i in range(len(data.src_vocab))}
+    for store, known in ((data.train, True), (data.valid, False)):
+        for src, _ in decoded(data, store):
+            assert (src[-1] in pieces) is known
+
+
+def test_validation_pairs_in_the_training_text_are_reported(tmp_path: Path) -> None:
+    (a, b), (c, d), (e, f), *_ = TRAIN
+    valid = [*VALID, (a, b), (a, b), (c, f), (f" {e}", f"{f} ")]
+    report, said = heard(options(tmp_path, valid=valid))
+    assert report["valid"]["pairs_in_train"] == 3
+    assert report["valid"]["sources_in_train"] == 4
+    assert re.search(rf"^warning: .* 4 of the {len(valid)} validation pairs, 3 of them", said, re.MULTILINE)
+    assert d != f
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of Python and numpy. `sample` bounds that of SentencePiece."""
+    monkeypatch.setattr(vtrans.data.preparation.prepare, "_BATCH_PAIRS", 64)
+    for module in (vtrans.data.preparation.parallel_text, vtrans.data.preparation.store_writer):
+        monkeypatch.setattr(module, "_BLOCK", 1 << 12)
+    monkeypatch.setattr("vtrans.text._CHUNK", 1 << 12)
+    peaks = []
+    for n in (1, 2, 30):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        opts = options(folder, TRAIN * n, sample=100)
+        tracemalloc.start()
+        made(opts)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    # The first run fills caches. The last corpus is 15 times as large as the second.
+    assert (folder / "train.en").stat().st_size > 150_000
+    assert peaks[2] < peaks[1] + 50_000
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"src": (), "tgt": ()}, "`src` and `tgt`"),
+        ({"tgt": ()}, "`src` and `tgt` .* 1 and 0"),
+        ({"valid_tgt": ()}, "`valid_src` and `valid_tgt` .* 1 and 0"),
+        ({"valid_src": ()}, "`valid_src` and `valid_tgt` .* 0 and 1"),
+        ({"vocab_size": 0}, "`vocab_size` must be .* 5 .* 0"),
+        ({"vocab_size": 100_000}, "`vocab_size` must be at most .* 100000"),
+        ({"vocab_size": 262, "separate": True}, "`vocab_size` must be at least .* 262"),
+        ({"character_coverage": 1.5}, r"`character_coverage` must be .* 1\.5"),
+        ({"sample": 0}, "`sample` must be .* 0"),
+        ({"max_tokens": 0}, "`max_tokens` must be .* 0"),
+        ({"max_tokens": 1}, f"no training pair .*{len(TRAIN)} longer than 1 token.*`max_tokens`"),
+        ({"max_ratio": 0.5}, r"`max_ratio` must be .* 0\.5"),
+        ({"max_ratio": float("nan")}, "`max_ratio` must be .* nan"),
+        ({"seed": -1}, "`seed` must be .* -1"),
+        ({"threads": -1}, "`threads` must be .* -1"),
+        ({"symbols": ("",)}, "`symbols`.* ''"),
+        ({"symbols": ("<B T>",)}, "`symbols`.*'<B T>'"),
+        ({"symbols": ("\u2581x",)}, "`symbols`.*'\u2581x'"),
+        ({"symbols": ("<BT>", "</s>")}, "`symbols`.*</s>"),
+        ({"symbols": ("<0x0A>",)}, "`symbols`.*<0x0A>"),
+        ({"symbols": ("<BT>", "<BT>")}, "`symbols`.*<BT>"),
+        ({"subword": "wordpiece"}, "`subword` must be .*bpe, unigram, .*'wordpiece'"),
+        ({"normalization": "nfd"}, "`normalization` must be .*identity, .*'nfd'"),
+        ({"on_bad_utf8": "ignore"}, "`on_bad_utf8` must be .*error, replace"),
+    ],
+)  # fmt: skip
+def test_bad_options_are_refused(tmp_path: Path, values: dict[str, Any], message: str) -> None:
+    refused(options(tmp_path, **{"src": (tmp_path / "train.en",), **values}), message)
+
+
+def test_a_text_of_only_empty_pairs_is_refused(tmp_path: Path) -> None:
+    refused(options(tmp_path, [("dog", ""), ("", "Hund")]), "empty side")
+    refused(options(tmp_path, valid=[("dog", ""), ("", "Hund")]), "empty side")
+    # Nothing is left after normalization, which is found only by encoding.
+    refused(options(tmp_path, [("\u200b", "\u200b")] * 3), "the training text contains no text")
+    refused(options(tmp_path, valid=[("\u200b", "Hund")] * 3), "`valid_src`")

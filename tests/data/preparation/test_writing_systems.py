@@ -1,0 +1,78 @@
+"""The script of a subword, and the overlap of two sides per script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vtrans.data.preparation.overlap import OVERLAP_THRESHOLDS, overlap
+from vtrans.data.preparation.writing_systems import SCRIPTS, ScriptRow, overlap_by_script, script_of
+
+PIECES = ("▁the", "er", "дом", "▁дом", "犬", "12", "½", ".", "▁", "▁-", "aд", "ひ", "한", "́", "ー", "𐌰")
+
+
+@pytest.mark.parametrize(
+    ("piece", "script"),
+    [
+        ("▁the", "Latin"),
+        ("é", "Latin"),
+        ("ª", "Latin"),
+        ("дом", "Cyrillic"),
+        ("▁λόγος", "Greek"),
+        ("犬猫", "Han"),
+        ("犬ひ", "mixed"),
+        ("Aд", "mixed"),
+        ("한국", "Hangul"),
+        ("नमस्ते", "Devanagari"),
+        ("ᐃᓄᒃ", "Canadian Aboriginal"),
+        ("𐌰𐌱", "other script"),
+        ("a𐌰", "mixed"),
+        ("▁12", "digits"),
+        ("½", "digits"),
+        ("٣", "digits"),
+        ("2.", "digits"),
+        ("d2", "Latin"),
+        ("▁-", "punctuation and symbols"),
+        ("€", "punctuation and symbols"),
+        ("\u0301", "punctuation and symbols"),
+        ("▁", "word start"),
+        ("▁▁", "word start"),
+    ],
+)
+def test_the_script_of_a_subword(piece: str, script: str) -> None:
+    assert script_of(piece) == script
+
+
+def test_every_script_has_a_letter_that_belongs_to_it() -> None:
+    assert {script_of(letter) for letter in "aαбաაאابסܐއߊአⴰअবਅઅଅதతಕകසกກកကཀᠠꦲ犬あアㄅ한ꀀᎠᐃ"} == {
+        script.replace("_", " ") for script in SCRIPTS
+    }
+
+
+def test_overlap_by_script_on_a_small_example() -> None:
+    src = {"▁a": 10, "b": 4, "c": 6, "1": 7, ".": 5}
+    tgt = {"▁a": 5, "b": 9, "д": 8, ".": 2}
+    assert overlap_by_script(src, tgt, [5]) == [
+        ScriptRow("Latin", 5, 2, 2, 1, 3, 1 / 3, 20, 14, 0.5, 5 / 14),
+        ScriptRow("Cyrillic", 5, 0, 1, 0, 1, 0.0, 0, 8, 0.0, 0.0),
+        ScriptRow("digits", 5, 1, 0, 0, 1, 0.0, 7, 0, 0.0, 0.0),
+        ScriptRow("punctuation and symbols", 5, 1, 0, 0, 1, 0.0, 5, 2, 0.0, 0.0),
+    ]
+    assert overlap_by_script({}, {}, OVERLAP_THRESHOLDS) == []
+
+
+@settings(deadline=None)
+@given(*[st.dictionaries(st.sampled_from(PIECES), st.integers(1, 30))] * 2)
+def test_the_scripts_add_up_to_the_whole_overlap(src: Mapping[str, int], tgt: Mapping[str, int]) -> None:
+    rows = overlap_by_script(src, tgt, OVERLAP_THRESHOLDS)
+    for whole in overlap(src, tgt):
+        parts = [row for row in rows if row.threshold == whole.threshold]
+        assert sum(row.both for row in parts) == whole.both
+        assert sum(row.either for row in parts) == whole.either
+        running = sum(row.src_tokens + row.tgt_tokens for row in parts)
+        assert running == sum(src.values()) + sum(tgt.values())
+        shared = sum(row.src_shared * row.src_tokens + row.tgt_shared * row.tgt_tokens for row in parts)
+        assert shared == pytest.approx(whole.token_share * running)

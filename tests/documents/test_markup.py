@@ -1,0 +1,157 @@
+"""Tags in translations: laws for any HTML, and where tags go."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+from services import reversed_words
+
+from vtrans.documents.document import Translated, html_document
+from vtrans.documents.html import read_html
+from vtrans.server.batching import Wanted
+
+Translate = Callable[[str], Translated]
+
+
+def same(line: str) -> Translated:
+    return Translated(line, tuple((i, i) for i in range(len(line.split()))))
+
+
+def reverse(line: str) -> Translated:
+    return reversed_words([line], Wanted(alignments=True))[0][0]
+
+
+def shout(line: str) -> Translated:
+    """Without an alignment."""
+    return Translated(line.upper())
+
+
+def translated(text: str, translate: Translate) -> str:
+    document = html_document(text, "en")
+    return document.joined([translate(line) for line in document.lines])
+
+
+PARTS = st.sampled_from(
+    [*"""
+    <b>| </b>|<i class='x > y'>|</i>|<a href="?a=1&amp;b=2">|</a>|<p>|</p>|<br>|<img src=x>|<!-- a b -->|
+    <script>a < b; c > d</script>|<code>x y</code>|<span translate=no>n o</span>|<pre>|</pre>|word |two words. |Next| |
+    |.|, |&lt;tag&gt;|&amp;|é|<|>|&|</x|🙂
+    """.strip().split("|"), "\r", "\r\n"]
+)  # fmt: skip
+HTML = st.lists(PARTS, max_size=25).map("".join)
+
+
+def tags(document: str) -> Counter[str]:
+    """Everything in a document that is not text, as it was written."""
+    return Counter(item.raw for item in read_html(document) if item.kind != "text" and item.raw.strip())
+
+
+@given(HTML)
+def test_the_items_of_a_document_make_it_up_again(document: str) -> None:
+    assert "".join(item.raw for item in read_html(document)) == document
+
+
+@given(HTML, st.sampled_from([same, reverse, shout]))
+def test_every_tag_is_in_the_translation_once_and_as_it_was_written(document: str, translate: Translate) -> None:
+    assert tags(translated(document, translate)) == tags(document)
+
+
+def nested(document: str) -> bool:
+    """Whether each closing tag closes the element that was opened last."""
+    opened: list[str] = []
+    for closing, name in re.findall(r"<(/?)([biu])>", document):
+        if not closing:
+            opened.append(name)
+        elif not opened or opened.pop() != name:
+            return False
+    return not opened
+
+
+@st.composite
+def trees(draw: st.DrawFn, depth: int = 3) -> str:
+    words = " ".join(draw(st.lists(st.sampled_from(["dog", "cat,", "runs", "far.", "(so)"]), max_size=4)))
+    if depth == 0:
+        return words
+    children = draw(st.lists(st.tuples(st.sampled_from("biu"), trees(depth - 1)), max_size=3))
+    return " ".join([words, *(f"<{name}>{inside}</{name}>" for name, inside in children)])
+
+
+@given(trees(), st.sampled_from([same, reverse, shout]))
+def test_nested_elements_stay_nested(document: str, translate: Translate) -> None:
+    assert nested(document)
+    assert nested(translated(document, translate))
+
+
+@given(trees())
+def test_words_that_stay_in_place_keep_their_elements(document: str) -> None:
+    text = re.sub(r"\s+", " ", document).strip()
+    if re.search(r"<(\w)>\s*</\1>|\. |\s</|>\s*<", text):
+        return  # spaces at tags may move, and empty elements follow the word before them
+    assert translated(text, same) == text
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ("The <b>big</b> dog", "dog <b>big</b> The"),
+        ("a <b>b <i>c</i></b> d", "d <b><i>c</i> b</b> a"),
+        ("<b>a b</b> c", "c <b>b a</b>"),
+        ("Look, <a href='/x'>here</a>.", "<a href='/x'>here</a>. Look,"),
+        ("<p>a b</p><p>c d</p>", "<p>b a</p><p>d c</p>"),
+        ("<p class='k'>one.\n Two three.</p>\n", "<p class='k'>one.\n three. Two</p>\n"),
+        ("a b<br/>c d", "b a<br/>d c"),
+        ("a <code>b c</code> d e", "a <code>b c</code> e d"),
+        (
+            "a <span translate='no'>b <span>c</span> d</span> e f",
+            "a <span translate='no'>b <span>c</span> d</span> f e",
+        ),
+        ("<b class=notranslate>a b</b> c d", "<b class=notranslate>a b</b> d c"),
+        ("<script>a b</script><style>c d</style>e f", "<script>a b</script><style>c d</style>f e"),
+        ("a &lt;b&gt; &amp; c&nbsp;", "c &amp; &lt;b&gt; a&nbsp;"),
+        ("<b>one two. Three</b> four", "four <b>Three two. one</b>"),
+        ("<title>a b</title>", "<title>b a</title>"),
+        ("<pre>a b\n  c d</pre>", "<pre>b a\n  d c</pre>"),
+        ("<pre>a b\r\nc d\re f</pre>", "<pre>b a\r\nd c\rf e</pre>"),
+        ("a b\r\nc\r<b>d</b>\re", "e <b>d</b> c b a"),
+        ("x <img alt='a b'> y", "y x <img alt='a b'>"),
+        ("</b> a b", "</b> b a"),
+        ("a <b", "a <b"),
+        ("", ""),
+    ],
+)
+def test_tags_follow_their_words(document: str, expected: str) -> None:
+    assert translated(document, reverse) == expected
+
+
+def test_text_cannot_become_a_tag() -> None:
+    assert translated("a &lt;script&gt;", reverse) == "&lt;script&gt; a"
+    assert (
+        translated("a", lambda line: Translated("<script>alert(1)</script>&"))
+        == "&lt;script&gt;alert(1)&lt;/script&gt;&amp;"
+    )
+
+
+def test_words_that_are_not_linked_stay_outside_and_words_apart_keep_the_longest_run() -> None:
+    links = ((1, 0), (1, 2), (1, 3), (0, 4))
+    assert translated("a <b>b</b>", lambda line: Translated("w x y z v", links)) == "<b>w x y z</b> v"
+    links = ((1, 0), (0, 1), (1, 2), (1, 3))
+    assert translated("a <b>b</b>", lambda line: Translated("w x y z", links)) == "w x <b>y z</b>"
+
+
+def test_only_sentences_with_tags_inside_need_an_alignment() -> None:
+    document = html_document("<p><b>All of it.</b> <i>Some</i> of it. None.</p>", "en")
+    assert document.lines == ["All of it.", "Some of it.", "None."]
+    assert document.aligned == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    "document",
+    ["<b>a</b> " * 5000, "<b>" * 20_000, "<i>a. " * 10_000, "<b>a. b</b> c. " * 3000, "a <b></b>" * 8000, "<" * 50_000],
+)
+def test_long_hostile_documents_are_quick(document: str) -> None:
+    assert tags(translated(document, reverse)) == tags(document)

@@ -1,0 +1,56 @@
+"""Sentences and what lies between them."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from vtrans.documents.sentences import PROTECTION, has_words, split_sentences
+
+TEXTS = st.text(st.sampled_from("ab.?! \n\r\t\u2028\x85\x0c\"'()。Z9Dr") | st.characters(exclude_categories=["Cs"]))
+
+
+@given(TEXTS, st.sampled_from(["en", "de", "zh-Hans", "xx"]))
+def test_the_parts_make_up_the_text_again(text: str, language: str) -> None:
+    split = split_sentences(text, language)
+    assert split.joined(split.sentences) == text
+    assert len(split.between) == len(split.sentences) + 1
+    assert all(sentence and sentence == sentence.strip() for sentence in split.sentences)
+    assert not any(between.strip() for between in split.between)
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "sentences"),
+    [
+        ("Mr. Smith sleeps. He is tired.", "en", ["Mr. Smith sleeps.", "He is tired."]),
+        ("Das ist z.B. ein Hund. Er läuft.", "de", ["Das ist z.B. ein Hund.", "Er läuft."]),
+        ("今日は。元気ですか？", "ja", ["今日は。", "元気ですか？"]),
+        ("no end\nanother line", "en", ["no end", "another line"]),
+        ("It costs 3.50 euros.", "en", ["It costs 3.50 euros."]),
+        ("  \n ", "en", []),
+    ],
+)
+def test_sentences(text: str, language: str, sentences: list[str]) -> None:
+    assert split_sentences(text, language).sentences == sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "protected"),
+    [
+        ("Take A-17, B2 and COVID-19.", ["A-17", "B2", "COVID-19"]),
+        ("See 4K, X1/200-B and RFC-2119.3!", ["4K", "X1/200-B", "RFC-2119.3"]),
+        ("Write to A-17@a.example or see https://a.example/A-17.", ["A-17@a.example", "https://a.example/A-17"]),
+        ("A 17 NATO U.S. 1970 2024-11-23 3.5 T-Shirt F-16s B52s", []),
+    ],
+)
+def test_codes_are_protected(text: str, protected: list[str]) -> None:
+    assert list(PROTECTION.masked(text).texts.values()) == protected
+
+
+@given(TEXTS)
+def test_protection_is_undone(text: str) -> None:
+    masked = PROTECTION.masked(text)
+    assert masked.text == text
+    assert masked.restored(masked.masked).text == text
+    assert has_words(text) <= any(character.isalpha() for character in text)

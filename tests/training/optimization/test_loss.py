@@ -1,0 +1,191 @@
+"""The fused projection and label-smoothed loss against the plain formula."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from networks import SMALL, sequences
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vtrans.data.batches import Batch, collate
+from vtrans.data.vocabulary import PAD_ID
+from vtrans.model import Transformer
+from vtrans.training.optimization.loss import Objective, products, projected_loss
+
+PAD = 2
+N, D, V = 7, 5, 11
+
+
+def plain(
+    h_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, smoothing: float, bias_V: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The definition, word for word: cross entropy against a distribution without padding."""
+    logits_NV = (h_ND @ weight_VD.t() + (0 if bias_V is None else bias_V)).index_fill(1, torch.tensor(PAD), -torch.inf)
+    logprobs = logits_NV.log_softmax(1)
+    target = torch.full_like(logits_NV, smoothing / (logits_NV.shape[1] - 1))
+    target[:, PAD] = 0
+    for n, t in enumerate(targets_N.tolist()):
+        target[n, t] += 1 - smoothing
+    nll = -logprobs[torch.arange(len(targets_N)), targets_N].sum()
+    return -(target * logprobs.masked_fill(target == 0, 0)).sum(), nll
+
+
+def example(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(0)
+    h, weight = torch.randn(N, D, dtype=dtype), torch.randn(V, D, dtype=dtype)
+    return h.requires_grad_(), weight.requires_grad_(), torch.tensor([1, 3, 10, 0, 3, 7, 4])
+
+
+@pytest.mark.parametrize("chunk", [0, 1, 3 * V, N * V])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_value_and_gradient_equal_the_plain_formula(smoothing: float, chunk: int) -> None:
+    h, weight, targets = example()
+    loss, nll = projected_loss(h, weight, targets, smoothing, PAD, chunk)
+    expected, expected_nll = plain(h, weight, targets, smoothing)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(nll, expected_nll)
+    grads = torch.autograd.grad(0.3 * loss, (h, weight))
+    for grad, expected_grad in zip(grads, torch.autograd.grad(0.3 * expected, (h, weight)), strict=True):
+        torch.testing.assert_close(grad, expected_grad)
+    assert not grads[1][PAD].any()
+
+
+@pytest.mark.parametrize("chunk", [0, 3 * V])
+def test_value_and_gradient_with_a_bias_equal_the_plain_formula(chunk: int) -> None:
+    h, weight, targets = example()
+    bias = torch.randn(V, dtype=torch.float64, requires_grad=True)
+    found = projected_loss(h, weight, targets, 0.1, PAD, chunk, bias_V=bias)
+    expected = plain(h, weight, targets, 0.1, bias)
+    torch.testing.assert_close(found, expected)
+    inputs = (h, weight, bias)
+    for grad, wanted in zip(
+        torch.autograd.grad(found[0], inputs), torch.autograd.grad(expected[0], inputs), strict=True
+    ):
+        torch.testing.assert_close(grad, wanted)
+
+
+@pytest.mark.parametrize("chunk", [0, 1, 3 * V, N * V])
+def test_with_agreement_it_is_the_mean_of_two_passes_plus_the_mean_of_their_divergences(chunk: int) -> None:
+    _, weight, targets = example()
+    h = torch.randn(2 * N, D, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(V, dtype=torch.float64, requires_grad=True)
+    inputs = h, weight, bias
+    found = projected_loss(h, weight, targets.repeat_interleave(2), 0.1, PAD, chunk, bias_V=bias, agreement=0.7)
+    passes = [plain(part, weight, targets, 0.1, bias) for part in (h[::2], h[1::2])]
+    kept = [v for v in range(V) if v != PAD]
+    p, q = ((part @ weight.t() + bias)[:, kept].softmax(1) for part in (h[::2], h[1::2]))
+    divergence = (p * (p / q).log()).sum() + (q * (q / p).log()).sum()
+    expected = (passes[0][0] + passes[1][0] + 0.7 * divergence) / 2
+    torch.testing.assert_close(found, (expected, (passes[0][1] + passes[1][1]) / 2))
+    grads = torch.autograd.grad(0.3 * found[0], inputs)
+    torch.testing.assert_close(grads, torch.autograd.grad(0.3 * expected, inputs))
+
+
+def model_and_batch(dropout: float) -> tuple[Transformer, Batch]:
+    torch.manual_seed(1)
+    model = Transformer(dataclasses.replace(SMALL, dropout=dropout), 40, 40, joint=True, pad_id=PAD_ID).train()
+    ids = [torch.tensor(row[:-1], dtype=torch.int32) for row in sequences(5, 2, 7, 3, 6, 4)]
+    return model, collate(ids[:3], ids[3:])
+
+
+def test_two_passes_without_dropout_have_the_loss_of_one() -> None:
+    model, batch = model_and_batch(dropout=0.0)
+    torch.testing.assert_close(Objective(model, 0.1, r_drop=5.0)(batch), Objective(model, 0.1)(batch))
+
+
+def test_two_passes_with_dropout_have_a_larger_loss_than_their_mean() -> None:
+    """The passes of a pair are compared with each other, and their predictions differ."""
+    model, batch = model_and_batch(dropout=0.3)
+    losses = []
+    for r_drop in (1e-9, 1.0, 2.0):
+        torch.manual_seed(1)
+        losses.append(Objective(model, 0.1, r_drop=r_drop)(batch)[0])
+    assert losses[0] < losses[1] < losses[2]
+    torch.testing.assert_close(losses[2] - losses[1], losses[1] - losses[0])
+    assert torch.equal(*(Objective(model.eval(), 0.1, r_drop=r_drop)(batch)[0] for r_drop in (0.0, 1.0)))
+
+
+def test_gradient_equals_finite_differences() -> None:
+    h, weight, targets = example()
+
+    def loss_of(h: Tensor, weight: Tensor) -> Tensor:
+        return 0.3 * projected_loss(h, weight, targets, 0.1, PAD, 3 * V)[0]
+
+    assert torch.autograd.gradcheck(loss_of, (h, weight))
+
+
+def test_it_equals_torch_cross_entropy_without_the_padding_column() -> None:
+    h, weight, targets = example(torch.float32)
+    loss, _ = projected_loss(h, weight, targets, 0.1, PAD)
+    kept = [v for v in range(V) if v != PAD]
+    logits, moved = h @ weight[kept].t(), torch.tensor([kept.index(t) for t in targets.tolist()])
+    expected = torch.nn.functional.cross_entropy(logits, moved, label_smoothing=0.1, reduction="sum")
+    torch.testing.assert_close(loss, expected)
+
+
+def test_the_log_likelihood_has_no_gradient() -> None:
+    h, weight, targets = example()
+    loss, nll = projected_loss(h, weight, targets, 0.1, PAD)
+    assert not nll.requires_grad
+    with torch.inference_mode():
+        again, again_nll = projected_loss(h, weight, targets, 0.1, PAD)
+    assert torch.equal(again, loss)
+    assert torch.equal(again_nll, nll)
+
+
+class Largest(TorchDispatchMode):
+    """The most elements of any result."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's own
+        self.elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, Tensor):
+            self.elements = max(self.elements, out.numel())
+        return out
+
+
+def test_the_logits_never_exist_all_at_once() -> None:
+    h, weight, targets = torch.randn(300, 4, requires_grad=True), torch.randn(50, 4), torch.randint(3, 50, (300,))
+    with Largest() as largest:
+        projected_loss(h, weight, targets, 0.1, PAD, 30 * 50)[0].backward()  # type: ignore[no-untyped-call]  # torch
+    assert largest.elements == 30 * 50
+
+
+def test_bfloat16_is_used_for_the_products_of_the_loss_only() -> None:
+    h, weight, targets = example(torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, nll = projected_loss(h.bfloat16(), weight, targets, 0.1, PAD)
+        in_float, _ = projected_loss(h, weight, targets, 0.1, PAD)
+    assert loss.dtype == nll.dtype == torch.float32
+    assert torch.equal(loss, in_float)
+    exact, _ = projected_loss(h, weight, targets, 0.1, PAD)
+    assert loss != exact
+    torch.testing.assert_close(loss, exact, rtol=0.02, atol=0)
+    grads, expected = torch.autograd.grad(in_float, (h, weight)), torch.autograd.grad(exact, (h, weight))
+    for grad, other in zip(grads, expected, strict=True):
+        assert grad.dtype == torch.float32
+        torch.testing.assert_close(grad, other, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("rows", [1, 16, 45, 64])
+@pytest.mark.parametrize("biased", [False, True])
+def test_products_in_bfloat16_leave_no_trace_of_the_rows_that_fill_them_up(rows: int, biased: bool) -> None:
+    """A chunk has 32 rows, a power of two, and the last one is filled up to a multiple of 16."""
+    h, weight, bias = (torch.randn(*size).bfloat16().float().requires_grad_() for size in ((rows, 6), (50, 6), (50,)))
+    targets, used = torch.randint(3, 50, (rows,)), (h, weight, bias) if biased else (h, weight)
+    exact, exact_nll = projected_loss(h, weight, targets, 0.1, PAD, bias_V=bias if biased else None)
+    with products(torch.device("cpu"), "bfloat16"):
+        loss, nll = projected_loss(h, weight, targets, 0.1, PAD, 40 * 50, bias_V=bias if biased else None)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, exact, rtol=0.01, atol=0)
+    torch.testing.assert_close(nll, exact_nll, rtol=0.01, atol=0)
+    for grad, other in zip(torch.autograd.grad(loss, used), torch.autograd.grad(exact, used), strict=True):
+        assert grad.shape == other.shape
+        torch.testing.assert_close(grad, other, rtol=0.05, atol=0.05)

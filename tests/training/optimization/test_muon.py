@@ -1,0 +1,124 @@
+"""Muon: orthogonal steps, fused projections, skipped updates and exact resume."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import EVERY_STEP, tiny_train
+from networks import make
+from runs import interrupted, same
+from torch import Tensor, nn
+
+from vtrans.config import TrainConfig
+from vtrans.data.store import DataFolder
+from vtrans.training.optimization.muon import Muon, orthogonal
+from vtrans.training.optimization.optimizer import begin, make_optimizer
+
+MUON = TrainConfig(optimizer="muon", precision="float32")
+
+
+def weight(*size: int, seed: int = 0) -> nn.Parameter:
+    return nn.Parameter(torch.randn(*size, generator=torch.Generator().manual_seed(seed)))
+
+
+def stepped(weights: dict[Tensor, int], gradients: list[Tensor], config: TrainConfig = MUON) -> list[Tensor]:
+    """The weights after one update of a learning rate of 0.1."""
+    optimizer = make_optimizer([*weights, other := weight(3)], config, weights)
+    begin(optimizer, [*weights, other])
+    for settings in optimizer.param_groups:
+        settings["lr"] = 0.1
+    for parameter, gradient in zip(weights, gradients, strict=True):
+        parameter.grad = gradient
+    optimizer.step()
+    return [parameter.detach().clone() for parameter in weights]
+
+
+@pytest.mark.parametrize("size", [(6, 6), (4, 9), (9, 4)])
+def test_steps_are_nearly_orthogonal_and_keep_the_singular_vectors(size: tuple[int, int]) -> None:
+    x = weight(3, *size).detach()
+    found = orthogonal(x, torch.float32)
+    assert found.shape == x.shape
+    assert (torch.linalg.svdvals(found) > 0.6).all()
+    assert (torch.linalg.svdvals(found) < 1.3).all()
+    u, _, v = torch.linalg.svd(x, full_matrices=False)
+    diagonal = u.mT @ found @ v.mT
+    torch.testing.assert_close(diagonal, torch.diag_embed(torch.diagonal(diagonal, 0, 1, 2)), rtol=0, atol=1e-4)
+
+
+def test_a_step_does_not_depend_on_the_size_of_the_gradient() -> None:
+    start, gradient = weight(5, 5).detach(), weight(5, 5, seed=1).detach()
+    after = [stepped({nn.Parameter(start.clone()): 1}, [gradient * factor])[0] for factor in (1.0, 1000.0)]
+    torch.testing.assert_close(*after)
+    assert 0.05 < (after[0] - start).square().mean().sqrt() / (0.1 * 0.2) < 1.2
+
+
+def test_fused_projections_are_matrices_of_their_own() -> None:
+    start, gradient = weight(12, 4).detach(), weight(12, 4, seed=1).detach()
+    (fused,) = stepped({nn.Parameter(start.clone()): 3}, [gradient])
+    parts: list[dict[Tensor, int]] = [{nn.Parameter(part.clone()): 1} for part in start.chunk(3)]
+    apart = [stepped(part, [own])[0] for part, own in zip(parts, gradient.chunk(3), strict=True)]
+    torch.testing.assert_close(fused, torch.cat(apart))
+    assert not torch.allclose(fused, stepped({nn.Parameter(start.clone()): 1}, [gradient])[0])
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this version of torch has no Muon to compare with")
+def test_updates_equal_those_of_torch() -> None:
+    config = TrainConfig(optimizer="muon", precision="bfloat16", weight_decay=0.1)  # torch's products are in bfloat16
+    ours, theirs = (nn.Parameter(weight(8, 6).detach().clone()) for _ in range(2))
+    optimizer = make_optimizer([ours, other := weight(2)], config, {ours: 1})
+    begin(optimizer, [ours, other])
+    reference = torch.optim.Muon([theirs], 0.1, 0.1, config.momentum, adjust_lr_fn="match_rms_adamw")
+    for settings in optimizer.param_groups:
+        settings["lr"] = 0.1
+    for seed in range(3):
+        ours.grad, theirs.grad = weight(8, 6, seed=seed).detach(), weight(8, 6, seed=seed).detach()
+        optimizer.step()
+        reference.step()  # type: ignore[no-untyped-call]  # torch's own
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-3)
+
+
+def test_an_update_without_a_finite_gradient_changes_nothing() -> None:
+    matrix, vector = weight(4, 4), weight(4)
+    optimizer = make_optimizer([matrix, vector], MUON, {matrix: 1})
+    begin(optimizer, [matrix, vector])
+    optimizer.found_inf = torch.ones(())  # type: ignore[attr-defined]
+    before = [matrix.detach().clone(), vector.detach().clone()]
+    for settings in optimizer.param_groups:
+        settings["lr"] = 0.1
+    matrix.grad, vector.grad = torch.full((4, 4), torch.inf), torch.full((4,), torch.nan)
+    optimizer.step()
+    assert torch.equal(matrix, before[0])
+    assert torch.equal(vector, before[1])
+    assert not optimizer.state[matrix]["momentum_buffer"].any()
+
+
+def test_every_matrix_of_the_layers_and_nothing_else_is_muons() -> None:
+    model = make()
+    optimizer = make_optimizer(model.parameters(), MUON, model.matrices())
+    assert isinstance(optimizer, Muon)
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    muons = {names[p] for p in optimizer.param_groups[0]["params"]}
+    adams = {names[p] for p in optimizer.param_groups[1]["params"]}
+    assert muons | adams == set(names.values())
+    assert not muons & adams
+    assert muons == {name for name, p in model.named_parameters() if p.dim() == 2 and "layers" in name}
+    assert {names[p].rpartition(".")[0].rpartition(".")[2]: n for p, n in model.matrices().items()} == {
+        "qkv": 3, "kv": 2, "query": 1, "out": 1, "inner": 1, "outer": 1,
+    }  # fmt: skip
+
+
+def test_a_run_resumes_exactly(tmp_path: Path, tiny_data: DataFolder) -> None:
+    settings = (
+        *EVERY_STEP,
+        "train.optimizer=muon",
+        "train.weight_decay=0.1",
+        "train.ema=0.9",
+        "train.precision=bfloat16",
+    )
+    whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
+    for step in (1, 6):
+        interrupted(tiny_data, tmp_path / "run", step, *settings, number=signal.SIGINT)
+    same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)

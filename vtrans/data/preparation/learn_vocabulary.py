@@ -1,0 +1,207 @@
+"""Learns subword vocabularies with SentencePiece: from any sentences, or from a random sample of the training pairs.
+
+A size is never silently adjusted: one that the text does not allow is refused with the nearest size that works.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import sentencepiece
+
+from vtrans.console import Console
+from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions, Subword
+from vtrans.data.preparation.parallel_text import Sample, Split
+from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
+from vtrans.errors import InputError
+
+_BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
+
+
+class SizeError(InputError):
+    """The text does not allow a vocabulary of this size; `nearest` is the nearest size that it does."""
+
+    def __init__(self, size: int, nearest: int, name: str) -> None:
+        bound = "at most" if nearest < size else "at least"
+        super().__init__(
+            f"`vocab_size` must be {bound} {nearest} for {name}, got {size}; leave it unset to use the nearest "
+            "possible size."
+        )
+        self.nearest = nearest
+
+
+def learn_vocabularies(split: Split, options: PrepareOptions, console: Console) -> tuple[Vocabulary, Vocabulary]:
+    """Returns the source and the target vocabulary, the same object unless `options.separate`, or the given ones.
+
+    Raises SizeError if the text does not allow `options.vocab_size`, InputError if no size near it works.
+    """
+    if options.vocabularies:
+        return given_vocabularies(options)
+    sides = ("src", "tgt") if options.separate else ("both",)
+    size, tried = options.vocab_size, set[int | None]()
+    refused: SizeError | None = None
+    while size not in tried:  # the size that one side allows may be too large or too small for the other
+        tried.add(size)
+        try:
+            vocabularies = [_learn_side(split, side, size, options, console) for side in sides]
+        except SizeError as error:
+            size, refused = error.nearest, refused or error
+            continue
+        if refused is None:
+            return vocabularies[0], vocabularies[-1]
+        assert options.vocab_size is not None
+        assert size is not None
+        raise refused if refused.nearest == size else SizeError(options.vocab_size, size, "both sides")
+    raise InputError(f"no `vocab_size` near {options.vocab_size} works for both sides; leave it unset.")
+
+
+def given_vocabularies(options: PrepareOptions) -> tuple[Vocabulary, Vocabulary]:
+    """Returns `options.vocabularies`, the same object if they are equal."""
+    src, tgt = map(Vocabulary, options.vocabularies)
+    for tag in options.tags:
+        if tag not in src.tags:
+            raise InputError(
+                f"`tags` must be tags of the vocabulary that `vocab_from` gives ({', '.join(src.tags) or 'none'}), got "
+                f"{tag!r}; leave `vocab_from` out to learn a vocabulary with this tag."
+            )
+    return src, src if src.digest == tgt.digest else tgt
+
+
+def _learn_side(split: Split, side: str, size: int | None, options: PrepareOptions, console: Console) -> Vocabulary:
+    name = {"src": "the source side", "tgt": "the target side"}.get(side, "the training text")
+    pairs = min(options.sample, split.usable)
+    with console.progress(f"reading {name} for its vocabulary", pairs, "pairs") as progress:
+        read = 0
+
+        def on_pair() -> None:
+            nonlocal read
+            read += 1
+            progress.advance()
+            if read == pairs:  # now SentencePiece learns, and reports nothing while it does
+                console.info(f"learning the vocabulary of {name} from {pairs:,} pairs ...")
+
+        tags = () if side == "tgt" else options.tags
+        return learn_from(Sample(split, side, options.sample, on_pair), size, options, name, tags)
+
+
+def learn_from(
+    sentences: Iterable[str], size: int | None, options: PrepareOptions, name: str, tags: Sequence[str] = ()
+) -> Vocabulary:
+    """Calls `learn` with the subword settings of `options`."""
+    return learn(
+        sentences,
+        size=size,
+        kind=options.subword,
+        coverage=options.character_coverage,
+        normalization=options.normalization,
+        symbols=options.symbols,
+        tags=list(dict.fromkeys(tags)),
+        name=name,
+    )
+
+
+def learn(
+    sentences: Iterable[str],
+    *,
+    size: int | None,
+    kind: Subword,
+    coverage: float,
+    normalization: str,
+    symbols: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    name: str = "the training text",
+) -> Vocabulary:
+    """Returns a vocabulary learned from all of `sentences`, which may be iterated several times.
+
+    A `size` of None means DEFAULT_VOCAB_SIZE or the nearest size that the text allows. Each of `symbols` and `tags`
+    gets a piece, whether or not it occurs. Equal input gives equal bytes. `name` is what errors call the text. Raises
+    SizeError if the text does not allow `size`.
+    """
+    assert not isinstance(sentences, Iterator), "learning may read the sentences twice"
+    settings = {
+        "model_type": kind,
+        "character_coverage": coverage,
+        "normalization_rule_name": normalization,
+        "user_defined_symbols": list(symbols),
+        "control_symbols": list(tags),
+    }
+    wanted = DEFAULT_VOCAB_SIZE if size is None else size
+    trial, tried = wanted, set[int]()
+    while trial not in tried:  # SentencePiece names a size that should work; try it before it is reported
+        tried.add(trial)
+        outcome = _train(sentences, trial, settings, name)
+        if isinstance(outcome, bytes):
+            if size is not None and trial != size:
+                raise SizeError(size, trial, name)
+            return Vocabulary(outcome)
+        trial = outcome
+    raise InputError(f"no vocabulary of about {wanted} pieces can be learned from {name}; give more text.")
+
+
+def _train(sentences: Iterable[str], size: int, settings: dict[str, Any], name: str) -> bytes | int:
+    """Returns the bytes of the model, or the size that SentencePiece asks for instead of this one."""
+    failure: list[BaseException] = []
+    unlearned = ["\u2585", *settings["control_symbols"]]
+
+    def guarded() -> Iterator[str]:
+        # SentencePiece skips sentences that contain U+2585, its mark for unknown characters, and fails if it learns a
+        # tag from the text. It also turns our exceptions into a RuntimeError without their type.
+        try:
+            for sentence in sentences:
+                for piece in unlearned:
+                    sentence = sentence.replace(piece, " ")
+                yield sentence
+        except BaseException as error:
+            failure.append(error)
+            raise
+
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=guarded(),
+            model_writer=model,
+            vocab_size=size,
+            **settings,
+            byte_fallback=True,
+            pad_id=PAD_ID,
+            unk_id=UNK_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            pad_piece=SPECIAL_PIECES[PAD_ID],
+            input_sentence_size=0,
+            shuffle_input_sentence=False,
+            max_sentence_length=1 << 30,  # bytes; the default would silently skip longer lines
+            # The sums of the unigram model depend on the number of threads, which is also written into the model.
+            # A constant gives equal bytes on every machine.
+            num_threads=8,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        if failure:
+            raise failure[0] from None
+        message = str(error)
+        for pattern in (r"set it to a value <= (\d+)", r"smaller than required_chars\. \d+ vs (\d+)"):
+            if limit := re.search(pattern, message):
+                return int(limit[1])
+        if "sentences_.empty()" in message or "all_chars_count" in message:
+            raise InputError(f"{name} contains no text to learn a vocabulary from.") from None
+        raise InputError(f"SentencePiece cannot learn a vocabulary from {name}: {message}") from None
+    return model.getvalue()
+
+
+def check_symbols(options: PrepareOptions) -> None:
+    """Raises InputError for the first symbol or tag that cannot be a piece."""
+    given = [
+        *(("symbols", symbol) for symbol in options.symbols),
+        *(("tags", tag) for tag in dict.fromkeys(options.tags)),
+    ]
+    for place, (name, symbol) in enumerate(given):
+        if not symbol or " " in symbol or not symbol.isprintable() or set(symbol) & set("\u2581\u2585"):
+            raise InputError(f"`{name}` must be printable characters without a space, such as <BT>, got {symbol!r}.")
+        if symbol in SPECIAL_PIECES or _BYTE_PIECE.fullmatch(symbol):
+            raise InputError(f"`{name}` {symbol} is a piece of every vocabulary already; choose another name.")
+        if symbol in (other for _, other in given[:place]):
+            raise InputError(f"`{name}` {symbol} is given twice; give it once.")

@@ -1,0 +1,165 @@
+"""The folder that prepare-bpe writes: whether it is up to date, and how a new one takes its place as a whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from vtrans.console import Console
+from vtrans.data.options import PrepareOptions
+from vtrans.data.preparation.parallel_text import FILES
+from vtrans.data.preparation.report import shown
+from vtrans.data.store import OUR_FILES, REPORT_FILE, read_report
+from vtrans.errors import FileError, InputError
+from vtrans.files import file_sha256, locked, sync_folder, unwritable, write_atomically
+from vtrans.languages import languages_record
+
+_STAGING = ".preparing"
+
+
+def current_report(
+    out: Path, inputs: dict[str, Any], options: PrepareOptions, console: Console
+) -> dict[str, Any] | None:
+    """Returns the report of the folder if it is up to date, None if the folder must be made.
+
+    Raises FileError if the folder holds foreign files, InputError if it was made from other inputs or options.
+    """
+    if not out.exists():
+        return None
+    if not out.is_dir():
+        raise FileError(f"{out} is a file, but `out` must be a folder; give another.")
+    report = read_report(out)
+    if report is None:
+        names = sorted(file.name for file in out.iterdir())
+        # An interrupted run leaves its staging folder and perhaps some files, but no report.
+        if not names or (_STAGING in names and REPORT_FILE not in names):
+            return None
+        raise FileError(
+            f"{out} is neither empty nor a data folder of this version of vtrans (it contains {names[0]}); "
+            "give a new folder with `out`."
+        )
+    differing = _differences(report, inputs, options)
+    if differing and not options.force:
+        raise InputError(
+            f"{out} was made from other inputs or options ({'; '.join(differing)}); "
+            "give another folder with `out`, or replace this one with `force`."
+        )
+    # Earlier versions did not record the number of pairs of each corpus; `force` makes the folder again with them.
+    unrecorded = len(inputs["train"]) > 1 and "corpora" not in report["train"]
+    if differing or (unrecorded and options.force):
+        return None
+    damaged = [name for name, facts in report["files"].items() if file_sha256(out / name) != facts["sha256"]]
+    if damaged:
+        console.warn(f"{out} is damaged ({', '.join(damaged)}); making it again.")
+        return None
+    console.info(f"{out} is up to date: it was made from the same files with the same options.")
+    return report
+
+
+def _differences(report: dict[str, Any], inputs: dict[str, Any], options: PrepareOptions) -> list[str]:
+    # An option that did not exist when the folder was made had its default.
+    before = PrepareOptions(src=(), tgt=()).identity() | report["options"]
+    differing = [
+        f"`{name}` was {shown(before[name])} and is {shown(value)}"
+        for name, value in options.identity().items()
+        if before[name] != value
+    ]
+    # Names of files do not matter, unless they tell other languages than the folder records.
+    for name, value in (("languages", languages_record(options.languages())), ("tags", options.tags_by_language())):
+        if value and name in report and (recorded := report[name]) != value:  # earlier versions lack them
+            differing.append(f"the {name} were {recorded or 'unknown'} and are {value}")
+    return (["the input files differ"] if _hashes(report["inputs"]) != _hashes(inputs) else []) + differing
+
+
+def _hashes(inputs: dict[str, Any]) -> list[Any]:
+    """Returns what identifies the inputs: the hashes of the files, not their names."""
+    return [
+        [[files[name]["sha256"] for name in FILES if name in files] for files in inputs[part] or ()]
+        for part in ("train", "valid")
+    ]
+
+
+@contextmanager
+def staging_folder(out: Path) -> Iterator[Path]:
+    """Yields a folder inside `out` to write to. It is removed at the end, and so is `out` if nothing was published.
+
+    It stays if the run is interrupted while `publish` renames: it marks the files in `out` as ours.
+    """
+    created = [folder for folder in (out, *out.parents) if not folder.exists()]
+    staging = out / _STAGING
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _remove(created)
+        raise _no_folder(out, error) from None
+    with _alone(out):
+        try:
+            if staging.exists():
+                shutil.rmtree(staging)
+            try:
+                staging.mkdir()
+            except OSError as error:
+                raise _no_folder(out, error) from None
+            yield staging
+        finally:
+            if (out / REPORT_FILE).exists() or not any((out / name).exists() for name in OUR_FILES):
+                shutil.rmtree(staging, ignore_errors=True)
+            _remove(created)
+
+
+def _no_folder(out: Path, error: OSError) -> Exception:
+    return unwritable(f"the folder {out}", error, "; give another with `out`")
+
+
+def _remove(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # not empty
+            folder.rmdir()
+
+
+def _is(folder: int, out: Path) -> bool:
+    """Returns whether an open folder still has this path."""
+    try:
+        return os.path.samestat(os.fstat(folder), out.stat())
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Keeps a second `vtrans prepare-bpe` out of a folder. Raises InputError if another one is writing to it."""
+    if sys.platform == "win32":
+        yield
+        return
+    busy = InputError(f"another `vtrans prepare-bpe` is writing to {out}; wait, or give another folder with `out`.")
+    try:
+        folder = os.open(out, os.O_RDONLY)
+    except FileNotFoundError:  # the other one has failed and removed the folder
+        raise busy from None
+    try:
+        if not locked(folder) or not _is(folder, out):
+            raise busy
+        yield
+    finally:
+        os.close(folder)
+
+
+def publish(staging: Path, out: Path, report: dict[str, Any]) -> None:
+    """Renames all files into `out` and writes the report last: without it a folder is not a data folder."""
+    text = json.dumps(report, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+    write_atomically(staging / REPORT_FILE, text)  # before anything is replaced: the disk may be full
+    (out / REPORT_FILE).unlink(missing_ok=True)
+    for name in OUR_FILES:
+        if name in report["files"]:
+            (staging / name).replace(out / name)
+        else:
+            (out / name).unlink(missing_ok=True)
+    sync_folder(out)
+    (staging / REPORT_FILE).replace(out / REPORT_FILE)
+    sync_folder(out)

@@ -1,0 +1,377 @@
+"""Reads parallel text for prepare-bpe: checks, hashes, splits it into training and validation pairs, and samples it.
+
+The text is never held in memory. Every pass reads the files again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from vtrans.console import Console
+from vtrans.data.options import PrepareOptions
+from vtrans.data.preparation.encode import Encoded, Pair, hash_of
+from vtrans.data.words import read_pharaoh
+from vtrans.errors import FileError, InputError
+from vtrans.files import printable, reason
+from vtrans.keys import LONGEST_SHOWN
+from vtrans.text import LineReport, OnBadUtf8, open_bytes, read_lines
+
+HELD_OUT_SOURCES = 1000
+"""Source sentences held out for validation, with all their pairs, if there is no validation text."""
+HELD_OUT_SHARE = 0.05
+"""Largest share of the pairs that is held out. At least one sentence always is."""
+
+FILES = ("src", "tgt", "alignments")
+"""What the files of a corpus hold; the last one may be missing."""
+
+_BLOCK = 1 << 20  # bytes hashed at a time
+
+T = TypeVar("T")
+
+
+class Inputs:
+    """The training text and, if the user gives one, the validation text."""
+
+    def __init__(self, options: PrepareOptions) -> None:
+        self.seed = options.seed
+        self.train = Corpus(options.src, options.tgt, options.on_bad_utf8, options.alignments)
+        self.valid = Corpus(options.valid_src, options.valid_tgt, options.on_bad_utf8) if options.valid_src else None
+        self.facts: dict[str, Any] = {}
+        """Name, size, hash and, after `split`, number of lines of each file, as data.json records them."""
+
+    def hash(self, console: Console) -> None:
+        """Reads all files and fills `facts`."""
+        self.facts = {"train": self.train.hashed(console), "valid": self.valid and self.valid.hashed(console)}
+
+    def split(self, console: Console) -> Split:
+        """Checks and counts all lines. Chooses the pairs to hold out if there is no validation text."""
+        candidates = None if self.valid else HeldOut(self.seed)
+        train_survey = self.train.survey(console, "training text", candidates)
+        valid_survey = self.valid.survey(console, "validation text", None) if self.valid else None
+        held_out = candidates.chosen(train_survey.usable) if candidates else {}
+        if candidates:
+            console.info(
+                "no validation text is given; held out for validation: "
+                f"{sum(held_out.values()):,} pairs, which are all translations of {len(held_out):,} random sources."
+            )
+        for name, survey in (("train", train_survey), ("valid", valid_survey)):
+            for facts, lines in zip(self.facts[name] or (), survey.lines if survey else (), strict=True):
+                for file in facts.values():
+                    file["lines"] = lines
+        return Split(self.train, train_survey, self.valid, valid_survey, held_out, self.seed)
+
+    def check_unchanged(self) -> None:
+        """Raises InputError if a file has changed since the start: different passes may have read different text."""
+        for corpus in (self.train, self.valid):
+            if corpus:
+                corpus.check_unchanged()
+
+
+@dataclass
+class Survey:
+    """The counts of the first pass over a corpus."""
+
+    lines: list[int]
+    """Lines of each pair of files."""
+    usable: int
+    """Pairs with text on both sides."""
+    odd_line_ends: dict[str, int]
+    replacements: dict[str, int]
+
+    @property
+    def pairs(self) -> int:
+        return sum(self.lines)
+
+
+class Corpus:
+    """Pairs of files, each perhaps with a file of word alignments, read pair by pair."""
+
+    def __init__(
+        self,
+        src: Sequence[str | Path],
+        tgt: Sequence[str | Path],
+        on_bad_utf8: OnBadUtf8,
+        alignments: Sequence[str | Path] = (),
+    ) -> None:
+        kinds = (src, tgt, alignments) if alignments else (src, tgt)
+        self.files = [tuple(map(Path, files)) for files in zip(*kinds, strict=True)]
+        self._paths = list(itertools.chain.from_iterable(self.files))
+        self.on_bad_utf8 = on_bad_utf8
+        for path in self._paths:
+            if path.exists() and not path.is_file() and not path.is_dir():
+                raise InputError(f"{path} is a pipe or a device, but the text is read several times; give a file.")
+            with open_bytes(path):
+                pass
+        self._sizes_and_times = self._stat()
+
+    def _stat(self) -> list[tuple[int, int]]:
+        return [(stat.st_size, stat.st_mtime_ns) for stat in (path.stat() for path in self._paths)]
+
+    def check_unchanged(self) -> None:
+        """Raises InputError if a file was written to since the start."""
+        if self._stat() != self._sizes_and_times:
+            raise InputError("an input file changed while being read; run the command again.")
+
+    def hashed(self, console: Console) -> list[dict[str, Any]]:
+        """Returns the name, size and SHA-256 of each file, one entry per pair of files."""
+        facts = []
+        with console.progress("reading the files", sum(path.stat().st_size for path in self._paths), "bytes") as bar:
+            for path in self._paths:
+                digest = hashlib.sha256()
+                try:
+                    with path.open("rb") as file:
+                        while block := file.read(_BLOCK):
+                            digest.update(block)
+                            bar.advance(len(block))
+                except OSError as error:
+                    raise FileError(f"{path} cannot be read to its end: {reason(error)}.") from None
+                facts.append({"name": printable(path.name), "bytes": path.stat().st_size, "sha256": digest.hexdigest()})
+        each = iter(facts)
+        return [dict(zip(FILES[: len(files)], itertools.islice(each, len(files)), strict=True)) for files in self.files]
+
+    def survey(self, console: Console, what: str, candidates: HeldOut | None) -> Survey:
+        """Checks and counts all lines. Offers the source of each usable pair to `candidates`.
+
+        Raises InputError for a NUL byte, an empty file, unequal numbers of lines, a line of word alignments that is not
+        in Pharaoh format or links a word that does not exist, or if no pair is usable.
+        """
+        reports = LineReport(), LineReport(), LineReport()
+        lines, usable = [], 0
+        with console.progress(f"counting the {what}", None, "pairs") as progress:
+            for paths in self.files:
+                counts = [0] * len(paths)
+                sides = (
+                    self._checked_lines(path, report) for path, report in zip(paths, reports[: len(paths)], strict=True)
+                )
+                for src, tgt, *links in itertools.zip_longest(*sides):
+                    for i, line in enumerate((src, tgt, *links)):
+                        counts[i] += line is not None
+                    if src is not None and tgt is not None and links and links[0] is not None:
+                        _check_links(paths[2], counts[2], links[0], (src, tgt))
+                    if src and tgt and src.strip() and tgt.strip():
+                        usable += 1
+                        if candidates:
+                            candidates.offer(src)
+                    progress.advance()
+                _check_counts(paths, counts)
+                lines.append(counts[0])
+        if not usable:
+            src_path, tgt_path, *_ = self.files[0]
+            raise InputError(f"every pair of {src_path} and {tgt_path} has an empty side; give files with text.")
+        return Survey(
+            lines,
+            usable,
+            {side: report.odd_line_ends for side, report in zip(FILES[:2], reports[:2], strict=True)},
+            {side: report.replacements for side, report in zip(FILES[:2], reports[:2], strict=True)},
+        )
+
+    def by_corpus(self) -> Iterator[Iterator[Pair]]:
+        """Yields an iterator over the pairs of each pair of files. Exhaust it before you request the next."""
+        return itertools.starmap(self._pairs, self.files)
+
+    def _pairs(self, *paths: Path) -> Iterator[Pair]:
+        try:
+            yield from zip(*map(self._lines, paths), strict=True)
+        except ValueError:
+            raise InputError(
+                f"{' or '.join(map(str, paths))} changed while being read; run the command again."
+            ) from None
+
+    def _lines(self, path: Path, report: LineReport | None = None) -> Iterator[str]:
+        with open_bytes(path) as stream:
+            yield from read_lines(stream, str(path), on_bad_utf8=self.on_bad_utf8, report=report)
+
+    def _checked_lines(self, path: Path, report: LineReport) -> Iterator[str]:
+        for number, line in enumerate(self._lines(path, report), 1):
+            if "\0" in line:
+                raise InputError(
+                    f"{path}: line {number} contains a NUL byte, so the file is binary or UTF-16; "
+                    "give a text file in UTF-8."
+                )
+            yield line
+
+
+def _check_counts(paths: Sequence[Path], counts: Sequence[int]) -> None:
+    for path, count in zip(paths, counts, strict=True):
+        if not count:
+            raise InputError(f"{path} is empty; give a file with one sentence per line.")
+    if counts[0] != counts[1]:
+        raise InputError(
+            f"{paths[0]} has {counts[0]:,} lines, but {paths[1]} has {counts[1]:,}; "
+            "each line of one must be the translation of the same line of the other."
+        )
+    if counts[-1] != counts[0]:
+        raise InputError(
+            f"{paths[2]} has {counts[2]:,} lines, but {paths[0]} has {counts[0]:,}; each line must have the word "
+            "alignment of the same line of the text, and may be blank."
+        )
+
+
+def _check_links(path: Path, number: int, line: str, pair: tuple[str, str]) -> None:
+    """Raises InputError unless the line with this number is a word alignment of the pair."""
+    try:
+        links = read_pharaoh(line)
+    except ValueError as error:
+        raise InputError(
+            f"{path}: line {number} must have links in Pharaoh format, such as 0-0 1-2, got "
+            f"{printable(str(error))[:LONGEST_SHOWN]!r}; give the output of an aligner such as fast_align."
+        ) from None
+    sides = ((side, len(text.split())) for side, text in zip(("source", "target"), pair, strict=True))
+    for i, (side, words) in enumerate(sides):
+        if len(links) and (last := int(links[:, i].max())) >= words:
+            raise InputError(
+                f"{path}: line {number} links word {last} of a {side} line that has {words} words, counted from 0 and "
+                "split at spaces; align the words of the files that you give, without further tokenization."
+            )
+
+
+class HeldOut:
+    """Chooses random source sentences and counts their pairs, in one pass and bounded memory.
+
+    It keeps the HELD_OUT_SOURCES sentences with the smallest hashes. A sentence that is not among the smallest so far
+    cannot be later, so the counts are complete.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.pairs_of: dict[int, int] = {}
+        """Number of pairs by the hash of the source sentence."""
+        self._negated = list[int]()  # a heap of the negated hashes: the largest hash comes first
+
+    def offer(self, src: str) -> None:
+        """Considers the source sentence of one more pair."""
+        key = hash_of(src, seed=self.seed)
+        if key in self.pairs_of:
+            self.pairs_of[key] += 1
+        elif len(self.pairs_of) < HELD_OUT_SOURCES:
+            heapq.heappush(self._negated, -key)
+            self.pairs_of[key] = 1
+        elif key < -self._negated[0]:
+            del self.pairs_of[-heapq.heapreplace(self._negated, -key)]
+            self.pairs_of[key] = 1
+
+    def chosen(self, pairs: int) -> dict[int, int]:
+        """Returns the hash and number of pairs of each sentence held out, at most HELD_OUT_SHARE of all `pairs`."""
+        result: dict[int, int] = {}
+        left = int(pairs * HELD_OUT_SHARE)
+        for key in sorted(self.pairs_of):
+            if self.pairs_of[key] <= left:
+                result[key] = self.pairs_of[key]
+                left -= self.pairs_of[key]
+        if not result:  # a tiny corpus: hold out the sentence with the fewest pairs
+            key = min(self.pairs_of, key=lambda k: (self.pairs_of[k], k))
+            result = {key: self.pairs_of[key]}
+        if sum(result.values()) == pairs:
+            raise InputError(
+                "the corpus has only one source sentence, so none can be held out for validation; "
+                "give `valid_src` and `valid_tgt`, or more text."
+            )
+        return result
+
+
+@dataclass(frozen=True)
+class Split:
+    """The training pairs and the validation pairs of the input, and the counts of the first pass."""
+
+    corpus: Corpus
+    survey: Survey
+    """The survey of the training text, held-out pairs included."""
+    valid: Corpus | None
+    valid_survey: Survey | None
+    held_out: dict[int, int]
+    """Hash and number of pairs of each source sentence that is held out; empty if there is a validation text."""
+    seed: int
+
+    @property
+    def usable(self) -> int:
+        """The number of training pairs with text on both sides."""
+        return self.survey.usable - sum(self.held_out.values())
+
+    @property
+    def validation_size(self) -> int:
+        """The number of validation pairs."""
+        return self.valid_survey.pairs if self.valid_survey else sum(self.held_out.values())
+
+    def training_pairs(self) -> Iterator[Iterator[Pair]]:
+        """Yields the pairs that are not held out, as `Corpus.by_corpus` does."""
+        for pairs in self.corpus.by_corpus():
+            yield (pair for pair in pairs if not self._is_held_out(pair))
+
+    def validation_pairs(self) -> Iterator[Iterator[Pair]]:
+        """Yields the validation pairs, or those held out of each training corpus, as `Corpus.by_corpus` does."""
+        for pairs in (self.valid or self.corpus).by_corpus():
+            yield pairs if self.valid else filter(self._is_held_out, pairs)
+
+    def _is_held_out(self, pair: Pair) -> bool:
+        # A pair with a blank target stays in the training text, where it is counted as empty and dropped.
+        return bool(self.held_out and pair[1].strip() and hash_of(pair[0], seed=self.seed) in self.held_out)
+
+
+class Sample:
+    """The sentences of up to `size` random training pairs, in order and the same in every iteration.
+
+    `side` is "src", "tgt" or "both". `on_pair` is called after each pair.
+    """
+
+    def __init__(self, split: Split, side: str, size: int, on_pair: Callable[[], None]) -> None:
+        self.split, self.side, self.size, self.on_pair = split, side, size, on_pair
+
+    def __iter__(self) -> Iterator[str]:
+        pairs = itertools.chain.from_iterable(self.split.training_pairs())
+        usable = (pair for pair in pairs if pair[0].strip() and pair[1].strip())
+        for src, tgt, *_ in sampled(usable, self.split.usable, self.size, self.split.seed):
+            if self.side != "tgt":
+                yield src
+            if self.side != "src":
+                yield tgt
+            self.on_pair()
+
+
+def sampled(items: Iterable[T], total: int, size: int, seed: int) -> Iterator[T]:
+    """Yields up to `size` random items out of `total`, in order, without holding them in memory (Knuth, The Art of
+    Computer Programming 2, 3.4.2, algorithm S)."""
+    dice, left = random.Random(seed), total
+    for item in items:
+        if dice.random() * left < size:
+            size -= 1
+            yield item
+        left -= 1
+
+
+class Repeats:
+    """Counts the validation pairs, and their source sentences, that the training text contains too.
+
+    It stores an 8-byte hash per validation sentence and pair, and nothing of the training text.
+    """
+
+    def __init__(self) -> None:
+        self.pairs = Counter[int]()
+        self.sources = Counter[int]()
+        self._found_pairs = set[int]()
+        self._found_sources = set[int]()
+
+    def remember(self, pairs: Iterable[Pair]) -> None:
+        """Adds validation pairs."""
+        for src, tgt, *_ in pairs:
+            self.pairs[hash_of(src, tgt)] += 1
+            self.sources[hash_of(src)] += 1
+
+    def note(self, encoded: Encoded) -> None:
+        """Adds what an encoded batch of the training text contains of them."""
+        self._found_sources |= encoded.sources
+        self._found_pairs |= encoded.pairs
+
+    def report(self) -> dict[str, int]:
+        """Returns the counts, as data.json records them."""
+        return {
+            "pairs_in_train": sum(self.pairs[key] for key in self._found_pairs),
+            "sources_in_train": sum(self.sources[key] for key in self._found_sources),
+        }

@@ -1,0 +1,110 @@
+"""The report of a data folder as text: what was kept and dropped, and what the two sides have in common."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from vtrans.console import Console
+from vtrans.data.preparation.encode import RATIO_FREE_TOKENS
+from vtrans.data.preparation.overlap import overlap_table, tying_advice
+from vtrans.data.preparation.writing_systems import SCRIPT_THRESHOLD, script_table
+from vtrans.languages import language_name, languages_from
+
+
+def shown(value: Any) -> str:
+    """Returns the value of an option as text."""
+    if value is None:
+        return "unset"
+    return ", ".join(value) or "none" if isinstance(value, list) else str(value)
+
+
+def dropped_pairs(dropped: dict[str, int], options: dict[str, Any]) -> str:
+    """Returns how many pairs were dropped for each reason. `options` are those in the report."""
+    reasons = {
+        "empty": "with an empty side",
+        "too_long": f"longer than {options['max_tokens']} tokens",
+        "odd_ratio": f"with a length ratio above {options['max_ratio']:g} "
+        f"(if the longer side has more than {RATIO_FREE_TOKENS} tokens)",
+    }
+    return ", ".join(f"{n:,} {reasons[reason]}" for reason, n in dropped.items() if n) or "none"
+
+
+def show(report: dict[str, Any], out: Path, console: Console) -> None:
+    """Prints the report and the next command."""
+    for pair in languages_from(report["languages"]):
+        tag = report["tags"].get(pair.tgt)
+        console.info(f"languages: {' to '.join(map(language_name, pair))}{f', tag {tag}' if tag else ''}")
+    _show_pairs(report, console)
+    _show_vocabulary(report, console)
+    train = report["train"]
+    console.table(
+        "training tokens",
+        [
+            (
+                name,
+                f"{train['tokens'][side]:,}",
+                f"{train['characters'][side]:,}",
+                f"{train['characters_a_token'][side]:.2f}",
+            )
+            for name, side in (("source", "src"), ("target", "tgt"))
+        ],
+        header=("side", "tokens", "characters", "characters per token"),
+    )
+    overlap = report["overlap"]
+    rows, header = overlap_table(overlap["rows"])
+    console.table("vocabulary overlap", rows, header=header)
+    console.info(f"({overlap['definition']}.)")
+    rows, header = script_table(overlap["scripts"])
+    console.table(f"by script, N = {SCRIPT_THRESHOLD}", rows, header=header)
+    console.info(f"({overlap['script_definition']}.)")
+    console.info(tying_advice(overlap["rows"]))
+    console.info(f"the data folder is {out}; next: vtrans train --data {shlex.quote(str(out))}")
+
+
+def _show_pairs(report: dict[str, Any], console: Console) -> None:
+    train, valid, options = report["train"], report["valid"], report["options"]
+    for part, facts in (("training", train), ("validation", valid)):
+        dropped = dropped_pairs(facts["dropped"], options)
+        held_out = f"; {valid['read']:,} held out" if report["held_out"] and part == "training" else ""
+        console.info(f"{part}: {facts['kept']:,} of {facts['read']:,} pairs kept; dropped: {dropped}{held_out}.")
+    if len(train["corpora"]) > 1:
+        names = [files["src"]["name"] for files in report["inputs"]["train"]]
+        counts = ", ".join(f"{name} {n:,}" for name, n in zip(names, train["corpora"], strict=True))
+        console.info(
+            f"training pairs by corpus: {counts}; weight them with train.corpus_weights or train.corpus_temperature in "
+            "the recipe."
+        )
+    for part, facts in report["characters"].items():
+        for side in ("src", "tgt"):
+            if n := facts["odd_line_ends"][side]:
+                console.warn(f"{part} {side}: {n:,} characters that other tools read as line ends are now spaces.")
+            if n := facts["replacements"][side]:
+                console.warn(f"{part} {side}: {n:,} U+FFFD replace bytes that are not UTF-8.")
+    if valid["longest"] > options["max_tokens"]:
+        console.warn(
+            f"the longest validation sentence has {valid['longest']:,} tokens, more than the limit of "
+            f"{options['max_tokens']:,} for training; no validation pair is dropped for its length."
+        )
+    if valid["sources_in_train"]:
+        console.warn(
+            f"the training text also contains the source sentences of {valid['sources_in_train']:,} of the "
+            f"{valid['kept']:,} validation pairs, {valid['pairs_in_train']:,} of them with the same translation; "
+            "validation scores may be too high."
+        )
+
+
+def _show_vocabulary(report: dict[str, Any], console: Console) -> None:
+    vocabulary, options = report["vocabulary"], report["options"]
+    kind = "one joint vocabulary" if vocabulary["joint"] else "two vocabularies"
+    sizes = sorted({vocabulary["src_pieces"], vocabulary["tgt_pieces"]})
+    console.info(
+        f"{kind} of {' and '.join(f'{n:,}' for n in sizes)} pieces ({options['subword']}, "
+        f"normalization {vocabulary['normalization']}, character coverage {options['character_coverage']})."
+    )
+    for symbol, n in vocabulary["symbols"].items():
+        if n["src"] or n["tgt"]:
+            console.info(f"symbol {symbol}: {n['src']:,} in the training source, {n['tgt']:,} in the training target.")
+        else:
+            console.warn(f"symbol {symbol} does not occur in the training text; no model will learn what it means.")

@@ -1,0 +1,179 @@
+"""Writes a token store (store.py) while its pairs are being encoded. Only one batch is in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vtrans.data.aligner import aligned
+from vtrans.data.columns import NUMPY
+from vtrans.data.preparation.encode import Encoded, Pair, Side, Task
+from vtrans.data.store import REVISION, STORE_FORMAT, TokenStore
+
+_BLOCK = 1 << 20  # bytes copied at a time
+
+Column = tuple[str, str, int, Path]  # of a safetensors file: name, dtype, number of elements, file with the data
+
+
+class StoreWriter:
+    """Writes the pairs of one store, and counts them, their tokens and characters, and what was dropped.
+
+    Each source of a corpus begins with its tag, if `tags` has the id of one for each corpus.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        task: Task,
+        src_pieces: int,
+        tgt_pieces: int,
+        corpora: int = 1,
+        tags: Sequence[int] = (),
+        *,
+        with_text: bool = False,
+        with_links: bool = False,
+    ) -> None:
+        self.path, self.task, self.tags, self.with_text = path, task, tags, with_text
+        self.corpora = [0] * corpora
+        """Pairs kept, per corpus."""
+        self.dropped = {"empty": 0, "too_long": 0, "odd_ratio": 0}
+        self.longest = 0
+        self.characters = {"src": 0, "tgt": 0}
+        self.counts = {"src": np.zeros(src_pieces, np.int64), "tgt": np.zeros(tgt_pieces, np.int64)}
+        """How often each id occurs."""
+        dtype = "I32" if task.wide else "U16"
+        self._ids = {side: Ragged(path, f"{side}_ids", f"{side}_offsets", dtype) for side in ("src", "tgt")}
+        self._texts = {
+            side: Ragged(path, f"{side}_text", f"{side}_text_offsets", "U8")
+            for side in (("src", "tgt") if with_text else ())
+        }
+        # Positions need two bytes, unless sentences may be very long.
+        dtype = "U16" if task.max_tokens is not None and task.max_tokens <= 1 << 16 else "I32"
+        self.links = Ragged(path, "links", "links_offsets", dtype) if with_links else None
+        """The links of each pair: source and target positions of subwords in turns."""
+
+    @property
+    def kept(self) -> int:
+        return sum(self.corpora)
+
+    def add(self, encoded: Encoded, batch: Sequence[Pair] = (), corpus: int = 0) -> list[Pair]:
+        """Writes an encoded batch. With text, `batch` are its pairs, and those that were kept are returned."""
+        for reason, n in encoded.dropped.items():
+            self.dropped[reason] += n
+        pairs = [batch[i] for i in encoded.kept] if self.with_text else []
+        src = _tagged(encoded.src, self.tags[corpus]) if self.tags else encoded.src
+        for i, (name, side) in enumerate((("src", src), ("tgt", encoded.tgt))):
+            self.counts[name] += np.bincount(side.ids, minlength=len(self.counts[name]))
+            self._ids[name].add(side.ids, side.lengths)
+            self.longest = max(self.longest, int(side.lengths.max(initial=0)))
+            self.characters[name] += side.characters
+            if self.with_text:
+                raw = [pair[i].encode() for pair in pairs]
+                lengths = np.array([len(r) for r in raw], np.int64)
+                self._texts[name].add(np.frombuffer(b"".join(raw), np.uint8), lengths)
+        if self.links is not None and encoded.links is not None:
+            values, lengths = encoded.links
+            if self.tags:
+                values[::2] += 1  # the source begins with its tag
+            self.links.add(values, lengths)
+        self.corpora[corpus] += len(encoded.kept)
+        return pairs
+
+    def align(self, progress: Callable[[int, float], None]) -> None:
+        """Aligns the pairs, and writes their links. `progress` is that of `aligned`."""
+        assert self.links is not None, "a store without links"
+        columns = {}
+        for ragged in self._ids.values():
+            for name, dtype, elements, path in ragged.columns():
+                columns[name] = np.memmap(path, NUMPY[dtype], "r", shape=(elements,))
+        store, sizes = TokenStore(self.path, columns), (len(self.counts["src"]), len(self.counts["tgt"]))
+        for values, lengths in aligned(store, *sizes, progress, tags=self.tags):
+            self.links.add(values, lengths)
+
+    def finish(self) -> dict[str, Any]:
+        """Assembles the store. Returns its size and SHA-256."""
+        ragged = (*self._ids.values(), *self._texts.values(), *([self.links] if self.links else []))
+        columns = [column for some in ragged for column in some.columns()]
+        return assemble(self.path, columns, {"format": STORE_FORMAT, "revision": REVISION, "pairs": self.kept})
+
+    def report(self) -> dict[str, Any]:
+        """Returns the counts, as data.json records them."""
+        tokens = {side: int(ids.size) for side, ids in self._ids.items()}
+        return {
+            "kept": self.kept,
+            "dropped": {r: n for r, n in self.dropped.items() if r == "empty" or self.task.max_tokens is not None},
+            "tokens": tokens,
+            "characters": self.characters,
+            "characters_a_token": {side: round(self.characters[side] / n, 3) for side, n in tokens.items()},
+            "longest": self.longest,
+        }
+
+
+def _tagged(side: Side, tag: int) -> Side:
+    """Returns the sources with a tag before each."""
+    starts = np.cumsum(side.lengths) - side.lengths
+    return Side(np.insert(side.ids, starts, tag), side.lengths + 1, side.characters)
+
+
+class Ragged:
+    """Rows of unequal length on disk: a file of their values, and a file of the offset at which each row begins."""
+
+    def __init__(self, store: Path, values: str, offsets: str, dtype: str) -> None:
+        self._names, self._dtype = (values, offsets), dtype
+        self._values, self._offsets = store.with_suffix(f".{values}"), store.with_suffix(f".{offsets}")
+        self.size = self._rows = 0
+        self._values.write_bytes(b"")
+        self._offsets.write_bytes(np.zeros(1, np.int64).tobytes())
+
+    def add(self, values: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> None:
+        """Appends rows, given as all their values and the length of each."""
+        ends = self.size + np.cumsum(lengths.astype(np.int64))
+        with self._values.open("ab") as file:
+            file.write(values.astype(NUMPY[self._dtype]).tobytes())
+        with self._offsets.open("ab") as file:
+            file.write(ends.tobytes())
+        self.size += len(values)
+        self._rows += len(lengths)
+
+    def columns(self) -> list[Column]:
+        values, offsets = self._names
+        return [
+            (offsets, "I64", self._rows + 1, self._offsets),
+            (values, self._dtype, self.size, self._values),
+        ]
+
+
+def assemble(path: Path, columns: Sequence[Column], metadata: dict[str, Any]) -> dict[str, Any]:
+    """Writes a safetensors file from one file per tensor, and deletes the latter. Returns its size and SHA-256.
+
+    The format (https://github.com/huggingface/safetensors#format) is 8 bytes of header length, a JSON header padded
+    with spaces, and the data. The safetensors package itself writes only tensors that are in memory.
+    """
+    # Wide types come first, so that every tensor begins at a multiple of its element size.
+    columns = sorted(columns, key=lambda column: (-np.dtype(NUMPY[column[1]]).itemsize, column[0]))
+    header: dict[str, Any] = {"__metadata__": {"vtrans": json.dumps(metadata, sort_keys=True)}}
+    end = 0
+    for name, dtype, elements, _ in columns:
+        start, end = end, end + elements * np.dtype(NUMPY[dtype]).itemsize
+        header[name] = {"dtype": dtype, "shape": [elements], "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    begin = len(text).to_bytes(8, "little") + text
+    digest = hashlib.sha256(begin)
+    with path.open("wb") as out:
+        out.write(begin)
+        for *_, source in columns:
+            with source.open("rb") as stream:
+                while block := stream.read(_BLOCK):
+                    digest.update(block)
+                    out.write(block)
+            source.unlink()
+        out.flush()
+        os.fsync(out.fileno())
+    return {"bytes": len(begin) + end, "sha256": digest.hexdigest()}

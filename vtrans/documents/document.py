@@ -1,0 +1,99 @@
+"""Documents as lines to translate: plain text, and markup that its reader has divided into items."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import Protocol
+
+from vtrans.documents.html import escape, read_html
+from vtrans.documents.markup import Item, Segment
+from vtrans.documents.sentences import split_sentences
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A translation of a line, and its word alignment if that was asked for."""
+
+    text: str
+    alignment: tuple[tuple[int, int], ...] | None = None
+
+
+class Document(Protocol):
+    """A text whose sentences are translated as lines. `aligned` says which of them need word alignments."""
+
+    lines: list[str]
+    aligned: list[bool]
+
+    def joined(self, translations: Sequence[Translated], /) -> str:
+        """Returns the document with these translations of its lines."""
+
+
+class PlainDocument:
+    """Text without markup. With `aligned`, its words can be linked to those of its translation."""
+
+    def __init__(self, text: str, language: str, aligned: bool = False) -> None:
+        self._split = split_sentences(text, language)
+        self.lines = self._split.sentences
+        self.aligned = [aligned] * len(self.lines)
+
+    def joined(self, translations: Sequence[Translated]) -> str:
+        return self._split.joined([translation.text for translation in translations])
+
+    def links(self, translations: Sequence[Translated]) -> list[tuple[int, int, int, int]]:
+        """Returns the linked words: where each begins and ends in the text, and where in the translated text."""
+        linked, here, there = [], 0, 0
+        for between, line, translation in zip(self._split.between[:-1], self.lines, translations, strict=True):
+            here, there = here + len(between), there + len(between)
+            src, tgt = (
+                [(place + match.start(), place + match.end()) for match in re.finditer(r"\S+", text)]
+                for place, text in ((here, line), (there, translation.text))
+            )
+            links = translation.alignment or ()
+            linked += [(*src[i], *tgt[j]) for i, j in links if i < len(src) and j < len(tgt)]
+            here, there = here + len(line), there + len(translation.text)
+        return linked
+
+
+class MarkedDocument:
+    """Text with tags. The items' `raw` parts are the document."""
+
+    def __init__(
+        self, items: Sequence[Item], language: str, escape: Callable[[str], str], *, cover: bool = False
+    ) -> None:
+        self._parts = [
+            "".join(item.raw for item in part) if is_break else Segment(list(part), language, escape, cover=cover)
+            for is_break, part in groupby(items, lambda item: item.kind == "break")
+        ]
+        sentences = [sentence for part in self._parts if not isinstance(part, str) for sentence in part.sentences]
+        self.lines = [sentence.line for sentence in sentences]
+        self.aligned = [bool(sentence.nodes) for sentence in sentences]
+
+    def joined(self, translations: Sequence[Translated]) -> str:
+        rest, written = iter(translations), []
+        for part in self._parts:
+            if isinstance(part, str):
+                written.append(part)
+                continue
+            aligned = zip(part.sentences, islice(rest, len(part.sentences)), strict=True)
+            written.append(part.joined([(t.text, _links(sentence.line, t)) for sentence, t in aligned]))
+        return "".join(written)
+
+
+def _links(line: str, translation: Translated) -> Sequence[tuple[int, int]]:
+    """Returns the word alignment of a translation. If its engine has none, words at the same height are linked."""
+    if translation.alignment is not None:
+        return translation.alignment
+    words, others = len(line.split()), len(translation.text.split())
+    return [(j * words // others, j) for j in range(others)]
+
+
+def html_document(text: str, language: str) -> Document:
+    """Returns HTML, a document or a part of one."""
+    return MarkedDocument(read_html(text), language, escape)
+
+
+READERS: dict[str, Callable[[str, str], Document]] = {"text": PlainDocument, "html": html_document}
+"""How a text of each format is read, given its language."""

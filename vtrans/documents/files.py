@@ -1,0 +1,126 @@
+"""Files of each format: opened as documents, and written with translations. Everything is done in memory."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from vtrans.documents.document import READERS, Document
+from vtrans.documents.office import docx_document, odt_document
+from vtrans.documents.subtitles import SubtitleDocument
+from vtrans.errors import DocumentError, DocumentSizeError
+
+MOST_UNPACKED = 10  # times the largest file that is accepted; a zip file may not unpack to more
+MOST_MEMBERS = 1000  # of a zip file
+
+_WORD_PARTS = re.compile(r"word/(document|header\d*|footer\d*|footnotes|endnotes)\.xml")
+_ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, OSError, zlib.error)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The texts of a file, how they are read as documents, and how the translated texts are written as a file."""
+
+    texts: list[str]
+    read: Callable[[str, str], Document]
+    written: Callable[[list[str]], bytes]
+
+
+def open_file(name: str, content: bytes, limit: int) -> Opened:
+    """Opens a file in the format that its name's ending tells. `limit` is the maximum size in bytes.
+
+    Raises DocumentError for another ending, a damaged file, or one that unpacks to more than MOST_UNPACKED times the
+    limit.
+    """
+    ending = PurePath(name.lower()).suffix
+    if ending not in FORMATS:
+        raise DocumentError(f"Invalid request: the file must end in one of {', '.join(FORMATS)}.")
+    if not content:
+        raise DocumentError("Invalid request: empty file")
+    if len(content) > limit:
+        raise DocumentSizeError(f"A file must have at most {limit:,} bytes, got {len(content):,}.")
+    return FORMATS[ending](content, limit * MOST_UNPACKED)
+
+
+def _plain(read: Callable[[str, str], Document]) -> Callable[[bytes, int], Opened]:
+    """Returns how a file that is a text is opened. Its byte order mark and line ends stay."""
+
+    def opened(content: bytes, most: int) -> Opened:
+        text = _decoded(content)
+        mark = "\ufeff" if text.startswith("\ufeff") else ""
+        windows = "\r\n" in text
+        plain = text.removeprefix("\ufeff").replace("\r\n", "\n")
+
+        def written(texts: list[str]) -> bytes:
+            return (mark + (texts[0].replace("\n", "\r\n") if windows else texts[0])).encode()
+
+        return Opened([plain], read, written)
+
+    return opened
+
+
+def _zipped(is_text: Callable[[str], object], read: Callable[[str, str], Document]) -> Callable[[bytes, int], Opened]:
+    """Returns how a zip file with XML inside is opened; `is_text` says which members have text."""
+
+    def opened(content: bytes, most: int) -> Opened:
+        members = _members(content, most)
+        named = [info.filename for info, _ in members if is_text(info.filename)]
+        if not named:
+            raise DocumentError("The file lacks the parts that hold the text in its format.")
+        texts = [_decoded(data) for info, data in members if info.filename in named]
+
+        def written(translated: list[str]) -> bytes:
+            changed = dict(zip(named, translated, strict=True))
+            made = io.BytesIO()
+            with zipfile.ZipFile(made, "w") as file:
+                for info, data in members:
+                    text = changed.get(info.filename)
+                    file.writestr(info, data if text is None else text.encode(), compress_type=info.compress_type)
+            return made.getvalue()
+
+        return Opened(texts, read, written)
+
+    return opened
+
+
+def _members(content: bytes, most: int) -> list[tuple[zipfile.ZipInfo, bytes]]:
+    """Returns the members of a zip file, in order. No member has more bytes than the directory says."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as file:
+            infos = file.infolist()
+            if len(infos) > MOST_MEMBERS:
+                raise DocumentError(f"The file must have at most {MOST_MEMBERS:,} members, got {len(infos):,}.")
+            ((name, times),) = Counter(info.filename for info in infos).most_common(1) or [("", 0)]
+            if times > 1:
+                raise DocumentError(f"The file must have each member once, got {name[:80]!r} {times:,} times.")
+            if sum(info.file_size for info in infos) > most:
+                raise DocumentSizeError(f"The file must have at most {most:,} bytes when it is unpacked.")
+            return [(info, file.read(info)) for info in infos]
+    except _ZIP_ERRORS:
+        raise DocumentError("The file is damaged or not of its format.") from None
+
+
+def _decoded(content: bytes) -> str:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise DocumentError("The file's text must be UTF-8.") from None
+    if "\0" in text:
+        raise DocumentError("The file's text must not contain the NUL character.")
+    return text
+
+
+FORMATS: dict[str, Callable[[bytes, int], Opened]] = {
+    ".txt": _plain(READERS["text"]),
+    ".html": _plain(READERS["html"]),
+    ".htm": _plain(READERS["html"]),
+    ".srt": _plain(SubtitleDocument),
+    ".docx": _zipped(_WORD_PARTS.fullmatch, docx_document),
+    ".odt": _zipped(lambda name: name == "content.xml", odt_document),
+}

@@ -1,0 +1,77 @@
+"""Reads SubRip subtitles (.srt): numbers and times stay, and what each speaker says in a caption is translated as a
+whole."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from vtrans.documents.document import MarkedDocument, Translated
+from vtrans.documents.html import read_html
+from vtrans.errors import DocumentError
+
+_TIMES = re.compile(r"^[ \t]*(?:\d{1,9}:){1,2}\d{1,9}(?:[,.]\d{1,9})?[ \t]*-->[^\n]*\n?", re.MULTILINE)
+_DASH = re.compile(r"^(?:<[^<>\n]*>|\{[^{}\n]*\}|[ \t])*[-\u2010-\u2015][ \t]*(?=\S)", re.MULTILINE)
+
+
+class SubtitleDocument:
+    """Subtitles. A caption may have tags such as <i>. A dash at the beginning of a line begins what another speaker
+    says, and stays. What a speaker says keeps its number of lines. Raises DocumentError for a text without times."""
+
+    def __init__(self, text: str, language: str) -> None:
+        self._kept: list[str] = []  # before each speech, and after the last one
+        self._speeches: list[MarkedDocument] = []
+        self._heights: list[int] = []
+        if not _TIMES.search(text):
+            raise DocumentError(
+                "The file has no timings; a subtitle needs a line such as 00:00:01,000 --> 00:00:02,500."
+            )
+        place = 0
+        for begin, end in _speeches(text):
+            speech = text[begin:end].rstrip("\n")
+            self._kept.append(text[place:begin])
+            self._speeches.append(MarkedDocument(read_html(speech.replace("\n", " ")), language, str))
+            self._heights.append(speech.count("\n") + 1)
+            place = begin + len(speech)
+        self._kept.append(text[place:])
+        self.lines = [line for speech in self._speeches for line in speech.lines]
+        self.aligned = [needs for speech in self._speeches for needs in speech.aligned]
+
+    def joined(self, translations: Sequence[Translated]) -> str:
+        rest, written = iter(translations), []
+        for kept, speech, height in zip(self._kept[:-1], self._speeches, self._heights, strict=True):
+            text = speech.joined(list(islice(rest, len(speech.lines))))
+            written += [kept, broken(text, height)]
+        return "".join([*written, self._kept[-1]])
+
+
+def _speeches(text: str) -> Iterator[tuple[int, int]]:
+    """Yields where speeches begin and end. Captions are between a line with times and a blank line."""
+    times = _TIMES.search(text)
+    while times:
+        begin = times.end()
+        end = text.find("\n\n", begin - 1)
+        end = len(text) if end < 0 else max(end, begin)
+        for dash in _DASH.finditer(text, begin, end):
+            if begin < dash.start():
+                yield begin, dash.start()
+            begin = dash.end()
+        yield begin, end
+        times = _TIMES.search(text, end)
+
+
+def broken(text: str, height: int) -> str:
+    """Returns a text in `height` lines of about the same length, or fewer if it has fewer words."""
+    spaces = [i for i, character in enumerate(text) if character == " "]
+    parts, place = [], 0
+    for line in range(1, height):
+        ideal = place + (len(text) - place) / (height - line + 1)
+        k = bisect_left(spaces, ideal)
+        near = [space for space in spaces[max(0, k - 1) : k + 1] if space > place]
+        if near:
+            space = min(near, key=lambda space: abs(space - ideal))
+            parts.append(text[place:space])
+            place = space + 1
+    return "\n".join([*parts, text[place:]])

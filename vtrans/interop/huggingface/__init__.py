@@ -1,0 +1,1 @@
+"""Models from and for Hugging Face: Marian, such as OPUS-MT, and Pegasus."""

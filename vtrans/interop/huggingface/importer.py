@@ -1,0 +1,339 @@
+"""Reads the folder of a Hugging Face Marian model, such as OPUS-MT, or of a Pegasus model with Marian's tokenizer.
+
+Read in transformers' `modeling_marian.py`, `modeling_pegasus.py` and `tokenization_marian.py`, version 5.23. Marian
+models are post-norm without a norm of the embeddings; Pegasus is the same network with pre-norm. The decoder starts
+with its padding id, which is a class of the softmax and which the search suppresses. Here that class is our `<s>`, and
+our `<pad>` is a separate row that nothing uses.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vtrans.config import ModelConfig, SearchConfig
+from vtrans.data.piece_table import pack
+from vtrans.data.vocabulary import BOS_ID, Vocabulary
+from vtrans.errors import FileError, InputError
+from vtrans.interop.foreign_files import (
+    Facts,
+    ForeignTensors,
+    Read,
+    file_in,
+    open_safetensors,
+    read_bytes,
+    read_object,
+)
+from vtrans.interop.huggingface import names
+from vtrans.interop.imported import NEVER, Imported, rows_of
+from vtrans.interop.settings import Settings, shown
+from vtrans.languages import languages_from, tags_among
+
+LARGEST_SPM = 1 << 28  # bytes
+ACTIVATIONS = {"gelu": "gelu", "swish": "swish", "silu": "swish", "relu": "relu"}  # the first is the default there
+# Other names that transformers has for keys of config.json.
+ALIASES = {
+    "num_hidden_layers": "encoder_layers",
+    "num_attention_heads": "encoder_attention_heads",
+    "hidden_size": "d_model",
+}
+# Keys of config.json, each with the only value that vtrans has.
+EXPECTED: dict[str, tuple[Any, ...]] = {
+    "normalize_embedding": (False,),
+    "add_bias_logits": (False,),
+    "static_position_embeddings": (True,),
+    "is_encoder_decoder": (True,),
+    "quantization_config": (None,),
+}
+
+
+NAMES = {"marian": "Marian", "pegasus": "Pegasus"}  # by model_type
+EXPECTED_NORMS = {
+    "marian": {"normalize_before": (False,), "add_final_layer_norm": (False,)},
+    "pegasus": {"normalize_before": (True,), "add_final_layer_norm": (True,)},
+}
+# Keys that are read elsewhere, and keys without effect on a translation by beam search.
+KNOWN = {
+    "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads",
+    "decoder_attention_heads", "max_position_embeddings", "vocab_size", "decoder_vocab_size", "activation_function",
+    "scale_embedding", "dropout", "attention_dropout", "activation_dropout", "share_encoder_decoder_embeddings",
+    "tie_word_embeddings", "model_type", *EXPECTED, *EXPECTED_NORMS["marian"], *ALIASES, "num_beams", "length_penalty",
+    "early_stopping", "max_length", "min_length", "no_repeat_ngram_size", "bad_words_ids", "suppress_tokens",
+    "_name_or_path", "_num_labels", "_from_model_config", "architectures", "transformers_version", "torch_dtype",
+    "dtype", "use_cache", "init_std", "encoder_layerdrop", "decoder_layerdrop", "classif_dropout", "classifier_dropout",
+    "gradient_checkpointing", "id2label", "label2id", "num_labels", "return_dict", "output_past", "is_decoder",
+    "tokenizer_class", "task_specific_params", "extra_pos_embeddings", "chunk_size_feed_forward", "temperature",
+    "top_k", "top_p", "min_p", "typical_p", "diversity_penalty", "forced_eos_token_id", "bos_token_id",
+}  # fmt: skip
+# Values without effect, besides null, false, 0 and empty ones.
+NEUTRAL = {"repetition_penalty": 1, "encoder_repetition_penalty": 1, "num_beam_groups": 1, "num_return_sequences": 1}
+
+
+def recognises(path: Path) -> bool:
+    """Returns whether this is a folder of Hugging Face."""
+    return (
+        path.is_dir()
+        and (path / names.CONFIG).is_file()
+        and any((path / n).is_file() for n in (names.WEIGHTS, names.PICKLED, names.VOCAB))
+    )
+
+
+def read(folder: Path) -> Imported:
+    """Returns the model of a folder. Raises FileError if it is damaged or vtrans does not support it."""
+    path = file_in(folder, names.CONFIG)
+    config = Settings({"model_type": "marian", **read_object(path)}, str(path))
+    config.check({"model_type": tuple(NAMES)})
+    config.check(EXPECTED | EXPECTED_NORMS[config.values["model_type"]])
+    tokenizer = read_object(folder / names.TOKENIZER) if (folder / names.TOKENIZER).is_file() else {}
+    src, tgt = _vocabularies(folder, config)
+    model = _model_config(config)
+    search, left_out = _search_config(folder, config, tgt, model)
+    tensors = _tensors(folder)
+    weights = _weights(tensors, config, model, src, tgt)
+    codes = [tokenizer.get(f"{side}_lang") for side in ("source", "target")]
+    try:
+        languages = languages_from([[codes[0], code] for code in tags_among(src.tags)] or codes)
+    except InputError:  # unknown, or not codes of languages
+        languages = ()
+    notes = [f"weights: {tensors.path.name}", *left_out, *_ignored(folder, config)]
+    kind = f"a Hugging Face {NAMES[config.values['model_type']]} folder"
+    return Imported(
+        folder, kind, tuple(notes), model, search, src, tgt, weights,
+        partial(_original, folder, src, tgt), {"imported": "Hugging Face Marian"}, languages,
+    )  # fmt: skip
+
+
+def _original(folder: Path, src: Vocabulary, tgt: Vocabulary) -> Any:
+    from vtrans.interop.huggingface.original import load
+
+    assert src.table is not None
+    assert tgt.table is not None
+    return load(folder, src.table.order, tgt.table.order)
+
+
+# Vocabularies.
+
+
+def _vocabularies(folder: Path, config: Settings) -> tuple[Vocabulary, Vocabulary]:
+    shared = config.get("share_encoder_decoder_embeddings", True)
+    src_size = config.size("vocab_size")
+    src_pieces = _pieces(file_in(folder, names.VOCAB), src_size)
+    tgt_pieces, tgt_size = src_pieces, src_size
+    if (folder / names.TARGET_VOCAB).is_file() and not shared:
+        tgt_size = config.size("decoder_vocab_size")
+        tgt_pieces = _pieces(file_in(folder, names.TARGET_VOCAB), tgt_size)
+    else:  # one vocabulary
+        config.check({"decoder_vocab_size": (src_size, None)})
+    start = config.size("decoder_start_token_id", least=0, largest=tgt_size - 1)
+    src = _vocabulary(folder, config, names.SOURCE_SPM, src_pieces, start if src_pieces is tgt_pieces else None)
+    tgt = _vocabulary(folder, config, names.TARGET_SPM, tgt_pieces, start)
+    return src, src if src.digest == tgt.digest else tgt
+
+
+def _pieces(path: Path, count: int) -> list[str]:
+    """Returns the pieces in the order of their ids, which must be 0 to `count` - 1."""
+    ids = read_object(path)
+    if len(ids) != count or not all(type(i) is int for i in ids.values()) or set(ids.values()) != set(range(count)):
+        raise FileError(f"{path} must give {count:,} pieces the ids from 0 to {count - 1:,}, one each.")
+    return sorted(ids, key=ids.__getitem__)
+
+
+def _vocabulary(folder: Path, config: Settings, spm: str, pieces: list[str], start: int | None) -> Vocabulary:
+    """Returns a table with a SentencePiece model. The piece with which the decoder starts is our `<s>`."""
+    places = {piece: place for place, piece in enumerate(pieces)}
+    for piece in ("<unk>", "</s>"):
+        if piece not in places:
+            raise FileError(f"the vocabulary of {folder} lacks {piece}.")
+    eos, unk = places["</s>"], places["<unk>"]
+    if config.get("eos_token_id") != eos:
+        raise config.wrong("eos_token_id", f"{eos}, the id of </s>")
+    special = {"unk": unk, "eos": eos, "bos": None if start in (eos, unk) else start}
+    data = read_bytes(file_in(folder, spm), LARGEST_SPM)
+    if not data:
+        raise FileError(f"{folder / spm} is empty.")
+    return Vocabulary(pack(pieces, special, data), str(folder / spm))
+
+
+# Settings.
+
+
+def _model_config(config: Settings) -> ModelConfig:
+    numbers = {
+        key: config.size(key)
+        for key in (
+            "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim",
+            "encoder_attention_heads", "decoder_attention_heads", "max_position_embeddings",
+        )
+    }  # fmt: skip
+    # transformers takes whichever alias comes last; both stacks have one width and number of heads here.
+    config.check({alias: (numbers[key],) for alias, key in ALIASES.items()})
+    for key in ("ffn_dim", "attention_heads"):
+        if (wanted := numbers[f"encoder_{key}"]) != numbers[f"decoder_{key}"]:
+            raise config.wrong(f"decoder_{key}", f"{wanted}, equal to encoder_{key}")
+    config.check({"activation_function": tuple(ACTIVATIONS)})
+    shared, tied = (config.get(key, True) for key in ("share_encoder_decoder_embeddings", "tie_word_embeddings"))
+    values = {
+        "d_model": numbers["d_model"],
+        "d_ff": numbers["encoder_ffn_dim"],
+        "heads": numbers["encoder_attention_heads"],
+        "encoder_layers": numbers["encoder_layers"],
+        "decoder_layers": numbers["decoder_layers"],
+        "activation": ACTIVATIONS[config.text("activation_function", "gelu")],
+        "tie": "none" if not tied else "src-tgt-softmax" if shared else "tgt-softmax",
+        "norm": "pre" if config.get("model_type") == "pegasus" else "post",
+        "positions": "stored",
+        "max_positions": numbers["max_position_embeddings"],
+        "share_positions": True,
+        "projection_bias": True,
+        "scale_embedding": config.get("scale_embedding", False),
+        **{key: config.get(key, 0.0) for key in ("dropout", "attention_dropout", "activation_dropout")},
+    }
+    return config.model(values)
+
+
+def _search_config(
+    folder: Path, config: Settings, tgt: Vocabulary, model: ModelConfig
+) -> tuple[SearchConfig, list[str]]:
+    """Returns the settings of the search, and a note about each one that is left out."""
+    path = folder / names.GENERATION
+    given = read_object(path) if path.is_file() else dict(config.values)
+    for key in ("num_beams", "length_penalty", "max_length", "bad_words_ids", "early_stopping"):
+        given.setdefault(key, config.get(key))  # folders of older versions have them there
+    early = given["early_stopping"] or False
+    suppressed, left_out = _suppressed(given, tgt)
+    values = {
+        "beam": given["num_beams"] or 1,
+        "alpha": 1.0 if given["length_penalty"] is None else given["length_penalty"],
+        "length_penalty": "length",
+        "stop": "count" if early is True else "exhaustive" if early == "never" else "current",
+        "max_length": 0,
+        "no_repeat_ngram": given.get("no_repeat_ngram_size") or 0,
+        "suppress": suppressed,
+        "max_source": min(SearchConfig.max_source, model.max_positions - 1),
+    }
+    longest = given["max_length"]
+    if type(longest) is int and 1 < longest < model.max_positions:
+        values["max_length"] = longest - 1  # it counts the start
+    if type(shortest := given.get("min_length")) is int and shortest > 1:
+        values["min_length"] = shortest - 1  # likewise
+    return Settings(given, str(path)).search(values), left_out
+
+
+def _ignored(folder: Path, config: Settings) -> list[str]:
+    """Returns a note about each setting of the folder that is ignored and may change a translation."""
+    neutral = NEUTRAL | {key: config.get(key) for key in ("decoder_start_token_id", "pad_token_id", "eos_token_id")}
+    files = {names.CONFIG: config.values}
+    if (folder / names.GENERATION).is_file():
+        files[names.GENERATION] = read_object(folder / names.GENERATION)
+    return [
+        f"{key} {shown(value)} of {name} is ignored"
+        for name, settings in files.items()
+        for key, value in settings.items()
+        if key not in KNOWN and value and value != neutral.get(key)
+    ]
+
+
+def _suppressed(given: Mapping[str, Any], tgt: Vocabulary) -> tuple[list[str], list[str]]:
+    """Returns the pieces that are never produced: bad words of one token, and suppressed tokens."""
+    assert tgt.table is not None
+    ours = {place: id for id, place in enumerate(tgt.table.order)}
+    words, tokens = (  # anything but a list is one word that cannot be taken over
+        listed if isinstance(listed, list) else [listed]
+        for listed in (given.get(key) or [] for key in ("bad_words_ids", "suppress_tokens"))
+    )
+    pieces: list[str] = []
+    left_out: list[str] = []
+    for word in [*words, *([token] for token in tokens)]:
+        if isinstance(word, list) and len(word) == 1 and type(word[0]) is int and word[0] in ours:
+            if word[0] != tgt.table.special[3]:  # transformers ignores the end of sentence
+                pieces.append(tgt.piece(ours[word[0]]))
+        else:
+            left_out.append(f"the bad word {shown(word)} is not taken over, because only single tokens are")
+    return list(dict.fromkeys(pieces)), left_out
+
+
+# Weights.
+
+
+def _tensors(folder: Path) -> ForeignTensors:
+    if (folder / names.WEIGHTS).is_file():
+        return open_safetensors(folder / names.WEIGHTS)
+    path = file_in(folder, names.PICKLED)
+    try:
+        # weights_only refuses everything but tensors; its error advises to set it to False, so it is not quoted. mmap
+        # reads a weight when it is used; early versions of torch wrote files that cannot be mapped.
+        tensors: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except Exception:  # torch raises many kinds for foreign and hostile files
+        raise FileError(
+            f"{path} is damaged or holds more than weights, such as code, which vtrans does not run; copy it again, or "
+            f"save the weights as {names.WEIGHTS}."
+        ) from None
+    if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
+        raise FileError(f"{path} must hold a dictionary of weights.")
+    facts = {str(name): Facts(tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
+    return ForeignTensors(path, facts, tensors.pop, tensors.pop)
+
+
+def _weights(
+    tensors: ForeignTensors, config: Settings, model: ModelConfig, src: Vocabulary, tgt: Vocabulary
+) -> dict[str, Read]:
+    assert src.table is not None
+    assert tgt.table is not None
+    D, sizes = model.d_model, {"src": len(src.table.pieces), "tgt": len(tgt.table.pieces)}
+    weights: dict[str, Read] = {}
+    for weight in names.weights_of_layers(model):
+        weights[weight.ours] = partial(_joined, [tensors.get(name, *weight.shape) for name in weight.theirs])
+    start = config.get("decoder_start_token_id")
+    ignored = {*names.POSITIONS.values(), names.SHARED, *names.EMBEDDINGS.values()}
+    if model.tie == "src-tgt-softmax":
+        weights["src_embedding.weight"] = partial(_embedding, tensors.get(names.SHARED, sizes["src"], D), tgt, start)
+    else:
+        for name, part in names.EMBEDDINGS.items():
+            if name.startswith("projection") and model.tie == "tgt-softmax":
+                continue
+            of_source = name.startswith("src")
+            vocab, rows = (src, sizes["src"]) if of_source else (tgt, sizes["tgt"])
+            weights[name] = partial(_embedding, tensors.get(part, rows, D), vocab, None if of_source else start)
+    weights["projection.bias"] = partial(_bias, _optional(tensors, names.LOGITS_BIAS, 1, sizes["tgt"]), tgt)
+    table = names.POSITIONS["src_positions.weight"]
+    length = model.max_positions
+    weights["src_positions.weight"] = partial(
+        _positions, tensors.get(table, length, D) if table in tensors else None, length, D
+    )
+    tensors.refuse_others(ignored)
+    return weights
+
+
+def _positions(saved: Read | None, length: int, D: int) -> Tensor:
+    """Returns the position table. Early versions of transformers saved it, rounded in another way."""
+    table = names.positions(length, D)
+    if saved is not None and not torch.allclose(other := saved(), table, atol=1e-5):
+        return other
+    return table
+
+
+def _joined(parts: list[Read]) -> Tensor:
+    return parts[0]() if len(parts) == 1 else torch.cat([part() for part in parts])
+
+
+def _embedding(read: Read, vocab: Vocabulary, start: int | None) -> Tensor:
+    weight = read()
+    return rows_of(vocab, weight, None if start is None else weight[start])
+
+
+def _optional(tensors: ForeignTensors, name: str, *shape: int) -> Read:
+    return tensors.get(name, *shape) if name in tensors else lambda: torch.zeros(shape)
+
+
+def _bias(read: Read, vocab: Vocabulary) -> Tensor:
+    assert vocab.table is not None
+    bias = rows_of(vocab, read().flatten(), None)
+    if vocab.table.special[BOS_ID] is None:
+        bias[BOS_ID] = NEVER
+    return bias

@@ -1,0 +1,114 @@
+"""Runs a Hugging Face model with transformers, an optional package, to compare an import or an export with it."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from vtrans.config import SearchConfig
+from vtrans.data.vocabulary import EOS_ID
+from vtrans.errors import InputError
+from vtrans.interop.huggingface.names import STOPS
+from vtrans.interop.verification import ROUNDING
+
+BATCH, FORCED_BATCH = 16, 2  # sentences; the logits of a forced batch are in memory at once
+Item = TypeVar("Item")
+Ids = Sequence[int | None]
+"""The id in Hugging Face of each of our ids, or None."""
+
+
+def load(folder: Path, src_places: Ids, tgt_places: Ids) -> TransformersModel:
+    """Returns the model of a folder. Raises InputError without transformers."""
+    try:
+        transformers = importlib.import_module("transformers")
+    except ImportError:
+        raise InputError(
+            "transformers is not installed; install it with `pip install 'vtrans[huggingface]'`."
+        ) from None
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # Only classes of the package run: no code of the folder, and no network.
+        options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+        try:
+            model = transformers.AutoModelForSeq2SeqLM.from_pretrained(str(folder), dtype=torch.float32, **options)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **options)
+        except Exception as error:  # of any kind, for a folder that it cannot read
+            words = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+            raise InputError(f"transformers cannot load {folder}: {words}.") from None
+    # With it, a translation that reaches its limit would count as finished.
+    model.generation_config.forced_eos_token_id = None
+    return TransformersModel(
+        f"transformers {transformers.__version__}", model.eval(), tokenizer, src_places, tgt_places
+    )
+
+
+class TransformersModel:
+    """Implements `verification.Program`. `src_places` and `tgt_places` have its ids of our subwords."""
+
+    tolerance = ROUNDING
+
+    def __init__(self, name: str, model: Any, tokenizer: Any, src_places: Ids, tgt_places: Ids) -> None:
+        self.name, self.model, self.tokenizer = name, model, tokenizer
+        self.src_places, self.tgt_places = src_places, tgt_places
+        self.start: int = model.config.decoder_start_token_id
+        self.pad: int = model.config.pad_token_id
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        ids = {place: id for id, place in enumerate(self.src_places)}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            rows = self.tokenizer(list(lines))["input_ids"]
+        return [[ids[place] for place in places] for places in rows]
+
+    @torch.inference_mode()
+    def logprobs(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[float]]:
+        logprobs = []
+        for batch in _batches(pairs, FORCED_BATCH):
+            targets = [[self.tgt_places[i] for i in target] for _, target in batch]
+            inputs, keep = self._padded([source for source, _ in batch])
+            begun = [[self.start, *target[:-1]] for target in targets]
+            width = max(map(len, begun))
+            decoder_input = torch.tensor([[*row, *[self.pad] * (width - len(row))] for row in begun])
+            logits = self.model(input_ids=inputs, attention_mask=keep, decoder_input_ids=decoder_input).logits
+            for row, target in zip(logits, targets, strict=True):
+                row = row[: len(target)]
+                logprobs.append((row[range(len(target)), target] - row.logsumexp(-1)).tolist())
+        return logprobs
+
+    @torch.inference_mode()
+    def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]]:
+        ids = {place: id for id, place in enumerate(self.tgt_places)}
+        settings: dict[str, Any] = {"num_beams": search.beam, "do_sample": False, "max_new_tokens": search.max_length}
+        settings |= {"min_length": search.min_length, "repetition_penalty": search.repetition_penalty}
+        settings |= {"num_beam_groups": search.beam_groups, "diversity_penalty": 0.0}
+        if search.beam > 1:
+            settings |= {"length_penalty": search.alpha, "early_stopping": STOPS[search.stop]}
+        translations = []
+        for batch in _batches(sources, BATCH):
+            inputs, keep = self._padded(batch)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                rows = self.model.generate(input_ids=inputs, attention_mask=keep, max_length=None, **settings).tolist()
+            tokens = [[ids[place] for place in row[1 : 1 + search.max_length]] for row in rows]
+            translations += [row[: row.index(EOS_ID)] if EOS_ID in row else row for row in tokens]
+        return translations
+
+    def _padded(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Returns the ids of a batch in Hugging Face [B, S], and a mask with 1 where they are not padding."""
+        rows = [[self.src_places[i] for i in source] for source in sources]
+        width = max(map(len, rows))
+        inputs = torch.tensor([[*row, *[self.pad] * (width - len(row))] for row in rows])
+        keep = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+        return inputs, keep
+
+
+def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    return (items[i : i + size] for i in range(0, len(items), size))

@@ -1,0 +1,336 @@
+"""Reads native Marian models: an `.npz` file with its settings inside, vocabularies, and an optional `decoder.yml`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import torch
+
+from vtrans.config import ModelConfig, SearchConfig
+from vtrans.data.piece_table import pack
+from vtrans.data.vocabulary import SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
+from vtrans.errors import FileError
+from vtrans.interop.foreign_files import ForeignTensors, Read, file_in, read_bytes, read_object
+from vtrans.interop.imported import NEVER, Imported, rows_of
+from vtrans.interop.marian.layout import EPSILON, decodes_as_trained, join, position_table, stored, weights_of_layers
+from vtrans.interop.marian.npz import open_npz
+from vtrans.interop.marian.original import MarianModel
+from vtrans.interop.marian.yaml import Value, read_mapping
+from vtrans.interop.settings import Settings, wrong
+from vtrans.translate.sources import EXTRA_LENGTH
+
+CONFIG = "special:model.yml"
+DECODER = "decoder.yml"
+SIDES = ("source", "target")
+LONGEST_CONFIG = 1 << 20
+# What Marian writes beside a model, and what no model is.
+_NOT_MODELS = (".optimizer.npz", ".orig.npz")
+# The settings of version 1.12 that change the network, each with the values that vtrans has. A model of an earlier
+# version lacks the settings of later ones; its network is that of the first value.
+EXPECTED: dict[str, tuple[Any, ...]] = {
+    "type": ("transformer",),
+    "transformer-decoder-autoreg": ("self-attention", "rnn"),
+    "transformer-ffn-depth": (2,),
+    "transformer-decoder-ffn-depth": (0, 2),
+    "transformer-ffn-activation": ("relu", "swish"),
+    "transformer-postprocess-emb": ("d", ""),
+    "transformer-attention-mask": ("default",),
+    "transformer-tied-layers": ([],),
+    "input-types": ([], ["sequence", "sequence"]),
+    "lemma-dim-emb": (0,),
+    **dict.fromkeys(("transformer-no-projection", "transformer-no-bias", "transformer-no-affine"), (False,)),
+    **dict.fromkeys(("transformer-pool", "transformer-disable-position-embeddings", "ulr", "right-left"), (False,)),
+    "transformer-train-position-embeddings": (False,),
+}
+EXPECTED_OF_EARLIER: dict[str, tuple[Any, ...]] = {"transformer-train-positions": (False,)}
+# Those that also change it if transformer-decoder-autoreg is rnn.
+EXPECTED_OF_RNN: dict[str, tuple[Any, ...]] = {
+    "dec-cell": ("ssru",),
+    "transformer-rnn-projection": (False,),
+    "layer-normalization": (False,),
+}
+# transformer-preprocess, -postprocess and -postprocess-top without dropout, which translating does not use.
+_NORMS = {("", "an", ""): "post", ("n", "a", "n"): "pre"}
+
+
+def read(path: Path) -> Imported:
+    """Returns the model of an `.npz` file, or of a folder with one.
+
+    Raises FileError if something is missing or damaged, or if vtrans does not support the network.
+    """
+    model_file, decoder = _find(path)
+    tensors = open_npz(model_file)
+    settings = _model_settings(model_file, tensors)
+    src, tgt, text = _vocabularies(model_file, settings, decoder)
+    config = _model_config(settings, have_one_table(src, tgt))
+    weights = _weights(tensors, settings, config, src, tgt)
+    tensors.refuse_others([CONFIG])
+    notes = [f"Marian {settings.text('version', 'of an unknown version')}", text]
+    if not decodes_as_trained(config):
+        notes.append(
+            "Marian's decoder leaves out a norm of pre-norm models after the first word, so its translations differ, "
+            "and its scores agree"
+        )
+    if decoder.name == DECODER and not decoder.values:
+        notes.append(f"there is no {DECODER}, so the search settings are Marian's defaults")
+    return Imported(
+        path=path,
+        kind="a Marian model",
+        notes=tuple(notes),
+        model=config,
+        search=_search_config(decoder, tgt),
+        src_vocab=src,
+        tgt_vocab=tgt,
+        weights=weights,
+        original=partial(MarianModel, model_file, src, tgt, translates=decodes_as_trained(config)),
+        training={"imported": "Marian"},
+    )
+
+
+def recognises(path: Path) -> bool:
+    """Returns whether a path looks like an `.npz` model of Marian, or a folder with one."""
+    return path.suffix == ".npz" or (path.is_dir() and any(_models_in(path)))
+
+
+def _models_in(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.glob("*.npz") if not file.name.endswith(_NOT_MODELS))
+
+
+def _find(path: Path) -> tuple[Path, Settings]:
+    """Returns the model's file and its settings for translating, which are empty without a `decoder.yml`."""
+    folder = path if path.is_dir() else path.parent
+    names = [DECODER] if path.is_dir() else [f"{path.name}.{DECODER}", DECODER]
+    decoder = Settings({}, DECODER)
+    for name in names:
+        if (folder / name).is_file():
+            data = read_bytes(folder / name, LONGEST_CONFIG)
+            decoder = _settings(data, str(folder / name))
+            break
+    if not path.is_dir():
+        return path, decoder
+    models = [_beside(folder, decoder, name) for name in decoder.texts("models")] or _models_in(folder)
+    if len(models) != 1:
+        advice = f"give the path of the .npz file, or name it in {DECODER}"
+        raise wrong(folder, "the number of .npz models", "1", len(models), advice)
+    if not decoder.values and (folder / f"{models[0].name}.{DECODER}").is_file():
+        return _find(models[0])
+    return models[0], decoder
+
+
+def _beside(folder: Path, decoder: Settings, name: str) -> Path:
+    """Returns a file that a `decoder.yml` names. It must be in the folder of the model.
+
+    Without `relative-paths`, names are relative to the folder in which Marian was started, or absolute. Models move,
+    so only the last part of such a name counts.
+    """
+    return file_in(folder, name if decoder.flag("relative-paths") else name.replace("\\", "/").rpartition("/")[2])
+
+
+def _model_settings(model_file: Path, tensors: ForeignTensors) -> Settings:
+    """Returns the settings in the model. Raises FileError if vtrans does not support the network."""
+    facts = tensors.facts.get(CONFIG)
+    if facts is None or facts.dtype not in (torch.int8, torch.uint8) or len(facts.shape) != 1:
+        raise FileError(f"{model_file} lacks {CONFIG}, Marian's settings; it is not a model of Marian 1.0 or later.")
+    if facts.shape[0] > LONGEST_CONFIG:
+        raise FileError(f"{model_file}: {CONFIG} must have at most {LONGEST_CONFIG:,} bytes, got {facts.shape[0]:,}.")
+    data = tensors.raw(CONFIG).view(torch.uint8).numpy().tobytes().rstrip(b"\0")
+    settings = _settings(data, f"{model_file}: {CONFIG}")
+    recurrent = settings.get("transformer-decoder-autoreg") == "rnn"
+    settings.check(EXPECTED | EXPECTED_OF_EARLIER | (EXPECTED_OF_RNN if recurrent else {}))
+    return settings
+
+
+def _settings(data: bytes, name: str) -> Settings:
+    """Returns the settings of a YAML file, with numbers and flags instead of their texts."""
+    return Settings({key: _typed(value) for key, value in read_mapping(data, name).items()}, name)
+
+
+def _typed(value: Value) -> Any:
+    if isinstance(value, list):
+        return [_typed(item) for item in value]
+    if value in ("true", "false"):
+        return value == "true"
+    text = value or ""
+    try:
+        return int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else float(text)
+    except ValueError:
+        return text
+
+
+def _model_config(settings: Settings, joint: bool) -> ModelConfig:
+    ops = [settings.text(f"transformer-{key}", "") for key in ("preprocess", "postprocess", "postprocess-top")]
+    pre, post, top = (op.replace("d", "") for op in ops)
+    norm = _NORMS.get((pre, post, top))
+    if norm is None:
+        what = "transformer-preprocess, -postprocess and -postprocess-top"
+        raise wrong(settings.name, what, "'', 'dan', '' (post-norm) or 'n', 'da', 'n' (pre-norm)", ops)
+    d_ff = settings.size("transformer-dim-ffn")
+    settings.check({"transformer-decoder-dim-ffn": (0, d_ff)})
+    every, both, softmax = (settings.flag(f"tied-embeddings{end}") for end in ("-all", "-src", ""))
+    tie = {(True, True): "src-tgt-softmax", (True, False): "src-tgt", (False, True): "tgt-softmax"}.get(
+        (every or both, every or softmax), "none"
+    )
+    if tie.startswith("src-tgt") and not joint:
+        advice = f"name the right vocabularies in {DECODER}"
+        raise wrong(settings.name, "the vocabularies", "one, as it ties source and target embeddings", "two", advice)
+    values: dict[str, Any] = {
+        "d_model": settings.size("dim-emb"),
+        "d_ff": d_ff,
+        "heads": settings.size("transformer-heads"),
+        "encoder_layers": settings.size("enc-depth"),
+        "decoder_layers": settings.size("dec-depth"),
+        "activation": settings.text("transformer-ffn-activation", ""),
+        "norm": norm,
+        "norm_eps": EPSILON,
+        "tie": tie,
+        "positions": "stored",
+        "max_positions": SearchConfig().max_source + EXTRA_LENGTH,
+        "share_positions": True,
+        "projection_bias": True,
+        "autoregression": "ssru" if settings.get("transformer-decoder-autoreg") == "rnn" else "self-attention",
+    }
+    if values["d_model"] < 4 or values["d_model"] % 2:
+        raise settings.wrong("dim-emb", "even and at least 4")
+    return settings.model(values)
+
+
+def _search_config(decoder: Settings, tgt: Vocabulary) -> SearchConfig:
+    """Returns the search of a `decoder.yml`. Marian divides by length ** normalize, and produces `<unk>` and control
+    characters only if they are allowed."""
+    suppressed = [] if decoder.flag("allow-unk") else [SPECIAL_PIECES[UNK_ID]]
+    if not decoder.flag("allow-special"):
+        suppressed += control_pieces(tgt)
+    if decoder.number("word-penalty", 0) != 0 and decoder.number("normalize", 0) != 1:
+        raise decoder.wrong("word-penalty", "0", "vtrans has none")
+    values = {
+        "beam": decoder.size("beam-size", 12),
+        "alpha": decoder.number("normalize", 0),
+        "length_penalty": "length",
+        "stop": "shrink",
+        "max_ratio": decoder.number("max-length-factor", 3),
+        "suppress": tuple(suppressed),
+    }
+    return decoder.search(values)
+
+
+# Vocabularies.
+
+
+def _vocabularies(model_file: Path, settings: Settings, decoder: Settings) -> tuple[Vocabulary, Vocabulary, str]:
+    """Returns both vocabularies, the same object twice if they are equal, and a note that says how text is split."""
+    folder, sizes = model_file.parent, settings.sizes("dim-vocabs")
+    named = [_beside(folder, decoder, name) for name in decoder.texts("vocabs")]
+    files = named or [file for file in sorted(folder.iterdir()) if file.suffix == ".spm"]
+    if len(files) == 1:
+        files *= 2
+    if len(files) != 2 or len(sizes) != 2 or (not named and files[0] != files[1]):
+        raise FileError(
+            f"{folder} must have one .spm vocabulary, or a {DECODER} that names the vocabularies of source and target, "
+            f"got {len(named or files)} for a model with {len(sizes)} dim-vocabs."
+        )
+    tables = [_vocabulary(file, size, side) for file, size, side in zip(files, sizes, SIDES, strict=True)]
+    if all(file.suffix == ".spm" for file in files):
+        text = "SentencePiece splits the text"
+    elif all(vocab.spm for vocab in tables):
+        text = f"{' and '.join(f'{side}.spm' for side in SIDES)} split the text"
+    else:
+        text = "there is no SentencePiece model: the text must consist of pieces of the vocabulary with spaces between"
+    src, tgt = tables
+    return (src, src, text) if src.digest == tgt.digest else (src, tgt, text)
+
+
+def _vocabulary(file: Path, size: int, side: str) -> Vocabulary:
+    """Returns the vocabulary of a file with `size` pieces. A `.yml` vocabulary needs a SentencePiece model beside it,
+    source.spm or target.spm, if text is to be split."""
+    special: dict[str, int | None]
+    pieces: Sequence[str]
+    if file.suffix == ".spm":
+        spm = read_bytes(file)
+        try:
+            pieces, (_, unk, _, eos) = spm_table(spm)
+        except RuntimeError:
+            raise FileError(f"{file} is not a SentencePiece model.") from None
+        if unk is None or eos is None:
+            raise FileError(f"{file} must have an unknown and an end piece, which Marian needs.")
+        special = {"unk": unk, "eos": eos}
+    elif file.suffix in (".yml", ".yaml", ".json"):
+        pieces, special = _listed(file)
+        beside = file.parent / f"{side}.spm"
+        spm = read_bytes(beside) if beside.is_file() else b""
+    else:
+        raise FileError(f"{file} must be a .spm, .yml or .json vocabulary; vtrans reads no factored or other ones.")
+    if len(pieces) != size:
+        raise FileError(f"{file} must have the {size:,} pieces of the model's dim-vocabs, got {len(pieces):,}.")
+    return Vocabulary(pack(pieces, special, spm), str(file))
+
+
+def spm_table(spm: bytes) -> tuple[Sequence[str], tuple[int | None, int | None, int | None, int | None]]:
+    """Returns the table that a SentencePiece model is for Marian, which has no padding and no start. Raises
+    RuntimeError if the bytes are not a SentencePiece model."""
+    model = sentencepiece.SentencePieceProcessor()
+    model.LoadFromSerializedProto(spm)
+    unk, eos = (id if id >= 0 else None for id in (model.unk_id(), model.eos_id()))
+    return tuple(model.id_to_piece(i) for i in range(model.get_piece_size())), (None, unk, None, eos)
+
+
+def control_pieces(vocab: Vocabulary) -> list[str]:
+    """Returns the control characters of a vocabulary with bytes, which Marian produces only if they are allowed."""
+    return [piece for code in range(32) if vocab.id_of(piece := f"<0x{code:02X}>") is not None]
+
+
+def _listed(file: Path) -> tuple[list[str], dict[str, int | None]]:
+    """Returns the pieces of a `.yml` vocabulary, which maps pieces to ids, and the special ones."""
+    listed = read_object(file) if file.suffix == ".json" else read_mapping(read_bytes(file), str(file))
+    ids = {
+        piece: int(str(value)[:20]) if str(value).isascii() and str(value).isdecimal() else -1
+        for piece, value in listed.items()
+    }
+    pieces = sorted(ids, key=ids.__getitem__)
+    if [ids[piece] for piece in pieces] != list(range(len(pieces))):
+        raise FileError(f"{file} must give its pieces the ids from 0 to {len(pieces) - 1:,}, once each.")
+    for piece in ("</s>", "<unk>"):
+        if piece not in ids:
+            raise FileError(f"{file} lacks the piece {piece}, which Marian needs.")
+    return pieces, {"eos": ids["</s>"], "unk": ids["<unk>"]}
+
+
+# Weights.
+
+
+def _weights(
+    tensors: ForeignTensors, settings: Settings, config: ModelConfig, src: Vocabulary, tgt: Vocabulary
+) -> dict[str, Read]:
+    """Returns a function for each of our weights that reads it."""
+    weights: dict[str, Read] = {}
+    for weight in weights_of_layers(config):
+        theirs = [tensors.get(name, *stored(weight)) for name in weight.theirs]
+        weights[weight.ours] = partial(join, weight, theirs)
+    src_size, tgt_size = settings.sizes("dim-vocabs")
+    D, tie = config.d_model, config.tie
+    shared = tie.startswith("src-tgt")
+    embedding = tensors.get("Wemb" if shared else "encoder_Wemb", src_size, D)
+    weights["src_embedding.weight"] = _rows(src, embedding)
+    if not shared:
+        weights["tgt_embedding.weight"] = _rows(tgt, tensors.get("decoder_Wemb", tgt_size, D))
+    out = "decoder_ff_logit_out"
+    if not tie.endswith("softmax"):
+        # Early versions of Marian stored the projection as [in, out].
+        early = f"{out}_W" in tensors
+        read = tensors.get(f"{out}_W", D, tgt_size) if early else tensors.get(f"{out}_Wt", tgt_size, D)
+        weights["projection.weight"] = _rows(tgt, (lambda: read().T) if early else read)
+    bias: Read = lambda: torch.zeros(1, tgt_size)  # noqa: E731
+    if not settings.flag("output-omit-bias"):
+        bias = tensors.get(f"{out}_b", 1, tgt_size)
+    weights["projection.bias"] = lambda: rows_of(tgt, bias().flatten(), None, absent=NEVER)
+    weights["src_positions.weight"] = partial(position_table, config.max_positions, D)
+    return weights
+
+
+def _rows(vocab: Vocabulary, weight: Read) -> Read:
+    """Returns a function that reads an embedding in our order. The rows of pieces that Marian lacks are zero. So is the
+    row of our start, because Marian starts a translation with an embedding of zeros."""
+    return lambda: rows_of(vocab, weight(), None)

@@ -1,0 +1,80 @@
+"""What a run trains, and the parts that every update changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from vtrans.checkpoint import RunFolder
+from vtrans.config import Recipe, TrainConfig
+from vtrans.console import Console
+from vtrans.data.batches import collate
+from vtrans.data.store import DataFolder
+from vtrans.data.vocabulary import EOS_ID
+from vtrans.model import Transformer
+from vtrans.runtime.ranks import Ranks
+from vtrans.training.optimization.loss import Objective, products
+from vtrans.training.optimization.optimizer import MovingAverage, make_optimizer
+from vtrans.training.optimization.parallel import make_parallel
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained, by which recipe and where. It does not change during a run."""
+
+    data: DataFolder
+    run: RunFolder
+    console: Console
+    ranks: Ranks
+    device: torch.device
+    recipe: Recipe
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank writes the files of the run: exactly one does."""
+        return self.ranks.rank == 0
+
+
+class Learner:
+    """A model with its loss, its optimizer and, if the recipe asks for one, the moving average of its weights.
+    `parameters` are those that this rank updates."""
+
+    def __init__(self, model: Transformer, config: TrainConfig, ranks: Ranks, device: torch.device) -> None:
+        self.model, self.config = model, config
+        self.objective = Objective(model, config.label_smoothing, config.r_drop, config.guided_alignment)
+        self.parallel = make_parallel(self.objective, config, ranks, device)
+        self.parameters = self.parallel.parameters
+        self.optimizer = make_optimizer(self.parameters.values(), config, model.matrices())
+        self.average = MovingAverage(self.parameters.values(), config.ema) if config.ema > 0 else None
+
+    @contextmanager
+    def whole(self) -> Iterator[Objective]:
+        """Yields the objective that validation and checkpoints use on rank 0: that of the whole model and, if the
+        recipe asks for an average, with the averaged weights. The training state holds the trained ones. All ranks must
+        enter the block."""
+        with nullcontext() if self.average is None else self.average.in_place(), self.parallel.refreshed():
+            yield self.parallel.whole
+
+    def compile(self, device: torch.device, console: Console) -> None:
+        """Compiles the layers with torch.compile and runs them once; if that fails, warns and uses them uncompiled."""
+        console.info("compiling the layers, which takes a minute or more")
+        # The numbers of sentences, source tokens and target tokens differ, because torch.compile would assume that
+        # equal numbers are equal in every batch.
+        ids = torch.full((10,), EOS_ID, dtype=torch.int32)
+        links = [np.zeros((1, 2), np.int64)] * 3
+        batch = collate([ids[:n] for n in (10, 8, 7)], [ids[:n] for n in (4, 5, 6)], links).to(device)
+        self.objective.compile()
+        self.model.train()
+        try:
+            with products(device, self.config.precision):
+                self.objective(batch)[0].backward()
+        except Exception as error:  # a missing compiler and an unsupported version raise exceptions of many types
+            self.objective.compiled = None
+            reason = str(error).strip().partition("\n")[0].rstrip(".")
+            console.warn(f"the layers cannot be compiled here ({type(error).__name__}: {reason}); training uncompiled")
+        finally:
+            self.optimizer.zero_grad(set_to_none=True)
