@@ -36,7 +36,7 @@ STAMP := .venv/.installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install test check demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study back-translation distillation serve clean
+.PHONY: help install test check docs demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study back-translation distillation serve clean
 
 # $(call quote,TEXT) is one word of the shell. $(call option,--data,DATA) is an option with the value of a variable,
 # $(call several,--seeds,SEEDS) one with several values, and $(call each,--set,SET) an option for each value; all three are
@@ -53,7 +53,8 @@ help:
 	@echo 'make install           create .venv with vtrans and the tested versions of its dependencies'
 	@echo 'make demo              train a translator on the built-in synthetic corpus, use it and score it (minutes)'
 	@echo 'make test              run the tests'
-	@echo 'make check             run the linter, the formatter and the type checker'
+	@echo 'make check             run the linter, the formatter and the type checker, and build the documentation'
+	@echo 'make docs              build the documentation in build/site'
 	@echo 'make serve             serve the model in run/, or the one of the demo, with a web page'
 	@echo $(call quote,make clean             delete $(DEMO)/)
 	@echo
@@ -70,7 +71,7 @@ help:
 	@echo 'DATA=folder names a folder with train.en, train.de, valid.en, ... to use. Without it the text is downloaded;'
 	@echo 'back-translation and distillation use the built-in corpus. Other options: SRC=en TGT=fr WORK=folder'
 	@echo 'RUN=folder RECIPE=name SET="train.max_steps=500". The top of the Makefile describes them all, and'
-	@echo 'recipes/README.md describes the recipes.'
+	@echo 'recipes/README.md lists the recipes.'
 
 install: $(STAMP)
 
@@ -88,10 +89,14 @@ $(STAMP): pyproject.toml .ci/constraints.txt
 test: $(STAMP)
 	$(BIN)/python -m pytest $(or $(TESTS),-n auto --maxprocesses 4 --dist worksteal)
 
-check: $(STAMP)
+check: $(STAMP) docs
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+# Warnings, such as links that lead nowhere, end the build. The variable silences an advertisement.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # $(call show,COMMAND) prints a command as a user would type it, then runs it. COMMAND may contain no comma.
 show = @printf '\n$$ %s\n' $(call quote,$(1)); $(1)

@@ -51,20 +51,25 @@ class _Grouped:
     """Prints help in plain text, with options and commands under the names of their panels (`rich_help_panel`). rich
     would draw boxes, even in a pipe, and takes a tenth of a second to import."""
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
+    def panels(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+        """Returns the names and the help of all arguments, options and commands, by panel."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):  # type: ignore[attr-defined]  # of the class that this is mixed into
             if record := parameter.get_help_record(ctx):
                 default = "Arguments" if parameter.param_type_name == "argument" else "Options"
                 name, words = record
                 # Recent versions of Typer write the Python type of an argument after its name.
-                panels.setdefault(parameter.rich_help_panel or default, []).append((name.partition(" <")[0], words))
+                name, words = name.partition(" <")[0], _with_flags(words, self)
+                panels.setdefault(parameter.rich_help_panel or default, []).append((name, words))
         general = panels.pop("Options", [])
         for name, command in getattr(self, "commands", {}).items():
             panels.setdefault(command.rich_help_panel, []).append((name, command.get_short_help_str(limit=80)))
-        for panel, records in [*panels.items(), ("Options", general)]:
+        return {**panels, "Options": general}
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        for panel, records in self.panels(ctx).items():
             with formatter.section(panel):
-                _write_records([(name, _with_flags(help, self)) for name, help in records], formatter)
+                _write_records(records, formatter)
 
 
 def _write_records(records: list[tuple[str, str]], formatter: Any) -> None:

@@ -188,7 +188,7 @@ def check_value(key: Key, name: str, value: Any) -> Any:
     elif key.kind is tuple:
         listed = _numbers_in(value)
         right = listed is not None and all(_in_range(key, n) for n in listed) and (any(listed) or not listed)
-        allowed, value = f"a list of numbers {_range(key)}, not all 0", listed if right else value
+        allowed, value = f"a list of numbers {range_of(key)}, not all 0", listed if right else value
     elif key.kind is list:
         items = [value] if isinstance(value, (str, key.item)) else value
         wrong = [value]
@@ -202,7 +202,7 @@ def check_value(key: Key, name: str, value: Any) -> Any:
         whole, kinds = key.kind is int, (int,) if key.kind is int else (int, float)
         right = isinstance(value, kinds) and not isinstance(value, bool) and _in_range(key, value)
         of = f" of {key.unit}" if key.unit else ""
-        allowed = f"a{' whole' if whole else ''} number{of} {_range(key)}"
+        allowed = f"a{' whole' if whole else ''} number{of} {range_of(key)}"
         value = float(value) if right and not whole else value
     if not right:
         raise InputError(f"{name} must be {allowed}, got {_shown(value)}.")
@@ -221,8 +221,8 @@ def _in_range(key: Key, value: float) -> bool:
     return key.low <= value <= key.high and value not in key.excluded
 
 
-def _range(key: Key) -> str:
-    """The range of a number, such as "from 1 to 10" or "above 0 and at most 1"."""
+def range_of(key: Key) -> str:
+    """Returns the range of a number, such as "from 1 to 10" or "above 0 and at most 1"."""
     low, high = (int(bound) if key.kind is int else f"{bound:g}" for bound in (key.low, key.high))
     if not key.excluded:
         return f"from {low} to {high}"

@@ -1,8 +1,8 @@
 """Computes what training and translating cost at a size that no single machine reaches.
 
-    python recipes/at-scale/cost.py             # the tables of README.md
+    python recipes/at-scale/cost.py             # the tables of docs/at-scale.md
 
-All of it is arithmetic; the assumptions are the constants below. README.md compares the formulas with measurements.
+All of it is arithmetic; the assumptions are the constants below. The page compares the formulas with measurements.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def report() -> str:
-    """Returns the tables of README.md."""
+    """Returns the tables of docs/at-scale.md."""
     sizes = [(shape, gpus) for shape in SHAPES for gpus in (8, 64)]
     training = table(
         ("training", "GPUs", "weights", "FLOPs/update", "computing", "sent per GPU", "sending", "time", "GPU hours"),

@@ -1,4 +1,4 @@
-"""Measure the scale of embeddings, logits and residuals on sentence pairs, for two questions in README.md.
+"""Measure the scale of embeddings, logits and residuals on sentence pairs, for two questions in docs/sharing.md.
 
     python recipes/sharing/scale.py MODEL SRC TGT [--pairs 200]
 

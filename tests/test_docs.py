@@ -1,0 +1,98 @@
+"""The documentation: its generated pages, its links, and what only some pages may contain. `make docs` builds it."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from vtrans import cli
+from vtrans.config import SECTIONS
+from vtrans.keys import keys_of
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+LARGEST = {"README.md": 13_000, "recipes/README.md": 10_000}  # bytes
+
+
+def pages() -> list[Path]:
+    """Returns all Markdown files of the repository."""
+    folders = (ROOT, ROOT / "docs", ROOT / "recipes", ROOT / "tests")
+    return sorted(
+        path for folder in folders for path in (folder.glob("*.md") if folder == ROOT else folder.rglob("*.md"))
+    )
+
+
+def text_of(page: Path) -> str:
+    """Returns a page without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """Returns the anchors of a page's headings."""
+    titles = re.findall(r"^#+ (.*)", text_of(page), re.MULTILINE)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower() for title in titles)
+    return {re.sub(r"[^\w -]", "", title).strip().replace(" ", "-") for title in plain}
+
+
+def links(page: Path) -> Iterator[tuple[str, str]]:
+    """Yields the targets of a page's links to files, each with its anchor."""
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", text_of(page)):
+        if "://" not in target and not target.startswith("mailto:"):
+            yield target, anchor
+
+
+@pytest.fixture(scope="module")
+def generator() -> dict[str, Any]:
+    return runpy.run_path(str(DOCS / "generate.py"))
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_file_and_a_heading(page: Path, generator: dict[str, Any]) -> None:
+    made = {"reference/commands.md", "reference/recipe.md", *generator["PAGES"]}
+    for target, anchor in links(page):
+        file = (page.parent / target).resolve() if target else page
+        if file.is_relative_to(DOCS) and str(file.relative_to(DOCS)) in made:
+            assert page.is_relative_to(DOCS), f"{target} exists on the site only"
+            continue
+        assert file.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(file), f"{page.name} links to {target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
+def test_only_results_and_speed_have_dates_and_commits(page: Path) -> None:
+    if page.parent.name not in ("results", "speed"):
+        assert not re.search(r"\b(?:January|November|December) 20\d\d\b|\bcommits? [0-9a-f]{7}\b", text_of(page))
+
+
+@pytest.mark.parametrize(("page", "largest"), LARGEST.items())
+def test_first_pages_are_short(page: str, largest: int) -> None:
+    assert len((ROOT / page).read_bytes()) <= largest
+
+
+def test_the_reference_has_every_option_and_every_key(generator: dict[str, Any]) -> None:
+    group: Any = typer.main.get_command(cli.app)
+    commands = generator["commands_page"]()
+    for name, command in group.commands.items():
+        section = commands.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        for parameter in command.params:
+            if not parameter.hidden:
+                assert max(parameter.opts, key=len) in section or parameter.param_type_name == "argument"
+    recipe = generator["recipe_page"]()
+    for section, kind in SECTIONS.items():
+        for name, key in keys_of(kind).items():
+            assert f"### {section}.{name} " in recipe
+            assert all(f"`{value}`" in recipe for value in key.choices or {})
+
+
+def test_a_file_of_the_repository_becomes_a_page_with_links_within_the_site(generator: dict[str, Any]) -> None:
+    page = generator["relinked"]("recipes.md")
+    targets = re.findall(r"\]\(([^)#]*)", page)
+    assert "results/index.md" in targets
+    assert "phrasebook.md" in targets
+    assert not [target for target in targets if target.startswith("..") or target.endswith(".toml")]
