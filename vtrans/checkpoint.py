@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.data.vocabulary import PAD_ID, Vocabulary, have_one_table
@@ -113,6 +114,17 @@ def save_model(path: Path, loaded: LoadedModel) -> None:
     write_tensors(path, tensors, header)
 
 
+class _Unfilled(TorchFunctionMode):
+    """Leaves new weights as they are, because those of a file replace them. On the device meta, torch would import its
+    compiler to draw numbers, which takes 1.3 s."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in (Tensor.normal_, Tensor.uniform_) or getattr(func, "__module__", "") == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
+
+
 def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedModel:
     """The model of a file, on `device`. The constructor ties its weights.
 
@@ -123,7 +135,7 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedMo
     with open_tensors(path, "model") as (file, header):
         config, search, src_vocab, tgt_vocab, shortlist = check_model(path, file, header)
         joint = have_one_table(src_vocab, tgt_vocab)
-        with torch.random.fork_rng(devices=[]):  # the weights drawn here are overwritten below
+        with _Unfilled():
             model = Transformer(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
         for name, weight in weights_of(model).items():
             weight.data.copy_(file.get_tensor(name))
@@ -149,7 +161,7 @@ def check_model(
         search = section_of(SearchConfig, header, "search", path)
         languages_from(header.get("languages"))
         tags_from(header.get("tags"), src_vocab.tags)
-        with torch.device("meta"):
+        with torch.device("meta"), _Unfilled():
             joint = have_one_table(src_vocab, tgt_vocab)
             blueprint = Transformer(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
     except (InputError, ValueError, AssertionError) as error:

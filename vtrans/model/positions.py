@@ -39,7 +39,9 @@ class ComputedPositions(Positions):
         """`width` divides D: a row repeats the functions of the position every `width` values."""
         super().__init__()
         self.D, self.width = D, width
-        self.register_buffer("table", self.computed(256), persistent=False)
+        self.register_buffer("table", torch.empty(0, D), persistent=False)
+        if not self.table.is_meta:  # torch imports its compiler to compute on the device meta
+            self.table = self.computed(256)
 
     def forward(self, length: int) -> Tensor:
         """Returns the first `length` rows [length, D]; the table grows to a power of two when it is too short."""
@@ -109,7 +111,9 @@ class PositionTable(Positions):
         if learned:
             self.weight = nn.Parameter(torch.empty(length, D).normal_(std=D**-0.5))
         else:
-            self.register_buffer("weight", SinusoidalPositions.rows(length, D))
+            self.register_buffer("weight", torch.empty(length, D))
+            if not self.weight.is_meta:
+                self.weight = SinusoidalPositions.rows(length, D)
 
     def forward(self, length: int) -> Tensor:
         """Returns the first `length` rows [length, D]. Raises InputError if the table is shorter."""

@@ -13,7 +13,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.search.loop import Hypothesis
@@ -82,6 +81,8 @@ def chrf(texts: Sequence[str]) -> Floats:
 def bleu(texts: Sequence[str]) -> Floats:
     """Returns the BLEU [N, N] of each text with each text as its reference, as sacrebleu's `sentence_bleu`: tokenizer
     13a, exponential smoothing, and only the orders that the text has."""
+    from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+
     tokenize = Tokenizer13a()  # type: ignore[no-untyped-call]
     words = [tokenize(text.rstrip()).split() for text in texts]
     lengths_N = np.array([len(text) for text in words])
