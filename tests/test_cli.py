@@ -182,15 +182,6 @@ def test_help_lists_the_commands_in_panels(run_cli: Callable[..., Done]) -> None
     assert panels["The five steps"] == {"prepare-bpe", "train", "average", "translate", "score"}
     assert {name for names in panels.values() for name in names if name[0] != "-"} == set(FLAGS) - {""}
     assert list(panels)[-1] == "Options"
-    # The README has the same panels in the same order.
-    readme = (Path(cli.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    table: dict[str, set[str]] = {}
-    for cell in re.findall(r"^\| (\S[^|]*?) \|", readme.partition("## Commands")[2].partition("##")[0], re.MULTILINE):
-        if cell.startswith("**"):
-            names = table.setdefault(cell.strip("*"), set())
-        elif match := re.fullmatch(r"`([a-z-]+)`", cell):
-            names.add(match[1])
-    assert list(table.items()) == list(panels.items())[:-1]
 
 
 def test_the_shell_gets_completions(tmp_path: Path) -> None:
