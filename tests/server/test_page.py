@@ -15,6 +15,7 @@ import pytest
 from services import DE_EN, EN_DE, Blocked, Client, reversed_words, serving
 
 from vtrans.documents.document import Translated
+from vtrans.languages import Languages
 from vtrans.server.batching import Wanted
 from vtrans.server.limits import Keys, Limits
 
@@ -157,13 +158,27 @@ def test_swapping_exchanges_languages_and_text(page: Page) -> None:
 
 
 def test_swapping_explains_why_it_cannot(driver: Any) -> None:
-    with serving(pairs=(EN_DE,)) as client:
+    with serving(pairs=(EN_DE, Languages("en", "fr"))) as client:
         page = Page(driver, client.url)
         page.open()
+        page.choose("target", "de")
         assert "German" in page.find("swap").get_attribute("title")
         page.find("swap").click()
         page.wait(lambda: "German" in page.text("error"))
         assert page.value("target") == "de"
+
+
+def test_one_pair_leaves_nothing_to_choose(driver: Any) -> None:
+    with serving(pairs=(EN_DE,)) as client:
+        page = Page(driver, client.url)
+        page.open()
+        assert [page.find(name).is_displayed() for name in ("source", "swap", "target")] == [False] * 3
+        assert {"English", "German"} <= set(page.text("pair").split())
+        page.type("one two")
+        page.wait(lambda: page.text("output") == "two one")
+        page.paste("El perro corre por el parque.")  # it cannot be told to be English, so it is translated with a doubt
+        page.wait(lambda: page.text("output").startswith("parque."))
+        assert "English" in page.text("status")
 
 
 def test_a_text_that_is_too_long_says_how_much_to_remove(page: Page) -> None:
@@ -248,7 +263,6 @@ def test_errors_speak_to_a_person(driver: Any, tmp_path: Path, limits: Limits, k
         client.translate("a")
         page = Page(driver, client.url)
         page.open()
-        page.choose("source", "en")
         page.type("never")
         page.wait(lambda: page.find("error").is_displayed())
         assert word in page.text("error")

@@ -4,11 +4,13 @@
 
 const PAUSE = 300; // milliseconds without typing before text is translated
 const ALTERNATIVES = 3;
+const SURE = 70; // percent: below this confidence the page says that a detected language is a guess
 
 const at = (id) => document.getElementById(id);
 const [source, target, text, output, mirror] = ["source", "target", "text", "output", "mirror"].map(at);
 let languages = [];
 let settings = {};
+let only = null; // the names of the two languages if the server has one pair, and there is nothing to choose
 let running = null; // the request that has not been answered
 let timer = 0;
 let shown = ""; // the translation as it is shown
@@ -130,6 +132,7 @@ function put(translation, links) {
   output.classList.remove("stale");
   show(output, shown, links.map(([, , begin, end]) => [begin, end]), links.map(([begin, , from]) => [begin, from]));
   show(mirror, text.value, links.map(([begin, end]) => [begin, end]), links.map(([begin, , from]) => [begin, from]));
+  at("links-hint").hidden = !links.length;
   at("copy").disabled = !shown;
   at("copy").textContent = "Copy";
 }
@@ -169,13 +172,16 @@ function present(answer) {
   const detected = answer.detectedLanguage;
   // A short text may be in any of the languages that are translated into the target, or in the target itself.
   const candidates = 1 + languages.filter((language) => language.targets.includes(target.value)).length;
-  if (detected && detected.confidence < 70 / candidates && /\p{L}/u.test(text.value)) {
+  const unlikely = detected && detected.confidence < SURE / candidates && /\p{L}/u.test(text.value);
+  if (unlikely && !only) {
     withdraw();
     fail("The text seems to be in another language. If it is not, choose its language instead of detecting it.");
     return;
   }
   put(answer.translatedText, answer.alignments || []);
-  at("status").textContent = detected && detected.confidence ? `Detected ${named(detected.language)}` : "";
+  if (unlikely) at("status").textContent = `This may not be ${only[0]}`;
+  else if (!detected || !detected.confidence || (only && detected.confidence >= SURE)) at("status").textContent = "";
+  else at("status").textContent = `${detected.confidence < SURE ? "Probably" : "Detected"} ${named(detected.language)}`;
   listAlternatives(answer.alternatives || []);
 }
 
@@ -336,6 +342,11 @@ at("copy").addEventListener("click", () => copy(shown, at("copy")));
   }
   at("key-form").hidden = !settings.keyRequired;
   at("file").accept = settings.supportedFilesFormat.join(",");
-  chooseLanguages(remembered("source") || "auto", remembered("target") || settings.language.target.code);
+  const pairs = languages.flatMap((language) => language.targets.map((to) => [language.code, to]));
+  only = pairs.length === 1 ? pairs[0].map(named) : null;
+  if (only) at("pair").textContent = only.join(" → ");
+  at("pair").hidden = !only;
+  at("languages").hidden = Boolean(only);
+  chooseLanguages((!only && remembered("source")) || "auto", remembered("target") || settings.language.target.code);
   changed();
 })();
