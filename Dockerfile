@@ -1,0 +1,29 @@
+# vtrans serve, and the other commands: docker run ... vtrans translate. docs/install.md describes it.
+FROM python:3.13-slim AS wheel
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
+WORKDIR /source
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
+COPY recipes recipes
+COPY vtrans vtrans
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+
+FROM python:3.13-slim
+COPY .ci/constraints.txt /tmp/constraints.txt
+COPY --from=wheel /wheels /tmp/wheels
+# The constraints pin all versions. torch's own index has the CPU build, without gigabytes of GPU libraries.
+RUN pip install --no-cache-dir --constraint /tmp/constraints.txt --index-url https://download.pytorch.org/whl/cpu torch \
+    && wheel="$(ls /tmp/wheels/*.whl)" \
+    && pip install --no-cache-dir --constraint /tmp/constraints.txt "${wheel}[serve]" \
+    && rm -rf /tmp/wheels /tmp/constraints.txt \
+    && useradd --uid 10001 --create-home vtrans \
+    && install --directory --owner vtrans --group vtrans --mode 700 /cache
+USER 10001
+ENV VTRANS_CACHE=/cache
+WORKDIR /home/vtrans
+VOLUME ["/model", "/cache"]
+EXPOSE 5000
+HEALTHCHECK --interval=30s --timeout=10s --start-period=30s \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:5000/health', timeout=5)"]
+ENTRYPOINT ["vtrans"]
+CMD ["serve", "/model", "--host", "0.0.0.0"]

@@ -1,0 +1,80 @@
+"""The files around the package: workflows, images and metadata agree with the package."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vtrans
+
+ROOT = Path(__file__).parent.parent
+TOP = {
+    "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "Dockerfile", "LICENSE", "Makefile", "README.md", "SECURITY.md",
+    "compose.yaml", "docs", "hatch_build.py", "mkdocs.yml", "pyproject.toml", "recipes", "tests", "vtrans",
+}  # fmt: skip
+
+
+def parsed(path: str) -> Any:
+    yaml = pytest.importorskip("yaml")
+    return yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
+
+
+def project() -> dict[str, Any]:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        return tomllib.load(file)["project"]  # type: ignore[no-any-return]
+
+
+def test_the_top_level_has_only_what_a_reader_expects() -> None:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = {line.partition("/")[0].strip('"') for line in listed.split("\n") if line}
+    assert {name for name in names if not name.startswith(".")} <= TOP
+
+
+def test_the_citation_and_the_changelog_have_the_version() -> None:
+    assert parsed("CITATION.cff")["version"] == vtrans.__version__
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## \[({re.escape(vtrans.__version__)}|Unreleased)\]", changes, re.MULTILINE)
+
+
+def test_the_workflows_test_every_supported_version_of_python() -> None:
+    matrix = parsed(".github/workflows/check.yml")["jobs"]["test"]["strategy"]["matrix"]
+    oldest = project()["requires-python"].removeprefix(">=")
+    assert oldest == matrix["python"][0]
+    assert len({name.partition("-")[0] for name in matrix["os"]}) == 3
+    named = {line.rpartition(" ")[2] for line in project()["classifiers"] if re.search(r":: 3\.\d+$", line)}
+    assert named == set(matrix["python"])
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / ".github" / "workflows").glob("*.yml")))
+def test_a_workflow_has_the_fewest_permissions_and_an_end(name: str) -> None:
+    workflow = parsed(f".github/workflows/{name}")
+    assert workflow["permissions"]["contents"] == "read"
+    for job in workflow["jobs"].values():
+        assert job["timeout-minutes"] <= 90
+
+
+def test_compose_mounts_what_the_image_declares() -> None:
+    (service,) = parsed("compose.yaml")["services"].values()
+    mounted = {volume.split(":")[1] for volume in service["volumes"]}
+    image = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    (declared,) = re.findall(r'^VOLUME \["(.*)"\]', image, re.MULTILINE)
+    assert mounted == set(declared.split('", "'))
+    user = re.findall(r"^USER (.*)", image, re.MULTILINE)[-1]
+    assert int(user) > 0, "the image runs as root"
+    assert service["ports"][0].endswith(":" + re.findall(r"^EXPOSE (\d+)", image, re.MULTILINE)[0])
+
+
+def test_the_image_copies_only_what_its_context_has() -> None:
+    context = {line[1:] for line in (ROOT / ".dockerignore").read_text().split("\n") if line.startswith("!")}
+    copied = re.findall(r"^COPY (?!--from)(.*)", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    sources = {source for line in copied for source in line.split()[:-1]}
+    assert sources == context
+    assert all((ROOT / source).exists() for source in sources)
