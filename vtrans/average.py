@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from vtrans.checkpoint import RunFolder, check_finite, check_model, run_of, section_of
+from vtrans.checkpoint import RunFolder, check_finite, check_model, run_of
 from vtrans.config import ModelConfig, TrainConfig
 from vtrans.errors import FileError, InputError
 from vtrans.files import check_path
@@ -46,16 +46,10 @@ def average(
         raise InputError(f"`out` must not be {out}, a file of training; choose another file.")
     with ExitStack() as stack:
         opened = [stack.enter_context(open_tensors(f, "model")) for f in files]
-        first, header = opened[0]
-        check_model(files[0], first, header)
-        names = _weights(first)
-        for path, (file, other) in zip(files[1:], opened[1:], strict=True):
-            _check_same(files[0], first, header, path, file, other)
-        for name in names:  # first, since different vocabularies explain different shapes
-            if name.startswith("vocabulary."):
-                for path, (file, _) in zip(files, opened, strict=True):
-                    if not torch.equal(file.get_tensor(name), first.get_tensor(name)):
-                        raise InputError(f"{files[0]} and {path} have different vocabularies.")
+        _check_same(files, opened)
+        first, _ = opened[0]
+        # Without its shortlist, which belongs to one model.
+        names = [name for name in first.keys() if not name.startswith("shortlist.")]  # noqa: SIM118 - not a dict
         weights = [name for name in names if not name.startswith("vocabulary.")]
         tensors, read = {name: first.get_tensor(name) for name in names if name not in weights}, 0
         for number, name in enumerate(weights, 1):
@@ -64,11 +58,6 @@ def average(
             check_finite(files[0], name, total)
             for path, (file, _) in zip(files[1:], opened[1:], strict=True):
                 part = file.get_tensor(name)
-                if part.shape != total.shape:
-                    raise InputError(
-                        f"{name} is of shape {list(total.shape)} in {files[0]}, but {list(part.shape)} in {path}; "
-                        "only checkpoints of one run can be averaged."
-                    )
                 check_finite(path, name, part)
                 total += part
             tensors[name] = (total / len(files)).to(torch.float16 if float16 else tensors[name].dtype)
@@ -92,27 +81,26 @@ def _is_checkpoint(path: Path) -> bool:
         return False
 
 
-def _weights(file: TensorFile) -> list[str]:
-    """The names of the tensors of a file without its shortlist, which belongs to one model."""
-    return [name for name in file.keys() if not name.startswith("shortlist.")]  # noqa: SIM118 - not a dict
-
-
 def _steps(header: dict[str, Any]) -> list[int]:
     training = header["training"]
     return list(training.get("average_of", [training.get("step", 0)]))
 
 
-def _check_same(a: Path, first: TensorFile, header: dict[str, Any], b: Path, other: TensorFile, head: Any) -> None:
-    """Raises InputError if two files differ in their tensors, or in settings of the model that affect its output."""
-    if odd := sorted(set(_weights(first)) ^ set(_weights(other))):
-        raise InputError(f"{odd[0]} is in only one of {a} and {b}; only checkpoints of one run can be averaged.")
-    mine, theirs = (vars(section_of(ModelConfig, h, "model", path)) for path, h in ((a, header), (b, head)))
-    for key, facts in keys_of(ModelConfig).items():
-        if not facts.training_only and mine[key] != theirs[key]:
-            raise InputError(
-                f"model.{key} is {mine[key]} in {a}, but {theirs[key]} in {b}; "
-                "only checkpoints of one run can be averaged."
-            )
+def _check_same(files: Sequence[Path], opened: Sequence[tuple[TensorFile, dict[str, Any]]]) -> None:
+    """Raises InputError if models differ in their vocabularies, or in settings that affect their output, and FileError
+    for a file whose tensors are not those of its settings."""
+    models = [check_model(path, *content) for path, content in zip(files, opened, strict=True)]
+    first, _, src, tgt, _ = models[0]
+    for path, (config, _, *vocabularies, _) in zip(files[1:], models[1:], strict=True):
+        for key, facts in keys_of(ModelConfig).items():
+            ours, theirs = getattr(first, key), getattr(config, key)
+            if not facts.training_only and ours != theirs:
+                raise InputError(
+                    f"model.{key} is {ours} in {files[0]}, but {theirs} in {path}; "
+                    "only checkpoints of one run can be averaged."
+                )
+        if [vocabulary.digest for vocabulary in vocabularies] != [src.digest, tgt.digest]:
+            raise InputError(f"{files[0]} and {path} have different vocabularies.")
 
 
 def usual_checkpoints(run: RunFolder, config: TrainConfig) -> list[Path]:

@@ -6,9 +6,8 @@ The two sides are text files, which need not be parallel, or the training pairs 
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,8 @@ from numpy.typing import NDArray
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.learn_vocabulary import learn_from
-from vtrans.data.preparation.overlap import (
-    OVERLAP_DEFINITION,
-    OVERLAP_THRESHOLDS,
-    overlap,
-    overlap_table,
-    subword_counts,
-    tying_advice,
-)
+from vtrans.data.preparation.overlap import overlap_report, show_overlap, subword_counts, tying_advice
 from vtrans.data.preparation.parallel_text import sampled
-from vtrans.data.preparation.writing_systems import SCRIPT_DEFINITION, SCRIPT_THRESHOLD, overlap_by_script, script_table
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.errors import FileError, InputError
@@ -89,15 +80,12 @@ class Overlap:
 
     def as_dict(self) -> dict[str, Any]:
         src, tgt = self.src.counts, self.tgt.counts
-        rows = [asdict(row) for row in overlap(src, tgt)]
+        report = overlap_report(src, tgt)
         return {
             "vocabulary": self.vocabulary,
             "sides": {"src": self.src.as_dict(), "tgt": self.tgt.as_dict()},
-            "definition": OVERLAP_DEFINITION,
-            "rows": rows,
-            "advice": tying_advice(rows),
-            "script_definition": SCRIPT_DEFINITION,
-            "scripts": [asdict(row) for row in overlap_by_script(src, tgt, OVERLAP_THRESHOLDS)],
+            **report,
+            "advice": tying_advice(report["rows"]),
             "shared": [{"piece": p, "src": src[p], "tgt": tgt[p]} for p in self.most_shared(MOST_SHARED)],
         }
 
@@ -116,19 +104,9 @@ class Overlap:
             per_token = "" if side.characters is None else f"{side.characters / max(1, side.tokens):.2f}"
             sides.append((side.name, f"{side.lines:,}", f"{side.tokens:,}", f"{len(side.counts):,}", per_token))
         console.table("text", sides, header=("side", "lines", "tokens", "types", "characters per token"))
-        rows, header = overlap_table(report["rows"])
-        console.table("overlap", rows, header=header)
-        console.info(_wrapped(f"({OVERLAP_DEFINITION}.)", width))
-        rows, header = script_table(report["scripts"])
-        console.table(f"by script, N = {SCRIPT_THRESHOLD}", rows, header=header)
-        console.info(_wrapped(f"({SCRIPT_DEFINITION}.)", width))
-        console.info(_wrapped(report["advice"], width))
+        show_overlap(report, console, width)
         if report["shared"]:
             console.info(f"most shared: {'  '.join(each['piece'] for each in report['shared'])}")
-
-
-def _wrapped(text: str, width: int | None) -> str:
-    return text if width is None else textwrap.fill(text, width, break_on_hyphens=False)
 
 
 def overlap_of_data(data: DataFolder) -> Overlap:

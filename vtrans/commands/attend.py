@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 from vtrans.commands.generated import argument, option
-from vtrans.commands.lines import print_line, terminal_width
+from vtrans.commands.lines import print_json, print_line, terminal_width
 from vtrans.commands.options import Json, Quiet, To, check_output
 from vtrans.console import Console
 from vtrans.errors import InputError
@@ -62,6 +61,6 @@ def attend(
         write_atomically(out, as_svg(attention).encode())
         console.info(f"{out}: {attention.which}, {len(attention.target)} rows and {len(attention.source)} columns")
     if as_json:
-        print_line(json.dumps(attention.as_dict(), ensure_ascii=False, indent=2))
+        print_json(attention.as_dict())
     elif not out:
         print_line(as_text(attention, terminal_width()))

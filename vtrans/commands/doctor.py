@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import typer
 
 import vtrans
-from vtrans.commands.lines import print_line, result_console
+from vtrans.commands.lines import print_json, result_console
 from vtrans.commands.options import Json
 
 
@@ -24,7 +22,7 @@ def doctor(as_json: Json = False) -> None:
     machine = examine(vtrans.__version__)
     diagnosed = problems(machine)
     if as_json:
-        print_line(json.dumps(as_dict(machine, diagnosed), ensure_ascii=False, indent=2))
+        print_json(as_dict(machine, diagnosed))
     else:
         show(machine, diagnosed, result_console())
     if any(problem.broken for problem in diagnosed):

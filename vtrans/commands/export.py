@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 from vtrans.commands.generated import argument, option
-from vtrans.commands.lines import print_line, read_all
+from vtrans.commands.lines import print_json, read_all
 from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.config import DEFAULT_RUN
 from vtrans.console import Console
@@ -55,4 +54,4 @@ def export(
     options = {"quantization": quantization, "source": chosen.file} if to == FORMATS[0] else {}
     verified = export_model(loaded, to, out, console, samples, **options)
     if as_json:
-        print_line(json.dumps(verified.as_dict() if verified else None, ensure_ascii=False, indent=2))
+        print_json(verified.as_dict() if verified else None)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 from vtrans.commands.generated import argument, option
-from vtrans.commands.lines import print_line, read_all
+from vtrans.commands.lines import print_json, read_all
 from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.console import Console
 
@@ -40,4 +39,4 @@ def import_(
 
     verified = import_model(model, out, console, samples, src_spm, tgt_spm)
     if as_json:
-        print_line(json.dumps(verified.as_dict() if verified else None, ensure_ascii=False, indent=2))
+        print_json(verified.as_dict() if verified else None)

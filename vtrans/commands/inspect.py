@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
 from vtrans.commands.generated import argument, option
-from vtrans.commands.lines import print_line, result_console, terminal_width
+from vtrans.commands.lines import print_json, print_line, result_console, terminal_width
 from vtrans.commands.options import Json, To
 from vtrans.config import DEFAULT_RUN, NEAREST, NEAREST_OF_STEP
 from vtrans.errors import FileError, InputError
@@ -71,7 +70,7 @@ def inspect(
         if translation:
             text, walk = translation
             result |= {"translation": text, "steps": [dataclasses.asdict(step) for step in walk]}
-        print_line(json.dumps(result, ensure_ascii=False, indent=2))
+        print_json(result)
         return
     console = result_console()
     if word is None and sentence is None:
@@ -91,7 +90,7 @@ def _verify(model: Path, *, as_json: bool) -> None:
         if not (as_json or check.problem):
             print_line(check.words)
     if as_json:
-        print_line(json.dumps([dataclasses.asdict(check) for check in found], ensure_ascii=False, indent=2))
+        print_json([dataclasses.asdict(check) for check in found])
     if problems := [check.problem for check in found if check.problem]:
         share = f"{len(problems)} of {len(found)} files cannot be used: " if len(found) > 1 else ""
         raise FileError(f"{share}{'; '.join(problems)}.")

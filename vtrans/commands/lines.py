@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import stat
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from vtrans.console import Console, Counter
 from vtrans.errors import FileError
@@ -87,6 +88,11 @@ def print_line(text: str) -> None:
     """Writes a line to stdout."""
     with _stdout() as stream:
         stream.write(text.encode() + b"\n")
+
+
+def print_json(value: Any) -> None:
+    """Writes a value to stdout as JSON."""
+    print_line(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def terminal_width() -> int | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 from vtrans.commands.generated import argument, option
-from vtrans.commands.lines import print_line, result_console, terminal_width
+from vtrans.commands.lines import print_json, result_console, terminal_width
 from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.console import Console
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
@@ -65,6 +64,6 @@ def overlap(
         assert folder
         counted = overlap_of_data(folder)
     if as_json:
-        print_line(json.dumps(counted.as_dict(), ensure_ascii=False, indent=2))
+        print_json(counted.as_dict())
     else:
         counted.show(result_console(), terminal_width())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 from vtrans.commands.generated import argument, option
-from vtrans.commands.lines import print_line, read_all, stdin_is_terminal
+from vtrans.commands.lines import print_json, print_line, read_all, stdin_is_terminal
 from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.console import Console
 from vtrans.errors import InputError
@@ -76,7 +75,7 @@ def score(
     for sentence in data_warnings(hypotheses, refs, **settings):
         console.warn(sentence)
     if as_json:
-        print_line(json.dumps([result.as_dict() for result in results], ensure_ascii=False, indent=2))
+        print_json([result.as_dict() for result in results])
     else:
         for result in results:
             print_line(result.text)

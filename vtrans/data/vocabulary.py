@@ -35,8 +35,9 @@ class Vocabulary:
     `symbols` are the pieces that the user asked for, such as `<BT>`. Wherever one occurs in a text, it is a single
     subword that normalization does not change, and the text around it is encoded as if it were absent. `tags` are the
     pieces with which a source can name its target language. No text is encoded as a tag, except at its start if the
-    vocabulary is a table, and no tag is decoded. Raises FileError if `proto` is not such a vocabulary or has other
-    special ids. `name` is what errors call it.
+    vocabulary is a table, and no tag is decoded. `pieces` are in the order of the table, or else of the ids; `order`
+    has the place there of each id, or None. Raises FileError if `proto` is not such a vocabulary or has other special
+    ids. `name` is what errors call it.
     """
 
     def __init__(self, proto: bytes, name: str = "the vocabulary") -> None:
@@ -64,6 +65,8 @@ class Vocabulary:
         except (RuntimeError, ValueError, IndexError):
             raise FileError(f"{name} is not a SentencePiece model; make one with `vtrans prepare-bpe`.") from None
         self._pieces, self._ids = self._table_pieces() if self.table else self._model_pieces(name)
+        self.pieces = self.table.pieces if self.table else tuple(self._pieces)
+        self.order: Sequence[int | None] = self.table.order if self.table else range(len(self._pieces))
         if self.table is not None:
             self.tags = tuple(filter(is_language, self._pieces))
         self._tag_ids = frozenset(map(self._pieces.index, self.tags))
@@ -128,8 +131,7 @@ class Vocabulary:
         if self.table is None:
             text: str = self._model.decode(ids)
             return text
-        places = [self.table.order[i] for i in ids]
-        pieces = [self.table.pieces[place] for place in places if place is not None]
+        pieces = [self.pieces[place] for i in ids if (place := self.order[i]) is not None]
         if not self.spm:
             return " ".join(pieces)
         decoded: str = self._model.decode_pieces(pieces)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vtrans.checkpoint import LoadedModel, check_finite, weights_of
 from vtrans.config import ModelConfig, SearchConfig, contradiction
@@ -19,7 +19,7 @@ from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import Read
 from vtrans.interop.verification import Program
 from vtrans.languages import Languages, tags_among
-from vtrans.model import ComputedPositions, Transformer
+from vtrans.model import Transformer
 
 NEVER = -1e4  # the projection's bias of a subword that the other program does not have; its probability is exactly 0
 
@@ -59,39 +59,31 @@ def install(imported: Imported) -> LoadedModel:
     src, tgt = imported.src_vocab, imported.tgt_vocab
     try:
         with torch.device("meta"):
-            model = Transformer(imported.model, len(src), len(tgt), joint=have_one_table(src, tgt), pad_id=PAD_ID)
+            wanted = weights_of(_network(imported))
     except InputError as error:
         raise FileError(f"{imported.path} describes a model that vtrans cannot express: {error}") from None
-    wanted = weights_of(model)
     if wanted.keys() != imported.weights.keys():
         odd = min(wanted.keys() ^ imported.weights.keys())
         what = "lacks" if odd in wanted else "has the unknown weight"
         raise FileError(f"{imported.path} {what} {odd}; its weights must be exactly those of its architecture.")
-    _fill(model, imported)
+    with torch.random.fork_rng(devices=[]):  # the weights drawn here are overwritten below
+        model = _network(imported)
+    for name, weight in weights_of(model).items():
+        value = imported.weights[name]()
+        if value.shape != weight.shape:
+            raise FileError(
+                f"{imported.path}: {name} must have the shape {list(weight.shape)}, got {list(value.shape)}."
+            )
+        check_finite(imported.path, name, value)
+        weight.data.copy_(value)
     tags = tags_among(src.tags) if imported.tags is None else imported.tags
     training, languages = dict(imported.training), imported.languages
     return LoadedModel(model.eval(), src, tgt, imported.search, training, None, languages, tags)
 
 
-def _fill(model: Transformer, imported: Imported) -> None:
-    """Gives a model on the meta device its weights, one after the other. A shared weight goes to all its places."""
-    places: dict[int, list[str]] = {}
-    for name, weight in model.state_dict(keep_vars=True).items():
-        places.setdefault(id(weight), []).append(name)
-    for name, blank in weights_of(model).items():
-        value = imported.weights[name]().float().contiguous()
-        if value.shape != blank.shape:
-            raise FileError(
-                f"{imported.path}: {name} must have the shape {list(blank.shape)}, got {list(value.shape)}."
-            )
-        check_finite(imported.path, name, value)
-        weight = nn.Parameter(value) if isinstance(blank, nn.Parameter) else value
-        for place in places[id(blank)]:
-            owner, _, key = place.rpartition(".")
-            setattr(model.get_submodule(owner), key, weight)
-    for module in model.modules():
-        if isinstance(module, ComputedPositions):  # its table is in no file
-            module.table = module.computed(len(module.table))
+def _network(imported: Imported) -> Transformer:
+    src, tgt = imported.src_vocab, imported.tgt_vocab
+    return Transformer(imported.model, len(src), len(tgt), joint=have_one_table(src, tgt), pad_id=PAD_ID)
 
 
 def rows_there(weight_VD: Tensor, order: Sequence[int | None], count: int) -> Tensor:
@@ -100,15 +92,13 @@ def rows_there(weight_VD: Tensor, order: Sequence[int | None], count: int) -> Te
     return weight_VD.index_select(0, torch.tensor([ids[place] for place in range(count)]))
 
 
-def rows_of(vocab: Vocabulary, weight_VD: Tensor, start: Tensor | None, *, absent: float = 0.0) -> Tensor:
+def rows_of(vocab: Vocabulary, weight_VD: Tensor, start: Tensor | None = None, *, absent: float = 0.0) -> Tensor:
     """Reorders an embedding [V, D], or a bias [V], from the other program's vocabulary to ours.
 
     `start` is the row of the start of a sentence, if the table lacks it. Other rows that it lacks are `absent`.
     """
-    assert vocab.table is not None
-    order = vocab.table.order
-    rows = weight_VD.index_select(0, torch.tensor([place or 0 for place in order]))
-    for id, place in enumerate(order):
+    rows = weight_VD.index_select(0, torch.tensor([place or 0 for place in vocab.order]))
+    for id, place in enumerate(vocab.order):
         if place is None:
             rows[id] = absent if start is None or id != BOS_ID else start
     return rows

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.errors import FileError, InputError
 
 LARGEST_SIZE = 1 << 24  # of a dimension, a number of layers or a vocabulary
+Section = TypeVar("Section", ModelConfig, SearchConfig)
 
 
 def wrong(where: Path | str, what: str, allowed: str, value: Any, advice: str = "") -> FileError:
@@ -76,16 +77,9 @@ class Settings:
         value = self.get(key)
         return value if isinstance(value, list) else [] if value is None else [value]
 
-    def model(self, values: Mapping[str, Any]) -> ModelConfig:
-        """Returns the architecture with these values. Raises FileError for one that vtrans does not have."""
+    def section(self, kind: type[Section], values: Mapping[str, Any]) -> Section:
+        """Returns the architecture or the search with these values. Raises FileError for one that vtrans lacks."""
         try:
-            return section_from(ModelConfig, "model", values, self.name)
-        except InputError as error:
-            raise FileError(str(error)) from None
-
-    def search(self, values: Mapping[str, Any]) -> SearchConfig:
-        """Returns the search with these values. Raises FileError for one that vtrans does not have."""
-        try:
-            return section_from(SearchConfig, "search", values, self.name)
+            return section_from(kind, "model" if kind is ModelConfig else "search", values, self.name)
         except InputError as error:
             raise FileError(str(error)) from None

@@ -17,7 +17,7 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID
-from vtrans.engines.engine import Source
+from vtrans.engines.engine import Engine, Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError, VtransError
 from vtrans.interop.samples import LONGEST_SAMPLE, generated_sentences, longest_pair
@@ -188,7 +188,7 @@ def outputs(
     sources = [[*ids, EOS_ID] for _, ids in encoded]
     translations = []
     for each in searches:
-        translations.append(_translate(engine, sources, each, reach))
+        translations.append(translated(engine, sources, each, reach))
         done()
     pairs = [
         (source, [*tokens, EOS_ID]) for targets in translations for source, tokens in zip(sources, targets, strict=True)
@@ -207,23 +207,17 @@ def scorer(loaded: LoadedModel) -> Score:
     return lambda pairs: engine.token_logprobs([(source[:-1], target) for source, target in pairs], FORCED_TOKENS)
 
 
-def in_order(sources: Sequence[Sequence[int]], search: SearchConfig, reach: int) -> tuple[list[int], list[Source]]:
-    """Returns the numbers of the sources, longest first, and the sources in this order with their limits."""
+def translated(engine: Engine, sources: Sequence[Sequence[int]], search: SearchConfig, reach: int) -> list[list[int]]:
+    """Returns the best translation of each source. There are positions for `reach` subwords with EOS."""
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-    # An unfinished translation is scored with EOS after it, which needs a position, too: hence reach - 1.
-    return order, [Source(list(sources[i]), _limit(sources[i], search, reach), "") for i in order]
+    asked = [Source(list(sources[i]), _limit(sources[i], search, reach), "") for i in order]
+    best = {order[i]: list(hyps[0].tokens) for i, hyps in engine.translate(asked, search, DEFAULT_OPTIONS)}
+    return [best[i] for i in range(len(sources))]
 
 
 def _limit(source: Sequence[int], search: SearchConfig, reach: int) -> int:
+    # An unfinished translation is scored with EOS after it, which needs a position, too: hence reach - 1.
     return min(search.max_length or len(source) - 1 + EXTRA_LENGTH, reach - 1)
-
-
-def _translate(
-    engine: TorchEngine, sources: Sequence[Sequence[int]], search: SearchConfig, reach: int
-) -> list[list[int]]:
-    order, asked = in_order(sources, search, reach)
-    best = {order[i]: list(hyps[0].tokens) for i, hyps in engine.translate(asked, search, DEFAULT_OPTIONS)}
-    return [best[i] for i in range(len(sources))]
 
 
 def verify(

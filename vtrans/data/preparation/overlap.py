@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from vtrans.console import Console
+from vtrans.data.preparation.writing_systems import SCRIPT_DEFINITION, SCRIPT_THRESHOLD, overlap_by_script, script_table
 from vtrans.data.vocabulary import Vocabulary
 
 OVERLAP_THRESHOLDS = (1, 5, 20)
@@ -73,14 +76,34 @@ def overlap(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> lis
     return rows
 
 
-def overlap_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """Returns the rows (each an OverlapRow as a dict) as text, and their header."""
-    header = ("N", "both", "either", "overlap", "tokens")
-    return [
+def overlap_report(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> dict[str, Any]:
+    """Returns the overlap of the two sides in total and by script, as data.json records it."""
+    scripts = overlap_by_script(src_counts, tgt_counts, OVERLAP_THRESHOLDS)
+    return {
+        "definition": OVERLAP_DEFINITION,
+        "rows": [asdict(row) for row in overlap(src_counts, tgt_counts)],
+        "script_definition": SCRIPT_DEFINITION,
+        "scripts": [asdict(row) for row in scripts],
+    }
+
+
+def show_overlap(report: Mapping[str, Any], console: Console, width: int | None = None) -> None:
+    """Prints an `overlap_report` and advice, with sentences wrapped at `width` columns."""
+
+    def say(text: str) -> None:
+        console.info(text if width is None else textwrap.fill(text, width, break_on_hyphens=False))
+
+    totals = [
         (str(row["threshold"]), f"{row['both']:,}", f"{row['either']:,}", f"{row['share']:.0%}",
          f"{row['token_share']:.0%}")
-        for row in rows
-    ], header  # fmt: skip
+        for row in report["rows"]
+    ]  # fmt: skip
+    console.table("vocabulary overlap", totals, header=("N", "both", "either", "overlap", "tokens"))
+    say(f"({report['definition']}.)")
+    rows, header = script_table(report["scripts"])
+    console.table(f"by script, N = {SCRIPT_THRESHOLD}", rows, header=header)
+    say(f"({report['script_definition']}.)")
+    say(tying_advice(report["rows"]))
 
 
 def tying_advice(rows: Sequence[Mapping[str, Any]]) -> str:

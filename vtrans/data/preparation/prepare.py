@@ -22,11 +22,10 @@ from vtrans.data.preparation.dry_run import estimate
 from vtrans.data.preparation.encode import RATIO_FREE_TOKENS, Encoder, Pair, Task, encode
 from vtrans.data.preparation.learn_vocabulary import check_symbols, learn_vocabularies
 from vtrans.data.preparation.output_folder import current_report, publish, staging_folder
-from vtrans.data.preparation.overlap import OVERLAP_DEFINITION, OVERLAP_THRESHOLDS, overlap, subword_counts
+from vtrans.data.preparation.overlap import overlap_report, subword_counts
 from vtrans.data.preparation.parallel_text import Inputs, Repeats, Split
 from vtrans.data.preparation.report import dropped_pairs, show
 from vtrans.data.preparation.store_writer import StoreWriter
-from vtrans.data.preparation.writing_systems import SCRIPT_DEFINITION, overlap_by_script
 from vtrans.data.store import FORMAT, REPORT_FILE, REVISION, TRAIN_FILE, VALID_FILE
 from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 from vtrans.errors import InputError
@@ -175,7 +174,6 @@ def _subwords(options: PrepareOptions, src: Vocabulary, tgt: Vocabulary, train: 
     """Returns the part of the report about the vocabularies and what they have in common."""
     src_counts = subword_counts(src, train.counts["src"].tolist())
     tgt_counts = subword_counts(tgt, train.counts["tgt"].tolist())
-    scripts = overlap_by_script(src_counts, tgt_counts, OVERLAP_THRESHOLDS)
     return {
         "vocabulary": {
             "joint": have_one_table(src, tgt),
@@ -190,12 +188,7 @@ def _subwords(options: PrepareOptions, src: Vocabulary, tgt: Vocabulary, train: 
                 for symbol in options.symbols
             },
         },
-        "overlap": {
-            "definition": OVERLAP_DEFINITION,
-            "rows": [dataclasses.asdict(row) for row in overlap(src_counts, tgt_counts)],
-            "script_definition": SCRIPT_DEFINITION,
-            "scripts": [dataclasses.asdict(row) for row in scripts],
-        },
+        "overlap": overlap_report(src_counts, tgt_counts),
     }
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from vtrans.console import Console
 from vtrans.data.preparation.encode import RATIO_FREE_TOKENS
-from vtrans.data.preparation.overlap import overlap_table, tying_advice
-from vtrans.data.preparation.writing_systems import SCRIPT_THRESHOLD, script_table
+from vtrans.data.preparation.overlap import show_overlap
 from vtrans.languages import language_name, languages_from
 
 
@@ -52,14 +51,7 @@ def show(report: dict[str, Any], out: Path, console: Console) -> None:
         ],
         header=("side", "tokens", "characters", "characters per token"),
     )
-    overlap = report["overlap"]
-    rows, header = overlap_table(overlap["rows"])
-    console.table("vocabulary overlap", rows, header=header)
-    console.info(f"({overlap['definition']}.)")
-    rows, header = script_table(overlap["scripts"])
-    console.table(f"by script, N = {SCRIPT_THRESHOLD}", rows, header=header)
-    console.info(f"({overlap['script_definition']}.)")
-    console.info(tying_advice(overlap["rows"]))
+    show_overlap(report["overlap"], console)
     console.info(f"the data folder is {out}; next: vtrans train --data {shlex.quote(str(out))}")
 
 

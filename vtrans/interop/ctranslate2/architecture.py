@@ -113,7 +113,7 @@ def read_architecture(binary: Binary, settings: Tokens, src_size: int, tgt_size:
         "projection_bias": f"{PROJECTION}/bias" in binary.variables,
         "source_eos": settings.source_eos,
     }
-    config = Settings({}, str(binary.path)).model(values)
+    config = Settings({}, str(binary.path)).section(ModelConfig, values)
     if any(name.endswith("/rotary_dim") for name in binary.variables):
         _check_rotary(binary, config)
         config = replace(config, positions="rotary", max_positions=ModelConfig.max_positions)

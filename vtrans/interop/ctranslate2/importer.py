@@ -87,7 +87,7 @@ def _read_foreign(
     )
     if src.digest == tgt.digest:
         src = tgt
-    if tgt.table is not None and tgt.table.order[BOS_ID] is None:
+    if tgt.order[BOS_ID] is None:
         config = replace(config, projection_bias=True)  # keeps a start that is no token there from being predicted
     # CTranslate2 starts from <unk> if the start is not a token.
     start = None if from_zero else tgt_tokens.index(settings.start if settings.start in tgt_tokens else settings.unk)
@@ -181,8 +181,8 @@ class _Model:
 
     def _tokens(self, vocab: Vocabulary) -> list[str]:
         """Returns the name in CTranslate2 of each of our subwords."""
-        if self.foreign and vocab.table is not None:
-            return ["" if place is None else vocab.table.pieces[place] for place in vocab.table.order]
+        if self.foreign:
+            return ["" if place is None else vocab.pieces[place] for place in vocab.order]
         return [vocab.piece(i) for i in range(len(vocab))]
 
     def _reader(self, name: str, shape: Sequence[int]) -> Read:
@@ -192,7 +192,7 @@ class _Model:
         if module.endswith("positions"):
             return self._positions_reader(stored, *shape)
         vocab = {"src_embedding": self.src, "tgt_embedding": self.tgt, "projection": self.tgt}.get(module)
-        rows = len(vocab.table.pieces) if self.foreign and vocab and vocab.table else shape[0]
+        rows = len(vocab.pieces) if self.foreign and vocab else shape[0]
         if stored.endswith("bias") and stored not in self.tensors:  # a linear layer may have none, a norm may not
             read: Read = partial(torch.zeros, rows)
         else:
@@ -212,9 +212,7 @@ class _Model:
         """Returns the bias of the projection in the order of our ids."""
         bias = read()
         if self.foreign:
-            bias = rows_of(self.tgt, bias, None)
-            if self.tgt.table and self.tgt.table.order[BOS_ID] is None:
-                bias[BOS_ID] = NEVER
+            bias = rows_of(self.tgt, bias, absent=NEVER)
         bias[PAD_ID] = 0  # exports have another value, because padding is never predicted
         return bias
 

@@ -10,8 +10,7 @@ from vtrans.data.vocabulary import Vocabulary
 from vtrans.engines.ctranslate2_engine import CTranslate2Engine
 from vtrans.engines.ctranslate2_folder import ctranslate2
 from vtrans.errors import VtransError
-from vtrans.interop.verification import ROUNDING, Pair, Tolerance, in_order
-from vtrans.translate.translator import DEFAULT_OPTIONS
+from vtrans.interop.verification import ROUNDING, Pair, Tolerance, translated
 
 
 class CTranslate2Model:
@@ -33,9 +32,7 @@ class CTranslate2Model:
         if self._engine.unsupported(search):
             return None
         assert self._engine.max_length is not None
-        order, asked = in_order(sources, search, self._engine.max_length)
-        best = {order[k]: list(hyps[0].tokens) for k, hyps in self._engine.translate(asked, search, DEFAULT_OPTIONS)}
-        return [best[i] for i in range(len(sources))]
+        return translated(self._engine, sources, search, self._engine.max_length)
 
 
 def original(

@@ -9,6 +9,7 @@ alike, so the columns of every weight are reordered, which changes only the orde
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -75,12 +76,7 @@ class _Places:
 
     def __init__(self, vocab: Vocabulary, weight_VD: Tensor | None) -> None:
         """`weight_VD` is the embedding of a decoder; None: the vocabulary is only an encoder's, which has no start."""
-        if vocab.table is None:
-            self.pieces = [vocab.piece(i) for i in range(len(vocab))]
-            self.of_ours: tuple[int | None, ...] = tuple(range(len(vocab)))
-        else:
-            self.pieces = list(vocab.table.pieces)
-            self.of_ours = vocab.table.order
+        self.pieces, self.of_ours = list(vocab.pieces), vocab.order
         self.eos, self.unk = self._at(EOS_ID), self._at(UNK_ID)
         pad = self.pieces.index("<pad>") if "<pad>" in self.pieces else None
         start = self.of_ours[BOS_ID]
@@ -99,10 +95,9 @@ class _Places:
                 "the vocabulary has <pad> as an ordinary piece, so the start of a translation can get no piece."
             )
         self.pieces.append("<pad>")
-        order = list(self.of_ours)
-        order[BOS_ID] = len(self.pieces) - 1
-        self.of_ours = tuple(order)
-        return len(self.pieces) - 1
+        place = len(self.pieces) - 1
+        self.of_ours = [place if id == BOS_ID else other for id, other in enumerate(self.of_ours)]
+        return place
 
     def _at(self, id: int) -> int:
         place = self.of_ours[id]
@@ -160,9 +155,7 @@ def _ordered(name: str, weight: Tensor, order: Tensor | None) -> Tensor:
     """Returns a weight of a layer with its inputs or outputs in this order."""
     if order is None:
         return weight
-    if "norm." in name or name.endswith((".out.bias", ".outer.bias")):
-        return weight[order]
-    if name.endswith((".out.weight", ".outer.weight")):
+    if re.search(r"norm\.|\.out\.|\.outer\.", name):  # the outputs
         return weight[order]
     return weight[:, order] if weight.dim() == 2 else weight
 

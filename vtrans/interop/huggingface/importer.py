@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.piece_table import pack
-from vtrans.data.vocabulary import BOS_ID, Vocabulary
+from vtrans.data.vocabulary import EOS_ID, Vocabulary
 from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import (
     Facts,
@@ -31,6 +31,7 @@ from vtrans.interop.foreign_files import (
     read_object,
 )
 from vtrans.interop.huggingface import names
+from vtrans.interop.huggingface.original import load
 from vtrans.interop.imported import NEVER, Imported, rows_of
 from vtrans.interop.settings import Settings, shown
 from vtrans.languages import languages_from, tags_among
@@ -105,16 +106,8 @@ def read(folder: Path) -> Imported:
     kind = f"a Hugging Face {NAMES[config.values['model_type']]} folder"
     return Imported(
         folder, kind, tuple(notes), model, search, src, tgt, weights,
-        partial(_original, folder, src, tgt), {"imported": "Hugging Face Marian"}, languages,
+        partial(load, folder, src.order, tgt.order), {"imported": "Hugging Face Marian"}, languages,
     )  # fmt: skip
-
-
-def _original(folder: Path, src: Vocabulary, tgt: Vocabulary) -> Any:
-    from vtrans.interop.huggingface.original import load
-
-    assert src.table is not None
-    assert tgt.table is not None
-    return load(folder, src.table.order, tgt.table.order)
 
 
 # Vocabularies.
@@ -194,7 +187,7 @@ def _model_config(config: Settings) -> ModelConfig:
         "scale_embedding": config.get("scale_embedding", False),
         **{key: config.get(key, 0.0) for key in ("dropout", "attention_dropout", "activation_dropout")},
     }
-    return config.model(values)
+    return config.section(ModelConfig, values)
 
 
 def _search_config(
@@ -222,7 +215,7 @@ def _search_config(
         values["max_length"] = longest - 1  # it counts the start
     if type(shortest := given.get("min_length")) is int and shortest > 1:
         values["min_length"] = shortest - 1  # likewise
-    return Settings(given, str(path)).search(values), left_out
+    return Settings(given, str(path)).section(SearchConfig, values), left_out
 
 
 def _ignored(folder: Path, config: Settings) -> list[str]:
@@ -241,8 +234,7 @@ def _ignored(folder: Path, config: Settings) -> list[str]:
 
 def _suppressed(given: Mapping[str, Any], tgt: Vocabulary) -> tuple[list[str], list[str]]:
     """Returns the pieces that are never produced: bad words of one token, and suppressed tokens."""
-    assert tgt.table is not None
-    ours = {place: id for id, place in enumerate(tgt.table.order)}
+    ours = {place: id for id, place in enumerate(tgt.order)}
     words, tokens = (  # anything but a list is one word that cannot be taken over
         listed if isinstance(listed, list) else [listed]
         for listed in (given.get(key) or [] for key in ("bad_words_ids", "suppress_tokens"))
@@ -251,7 +243,7 @@ def _suppressed(given: Mapping[str, Any], tgt: Vocabulary) -> tuple[list[str], l
     left_out: list[str] = []
     for word in [*words, *([token] for token in tokens)]:
         if isinstance(word, list) and len(word) == 1 and type(word[0]) is int and word[0] in ours:
-            if word[0] != tgt.table.special[3]:  # transformers ignores the end of sentence
+            if word[0] != tgt.order[EOS_ID]:  # transformers ignores the end of sentence
                 pieces.append(tgt.piece(ours[word[0]]))
         else:
             left_out.append(f"the bad word {shown(word)} is not taken over, because only single tokens are")
@@ -283,9 +275,7 @@ def _tensors(folder: Path) -> ForeignTensors:
 def _weights(
     tensors: ForeignTensors, config: Settings, model: ModelConfig, src: Vocabulary, tgt: Vocabulary
 ) -> dict[str, Read]:
-    assert src.table is not None
-    assert tgt.table is not None
-    D, sizes = model.d_model, {"src": len(src.table.pieces), "tgt": len(tgt.table.pieces)}
+    D, sizes = model.d_model, {"src": len(src.pieces), "tgt": len(tgt.pieces)}
     weights: dict[str, Read] = {}
     for weight in names.weights_of_layers(model):
         weights[weight.ours] = partial(_joined, [tensors.get(name, *weight.shape) for name in weight.theirs])
@@ -300,7 +290,10 @@ def _weights(
             of_source = name.startswith("src")
             vocab, rows = (src, sizes["src"]) if of_source else (tgt, sizes["tgt"])
             weights[name] = partial(_embedding, tensors.get(part, rows, D), vocab, None if of_source else start)
-    weights["projection.bias"] = partial(_bias, _optional(tensors, names.LOGITS_BIAS, 1, sizes["tgt"]), tgt)
+    bias: Read = lambda: torch.zeros(sizes["tgt"])  # noqa: E731
+    if names.LOGITS_BIAS in tensors:
+        bias = tensors.get(names.LOGITS_BIAS, 1, sizes["tgt"])
+    weights["projection.bias"] = lambda: rows_of(tgt, bias().flatten(), absent=NEVER)
     table = names.POSITIONS["src_positions.weight"]
     length = model.max_positions
     weights["src_positions.weight"] = partial(
@@ -325,15 +318,3 @@ def _joined(parts: list[Read]) -> Tensor:
 def _embedding(read: Read, vocab: Vocabulary, start: int | None) -> Tensor:
     weight = read()
     return rows_of(vocab, weight, None if start is None else weight[start])
-
-
-def _optional(tensors: ForeignTensors, name: str, *shape: int) -> Read:
-    return tensors.get(name, *shape) if name in tensors else lambda: torch.zeros(shape)
-
-
-def _bias(read: Read, vocab: Vocabulary) -> Tensor:
-    assert vocab.table is not None
-    bias = rows_of(vocab, read().flatten(), None)
-    if vocab.table.special[BOS_ID] is None:
-        bias[BOS_ID] = NEVER
-    return bias

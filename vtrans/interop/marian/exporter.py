@@ -161,9 +161,7 @@ def _positions(loaded: LoadedModel, side: str, length: int) -> Tensor:
 
 def _rows(vocab: Vocabulary, weight: Tensor) -> Tensor:
     """Returns our rows in the order of the vocabulary that is written."""
-    if vocab.table is None:
-        return weight
-    return rows_there(weight, vocab.table.order, len(vocab.table.pieces))
+    return rows_there(weight, vocab.order, len(vocab.pieces))
 
 
 # Settings.
@@ -173,12 +171,11 @@ def _settings(loaded: LoadedModel, positions: int) -> dict[str, Any]:
     """Returns the settings of the model file, those of Marian 1.12.42 that change a Transformer."""
     config = loaded.model.config
     pre, ssru = config.norm == "pre", config.autoregression == "ssru"
-    sizes = [len(vocab.table.pieces) if vocab.table else len(vocab) for vocab in (loaded.src_vocab, loaded.tgt_vocab)]
     settings: dict[str, Any] = {
         **{key: allowed[0] for key, allowed in EXPECTED.items()},
         "dec-depth": config.decoder_layers,
         "dim-emb": config.d_model,
-        "dim-vocabs": sizes,
+        "dim-vocabs": [len(loaded.src_vocab.pieces), len(loaded.tgt_vocab.pieces)],
         "enc-depth": config.encoder_layers,
         "factors-combine": "sum",
         "lemma-dependency": "",
@@ -252,7 +249,7 @@ def _write_vocabularies(loaded: LoadedModel, folder: Path, console: Console) -> 
     """Writes the vocabularies. Returns the names of the files that Marian reads, for source and target."""
     vocabularies = [loaded.src_vocab, loaded.tgt_vocab]
     for vocab in vocabularies:
-        if vocab.table and None in (vocab.table.order[UNK_ID], vocab.table.order[EOS_ID]):
+        if None in (vocab.order[UNK_ID], vocab.order[EOS_ID]):
             raise InputError("the model's vocabulary lacks <unk> or </s>, which Marian needs.")
     if all(_is_spm(vocab) for vocab in vocabularies) and not loaded.tags:  # Marian's text never becomes a tag
         one = loaded.src_vocab is loaded.tgt_vocab
@@ -262,8 +259,8 @@ def _write_vocabularies(loaded: LoadedModel, folder: Path, console: Console) -> 
         return names
     names = [f"{VOCABULARY}.yml"] * 2 if loaded.joint else [f"{side}.yml" for side in SIDES]
     for name, side, vocab in zip(names, SIDES, vocabularies, strict=True):
-        pieces = vocab.table.pieces if vocab.table else [vocab.piece(i) for i in range(len(vocab))]
-        (folder / name).write_bytes("".join(f"{_quoted(piece)}: {i}\n" for i, piece in enumerate(pieces)).encode())
+        lines = (f"{_quoted(piece)}: {i}\n" for i, piece in enumerate(vocab.pieces))
+        (folder / name).write_bytes("".join(lines).encode())
         if vocab.spm:
             (folder / f"{side}.spm").write_bytes(vocab.spm)
     console.warn(

@@ -195,7 +195,7 @@ def _model_config(settings: Settings, joint: bool) -> ModelConfig:
     }
     if values["d_model"] < 4 or values["d_model"] % 2:
         raise settings.wrong("dim-emb", "even and at least 4")
-    return settings.model(values)
+    return settings.section(ModelConfig, values)
 
 
 def _search_config(decoder: Settings, tgt: Vocabulary) -> SearchConfig:
@@ -214,7 +214,7 @@ def _search_config(decoder: Settings, tgt: Vocabulary) -> SearchConfig:
         "max_ratio": decoder.number("max-length-factor", 3),
         "suppress": tuple(suppressed),
     }
-    return decoder.search(values)
+    return decoder.section(SearchConfig, values)
 
 
 # Vocabularies.
@@ -325,7 +325,7 @@ def _weights(
     bias: Read = lambda: torch.zeros(1, tgt_size)  # noqa: E731
     if not settings.flag("output-omit-bias"):
         bias = tensors.get(f"{out}_b", 1, tgt_size)
-    weights["projection.bias"] = lambda: rows_of(tgt, bias().flatten(), None, absent=NEVER)
+    weights["projection.bias"] = lambda: rows_of(tgt, bias().flatten(), absent=NEVER)
     weights["src_positions.weight"] = partial(position_table, config.max_positions, D)
     return weights
 
@@ -333,4 +333,4 @@ def _weights(
 def _rows(vocab: Vocabulary, weight: Read) -> Read:
     """Returns a function that reads an embedding in our order. The rows of pieces that Marian lacks are zero. So is the
     row of our start, because Marian starts a translation with an embedding of zeros."""
-    return lambda: rows_of(vocab, weight(), None)
+    return lambda: rows_of(vocab, weight())

@@ -100,8 +100,7 @@ class _Words:
     """A word for each id of Marian, and our ids of these words."""
 
     def __init__(self, vocab: Vocabulary) -> None:
-        order = vocab.table.order if vocab.table else range(len(vocab))
-        places = {place: id for id, place in enumerate(order) if place is not None}
+        places = {place: id for id, place in enumerate(vocab.order) if place is not None}
         names = {id: piece for id in range(len(vocab)) if is_byte(piece := vocab.piece(id))}
         names |= {id: SPECIAL_PIECES[id] for id in (UNK_ID, EOS_ID)}
         self.of_place = [names.get(places[place], f"w{place}") for place in sorted(places)]
