@@ -18,6 +18,7 @@ from cli_runner import Done
 import vtrans
 from vtrans.analysis.diagnosis import problems, show
 from vtrans.analysis.machine import (
+    DEVELOPMENT,
     PURPOSES,
     Extra,
     Folder,
@@ -165,7 +166,7 @@ def test_a_torch_that_fails_in_any_way_is_reported(program: str, named: str) -> 
 
 def test_each_extra_of_the_package_says_what_it_is_for() -> None:
     text = (Path(vtrans.__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8")
-    assert set(PURPOSES) == set(tomllib.loads(text)["project"]["optional-dependencies"]) - {"dev"}
+    assert set(PURPOSES) == set(tomllib.loads(text)["project"]["optional-dependencies"]) - {*DEVELOPMENT}
 
 
 def test_the_processor_is_read_from_proc(tmp_path: Path) -> None:

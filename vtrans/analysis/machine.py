@@ -26,7 +26,7 @@ from vtrans.files import printable, reason
 from vtrans.runtime.cores import cpu_quota, usable_cores, usable_processors
 from vtrans.runtime.memory import available_memory
 
-# What the packages of each extra of pyproject.toml are for. `dev` is for the tests.
+# What the packages of each extra of pyproject.toml are for, except those for the development of vtrans.
 PURPOSES = {
     "comet": "score --comet",
     "ctranslate2": "export --to ctranslate2, import, and translating with the engine ctranslate2",
@@ -36,6 +36,7 @@ PURPOSES = {
     "serve": "serve",
     "tensorboard": "train.tensorboard = true",
 }
+DEVELOPMENT = ("dev", "docs")
 # Variables that change what vtrans, torch or their libraries do.
 VARIABLES = (
     "CUDA_VISIBLE_DEVICES", "CXX", "GOMP_SPINCOUNT", "HF_HOME", "KMP_BLOCKTIME", "LD_PRELOAD", "LOCAL_RANK",
@@ -202,15 +203,15 @@ def torch_facts(program: Sequence[str], timeout: float = TIMEOUT) -> tuple[Torch
 
 
 def _packages() -> tuple[list[Package], list[Extra]]:
-    """The packages that the metadata of vtrans names: those it needs, and its extras except `dev`. There are none if
-    vtrans runs from a folder and is not installed."""
+    """The packages that the metadata of vtrans names: those it needs, and its extras except DEVELOPMENT. There are none
+    if vtrans runs from a folder and is not installed."""
     needed: dict[str, list[Package]] = {"": [], **{name: [] for name in PURPOSES}}
     with suppress(importlib.metadata.PackageNotFoundError):
         for requirement in importlib.metadata.requires("vtrans") or ():
             match = re.fullmatch(
                 r"""([\w.-]+)(?:\[[\w,-]+\])?>=([\w.]+)(?:; extra == ['"]([\w-]+)['"])?""", requirement
             )
-            if match and match[3] != "dev":
+            if match and match[3] not in DEVELOPMENT:
                 package = Package(match[1], match[2], _installed(match[1]))
                 needed.setdefault(match[3] or "", []).append(package)
     return needed[""], [
