@@ -292,8 +292,11 @@ def every_system(options: argparse.Namespace, title: str, threads: int) -> Itera
         divided = {**ours, "processes": threads}
         yield System(f"vtrans --processes {threads}", vtrans_processes_run, divided)
         yield System(f"vtrans --processes {threads} --engine torch", vtrans_processes_run, {**divided, **in_torch})
+        yield System(f"vtrans --threads {threads}", vtrans_run, ours, threads)
         rounded = {**divided, "precision": "int8"}
         yield System(f"vtrans --processes {threads} --precision int8", vtrans_processes_run, rounded)
+        halved = {**divided, "precision": "bfloat16"}
+        yield System(f"vtrans --processes {threads} --precision bfloat16", vtrans_processes_run, halved)
         if options.shortlist:
             for name, chosen in (("--shortlist", divided), ("--precision int8 --shortlist", rounded)):
                 listed = {**chosen, "model": options.shortlist, "shortlist": True}

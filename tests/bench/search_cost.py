@@ -137,12 +137,12 @@ def one_at_a_time(
     decoder: IncrementalDecoder | CompiledDecoder, sources: Sequence[list[int]], length: int
 ) -> tuple[float, float]:
     """Returns the seconds of all translations of `length` subwords, and those of the same steps' layers alone."""
-    search, live_r, listing = SearchConfig(beam=4), torch.arange(4), cast(Decoder[Any], decoder)
+    search, live_r, ranking = SearchConfig(beam=4), torch.arange(4), cast(Decoder[Any], decoder)
     if isinstance(decoder, CompiledDecoder):
-        listing = decoder.listing(search.beam + 2)
+        ranking = decoder.ranking(search.beam + 2)
     began = time.perf_counter()
     for source in sources:
-        list(beam_search(listing, [source], [length], config=search, nbest=1, bos_id=BOS_ID, eos_id=EOS_ID))
+        list(beam_search(ranking, [source], [length], config=search, nbest=1, bos_id=BOS_ID, eos_id=EOS_ID))
     whole, layers = time.perf_counter() - began, 0.0
     tokens_BK, parents_BK = torch.tensor([[5, 6, 7, 8]]), torch.tensor([[0, 0, 1, 2]])
     for source in sources:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import io
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from test_decoder import COMPILER, LINES
 
 import vtrans
 from vtrans.checkpoint import RunFolder
+from vtrans.compiled.decoder import PRECISIONS
 from vtrans.config import CACHE_VARIABLE
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.runtime.compiler import cache_folder
-from vtrans.translate.division import divide
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 
@@ -35,16 +33,16 @@ def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_compiled_code_is_the_default_for_what_it_can_do(tiny_run: RunFolder) -> None:
-    assert engine(tiny_run) == engine(tiny_run, precision="float32") == "compiled"
+    assert engine(tiny_run) == "compiled"
     assert engine(tiny_run, engine="torch") == "torch"
-    for name, value in {"precision": "int8", "kernels": "blas", "default_engine": "torch"}.items():
+    for precision in PRECISIONS:
+        assert engine(tiny_run, precision=precision) == "compiled"
+    for name, value in {"precision": "float16", "kernels": "blas", "default_engine": "torch"}.items():
         assert engine(tiny_run, **{name: value}) == "torch"
     assert engine(tiny_run, engine="compiled", default_engine="torch") == "compiled"
 
 
-@pytest.mark.parametrize(
-    "settings", [{"precision": "int8"}, {"precision": "bfloat16"}, {"device": "meta"}, {"kernels": "blas"}]
-)
+@pytest.mark.parametrize("settings", [{"precision": "float16"}, {"device": "meta"}, {"kernels": "blas"}])
 def test_what_compiled_code_cannot_do_is_refused(tiny_run: RunFolder, settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"`{next(iter(settings))}`"):
         vtrans.load(tiny_run.path, engine="compiled", **{"device": "cpu", **settings})
@@ -68,35 +66,6 @@ def test_without_a_compiler_torch_runs_the_model_and_one_line_says_why(tiny_run:
     assert list(made.translate(LINES)) == list(again.translate(LINES))
     with pytest.raises(InputError, match=no_compiler):
         engine(tiny_run, engine="compiled")
-
-
-@pytest.mark.parametrize(
-    ("system", "processes", "threads", "one_line_at_a_time", "default"),
-    [
-        ("linux", None, None, False, "compiled"),
-        ("linux", 1, None, False, "compiled"),
-        ("linux", 2, 1, False, "compiled"),
-        ("linux", None, 2, False, "torch"),
-        ("linux", 2, 2, False, "torch"),
-        ("darwin", None, None, False, "torch"),  # two threads replace two processes
-        ("darwin", None, 1, False, "compiled"),
-        ("darwin", None, None, True, "compiled"),
-    ],
-)
-def test_several_threads_are_for_torch(
-    monkeypatch: pytest.MonkeyPatch,
-    system: str,
-    processes: int | None,
-    threads: int | None,
-    one_line_at_a_time: bool,
-    default: str,
-) -> None:
-    monkeypatch.setattr(sys, "platform", system)
-    try:
-        torch.set_num_threads(2)
-        assert divide(processes, threads, prefer_one=one_line_at_a_time).default_engine == default
-    finally:
-        torch.set_num_threads(1)
 
 
 def test_jobs_with_and_without_a_compiler_do_not_mix(

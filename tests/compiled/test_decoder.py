@@ -1,4 +1,4 @@
-"""Decoding with compiled code computes what decoding with torch computes, in float32."""
+"""Decoding with compiled code computes what decoding with torch computes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from networks import BOS, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences
 
 import vtrans
 from vtrans.checkpoint import LoadedModel, RunFolder
-from vtrans.compiled.decoder import CompiledDecoder, CompiledState, compiled_decoder
+from vtrans.compiled.decoder import PRECISIONS, CompiledDecoder, CompiledState, compiled_decoder
 from vtrans.config import ModelConfig
+from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine, models_of
 from vtrans.errors import InputError
 from vtrans.runtime import compiler
-from vtrans.search.loop import Listed
+from vtrans.search.loop import Best, logprobs_of
 from vtrans.search.options import Sampling
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
@@ -67,12 +68,72 @@ def test_each_instruction_set_computes_the_same(
     check_histories(compiled_decoder(None), config, 3)
 
 
+@pytest.mark.parametrize("instructions", ALL[ALL.index(compiler.instructions()) :])
+@pytest.mark.parametrize("precision", PRECISIONS[1:])
+def test_a_product_has_rounded_operands_and_exact_sums(
+    instructions: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By definition, a bfloat16 product is that of both operands rounded to bfloat16. In int8, both are rounded to 127
+    steps on each side of zero, of the largest number of the row. The projection shows it. Its 37 inputs fill no whole
+    number of any processor's groups."""
+    monkeypatch.setattr(compiler, "instructions", lambda: instructions)
+    config = dataclasses.replace(SMALL, d_model=38, heads=1, d_ff=41)
+    model = make(config).float()
+    model.projection.weight.data *= torch.logspace(-1, 2, V)[:, None]  # each output has a scale of its own
+    decoder = CompiledDecoder(model, compiled_decoder(None), precision)
+    state, live = decoder.start(sequences(6, 20, 9), 3), torch.arange(9)
+
+    def rounded(x: torch.Tensor) -> torch.Tensor:
+        if precision == "bfloat16":
+            return x.bfloat16().double()
+        step = x.abs().amax(1, keepdim=True) / 127
+        return ((x / step).round() * step.double()).double()
+
+    with torch.inference_mode():
+        for tokens in ([[BOS] * 3] * 3, [[5, 6, 7]] * 3):
+            [block] = decoder.step(state, torch.tensor(tokens), live)
+            hidden = torch.empty(9, 38)
+            decoder.library.batch_hidden(state.pointer, live.data_ptr(), 9, hidden.data_ptr())
+            logits = rounded(hidden) @ rounded(model.projection.weight).T
+            if model.projection.bias is not None:
+                logits += model.projection.bias
+            logits[:, 0] = -torch.inf
+            assert isinstance(block, torch.Tensor)
+            torch.testing.assert_close(block[:, 1:].double(), logits.log_softmax(1)[:, 1:], rtol=1e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize("instructions", ALL[ALL.index(compiler.instructions()) :])
+@pytest.mark.parametrize("config", [WIDE, VARIANTS[-3], SEQUENCES[-1]])
+@pytest.mark.parametrize("precision", PRECISIONS[1:])
+def test_a_rounded_model_is_as_close_to_float32_as_in_torch(
+    config: ModelConfig, precision: str, instructions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It differs from the one in torch, because a number between two steps is rounded down in one and up in the
+    other."""
+    monkeypatch.setattr(compiler, "instructions", lambda: instructions)
+    model, live = make(config).float().requires_grad_(False), torch.arange(6)
+    library, errors = compiled_decoder(None), []
+    decoders: list[Any] = [CompiledDecoder(model, library), CompiledDecoder(model, library, precision)]
+    for decoder in (*decoders, IncrementalDecoder(copy.deepcopy(model), precision)):
+        numbers, steps = random.Random(4), []
+        with torch.inference_mode():
+            state = decoder.start(sequences(6, 20, 9), 2)
+            for _ in range(12):
+                tokens = torch.tensor([[numbers.randrange(4, V) for _ in range(2)] for _ in range(3)])
+                whole = [logprobs_of(block) for block in decoder.step(state, tokens, live)]
+                steps.append(torch.cat(whole)[:, 1:])
+        errors.append(torch.cat(steps))
+    exact, *rounded = errors
+    compiled, in_torch = ((each - exact).square().mean().sqrt() for each in rounded)
+    assert 0 < compiled < 1.2 * in_torch
+
+
 def check_histories(library: ctypes.CDLL, config: ModelConfig, width: int) -> None:
     """Rows change parents and die, sentences end, others take their places, the batch grows and shrinks: each live row
-    still equals its full forward pass, and a list has the best tokens."""
+    still equals its full forward pass, and its best tokens are those of the pass, in order."""
     model, numbers = make(config).float(), random.Random(3)
     decoder = CompiledDecoder(model, library)
-    listing = decoder.listing(width + 2)
+    ranking = decoder.ranking(width + 2)
     batch: list[list[int] | None] = list(sequences(6, 20, 9))  # the sources; None: an empty place
     histories: list[list[list[int]]] = [[[] for _ in range(width)] for _ in batch]
     with torch.inference_mode():
@@ -84,14 +145,14 @@ def check_histories(library: ctypes.CDLL, config: ModelConfig, width: int) -> No
                 for rows, new in zip(histories, tokens.tolist(), strict=True)
             ]
             live = [b * width + k for b, s in enumerate(batch) for k in range(width) if s and (k != 1 or t % 3 != 1)]
-            [block] = (listing if t % 2 else decoder).step(state, tokens, torch.tensor(live))
+            [block] = (ranking if t % 2 else decoder).step(state, tokens, torch.tensor(live))
             for place, row in enumerate(live if t % 5 == 0 or t > 42 else ()):
                 src, keep = padded([batch[row // width] or []])
                 full = model(src, keep, torch.tensor([histories[row // width][row % width]]))[0, -1].log_softmax(-1)
-                if isinstance(block, Listed):
-                    close(block.logprobs[place], full[block.ids])
-                    assert set(full.topk(width + 2).indices.tolist()) <= set(block.ids.tolist())
-                else:
+                if isinstance(block, Best):
+                    close(torch.tensor(block.logprobs[place]), full.topk(width + 2).values)
+                    close(torch.tensor(block.logprobs[place]), full[torch.tensor(block.ids[place])])
+                elif isinstance(block, torch.Tensor):
                     close(block[place, 1:], full[1:])  # without padding
             parents = [[numbers.randrange(width) for _ in range(width)] for _ in batch]
             decoder.reorder(state, torch.tensor(parents))
@@ -106,6 +167,32 @@ def check_histories(library: ctypes.CDLL, config: ModelConfig, width: int) -> No
             if t == 25:
                 decoder.select(state, [0, 2])
                 batch, histories = [batch[0], batch[2]], [histories[0], histories[2]]
+
+
+@pytest.mark.parametrize("config", [SMALL, SEQUENCES[-1], VARIANTS[-3]])
+def test_threads_change_no_bit(library: ctypes.CDLL, config: ModelConfig) -> None:
+    """They divide the sentences, and a row's sums do not depend on the rows that are computed with it."""
+    decoder = CompiledDecoder(make(config).float(), library).ranking(5)
+    sources, numbers = sequences(*[3 + n % 11 for n in range(37)]), random.Random(5)
+    tokens = [torch.tensor([[numbers.randrange(4, V) for _ in range(3)] for _ in sources]) for _ in range(6)]
+    live = torch.tensor([row for row in range(3 * len(sources)) if row % 7])
+    results = []
+    for threads in (1, 2, 5):
+        torch.set_num_threads(threads)
+        try:
+            state = decoder.start(sources[:30], 3)
+        finally:
+            torch.set_num_threads(1)
+        decoder.admit(state, sources[30:], ())
+        decoder.drop(state, [])
+        steps = []
+        for step in tokens:
+            [block] = decoder.step(state, step, live)
+            assert isinstance(block, Best)
+            steps += [block.logprobs.tobytes(), block.ids.tobytes()]
+            decoder.reorder(state, torch.tensor([[0, 2, 1]] * len(sources)))
+        results.append(steps)
+    assert results[0] == results[1] == results[2]
 
 
 def test_slots_of_no_history_are_given_up(library: ctypes.CDLL) -> None:
@@ -123,10 +210,10 @@ def test_slots_of_no_history_are_given_up(library: ctypes.CDLL) -> None:
 
 
 def first_logprobs(decoder: CompiledDecoder) -> torch.Tensor:
-    """Returns the log-probabilities [1, V] of one step, or those of the listed tokens."""
+    """Returns the log-probabilities [1, V] of one step, or those of the best tokens."""
     state = decoder.start(sequences(4), 1)
     [block] = decoder.step(state, torch.tensor([[BOS]]), torch.tensor([0]))
-    return block.logprobs if isinstance(block, Listed) else block
+    return logprobs_of(block)
 
 
 def test_the_memory_of_a_moved_model_is_kept(library: ctypes.CDLL) -> None:
@@ -139,9 +226,10 @@ def test_the_memory_of_a_moved_model_is_kept(library: ctypes.CDLL) -> None:
     del others
 
 
-@pytest.mark.parametrize("listed", [0, 3])
-def test_the_compiled_code_writes_float32_whatever_the_default_is(library: ctypes.CDLL, listed: int) -> None:
-    decoder = CompiledDecoder(make(SMALL).float(), library).listing(listed)
+@pytest.mark.parametrize("best", [0, 3])
+def test_the_compiled_code_writes_float32_whatever_the_default_is(library: ctypes.CDLL, best: int) -> None:
+    decoder = CompiledDecoder(make(SMALL).float(), library)
+    decoder = decoder.ranking(best) if best else decoder
     before = first_logprobs(decoder)
     torch.set_default_dtype(torch.float64)
     try:
@@ -174,13 +262,15 @@ def test_no_score_is_finite_when_the_numbers_overflow(library: ctypes.CDLL, conf
     with torch.no_grad():
         model.decoder.layers[-1].feed_forward.outer.weight[0] = value
         full = model(*padded(sequences(4)), torch.tensor([[BOS]]))[0, -1, 1:].log_softmax(-1)
-        compiled = first_logprobs(CompiledDecoder(model, library))[0, 1:]
-    assert full.isfinite().all() or not compiled.isfinite().any()
+        for precision in PRECISIONS:
+            compiled = first_logprobs(CompiledDecoder(model, library, precision))[0, 1:]
+            assert full.isfinite().all() or not compiled.isfinite().any()
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
-def test_copies_have_a_model_of_their_own(library: ctypes.CDLL, copied: Callable[[Any], Any]) -> None:
-    decoder = CompiledDecoder(make(SMALL).float(), library)
+def test_copies_have_a_model_of_their_own(library: ctypes.CDLL, copied: Callable[[Any], Any], precision: str) -> None:
+    decoder = CompiledDecoder(make(SMALL).float(), library, precision)
     before, other = first_logprobs(decoder), copied(decoder)
     del decoder
     assert torch.equal(first_logprobs(other), before)

@@ -76,7 +76,7 @@ def serve(
     access = Access(Keys(api_keys) if api_keys else None, cors or (), trusted_proxy or (), public_url)
     listen(host, port).close()  # a wrong address is reported before the models are loaded
     division = divide(processes, threads)
-    settings = {**engine, **search, "default_engine": division.default_engine, "workers": division.total}
+    settings = {**engine, **search, "workers": division.total}
     translators = _translators(models or [], pairs or [], console, **settings)
     # The copies of this process must not have its socket: clients could connect to it until the last copy ends.
     terms = _glossaries(glossaries or [], translators)

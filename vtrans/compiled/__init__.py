@@ -2,5 +2,6 @@
 
 from pathlib import Path
 
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("decoder.cpp", "model.h", "arithmetic.h"))
+NAMES = ("decoder.cpp", "rows.h", "model.h", "arithmetic.h", "products.h")
+SOURCES = tuple(Path(__file__).with_name(name) for name in NAMES)
 """The file to compile, and those that it includes."""

@@ -1,94 +1,14 @@
-// Arithmetic for decoder.cpp, in float32 on the calling thread.
+// Arithmetic for decoder.cpp between the matrix products, in float32 on the calling thread.
 //
-// With few rows, a product takes as long as reading its weight, so a weight is stored in the order in which it is read.
-//
-// Legend: D model width, d head width, N rows, I inputs and O outputs of a product. A slot is a position whose keys and
-// values are kept.
+// Legend: D model width, d head width. A slot is a position whose keys and values are kept.
 
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <limits>
 #include <numeric>
-#include <vector>
+
+#include "products.h"
 
 namespace vtrans {
-
-// A tile of a product has ROWS rows and TILE outputs. Its sums fill half of the vector registers.
-#if defined(__AVX512F__)
-constexpr int LANES = 16, VECTORS = 4;
-#elif defined(__AVX__)
-constexpr int LANES = 8, VECTORS = 2;
-#else
-constexpr int LANES = 4, VECTORS = 4;
-#endif
-constexpr int ROWS = 4, TILE = LANES * VECTORS;
-typedef float Vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-
-constexpr float INFINITE = std::numeric_limits<float>::infinity();
-
-using Floats = std::vector<float>;
-
-int padded(int n) { return (n + TILE - 1) / TILE * TILE; }
-
-// Rows of values. A product writes whole tiles, so a row is padded.
-struct Matrix {
-    int width;
-    Floats values;
-
-    explicit Matrix(int columns) : width(padded(columns)) {}
-    float* row(int r) { return values.data() + size_t(r) * width; }
-    void reserve(int rows) { values.resize(std::max(values.size(), size_t(rows) * width)); }
-};
-
-// A linear layer. Its weight [O, I] is stored as [padded(O) / TILE, I, TILE].
-struct Linear {
-    int inputs, outputs;
-    Floats weight, bias;
-
-    Linear(const float* weight_OI, const float* bias_O, int inputs, int outputs)
-        : inputs(inputs), outputs(outputs), weight(size_t(padded(outputs)) * inputs), bias(padded(outputs)) {
-        for (int o = 0; o < outputs; o++)
-            for (int i = 0; i < inputs; i++)
-                weight[(size_t(o / TILE) * inputs + i) * TILE + o % TILE] = weight_OI[size_t(o) * inputs + i];
-        if (bias_O) std::copy_n(bias_O, outputs, bias.begin());
-    }
-};
-
-template <int R>
-void tile(const float* weight, const float* bias, int inputs, const float* x, int x_width, float* y, int y_width) {
-    Vector sums[R][VECTORS];
-    for (int r = 0; r < R; r++)
-        for (int v = 0; v < VECTORS; v++) sums[r][v] = reinterpret_cast<const Vector*>(bias)[v];
-    for (int i = 0; i < inputs; i++, weight += TILE) {
-        Vector part[VECTORS];
-        for (int v = 0; v < VECTORS; v++) part[v] = reinterpret_cast<const Vector*>(weight)[v];
-        for (int r = 0; r < R; r++)
-            for (int v = 0; v < VECTORS; v++) sums[r][v] += x[size_t(r) * x_width + i] * part[v];
-    }
-    for (int r = 0; r < R; r++)
-        for (int v = 0; v < VECTORS; v++) reinterpret_cast<Vector*>(y + size_t(r) * y_width)[v] = sums[r][v];
-}
-
-// y = x W^T + b for N rows. The weight is read from memory once, and from the cache for each ROWS rows.
-void product(const Linear& linear, Matrix& x, int N, Matrix& y) {
-    for (int o = 0; o < linear.outputs; o += TILE)
-        for (int r = 0; r < N; r += ROWS) {
-            auto compute = [&](auto tile) {
-                tile(&linear.weight[size_t(o) * linear.inputs], &linear.bias[o], linear.inputs, x.row(r), x.width,
-                     y.row(r) + o, y.width);
-            };
-            switch (N - r) {
-                case 1: compute(tile<1>); break;
-                case 2: compute(tile<2>); break;
-                case 3: compute(tile<3>); break;
-                default: compute(tile<ROWS>);
-            }
-        }
-}
 
 // e^x for x <= 0, at least 1e-38: Cephes' expf, with a relative error of 1e-7. Loops over it use vectors.
 inline float exponential(float x) {
@@ -176,15 +96,20 @@ struct Slots {
     int count = 0, capacity = 0;
     Floats keys, values;
 
-    void append(const float* key, const float* value, int D) {
-        if (count == capacity) {
+    // Appends the keys [D] of some rows that are `width` apart, each with its values [D] right behind.
+    void append(const float* rows, int width, int added, int D) {
+        if (count + added > capacity) {
             std::vector<int> all(count);
             std::iota(all.begin(), all.end(), 0);
-            keep(all, D);
+            keep(all, added, D);
         }
-        for (int i = 0; i < D; i++) keys[size_t(i) * capacity + count] = key[i];
-        values.insert(values.end(), value, value + D);
-        count++;
+        for (int i = 0; i < D; i++)
+            for (int r = 0; r < added; r++) keys[size_t(i) * capacity + count + r] = rows[size_t(r) * width + i];
+        for (int r = 0; r < added; r++) {
+            const float* row = rows + size_t(r) * width + D;
+            values.insert(values.end(), row, row + D);
+        }
+        count += added;
     }
 
     void clear() {
@@ -192,9 +117,9 @@ struct Slots {
         values.clear();
     }
 
-    // Keeps only these slots, and has room for at least as many more.
-    void keep(const std::vector<int>& kept, int D) {
-        int kept_count = int(kept.size()), room = (2 * kept_count + LANES) / LANES * LANES;
+    // Keeps only these slots, and has room for at least as many more, and for those that will be added.
+    void keep(const std::vector<int>& kept, int added, int D) {
+        int kept_count = int(kept.size()), room = padded(std::max(2 * kept_count, kept_count + added) + 1, LANES);
         Floats kept_keys(size_t(D) * room), kept_values(size_t(kept_count) * D);
         for (int i = 0; i < D; i++)
             for (int s = 0; s < kept_count; s++) kept_keys[size_t(i) * room + s] = keys[size_t(i) * capacity + kept[s]];
@@ -204,34 +129,76 @@ struct Slots {
     }
 };
 
-// The attention of one head, at h to h + d in keys and values, to some slots. `scores` has room for all slots.
-void attend_head(const float* q, const Slots& slots, const int* chosen, int count, int D, int h, int d, float* scores,
-                 float* weights, float* out) {
-    for (int s = 0; s < slots.count; s += LANES) {
-        Vector sum{};
-        for (int j = 0; j < d; j++)
-            sum += q[j] * *reinterpret_cast<const Vector*>(&slots.keys[size_t(h + j) * slots.capacity + s]);
-        *reinterpret_cast<Vector*>(scores + s) = sum;
+// The attention of a row with the queries q [D] to some of the slots. Its scores and weights are in memory of its own.
+struct Attention {
+    Floats scores, weights;  // of each head: those of all slots, and those of the chosen ones, filled up with zeros
+
+    void compute(const float* q, const Slots& slots, const int* chosen, int count, int D, int heads, float* out) {
+        int d = D / heads, width = padded(count, LANES);
+        scores.resize(std::max(scores.size(), size_t(heads) * slots.capacity));
+        weights.resize(std::max(weights.size(), size_t(heads) * width));
+        int h = 0;
+        for (; h + TOGETHER <= heads; h += TOGETHER) score<TOGETHER>(q, slots, h, d);
+        for (; h < heads; h++) score<1>(q, slots, h, d);
+        for (h = 0; h < heads; h++) weigh(&scores[size_t(h) * slots.capacity], chosen, count, d, &weights[h * width]);
+        // Neighbouring vectors are summed together, so that an addition need not wait for the one before.
+        int j = 0;
+        if (d % LANES == 0) {
+            for (; j + TOGETHER * LANES <= D; j += TOGETHER * LANES) sum<TOGETHER>(slots, chosen, count, D, d, width, j, out);
+            for (; j < D; j += LANES) sum<1>(slots, chosen, count, D, d, width, j, out);
+        }
+        for (; j < D; j++) {
+            float sum = 0;
+            for (int t = 0; t < count; t++)
+                sum += weights[j / d * width + t] * slots.values[size_t(chosen[t]) * D + j];
+            out[j] = sum;
+        }
     }
-    float scale = 1 / std::sqrt(float(d)), total = 0;
-    for (int t = 0; t < count; t++) weights[t] = scores[chosen[t]] * scale;
-    float most = largest(weights, count);
+
+  private:
+    static constexpr int TOGETHER = 4;
+
+    // The scores of n heads from h on.
+    template <int n>
+    void score(const float* q, const Slots& slots, int h, int d) {
+        for (int s = 0; s < slots.count; s += LANES) {
+            Vector sums[n] = {};
+            for (int j = 0; j < d; j++)
+                for (int i = 0; i < n; i++) {
+                    int at = (h + i) * d + j;
+                    sums[i] += q[at] * widened(&slots.keys[size_t(at) * slots.capacity + s]);
+                }
+            for (int i = 0; i < n; i++)
+                *reinterpret_cast<Vector*>(&scores[size_t(h + i) * slots.capacity + s]) = sums[i];
+        }
+    }
+
+    // The weights of a head, from its scores.
+    static void weigh(const float* scores, const int* chosen, int count, int d, float* weights) {
+        int width = padded(count, LANES);
+        float scale = 1 / std::sqrt(float(d)), total = 0;
+        for (int t = 0; t < count; t++) weights[t] = scores[chosen[t]] * scale;
+        std::fill(weights + count, weights + width, -INFINITE);
+        float most = largest(weights, width);
 #pragma omp simd reduction(+ : total)
-    for (int t = 0; t < count; t++) total += weights[t] = exponential(weights[t] - most);
-    if (!count) total = 1;  // an empty source
-    const float* values = slots.values.data() + h;
-    int j = 0;
-    for (; j + LANES <= d; j += LANES) {
-        Vector sum{};
-        for (int t = 0; t < count; t++)
-            sum += weights[t] * *reinterpret_cast<const Vector*>(values + size_t(chosen[t]) * D + j);
-        *reinterpret_cast<Vector*>(out + j) = sum / total;
+        for (int t = 0; t < width; t++) total += weights[t] = exponential(weights[t] - most);
+        float share = 1 / total;
+#pragma omp simd
+        for (int t = 0; t < width; t++) weights[t] *= share;
     }
-    for (; j < d; j++) {
-        float sum = 0;
-        for (int t = 0; t < count; t++) sum += weights[t] * values[size_t(chosen[t]) * D + j];
-        out[j] = sum / total;
+
+    // The output from j on, n vectors.
+    template <int n>
+    void sum(const Slots& slots, const int* chosen, int count, int D, int d, int width, int j, float* out) const {
+        Vector sums[n] = {};
+        const float* head[n];
+        for (int i = 0; i < n; i++) head[i] = &weights[(j + i * LANES) / d * width];
+        for (int t = 0; t < count; t++) {
+            const float* values = &slots.values[size_t(chosen[t]) * D + j];
+            for (int i = 0; i < n; i++) sums[i] += head[i][t] * widened(values + i * LANES);
+        }
+        for (int i = 0; i < n; i++) *reinterpret_cast<Vector*>(out + j + i * LANES) = sums[i];
     }
-}
+};
 
 }  // namespace vtrans

@@ -1,17 +1,17 @@
 """Decoding on a CPU with decoder.cpp, which takes the place of incremental.py: a step is one call for all rows.
 
-It computes the same functions in float32 on one thread, but sums in another order. The code is the same for every
-model, and runtime/compiler.py compiles it.
+It computes the same functions on one thread, but sums in another order. In bfloat16 and int8, only the operands of
+matrix products are rounded. The code is the same for every model, and runtime/compiler.py compiles it.
 
 Legend: B sentences, K rows per sentence, r live rows, n rows of a block, S source length, D model width, V vocabulary,
-u listed tokens.
+m best tokens of a row.
 """
 
 from __future__ import annotations
 
 import copy
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,10 +23,11 @@ from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.model import DecoderOnly, EncoderLayer, SSRULayer, Transformer
 from vtrans.runtime.compiler import compiled_library
-from vtrans.search.loop import Block, Listed
+from vtrans.search.loop import Best, Block, bad_logprobs
 
 ACTIVATIONS = ("relu", "gelu", "swish")
-# Rows that are projected to the vocabulary at a time. The tokens that a block lists are the best of all its rows.
+PRECISIONS = ("float32", "bfloat16", "int8")
+# Rows whose log-probabilities are computed at a time.
 ROWS = 32
 
 
@@ -35,7 +36,7 @@ class Sizes(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("width", "feed_forward", "heads", "vocabulary", "pad_id")),
-        *((name, ctypes.c_int32) for name in ("encoder_layers", "decoder_layers", "activation")),
+        *((name, ctypes.c_int32) for name in ("encoder_layers", "decoder_layers", "activation", "precision")),
         *((name, ctypes.c_int32) for name in ("pre", "cross_skip", "decoder_only", "prefix", "ssru", "rotary")),
         *((name, ctypes.c_float) for name in ("epsilon", "embedding_scale")),
     )
@@ -51,16 +52,15 @@ _POINTER, _INT = ctypes.c_void_p, ctypes.c_int
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "new_model": (_POINTER, (ctypes.POINTER(Sizes), _POINTER)),
     "delete_model": (None, (_POINTER,)),
-    "new_batch": (_POINTER, (_POINTER, _INT)),
+    "new_batch": (_POINTER, (_POINTER, _INT, _INT)),
     "delete_batch": (None, (_POINTER,)),
     "batch_admit": (_INT, (_POINTER, _POINTER, _POINTER, _INT, _POINTER, _INT, _POINTER)),
     "batch_drop": (None, (_POINTER, _POINTER, _INT)),
     "batch_select": (_INT, (_POINTER, _POINTER, _INT)),
-    "batch_position": (_INT, (_POINTER,)),
     "batch_slots": (_INT, (_POINTER,)),
-    "batch_step": (_INT, (_POINTER, _POINTER, _POINTER)),
+    "batch_step": (_INT, (_POINTER, _POINTER, _POINTER, _INT)),
     "batch_reorder": (_INT, (_POINTER, _POINTER)),
-    "batch_hidden": (None, (_POINTER, _POINTER, _INT, _POINTER)),
+    "batch_hidden": (_INT, (_POINTER, _POINTER, _INT, _POINTER)),
     "batch_logprobs": (_INT, (_POINTER, _POINTER, _INT, _POINTER)),
     "batch_best": (_INT, (_POINTER, _POINTER, _INT, _INT, _POINTER, _POINTER)),
 }
@@ -83,8 +83,8 @@ class CompiledModel:
 
     pointer: int | None = None
 
-    def __init__(self, model: Transformer, library: ctypes.CDLL) -> None:
-        self.model, self.library = model, library
+    def __init__(self, model: Transformer, library: ctypes.CDLL, precision: str) -> None:
+        self.model, self.library, self.precision = model, library, precision
         # The compiled code refers to some of them. Detached, they keep their memory if the model is moved.
         self.tensors = [None if tensor is None else tensor.detach() for tensor in tensors_of(model)]
         for tensor in self.tensors:
@@ -95,20 +95,20 @@ class CompiledModel:
                 )
             assert tensor is None or tensor.is_contiguous()
         pointers = (_POINTER * len(self.tensors))(*(None if t is None else t.data_ptr() for t in self.tensors))
-        self.pointer = library.new_model(sizes_of(model), pointers)
+        self.pointer = library.new_model(sizes_of(model, precision), pointers)
 
     def __del__(self) -> None:
         self.library.delete_model(self.pointer)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self.model,)
+        return _again, (self.model, self.precision)
 
 
-def _again(model: Transformer) -> CompiledModel:
-    return CompiledModel(model, compiled_decoder(None))
+def _again(model: Transformer, precision: str) -> CompiledModel:
+    return CompiledModel(model, compiled_decoder(None), precision)
 
 
-def sizes_of(model: Transformer) -> Sizes:
+def sizes_of(model: Transformer, precision: str) -> Sizes:
     c = model.config
     return Sizes(
         width=c.d_model,
@@ -119,6 +119,7 @@ def sizes_of(model: Transformer) -> Sizes:
         encoder_layers=c.encoder_layers,
         decoder_layers=c.decoder_layers,
         activation=ACTIVATIONS.index(c.activation),
+        precision=PRECISIONS.index(precision),
         pre=c.norm == "pre",
         cross_skip=c.cross_attention_residual,
         decoder_only=isinstance(model.decoder, DecoderOnly),
@@ -157,13 +158,14 @@ def _parameters(*modules: Any) -> Iterator[Tensor | None]:
 
 
 class CompiledState:
-    """The sentences of a search in the memory of the compiled code."""
+    """The sentences of a search in the memory of the compiled code, which computes them in as many threads as torch."""
 
     pointer: int | None = None
 
     def __init__(self, compiled: CompiledModel, width: int) -> None:
         self.compiled, self.library = compiled, compiled.library
-        self.pointer = self.library.new_batch(compiled.pointer, width)
+        self.pointer = self.library.new_batch(compiled.pointer, width, torch.get_num_threads())
+        self.values_rm = self.ids_rm = torch.empty(0, 0)  # of the last step
 
     def __del__(self) -> None:
         self.library.delete_batch(self.pointer)
@@ -172,23 +174,25 @@ class CompiledState:
 class CompiledDecoder:
     """Implements `search.Decoder` with one model in float32 on a CPU, whose weights must not change.
 
-    `library` is decoder.cpp, compiled. It does what IncrementalDecoder does; `Shortlisted` uses `hidden`.
+    `library` is decoder.cpp, compiled, and `precision`, one of PRECISIONS, that of matrix products. It does what
+    IncrementalDecoder does; `Shortlisted` uses `hidden`.
     """
 
-    def __init__(self, model: Transformer, library: ctypes.CDLL) -> None:
+    def __init__(self, model: Transformer, library: ctypes.CDLL, precision: str = "float32") -> None:
         self.model, self.device, self.rows = model, model.device, ROWS
-        self.compiled = CompiledModel(model, library)
-        self.listed = 0
+        self.compiled = CompiledModel(model, library, precision)
+        self.best = 0
+        self.positions_PD = model.tgt_positions(1).float()  # as many as have been needed
 
     @property
     def library(self) -> ctypes.CDLL:
         return self.compiled.library
 
-    def listing(self, count: int) -> CompiledDecoder:
-        """Returns the same decoder, except that its blocks list only the `count` best tokens of their rows. Finding
-        them takes a tenth of the time that the search would need."""
+    def ranking(self, count: int) -> CompiledDecoder:
+        """Returns the same decoder, except that its blocks have only the `count` best tokens of each row. Finding them
+        takes a tenth of the time that the search would need."""
         made = copy.copy(self)
-        made.listed = count
+        made.best = min(count, len(self.model.projection.weight))
         return made
 
     def start(self, sources: Sequence[Sequence[int]], width: int) -> CompiledState:
@@ -220,25 +224,34 @@ class CompiledDecoder:
         self.library.batch_hidden(state.pointer, live_r.data_ptr(), len(live_r), out_rD.data_ptr())
         return out_rD
 
-    def step(self, state: CompiledState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Block]:
+    def step(self, state: CompiledState, tokens_BK: Tensor, live_r: Tensor) -> Iterable[Block]:
         self._advance(state, tokens_BK)
-        return (self._block(state, live_n) for live_n in torch.split(live_r, self.rows))
+        if self.best:
+            return (self._best(state, live_r),)
+        return (self._logprobs(state, live_n) for live_n in torch.split(live_r, self.rows))
 
     def _advance(self, state: CompiledState, tokens_BK: Tensor) -> None:
-        positions = self.model.tgt_positions(self.library.batch_position(state.pointer) + 1).float()
-        tokens_BK = tokens_BK.contiguous()
-        self.library.batch_step(state.pointer, tokens_BK.data_ptr(), positions.data_ptr())
+        tokens_BK, known_PD = tokens_BK.contiguous(), self.positions_PD
+        while needed := self.library.batch_step(
+            state.pointer, tokens_BK.data_ptr(), known_PD.data_ptr(), known_PD.shape[0]
+        ):
+            limit = self.model.max_length
+            rows = max(needed, 2 * needed if limit is None else min(2 * needed, limit))
+            known_PD = self.positions_PD = self.model.tgt_positions(rows).float()
 
-    def _block(self, state: CompiledState, live_n: Tensor) -> Block:
-        n, V = len(live_n), len(self.model.projection.weight)
-        if not self.listed:
-            out_nV = torch.empty(n, V, dtype=torch.float32)
-            self.library.batch_logprobs(state.pointer, live_n.data_ptr(), n, out_nV.data_ptr())
-            return out_nV
-        ids = torch.empty(n * self.listed, dtype=torch.int64)
-        values = torch.empty(n * n * self.listed, dtype=torch.float32)
-        u = self.library.batch_best(state.pointer, live_n.data_ptr(), n, self.listed, ids.data_ptr(), values.data_ptr())
-        return Listed(values[: n * u].view(n, u), ids[:u])
+    def _logprobs(self, state: CompiledState, live_n: Tensor) -> Tensor:
+        out_nV = torch.empty(len(live_n), len(self.model.projection.weight), dtype=torch.float32)
+        self.library.batch_logprobs(state.pointer, live_n.data_ptr(), len(live_n), out_nV.data_ptr())
+        return out_nV
+
+    def _best(self, state: CompiledState, live_r: Tensor) -> Best:
+        r, m = live_r.shape[0], self.best
+        if state.values_rm.shape[0] < r:
+            state.values_rm, state.ids_rm = torch.empty(r, m, dtype=torch.float32), torch.empty(r, m, dtype=torch.int64)
+        pointers = state.ids_rm.data_ptr(), state.values_rm.data_ptr()
+        if self.library.batch_best(state.pointer, live_r.data_ptr(), r, m, *pointers):
+            raise bad_logprobs()
+        return Best(state.values_rm.numpy()[:r], state.ids_rm.numpy()[:r])
 
     def reorder(self, state: CompiledState, parents_BK: Tensor) -> None:
         parents_BK = parents_BK.contiguous()

@@ -22,7 +22,8 @@ struct Layer {
 
 // `Sizes` of decoder.py.
 struct Sizes {
-    int32_t width, feed_forward, heads, vocabulary, pad_id, encoder_layers, decoder_layers, activation;
+    int32_t width, feed_forward, heads, vocabulary, pad_id, encoder_layers, decoder_layers, activation,
+        precision;
     int32_t pre, cross_skip, decoder_only, prefix, ssru, rotary;  // booleans
     float epsilon, embedding_scale;
 };
@@ -43,7 +44,7 @@ struct Model {
         encoder_norm = norm();
         for (int i = 0; i < sizes.decoder_layers; i++) decoder.push_back(layer(sizes.ssru, !sizes.decoder_only));
         decoder_norm = norm();
-        auto last = std::make_shared<Linear>(next[0], next[1], sizes.width, V);
+        auto last = std::make_shared<Linear>(next[0], next[1], sizes.width, V, Precision(sizes.precision));
         last->bias[sizes.pad_id] = -INFINITE;
         std::fill(last->bias.begin() + V, last->bias.end(), -INFINITE);
         projection = last;
@@ -55,7 +56,8 @@ struct Model {
 
     Shared linear(int inputs, int outputs) {
         Shared& shared = linears[next[0]];
-        if (!shared) shared = std::make_shared<Linear>(next[0], next[1], inputs, outputs);
+        if (!shared)
+            shared = std::make_shared<Linear>(next[0], next[1], inputs, outputs, Precision(sizes.precision));
         next += 2;
         return shared;
     }

@@ -23,7 +23,7 @@ class EngineConfig:
     engine: str | None = choice(
         None,
         {
-            "compiled": "C++, one thread per process, float32 on a CPU",
+            "compiled": "C++ on a CPU; several threads divide the sentences of a batch",
             "torch": "any device and precision",
             "ctranslate2": "an exported folder, or the one in a run folder",
         },
@@ -48,7 +48,7 @@ class EngineConfig:
     kernels: str | None = choice(
         None,
         {"auto": "chosen by the processor", "onednn": "oneDNN", "blas": "MKL on x86"},
-        "Library of float32 products on a CPU.",
+        "Library of torch for float32 products on a CPU.",
         metavar="LIBRARY",
         unset=f"${KERNELS_VARIABLE}, else {KERNELS[0]}",
         speed_only=True,

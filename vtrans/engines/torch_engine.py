@@ -78,7 +78,7 @@ class TorchEngine:
             tags = [id for tag in first.tags.values() if joint and (id := self.tgt_vocab.id_of(tag)) is not None]
             self._candidates = Candidates(first.shortlist, len(self.tgt_vocab), joint, tags)
         self.decoders: Sequence[IncrementalDecoder | CompiledDecoder] = [
-            CompiledDecoder(transformer, library) if library else IncrementalDecoder(transformer, precision)
+            CompiledDecoder(transformer, library, precision) if library else IncrementalDecoder(transformer, precision)
             for transformer in self._transformers
         ]
 
@@ -108,7 +108,7 @@ class TorchEngine:
         if sampling is None:
             forbidden = rules.most_forbidden if rules else 0
             if isinstance(decoder, CompiledDecoder) and forbidden is not None and not phrases:
-                decoder = decoder.listing(search.beam + forbidden + 2)  # all that the search reads
+                decoder = decoder.ranking(search.beam + forbidden + 2)  # all that the search reads
             return beam_search(
                 decoder,
                 tokens,

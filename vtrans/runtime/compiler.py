@@ -28,7 +28,7 @@ from vtrans.files import aside, reason
 
 # No option changes the results of arithmetic. The second line lets loops with exponentials and minima use vectors.
 OPTIONS = (
-    *("-std=c++17", "-O3", "-shared", "-fPIC"),
+    *("-std=c++17", "-O3", "-shared", "-fPIC", "-pthread"),
     *("-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"),
 )
 # The compiler's options for each instruction set of x86. On other processors, the compiler's default has vectors.

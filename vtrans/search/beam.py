@@ -158,7 +158,7 @@ class Beam:
         self.live_BK = self.live_BK[list(places)]
 
     def live(self) -> Ints:
-        return np.flatnonzero(self.live_BK > -math.inf)
+        return (self.live_BK > -math.inf).ravel().nonzero()[0]
 
     def advance(self, blocks: Iterable[Block]) -> list[int]:
         if self.banks:

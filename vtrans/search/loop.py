@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vtrans.errors import AbandonedError, LogprobsError
@@ -35,20 +37,33 @@ class Listed(NamedTuple):
     ids: Tensor
 
 
-Block = Tensor | Listed
+class Best(NamedTuple):
+    """Log-probabilities [n, v] of the best tokens `ids` [n, v] of each row, best first; equal ones are ordered by id.
+    They are numbers, and their memory is the decoder's, which uses it again in the next step."""
+
+    logprobs: NDArray[np.float32]
+    ids: Ints
+
+
+Block = Tensor | Listed | Best
 """Log-probabilities of some rows: a tensor covers the whole vocabulary, [n, V]."""
 
 
 def logprobs_of(block: Block) -> Tensor:
     """Returns the log-probabilities [n, v] of a block."""
+    if isinstance(block, Best):
+        return torch.from_numpy(block.logprobs)
     return block.logprobs if isinstance(block, Listed) else block
 
 
 def columns_of(block: Block, pairs_x2: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the rows [x] and columns [x] of (row, token) pairs in a block, and whether it has these tokens [x]."""
     rows, tokens = pairs_x2.to(logprobs_of(block).device).T.contiguous()
-    if not isinstance(block, Listed):
+    if isinstance(block, Tensor):
         return rows, tokens, torch.ones_like(tokens, dtype=torch.bool)
+    if isinstance(block, Best):
+        equal_xv = torch.from_numpy(block.ids)[rows] == tokens[:, None]
+        return rows, equal_xv.byte().argmax(1), equal_xv.any(1)
     columns = torch.searchsorted(block.ids, tokens).clamp(max=len(block.ids) - 1)
     return rows, columns, block.ids[columns] == tokens
 
@@ -64,8 +79,8 @@ class Decoder(Protocol[State]):
         """Feeds each row its last token [B, K], and returns log-probabilities of the next token, n rows at a time.
 
         `live_r` [r] holds the live rows, increasing indices into the flattened B * K rows. The blocks cover these rows
-        in order; the search reads each block once, before the next call. A listed block has at least K + 2 tokens
-        besides those that rules forbid, or the whole vocabulary. Both arguments are int64 on the CPU. The first token
+        in order; the search reads each block once, before the next call. A block of less than the whole vocabulary has
+        at least K + 2 tokens besides those that rules forbid. Both arguments are int64 on the CPU. The first token
         of a sentence is BOS; EOS is never fed. Rows that are not live are fed any other token.
         """
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vtrans.search.history import Floats, Ints
-from vtrans.search.loop import Block, Listed, bad_logprobs, logprobs_of, wide_type
+from vtrans.search.loop import Best, Block, Listed, bad_logprobs, logprobs_of, wide_type
 
 # A log-probability below those of all possible tokens.
 LEAST = -1e38
@@ -82,7 +82,9 @@ def best_tokens(blocks: Iterable[Block], count: int) -> tuple[NDArray[np.floatin
     parts: list[tuple[NDArray[np.floating], Ints]] = []
     waiting: list[tuple[Block, Tensor, Tensor]] = []
     for block in blocks:
-        if logprobs_of(block).device.type == "cpu":  # the block's memory is freed at once
+        if isinstance(block, Best):
+            parts.append((block.logprobs[:, :count], block.ids[:, :count]))
+        elif logprobs_of(block).device.type == "cpu":  # the block's memory is freed at once
             parts.append(_with_ids(block, *_best_on_cpu(logprobs_of(block), count)))
         else:
             values_nm, columns_nm = logprobs_of(block).topk(min(count + 1, logprobs_of(block).shape[1]), dim=1)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from vtrans.search.history import History, Ints
-from vtrans.search.loop import Block, Listed, columns_of, logprobs_of
+from vtrans.search.loop import Best, Block, Listed, columns_of, logprobs_of
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Rules:
             self.no_repeat_ngram
             or self.completing
             or self.repetition_penalty != 1.0
-            or any(p.tokens for p in self.prefixes)
+            or any(p != NO_PREFIX for p in self.prefixes)
         ):
             return None
         return len(self.suppressed) + bool(self.min_length)
@@ -86,7 +86,7 @@ class Rules:
         for block in blocks:
             here = rows[done : done + len(logprobs_of(block))]
             self.apply(block, history.tokens(here), [history.sentence(row // history.width) for row in here])
-            yield block
+            yield reordered(block) if isinstance(block, Best) else block
             done += len(here)
 
     def apply(self, block: Block, said_nT: Ints, sentences: Sequence[int]) -> None:
@@ -153,6 +153,12 @@ def multiply(block: Block, pairs: Pairs, factor: float) -> None:
     if len(pairs):
         rows, columns, listed = columns_of(block, torch.as_tensor(pairs))
         logprobs_of(block)[rows[listed], columns[listed]] *= factor
+
+
+def reordered(block: Best) -> Best:
+    """Returns a block whose log-probabilities have changed, best first again."""
+    order_nv = (-block.logprobs).argsort(1, kind="stable")
+    return Best(np.take_along_axis(block.logprobs, order_nv, 1), np.take_along_axis(block.ids, order_nv, 1))
 
 
 def keep_only(block: Block, rows: Sequence[int], allowed_V: Tensor) -> None:

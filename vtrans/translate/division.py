@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 
-from vtrans.config import ENGINES
 from vtrans.engines.engine import Engine
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
@@ -26,7 +25,6 @@ class Division:
     processes: int
     threads: int  # of each
     asked: bool  # whether the user chose the number of processes
-    default_engine: str = ENGINES[0]  # unless the user chooses one, or the model needs another
 
     @property
     def total(self) -> int:
@@ -52,18 +50,14 @@ def divide(processes: int | None, threads: int | None, reason: str = "", *, pref
     process the threads with which they compute.
 
     `reason` says why only one process can translate, and is empty if several can; `prefer_one` makes one the default.
-    The default engine is torch if a process has several threads, because the user wants them, or because several
-    processes would translate, but the system cannot copy a process. Raises InputError if the number that the user chose
-    is not possible.
+    Raises InputError if the number that the user chose is not possible.
     """
     if processes is not None:
         check_value(PROCESSES, "`processes`", processes)
     set_threads(threads)
     usual = torch.get_num_threads()
-    several_threads = threads is not None and threads > 1
     if not reason and sys.platform != "linux":
         reason = "this system cannot copy a process"
-        several_threads = usual > 1 and not prefer_one
     if processes is None:
         alone = reason or prefer_one or threads
         number = 1 if alone else max(1, min(usual, int(available_memory() / MEMORY)))
@@ -75,5 +69,4 @@ def divide(processes: int | None, threads: int | None, reason: str = "", *, pref
         # Kernels are chosen for what the copies will use. With several threads, a copy would wait for those of this
         # process forever if it had used them before.
         torch.set_num_threads(1)
-    default_engine = "torch" if several_threads else ENGINES[0]
-    return Division(number, (threads or 1) if number > 1 else usual, processes is not None, default_engine)
+    return Division(number, (threads or 1) if number > 1 else usual, processes is not None)

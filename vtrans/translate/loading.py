@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from vtrans.checkpoint import LoadedModel, choose_model, load_model
-from vtrans.compiled.decoder import compiled_decoder
+from vtrans.compiled.decoder import PRECISIONS, compiled_decoder
 from vtrans.config import (
     DECODING_PRECISIONS,
     ENGINES,
@@ -62,17 +62,17 @@ def load(
     receives warnings, and says which checkpoint of a run and which code or kernels were chosen.
 
     `engine` runs the model:
-    - "compiled", the decoder in C++, on one thread of a CPU in float32. It is the default where it is available. If
-      vtrans was installed without it, the C++ compiler $CXX, else g++, makes it once for all models; it is kept in
-      $VTRANS_CACHE, else ~/.cache/vtrans.
-    - "torch", on any device, in any precision and with torch's threads. It is the default otherwise, and if it is the
-      `default_engine`: with many cores, it may translate a long text faster than one thread of compiled code.
+    - "compiled", the decoder in C++, on a CPU in float32, bfloat16 or int8. It is the default where it is available.
+      As many threads as torch has divide the sentences of a batch; a single sentence takes one. If vtrans was
+      installed without it, the C++ compiler $CXX, else g++, makes it once for all models; it is kept in $VTRANS_CACHE,
+      else ~/.cache/vtrans.
+    - "torch", on any device and in any precision. It is the default otherwise, and if it is the `default_engine`.
     - "ctranslate2", exported folders, and the export in a run folder. `workers` is the number of batches that it
       searches at a time, with one thread each; by default as many as torch has threads.
 
-    Of the engine torch, `precision` is that of matrix products: float32, bfloat16, float16, or int8, which needs a CPU.
-    `kernels` is the library of float32 products on a CPU: onednn, blas, or auto, which chooses by the processor;
-    the default is the environment variable VTRANS_KERNELS, else auto. It holds for the whole process.
+    `precision` is that of matrix products: float32, bfloat16, float16, for which torch runs the model, or int8, which
+    needs a CPU. `kernels` is torch's library of float32 products on a CPU: onednn, blas, or auto, which chooses by the
+    processor; the default is the environment variable VTRANS_KERNELS, else auto. It holds for the whole process.
 
     Raises FileError for something that is not a model, and InputError for an invalid setting.
     """
@@ -123,7 +123,9 @@ def _compiled(
     """Returns the compiled code of the decoder, or None if torch must run the model. Raises InputError for this if the
     user requires compiled code."""
     reasons = {
-        f"`precision` must be float32 with the engine compiled, got {precision}": precision not in (None, "float32"),
+        f"`precision` must be {', '.join(PRECISIONS)} with the engine compiled, got {precision}": (
+            precision not in (None, *PRECISIONS)
+        ),
         f"`device` must be cpu with the engine compiled, got {device}": device.type != "cpu",
         "`kernels` has no effect on the engine compiled": kernels is not None,
     }

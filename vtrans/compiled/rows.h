@@ -1,0 +1,266 @@
+// The rows that one thread computes together: the encoder, the layers of a step and the projection. There is no padding.
+//
+// Legend: D model width, V vocabulary, S source length, K rows of a sentence, N rows that are computed together.
+
+#pragma once
+
+#include <memory>
+
+#include "model.h"
+
+namespace vtrans {
+
+// Logits that are compared at a time in the search for the best.
+constexpr int GROUP = 64;
+// Rows that are projected to the vocabulary at a time, so that their logits stay in the cache.
+constexpr int BLOCK = 32;
+
+// A sentence of a batch. Reordering moves no slots: `history` lists the slots that each row attends to.
+struct Sentence {
+    std::vector<Slots> self_slots, cross_slots;  // of each decoder layer
+    std::vector<std::vector<int>> history;
+    std::vector<Floats> cells;  // of each row: the states of the SSRUs of all layers
+    int position = 0;           // of the next subword
+
+    // Makes room for K more slots. Slots that no row attends to are given up.
+    void make_room(int K, int D) {
+        if (self_slots[0].count + K <= self_slots[0].capacity) return;
+        std::vector<int> places(self_slots[0].count, -1), kept;
+        for (const auto& row : history)
+            for (int slot : row) places[slot] = 0;
+        for (int slot = 0; slot < self_slots[0].count; slot++)
+            if (places[slot] == 0) places[slot] = int(kept.size()), kept.push_back(slot);
+        for (auto& row : history)
+            for (int& slot : row) slot = places[slot];
+        for (Slots& slots : self_slots) slots.keep(kept, K, D);
+    }
+};
+
+// Memory for the rows of a thread, which keeps the decoder's output of the last step.
+struct Rows {
+    const Model& model;
+    const int D, K;
+    Matrix x;                    // the decoder's output after a step
+    Matrix logits, maxima;       // of projected rows; the largest logit of each GROUP
+    std::vector<Sentence*> owners;  // the sentence of each row
+
+    Rows(const Model& model, int K)
+        : model(model), D(model.sizes.width), K(K), x(D), logits(model.sizes.vocabulary),
+          maxima((logits.width + GROUP - 1) / GROUP), in(D), out(D), mixed(D),
+          wide(std::max(3 * D, model.sizes.feed_forward)) {}
+
+    // Reads the sources of new sentences, whose tokens are concatenated.
+    void read(Sentence* const* sentences, const int64_t* tokens, const int64_t* lengths, int count,
+              const float* positions) {
+        owners.clear();
+        for (int j = 0; j < count; j++) {
+            int first = int(owners.size()), S = int(lengths[j]);
+            owners.insert(owners.end(), S, sentences[j]);
+            reserve(first + S);
+            for (int i = 0; i < S; i++)
+                embed(model.src_embedding, tokens[first + i], positions + size_t(i) * D, first + i);
+            first_slots(S);
+        }
+        if (model.sizes.decoder_only)
+            read_first(lengths, count);
+        else
+            encode(lengths, count);
+    }
+
+    // Feeds the rows of some sentences their tokens [count, K]. The output of sentence j begins at row j * K.
+    void step(Sentence* const* sentences, const int64_t* const* tokens, int count, const float* positions) {
+        std::vector<Chosen> chosen;
+        owners.clear();
+        reserve(count * K);
+        for (int j = 0; j < count; j++) {
+            Sentence& sentence = *sentences[j];
+            owners.insert(owners.end(), K, &sentence);
+            const float* position = positions + size_t(sentence.position++) * D;
+            for (int k = 0; k < K; k++) embed(model.tgt_embedding, tokens[j][k], position, j * K + k);
+            if (model.sizes.ssru) continue;
+            sentence.make_room(K, D);
+            for (int k = 0; k < K; k++) {
+                sentence.history[k].push_back(sentence.self_slots[0].count + k);
+                chosen.push_back({sentence.history[k].data(), int(sentence.history[k].size())});
+            }
+        }
+        decode(chosen);
+    }
+
+    // Computes the logits of some outputs, and the largest one of each GROUP. Returns the logarithm of the sum of each
+    // row's exponentials.
+    Floats project(const float* const* outputs, int N) {
+        in.reserve(N), logits.reserve(N), maxima.reserve(N);
+        for (int r = 0; r < N; r++) std::copy_n(outputs[r], D, in.row(r));
+        product(*model.projection, in, N, logits, scratch);
+        Floats totals(N);
+        for (int r = 0; r < N; r++) {
+            const float* row = logits.row(r);
+            int groups = 0;
+            for (int begin = 0; begin < logits.width; begin += GROUP)
+                maxima.row(r)[groups++] = largest(row + begin, std::min(GROUP, logits.width - begin));
+            float most = largest(maxima.row(r), groups), sum = 0;
+#pragma omp simd reduction(+ : sum)
+            for (int i = 0; i < logits.width; i++) sum += exponential(row[i] - most);
+            totals[r] = most + std::log(sum);
+        }
+        return totals;
+    }
+
+    // Writes the best tokens of a row and their log-probabilities, best first; equal ones are ordered by their ids.
+    // `total` is the logarithm of the sum of the row's exponentials.
+    void best(int r, float total, int count, int64_t* tokens, float* logprobs) {
+        const float* row = logits.row(r);
+        int V = model.sizes.vocabulary, found = 0;
+        for (int begin = 0; begin < V; begin += GROUP) {
+            int end = std::min(V, begin + GROUP);
+            auto enters = [&](float logprob) { return found < count || logprob > logprobs[count - 1]; };
+            if (!enters(maxima.row(r)[begin / GROUP] - total)) continue;
+            for (int i = begin; i < end; i++) {
+                float logprob = row[i] - total;
+                if (!enters(logprob)) continue;
+                int at = std::min(found++, count - 1);
+                for (; at > 0 && logprob > logprobs[at - 1]; at--)
+                    tokens[at] = tokens[at - 1], logprobs[at] = logprobs[at - 1];
+                tokens[at] = i, logprobs[at] = logprob;
+            }
+        }
+    }
+
+  private:
+    // The slots that a row attends to.
+    struct Chosen {
+        const int* slots;
+        int count;
+    };
+
+    Matrix in, out, mixed, wide;
+    Scratch scratch;
+    Attention attention;
+    std::vector<int> numbers;         // 0, 1, 2, ...: as many as have been needed
+    std::vector<const float*> turns;  // of each row: its position's row, which is the caller's until the call ends
+
+    void reserve(int N) {
+        for (Matrix* matrix : {&x, &in, &out, &mixed, &wide}) matrix->reserve(N);
+    }
+
+    Chosen first_slots(int count) {
+        for (int i = int(numbers.size()); i < count; i++) numbers.push_back(i);
+        return {numbers.data(), count};
+    }
+
+    void embed(const float* embedding, int64_t token, const float* position, int r) {
+        const float* row = embedding + token * D;
+        turns.resize(std::max(turns.size(), size_t(r) + 1));
+        turns[r] = position;
+        bool adds = !model.sizes.rotary;
+        for (int i = 0; i < D; i++) x.row(r)[i] = row[i] * model.sizes.embedding_scale + (adds ? position[i] : 0);
+    }
+
+    void encode(const int64_t* lengths, int count) {
+        int N = int(owners.size());
+        Slots slots;
+        for (const Layer& layer : model.encoder) {
+            residual(layer.self_norm, true, N, [&](Matrix& from) {
+                queries_keys_values(layer, from, N);
+                for (int j = 0, first = 0; j < count; first += int(lengths[j++])) {
+                    int end = first + int(lengths[j]);
+                    slots.clear();
+                    slots.append(wide.row(first) + D, wide.width, end - first, D);
+                    for (int r = first; r < end; r++) attend(r, slots, first_slots(slots.count));
+                }
+                product(*layer.out, mixed, N, out, scratch);
+            });
+            feed_forward(layer, N);
+        }
+        normalize(model.encoder_norm, N, x, x);
+        for (size_t l = 0; l < model.decoder.size(); l++) {
+            product(*model.decoder[l].kv, x, N, wide, scratch);
+            for (int j = 0, first = 0; j < count; first += int(lengths[j++]))
+                if (lengths[j]) owners[first]->cross_slots[l].append(wide.row(first), wide.width, int(lengths[j]), D);
+        }
+    }
+
+    // What a decoder-only model does instead of encoding: the source takes the first slots.
+    void read_first(const int64_t* lengths, int count) {
+        std::vector<Chosen> chosen;
+        for (int j = 0; j < count; j++) {
+            int S = int(lengths[j]);
+            owners[chosen.size()]->position = S;
+            for (auto& row : owners[chosen.size()]->history) row.assign(numbers.begin(), numbers.begin() + S);
+            for (int i = 0; i < S; i++) chosen.push_back({numbers.data(), model.sizes.prefix ? S : i + 1});
+        }
+        decode(chosen);
+    }
+
+    void decode(const std::vector<Chosen>& chosen) {
+        int N = int(owners.size());
+        for (size_t l = 0; l < model.decoder.size(); l++) {
+            const Layer& layer = model.decoder[l];
+            residual(layer.self_norm, true, N, [&](Matrix& from) {
+                if (layer.zf) {
+                    product(*layer.zf, from, N, wide, scratch);
+                    for (int r = 0; r < N; r++)
+                        recur(wide.row(r), wide.row(r) + D, D, &owners[r]->cells[r % K][l * D], out.row(r));
+                    return;
+                }
+                queries_keys_values(layer, from, N);
+                for (int first = 0, end = 0; first < N; first = end) {
+                    while (end < N && owners[end] == owners[first]) end++;
+                    owners[first]->self_slots[l].append(wide.row(first) + D, wide.width, end - first, D);
+                }
+                for (int r = 0; r < N; r++) attend(r, owners[r]->self_slots[l], chosen[r]);
+                product(*layer.out, mixed, N, out, scratch);
+            });
+            if (layer.query)
+                residual(layer.cross_norm, model.sizes.cross_skip, N, [&](Matrix& from) {
+                    product(*layer.query, from, N, wide, scratch);
+                    for (int r = 0; r < N; r++) {
+                        const Slots& source = owners[r]->cross_slots[l];
+                        attend(r, source, first_slots(source.count));
+                    }
+                    product(*layer.cross_out, mixed, N, out, scratch);
+                });
+            feed_forward(layer, N);
+        }
+        normalize(model.decoder_norm, N, x, x);
+    }
+
+    // Fills N rows of `wide`.
+    void queries_keys_values(const Layer& layer, Matrix& from, int N) {
+        product(*layer.qkv, from, N, wide, scratch);
+        if (!model.sizes.rotary) return;
+        for (int r = 0; r < N; r++) turn(wide.row(r), turns[r], D);
+    }
+
+    // Fills a row of `mixed`; the row's queries are the first D values of `wide`.
+    void attend(int r, const Slots& slots, Chosen chosen) {
+        attention.compute(wide.row(r), slots, chosen.slots, chosen.count, D, model.sizes.heads, mixed.row(r));
+    }
+
+    void feed_forward(const Layer& layer, int N) {
+        residual(layer.feed_forward_norm, true, N, [&](Matrix& from) {
+            product(*layer.inner, from, N, wide, scratch);
+            for (int r = 0; r < N; r++) activate(wide.row(r), model.sizes.feed_forward, model.sizes.activation);
+            product(*layer.outer, wide, N, out, scratch);
+        });
+    }
+
+    // Replaces `x` by the result of a sublayer with its norm and residual. The sublayer writes to `out`.
+    template <class Sublayer>
+    void residual(const Norm& norm, bool skip, int N, Sublayer sublayer) {
+        bool pre = model.sizes.pre;
+        if (pre) normalize(norm, N, x, in);
+        sublayer(pre ? in : x);
+        for (int r = 0; r < N; r++)
+            for (int i = 0; i < D; i++) x.row(r)[i] = skip ? x.row(r)[i] + out.row(r)[i] : out.row(r)[i];
+        if (!pre) normalize(norm, N, x, x);
+    }
+
+    void normalize(const Norm& norm, int N, Matrix& from, Matrix& to) {
+        if (!norm.weight) return;
+        for (int r = 0; r < N; r++) norm.apply(from.row(r), D, model.sizes.epsilon, to.row(r));
+    }
+};
+
+}  // namespace vtrans
