@@ -276,10 +276,11 @@ def test_copies_have_a_model_of_their_own(library: ctypes.CDLL, copied: Callable
     assert torch.equal(first_logprobs(other), before)
 
 
-@pytest.mark.parametrize("how", ["beam", "nbest", "groups", "sample", "prefix", "rules", "ensemble"])
+@pytest.mark.parametrize("how", ["beam", "nbest", "groups", "sample", "prefix", "rules", "minimum", "ensemble"])
 def test_translations_are_those_of_the_engine_torch(tiny_run: RunFolder, how: str) -> None:
     path = [tiny_run.last, tiny_run.best] if how == "ensemble" else tiny_run.path
-    search = {"no_repeat_ngram": 2, "min_length": 3} if how == "rules" else {"alpha": 0.6}
+    searches = {"rules": {"no_repeat_ngram": 2, "min_length": 3}, "minimum": {"min_length": 9}}
+    search: dict[str, Any] = searches.get(how, {"alpha": 0.6})
     nbest, groups = 3 if how in ("nbest", "groups") else 1, 2 if how == "groups" else 1
     options = TranslateOptions(nbest, Sampling(seed=3) if how == "sample" else None)
     prefixes = ["Der", "", "", "Die", ""] if how == "prefix" else [""] * len(LINES)
