@@ -27,6 +27,21 @@ from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import FileError
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can copy a process")
+def test_forks_can_read_a_store_at_the_same_time(tmp_path: Path) -> None:
+    made(options(tmp_path))
+    store = DataFolder.open(tmp_path / "data").train
+    whole = [store.src(i) for i in range(len(store))]
+    readers = []
+    for _ in range(4):
+        if (pid := os.fork()) == 0:
+            with suppress(BaseException):
+                os._exit(0 if all(store.src(i).equal(whole[i]) for _ in range(200) for i in range(len(whole))) else 1)
+            os._exit(2)
+        readers.append(pid)
+    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in readers] == [0] * 4
+
+
 def test_a_store_has_the_documented_tensors(tmp_path: Path) -> None:
     made(options(tmp_path))
     data = DataFolder.open(tmp_path / "data")

@@ -7,6 +7,7 @@ program has cut the file or if its disk fails. Here, both raise FileError.
 from __future__ import annotations
 
 import json
+import os
 import threading
 import weakref
 from pathlib import Path
@@ -63,9 +64,7 @@ class ColumnFile:
     def read(self, place: int, size: int) -> bytes:
         """Returns `size` bytes of the file. Raises FileError if they are not there any more."""
         try:
-            with self._lock:  # two threads may read
-                self._file.seek(place)
-                raw = self._file.read(size)
+            raw = self._read(place, size)
         except OSError as error:
             why = reason(error)
         else:
@@ -76,6 +75,13 @@ class ColumnFile:
             f"{self.path} cannot be read: {why}; restore it and run the same command again, which resumes a training "
             "from its last checkpoint."
         )
+
+    def _read(self, place: int, size: int) -> bytes:
+        if hasattr(os, "pread"):  # a fork of this process, which shares the position in the file, may read too
+            return os.pread(self._file.fileno(), size, place)
+        with self._lock:  # two threads may read
+            self._file.seek(place)
+            return self._file.read(size)
 
 
 class Column:
