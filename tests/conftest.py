@@ -147,13 +147,34 @@ def make_data(
 
 
 def tiny_train(
-    data: DataFolder, run: Path, *overrides: str, fresh: bool = False, init_from: Path | None = None
+    data: DataFolder,
+    run: Path,
+    *overrides: str,
+    fresh: bool = False,
+    init_from: Path | None = None,
+    processes: int | None = None,
 ) -> RunFolder:
     """Trains (or resumes) in this process with TINY and `overrides`."""
     folder = RunFolder(run)
-    options = TrainOptions(overrides=(*TINY, *overrides), fresh=fresh, device="cpu", init_from=init_from)
+    options = TrainOptions(
+        overrides=(*TINY, *overrides), fresh=fresh, device="cpu", init_from=init_from, processes=processes
+    )
     train(data, folder, Console(quiet=True), options)
     return folder
+
+
+def children(pid: int) -> list[int]:
+    """The process ids of the children of a process."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+
+
+@pytest.fixture
+def no_orphans() -> Iterator[None]:
+    """Asserts that a test leaves no process behind."""
+    before = children(os.getpid())
+    yield
+    assert children(os.getpid()) == before
 
 
 @pytest.fixture(scope="session", autouse=True)

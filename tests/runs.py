@@ -86,9 +86,11 @@ class Stopper(Console):
             os.kill(os.getpid(), self.number)
 
 
-def interrupted(data: DataFolder, run: Path, step: int, *overrides: str, number: int = signal.SIGTERM) -> str:
+def interrupted(
+    data: DataFolder, run: Path, step: int, *overrides: str, number: int = signal.SIGTERM, processes: int | None = None
+) -> str:
     """Trains until a signal comes after `step`. Returns the error message."""
-    options = TrainOptions(overrides=(*TINY, *overrides), device="cpu")
+    options = TrainOptions(overrides=(*TINY, *overrides), device="cpu", processes=processes)
     with pytest.raises(VtransError) as caught:
         train(data, RunFolder(run), Stopper(step, number), options)
     assert caught.value.exit_code == 1

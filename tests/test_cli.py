@@ -798,7 +798,7 @@ def test_progress_is_not_drawn_over_the_translations(tiny_run: RunFolder, tmp_pa
 
 
 def test_progress_knows_how_long_a_file_is(tiny_run: RunFolder, tmp_path: Path) -> None:
-    for name, pack in (("in", bytes), ("in.xz", lzma.compress)):
+    for name, pack in (("in", bytes), ("in.gz", gzip.compress), ("in.xz", lzma.compress), ("in.bz2", bz2.compress)):
         source = tmp_path / name
         source.write_bytes(pack(SENTENCE * 300))
         with terminal() as (ours, theirs):

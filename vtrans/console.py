@@ -246,6 +246,10 @@ class Console:
         self._stack: list[Any] = []
         self._live: rich.live.Live | None = None
 
+    def silence(self) -> None:
+        """Makes this console print nothing, not even errors."""
+        self.quiet, self.is_terminal, self._out = True, False, _Stream(None)
+
     def info(self, text: str) -> None:
         """Print `text`, above any live display."""
         if not self.quiet:

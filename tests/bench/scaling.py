@@ -10,13 +10,13 @@
 of milliseconds per 1,000 real target tokens in batches of 4,096, taken in turns. `corpus` plans an epoch of as many
 pairs of random lengths. It prints seconds, the share of padding and the increase of the peak memory; beside 8 bytes of
 lengths per pair this is all that grows with a corpus, because the tokens stay on disk. `processes` runs `vtrans train`
-on a data folder as one process with one thread, as one with two, and under torchrun as two with one thread each
-(gloo). It prints target tokens per second over the same batches, without start-up, and the ratio to the first.
-`memory` and `overlap` have 6+6 layers, D 512, F 2048, one thread per process (gloo). `memory` makes two updates with
-`train.parallel` ddp and fsdp. It prints the bytes of the weights, the gradient and Adam's state that the last rank
-holds between the backward pass and the update, and its peak resident memory. `overlap` prints when the communication of
-ddp starts during the backward pass of two processes, and how long the pass takes with it and with a single sum at the
-end, medians of turns.
+on a data folder as one process with one thread, as one with two, as two processes that share memory, and under torchrun
+as two with one thread each (gloo). It prints target tokens per second over the same batches, without start-up, and the
+ratio to the first. `memory` and `overlap` have 6+6 layers, D 512, F 2048, one thread per process (gloo). `memory` makes
+two updates with `train.parallel` ddp and fsdp. It prints the bytes of the weights, the gradient and Adam's state that
+the last rank holds between the backward pass and the update, and its peak resident memory. `overlap` prints when the
+communication of ddp starts during the backward pass of two processes, and how long the pass takes with it and with a
+single sum at the end, medians of turns.
 """
 
 from __future__ import annotations
@@ -150,11 +150,16 @@ def resident() -> int:
 
 def processes(data: str, recipe: str, updates: int, rounds: int) -> None:
     """Compare the ways of starting a run. Each is a new run, timed from the second line of its log."""
-    ways = {"1 process, 1 thread": (1, 1), "1 process, 2 threads": (1, 2), "2 processes, 1 thread": (2, 1)}
+    ways = {
+        "1 process, 1 thread": (1, 1, 1),
+        "1 process, 2 threads": (1, 1, 2),
+        "2 processes, 1 thread": (1, 2, 1),
+        "2 ranks, 1 thread": (2, 1, 1),
+    }
     speeds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
-        for name, (count, threads) in ways.items():
-            speeds[name].append(tokens_a_second(data, recipe, updates, count, threads))
+        for name, division in ways.items():
+            speeds[name].append(tokens_a_second(data, recipe, updates, *division))
     first = statistics.median(speeds["1 process, 1 thread"])
     for name, values in speeds.items():
         median = statistics.median(values)
@@ -163,17 +168,18 @@ def processes(data: str, recipe: str, updates: int, rounds: int) -> None:
         )
 
 
-def tokens_a_second(data: str, recipe: str, updates: int, count: int, threads: int) -> float:
+def tokens_a_second(data: str, recipe: str, updates: int, ranks: int, processes: int, threads: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         start = [sys.executable, "-m"]
-        if count > 1:
-            start += ["torch.distributed.run", "--nproc-per-node", str(count), "-m"]
+        if ranks > 1:
+            start += ["torch.distributed.run", "--nproc-per-node", str(ranks), "-m"]
         settings = [f"train.max_steps={2 * updates}", f"train.log_every={updates}", "train.valid_sentences=1"]
         command = [*start, "vtrans", "train", "--data", data, "--out", str(run), "--recipe", recipe]
         command += [word for setting in settings for word in ("--set", setting)]
         environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-        subprocess.run([*command, "--quiet", "--device", "cpu"], check=True, env=environment)
+        command += ["--quiet", "--device", "cpu", "--processes", str(processes)]
+        subprocess.run(command, check=True, env=environment)
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     last = [line for line in lines if line["kind"] == "train"][-1]
     return float(last["tgt_tokens"] / last["seconds"])

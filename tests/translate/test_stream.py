@@ -352,10 +352,10 @@ def test_a_second_signal_does_not_wait() -> None:
 def test_memory_stays_flat_over_many_lines(processes: int) -> None:
     soak = Path(__file__).parents[1] / "bench" / "soak.py"
     done = subprocess.run(
-        [sys.executable, str(soak), "--lines", "8000", "--processes", str(processes)],
+        [sys.executable, str(soak), "--lines", "30000", "--processes", str(processes)],
         capture_output=True,
         check=False,
         timeout=600,
     )
     assert done.returncode == 0, done.stdout.decode()
-    assert b"8,000 of 8,000 lines" in done.stdout
+    assert b"30,000 of 30,000 lines" in done.stdout

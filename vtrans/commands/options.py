@@ -29,6 +29,16 @@ DIVIDE = (
     "free memory; 1 with --threads, for text that is translated line by line, and on other systems and devices]"
 )
 Processes = Annotated[int | None, option(DIVIDE, "N", "Speed")]
+DIVIDE_BATCHES = (
+    "Number of processes that divide each batch on the CPU of a Linux system, each with one thread or `threads`.  "
+    "[default: those of the run that is resumed, else one per available core with 2 GB of free memory and 512 tokens "
+    "of a batch; 1 with --threads or --compile, and on other systems and devices]"
+)
+TRAIN_THREADS = (
+    "Threads of each process on a CPU.  [default: 1 for several processes, else OMP_NUM_THREADS, else one per core]"
+)
+TrainThreads = Annotated[int | None, option(TRAIN_THREADS, "N", "Speed")]
+TrainProcesses = Annotated[int | None, option(DIVIDE_BATCHES, "N", "Speed")]
 TO = "Target language, such as de. A model of several languages needs it."
 To = Annotated[str | None, option(TO, "CODE", "Text")]
 GLOSSARY = (

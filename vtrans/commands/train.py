@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from vtrans.commands.generated import option
-from vtrans.commands.options import Device, Quiet, Threads
+from vtrans.commands.options import Device, Quiet, TrainProcesses, TrainThreads
 from vtrans.config import DEFAULT_RECIPE, DEFAULT_RUN
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
@@ -38,7 +38,8 @@ def train(
     report: Annotated[bool, option(REPORT, panel="Run", flag="--report")] = False,
     dry_run: Annotated[bool, option(DRY_RUN, panel="Run", flag="--dry-run")] = False,
     device: Device = None,
-    threads: Threads = None,
+    processes: TrainProcesses = None,
+    threads: TrainThreads = None,
     quiet: Quiet = False,
 ) -> None:
     """Train a model, or resume the run in the run folder.
@@ -58,6 +59,7 @@ def train(
         overrides=set_ or [],
         fresh=fresh,
         device=device,
+        processes=processes,
         threads=threads,
         init_from=init_from,
         compile=compile_,

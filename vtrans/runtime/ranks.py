@@ -1,4 +1,5 @@
-"""The processes that torchrun has started, which communicate through torch.distributed; or a single process."""
+"""The processes that train one model: a single one, or those that torchrun has started, which communicate through
+torch.distributed. Those of one machine that share memory are in local_ranks.py, behind the same interface."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from torch import distributed as dist
 
 from vtrans.errors import InputError, VtransError
+from vtrans.runtime.workers import DiedError
 
 CPU = torch.device("cpu")
 
@@ -25,11 +27,26 @@ SAME = timedelta(seconds=3)  # within which several ranks raise the same error
 class Ranks:
     """This process among those of one command."""
 
+    processes = 1  # those of this machine that share memory
+
     def __init__(self) -> None:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
         self.local = int(os.environ.get("LOCAL_RANK", "0"))
         self._beaten = 0.0  # when this rank last gave a sign of life
+
+    @property
+    def threads(self) -> int:
+        """The number of threads with which each rank computes on a CPU."""
+        return torch.get_num_threads()
+
+    def forked(self) -> AbstractContextManager[None]:
+        """Inside the block, the ranks that are forks of this process exist."""
+        return nullcontext()
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Inside the block, in which the others wait, rank 0 may use their processors."""
+        return nullcontext()
 
     @contextmanager
     def joined(self, device: torch.device, patience: timedelta) -> Iterator[None]:
@@ -78,6 +95,8 @@ class Ranks:
         """Raises VtransError, which ends with the advice, if another rank dies inside the block."""
         try:
             yield
+        except DiedError as died:
+            raise VtransError(f"{died}; {advice()}.") from None
         except RuntimeError as error:
             if self.world == 1 or not (isinstance(error, dist.DistError) or "gloo" in str(error)):
                 raise

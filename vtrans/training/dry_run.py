@@ -53,7 +53,9 @@ def estimate(
     # On a CPU, memory grows later with validations and with kernels for more shapes: from 0.64 to 0.98 GB (4+4 layers,
     # D 128, 60 updates of 1,024 tokens), from 1.35 to 1.5 GB (3+3 layers, D 256).
     rest = " on the GPU" if feed.device.type == "cuda" else "; a long run with its validations takes about 0.3 GB more"
-    say(f"memory: {peak_memory(feed.device) / 1e9:.2f} GB, measured with the largest batch{rest}")
+    each_process = f" in each of {feed.ranks.world} processes" if feed.ranks.world > 1 else ""
+    peak = peak_memory(feed.device) / 1e9
+    say(f"memory: {peak:.2f} GB{each_process}, measured with the largest batch{rest}")
     whole = f"{duration(each * left)} for {left:,} steps ({left / updates:,.1f} epochs), " if planned else ""
     say(
         f"time: {each:.2f} seconds per update (mean of {number}), {duration(each * updates)} per epoch, {whole}without "

@@ -6,8 +6,6 @@ import math
 import time
 from typing import Any
 
-import torch
-
 from vtrans.config import TrainConfig
 from vtrans.console import duration
 from vtrans.data.store import DataFolder
@@ -28,10 +26,11 @@ def planned_steps(train: TrainConfig) -> int | None:
 def introduce(job: Job, model: Transformer, progress: Progress, *, resumed: bool, written: bool) -> None:
     """Prints what will be trained, with which data and on which device. `written`: whether recipe.toml is written."""
     config, train, say = job.recipe.model, job.recipe.train, job.console.info
-    ranks = f", {job.ranks.world} ranks ({train.parallel})" if job.ranks.world > 1 else ""
-    count = torch.get_num_threads()
-    threads = f" ({count} thread{'' if count == 1 else 's'})" if job.device.type == "cpu" else ""
-    say(f"device: {job.device}{threads}{ranks}")
+    world, processes, count = job.ranks.world, job.ranks.processes, job.ranks.threads
+    ranks = f", {world} ranks ({train.parallel})" if world > processes else ""
+    threads = f"{count} thread{'' if count == 1 else 's'}"
+    division = f" ({f'{processes} processes of ' if processes > 1 else ''}{threads})"
+    say(f"device: {job.device}{division if job.device.type == 'cpu' else ''}{ranks}")
     say(f"data: {job.data.path}, {len(job.data.train):,} pairs, vocabulary {_vocabulary(job.data)}")
     say(f"model: {count_parameters(model):,} parameters, {config.summary}")
     peak = learning_rate(train.warmup, train, config.d_model)

@@ -94,10 +94,10 @@ def newest_progress(run: RunFolder) -> Progress | None:
     return None
 
 
-def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics, *, threads: int | None) -> None:
-    """Restores the checkpoint that `progress` describes: optimizer, threads and ranking. The learner was made from the
-    checkpoint's model. Keeps the present number of threads if the user has asked for `threads`."""
-    _restore_environment(job, learner, progress.environment, keep_threads=threads is not None)
+def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics) -> None:
+    """Restores the checkpoint that `progress` describes: optimizer and ranking. The learner was made from the
+    checkpoint's model. Warns about what differs from the environment of the run so far."""
+    _compare_environment(job, learner, progress.environment)
     state = read_state(job.run.state_file(progress.step), learner.model, learner.parallel.part)
     for name, parts in state.items():
         parameter = learner.parameters[name]
@@ -118,8 +118,9 @@ def environment(job: Job, learner: Learner) -> dict[str, Any]:
     """What has to be equal for a resumed run to end with equal bytes."""
     return {
         "torch": torch.__version__.partition("+")[0],
-        "threads": torch.get_num_threads(),
-        "ranks": job.ranks.world,
+        "threads": job.ranks.threads,
+        "processes": job.ranks.processes,
+        "ranks": job.ranks.world // job.ranks.processes,
         "device": job.device.type,
         "machine": platform.machine(),
         "processor": torch.backends.cpu.get_cpu_capability(),
@@ -128,15 +129,10 @@ def environment(job: Job, learner: Learner) -> dict[str, Any]:
     }
 
 
-def _restore_environment(job: Job, learner: Learner, recorded: dict[str, Any], *, keep_threads: bool) -> None:
-    """Restores the number of threads on a machine of the same kind, and warns about what else differs."""
+def _compare_environment(job: Job, learner: Learner, recorded: dict[str, Any]) -> None:
     console, here = job.console, environment(job, learner)
-    there = here | {"compiled": False, "parallel": "ddp"} | recorded  # older states lack some of the keys
-    alike = all(there[key] == here[key] for key in ("machine", "ranks", "device"))
-    if there["threads"] != here["threads"] and alike and not keep_threads:
-        torch.set_num_threads(int(there["threads"]))
-        console.info(f"threads: {there['threads']}, as in the run so far")
-        here = environment(job, learner)
+    older = {"compiled": False, "parallel": "ddp", "processes": 1}  # older states lack some of the keys
+    there = here | older | recorded
     if odd := [f"{key} {there[key]} -> {value}" for key, value in here.items() if there[key] != value]:
         console.warn(f"resuming, but not bit-exactly: {', '.join(odd)}")
     if there["device"] != here["device"]:

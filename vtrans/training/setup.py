@@ -22,6 +22,7 @@ from vtrans.model import Transformer
 from vtrans.runtime import kernels
 from vtrans.runtime.ranks import Ranks
 from vtrans.runtime.seeds import derived_seed
+from vtrans.training.division import divide
 from vtrans.training.kernel_choice import choose_kernels, precision_of
 from vtrans.training.optimization.job import Job, Learner
 from vtrans.training.optimization.optimizer import begin
@@ -56,8 +57,11 @@ class TrainOptions:
     """Remove the run in the folder and start over."""
     device: str | None = None
     """The name of a device; None: the best that there is."""
+    processes: int | None = None
+    """The processes of a CPU that divide each batch; None: those of the run that is resumed, else what `divide` says
+    (division.py)."""
     threads: int | None = None
-    """The threads of this process on a CPU; None: those of the run that is resumed, else torch's present number."""
+    """The threads of each process on a CPU. Without `processes`, it means a single process."""
     init_from: Path | None = None
     """A model file or run folder whose weights a new run starts with."""
     compile: bool = False
@@ -97,6 +101,16 @@ def set_up(
     recipe = settled(asked, joint=data.joint, precision=precision_of(device, ranks, saved))
     refuse_changes(run, before, recipe)
     check_data(data, recipe)
+    ranks = divide(
+        ranks,
+        device,
+        recipe.train.batch_tokens,
+        saved,
+        console,
+        processes=options.processes,
+        threads=options.threads,
+        compiled=options.compile,
+    )
     if options.compile:
         check_compilable(recipe.train, ranks)
     job = Job(data, run, console, ranks, device, recipe)
@@ -116,7 +130,7 @@ def set_up(
     if options.compile:
         learner.compile(device, console)
     if saved is not None:
-        restore(job, learner, progress, metrics, threads=options.threads)
+        restore(job, learner, progress, metrics)
     else:
         begin(learner.optimizer, learner.parameters.values())
     progress.environment, progress.kernels = environment(job, learner), kernels.current().record()

@@ -110,7 +110,12 @@ class Trainer:
             job.console.info(f"{name}: saving after this step")
 
         live = job.console.live("training", planned_steps(config), progress.step)
-        with self.signal.caught(tell, even_ignored=STOPPING), live as display, closing(self._batches()) as batches:
+        with (
+            self.learner.together(job),
+            self.signal.caught(tell, even_ignored=STOPPING),
+            live as display,
+            closing(self._batches()) as batches,
+        ):
             self._loop(batches, display)
         if job.leads:
             best = progress.best
@@ -130,7 +135,8 @@ class Trainer:
             self.updates.update(group)
             self.updates.read()
 
-        estimate(self.feed, self.job.recipe.train, self.progress, update, self.job.console.info)
+        with self.learner.together(self.job):
+            estimate(self.feed, self.job.recipe.train, self.progress, update, self.job.console.info)
         return self.progress
 
     def _loop(self, batches: Iterator[Share], display: Display) -> None:
@@ -206,7 +212,8 @@ class Trainer:
         save(job, self.learner, progress)  # first, so that no failure of the validation loses updates
         with self.learner.whole():
             if job.leads:
-                record = self.validation.measure(progress.step, self._interrupted)
+                with job.ranks.alone():
+                    record = self.validation.measure(progress.step, self._interrupted)
                 job.ranks.release()
             else:
                 job.ranks.await_leader()

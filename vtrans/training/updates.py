@@ -58,21 +58,22 @@ class Updates:
             torch.nn.utils.clip_grads_with_norm_(learner.parameters.values(), config.clip_norm, norm)
         learner.optimizer.found_inf = bad  # type: ignore[attr-defined]  # the fused kernel skips the update if it is 1
         learner.optimizer.step()
-        learner.optimizer.zero_grad(set_to_none=True)
         if learner.average is not None:
             learner.average.update(step, bad)
+        learner.optimizer.zero_grad(set_to_none=True)
+        learner.parallel.settle()
         self._unread.append((step, torch.cat([sums_2, bad.to(self._dtype)[None]]), counts))
         self.progress.step = step
 
     def _gradient(self, group: Sequence[Share]) -> tuple[Tensor, dict[str, float]]:
         """Computes the gradient of a group. Returns the sums of loss and nll, [2], and the counts of this rank."""
-        world, device = self.job.ranks.world, self.job.device
+        divisor, device = self.learner.parallel.divisor, self.job.device
         tokens = sum(total for _, total, _ in group)
         counts = {"src_tokens": 0.0, "tgt_tokens": 0.0, "real": 0.0, "padded": 0.0}
         loss_sum = nll_sum = torch.zeros((), dtype=self._dtype, device=device)
         for number, (batch, _, counted) in enumerate(group, 1):
-            # Gradients are averaged over the ranks; multiplied by `world` they add up to those of one large batch.
-            weight = world / tokens if counted else 0.0
+            # Multiplied by `divisor`, the gradients of the ranks add up to that of one large batch.
+            weight = divisor / tokens if counted else 0.0
             with self.learner.parallel.accumulating(last=number == len(group)):
                 with products(device, self.learner.config.precision):
                     loss, nll = self.objective(batch.to(device))

@@ -46,10 +46,12 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Makes one update. Each matrix must have a gradient and a "momentum_buffer" in `state`."""
+        """Makes one update of the parameters that have a gradient. A matrix has its "momentum_buffer" in `state`."""
         self.adam.found_inf = self.found_inf  # type: ignore[attr-defined]
         self.adam.step()
-        settings, weights = self.param_groups[0], list(self.matrices)
+        settings, weights = self.param_groups[0], [weight for weight in self.matrices if weight.grad is not None]
+        if not weights:
+            return
         used = 1.0 if self.found_inf is None else 1 - self.found_inf  # a tensor, so that no update waits for the device
         # The gradients of a skipped update may not be finite, and 0 times infinity is not 0.
         gradients = [torch.nan_to_num(cast(Tensor, weight.grad), 0.0, 0.0, 0.0) for weight in weights]
@@ -74,6 +76,13 @@ class Muon(torch.optim.Optimizer):
                 parts.append(part)
                 steps.append(towards)
         return [(parts, torch.stack(steps)) for parts, steps in shapes.values()]
+
+
+def multiplications(weight: Tensor, fused: int) -> int:
+    """Returns how many multiplications a step takes, for a weight of so many fused projections."""
+    O, I = weight.shape[0] // fused, weight.shape[1]  # noqa: E741
+    small, large = min(O, I), max(O, I)
+    return fused * STEPS * small * small * (2 * large + small)
 
 
 def orthogonal(x_MOI: Tensor, dtype: torch.dtype) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from vtrans.config import TrainConfig
-from vtrans.training.optimization.muon import Muon
+from vtrans.training.optimization.muon import Muon, multiplications
+
+EACH = 120  # multiplications in the time that the memory of one weight with its gradients and its state takes
 
 
 def learning_rate(step: int, config: TrainConfig, d_model: int, seconds: float = 0.0) -> float:
@@ -71,6 +73,12 @@ def make_optimizer(
     )
 
 
+def costs(parameters: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> list[float]:
+    """Returns about how long the update of each parameter takes, in multiplications."""
+    matrices = optimizer.matrices if isinstance(optimizer, Muon) else {}
+    return [float(p.numel() * EACH + (multiplications(p, matrices[p]) if p in matrices else 0)) for p in parameters]
+
+
 def begin(optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor]) -> None:
     """Gives the optimizer the state from before its first update, so that step 0 is saved like any other step."""
     for parameter in parameters:
@@ -94,13 +102,17 @@ class MovingAverage:
 
     @torch.no_grad()
     def update(self, step: int, skipped: Tensor) -> None:
-        """Adds the parameters after update `step` (from 1) to the average, unless `skipped` [] is 1 instead of 0.
+        """Adds the parameters after update `step` (from 1) to the average, unless `skipped` [] is 1 instead of 0. Those
+        without a gradient are left out, because this rank has not updated them.
 
         `skipped` is a tensor on the device of the parameters, so that no update waits for the device.
         """
         decay = min(self.decay, (1 + step) / (10 + step))  # smaller at first, to forget the untrained weights
         share = (1 - decay) * (1 - skipped)
-        torch._foreach_lerp_(self.means, self.parameters, [share] * len(self.means))
+        pairs = zip(self.means, self.parameters, strict=True)
+        if updated := [(mean, p) for mean, p in pairs if p.grad is not None]:
+            means, parameters = zip(*updated, strict=True)
+            torch._foreach_lerp_(means, parameters, [share] * len(means))
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

@@ -1,8 +1,9 @@
 """How several processes train one model: what each of them holds, and how their gradients are summed.
 
 Each rank computes the loss of its part of a batch. With `Copies`, every rank holds the whole model; with `Shards`, a
-part of each weight. Both give the same gradient, that of the mean loss over the ranks, and the same files. The rest of
-training sees `objective`, whose loss each rank computes, and `parameters`, which this rank updates.
+part of each weight; with `SharedMemory`, all ranks use the same one. All give the same gradient and the same files. The
+rest of training sees `objective`, whose loss each rank computes, and `parameters`, of which this rank updates those
+that have a gradient after `gradient_norm`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import copy
 import inspect
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
@@ -27,8 +28,10 @@ from vtrans.data.batches import collate
 from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import InputError
 from vtrans.model import SSRU, CrossAttention, FeedForward, SelfAttention
+from vtrans.runtime.local_ranks import share_memory
 from vtrans.runtime.ranks import Ranks
 from vtrans.training.optimization.loss import Objective
+from vtrans.training.optimization.optimizer import MovingAverage, costs
 
 BLOCK = 1 << 22  # numbers that a rank sends to rank 0 at a time: few messages, in little memory
 
@@ -41,6 +44,11 @@ class Copies:
         self.ranks, self.device = ranks, device
         self.whole: Objective = whole.to(device)
         self.parameters: dict[str, nn.Parameter] = dict(whole.model.named_parameters())
+
+    @property
+    def divisor(self) -> int:
+        """The number by which the sum of the gradients of the ranks is divided."""
+        return self.ranks.world
 
     @cached_property
     def objective(self) -> nn.Module:
@@ -74,6 +82,9 @@ class Copies:
         """Gives `parameters` the gradient of all ranks. Returns its norm, []."""
         return torch.nn.utils.get_total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
 
+    def settle(self) -> None:
+        """Waits until all ranks have updated their parameters, if this rank uses them."""
+
     def refreshed(self) -> AbstractContextManager[None]:
         """Inside the block, `whole` has the values of `parameters` on rank 0. All ranks must enter the block."""
         return nullcontext()
@@ -88,6 +99,70 @@ class Copies:
     def part(self, whole: Tensor) -> Tensor:
         """Returns this rank's part of a whole tensor: all of it."""
         return whole
+
+
+class SharedMemory(Copies):
+    """The ranks are processes of one machine, which share the weights, the optimizer's state and the moving average.
+    One rank per parameter adds up the gradients of all ranks and makes the update."""
+
+    divisor = 1
+
+    def share(self, optimizer: torch.optim.Optimizer, average: MovingAverage | None) -> None:
+        """Moves what the ranks share to shared memory, and divides the parameters among them. Call it before they are
+        forked. Raises VtransError if there is too little memory."""
+        weights, ranks = list(self.parameters.values()), range(self.ranks.world)
+        owned = divided(costs(weights, optimizer), len(ranks))
+        self._owned = [[weights[i] for i in numbers] for numbers in owned]
+        # By the rank that has computed them and the rank that adds them up.
+        self._gradients = [
+            [[torch.empty_like(p) for p in own] if giver != taker else [] for taker, own in enumerate(self._owned)]
+            for giver in ranks
+        ]
+        states = [list(state.values()) for state in optimizer.state.values()]
+        sent = [tensors for row in self._gradients for tensors in row]
+        share_memory([weights, *states, average.means if average else [], *sent])
+
+    @property
+    def objective(self) -> nn.Module:
+        return self.whole
+
+    def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def gradient_norm(self) -> Tensor:
+        rank = self.ranks.rank
+        for taker, weights in enumerate(self._owned):
+            if taker != rank and weights:
+                torch._foreach_copy_(self._gradients[rank][taker], [_gradient(p) for p in weights])
+                for weight in weights:
+                    weight.grad = None
+        self.ranks.wait()
+        sums = [_gradient(p) for p in self._owned[rank]]
+        for giver in self._gradients:
+            if giver[rank]:
+                torch._foreach_add_(sums, giver[rank])
+        square = float(torch.nn.utils.get_total_norm(sums)) ** 2
+        return torch.tensor(math.sqrt(self.ranks.summed([square], self.device)[0]))
+
+    def settle(self) -> None:
+        self.ranks.wait()
+
+
+def _gradient(weight: Tensor) -> Tensor:
+    """Returns the gradient of a weight; zeros if this rank's part of the batch has none."""
+    if weight.grad is None:
+        weight.grad = torch.zeros_like(weight)
+    return weight.grad
+
+
+def divided(costs: Sequence[float], parts: int) -> list[list[int]]:
+    """Returns the numbers of the costs in each of the parts, whose sums are about equal."""
+    sums, numbers = [0.0] * parts, [list[int]() for _ in range(parts)]
+    for i in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
+        least = sums.index(min(sums))
+        numbers[least].append(i)
+        sums[least] += costs[i]
+    return [sorted(some) for some in numbers]
 
 
 class Shards:
@@ -113,7 +188,7 @@ class Shards:
 
         # FSDP2 warns about outputs that are views, because changing one in place would lose a hook. No layer does.
         warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
-        self.ranks, self.device = ranks, device
+        self.ranks, self.device, self.divisor = ranks, device, ranks.world
         self.whole = copy.deepcopy(objective) if ranks.rank == 0 else objective  # in main memory
         mesh = init_device_mesh(device.type, (ranks.world,))
         bfloat16 = torch.bfloat16 if precision == "bfloat16" else None
@@ -130,6 +205,9 @@ class Shards:
     def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
         """See `Copies.accumulating`. The ranks sum the gradient of each batch, so that none is ever kept whole."""
         return nullcontext()
+
+    def settle(self) -> None:
+        """See `Copies.settle`."""
 
     def gradient_norm(self) -> Tensor:
         for name, parameter in self.parameters.items():
@@ -195,12 +273,12 @@ def _blocks(sizes: Mapping[str, int]) -> Iterator[list[str]]:
         yield block
 
 
-Parallel = Copies | Shards
+Parallel = Copies | SharedMemory | Shards
 
 
 def parallel_of(config: TrainConfig, ranks: Ranks) -> str:
-    """Returns what `train.parallel` means with this number of processes: a single process is never sharded."""
-    return config.parallel if ranks.world > 1 else "ddp"
+    """Returns what `train.parallel` means with these processes: those of one machine share the whole model."""
+    return config.parallel if ranks.world > ranks.processes else "ddp"
 
 
 def make_parallel(objective: Objective, config: TrainConfig, ranks: Ranks, device: torch.device) -> Parallel:
@@ -211,6 +289,8 @@ def make_parallel(objective: Objective, config: TrainConfig, ranks: Ranks, devic
                 "set train.parallel to ddp."
             )
         return Shards(objective, ranks, device, config.precision)
+    if ranks.processes > 1:
+        return SharedMemory(objective, ranks, device)
     return Copies(objective, ranks, device)
 
 

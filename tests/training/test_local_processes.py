@@ -1,0 +1,289 @@
+"""Training by several processes of one machine, which share memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import EVERY_STEP, TINY, children, tiny_train
+from runs import SMOOTH, by_ranks, command, heard, interrupted, lines, process, same, wait_for_line
+from safetensors.torch import load_file
+
+from vtrans.checkpoint import RunFolder, load_model
+from vtrans.console import Console
+from vtrans.data.store import DataFolder
+from vtrans.errors import InputError, VtransError
+from vtrans.runtime.ranks import CPU, Ranks
+from vtrans.states import read_progress
+from vtrans.training.division import TOKENS, divide, most
+from vtrans.training.optimization.parallel import divided
+from vtrans.training.updates import Updates
+from vtrans.training.validation import Validation
+from vtrans.translate.division import MEMORY
+
+pytestmark = pytest.mark.usefixtures("no_orphans")
+
+MUON = ("train.optimizer=muon", "train.precision=float32")
+DEEP = ("model.encoder_layers=2", "model.decoder_layers=2")
+ROWS = {
+    "plain": ("train.clip_norm=0.3",),
+    "muon": (*MUON, "train.weight_decay=0.1"),
+    "ema": ("train.ema=0.9", "train.bpe_dropout=0.1"),
+    "shared": (*DEEP, "model.share_stacks=true", "model.share_layers=all", *MUON),
+    "decoder-only": ("model.architecture=decoder-only", "model.encoder_layers=0"),
+    "guided": ("train.guided_alignment=0.5",),
+    "r-drop": ("train.r_drop=1", "model.dropout=1e-6"),  # which is rounded to none
+    "separate": ("model.tie=none", "model.autoregression=ssru", "model.projection_bias=true"),
+    "single pairs": ("train.batch_tokens=44", "train.clip_norm=0.3"),
+}
+SETTINGS = (*SMOOTH, "train.max_steps=4", "train.warmup=5", "train.accumulate=2", "train.log_every=1")
+
+
+def alike(run: RunFolder, reference: RunFolder) -> None:
+    """Asserts that two runs have the same losses, weights and optimizer states, except for rounding."""
+    step = reference.state_steps()[-1]
+    for file in (RunFolder.step_file, RunFolder.state_file):
+        a, b = load_file(file(reference, step)), load_file(file(run, step))
+        assert set(a) == set(b)
+        for key in a:
+            torch.testing.assert_close(b[key], a[key], rtol=0, atol=1e-5)
+    for ours, theirs in zip(lines(run), lines(reference), strict=True):
+        assert all(ours.get(key) == theirs.get(key) for key in ("kind", "step", "skipped", "tgt_tokens", "src_tokens"))
+        assert ours["nll"] == pytest.approx(theirs["nll"], rel=1e-4)
+        assert ours.get("loss", 0) == pytest.approx(theirs.get("loss", 0), rel=1e-4)
+    configs = [dataclasses.asdict(load_model(each.last).model.config) for each in (run, reference)]
+    assert configs[0] == configs[1]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_several_processes_train_the_model_of_one(name: str, tmp_path: Path, linked_data: DataFolder) -> None:
+    settings = (*SETTINGS, *ROWS[name])
+    one = tiny_train(linked_data, tmp_path / "one", *settings)
+    for count in (2, 3):
+        alike(tiny_train(linked_data, tmp_path / str(count), *settings, processes=count), one)
+
+
+def test_more_processes_than_parameters_train_the_model_of_one(tmp_path: Path, tiny_data: DataFolder) -> None:
+    settings = (*SETTINGS, *MUON, "model.architecture=decoder-only", "model.encoder_layers=0", "train.ema=0.9")
+    one = tiny_train(tiny_data, tmp_path / "one", *settings)
+    count = len(list(load_model(one.last).model.parameters())) + 1
+    alike(tiny_train(tiny_data, tmp_path / "many", *settings, processes=count), one)
+
+
+@pytest.mark.slow
+def test_processes_train_like_as_many_ranks(tmp_path: Path, tiny_data: DataFolder) -> None:
+    """With dropout, whose masks depend on the rank."""
+    settings = (*SMOOTH, "model.dropout=0.2", "train.max_steps=5", "train.clip_norm=0.3", "train.ema=0.9")
+    by_ranks(3, [command(tiny_data, tmp_path / "ranks", *settings)])
+    alike(tiny_train(tiny_data, tmp_path / "processes", *settings, processes=3), RunFolder(tmp_path / "ranks"))
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_an_interrupted_run_of_several_processes_resumes_to_equal_bytes(
+    tmp_path: Path, tiny_data: DataFolder, optimizer: str
+) -> None:
+    settings = (*EVERY_STEP, "model.dropout=0.2", "train.ema=0.9", f"train.optimizer={optimizer}")
+    whole = tiny_train(tiny_data, tmp_path / "whole", *settings, processes=3)
+    for step in (4, 15):
+        said = interrupted(tiny_data, tmp_path / "run", step, *settings, processes=3 if step == 4 else None)
+        assert f"SIGTERM after step {step + 1}" in said
+    resumed = heard(tiny_data, tmp_path / "run", *TINY, *settings)
+    assert "processes: 3, threads: 1, as in the run so far" in resumed
+    assert "warning" not in resumed
+    same(RunFolder(tmp_path / "run"), whole)
+
+
+@pytest.mark.parametrize(
+    ("asked", "warning"),
+    [({"processes": 1}, "processes 2 -> 1"), ({"threads": 1}, "processes 2 -> 1"), ({"processes": 3}, "2 -> 3")],
+)
+def test_a_run_resumes_with_another_number_of_processes(
+    tmp_path: Path, tiny_data: DataFolder, asked: dict[str, int], warning: str
+) -> None:
+    settings = (*SMOOTH, "train.log_every=1", "train.checkpoint_every=4", "train.max_steps=8")
+    one = tiny_train(tiny_data, tmp_path / "one", *settings)
+    tiny_train(tiny_data, tmp_path / "run", *settings, "train.max_steps=4", processes=2)
+    assert warning in heard(tiny_data, tmp_path / "run", *TINY, *settings, **asked)
+    alike(RunFolder(tmp_path / "run"), one)
+
+
+def in_rank(monkeypatch: pytest.MonkeyPatch, rank: int, step: int, act: Callable[[], Any]) -> None:
+    """Has a rank do something before the update after a step."""
+    update = Updates.update
+
+    def acting(updates: Updates, group: Any) -> None:
+        if (updates.job.ranks.rank, updates.progress.step) == (rank, step):
+            act()
+        update(updates, group)
+
+    monkeypatch.setattr(Updates, "update", acting)
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail() -> None:
+    raise MemoryError("no room")
+
+
+@pytest.mark.parametrize(("act", "said"), [(die, "2 processes.*SIGKILL"), (fail, "process 2 of 2.*no room")])
+def test_a_process_that_ends_ends_the_run_which_can_resume(
+    tmp_path: Path, tiny_data: DataFolder, act: Callable[[], None], said: str
+) -> None:
+    settings = (*EVERY_STEP, "train.ema=0.9")
+    whole = tiny_train(tiny_data, tmp_path / "whole", *settings, processes=2)
+    with pytest.MonkeyPatch.context() as patch:
+        in_rank(patch, 1, 17, act)
+        with pytest.raises(VtransError, match=rf"{said}.*step 14\."):
+            tiny_train(tiny_data, tmp_path / "run", *settings, processes=2)
+    same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
+
+
+def test_a_failure_of_the_first_process_ends_the_others(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Validation, "measure", fail)
+    with pytest.raises(VtransError, match=r"No space left.*step 7\."):
+        tiny_train(tiny_data, tmp_path / "run", *EVERY_STEP, processes=2)
+
+
+def test_all_processes_skip_an_update_that_one_of_them_spoils(tmp_path: Path, tiny_data: DataFolder) -> None:
+    gradient = Updates._gradient
+
+    def spoiling(updates: Updates, group: Any) -> Any:
+        measured = gradient(updates, group)
+        if (updates.job.ranks.rank, updates.progress.step) == (1, 2):
+            for weight in updates.learner.parameters.values():
+                weight.grad = None if weight.grad is None else weight.grad * float("nan")
+        return measured
+
+    settings = (*SMOOTH, *MUON, "train.max_steps=4", "train.log_every=1", "train.ema=0.9")
+    for optimizer in ("adam", "muon"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Updates, "_gradient", spoiling)
+            run = RunFolder(tmp_path / optimizer)
+            said = heard(tiny_data, run.path, *TINY, *settings, f"train.optimizer={optimizer}", processes=2)
+        assert said.count("not finite") == 1
+        assert [line["skipped"] for line in lines(run) if line["kind"] == "train"] == [0, 0, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_ends_all_processes(tmp_path: Path, tiny_data: DataFolder, number: signal.Signals) -> None:
+    run, settings = RunFolder(tmp_path / "run"), ("train.max_steps=100000", "train.log_every=1")
+    words = [*command(tiny_data, run.path, *settings), "--processes", "3"]
+    with process(words) as child:
+        wait_for_line(child, run, 12)
+        others = children(child.pid)
+        assert len(others) == 2
+        for other in others:
+            os.kill(other, signal.SIGTERM)  # which they leave to the first one
+        child.send_signal(number)
+        _, said = child.communicate(timeout=60)  # until all have closed stderr
+    assert child.returncode == (1 if number == signal.SIGTERM else -9)
+    until = time.monotonic() + 60
+    while any(Path(f"/proc/{other}").exists() for other in others) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not any(Path(f"/proc/{other}").exists() for other in others)
+    if number == signal.SIGTERM:
+        assert re.findall("error: stopped by SIGTERM after step", said) == ["error: stopped by SIGTERM after step"]
+    resumed = heard(tiny_data, run.path, "train.max_steps=1", *settings[1:])
+    assert "processes: 3" in resumed
+
+
+def test_the_number_of_processes_follows_cores_batch_and_memory() -> None:
+    much = 1000 * MEMORY
+    assert most(16, 16 * TOKENS, much) == 16
+    assert most(16, 2 * TOKENS, much) == 2  # small batches
+    assert most(16, 16 * TOKENS, 3.5 * MEMORY) == 3  # little memory
+    assert most(16, TOKENS - 1, much) == most(16, 16 * TOKENS, 0) == most(1, 16 * TOKENS, much) == 1
+
+
+CUDA = torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("device", "gpu", "system", "world", "compiled", "named"),
+    [
+        (CPU, False, "linux", 1, False, ""),
+        (CUDA, True, "linux", 1, False, "cuda"),
+        (CPU, True, "linux", 1, False, "GPU"),
+        (CPU, False, "darwin", 1, False, "system"),
+        (CPU, False, "linux", 2, False, "torchrun"),
+        (CPU, False, "linux", 1, True, "`compile`"),
+    ],
+)
+def test_where_processes_cannot_share_memory_there_are_threads(
+    monkeypatch: pytest.MonkeyPatch,
+    device: torch.device,
+    gpu: bool,
+    system: str,
+    world: int,
+    compiled: bool,
+    named: str,
+) -> None:
+    def divided(processes: int | None = None, threads: int | None = None) -> Ranks:
+        return divide(
+            ranks, device, 2 * TOKENS, None, Console(), processes=processes, threads=threads, compiled=compiled
+        )
+
+    ranks = Ranks()
+    ranks.world = world
+    monkeypatch.setattr("sys.platform", system)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
+    monkeypatch.setattr("threading.active_count", lambda: 1)
+    monkeypatch.setattr("vtrans.training.division.available_memory", lambda: 8 * MEMORY)
+    torch.set_num_threads(2)
+    try:
+        chosen = divided()
+        assert (chosen.processes, chosen.threads) == ((1, 2) if named else (2, 1))
+        assert divided(threads=2) is ranks
+        assert divided(processes=1) is ranks
+        if named:
+            with pytest.raises(InputError, match=f"`processes`.*{named}"):
+                divided(processes=2)
+        else:
+            both = divided(processes=3, threads=4)
+            assert (both.processes, both.threads) == (3, 4)
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_a_program_with_other_threads_forks_only_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def processes(asked: int | None) -> int:
+        return divide(
+            Ranks(), CPU, 2 * TOKENS, None, Console(), processes=asked, threads=None, compiled=False
+        ).processes
+
+    monkeypatch.setattr("vtrans.training.division.most", lambda *_: 2)
+    monkeypatch.setattr("threading.active_count", lambda: 2)
+    assert processes(None) == 1
+    assert processes(2) == 2
+    monkeypatch.setattr("threading.active_count", lambda: 1)
+    assert processes(None) == 2
+
+
+def test_a_state_records_the_processes(tmp_path: Path, tiny_data: DataFolder) -> None:
+    run = tiny_train(tiny_data, tmp_path / "run", "train.max_steps=1", processes=2)
+    recorded = read_progress(run.state_file(1))["environment"]
+    assert (recorded["processes"], recorded["ranks"], recorded["threads"]) == (2, 1, 1)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7, 20])
+def test_costs_are_divided_evenly(parts: int) -> None:
+    costs = [float(cost) for cost in torch.rand(17, generator=torch.Generator().manual_seed(1))]
+    shares = divided(costs, parts)
+    assert sorted(i for share in shares for i in share) == list(range(17))
+    assert max(sum(costs[i] for i in share) for share in shares) <= sum(costs) / parts + max(costs)
