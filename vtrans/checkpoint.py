@@ -372,18 +372,7 @@ def run_of(file: Path) -> RunFolder | None:
     file = Path(os.path.realpath(file))
     for entry in (file, file.parent):
         run = RunFolder(entry.parent)
-        names = (
-            run.recipe,
-            run.metrics,
-            run.last,
-            run.best,
-            run.averaged,
-            run.states,
-            run.events,
-            run.validation,
-            run.report,
-        )
-        if (entry in names or _STEP_FILE.fullmatch(entry.name)) and run.recipe.exists():
+        if (entry in vars(run).values() or _STEP_FILE.fullmatch(entry.name)) and run.recipe.exists():
             return run
     return None
 

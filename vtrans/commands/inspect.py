@@ -84,13 +84,13 @@ def _verify(model: Path, *, as_json: bool) -> None:
     """Prints whether each file is whole. Raises FileError if one is not."""
     from vtrans.analysis.checksums import Check, checks
 
-    found: list[Check] = []
+    results: list[Check] = []
     for check in checks(model):
-        found.append(check)
+        results.append(check)
         if not (as_json or check.problem):
             print_line(check.words)
     if as_json:
-        print_json([dataclasses.asdict(check) for check in found])
-    if problems := [check.problem for check in found if check.problem]:
-        share = f"{len(problems)} of {len(found)} files cannot be used: " if len(found) > 1 else ""
+        print_json([dataclasses.asdict(check) for check in results])
+    if problems := [check.problem for check in results if check.problem]:
+        share = f"{len(problems)} of {len(results)} files cannot be used: " if len(results) > 1 else ""
         raise FileError(f"{share}{'; '.join(problems)}.")

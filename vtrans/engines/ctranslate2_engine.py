@@ -177,20 +177,20 @@ class CTranslate2Engine:
         options: TranslateOptions,
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         again: dict[int, list[int]] = defaultdict(list)
-        for i, found in zip(batch, self._found([sources[i] for i in batch], futures, search), strict=True):
-            limit = self._search_again(found, sources[i].limit, search, options.nbest)
+        for i, hyps in zip(batch, self._found([sources[i] for i in batch], futures, search), strict=True):
+            limit = self._search_again(hyps, sources[i].limit, search, options.nbest)
             if limit is None:
-                yield i, self._best(sources[i], found, options)
+                yield i, self._best(sources[i], hyps, options)
             else:
                 again[limit].append(i)
         for limit, numbers in again.items():
             members = [sources[i] for i in numbers]
             futures = self._start(members, limit, search, keep_all=True)
-            for i, found in zip(numbers, self._found(members, futures, search), strict=True):
-                yield i, self._best(sources[i], found, options)
+            for i, hyps in zip(numbers, self._found(members, futures, search), strict=True):
+                yield i, self._best(sources[i], hyps, options)
 
-    def _best(self, source: Source, found: Sequence[Hypothesis], options: TranslateOptions) -> list[Hypothesis]:
-        best = _ranked(found)[: options.nbest]
+    def _best(self, source: Source, hyps: Sequence[Hypothesis], options: TranslateOptions) -> list[Hypothesis]:
+        best = _ranked(hyps)[: options.nbest]
         if options.form != "json":
             return best
         scored = self.score([source.tokens] * len(best), [hyp.tokens for hyp in best])
@@ -211,11 +211,11 @@ class CTranslate2Engine:
         return [_hypotheses(*pair, search) for pair in zip(tokens, sums, strict=True)]
 
     def _gains(
-        self, sources: Sequence[Sequence[int]], found: Sequence[tuple[list[int], float]], search: SearchConfig
+        self, sources: Sequence[Sequence[int]], results: Sequence[tuple[list[int], float]], search: SearchConfig
     ) -> list[float]:
         """Returns how much the engine's sums of each source exceed those under the whole vocabulary.
 
-        `found` holds the tokens and the sum of one hypothesis per source.
+        `results` holds the tokens and the sum of one hypothesis per source.
         """
         gains: dict[int, float] = {}
         if search.min_length == 1 and not search.no_repeat_ngram and not search.suppress:
@@ -225,27 +225,27 @@ class CTranslate2Engine:
             gains = {i: -math.log1p(-p) for i, p in enumerate(eos) if p < SURE}
         rest = [i for i in range(len(sources)) if i not in gains]
         if rest:
-            scored = self.score([sources[i] for i in rest], [_without_eos(found[i][0]) for i in rest])
+            scored = self.score([sources[i] for i in rest], [_without_eos(results[i][0]) for i in rest])
             for i, logprobs in zip(rest, scored, strict=True):
-                tokens, logprob = found[i]
+                tokens, logprob = results[i]
                 gains[i] = logprob - math.fsum(logprobs[: len(tokens)])
         return [gains[i] for i in range(len(sources))]
 
-    def _search_again(self, found: Sequence[Hypothesis], limit: int, search: SearchConfig, nbest: int) -> int | None:
+    def _search_again(self, hyps: Sequence[Hypothesis], limit: int, search: SearchConfig, nbest: int) -> int | None:
         """Returns the limit with which a sentence must be searched again, or None if the n best were found."""
-        lengths = [len(hyp.tokens) + hyp.finished for hyp in found]
+        lengths = [len(hyp.tokens) + hyp.finished for hyp in hyps]
         if max(lengths) > limit:
             return limit
         if search.beam == 1:
             return None
-        if not all(hyp.finished for hyp in found):
+        if not all(hyp.finished for hyp in hyps):
             return limit  # unfinished hypotheses take the places of finished ones
         # Fewer than `beam` had finished before the last step, so one of these finished in it. What was left out is not
         # longer than the longest of them and not more probable than the least probable.
         kind, last = search.length_penalty, max(lengths)
-        least = min(hyp.logprob for hyp in found)
+        least = min(hyp.logprob for hyp in hyps)
         bound = least / max(length_penalty(n, search.alpha, kind) for n in (1, last))
-        return None if _ranked(found)[nbest - 1].score >= bound else last
+        return None if _ranked(hyps)[nbest - 1].score >= bound else last
 
     def _source(self, tokens: Sequence[int]) -> list[str]:
         """Returns the pieces of a source; CTranslate2 adds EOS, or `source_end` does if the model needs one."""
@@ -263,9 +263,9 @@ class CTranslate2Engine:
         return [list(result.log_probs) for result in results]
 
 
-def _hypotheses(found: Sequence[list[int]], logprobs: Sequence[float], search: SearchConfig) -> list[Hypothesis]:
+def _hypotheses(translations: Sequence[list[int]], logprobs: Sequence[float], search: SearchConfig) -> list[Hypothesis]:
     hypotheses = []
-    for tokens, logprob in zip(found, logprobs, strict=True):
+    for tokens, logprob in zip(translations, logprobs, strict=True):
         if math.isnan(logprob):
             raise VtransError("the engine returns NaN, so the exported weights are damaged; export the model again.")
         score = logprob / length_penalty(max(len(tokens), 1), search.alpha, search.length_penalty)
@@ -278,11 +278,11 @@ def _without_eos(tokens: list[int]) -> list[int]:
     return tokens[:-1] if tokens[-1:] == [EOS_ID] else tokens
 
 
-def _ranked(found: Sequence[Hypothesis]) -> list[Hypothesis]:
+def _ranked(hyps: Sequence[Hypothesis]) -> list[Hypothesis]:
     """Returns the finished hypotheses, best first and at equal scores the shorter first, or the most probable one."""
-    finished = [hyp for hyp in found if hyp.finished]
+    finished = [hyp for hyp in hyps if hyp.finished]
     if not finished:
-        return [max(found, key=lambda hyp: hyp.logprob)]
+        return [max(hyps, key=lambda hyp: hyp.logprob)]
     return sorted(finished, key=lambda hyp: (-hyp.score, len(hyp.tokens)))
 
 

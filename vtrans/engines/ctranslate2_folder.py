@@ -108,9 +108,9 @@ def read_exported(folder: Path) -> Exported:
     description = _read_description(folder)
     for name, expected in description["files"].items():
         # The name may be anything, such as that of a device without end.
-        found = file_sha256(folder / name) if name == Path(name).name and (folder / name).is_file() else None
-        if found != expected:
-            how = "is missing" if found is None else "has changed since it was exported"
+        digest = file_sha256(folder / name) if name == Path(name).name and (folder / name).is_file() else None
+        if digest != expected:
+            how = "is missing" if digest is None else "has changed since it was exported"
             raise FileError(f"{folder / name} {how}; export the model again.")
     vocabularies = {name: Vocabulary((folder / name).read_bytes(), str(folder)) for name in description["vocabularies"]}
     joint = vocabularies.get(JOINT_FILE)

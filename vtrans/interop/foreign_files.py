@@ -54,7 +54,7 @@ def read_bytes(path: Path, limit: int = LONGEST_JSON) -> bytes:
     return data
 
 
-def read_json(path: Path, limit: int = LONGEST_JSON) -> Any:
+def read_json(path: Path) -> Any:
     """Returns the value of a JSON file in UTF-8. A name that occurs twice in an object is an error."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -64,16 +64,16 @@ def read_json(path: Path, limit: int = LONGEST_JSON) -> Any:
         return members
 
     try:
-        return json.loads(read_bytes(path, limit).decode("utf-8-sig"), object_pairs_hook=once)
+        return json.loads(read_bytes(path).decode("utf-8-sig"), object_pairs_hook=once)
     except RecursionError:
         raise FileError(f"{path} is nested too deeply.") from None
     except ValueError as error:
         raise FileError(f"{path} is not JSON: {str(error).rstrip('.')}.") from None
 
 
-def read_object(path: Path, limit: int = LONGEST_JSON) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     """Returns the object of a JSON file."""
-    value = read_json(path, limit)
+    value = read_json(path)
     if not isinstance(value, dict):
         raise FileError(f"{path} must hold a JSON object, got {type(value).__name__}.")
     return value
@@ -89,15 +89,9 @@ class Facts(NamedTuple):
 class ForeignTensors:
     """The tensors of a file by name. `facts` has their types and shapes without reading them."""
 
-    def __init__(
-        self,
-        path: Path,
-        facts: Mapping[str, Facts],
-        read: Callable[[str], Tensor],
-        forget: Callable[[str], object] = str,
-    ) -> None:
-        """`read` is called at most once per name. `forget` is called with each name that is not used."""
-        self.path, self.facts, self._read, self._forget = path, facts, read, forget
+    def __init__(self, path: Path, facts: Mapping[str, Facts], read: Callable[[str], Tensor]) -> None:
+        """`read` is called at most once per name."""
+        self.path, self.facts, self._read = path, facts, read
         self._asked: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
@@ -122,18 +116,19 @@ class ForeignTensors:
         return self._read(name)
 
     def refuse_others(self, ignored: Collection[str] = ()) -> None:
-        """Forgets the tensors that were not asked for. Raises FileError if they are not all `ignored`."""
-        unused = self.facts.keys() - self._asked
-        if others := sorted(unused - set(ignored)):
+        """Raises FileError if a tensor was not asked for and is not `ignored`."""
+        if others := sorted(self.facts.keys() - self._asked - set(ignored)):
             raise FileError(f"{self.path} has the weight {others[0][:80]!r}, which this architecture does not have.")
-        for name in unused:
-            self._forget(name)
 
 
 def open_safetensors(path: Path) -> ForeignTensors:
     """Returns the tensors of a safetensors file. A tensor is copied when it is read, so that no weight of a model
     depends on the file."""
     file = TensorFile(path, mapped(path), None)
-    mapping = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    facts = {name: Facts(tensor.dtype, tuple(tensor.shape)) for name, tensor in mapping.items()}
-    return ForeignTensors(path, facts, lambda name: mapping[name].clone())
+    tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    return ForeignTensors(path, facts_of(tensors), lambda name: tensors[name].clone())
+
+
+def facts_of(tensors: Mapping[str, Tensor]) -> dict[str, Facts]:
+    """Returns the types and shapes of tensors."""
+    return {name: Facts(tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}

@@ -72,10 +72,6 @@ class Transformer(Module):
     def device(self) -> torch.device:
         return self.src_embedding.weight.device
 
-    def product_weights(self) -> list[Tensor]:
-        """Returns the weights of its matrix products, [O, I] each; the projection is the last."""
-        return [*self.matrices(), self.projection.weight]
-
     def matrices(self) -> dict[Tensor, int]:
         """Returns the weights of its linear layers, each with the number of projections that are fused in it."""
         return {module.weight: module.parts for module in self.modules() if isinstance(module, Linear)}

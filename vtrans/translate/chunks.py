@@ -326,8 +326,8 @@ def translate_chunks(
                 )
                 for source in sources.values():
                     source.check()
-                if (found := translator.counts.lines - before) != len(numbers):
-                    raise VtransError(f"chunk {chunk} has {len(numbers):,} lines, but {found:,} were translated.")
+                if (written := translator.counts.lines - before) != len(numbers):
+                    raise VtransError(f"chunk {chunk} has {len(numbers):,} lines, but {written:,} were translated.")
             lines, size = lines + len(numbers), size + sizes[chunk]
     job.clean()
 
@@ -366,10 +366,10 @@ def collect(folder: Path, stream: BinaryIO) -> int:
         )
     files = {job.file(chunk): len(job.lines_of(chunk)) * job.output_lines for chunk in range(job.chunks)}
     for file, expected in files.items():
-        found = sum(block.count(b"\n") for block in _blocks(file))
-        if found != expected:
+        actual = sum(block.count(b"\n") for block in _blocks(file))
+        if actual != expected:
             raise FileError(
-                f"{file} must have {expected:,} lines, but has {found:,}; delete it and run the job again, which "
+                f"{file} must have {expected:,} lines, but has {actual:,}; delete it and run the job again, which "
                 "translates what is missing."
             )
     for file in files:

@@ -143,10 +143,10 @@ def _translate(
 ) -> bytes:
     """Returns the translations as they are written. Raises VtransError if a line is lost."""
     block, first = io.BytesIO(), request.first
-    found = translator.translate_window(
+    results = translator.translate_window(
         request.lines, options, first=first, prefixes=request.prefixes, constraints=request.constraints, done=done
     )
-    for i, translations in enumerate(found):
+    for i, translations in enumerate(results):
         for text in rendered(request.lines[i], translations, options.form):
             write_line(block, text)
     written, expected = block.getvalue().count(b"\n"), len(request.lines) * options.lines
@@ -155,11 +155,6 @@ def _translate(
             f"lines {first} to {first + len(request.lines) - 1} must give {expected} lines of output, got {written}."
         )
     return block.getvalue()
-
-
-def _divided(request: _Request, processes: int) -> list[_Request]:
-    """Returns the shares of a request, one per process; some are empty if there are few lines."""
-    return [request.part(share) for share in shares(request.lines, processes)]
 
 
 def _add(counts: Counts, more: Counts) -> None:
@@ -261,7 +256,7 @@ def _submitted(
                 free.acquire()
                 if stopped.is_set():
                     return
-                parts = [part for part in _divided(request, workers.number) if part.lines]
+                parts = [request.part(share) for share in shares(request.lines, workers.number) if share]
                 ahead.put((request.lines, time.monotonic(), [workers.submit(part) for part in parts]))
             ahead.put(None)
         except BaseException as error:

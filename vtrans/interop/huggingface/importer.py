@@ -22,9 +22,9 @@ from vtrans.data.piece_table import pack
 from vtrans.data.vocabulary import EOS_ID, Vocabulary
 from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import (
-    Facts,
     ForeignTensors,
     Read,
+    facts_of,
     file_in,
     open_safetensors,
     read_bytes,
@@ -268,8 +268,7 @@ def _tensors(folder: Path) -> ForeignTensors:
         ) from None
     if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
         raise FileError(f"{path} must hold a dictionary of weights.")
-    facts = {str(name): Facts(tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
-    return ForeignTensors(path, facts, tensors.pop, tensors.pop)
+    return ForeignTensors(path, facts_of({str(name): tensor for name, tensor in tensors.items()}), tensors.pop)
 
 
 def _weights(
