@@ -43,14 +43,14 @@ def commands_page() -> str:
     parts = [
         "# Commands\n\nThis page is generated from the program. `vtrans COMMAND --help` prints the same.\n",
         "\n## vtrans\n",
-        group.help,
+        f"{group.help}\n",
         *_options(group.panels(context)["Options"]),
     ]
     for name, command in group.commands.items():
         own = command.make_context(name, [], parent=context, resilient_parsing=True)
         parts += [f"\n## {name}\n", f"```\n{own.command_path} {_usage(command, own)}\n```\n", _text(command.help)]
         for panel, records in command.panels(own).items():
-            parts += [f"\n### {panel} {{ #{name}-{panel.lower().replace(' ', '-')} }}\n", *_options(records)]
+            parts += [f"\n**{panel}**\n", *_options(records)]
     return "\n".join(parts) + "\n"
 
 

@@ -62,6 +62,7 @@ def load(
     receives warnings, and says which checkpoint of a run and which code or kernels were chosen.
 
     `engine` runs the model:
+
     - "compiled", the decoder in C++, on a CPU in float32, bfloat16 or int8. It is the default where it is available.
       As many threads as torch has divide the sentences of a batch; a single sentence takes one. If vtrans was
       installed without it, the C++ compiler $CXX, else g++, makes it once for all models; it is kept in $VTRANS_CACHE,
