@@ -39,15 +39,22 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 .PHONY: help install test check docs demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study back-translation distillation serve clean
 
 # $(call quote,TEXT) is one word of the shell. $(call option,--data,DATA) is an option with the value of a variable,
-# $(call several,--seeds,SEEDS) one with several values, and $(call each,--set,SET) an option for each value; all three are
-# empty if the variable is.
+# $(call several,--seeds,SEEDS) one with several values, and $(call each,--set,SET) an option for each KEY=VALUE, whose
+# value may contain blanks; all three are empty if the variable is.
 quote = '$(subst ','\'',$(1))'
 option = $(if $($(2)),$(1) $(call quote,$($(2))))
 several = $(if $($(2)),$(1) $(foreach word,$($(2)),$(call quote,$(word))))
-each = $(foreach word,$($(2)),$(1) $(call quote,$(word)))
+empty :=
+space := $(empty) $(empty)
+# A word without = continues the value before it. The mark, which the shell never sees, joins them.
+mark := @@
+each = $(subst $(space)$(mark),,$(foreach word,$($(2)),$(if $(findstring =,$(word)),$(1) $(call quote,$(word)),$(mark)$(call quote,$(space)$(word)))))
 python := $(call quote,$(PYTHON))
 # Plain names are printed without quotes.
-demo := $(if $(or $(word 2,$(DEMO)),$(findstring ',$(DEMO))),$(call quote,$(DEMO)),$(DEMO))
+demo := $(call quote,$(DEMO))
+ifeq ($(shell printf %s $(demo) | grep -c '[^A-Za-z0-9_./-]'),0)
+demo := $(DEMO)
+endif
 
 help:
 	@echo 'make install           create .venv with vtrans and the tested versions of its dependencies'

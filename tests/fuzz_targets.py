@@ -305,9 +305,9 @@ def glossary(parts: Sequence[bytes], folder: Path) -> None:
     path.write_bytes(parts[0])
     found = read_glossary(path)
     for term, forms in found.pairs:
-        assert next(found.forms_in(term)) == forms
+        assert next(found.terms_in(term)).forms == forms
     (line,) = read_lines(io.BytesIO(CUT.join(parts[1:]).replace(b"\n", b" ") + b"\n"), "text", on_bad_utf8="replace")
-    terms = tuple(found.forms_in(line))
+    terms = tuple(term.forms for term in found.terms_in(line))
     assert set(terms) <= {forms for _, forms in found.pairs}
     encoded(Wording(terms=terms), _tiny_model().tgt_vocab, (), 1)
     assert dict(found.with_terms(found).pairs) == dict(found.pairs)

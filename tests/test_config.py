@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vtrans.commands.options import Ensemble
 from vtrans.config import SECTIONS, ModelConfig, Recipe, SearchConfig, TrainConfig, section_from
 from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError, RecipeError
@@ -367,3 +369,11 @@ def test_tabs_and_no_break_spaces_in_texts_go_through_a_recipe() -> None:
     texts = ("a\tb", "\u00a0")
     assert check_value(keys_of(SearchConfig)["suppress"], "suppress", texts) == texts
     assert tuple(tomllib.loads(f"suppress = {toml_value(texts)}")["suppress"]) == texts
+
+
+@pytest.mark.parametrize("weight", [-1.0, 0.0, math.nan, math.inf])
+def test_a_weight_that_is_refused_is_shown_alone(weight: float) -> None:
+    with pytest.raises(InputError, match=rf"above 0, got {weight}\.$"):
+        check_value(keys_of(Ensemble)["weights"], "`weight`", [1.0, weight])
+    with pytest.raises(InputError, match=r"got \[2\.0, -1\.0\]\.$"):
+        check_value(keys_of(TrainConfig)["corpus_weights"], "train.corpus_weights", [2, -1])

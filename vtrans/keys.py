@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +40,7 @@ class Key:
     choices: Mapping[str, str] | None = None
     """The allowed values, each with its meaning, which may be empty. None: any line."""
     item: type = str
-    """The type of an item of a list: str or Path."""
+    """The type of an item of a list: str, Path or float."""
     idle_if: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
     """Conditions under which this key has no effect: other keys of the section, each with a test of its value."""
     may_change: bool = False
@@ -108,7 +109,7 @@ def path(default: Path | str | None, help: str, **facts: Any) -> Any:
 
 def numbers(low: float, high: float, help: str, **facts: Any) -> Any:
     """A field with a list of numbers in [low, high], empty by default."""
-    return field(default=(), metadata={"key": Key(help, tuple, low, high, **facts)})
+    return field(default=(), metadata={"key": Key(help, tuple, low, high, item=float, **facts)})
 
 
 def texts(help: str, **facts: Any) -> Any:
@@ -188,7 +189,12 @@ def check_value(key: Key, name: str, value: Any) -> Any:
     elif key.kind is tuple:
         listed = _numbers_in(value)
         right = listed is not None and all(_in_range(key, n) for n in listed) and (any(listed) or not listed)
-        allowed, value = f"a list of numbers {range_of(key)}, not all 0", listed if right else value
+        allowed = f"a list of numbers {range_of(key)}{', not all 0' if _in_range(key, 0) else ''}"
+        if listed is not None and not isinstance(value, str):
+            value = list(listed)
+        value = listed if right else value
+        if listed and not right and key.flag:  # an option that takes one number and may be repeated
+            allowed, value = f"a number {range_of(key)}", next(n for n in listed if not _in_range(key, n))
     elif key.kind is list:
         items = [value] if isinstance(value, (str, key.item)) else value
         wrong = [value]
@@ -226,6 +232,8 @@ def range_of(key: Key) -> str:
     low, high = (int(bound) if key.kind is int else f"{bound:g}" for bound in (key.low, key.high))
     if not key.excluded:
         return f"from {low} to {high}"
+    if key.high == math.inf:
+        return f"above {low}"
     least, most = (bound in key.excluded for bound in (key.low, key.high))
     return f"{'above' if least else 'at least'} {low} and {'below' if most else 'at most'} {high}"
 

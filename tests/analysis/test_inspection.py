@@ -184,7 +184,7 @@ def test_head_matrices_compute_what_the_attention_computes() -> None:
             W_Dd = fused.weight[rows].T
             assert tuple(W_Dd.shape) == head_matrix.shape == (16, 8)
             torch.testing.assert_close(
-                x_BTD @ W_Dd + fused.bias[rows], split_heads(parts[head_matrix.matrix], 2)[:, head_matrix.head]
+                x_BTD @ W_Dd + fused.bias[rows], split_heads(parts[head_matrix.matrix], 2)[:, head_matrix.head - 1]
             )
     assert found["decoder.layers.0.feed_forward.outer"].matrices == ("W_2",)
     assert found["decoder.layers.0.cross_attention.out"].slices == ()
@@ -304,7 +304,12 @@ def test_groups_that_repeat_in_each_layer_are_one_row(config: dict[str, object],
 def test_full_names_each_layer_and_each_head() -> None:
     rows = list(part_rows(part_tree(build()), full=True))
     names = [name.strip() for name, *_ in rows]
-    assert names.count("W_V of head 1") == 12  # 4 encoder layers, 4 decoder layers twice
+    assert [names.count(f"W_V of head {head}") for head in range(4)] == [
+        0,
+        12,
+        12,
+        0,
+    ]  # 4 encoder layers, 4 decoder layers twice
     assert [names.count(f"layer {i}") for i in range(5)] == [2, 2, 2, 2, 0]
     assert any(note.startswith("rows 40-47") for *_, note in rows)
 

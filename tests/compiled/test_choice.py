@@ -12,7 +12,7 @@ from test_decoder import COMPILER, LINES
 import vtrans
 from vtrans.checkpoint import RunFolder
 from vtrans.compiled.decoder import PRECISIONS
-from vtrans.config import CACHE_VARIABLE
+from vtrans.config import CACHE_VARIABLE, KERNELS_VARIABLE
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.runtime.compiler import cache_folder
@@ -37,6 +37,7 @@ def test_compiled_code_is_the_default_for_what_it_can_do(tiny_run: RunFolder) ->
     assert engine(tiny_run, engine="torch") == "torch"
     for precision in PRECISIONS:
         assert engine(tiny_run, precision=precision) == "compiled"
+    assert engine(tiny_run, kernels="auto") == engine(tiny_run, engine="compiled", kernels="auto") == "compiled"
     for name, value in {"precision": "float16", "kernels": "blas", "default_engine": "torch"}.items():
         assert engine(tiny_run, **{name: value}) == "torch"
     assert engine(tiny_run, engine="compiled", default_engine="torch") == "compiled"
@@ -48,13 +49,24 @@ def test_what_compiled_code_cannot_do_is_refused(tiny_run: RunFolder, settings: 
         vtrans.load(tiny_run.path, engine="compiled", **{"device": "cpu", **settings})
 
 
-def test_loading_says_where_the_compiled_code_is(tiny_run: RunFolder) -> None:
+def test_loading_says_where_the_compiled_code_is(tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KERNELS_VARIABLE, raising=False)
     engine(tiny_run)
     heard = io.StringIO()
     engine(tiny_run, console=Console(stream=heard))
     first, second = heard.getvalue().removesuffix("\n").split("\n")
     assert first.startswith("model: ")
     assert Path(second.removeprefix("compiled code: ")).parent == cache_folder()
+
+
+def test_loading_says_that_kernels_of_the_environment_have_no_effect(
+    tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KERNELS_VARIABLE, "blas")
+    for name, named in {"compiled": True, "torch": False}.items():
+        heard = io.StringIO()
+        engine(tiny_run, engine=name, console=Console(stream=heard))
+        assert (KERNELS_VARIABLE in heard.getvalue()) == named
 
 
 def test_without_a_compiler_torch_runs_the_model_and_one_line_says_why(tiny_run: RunFolder, no_compiler: str) -> None:

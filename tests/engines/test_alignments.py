@@ -255,7 +255,8 @@ def test_links_refer_to_words_of_the_line_and_its_translation() -> None:
                 tokens = [token for token in t.tokens if token != EOS_ID]
                 words = (words_of_line(line, vocab.encode(line), vocab), words_of_ids(tokens, vocab))
                 with torch.no_grad():
-                    assert align([model], [1.0], [(vocab.encode(line), tokens)], [words], 1) == [t.alignment]
+                    (alone,) = align([model], [1.0], [(vocab.encode(line), tokens)], [words], 1)
+                    assert tuple(sorted(alone)) == t.alignment
                 met += 1
             else:
                 assert t.alignment == ()

@@ -93,6 +93,17 @@ def test_a_round_trip_gives_the_same_bytes(changes: dict[str, Any], tmp_path: Pa
     assert json.loads((folder / "vocab.json").read_text()) == json.loads((tmp_path / "out/vocab.json").read_text())
 
 
+@pytest.mark.parametrize("beam", [1, 2])
+def test_only_a_beam_search_has_the_repetition_penalty(beam: int, tmp_path: Path, tiny_data: DataFolder) -> None:
+    """There, greedy search scales logits."""
+    heard = io.StringIO()
+    loaded = random_model(tiny_data, SearchConfig(beam=beam, length_penalty="length", repetition_penalty=1.5))
+    exporter.write(loaded, tmp_path, Console(stream=heard))
+    assert ("repetition_penalty" in heard.getvalue()) == (beam == 1)
+    generation = json.loads((tmp_path / "generation_config.json").read_text())
+    assert generation["repetition_penalty"] == (1.0 if beam == 1 else 1.5)
+
+
 def test_what_hugging_face_cannot_express_is_refused_by_name(tmp_path: Path, tiny_data: DataFolder) -> None:
     with pytest.raises(InputError, match=r"model\.norm_eps"):
         export_model(random_model(tiny_data, norm_eps=1e-9), "huggingface", tmp_path / "out", QUIET)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -35,10 +36,10 @@ def passed(folder: Path, target: str, *variables: str) -> list[str]:
 
 def test_an_experiment_gets_every_value_unchanged(tmp_path: Path) -> None:
     single = {"DATA": "--data", "SRC": "--src", "TGT": "--tgt", "WORK": "--work", "RECIPE": "--recipe", "RUN": "--run"}
-    words = passed(tmp_path, "multi30k", *(f"{name}={ODD}" for name in single), "SET=a.b='c' d.e=1")
+    words = passed(tmp_path, "multi30k", *(f"{name}={ODD}" for name in single), "SET=a.b='c' f.g=[2, 0.5] d.e=1")
     for option in single.values():
         assert words[words.index(option) + 1] == TYPED
-    assert [words[i + 1] for i, word in enumerate(words) if word == "--set"] == ["a.b='c'", "d.e=1"]
+    assert [words[i + 1] for i, word in enumerate(words) if word == "--set"] == ["a.b='c'", "f.g=[2, 0.5]", "d.e=1"]
 
 
 def test_a_study_and_back_translation_get_every_value_unchanged(tmp_path: Path) -> None:
@@ -52,10 +53,17 @@ def test_a_study_and_back_translation_get_every_value_unchanged(tmp_path: Path) 
     assert words[1:] == ["distillation", "--pairs", "5", "--mono", TYPED, "--student", "a=1", "--student", "b=2"]
 
 
-def test_a_folder_of_the_demo_may_have_any_name(tmp_path: Path) -> None:
-    folder = tmp_path / "my demo's"
+@pytest.mark.parametrize("name", ["my demo's", "a;b", "a&b", "(a)", "demo-2.x"])
+def test_a_folder_of_the_demo_may_have_any_name(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
     folder.mkdir()
     done = subprocess.run(["make", "-f", str(MAKEFILE), "clean", f"DEMO={folder.name}"], cwd=tmp_path, check=False)
     assert done.returncode == 0
     assert not folder.exists()
     assert not any(tmp_path.iterdir())
+    printed = ["make", "-f", str(MAKEFILE), "-n", "demo", f"DEMO={name}"]
+    lines = subprocess.run(printed, cwd=MAKEFILE.parent, capture_output=True, text=True, check=True).stdout.splitlines()
+    made = next(line for line in lines if "generate.py" in line)
+    words = shlex.shlex(made.rpartition("; ")[2], posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    assert f"{name}/text" in words

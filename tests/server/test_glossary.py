@@ -86,11 +86,17 @@ def test_terms_of_a_request_come_before_those_of_the_server_and_text_is_protecte
             said = client.translate("<p>a <b>dog</b> &lt;x&gt; %s</p>", format="html").json["translatedText"]
             assert (said.count("&lt;x&gt;"), said.count("%s")) == (1, 1)
         workers[EN_DE].close()
+    with workers_for(models, {}, Division(1, 1, False), print) as workers:
+        for setting in (("stop", "shrink"), ("beam_groups", 3)):  # the search could not keep protected text
+            with pytest.raises(InputError, match=setting[0]):
+                workers[EN_DE].check(Wanted(search=(setting,)))
+        workers[EN_DE].close()
     shrinking = {EN_DE: translator(stop="shrink")}
     with workers_for(shrinking, {}, Division(1, 1, False), print) as workers:
         with pytest.raises(InputError, match="`stop`"):
             workers[EN_DE].check(Wanted(glossary=server))
         workers[EN_DE].check(Wanted(glossary=server, search=(("stop", "count"),)))
+        workers[EN_DE].check(Wanted(search=(("stop", "shrink"),)))  # as its own search
         workers[EN_DE].close()
 
 

@@ -6,17 +6,19 @@ import gzip
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_runner import Done
 from translators import sentences, translator
 
+from vtrans.checkpoint import RunFolder
 from vtrans.errors import FileError, InputError
 from vtrans.search.options import Mbr, Sampling
 from vtrans.text import write_line
-from vtrans.translate.chunks import Job, Shard, collect, join_job, settings_of, sources_for, translate_chunks
+from vtrans.translate.chunks import Job, Shard, collect, engine_of, join_job, settings_of, sources_for, translate_chunks
 from vtrans.translate.stream import translate_stream
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import DEFAULT_OPTIONS
@@ -219,6 +221,27 @@ def test_a_job_of_an_earlier_version_resumes_while_new_settings_have_their_defau
         work.run(beam_groups=2)
     assert work.run() == len(LINES)
     assert work.result() == work.whole()
+
+
+def test_jobs_have_the_engine_with_which_the_first_began(
+    tmp_path: Path, tiny_run: RunFolder, run_cli: Callable[..., Done]
+) -> None:
+    text, out = written(tmp_path / "text", ["ein Haus"]), tmp_path / "out"
+    command = ["translate", "--model", tiny_run.path, "--input", text, "--output", out, "--chunk-lines", "5"]
+    assert engine_of(out) is None
+    assert run_cli(*command, "--engine", "torch").code == 0
+    assert engine_of(out) == "torch"
+    record = json.loads((out / "job.json").read_bytes())
+    for engine in ("compiled", None):
+        record["options"]["engine"] = engine
+        (out / "job.json").write_text(json.dumps(record), encoding="utf-8")
+        refused = run_cli(*command, "--kernels", "blas")
+        assert (refused.code, "--kernels" in refused.err) == (2, engine == "compiled")
+    del record["options"]["engine"]
+    (out / "job.json").write_text(json.dumps(record), encoding="utf-8")
+    assert engine_of(out) is None
+    refused = run_cli(*command)
+    assert (refused.code, "--engine" in refused.err) == (2, True)
 
 
 def test_whether_a_client_waits_is_no_setting_of_a_job() -> None:

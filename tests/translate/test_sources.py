@@ -14,6 +14,7 @@ from translators import (
 )
 
 from vtrans.config import SearchConfig
+from vtrans.errors import InputError
 from vtrans.translate.sources import EXTRA_LENGTH, SourceReader, cut_long
 
 
@@ -64,3 +65,17 @@ def test_the_limit_is_above_the_source_or_a_multiple_of_it(search: SearchConfig,
     engine: Any = SimpleNamespace(src_vocab=vocabulary(), tgt_vocab=vocabulary(), max_length=70, tags={}, languages=[])
     (source,) = SourceReader(engine, search).sources(1, [4, 5, 6, 7])
     assert source.limit == limit
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        (SearchConfig(max_length=1, min_length=1), r"^`max_length` .* got 1\.$"),
+        (SearchConfig(max_length=99, min_length=70), r"^`min_length` must be below 70"),
+    ],
+    ids=str,
+)
+def test_the_limit_that_leaves_no_room_is_named(search: SearchConfig, message: str) -> None:
+    engine: Any = SimpleNamespace(src_vocab=vocabulary(), tgt_vocab=vocabulary(), max_length=70, tags={}, languages=[])
+    with pytest.raises(InputError, match=message):
+        SourceReader(engine, search)

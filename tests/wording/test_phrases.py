@@ -146,6 +146,21 @@ def test_the_narrowest_beam_leaves_no_phrase_out_if_one_begins_another() -> None
         assert obeys(best.tokens, phrases, continues), (seed, phrases, continues, best)
 
 
+@pytest.mark.parametrize(("end", "finished"), [(0.05, False), (0.9, True)])
+def test_phrases_do_not_change_whether_the_model_ends_its_translation(end: float, finished: bool) -> None:
+    """Words 3 and 4 are the phrases, one of which begins the other; 2 is the word that the model likes."""
+    X, limit = 2, 20
+    row = [-math.inf, math.log(end), math.log(0.9 - end if end < 0.5 else 0.01), math.log(0.05), math.log(0.05)]
+    phrases = [Phrase((Form((3,)),)), Phrase((Form((3, 4)),))]
+    [[best]] = search(lambda source, prefix: row, [phrases], [SOURCE], [limit], beam=1, continues=[False] * 5)
+    decoder = FakeDecoder(lambda source, prefix: row, limits={SOURCE: limit})
+    settings = SearchConfig(beam=1)
+    [(_, [plain])] = beam_search(decoder, [SOURCE], [limit], config=settings, nbest=1, bos_id=BOS, eos_id=EOS)
+    assert (best.finished, plain.finished) == (finished, finished)
+    assert obeys(best.tokens, phrases, set())
+    assert finished or (set(plain.tokens) == {X} and len(best.tokens) == len(plain.tokens) == limit)
+
+
 def test_a_word_ends_even_if_all_its_likely_continuations_go_on() -> None:
     """3 to 6 continue a word, and each of them is likelier than what ends it."""
 

@@ -47,12 +47,12 @@ TERMS = Glossary(
     ],
 )
 def test_the_terms_in_a_line(line: str, found: list[str]) -> None:
-    assert [forms[0] for forms in TERMS.forms_in(line)] == found
+    assert [term.forms[0] for term in TERMS.terms_in(line)] == found
 
 
 def test_the_terms_of_another_glossary_come_first() -> None:
     both = TERMS.with_terms(Glossary((pair_of("dog", "Köter"), pair_of("cat", "Katze | Kater"))))
-    assert list(both.forms_in("dog, cat, NATO")) == [("Köter",), ("Katze", "Kater"), ("Nato",)]
+    assert [term.forms for term in both.terms_in("dog, cat, NATO")] == [("Köter",), ("Katze", "Kater"), ("Nato",)]
 
 
 def test_a_glossary_is_read_from_a_file(tmp_path: Path) -> None:
@@ -111,6 +111,23 @@ def test_codes_that_are_lost_or_repeated_are_put_right() -> None:
     for translation in ("", "und", a, f"{a} {a} {a} {b} {b}", f"{b}{a}", f"{a}7 {b}"):
         restored = masked.restored(translation).text
         assert (restored.count("{a}"), restored.count("{b}")) == (2, 1), translation
+
+
+@pytest.mark.parametrize(
+    ("line", "translation", "expected"),
+    [
+        ("a %s shirt", "ein A1hemd", "ein %s hemd"),
+        ("a %s shirt", "einA1 Hemd", "ein %s Hemd"),
+        ("a %s shirt", "ein A1-Hemd", "ein %s-Hemd"),
+        ("%s, {x}", "A1B2", "%s{x}"),
+        ("%s, {x}", "A1A1hemd B2", "%s hemd {x}"),  # the second A1 is left out
+        ("{n}th place", "A1ter Platz", "{n}ter Platz"),
+    ],
+)
+def test_words_are_joined_to_protected_text_only_if_they_are_in_the_source(
+    line: str, translation: str, expected: str
+) -> None:
+    assert Protection().masked(line).restored(translation).text == expected
 
 
 def test_words_keep_their_alignment() -> None:

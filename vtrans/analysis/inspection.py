@@ -201,7 +201,7 @@ def _notes(alike: Sequence[Part], full: bool) -> Iterator[str]:
     if shared_with := _folded(place for each in alike for place in each.shared_with):
         yield f"shared with {', '.join(shared_with)}"
     if part.slices and not full:
-        heads = part.slices[-1].head + 1
+        heads = part.slices[-1].head
         each = f" of {heads} head{'s' if heads > 1 else ''}: {list(part.slices[0].shape)} each"
         yield ", ".join(part.matrices) + each
     elif part.matrices:

@@ -34,7 +34,7 @@ class HeadMatrix:
     weight [n * D, D], transposed."""
 
     matrix: str
-    head: int
+    head: int  # counted from 1
     rows: tuple[int, int]
     shape: tuple[int, int]
 
@@ -117,7 +117,7 @@ def _head_matrices(module: nn.Module, matrices: tuple[str, ...], heads: int) -> 
     rows, D = module.weight.shape
     d = rows // (len(matrices) * heads)
     starts = [(matrix, head, (i * heads + head) * d) for i, matrix in enumerate(matrices) for head in range(heads)]
-    return tuple(HeadMatrix(matrix, head, (first, first + d - 1), (D, d)) for matrix, head, first in starts)
+    return tuple(HeadMatrix(matrix, head + 1, (first, first + d - 1), (D, d)) for matrix, head, first in starts)
 
 
 def shared_groups(model: nn.Module) -> list[SharedGroup]:

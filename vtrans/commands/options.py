@@ -62,7 +62,12 @@ class Ensemble:
         unset=DEFAULT_RUN,
     )
     weights: tuple[float, ...] = numbers(
-        0.0, math.inf, "Weight of a model in the ensemble's average; one per `model`.", flag="--weight", unset="equal"
+        0.0,
+        math.inf,
+        "Weight of a model in the ensemble's average; one per `model`.",
+        flag="--weight",
+        unset="equal",
+        excluded=(0, math.inf),
     )
 
     @property

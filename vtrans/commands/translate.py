@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from vtrans.commands.generated import Given, generated, option
 from vtrans.commands.options import GLOSSARY, STORED, Ensemble, Processes, Quiet, Threads, To
 from vtrans.commands.texts import Text, chunked, streamed, translate_text
-from vtrans.config import ENGINES, MBR_BEAM, EngineConfig, SearchConfig
+from vtrans.config import MBR_BEAM, EngineConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.keys import flag, keys_of, number, path, texts
@@ -116,10 +116,11 @@ def translate(
     drawn, risk = Sampling(**draws) if sampling else None, Mbr(**mbr) if mbr else None
     options = TranslateOptions(output.nbest, drawn, risk, output.alignments, form, *terms.read(), to)
     settings = {**dataclasses.asdict(engine), "weights": list(models.weights) or None}
+    if chunks and engine.engine is None:
+        settings["engine"] = engine_of(chunks.folder)
     load_model = partial(
         load,
         models.paths,
-        default_engine=(engine_of(chunks.folder) if chunks else None) or ENGINES[0],
         retry=not no_retry,
         workers=division.total,
         console=console,

@@ -83,10 +83,9 @@ class SearchConfig:
         0,
         0,
         10**6,
-        "Maximum number of subwords, EOS included; 0 means 50 more than the longest of source, prefix and "
-        "`min_length`, unless `max_ratio` is set.",
+        "Maximum number of subwords, EOS included. 0: only the limit that holds in any case, which is 50 more than the "
+        "longest of source, prefix and `min_length`, unless `max_ratio` is set.",
         "tokens",
-        unset="none",
         request=10**6,
         signed=True,
     )
@@ -141,6 +140,11 @@ class SearchConfig:
         speed_only=True,
     )
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether rules forbid tokens or change their probabilities."""
+        return bool(self.min_length or self.no_repeat_ngram or self.suppress) or self.repetition_penalty != 1
+
     def with_beam(self, beam: int) -> SearchConfig:
         """These settings with one beam of that width."""
         return dataclasses.replace(self, beam=beam, beam_groups=1)
@@ -155,9 +159,9 @@ class SearchConfig:
         return None
 
     def contradicts_phrases(self, option: str) -> str | None:
-        """Why this search cannot require the phrases of an option, or None if it can."""
+        """Why this search cannot require phrases, or None if it can. `option` says what they are for."""
         if self.stop == "shrink":
-            return f"`stop` must be count, current or exhaustive with `{option}`, got shrink."
+            return f"`stop` must be count, current or exhaustive with {option}, got shrink."
         if self.beam_groups > 1:
-            return f"`beam_groups` must be 1 with `{option}`, got {self.beam_groups}."
+            return f"`beam_groups` must be 1 with {option}, got {self.beam_groups}."
         return None

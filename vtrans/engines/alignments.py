@@ -22,7 +22,7 @@ from vtrans.engines.forced import Pair, forced_batches
 from vtrans.model import Recorder, Transformer
 
 Links = tuple[tuple[int, int], ...]
-"""Pairs of a source word and a target word, counted from 0, in order."""
+"""Pairs of a source word and a target word, counted from 0."""
 
 NO_WORD = -1
 """The word of a source subword that belongs to none, such as the tag of a target language."""
@@ -42,8 +42,8 @@ def align(
     words: Sequence[tuple[Sequence[int], Sequence[int]]],
     batch_tokens: int,
 ) -> list[Links]:
-    """Returns the links of each pair. `words` holds, for both sides of each pair, the number of each subword's word,
-    without EOS. The attention of several models is averaged by `weights`."""
+    """Returns the links of each pair, by decreasing attention. The attention of several models is averaged by
+    `weights`. `words` holds, for both sides of each pair, the number of each subword's word, without EOS."""
     alignments: list[Links] = [()] * len(pairs)
     for rows, batch in forced_batches(pairs, batch_tokens, models[0].device):
         attention_BTS = np.sum(
@@ -92,7 +92,7 @@ def upper_half(model: Transformer) -> int:
 
 
 def links(attention_TS: NDArray[np.float64], src_words: Sequence[int], tgt_words: Sequence[int]) -> Links:
-    """Returns the links between words, from the attention between their subwords.
+    """Returns the links between words by decreasing attention, from the attention between their subwords.
 
     Attention is summed over the subwords of a source word and averaged over the subwords of a target word. Attention
     to EOS, and to subwords at the start that belong to no word, is ignored.
@@ -106,9 +106,10 @@ def links(attention_TS: NDArray[np.float64], src_words: Sequence[int], tgt_words
     shared_JI = np.add.reduceat(np.add.reduceat(real_TS, src_starts, 1), tgt_starts, 0) / sizes[:, None]
     chosen = {(int(i), j) for j, i in enumerate(shared_JI.argmax(1))}
     chosen |= {(i, int(j)) for i, j in enumerate(shared_JI.argmax(0)) if shared_JI[j, i] >= ENOUGH}
-    return tuple(sorted((int(sources[i]), int(targets[j])) for i, j in chosen))
+    by_attention = sorted(chosen, key=lambda link: (-shared_JI[link[1], link[0]], link))
+    return tuple((int(sources[i]), int(targets[j])) for i, j in by_attention)
 
 
 def pharaoh(links: Links) -> str:
-    """Returns the links in Pharaoh format: `0-0 1-2`, source word and target word."""
-    return " ".join(f"{i}-{j}" for i, j in links)
+    """Returns the links in Pharaoh format and in order: `0-0 1-2`, source word and target word."""
+    return " ".join(f"{i}-{j}" for i, j in sorted(links))

@@ -163,8 +163,7 @@ class TorchEngine:
         some = any(prefix.tokens for prefix in prefixes)
         avoid = [source.avoid for source in sources]
         suppressed = suppressed_ids(search, self.tgt_vocab)
-        has_rules = search.min_length or search.no_repeat_ngram or search.repetition_penalty != 1 or suppressed
-        if not has_rules and not some and not any(avoid):
+        if not search.has_rules and not some and not any(avoid):
             return None
         return Rules(
             EOS_ID,

@@ -68,7 +68,10 @@ def folder_aside(path: Path) -> Iterator[Path]:
     under another name. Raises InputError if `path` is something else.
     """
     if path.exists() and not (path.is_dir() and (is_exported(path) or not any(path.iterdir()))):
-        raise InputError(f"{path} exists and is not an export of vtrans; choose another `out`, or remove it.")
+        raise InputError(
+            f"{path} exists, and only an earlier export for CTranslate2 is replaced; remove it, or choose another "
+            "`out`."
+        )
     folder, old = (path.with_name(f".{path.name}.{os.getpid()}.{end}") for end in ("tmp", "old"))
     try:
         with explained(path):

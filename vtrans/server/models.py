@@ -100,6 +100,9 @@ def workers_for(
         def check(pair: Languages, wanted: Wanted) -> None:
             translator, options = options_for(pair, wanted)
             translator.check(options)
+            reason = translator.search.contradicts_phrases("protected text")
+            if reason and not translators[pair].search.contradicts_phrases(""):
+                raise InputError(reason)
 
         yield {pair: worker(pair, translator) for pair, translator in translators.items()}
 

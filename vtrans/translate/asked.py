@@ -9,6 +9,7 @@ from typing import Any
 
 from vtrans.errors import InputError
 from vtrans.translate.translation import TranslateOptions, Translation
+from vtrans.wording.glossary import Term
 from vtrans.wording.phrases import Wording, wording_of
 from vtrans.wording.protect import Masked
 
@@ -24,6 +25,8 @@ class Asked:
 
     line: Masked
     wording: Wording
+    terms: tuple[Term, ...] = ()
+    """Where the terms of the glossary are in the line as the model sees it."""
 
     def restored(self, translations: Sequence[Translation]) -> list[Translation]:
         """Returns translations with the protected text. Their subwords stay those of the search."""
@@ -54,9 +57,9 @@ def asked_of(line: str, number: int, constraints: Constraints, options: Translat
     Raises InputError for constraints that are not valid."""
     masked = options.protect.masked(line) if options.protect else Masked([(line, line)], {})
     wording = wording_of(constraints, line, number)
-    terms = tuple(islice(options.glossary.forms_in(masked.masked), MOST)) if options.glossary else ()
+    terms = tuple(islice(options.glossary.terms_in(masked.masked), MOST)) if options.glossary else ()
     counts = dict(islice(masked.counts().items(), MOST)) if codes else {}
-    return Asked(masked, replace(wording, terms=terms, codes=counts))
+    return Asked(masked, replace(wording, terms=tuple(term.forms for term in terms), codes=counts), terms)
 
 
 def beside(

@@ -184,10 +184,10 @@ def read_job(folder: Path) -> Job | None:
 
 
 def engine_of(folder: Path) -> str | None:
-    """Returns the engine with which the job of this folder began; None: there is none yet. It is the default of all
-    jobs, which must have the same: the engines round differently, and some machines lack a compiler."""
+    """Returns the engine with which the job of this folder began, or None if there is no job yet. All its jobs use this
+    engine: others round differently, and some machines lack a compiler."""
     job = read_job(folder)
-    return None if job is None else str(job.common["engine"])
+    return None if job is None else job.common.get("engine")
 
 
 def sources_for(folder: Path, texts: Mapping[str, Path], chunk_lines: int) -> dict[str, Source]:

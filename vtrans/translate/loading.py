@@ -95,6 +95,8 @@ def load(
         compiled = None
         if (engine or default_engine) == "compiled":
             compiled = _compiled(engine is not None, precision, kernels, on, console)
+        if compiled and console and kernels is None and library != KERNELS[0]:
+            console.info(f"{KERNELS_VARIABLE}={library} has no effect on the search, because the engine is compiled")
         rounding = precision or DECODING_PRECISIONS[0]
         made = TorchEngine(models, weights, shortlist=shortlist, precision=rounding, library=compiled)
         if on.type == "cpu":
@@ -128,7 +130,7 @@ def _compiled(
             precision not in (None, *PRECISIONS)
         ),
         f"`device` must be cpu with the engine compiled, got {device}": device.type != "cpu",
-        "`kernels` has no effect on the engine compiled": kernels is not None,
+        "`kernels` has no effect on the engine compiled": kernels not in (None, KERNELS[0]),
     }
     if reason := next((reason for reason, holds in reasons.items() if holds), None):
         if required:

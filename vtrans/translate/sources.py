@@ -36,9 +36,13 @@ class SourceReader:
         self.max_source = search.max_source if self._most is None else min(search.max_source, self._most - beside)
         longest = self._limit(1 << 50)
         if search.min_length >= longest:
-            by = "`max_length`" if search.max_length else "the model"
+            if longest == search.max_length:
+                raise InputError(
+                    f"`max_length` must be above `min_length` ({search.min_length:,}), because EOS counts, "
+                    f"got {longest:,}."
+                )
             raise InputError(
-                f"`min_length` must be below {longest:,}, the most subwords with EOS that {by} allows, "
+                f"`min_length` must be below {longest:,}, the most subwords with EOS that the model allows, "
                 f"got {search.min_length:,}."
             )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from threading import RLock
@@ -16,19 +16,20 @@ from threading import RLock
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID
-from vtrans.data.words import words_of_ids, words_of_line
-from vtrans.engines.alignments import NO_WORD, Links
+from vtrans.data.words import words_of_line
 from vtrans.engines.engine import Engine, Source, refuse_unsupported
-from vtrans.engines.forced import Pair, checked_target
+from vtrans.engines.forced import checked_target
 from vtrans.errors import InputError
 from vtrans.runtime.turns import in_turn
 from vtrans.search.loop import Hypothesis, length_penalty
 from vtrans.search.options import Mbr, Sampling
 from vtrans.text import one_line
 from vtrans.translate.asked import Asked, Constraints, asked_of, beside
+from vtrans.translate.linking import linked_words
 from vtrans.translate.mbr import chosen
 from vtrans.translate.retry import RETRY_NGRAM, quality
 from vtrans.translate.sources import SourceReader
+from vtrans.translate.terms import Draft, draft_of, with_terms
 from vtrans.translate.translation import Counts, TranslateOptions, Translation
 from vtrans.wording.phrases import Wording
 
@@ -137,7 +138,7 @@ class Translator:
         for name in ("constraints", "glossary"):
             if wanted[name] and options.sampling is not None:
                 raise InputError(f"`{name}` only applies to a search; leave it or the sampling out.")
-            if wanted[name] and (reason := self.search.contradicts_phrases(name)):
+            if wanted[name] and (reason := self.search.contradicts_phrases(f"`{name}`")):
                 raise InputError(reason)
         options.check(self.search.beam)
 
@@ -195,7 +196,19 @@ class Translator:
             done()
 
         singles = {owner.start: i for i, owner in enumerate(owners) if len(owner) == 1}
-        results = self._search(sources, self.search, options, each)
+        drafts = {
+            p: draft
+            for p, i in singles.items()
+            if (draft := draft_of(self.engine, sources[p], asked[i], encoded[i], len(tag)))
+        }
+        results = self._with_terms(drafts, options)
+        for p, hypotheses in results.items():
+            each(p, hypotheses)
+        rest = [p for p in range(len(sources)) if p not in results]
+        searched = self._search(
+            [sources[p] for p in rest], self.search, options, lambda k, hypotheses: each(rest[k], hypotheses)
+        )
+        results |= {rest[k]: hypotheses for k, hypotheses in searched.items()}
         looping, again = self._retry(sources, results, kept, options)
         self.counts.looping += sum(not looping.isdisjoint(owner) for owner in owners)
         self.counts.retried += sum(not again.isdisjoint(owner) for owner in owners)
@@ -205,7 +218,7 @@ class Translator:
         ]
         if options.alignments:
             words = [words_of_line(line, ids, self.src_vocab) for line, ids in zip(lines, encoded, strict=True)]
-            linked = self._links(words, len(tag), sources, owners, results)
+            linked = linked_words(self.engine, self.search, words, len(tag), sources, owners, results)
             translations = [
                 [replace(t, alignment=linked.get((i, rank), ())) for rank, t in enumerate(best)]
                 for i, best in enumerate(translations)
@@ -264,6 +277,19 @@ class Translator:
             each(order[i], results[order[i]])
         return results
 
+    def _with_terms(self, drafts: Mapping[int, Draft], options: TranslateOptions) -> dict[int, list[Hypothesis]]:
+        """Returns the hypotheses of the sources whose terms can be written as `vtrans.translate.terms` defines it."""
+        if not drafts or options.mbr or replace(self.search, min_length=0).has_rules:
+            return {}
+        without = {p: replace(draft.source, phrases=draft.phrases) for p, draft in drafts.items()}
+        searched = self._search(list(without.values()), self.search, options)
+        written = with_terms(self.engine, self.search, list(drafts.values()), [searched[k] for k in range(len(drafts))])
+        return {
+            p: hypotheses[: options.nbest]
+            for p, hypotheses in zip(drafts, written, strict=True)
+            if len(hypotheses) >= options.nbest and all(self._quality(drafts[p].source, hypotheses))
+        }
+
     def _quality(self, source: Source, hypotheses: list[Hypothesis]) -> tuple[bool, bool]:
         return quality(hypotheses[0], len(source.prefix.tokens), self.src_vocab.decode(source.tokens[:-1]))
 
@@ -315,40 +341,6 @@ class Translator:
                 self.counts.tgt_tokens += sum(len(h.tokens) + h.finished for h in hyps)
         self.counts.missing += n - len(translations)
         return translations + [Translation("", -math.inf, -math.inf, False)] * (n - len(translations))
-
-    def _links(
-        self,
-        words: Sequence[list[int]],
-        tags: int,
-        sources: Sequence[Source],
-        owners: Sequence[range],
-        results: dict[int, list[Hypothesis]],
-    ) -> dict[tuple[int, int], Links]:
-        """Returns the links of each (line, rank). `words` holds the number of each subword's word, for each line.
-
-        Words are linked only within a piece of a line. Each piece begins with `tags` subwords of no word.
-        """
-        pairs: list[Pair] = []
-        sides: list[tuple[list[int], list[int]]] = []
-        places: list[tuple[int, int]] = []
-        for i, owner in enumerate(owners):
-            begin = 0  # in the subwords of the line
-            tgt_words: dict[int, int] = {}  # by rank, in the pieces so far
-            for p in owner:
-                src = sources[p].tokens[:-1]
-                length = len(src) - tags
-                own_words = [*[NO_WORD] * tags, *words[i][begin : begin + length]]
-                begin += length
-                for rank, hyp in enumerate(results[p]):
-                    before = tgt_words.get(rank, 0)
-                    pairs.append((src, hyp.tokens))
-                    sides.append((own_words, [before + j for j in words_of_ids(hyp.tokens, self.tgt_vocab)]))
-                    places.append((i, rank))
-                    tgt_words[rank] = before + len(self.tgt_vocab.decode(hyp.tokens).split())
-        linked: dict[tuple[int, int], Links] = {}
-        for place, links in zip(places, self.engine.align(pairs, sides, self.search.batch_tokens), strict=True):
-            linked[place] = tuple(sorted((*linked.get(place, ()), *links)))
-        return linked
 
     def logprob(
         self,

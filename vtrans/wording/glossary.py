@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from vtrans.errors import FileError
 from vtrans.text import open_bytes, read_lines
@@ -15,6 +16,14 @@ Forms = tuple[str, ...]
 
 SENTENCE_ENDS = ".!?:\u2026"
 BETWEEN = " \"'\u00ab\u00bb\u201c\u201d\u201e\u2018\u2019\u00bf\u00a1()[]-\u2013\u2014"  # after the end of a sentence
+
+
+class Term(NamedTuple):
+    """A term of a glossary in a line: where it begins and ends, and the forms of its translation."""
+
+    begin: int
+    end: int
+    forms: Forms
 
 
 @dataclass(frozen=True)
@@ -40,8 +49,8 @@ class Glossary:
             terms_by_word.setdefault(FIRST.match(entry[0]).group(), []).append(entry)
         return terms_by_word
 
-    def forms_in(self, line: str) -> Iterator[Forms]:
-        """Yields the forms of each term that occurs in a line."""
+    def terms_in(self, line: str) -> Iterator[Term]:
+        """Yields the terms that occur in a line."""
         place = 0
         while (word := FIRST.search(line, place)) is not None:
             begin, place = word.span()
@@ -50,7 +59,7 @@ class Glossary:
                 inside = end < len(line) and is_word(term[-1]) and is_word(line[end])
                 if line.startswith(term, begin) and not inside and not (initial and not _begins(line[:begin])):
                     place = end
-                    yield forms
+                    yield Term(begin, end, forms)
                     break
 
     def with_terms(self, other: Glossary) -> Glossary:

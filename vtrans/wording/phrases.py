@@ -35,6 +35,11 @@ def is_word(character: str) -> bool:
     return _WORD.match(character) is not None
 
 
+def has_spaces(text: str) -> bool:
+    """Returns whether spaces separate the words of a text: none of its characters is of a script without them."""
+    return _HAS_NO_SPACES.search(text) is None
+
+
 def occurrences(phrase: str, text: str, *, whole: bool = True) -> Iterator[int]:
     """Yields where a phrase occurs in a text; occurrences do not overlap. Without `whole`, it may end inside a word."""
     begin = text.find(phrase)
@@ -160,7 +165,7 @@ def continues_word(vocab: Vocabulary, id: int) -> bool:
     return id > EOS_ID and (is_byte(text) or is_word(text[0]))
 
 
-def encoded(wording: Wording, vocab: Vocabulary, suppressed: Sequence[int], number: int) -> tuple[Phrase, ...]:
+def encoded(wording: Wording, vocab: Vocabulary, suppressed: Sequence[int] = (), number: int = 0) -> tuple[Phrase, ...]:
     """Returns the phrases of line `number` in subwords. Raises InputError for a phrase that cannot be written."""
     needed = []
     for forms, times in Counter((*wording.phrases, *wording.terms)).items():

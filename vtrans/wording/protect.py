@@ -118,21 +118,42 @@ class Masked:
         return Counter(code for code, text in self.pieces if code in self.texts and code != text)
 
     def restored(self, translation: str) -> Masked:
-        """Returns a translation of `masked`. Codes that occur too often are left out, and missing ones are added."""
+        """Returns a translation of `masked`. Codes that occur too often are left out, and missing ones are added.
+
+        A word that the model joined to a code is separated from it, unless the source joins one to the code's text.
+        """
         if not self.texts:
             return Masked([(translation, translation)], {})
-        left, pieces, end = self.counts(), list[Piece](), 0
-        for begin, code in self._codes_in(translation):
-            between = translation[end:begin]
-            pieces += [(between, between), (code, self.texts[code] if left[code] > 0 else "")]
+        left, pieces, end, joined = self.counts(), list[Piece](), 0, self._joined()
+        apart = False  # whether the text so far ends with protected text that no word may touch
+        for begin, code in (*self._codes_in(translation), (len(translation), "")):
+            between, kept = translation[end:begin], left[code] > 0
+            if apart and between[:1].isalnum():
+                pieces.append(("", " "))
+            pieces.append((between, between))
+            apart = apart and not between
+            if kept:
+                apart = code not in joined
+                if apart and between[-1:].isalnum():
+                    pieces.append(("", " "))
+            pieces.append((code, self.texts[code] if kept else ""))
             left[code] -= 1
             end = begin + len(code)
-        pieces.append((translation[end:], translation[end:]))
         for code in self.texts:
             for _ in range(left[code]):
                 pieces.append(("", " " if any(text for _, text in pieces) else ""))
                 pieces.append(("", self.texts[code]))
         return Masked(pieces, self.texts)
+
+    def _joined(self) -> set[str]:
+        """Returns the codes whose text is directly beside a letter or digit."""
+        joined, place, whole = set(), 0, self.text
+        for code, text in self.pieces:
+            end = place + len(text)
+            if code != text and (whole[max(0, place - 1) : place].isalnum() or whole[end : end + 1].isalnum()):
+                joined.add(code)
+            place = end
+        return joined
 
     def code_words(self) -> dict[str, list[int]]:
         """Returns the words of `masked` that have each code."""

@@ -1,0 +1,125 @@
+"""The terms of a glossary replace the words that translate them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from translators import SEARCH, translator, vocabulary
+
+from vtrans.config import SearchConfig
+from vtrans.engines.alignments import Links
+from vtrans.engines.engine import Source, Unsupported
+from vtrans.engines.forced import Pair
+from vtrans.languages import Languages
+from vtrans.search.loop import Hypothesis
+from vtrans.search.options import Mbr
+from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translator import Translator
+from vtrans.wording.glossary import Glossary, pair_of
+from vtrans.wording.protect import Protection
+
+LINE = "a dog runs"
+
+
+class Fake:
+    """An engine that translates every line as `draft`, but as "required" words if there are phrases. It prefers short
+    translations, and those without the word `disliked`."""
+
+    def __init__(self, draft: str, links: Links, disliked: str = "-") -> None:
+        self.name, self.search = "fake", SEARCH
+        self.languages: Sequence[Languages] = ()
+        self.tags: Mapping[str, str] = {}
+        self.max_length: int | None = None
+        self.src_vocab = self.tgt_vocab = vocabulary()
+        self.draft, self.links, self.disliked = draft, links, disliked
+
+    def unsupported(self, search: SearchConfig, requested: Collection[str] = ()) -> list[Unsupported]:
+        return []
+
+    def translate(
+        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        for i, source in enumerate(sources):
+            required = [self.tgt_vocab.decode(phrase.forms[0].tokens) for phrase in source.phrases]
+            tokens = tuple(self.tgt_vocab.encode(" ".join(["cat", *required]) if required else self.draft))
+            yield i, [Hypothesis(tokens, -1.0, -1.0, True, (-1.0,) * (len(tokens) + 1))]
+
+    def align(self, pairs: Sequence[Pair], words: Any, batch_tokens: int) -> list[Links]:
+        return [self.links] * len(pairs)
+
+    def token_logprobs(
+        self, pairs: Sequence[Pair], batch_tokens: int, done: Callable[[], None]
+    ) -> list[tuple[float, ...]]:
+        texts = [self.tgt_vocab.decode(list(target)[:-1]) for _, target in pairs]
+        return [(-9.0 if self.disliked in text else -1.0,) * len(t) for text, (_, t) in zip(texts, pairs, strict=True)]
+
+
+def translated(engine: Fake, term: str = "dog", target: str = "park", line: str = LINE, **options: Any) -> str:
+    glossary = Glossary((pair_of(term, target),))
+    (best,) = Translator(engine, SEARCH).translate_window([line], TranslateOptions(glossary=glossary, **options))
+    return best[0].text
+
+
+@pytest.mark.parametrize(
+    ("draft", "links", "term", "target", "expected"),
+    [
+        ("ein Hund läuft", ((0, 0), (1, 1), (2, 2)), "dog", "park", "ein park läuft"),
+        # Nothing needs to be replaced.
+        ("ein Hund läuft", ((0, 0), (1, 1), (2, 2)), "dog", "Hund", "ein Hund läuft"),
+        # The term has two words, and so has its translation.
+        ("ein Hund läuft", ((1, 0), (2, 1), (0, 2)), "dog runs", "the cat", "the cat läuft"),
+        # A word that also translates another word is not replaced, nor one whose term is not linked.
+        ("ein Hund läuft", ((0, 0), (1, 1), (2, 1)), "dog", "park", "cat park"),
+        ("ein Hund läuft", ((0, 0), (2, 1), (2, 2)), "dog", "park", "cat park"),
+        # The words of the run belong together.
+        ("ein Hund läuft", ((1, 0), (0, 1), (2, 2)), "dog runs", "park", "cat park"),
+    ],
+)
+def test_a_term_replaces_its_words_or_is_required(
+    draft: str, links: Links, term: str, target: str, expected: str
+) -> None:
+    assert translated(Fake(draft, links), term, target) == expected
+
+
+def test_the_model_chooses_the_form_and_the_words_that_go() -> None:
+    links = ((1, 1), (1, 0), (2, 2))  # by decreasing attention
+    assert translated(Fake("ein Hund läuft", links), target="park|cat") in ("park läuft", "cat läuft")
+    assert translated(Fake("ein Hund läuft", links, disliked="park"), target="park|cat") == "cat läuft"
+
+
+def test_two_terms_and_their_places() -> None:
+    engine = Fake("Hund ein läuft", ((0, 1), (1, 0), (2, 2)))
+    glossary = Glossary((pair_of("dog", "the cat"), pair_of("a", "in")))
+    (best,) = Translator(engine, SEARCH).translate_window([LINE], TranslateOptions(2, glossary=glossary))
+    assert best[0].text == "cat in the cat"  # there is one hypothesis, but two translations are wanted
+    (best,) = Translator(engine, SEARCH).translate_window([LINE], TranslateOptions(glossary=glossary))
+    assert (best[0].text, best[0].finished) == ("the cat in läuft", True)
+
+
+def test_rules_and_codes_stay_in_force() -> None:
+    links = ((0, 0), (1, 1), (2, 2))
+    glossary = TranslateOptions(glossary=Glossary((pair_of("dog", "park"),)))
+    ruled = Translator(Fake("ein Hund läuft", links), SearchConfig(no_repeat_ngram=2))
+    assert ruled.translate_window([LINE], glossary)[0][0].text == "cat park"
+    least = [Translator(Fake("ein Hund läuft", links), SearchConfig(min_length=n)) for n in (1, 100)]
+    assert [one.translate_window([LINE], glossary)[0][0].text for one in least] == ["ein park läuft", "cat park"]
+    begun = Translator(Fake("ein Hund läuft", links), SEARCH)
+    assert begun.translate_window([LINE], glossary, prefixes=["ein Hund"])[0][0].text == "cat park"
+    assert begun.translate_window([LINE], glossary, prefixes=["ein"])[0][0].text == "ein park läuft"
+    avoiding = begun.translate_window([LINE], glossary, constraints=[{"avoid": ["läuft"]}])
+    assert avoiding[0][0].text == "cat park"
+
+
+@pytest.mark.parametrize("options", [{}, {"nbest": 3}, {"alignments": True}, {"mbr": Mbr()}])
+@pytest.mark.parametrize("line", ["the dog runs", "a dog {x} sleeps in the park {x}", "cat dog-cat dog"])
+def test_every_translation_has_its_terms_and_its_protected_text(line: str, options: Any) -> None:
+    glossary = Glossary((pair_of("dog", "Łódź"), pair_of("park", "ein|Hund")))
+    wanted = TranslateOptions(glossary=glossary, protect=Protection(), **options)
+    (translations,) = translator(max_length=0).translate_window([line], wanted)
+    found = [t for t in translations if t.finished]
+    assert found
+    for translation in found:
+        assert translation.text.count("Łódź") >= line.count("dog")
+        assert translation.text.count("{x}") == line.count("{x}")

@@ -1,0 +1,175 @@
+"""Writes the terms of a glossary in the place of the words that translate them.
+
+A search that must write a term likes to write the usual word as well, "Ein Köter Hund rennt.", because nothing else
+translates the source word "dog". Therefore a line with terms is first searched without them. The attention links each
+term to a run of words in the translation, and the term's form replaces this run. The model chooses the most probable
+form, and whether the words beside the run that are linked to nothing else go with it. Where this is not possible, a
+search that requires the terms translates the line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import regex
+
+from vtrans.config import SearchConfig
+from vtrans.data.vocabulary import EOS_ID
+from vtrans.data.words import words_of_ids, words_of_line
+from vtrans.engines.alignments import NO_WORD, Links
+from vtrans.engines.engine import Engine, Source
+from vtrans.search.lexical import Phrase
+from vtrans.search.loop import Hypothesis, length_penalty
+from vtrans.text import one_line
+from vtrans.translate.asked import Asked
+from vtrans.wording.phrases import Forms, Wording, encoded, has_spaces
+
+_CORE = regex.compile(r"([^\w\p{M}]*)(.*?)([^\w\p{M}]*)")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A line that is translated without its terms."""
+
+    source: Source
+    phrases: tuple[Phrase, ...]
+    """Those of the source without the terms."""
+    src_words: Sequence[int]
+    """The word of each subword of the source, without EOS."""
+    terms: Sequence[tuple[set[int], Forms]]
+    """The words of each term in the source, and its forms."""
+    wording: Wording
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Words `begin` to `end` of a translation translate a term; those from `first` to `last` are linked to nothing
+    else."""
+
+    begin: int
+    end: int
+    first: int
+    last: int
+    forms: Forms
+
+    def texts(self, words: Sequence[str]) -> list[list[str]]:
+        """Returns the words of the translation with each form in the place of the run, and of the longer run."""
+        written = []
+        for begin, end in dict.fromkeys(((self.begin, self.end), (self.first, self.last))):
+            before, _, after = _parts(words[begin:end])
+            written += [[*words[:begin], before + form + after, *words[end:]] for form in self.forms]
+        return written
+
+
+def draft_of(engine: Engine, source: Source, asked: Asked, ids: Sequence[int], tags: int) -> Draft | None:
+    """Returns a line of these subwords, after `tags` others, as a draft; None if it has no terms, or if one is only a
+    part of a word."""
+    line = asked.line.masked
+    spans = [match.span() for match in regex.finditer(r"\S+", line)]
+    terms = []
+    for term in asked.terms:
+        inside = [k for k, (begin, end) in enumerate(spans) if begin < term.end and term.begin < end]
+        text = line[term.begin : term.end]
+        if not has_spaces(text) or _parts([line[slice(*spans[k])] for k in inside])[1] != _parts([text])[1]:
+            return None
+        terms.append((set(inside), term.forms))
+    if not terms:
+        return None
+    phrases = encoded(replace(asked.wording, terms=()), engine.tgt_vocab)
+    words = [*[NO_WORD] * tags, *words_of_line(line, ids, engine.src_vocab)]
+    return Draft(source, phrases, words, terms, asked.wording)
+
+
+def with_terms(
+    engine: Engine, search: SearchConfig, drafts: Sequence[Draft], searched: Sequence[Sequence[Hypothesis]]
+) -> list[list[Hypothesis]]:
+    """Returns the hypotheses of each draft with its terms, best first. Those in which a term has no place of its own,
+    or that would break another rule, are left out."""
+    rows = [(draft, hyp) for draft, hyps in zip(drafts, searched, strict=True) for hyp in hyps if hyp.finished]
+    pairs = [(draft.source.tokens[:-1], hyp.tokens) for draft, hyp in rows]
+    words = [(draft.src_words, words_of_ids(hyp.tokens, engine.tgt_vocab)) for draft, hyp in rows]
+    texts = [engine.tgt_vocab.decode(hyp.tokens).split() for _, hyp in rows]
+    places = [
+        _places(draft, text, links)
+        for (draft, _), text, links in zip(rows, texts, engine.align(pairs, words, search.batch_tokens), strict=True)
+    ]
+    written = _written(engine, search, rows, texts, places)
+    results: list[list[Hypothesis]] = []
+    for draft in drafts:
+        best: dict[str, Hypothesis] = {}
+        for (other, _), hypothesis in zip(rows, written, strict=True):
+            if other is draft and hypothesis and _obeys(draft, hypothesis, engine, search.min_length):
+                best.setdefault(engine.tgt_vocab.decode(hypothesis.tokens), hypothesis)
+        results.append(sorted(best.values(), key=lambda hyp: -hyp.score))
+    return results
+
+
+def _written(
+    engine: Engine,
+    search: SearchConfig,
+    rows: Sequence[tuple[Draft, Hypothesis]],
+    texts: list[list[str]],
+    places: Sequence[list[_Place] | None],
+) -> list[Hypothesis | None]:
+    """Returns each hypothesis with terms in these places, the last of which is filled first; None without places."""
+    written = [None if found is None else hyp for (_, hyp), found in zip(rows, places, strict=True)]
+    left = [list(found or ()) for found in places]
+    while todo := [i for i, found in enumerate(left) if found]:
+        tries = [(i, text) for i in todo for text in left[i].pop().texts(texts[i])]
+        tokens = [engine.tgt_vocab.encode(" ".join(text)) for _, text in tries]
+        pairs = [(rows[i][0].source.tokens[:-1], [*ids, EOS_ID]) for (i, _), ids in zip(tries, tokens, strict=True)]
+        scored = engine.token_logprobs(pairs, search.batch_tokens, lambda: None)
+        best = dict.fromkeys(todo, -math.inf)
+        for (i, text), ids, logprobs in zip(tries, tokens, scored, strict=True):
+            total = math.fsum(logprobs)
+            score = total / length_penalty(len(logprobs), search.alpha, search.length_penalty)
+            if score > best[i]:
+                best[i], texts[i] = score, text
+                written[i] = Hypothesis(tuple(ids), total, score, True, tuple(logprobs))
+    return written
+
+
+def _places(draft: Draft, words: Sequence[str], links: Links) -> list[_Place] | None:
+    """Returns where in a translation the terms are missing, in order; None if a term has no place of its own."""
+    places, taken = list[_Place](), set[int]()
+    source_of = {j: i for i, j in reversed(links)}  # the source word to which each word attends most
+    for src, forms in draft.terms:
+        # Weak links from distant function words do not count, but a compound also translates the word beside the term.
+        beside = {j for i, j in links if i in (min(src) - 1, max(src) + 1)}
+        own = [j for i, j in links if i in src and source_of[j] in src and j not in beside]
+        strongest = {i: j for i, j in reversed(links) if i in src and j in own}
+        if not own:
+            return None
+        begin, end = min(strongest.values()), max(strongest.values()) + 1
+        first, last = begin, end
+        while first - 1 in own:
+            first -= 1
+        while last in own:
+            last += 1
+        core = _parts(words[begin:end])[1]
+        whole = set(range(begin, end)) <= set(own) and taken.isdisjoint(range(first, last))
+        if not core or not whole or not has_spaces(core) or core in draft.wording.codes:
+            return None
+        taken.update(range(first, last))
+        if not {core, _parts(words[first:last])[1]} & set(forms):
+            places.append(_Place(begin, end, first, last, forms))
+    return sorted(places, key=lambda place: place.begin)
+
+
+def _parts(words: Sequence[str]) -> tuple[str, str, str]:
+    """Returns the text of words without the punctuation marks around it, and these."""
+    before, core, after = _CORE.fullmatch(" ".join(words)).groups()
+    return before, core, after
+
+
+def _obeys(draft: Draft, written: Hypothesis, engine: Engine, least: int) -> bool:
+    """Returns whether a hypothesis with terms has all that is asked of it, and at least `least` tokens."""
+    prefix = draft.source.prefix.tokens
+    return (
+        not draft.wording.unmet(one_line(engine.tgt_vocab.decode(written.tokens)))
+        and written.tokens[: len(prefix)] == prefix
+        and least <= len(written.tokens) < draft.source.limit
+        and written.logprob > -math.inf
+    )
