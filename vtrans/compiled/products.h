@@ -37,15 +37,22 @@ constexpr float INFINITE = std::numeric_limits<float>::infinity();
 
 using Floats = std::vector<float>;
 
-// Instructions that only some processors with AVX-512 have.
+// Instructions that only some processors with AVX-512 have. GCC 9 does not know those for bfloat16.
 #if defined(__AVX512F__)
+#if defined(__clang__) || __GNUC__ >= 11
+#define COMPILES_BFLOAT16
+#endif
 bool supports_vnni() {
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw");
 }
 bool supports_bfloat16() {
+#if defined(COMPILES_BFLOAT16)
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw");
+#else
+    return false;
+#endif
 }
 const bool HAS_VNNI = supports_vnni(), HAS_BFLOAT16 = supports_bfloat16();
 #else
@@ -228,6 +235,7 @@ inline int32_t four_bytes(const void* x) {
     return bytes;
 }
 
+#if defined(COMPILES_BFLOAT16)
 // A tile in bfloat16: P = 2.
 template <int R>
 __attribute__((target("avx512bf16,avx512bw"))) void bfloat16_tile(const uint16_t* weight, const float* bias, int width,
@@ -246,8 +254,9 @@ __attribute__((target("avx512bf16,avx512bw"))) void bfloat16_tile(const uint16_t
     for (int r = 0; r < R; r++)
         for (int v = 0; v < VECTORS; v++) _mm512_storeu_ps(y + size_t(r) * y_width + v * LANES, sums[r][v]);
 }
+#endif
 
-// The sums of a tile in int8, with x from 1 to 255: P = 4.
+// A tile in int8, with x from 1 to 255: P = 4.
 template <int R>
 __attribute__((target("avx512vnni,avx512bw"))) void int8_tile(const int8_t* weight, const int32_t* shifts, int width,
                                                              const uint8_t* x, const float* steps, const float* x_steps,
@@ -272,8 +281,7 @@ __attribute__((target("avx512vnni,avx512bw"))) void int8_tile(const int8_t* weig
 }
 #endif
 
-// The sums of a row of a tile in int8, for any processor: P = 2 with AVX2, else 1. The sums of two products of 8 bits
-// fit into 32 bits, so they are exact.
+// A tile in int8, for any processor: P = 2 with AVX2, else 1. Its sums are in 32 bits, so they are exact.
 template <int R>
 void wide_int8_tile(const int8_t* weight, int width, const int16_t* x, const float* steps, const float* x_steps,
                     const float* bias, float* y, int y_width) {
@@ -328,7 +336,7 @@ void float32_product(const Linear& linear, Matrix& x, int N, Matrix& y) {
 
 void bfloat16_product(const Linear& linear, Matrix& x, int N, Matrix& y, Scratch& scratch) {
     int I = linear.inputs;
-#if defined(__AVX512F__)
+#if defined(COMPILES_BFLOAT16)
     if (HAS_BFLOAT16) {
         auto& rounded = scratch.halves;
         rounded.fill(x, N, I, 2, [](float value) { return half(value); });
