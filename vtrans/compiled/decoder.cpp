@@ -67,7 +67,7 @@ struct Batch {
             if (j >= free_count) places.emplace_back();
             (j < free_count ? places[free[j]] : places.back()) = std::move(sentence);
         }
-        int T = threads_for(firsts.back());
+        int T = threads_for(firsts.back(), count);
         in_threads(T, [&](int t) {
             int begin = share(count, t, T), end = share(count, t + 1, T);
             threads[t].read(&sentences[begin], tokens + firsts[begin], lengths + begin, end - begin, positions);
@@ -82,10 +82,10 @@ struct Batch {
         for (size_t b = 0; b < places.size(); b++)
             if (places[b]) sentences.push_back(places[b].get()), fed.push_back(tokens + b * K), live.push_back(b);
         int count = int(live.size());
-        stepped = threads_for(int64_t(count) * K);
+        int T = threads_for(int64_t(count) * K, count);
         at.resize(places.size());
-        in_threads(stepped, [&](int t) {
-            int begin = share(count, t, stepped), end = share(count, t + 1, stepped);
+        in_threads(T, [&](int t) {
+            int begin = share(count, t, T), end = share(count, t + 1, T);
             threads[t].step(&sentences[begin], &fed[begin], end - begin, positions);
             for (int j = begin; j < end; j++) at[live[j]] = {t, (j - begin) * K};
         });
@@ -113,10 +113,11 @@ struct Batch {
     // whether all log-probabilities are numbers.
     bool best(const int64_t* rows, int N, int count, int64_t* ids, float* out) {
         auto all = outputs(rows, N);
-        std::vector<char> numbers(stepped, true);
-        in_threads(stepped, [&](int t) {
-            int end = share(N, t + 1, stepped);
-            for (int first = share(N, t, stepped); first < end; first += BLOCK) {
+        int T = threads_for(N, N);
+        std::vector<char> numbers(T, true);
+        in_threads(T, [&](int t) {
+            int end = share(N, t + 1, T);
+            for (int first = share(N, t, T); first < end; first += BLOCK) {
                 int block = std::min(BLOCK, end - first);
                 Floats totals = threads[t].project(&all[first], block);
                 for (int r = 0; r < block; r++) {
@@ -135,10 +136,12 @@ struct Batch {
     };
 
     std::vector<Rows> threads;
-    int stepped = 1;        // the threads of the last step
     std::vector<Place> at;  // of each place: the rows of its sentence in the last step
 
-    int threads_for(int64_t rows) const { return int(std::clamp<int64_t>(rows / SHARE, 1, threads.size())); }
+    // The threads for some rows that are divided into `parts`.
+    int threads_for(int64_t rows, int64_t parts) const {
+        return int(std::clamp<int64_t>(std::min(rows / SHARE, parts), 1, threads.size()));
+    }
     static int share(int count, int t, int T) { return int(int64_t(count) * t / T); }
 };
 
