@@ -435,12 +435,12 @@ def request(parts: Sequence[bytes], folder: Path) -> None:
     """The content type, the query string and the body."""
     kind, query, body = parts[0], parts[1], CUT.join(parts[2:])
     scope = {"type": "http", "method": "POST", "headers": [(b"content-type", kind)], "query_string": query, "app": None}
-    found = asyncio.run(parameters(Request(scope), body))
-    if isinstance(found.get("file"), Upload):
-        upload, _, _ = file_request(found)
+    fields = asyncio.run(parameters(Request(scope), body))
+    if isinstance(fields.get("file"), Upload):
+        upload, _, _ = file_request(fields)
         open_file(upload.name, upload.content, 100_000)
     else:
-        asked = translate_request(found, Limits())
+        asked = translate_request(fields, Limits())
         for given in asked.texts:
             READERS[asked.format](given, asked.source)
 

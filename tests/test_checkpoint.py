@@ -413,10 +413,10 @@ def test_a_flipped_bit_is_detected_anywhere_in_the_file(
         raw[place] ^= 1 << numbers.randrange(8)
         bad.write_bytes(raw)
         with suppress(FileError):
-            found = load_model(bad)
+            loaded = load_model(bad)
             # A change that leaves the meaning of the header alone, such as other white space, is allowed.
             assert place < header
-            save_model(bad, found)
+            save_model(bad, loaded)
             assert bad.read_bytes() == whole
             unnoticed += 1
     assert unnoticed < 5

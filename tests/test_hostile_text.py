@@ -116,9 +116,9 @@ def test_prepare_bpe_counts_every_line_of_any_bytes(pair: tuple[bytes, bytes], t
 def test_overlap_counts_every_line_of_any_bytes(pair: tuple[bytes, bytes], tiny_data: DataFolder) -> None:
     with files(*pair) as (src, tgt):
         vocabularies = Vocabularies.of_data(tiny_data)
-        found = overlap_of_files(src, tgt, vocabularies, Console(quiet=True), "replace").as_dict()
-    assert [found["sides"][side]["lines"] for side in ("src", "tgt")] == list(map(lines_in, pair))
-    assert all(found["sides"][side]["tokens"] >= 1 for side in ("src", "tgt"))
+        measured = overlap_of_files(src, tgt, vocabularies, Console(quiet=True), "replace").as_dict()
+    assert [measured["sides"][side]["lines"] for side in ("src", "tgt")] == list(map(lines_in, pair))
+    assert all(measured["sides"][side]["tokens"] >= 1 for side in ("src", "tgt"))
 
 
 # Kinds of files.

@@ -263,9 +263,9 @@ WARNINGS: list[tuple[Sequence[str], Sequence[Sequence[str]], dict[str, bool | st
 def test_suspicious_data_is_warned_about(
     hyps: list[str], refs: list[list[str]], options: dict[str, object], begins: list[str]
 ) -> None:
-    found = data_warnings(hyps, refs, **options)  # type: ignore[arg-type]  # a table of options of several types
-    assert len(found) == len(begins)
-    for sentence, words in zip(found, begins, strict=True):
+    warnings = data_warnings(hyps, refs, **options)  # type: ignore[arg-type]  # a table of options of several types
+    assert len(warnings) == len(begins)
+    for sentence, words in zip(warnings, begins, strict=True):
         assert words in sentence
 
 

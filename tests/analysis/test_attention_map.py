@@ -52,16 +52,16 @@ LINES = [line for line in sentences(12, seed=5) if line]
 def test_every_row_adds_up_to_one(layer: int | None, head: int | None, subwords: bool) -> None:
     made = translator(DEEP)
     for line in LINES:
-        found = attention_map(made, line, layer=layer, head=head, subwords=subwords)
-        assert found.shares.shape == (len(found.target), len(found.source))
-        np.testing.assert_allclose(found.shares.sum(1), 1, atol=1e-9)
-        assert found.source[-1] == EOS
+        attention = attention_map(made, line, layer=layer, head=head, subwords=subwords)
+        assert attention.shares.shape == (len(attention.target), len(attention.source))
+        np.testing.assert_allclose(attention.shares.sum(1), 1, atol=1e-9)
+        assert attention.source[-1] == EOS
         ((best,),) = made.translate_window([line])
         if not subwords:
-            assert [*found.source[:-1]] == line.split()
-            assert [word for word in found.target if word != EOS] == best.text.split()
+            assert [*attention.source[:-1]] == line.split()
+            assert [word for word in attention.target if word != EOS] == best.text.split()
         else:
-            assert found.target == best.subwords
+            assert attention.target == best.subwords
 
 
 @pytest.mark.parametrize(("layer", "head"), [(1, None), (2, None), (3, 1), (3, 2)])
@@ -119,9 +119,9 @@ def test_the_models_own_translation_gives_the_same_map_as_target(
     line, target = "The big dog sees me today.", "Der große Hund sieht mich heute."
     own = next(made.logprob([line], [target]))  # as if the search had found it
     monkeypatch.setattr(made, "translate_window", lambda lines, options: [[own] for _ in lines])
-    found = attention_map(made, line)
-    assert found.target == (*target.split(), EOS)
-    np.testing.assert_array_equal(found.shares, attention_map(made, line, target).shares)
+    attention = attention_map(made, line)
+    assert attention.target == (*target.split(), EOS)
+    np.testing.assert_array_equal(attention.shares, attention_map(made, line, target).shares)
 
 
 def test_a_decoder_only_model_attends_to_more_than_the_source() -> None:
@@ -259,8 +259,8 @@ def test_combining_marks_stay_with_their_letter_and_control_characters_are_repla
 
 
 def test_columns_beyond_the_width_are_continued_below() -> None:
-    found = picture(["one", "two", "three", "four", "five", EOS], ["a", "dog"])
-    whole, narrow = as_text(found), as_text(found, width=11)
+    attention = picture(["one", "two", "three", "four", "five", EOS], ["a", "dog"])
+    whole, narrow = as_text(attention), as_text(attention, width=11)
     body, notes = narrow.split("\n\n")[:-1], narrow.split("\n\n")[-1]
     assert whole.endswith("\n\n" + notes)
     assert len(body) == 2
@@ -271,8 +271,8 @@ def test_columns_beyond_the_width_are_continued_below() -> None:
         [row[:6] for row in rows],
         [row[6:] for row in rows],
     ]
-    assert as_text(found, width=80) == whole
-    assert len(as_text(found, width=1).split("\n\n")) == 7, "at least one column at a time"
+    assert as_text(attention, width=80) == whole
+    assert len(as_text(attention, width=1).split("\n\n")) == 7, "at least one column at a time"
 
 
 def test_the_command_prints_characters_or_json_or_writes_svg(
@@ -296,10 +296,10 @@ def test_the_command_prints_characters_or_json_or_writes_svg(
         tmp_path / "a.svg",
     )
     assert (done.code, done.err) == (0, "")
-    found = json.loads(done.out)
-    assert found["source"] == ["The", "big", "dog.", EOS]
-    assert found["target"] == ["Der", "<große>", "Hund.", EOS]
-    assert [sum(row) for row in found["attention"]] == pytest.approx([1] * 4, abs=1e-5)
+    record = json.loads(done.out)
+    assert record["source"] == ["The", "big", "dog.", EOS]
+    assert record["target"] == ["Der", "<große>", "Hund.", EOS]
+    assert [sum(row) for row in record["attention"]] == pytest.approx([1] * 4, abs=1e-5)
     assert "&lt;große&gt;" in (tmp_path / "a.svg").read_text("utf-8")
     done = run_cli(
         "attend",

@@ -107,8 +107,8 @@ def test_a_healthy_machine_has_no_problems() -> None:
     ],
 )
 def test_each_problem_is_found_alone(changes: dict[str, Any], about: str, broken: bool) -> None:
-    found = problems(dataclasses.replace(HEALTHY, **changes))
-    assert [(problem.about, problem.broken) for problem in found] == [(about, broken)]
+    diagnosed = problems(dataclasses.replace(HEALTHY, **changes))
+    assert [(problem.about, problem.broken) for problem in diagnosed] == [(about, broken)]
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_what_is_unknown_or_right_is_no_problem(changes: dict[str, Any]) -> None
 
 
 def test_what_breaks_vtrans_comes_first() -> None:
-    found = problems(dataclasses.replace(HEALTHY, memory=0.0, torch=None, environment={"VTRANS_KERNELS": "x"}))
-    assert [problem.broken for problem in found] == [True, True, False]
+    diagnosed = problems(dataclasses.replace(HEALTHY, memory=0.0, torch=None, environment={"VTRANS_KERNELS": "x"}))
+    assert [problem.broken for problem in diagnosed] == [True, True, False]
 
 
 @pytest.mark.parametrize(

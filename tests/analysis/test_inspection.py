@@ -143,9 +143,9 @@ def test_the_one_position_table_of_a_decoder_only_model_saves_nothing(tmp_path: 
     )
     vocab = tiny_data.src_vocab
     model = Transformer(config, len(vocab), len(vocab), joint=True, pad_id=0)
-    found = Inspection(tmp_path, "", LoadedModel(model, vocab, vocab, SearchConfig(), {}))
+    inspected = Inspection(tmp_path, "", LoadedModel(model, vocab, vocab, SearchConfig(), {}))
     assert [group.places for group in shared_groups(model)] == [("tgt_embedding", "projection")]
-    assert found.parameters_without_sharing == found.parameters + len(vocab) * config.d_model
+    assert inspected.parameters_without_sharing == inspected.parameters + len(vocab) * config.d_model
 
 
 def test_a_weight_of_a_module_with_submodules_is_a_part() -> None:
@@ -156,8 +156,8 @@ def test_a_weight_of_a_module_with_submodules_is_a_part() -> None:
 
     weight = nn.Parameter(torch.zeros(7))
     model = nn.ModuleList([Both(weight), Both(weight)])
-    found = leaves(part_tree(model))
-    assert [(leaf.path, leaf.parameters, leaf.same_as) for leaf in found] == [
+    parts = leaves(part_tree(model))
+    assert [(leaf.path, leaf.parameters, leaf.same_as) for leaf in parts] == [
         ("0.weight", 7, None),
         ("0.inner", 20, None),
         ("1.weight", 0, "0.weight"),
@@ -328,31 +328,31 @@ def shown(found: Inspection, *, width: int | None = None) -> list[str]:
 
 
 def test_the_bytes_add_up_to_the_file(tmp_path: Path, tiny_data: DataFolder) -> None:
-    found = inspection(tmp_path, tiny_data, build())
-    sizes = found.bytes()
-    assert sizes["file"] == found.file.stat().st_size
-    assert sizes["weights"] == 4 * found.parameters
+    inspected = inspection(tmp_path, tiny_data, build())
+    sizes = inspected.bytes()
+    assert sizes["file"] == inspected.file.stat().st_size
+    assert sizes["weights"] == 4 * inspected.parameters
     assert sizes["vocabulary"] == len(tiny_data.src_vocab.proto)
     assert sizes["file"] == sizes["weights"] + sizes["vocabulary"] + sizes["header"]
 
 
 def test_the_facts_are_shown_and_fit_the_terminal(tmp_path: Path, tiny_data: DataFolder) -> None:
-    found = inspection(tmp_path, tiny_data, build())
-    lines = shown(found, width=50)
+    inspected = inspection(tmp_path, tiny_data, build())
+    lines = shown(inspected, width=50)
     assert "training    step 12, data abc" in lines
     assert "search      beam 7" in lines
     facts = lines[: lines.index("parts")]
     assert all(len(line) <= 50 or len(line.split()) == 2 for line in facts), "only a long word stands out"
-    assert len(facts) > len(shown(found)[: shown(found).index("parts")])
+    assert len(facts) > len(shown(inspected)[: shown(inspected).index("parts")])
 
 
 def test_the_overlap_comes_from_the_data_folder(tiny_run: RunFolder, tiny_data: DataFolder) -> None:
     loaded = load_model(tiny_run.last)
-    found = training_overlap(tiny_data.path, loaded)
-    assert found == tiny_data.report["overlap"]
-    with_it, without = (shown(Inspection(tiny_run.last, "", loaded, each)) for each in (found, None))
+    measured = training_overlap(tiny_data.path, loaded)
+    assert measured == tiny_data.report["overlap"]
+    with_it, without = (shown(Inspection(tiny_run.last, "", loaded, each)) for each in (measured, None))
     (line,) = (line for line in with_it if line.startswith("overlap  "))
-    assert f"{found['rows'][0]['share']:.0%}" in line
+    assert f"{measured['rows'][0]['share']:.0%}" in line
     assert line not in without
 
 
@@ -380,14 +380,14 @@ def test_the_command_prints_tables_or_json(
     done = run_cli(
         "inspect", tiny_run.last, "--data", tiny_data.path, "--word", "Hund", "--sentence", "The dog.", "--json"
     )
-    found = json.loads(done.out)
+    record = json.loads(done.out)
     model = load_model(tiny_run.last).model
-    assert found["parameters"] == found["tree"]["parameters"] == count_parameters(model)
-    assert found["overlap"] == tiny_data.report["overlap"]
-    assert found["vocabulary"]["src"]["sha256"] == tiny_data.src_vocab.digest
-    assert found["training"]["step"] == 30
-    assert len(found["nearest"][0]["rows"]) == 10
-    assert len(found["steps"][0]["by_dot"]) == 3
+    assert record["parameters"] == record["tree"]["parameters"] == count_parameters(model)
+    assert record["overlap"] == tiny_data.report["overlap"]
+    assert record["vocabulary"]["src"]["sha256"] == tiny_data.src_vocab.digest
+    assert record["training"]["step"] == 30
+    assert len(record["nearest"][0]["rows"]) == 10
+    assert len(record["steps"][0]["by_dot"]) == 3
 
 
 @pytest.mark.parametrize(

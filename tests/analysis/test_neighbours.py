@@ -39,18 +39,18 @@ def model(tie: str) -> LoadedModel:
     ],
 )
 def test_a_shared_matrix_is_listed_once_with_all_its_places(tie: str, places: list[tuple[str, ...]]) -> None:
-    found = matrices(model(tie))
-    assert [names for names, _, _ in found] == places
-    assert len({weight.data_ptr() for _, weight, _ in found}) == len(places)
+    listed = matrices(model(tie))
+    assert [names for names, _, _ in listed] == places
+    assert len({weight.data_ptr() for _, weight, _ in listed}) == len(places)
 
 
 def test_the_nearest_rows_have_the_largest_cosine() -> None:
     loaded = model("tgt-softmax")
     word = "Hund läuft"
-    found = neighbours(loaded, word, 4)
+    nearest = neighbours(loaded, word, 4)
     tokens = loaded.src_vocab.encode(word)
-    assert [subword.id for subword in found] == tokens * 2
-    for subword in found:
+    assert [subword.id for subword in nearest] == tokens * 2
+    for subword in nearest:
         weight = {names: weight for names, weight, _ in matrices(loaded)}[subword.places]
         cosines = [float(F.cosine_similarity(row, weight[subword.id], dim=0)) for row in weight]
         order = sorted((i for i in range(len(weight)) if i != subword.id), key=lambda i: -cosines[i])[:4]

@@ -76,8 +76,8 @@ def test_files_need_not_be_parallel_but_must_hold_text(tmp_path: Path) -> None:
     src, tgt = write_pairs(tmp_path, "train", TRAIN_PAIRS)
     tgt.write_bytes(b"\n".join(tgt.read_bytes().split(b"\n")[:50]))
     vocabularies = learn_joint(src, tgt, QUIET, 300)
-    found = overlap_of_files(src, tgt, vocabularies, QUIET)
-    assert (found.src.lines, found.tgt.lines) == (len(TRAIN_PAIRS), 50)
+    measured = overlap_of_files(src, tgt, vocabularies, QUIET)
+    assert (measured.src.lines, measured.tgt.lines) == (len(TRAIN_PAIRS), 50)
     tgt.write_bytes(b"\n \n")
     with pytest.raises(InputError, match=r"train\.de"):
         overlap_of_files(src, tgt, vocabularies, QUIET)

@@ -166,21 +166,21 @@ numbers = st.floats(0, 1e9, allow_nan=False).map(lambda x: round(x, 6))
 @given(numbers, numbers)
 def test_ticks_cover_the_range_in_equal_steps(a: float, b: float) -> None:
     low, high = min(a, b), max(a, b)
-    found = ticks(low, high)
-    assert 2 <= len(found) <= 9
-    assert found[0] <= low
-    assert found[-1] >= high
-    steps = [y - x for x, y in itertools.pairwise(found)]
+    marks = ticks(low, high)
+    assert 2 <= len(marks) <= 9
+    assert marks[0] <= low
+    assert marks[-1] >= high
+    steps = [y - x for x, y in itertools.pairwise(marks)]
     assert max(steps) == pytest.approx(min(steps), rel=1e-3)
 
 
 @given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6))
 def test_logarithmic_ticks_cover_the_range(a: float, b: float) -> None:
     low, high = min(a, b), max(a, b)
-    found = log_ticks(low, high)
-    assert found == sorted(found)
-    assert found[0] <= low
-    assert found[-1] >= high
+    marks = log_ticks(low, high)
+    assert marks == sorted(marks)
+    assert marks[0] <= low
+    assert marks[-1] >= high
 
 
 def test_a_chart_holds_every_value_in_place() -> None:

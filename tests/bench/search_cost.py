@@ -123,10 +123,10 @@ def against_ssru(model: Transformer, lines: int) -> None:
                 layers: dict[str, list[float]] = {kind: [] for kind in models}
                 for turn in range(4):
                     for kind, decoder in decoders.items():
-                        found = one_at_a_time(decoder, sources, length)
+                        hyps = one_at_a_time(decoder, sources, length)
                         if turn:
-                            whole[kind].append(found[0] / lines)
-                            layers[kind].append(found[1] / lines)
+                            whole[kind].append(hyps[0] / lines)
+                            layers[kind].append(hyps[1] / lines)
                 name = f"{config.encoder_layers}+{config.decoder_layers} {way} {length}"
                 show(name, whole)
                 show(f"{name} layers", layers)

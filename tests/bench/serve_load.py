@@ -86,12 +86,12 @@ def server(words: list[str]) -> Iterator[tuple[int, int]]:
         try:
             assert process.stderr is not None
             for line in process.stderr:
-                if found := re.search(rb"http://127\.0\.0\.1:(\d+)", line):
+                if match := re.search(rb"http://127\.0\.0\.1:(\d+)", line):
                     break
             else:
                 raise SystemExit("the server did not start")
             threading.Thread(target=process.stderr.read, daemon=True).start()
-            yield int(found[1]), process.pid
+            yield int(match[1]), process.pid
         finally:
             process.terminate()
 
@@ -106,8 +106,8 @@ def megabytes(pid: int) -> float:
     """The proportional set size of a process and those that it has started."""
     total = 0
     for process in processes_of(pid):
-        found = re.search(r"\nPss:\s+(\d+) kB", Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii"))
-        total += int(found[1]) if found else 0
+        match = re.search(r"\nPss:\s+(\d+) kB", Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii"))
+        total += int(match[1]) if match else 0
     return total / 1024
 
 
@@ -116,9 +116,9 @@ def timed_translation(model: str, lines: list[str]) -> tuple[list[str], float]:
     words = [sys.executable, "-m", "vtrans", "translate", "--model", model]
     text = "".join(f"{line}\n" for line in lines)
     done = subprocess.run(words, input=text, capture_output=True, encoding="utf-8", check=True)
-    found = re.search(r"\(([\d,.]+) lines/s", done.stderr)
-    assert found is not None, done.stderr
-    return done.stdout.split("\n")[:-1], float(found[1].replace(",", ""))
+    match = re.search(r"\(([\d,.]+) lines/s", done.stderr)
+    assert match is not None, done.stderr
+    return done.stdout.split("\n")[:-1], float(match[1].replace(",", ""))
 
 
 def plain(model: str) -> None:

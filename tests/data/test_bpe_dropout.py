@@ -79,8 +79,8 @@ def test_an_epoch_has_the_pairs_of_its_mixture(tiny_data: DataFolder) -> None:
     for epoch in (1, 2):
         numbers = mixture.pairs(epoch)
         assert numbers is not None
-        found = pairs(tiny_data, [store for e, _, store in drawn if e == epoch])
-        assert sorted(found) == sorted(everything[i] for i in numbers.tolist())
+        chosen = pairs(tiny_data, [store for e, _, store in drawn if e == epoch])
+        assert sorted(chosen) == sorted(everything[i] for i in numbers.tolist())
     assert equal(windows(drawing, 1, 2, 1)[0], drawn[count + 1])
 
 

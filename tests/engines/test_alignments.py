@@ -77,10 +77,10 @@ def test_mean_attention_reads_the_upper_half_at_predicting_positions(layers: int
     ((_, batch),) = forced_batches([([5, 6, 7], [8, 9, 10, 11])], 100, model.device)
     with torch.no_grad():
         every = cross_attention(model, batch)
-        found = mean_attention(model, batch)
+        shares = mean_attention(model, batch)
     assert batch.tgt_in_BT.tolist() == [[2, 8, 9, 10]], "position t is fed the subword before the one it predicts"
     expected: Tensor = sum(every[i].mean(1) for i in read) / len(read)  # type: ignore[assignment]  # of tensors
-    np.testing.assert_allclose(found, expected.numpy(), atol=1e-12)
+    np.testing.assert_allclose(shares, expected.numpy(), atol=1e-12)
 
 
 def test_the_averaged_attention_of_several_models_does_not_depend_on_the_batch() -> None:
@@ -242,10 +242,10 @@ def test_each_piece_of_a_vocabulary_of_words_is_a_word() -> None:
 def test_links_refer_to_words_of_the_line_and_its_translation() -> None:
     made = translator()
     plain = list(made.nbest([*LINES, "", " "], 3))
-    found = list(made.nbest([*LINES, "", " "], 3, alignments=True))
+    hyps = list(made.nbest([*LINES, "", " "], 3, alignments=True))
     vocab, model = vocabulary(), loaded().model
     met = 0
-    for line, a, b in zip([*LINES, "", " "], plain, found, strict=True):
+    for line, a, b in zip([*LINES, "", " "], plain, hyps, strict=True):
         for s, t in zip(a, b, strict=True):
             assert (s.text, s.tokens, s.alignment) == (t.text, t.tokens, None)
             assert t.alignment is not None
@@ -305,11 +305,11 @@ def test_a_translation_as_long_as_the_position_table_has_an_alignment(name: str)
 def test_links_are_written_before_the_text(form: Any, before: int) -> None:
     made, out = translator(), io.BytesIO()
     translate_stream(made, ["a dog", "", "cat"], out, TranslateOptions(alignments=True, form=form))
-    found = [best[0] for best in made.nbest(["a dog", "", "cat"], alignments=True)]
-    for line, t in zip(out.getvalue().decode().split("\n")[:-1], found, strict=True):
+    hyps = [best[0] for best in made.nbest(["a dog", "", "cat"], alignments=True)]
+    for line, t in zip(out.getvalue().decode().split("\n")[:-1], hyps, strict=True):
         assert line.split("\t")[before:] == [pharaoh(t.alignment or ()), t.text]
     out = io.BytesIO()
     translate_stream(made, ["a dog", "", "cat"], out, TranslateOptions(alignments=True, form="json"))
     objects = [json.loads(line) for line in out.getvalue().decode().split("\n")[:-1]]
-    assert [entry["translations"][0]["alignment"] for entry in objects] == [pharaoh(t.alignment or ()) for t in found]
-    assert UNK_ID not in found[0].tokens
+    assert [entry["translations"][0]["alignment"] for entry in objects] == [pharaoh(t.alignment or ()) for t in hyps]
+    assert UNK_ID not in hyps[0].tokens

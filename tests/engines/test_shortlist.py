@@ -109,12 +109,12 @@ def test_the_shortlist_finds_the_dictionary_that_made_the_corpus() -> None:
         src = numbers.choices(words, k=numbers.randrange(1, 9))
         tgt = [filler, *(translation[word] for word in src)]
         pairs.append((src, numbers.sample(tgt, len(tgt))))
-    found = learn_shortlist(store_of(pairs), 24, 60, translations=2, frequent=1)
-    assert found.frequent.tolist() == [filler]
-    assert {word: int(found.translations[word, 0]) for word in words} == translation
-    assert filler not in found.translations, "a frequent subword is not among the translations"
-    assert found.translations[:4].tolist() == [[EOS_ID] * 2] * 4
-    assert found.translations.dtype == found.frequent.dtype == torch.int32
+    shortlist = learn_shortlist(store_of(pairs), 24, 60, translations=2, frequent=1)
+    assert shortlist.frequent.tolist() == [filler]
+    assert {word: int(shortlist.translations[word, 0]) for word in words} == translation
+    assert filler not in shortlist.translations, "a frequent subword is not among the translations"
+    assert shortlist.translations[:4].tolist() == [[EOS_ID] * 2] * 4
+    assert shortlist.translations.dtype == shortlist.frequent.dtype == torch.int32
     assert learn_shortlist(store_of([]), 5, 6, 2, 3).translations.tolist() == [[EOS_ID] * 2] * 5
 
 
@@ -236,8 +236,8 @@ def test_a_list_may_be_shorter_than_the_beam() -> None:
     tiny = Shortlist(torch.full((V, 1), EOS_ID, dtype=torch.int32), torch.tensor([4], dtype=torch.int32))
     model = dataclasses.replace(loaded(NAME, 1, tiny), tgt_vocab=Vocabulary(vocabulary().proto))
     assert not model.joint
-    found = list(made(model, beam=20, max_length=6).nbest(LINES, 1))
-    assert {token for (t,) in found for token in t.tokens} <= {4, EOS_ID}
+    hyps = list(made(model, beam=20, max_length=6).nbest(LINES, 1))
+    assert {token for (t,) in hyps for token in t.tokens} <= {4, EOS_ID}
 
 
 def test_a_list_holds_frequent_subwords_translations_and_copies() -> None:

@@ -119,12 +119,12 @@ def test_every_architecture_gives_equal_results_when_exported(name: str, tiny_da
     loaded, lines = random_model(tiny_data, **VARIANTS[name]), [*LINES, "\u2603 \U0001d4b3"]
     exported = written(loaded, tmp_path / "out")
     compared(loaded, exported, loaded.search, 1, encoded(loaded, lines))
-    found = compare(loaded, exported, lines)
-    assert found.largest < 2e-4
-    assert found.sentences == len(lines)
-    assert found.lost < 1e-4
+    comparisons = compare(loaded, exported, lines)
+    assert comparisons.largest < 2e-4
+    assert comparisons.sentences == len(lines)
+    assert comparisons.lost < 1e-4
     reach = loaded.model.max_length or 40 + EXTRA_LENGTH
-    assert found.logprobs > reach  # the pair that reaches the end of the position table is among them
+    assert comparisons.logprobs > reach  # the pair that reaches the end of the position table is among them
 
 
 def test_a_translation_that_reaches_the_end_of_a_position_table(tiny_data: DataFolder, tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_a_translation_that_reaches_the_end_of_a_position_table(tiny_data: DataF
     loaded = random_model(tiny_data, tie="none", positions="learned", max_positions=30, share_positions=True)
     with torch.no_grad():
         loaded.model.projection.weight[EOS_ID] -= 1.0
-    found = export(loaded, tmp_path / "out", QUIET, samples=LINES)
-    assert found.sentences == len(LINES)
+    verified = export(loaded, tmp_path / "out", QUIET, samples=LINES)
+    assert verified.sentences == len(LINES)
     exported = load_exported(tmp_path / "out", "cpu")
     options = TranslateOptions(form="json")  # with token_logprobs
     for search in (SearchConfig(max_source=40), SearchConfig(max_source=40, beam=1, no_repeat_ngram=3)):
@@ -163,8 +163,8 @@ def test_exporting_names_the_stored_settings_that_the_engine_does_not_support(
 ) -> None:
     """Translating with them is refused; translating with the settings that the warnings propose is not."""
     loaded = random_model(tiny_data, dataclasses.replace(search, max_source=40))
-    found = export(loaded, tmp_path / "out", Console(quiet=True), samples=LINES[:3])
-    assert (found.sentences, found.problem()) == (3, None)
+    verified = export(loaded, tmp_path / "out", Console(quiet=True), samples=LINES[:3])
+    assert (verified.sentences, verified.problem()) == (3, None)
     said = capsys.readouterr().err
     assert re.findall(r"search\.(\w+ = \S+),", said) == named
     if named:
@@ -179,8 +179,8 @@ def test_exporting_names_the_stored_settings_that_the_engine_does_not_support(
 @pytest.mark.parametrize("tie", ["tgt-softmax", "none"])
 def test_separate_vocabularies(tie: str, tiny_data_separate: DataFolder, tmp_path: Path) -> None:
     loaded = random_model(tiny_data_separate, tie=tie)
-    found = export(loaded, tmp_path / "out", QUIET, samples=LINES)
-    assert (found.sentences, found.problem()) == (len(LINES), None)
+    verified = export(loaded, tmp_path / "out", QUIET, samples=LINES)
+    assert (verified.sentences, verified.problem()) == (len(LINES), None)
     assert {"src.model", "tgt.model"} < {file.name for file in (tmp_path / "out").iterdir()}
     exported = load_exported(tmp_path / "out", "cpu")
     assert exported.src_vocab.digest == loaded.src_vocab.digest
@@ -197,8 +197,8 @@ def test_quantization_does_not_change_the_original(
     before = {name: p.clone() for name, p in loaded.model.named_parameters()}
     sizes = {}
     for quantization in exporting.TOLERANCES:
-        found = export(loaded, tmp_path / quantization, QUIET, quantization=quantization, samples=LINES)
-        assert (found.mean > 1e-4) == (quantization != "float32")
+        verified = export(loaded, tmp_path / quantization, QUIET, quantization=quantization, samples=LINES)
+        assert (verified.mean > 1e-4) == (quantization != "float32")
         sizes[quantization] = (tmp_path / quantization / "model.bin").stat().st_size
         assert load_exported(tmp_path / quantization).quantization == quantization
     assert max(sizes["int8"], sizes["float16"]) < sizes["float32"]
@@ -262,10 +262,10 @@ def test_translations_that_score_less_are_counted(
     monkeypatch.setattr(
         exported, "translate", lambda sources, search, options: translate(sources, SearchConfig(beam=1), options)
     )
-    found = compare(loaded, exported, LINES)
-    assert sum(found.equal.values()) < len(LINES)
-    assert found.lost > 1e-3
-    assert found.problem() is not None
+    comparisons = compare(loaded, exported, LINES)
+    assert sum(comparisons.equal.values()) < len(LINES)
+    assert comparisons.lost > 1e-3
+    assert comparisons.problem() is not None
 
 
 # Refusals.
@@ -388,8 +388,8 @@ def test_suppressed_subwords_are_left_out_of_the_softmax(bias: bool, tiny_data: 
     piece = loaded.tgt_vocab.piece(often)
     loaded = dataclasses.replace(loaded, search=dataclasses.replace(loaded.search, suppress=(piece,)))
     before = {name: weight.clone() for name, weight in loaded.model.state_dict().items()}
-    found = export(loaded, tmp_path / "out", QUIET, samples=LINES)
-    assert found.largest < 2e-4
+    verified = export(loaded, tmp_path / "out", QUIET, samples=LINES)
+    assert verified.largest < 2e-4
     exported = load_exported(tmp_path / "out", "cpu")
     assert exported.search.suppress == ()
     assert all(often not in t.tokens for (t,) in Translator(exported, retry=False).nbest(LINES))

@@ -370,9 +370,9 @@ def test_a_quantised_export_of_ours_is_read_as_ctranslate2_reads_it(
 def test_import_export_import_gives_the_same_bytes(name: str, tmp_path: Path) -> None:
     loaded = install(read(folder_of(name, tmp_path)))
     save_model(tmp_path / "before", loaded)
-    found = export_model(loaded, "ctranslate2", tmp_path / "out", Console(quiet=True), samples=LINES)
-    assert found is not None
-    assert found.largest < 1e-4
+    verified = export_model(loaded, "ctranslate2", tmp_path / "out", Console(quiet=True), samples=LINES)
+    assert verified is not None
+    assert verified.largest < 1e-4
     save_model(tmp_path / "after", install(read(tmp_path / "out")))
     assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
 

@@ -122,8 +122,8 @@ def test_pickled_weights_are_read_as_weights_alone(tmp_path: Path, zipped: bool)
     tensors["lm_head.weight"] = tensors["model.decoder.embed_tokens.weight"] = tensors["model.shared.weight"]
     (folder / "model.safetensors").unlink()
     torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
-    found = install(read_model(folder)).model.state_dict()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    weights = install(read_model(folder)).model.state_dict()
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
     torch.save({"a": Path}, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
     with pytest.raises(FileError, match="pytorch_model") as caught:
         read_model(folder)

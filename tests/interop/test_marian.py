@@ -86,8 +86,8 @@ def test_the_search_is_that_of_the_decoder_yml(tmp_path: Path) -> None:
         beam=12, alpha=0.0, length_penalty="length", stop="shrink", max_ratio=3.0, suppress=("<unk>",)
     )
     decoder = {"beam-size": 6, "normalize": 0.7, "max-length-factor": 2, "allow-unk": "true", "mini-batch": 8}
-    found = read(marian.folder(tmp_path / "set", decoder=decoder)).search
-    assert (found.beam, found.alpha, found.max_ratio, found.suppress) == (6, 0.7, 2.0, ())
+    imported = read(marian.folder(tmp_path / "set", decoder=decoder)).search
+    assert (imported.beam, imported.alpha, imported.max_ratio, imported.suppress) == (6, 0.7, 2.0, ())
     constant = {"normalize": 1, "word-penalty": 0.5}  # a penalty per word is the same for all translations
     assert read(marian.folder(tmp_path / "penalty", decoder=constant)).search.alpha == 1
 
@@ -253,8 +253,8 @@ def test_a_vocabulary_of_pieces_must_have_each_id_once(tmp_path: Path, name: str
 @pytest.mark.parametrize("kind", KINDS)
 def test_marian_itself_gives_the_same(tmp_path: Path, kind: str) -> None:
     changes, separate = KINDS[kind]
-    found = read(marian.folder(tmp_path, changes, separate=separate))
-    loaded, original = install(found), found.original()
+    imported = read(marian.folder(tmp_path, changes, separate=separate))
+    loaded, original = install(imported), imported.original()
     sources = [[*loaded.src_vocab.encode(line), EOS_ID] for line in marian.TEXTS["source"] * 2]
     targets = [[*loaded.tgt_vocab.encode(line), EOS_ID] for line in marian.TEXTS["target"] * 2]
     engine = TorchEngine([loaded])

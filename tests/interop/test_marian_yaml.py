@@ -67,11 +67,11 @@ def test_bytes_that_are_no_text_are_refused() -> None:
 @given(st.binary(max_size=60) | st.text("ab:- \n\"'[],#?\\x0&*{}", max_size=40).map(str.encode))
 def test_any_bytes_are_a_mapping_or_refused(data: bytes) -> None:
     try:
-        found = read_mapping(data, "x.yml")
+        mapping = read_mapping(data, "x.yml")
     except FileError as error:
         assert "\n" not in str(error)  # noqa: PT017 - either outcome is right
         return
-    assert all(isinstance(key, str) for key in found)
+    assert all(isinstance(key, str) for key in mapping)
 
 
 def quoted(text: str) -> str:

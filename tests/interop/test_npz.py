@@ -36,11 +36,11 @@ def content(path: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("write", [np.savez, np.savez_compressed, lambda path, **arrays: write_npz(path, arrays)])
 def test_arrays_are_read_as_numpy_writes_them(tmp_path: Path, write: Callable[..., None]) -> None:
     write(tmp_path / "x.npz", **ARRAYS)
-    found = content(tmp_path / "x.npz")
-    assert found.keys() == ARRAYS.keys()
+    arrays = content(tmp_path / "x.npz")
+    assert arrays.keys() == ARRAYS.keys()
     for name, values in ARRAYS.items():
-        assert (found[name].numpy() == values).all()
-        assert (found[name].numpy().dtype, tuple(found[name].shape)) == (values.dtype, values.shape)
+        assert (arrays[name].numpy() == values).all()
+        assert (arrays[name].numpy().dtype, tuple(arrays[name].shape)) == (values.dtype, values.shape)
 
 
 def test_numpy_reads_what_is_written_and_equal_arrays_give_equal_bytes(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_changed_byte_is_refused_or_changes_no_other_array(place: int, byte: i
         path = Path(folder) / "x.npz"
         path.write_bytes(data)
         try:
-            found = content(path)
+            arrays = content(path)
         except FileError:
             return
-        assert sorted(map(len, found.values())) == [3, 4]
+        assert sorted(map(len, arrays.values())) == [3, 4]

@@ -60,8 +60,8 @@ def test_the_state_is_that_of_the_whole_history() -> None:
     x, states = torch.randn(2, 9, D, dtype=torch.float64), torch.zeros(3, D, dtype=torch.float64)
     with torch.no_grad():
         for t in range(9):
-            found = ssru(x[:, t], states[:2])
-        torch.testing.assert_close(found, ssru(x)[:, -1])
+            output = ssru(x[:, t], states[:2])
+        torch.testing.assert_close(output, ssru(x)[:, -1])
         torch.testing.assert_close(states[:2], recurrence(*ssru.inputs_gates(x))[:, -1])
     assert not states[2].any()
 
@@ -74,10 +74,10 @@ def test_in_bfloat16_the_state_stays_in_float32() -> None:
     ssru.zf.weight.data[D:] = 0
     ssru.forget_bias.data.fill_(7.5)  # a gate of 0.99945
     with torch.no_grad(), bfloat16_products():
-        found = ssru(x)
-    assert found.dtype == torch.float32
+        output = ssru(x)
+    assert output.dtype == torch.float32
     share = 1 - torch.sigmoid(torch.tensor(7.5)).double() ** 2000
-    torch.testing.assert_close(found[0, -1].double(), (D * share).expand(D), rtol=1e-3, atol=0)
+    torch.testing.assert_close(output[0, -1].double(), (D * share).expand(D), rtol=1e-3, atol=0)
 
 
 def test_half_precision_gives_half_precision() -> None:

@@ -70,14 +70,14 @@ class Hand:
         return PP(plain(english, unit), plain(german, unit))
 
     def clause(self, subject: str, verb: str, tense: str, *objects: str, **parts: str | bool) -> Clause:
-        found = LEXICON.verbs[verb]
+        forms = LEXICON.verbs[verb]
         things = [
             Object(self.np(text), slot.case, slot.english, slot.german)
-            for text, slot in zip(objects, found.slots, strict=True)
+            for text, slot in zip(objects, forms.slots, strict=True)
         ]
         kind, _, modal = tense.partition(":")
-        clause = Clause(self.np(subject), found, kind, modal, bool(parts.pop("no", False)), things)
-        clause.bare_object = "bare" in found.notes
+        clause = Clause(self.np(subject), forms, kind, modal, bool(parts.pop("no", False)), things)
+        clause.bare_object = "bare" in forms.notes
         for key, value in parts.items():
             setattr(clause, key, self.part(str(value)))
         return clause.bind(self.draft)

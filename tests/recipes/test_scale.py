@@ -32,17 +32,17 @@ def test_layers_that_share_weights_are_measured_separately(norm: str) -> None:
     config = dataclasses.replace(SMALL, norm=norm)
     model = make(dataclasses.replace(config, share_layers="all"))
     with torch.inference_mode():
-        found = residual_shares(model, PAIRS)
-        assert found == [pytest.approx(layer) for layer in residual_shares(apart(model, config), PAIRS)]
-    assert len({layer["|x|"] for layer in found}) == len(found) == config.decoder_layers
-    assert all(layer["residual"] + layer["attention"] == pytest.approx(1) for layer in found)
+        shares = residual_shares(model, PAIRS)
+        assert shares == [pytest.approx(layer) for layer in residual_shares(apart(model, config), PAIRS)]
+    assert len({layer["|x|"] for layer in shares}) == len(shares) == config.decoder_layers
+    assert all(layer["residual"] + layer["attention"] == pytest.approx(1) for layer in shares)
 
 
 def test_a_missing_residual_has_no_share() -> None:
     with torch.inference_mode():
-        found = residual_shares(make(dataclasses.replace(SMALL, cross_attention_residual=False)), PAIRS)
-    assert [layer["residual"] for layer in found] == [0, 0, 0]
-    assert [layer["attention"] for layer in found] == pytest.approx([1, 1, 1])
+        shares = residual_shares(make(dataclasses.replace(SMALL, cross_attention_residual=False)), PAIRS)
+    assert [layer["residual"] for layer in shares] == [0, 0, 0]
+    assert [layer["attention"] for layer in shares] == pytest.approx([1, 1, 1])
 
 
 def test_scaled_embeddings_and_logits_start_at_unit_variance() -> None:

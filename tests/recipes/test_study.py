@@ -48,17 +48,17 @@ def built(row: Row, recipe: str) -> int:
 
 @pytest.mark.parametrize("name", study_names())
 def test_the_rows_of_a_study_are_distinct_and_can_be_trained(name: str) -> None:
-    found = load_study(name)
-    every = found.rows.values()
+    study = load_study(name)
+    every = study.rows.values()
     facts = {str(dataclasses.replace(row, name="", words="")) for row in every}
     assert len(facts) == len({row.words for row in every}) == len(every) > 1
     for row in every:
-        assert built(row, found.recipe) > 0
+        assert built(row, study.recipe) > 0
 
 
 def test_the_rows_of_the_sharing_study_have_the_sizes_that_they_promise() -> None:
-    found = load_study("sharing")
-    sizes = {row.name: built(row, found.recipe) for row in found.rows.values()}
+    study = load_study("sharing")
+    sizes = {row.name: built(row, study.recipe) for row in study.rows.values()}
     for fewer, more in (
         ("three-way", "two-way"),
         ("two-way", "untied"),

@@ -102,8 +102,8 @@ def test_the_search_equals_its_definition(stop: str, kind: str, trouble: dict[st
         limit = numbers.randint(1, 9)
         table = hashed(seed, words=numbers.choice([1, 2, 3, 7, 30]), **trouble)
         config = SearchConfig(beam=beam, alpha=alpha, length_penalty=kind, stop=stop)
-        found = search_one(table, limit, nbest, beam=beam, alpha=alpha, length_penalty=kind, stop=stop)
-        assert plain(found) == reference(table, SOURCE, limit, nbest, config), (seed, config, nbest, limit)
+        hyps = search_one(table, limit, nbest, beam=beam, alpha=alpha, length_penalty=kind, stop=stop)
+        assert plain(hyps) == reference(table, SOURCE, limit, nbest, config), (seed, config, nbest, limit)
 
 
 @pytest.mark.parametrize("kind", ["gnmt", "length"])
@@ -114,11 +114,11 @@ def test_an_exhaustive_beam_as_wide_as_the_space_equals_enumeration(kind: str, a
         table = hashed(seed, words, holes=0.2 if seed % 3 == 0 else 0.0, eos=-1.0)
         best = enumerated(table, limit, alpha, kind)
         for nbest in (1, 3, 1000):  # the bound ends the first two early, the last one never
-            found = search_one(table, limit, nbest, beam=1000, alpha=alpha, length_penalty=kind, stop="exhaustive")
+            hyps = search_one(table, limit, nbest, beam=1000, alpha=alpha, length_penalty=kind, stop="exhaustive")
             if best:
-                assert [h.tokens for h in found] == [tokens for _, tokens in best[:nbest]]
-                assert [h.score for h in found] == pytest.approx([score for score, _ in best[:nbest]], abs=1e-12)
-            assert all(h.finished for h in found) == bool(best)
+                assert [h.tokens for h in hyps] == [tokens for _, tokens in best[:nbest]]
+                assert [h.score for h in hyps] == pytest.approx([score for score, _ in best[:nbest]], abs=1e-12)
+            assert all(h.finished for h in hyps) == bool(best)
 
 
 def test_beam_1_equals_greedy_search() -> None:
@@ -188,9 +188,9 @@ def test_all_hypotheses_that_finish_in_the_last_step_are_ranked() -> None:
 @pytest.mark.parametrize("stop", ["count", "exhaustive"])
 def test_a_later_hypothesis_of_equal_score_ranks_lower(stop: str) -> None:
     table = scripted(3, {(): {2: 0.5, EOS: 0.5}, (2,): {3: 1.0}})
-    found = search_one(table, 5, nbest=2, beam=2, alpha=0.0, stop=stop)
-    assert found[0].score == found[1].score
-    assert [h.tokens for h in found] == [(), (2, 3)]
+    hyps = search_one(table, 5, nbest=2, beam=2, alpha=0.0, stop=stop)
+    assert hyps[0].score == hyps[1].score
+    assert [h.tokens for h in hyps] == [(), (2, 3)]
     decoder = FakeDecoder(table)
     assert searched(decoder, [SOURCE], [5], beam=2, alpha=0.0, stop=stop)[0][0].tokens == ()
     assert decoder.log.count("step") == 1  # the search does not wait for it
@@ -199,13 +199,13 @@ def test_a_later_hypothesis_of_equal_score_ranks_lower(stop: str) -> None:
 def test_equal_extensions_rank_by_token_id() -> None:
     # torch.topk alone may return any of these 40 equal words, in any order.
     flat = scripted(40, {(): dict.fromkeys(range(2, 42), 1 / 40)})
-    found = search_one(flat, 3, nbest=4, beam=4)
-    assert [h.tokens for h in found] == [(2,), (3,), (4,), (5,)]
+    hyps = search_one(flat, 3, nbest=4, beam=4)
+    assert [h.tokens for h in hyps] == [(2,), (3,), (4,), (5,)]
     # Here the four tokens kept for the row differ, but the last one equals tokens that are left out.
     chances = {EOS: 0.3, 41: 0.2, 40: 0.12} | dict.fromkeys(range(2, 40), 0.01)
     table = scripted(40, {(): chances, (41,): {}})
-    found = search_one(table, 3, nbest=3, beam=3, alpha=0.0, stop="exhaustive")
-    assert [h.tokens for h in found] == [(), (40,), (2,)]
+    hyps = search_one(table, 3, nbest=3, beam=3, alpha=0.0, stop="exhaustive")
+    assert [h.tokens for h in hyps] == [(), (40,), (2,)]
 
 
 def test_without_eos_the_best_live_hypothesis_is_returned_as_unfinished() -> None:
@@ -213,13 +213,13 @@ def test_without_eos_the_best_live_hypothesis_is_returned_as_unfinished() -> Non
         return [-math.inf, -math.inf, math.log(0.75), math.log(0.25)]
 
     for kind, divisor in [("gnmt", 9 / 6), ("length", 4)]:
-        found = search_one(table, 4, nbest=2, beam=2, alpha=1.0, length_penalty=kind)
-        assert len(found) == 1
-        assert found[0].tokens == (2, 2, 2, 2)
-        assert not found[0].finished
-        assert found[0].logprob == pytest.approx(4 * math.log(0.75))
-        assert found[0].score == pytest.approx(4 * math.log(0.75) / divisor)
-        assert found[0].token_logprobs == pytest.approx([math.log(0.75)] * 4)
+        hyps = search_one(table, 4, nbest=2, beam=2, alpha=1.0, length_penalty=kind)
+        assert len(hyps) == 1
+        assert hyps[0].tokens == (2, 2, 2, 2)
+        assert not hyps[0].finished
+        assert hyps[0].logprob == pytest.approx(4 * math.log(0.75))
+        assert hyps[0].score == pytest.approx(4 * math.log(0.75) / divisor)
+        assert hyps[0].token_logprobs == pytest.approx([math.log(0.75)] * 4)
 
 
 def test_one_finished_hypothesis_beats_better_live_ones() -> None:

@@ -207,8 +207,8 @@ def test_translations_obey_all_rules(sampling: Sampling | None) -> None:
 def test_tokens_of_a_prefix_keep_the_models_log_probability() -> None:
     begun = ["Łódź läuft"] * len(LINES)
     made = translator(max_length=0)
-    found = [best[0] for best in made.nbest(LINES, prefixes=begun)]
-    for line, t, rescored in zip(LINES, found, made.logprob(LINES, [t.tokens for t in found]), strict=True):
+    hyps = [best[0] for best in made.nbest(LINES, prefixes=begun)]
+    for line, t, rescored in zip(LINES, hyps, made.logprob(LINES, [t.tokens for t in hyps]), strict=True):
         if line:
             assert t.text.startswith("Łódź läuft")
             assert rescored.token_logprobs == pytest.approx(t.token_logprobs, abs=1e-9)

@@ -29,9 +29,9 @@ def named(lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Tran
 
 def test_a_request_may_have_a_glossary() -> None:
     with serving(translate=named) as client:
-        found = client.translate("x", glossary=GLOSSARY).json["translatedText"]
-        assert found == str((("dog", ("Hund", "Hunde")), ("cat", ("Katze",))))
-        assert client.translate("x", glossary=list(GLOSSARY.items())).json["translatedText"] == found
+        translations = client.translate("x", glossary=GLOSSARY).json["translatedText"]
+        assert translations == str((("dog", ("Hund", "Hunde")), ("cat", ("Katze",))))
+        assert client.translate("x", glossary=list(GLOSSARY.items())).json["translatedText"] == translations
         nothing: list[Any] = [None, {}, []]
         for empty in nothing:
             assert client.translate("x", glossary=empty).json["translatedText"] == "None"

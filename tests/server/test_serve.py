@@ -49,9 +49,9 @@ def served(*words: str | Path) -> Iterator[tuple[subprocess.Popen[bytes], Client
                 line = process.stderr.readline()
                 assert line, said
                 said += line
-            found = re.search(rb"http://127\.0\.0\.1:(\d+)", said)
-            assert found is not None
-            yield process, Client(int(found[1]))
+            match = re.search(rb"http://127\.0\.0\.1:(\d+)", said)
+            assert match is not None
+            yield process, Client(int(match[1]))
         finally:
             process.kill()
 

@@ -82,9 +82,9 @@ def test_a_dry_run_in_a_run_folder_changes_nothing(run_copy: RunFolder, tiny_dat
 def test_a_dry_run_heeds_the_minutes(run_copy: RunFolder, tiny_data: DataFolder) -> None:
     settings = ("train.max_steps=1000000000", "train.max_minutes=10")
     said = heard(tiny_data, run_copy.path, *settings, dry_run=True)
-    found = re.search(r"train\.max_minutes ends training in (?:9|10) min \d+ s, after at most ([\d,]+) steps", said)
-    assert found
-    assert 100 < int(found[1].replace(",", "")) < 10**7
+    match = re.search(r"train\.max_minutes ends training in (?:9|10) min \d+ s, after at most ([\d,]+) steps", said)
+    assert match
+    assert 100 < int(match[1].replace(",", "")) < 10**7
     assert "max_minutes ends" not in heard(tiny_data, run_copy.path, "train.max_steps=50", settings[1], dry_run=True)
     settings = (settings[0], "train.max_minutes=1e-6")
     assert "is finished at step 30 (train.max_minutes = 1e-06)" in heard(

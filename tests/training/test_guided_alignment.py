@@ -121,12 +121,12 @@ def test_alignments_are_read_from_the_head_that_was_guided() -> None:
     batch = batch_of([0, 1])
     with torch.no_grad():
         head = cross_attention(model, batch)[LAYER - 1][:, 0].numpy()
-        found = mean_attention(model, batch)
+        shares = mean_attention(model, batch)
     for b, row in enumerate((0, 1)):
         length = len(PAIRS[row][1])
-        np.testing.assert_allclose(found[b, :length], head[b, 1 : length + 1], rtol=1e-6)
+        np.testing.assert_allclose(shares[b, :length], head[b, 1 : length + 1], rtol=1e-6)
         # No position is fed the last subword, here EOS.
-        np.testing.assert_allclose(found[b, length], head[b, length], rtol=1e-6)
+        np.testing.assert_allclose(shares[b, length], head[b, length], rtol=1e-6)
 
 
 # Training.

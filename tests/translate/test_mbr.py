@@ -76,10 +76,10 @@ def test_the_utilities_are_those_of_sacrebleu(metric: str, block: int, monkeypat
 @pytest.mark.parametrize("seed", range(20))
 def test_with_equality_as_utility_the_mode_is_chosen(seed: int) -> None:
     texts = one_of(WORDS[:4], seed)
-    found = ranked(hypotheses(texts), texts, equality)
+    hyps = ranked(hypotheses(texts), texts, equality)
     times = Counter(texts).most_common()
-    assert texts[found[0].tokens[0]] in [text for text, count in times if count == times[0][1]]
-    assert [hyp.score for hyp in found] == pytest.approx([count / len(texts) for _, count in times])
+    assert texts[hyps[0].tokens[0]] in [text for text, count in times if count == times[0][1]]
+    assert [hyp.score for hyp in hyps] == pytest.approx([count / len(texts) for _, count in times])
 
 
 @pytest.mark.parametrize("metric", UTILITIES)
@@ -87,16 +87,16 @@ def test_with_equality_as_utility_the_mode_is_chosen(seed: int) -> None:
 def test_the_ranking_is_that_of_the_definition_and_does_not_depend_on_the_order(metric: str, seed: int) -> None:
     texts = one_of([*sentences(12, seed), "a dog", ""], seed)
     own = hypotheses(texts, seed)
-    found = ranked(own, texts, UTILITIES[metric])
+    hyps = ranked(own, texts, UTILITIES[metric])
     expected = brute_force(texts, metric)
-    assert {texts[hyp.tokens[0]]: hyp.score for hyp in found} == pytest.approx(expected)
-    assert len(found) == len(expected)
-    assert [hyp.score for hyp in found] == sorted((hyp.score for hyp in found), reverse=True)
-    for hyp in found:  # the most probable hypothesis stands for its text
+    assert {texts[hyp.tokens[0]]: hyp.score for hyp in hyps} == pytest.approx(expected)
+    assert len(hyps) == len(expected)
+    assert [hyp.score for hyp in hyps] == sorted((hyp.score for hyp in hyps), reverse=True)
+    for hyp in hyps:  # the most probable hypothesis stands for its text
         same = [other for other, text in zip(own, texts, strict=True) if text == texts[hyp.tokens[0]]]
         assert hyp.logprob == max(other.logprob for other in same)
     order = random.Random(seed).sample(range(len(texts)), len(texts))
-    assert ranked([own[i] for i in order], [texts[i] for i in order], UTILITIES[metric]) == found
+    assert ranked([own[i] for i in order], [texts[i] for i in order], UTILITIES[metric]) == hyps
 
 
 def test_equal_utilities_rank_by_probability() -> None:
@@ -129,9 +129,9 @@ def test_the_candidates_are_the_hypotheses_of_the_search_or_samples(metric: str)
     made = translator(beam=5)
     check(list(made.nbest(LINES, 2, mbr=Mbr(metric))), list(made.nbest(LINES, 5)), metric, 2)
     draw = Sampling(seed=3, epsilon=0.01)
-    found = list(made.nbest(LINES, 3, draw, mbr=Mbr(metric, samples=9)))
-    check(found, list(made.nbest(LINES, 9, draw)), metric, 3)
-    assert list(made.translate(LINES, draw, mbr=Mbr(metric, samples=9))) == [best[0].text for best in found]
+    hyps = list(made.nbest(LINES, 3, draw, mbr=Mbr(metric, samples=9)))
+    check(hyps, list(made.nbest(LINES, 9, draw)), metric, 3)
+    assert list(made.translate(LINES, draw, mbr=Mbr(metric, samples=9))) == [best[0].text for best in hyps]
     (usual,) = made.nbest(LINES[:1], 2, draw, mbr=Mbr(metric))
     check([usual], list(made.nbest(LINES[:1], 64, draw)), metric, 2)
 
@@ -164,11 +164,11 @@ def test_the_best_hypothesis_of_a_text_stands_for_all_that_spell_it() -> None:
     letters = tuple(id for letter in "\u2581park" if (id := vocab.id_of(letter)) is not None)
     assert vocab.decode(letters) == vocab.decode(whole)
     other = tuple(vocab.encode("Hund"))
-    found = [Hypothesis(tokens, -i, -i, True, ()) for i, tokens in enumerate((whole, letters, other))]
-    assert chosen(found, TranslateOptions(2), vocab) == [found[0], found[2]]
-    assert chosen(found, TranslateOptions(1), vocab) == found[:1]
+    hyps = [Hypothesis(tokens, -i, -i, True, ()) for i, tokens in enumerate((whole, letters, other))]
+    assert chosen(hyps, TranslateOptions(2), vocab) == [hyps[0], hyps[2]]
+    assert chosen(hyps, TranslateOptions(1), vocab) == hyps[:1]
     samples = TranslateOptions(3, sampling=Sampling())
-    assert chosen(found, samples, vocab) == found
+    assert chosen(hyps, samples, vocab) == hyps
 
 
 def test_the_texts_of_an_nbest_list_differ() -> None:

@@ -121,11 +121,11 @@ def test_a_tag_in_a_translation_is_no_word() -> None:
 def test_a_given_translation_gets_the_score_that_its_search_gave_it() -> None:
     made = speaking()
     lines = [line for line in LINES if line.strip()]
-    found = [best[0] for best in made.nbest(lines, to="fr")]
-    again = list(made.logprob(lines, [t.tokens for t in found], to="fr"))
-    assert [t.logprob for t in again] == pytest.approx([t.logprob for t in found], abs=1e-9)
-    other = list(made.logprob(lines, [t.tokens for t in found], to="de"))
-    assert [t.logprob for t in other] != pytest.approx([t.logprob for t in found], abs=1e-3)
+    hyps = [best[0] for best in made.nbest(lines, to="fr")]
+    again = list(made.logprob(lines, [t.tokens for t in hyps], to="fr"))
+    assert [t.logprob for t in again] == pytest.approx([t.logprob for t in hyps], abs=1e-9)
+    other = list(made.logprob(lines, [t.tokens for t in hyps], to="de"))
+    assert [t.logprob for t in other] != pytest.approx([t.logprob for t in hyps], abs=1e-3)
 
 
 def test_prefixes_constraints_and_protected_text_are_those_of_the_line() -> None:
@@ -192,11 +192,11 @@ def test_a_shortlist_lists_no_tag() -> None:
 
 
 def test_the_attention_to_the_tag_has_a_column_of_its_own() -> None:
-    found = attention_map(speaking(), "a dog runs", to="fr")
-    assert found.source == (">>fr<<", "a", "dog", "runs", "</s>")
-    assert found.shares.sum(1) == pytest.approx(1)
+    attention = attention_map(speaking(), "a dog runs", to="fr")
+    assert attention.source == (">>fr<<", "a", "dog", "runs", "</s>")
+    assert attention.shares.sum(1) == pytest.approx(1)
     whole = attention_map(speaking(), "a dog runs", to="fr", subwords=True)
-    assert found.shares[:, 0].max() == pytest.approx(whole.shares[:, 0].max(), rel=0.5)
+    assert attention.shares[:, 0].max() == pytest.approx(whole.shares[:, 0].max(), rel=0.5)
     assert steps(speaking(), "a dog runs", to="fr")[0] == next(speaking().translate(["a dog runs"], to="fr"))
 
 

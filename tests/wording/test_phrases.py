@@ -241,8 +241,8 @@ def test_constraints_of_another_kind_are_refused(given: dict[str, Any], named: s
 
 
 def test_a_line_of_constraints_is_blank_or_an_object() -> None:
-    found = read_constraints(["", '{"avoid": ["x"]}', " "], "file")
-    assert list(found) == [{}, {"avoid": ["x"]}, {}]
+    asked = read_constraints(["", '{"avoid": ["x"]}', " "], "file")
+    assert list(asked) == [{}, {"avoid": ["x"]}, {}]
     for line in ("[]", '{"avoid": ["x"]', "dog", "3", "[" * 100_000):
         with pytest.raises(FileError, match="line 2 of file"):
             list(read_constraints(["", line], "file"))
@@ -343,8 +343,8 @@ def test_lines_without_constraints_are_translated_as_before() -> None:
 def test_log_probabilities_are_those_of_the_model() -> None:
     lines = [line for line in LINES if line]
     made = translator(max_length=0)
-    found = [best[0] for best in made.nbest(lines, constraints=constraints_of(lines, 3))]
-    for t, again in zip(found, made.logprob(lines, [t.tokens for t in found]), strict=True):
+    hyps = [best[0] for best in made.nbest(lines, constraints=constraints_of(lines, 3))]
+    for t, again in zip(hyps, made.logprob(lines, [t.tokens for t in hyps]), strict=True):
         assert again.token_logprobs == pytest.approx(t.token_logprobs, abs=1e-9)
         assert again.score == pytest.approx(t.score, abs=1e-9)
 
@@ -402,13 +402,13 @@ def test_the_command_takes_constraints(tiny_run: RunFolder, tmp_path: Path, run_
     free = run_cli(*words[:3], stdin=stdin)
     assert free.code == 0, free.err
     for processes in ("1", "2"):
-        found = run_cli(*words, "--processes", processes, stdin=stdin)
-        assert found.code == 0, found.err
-        first, second, _ = found.out.decode().split("\n")
+        done = run_cli(*words, "--processes", processes, stdin=stdin)
+        assert done.code == 0, done.err
+        first, second, _ = done.out.decode().split("\n")
         assert "Der Esel" in first
         assert "Hund" not in first
         assert second == free.out.decode().split("\n")[1]
     asked.write_text('{"constraints": ["x"]\n\n', encoding="utf-8")
-    found = run_cli(*words, stdin=stdin)
-    assert found.code == 2
-    assert "line 1" in found.err
+    done = run_cli(*words, stdin=stdin)
+    assert done.code == 2
+    assert "line 1" in done.err

@@ -181,8 +181,10 @@ def test_protected_text_occurs_as_often_as_in_the_source(settings: dict[str, Any
 
 def test_protected_text_is_linked_to_itself() -> None:
     lines = ["the dog {x} sleeps in <b> the %s park", "{x} in the park"]
-    found = translator(max_length=0).translate_window(lines, TranslateOptions(alignments=True, protect=Protection()))
-    for line, (t,) in zip(lines, found, strict=True):
+    translations = translator(max_length=0).translate_window(
+        lines, TranslateOptions(alignments=True, protect=Protection())
+    )
+    for line, (t,) in zip(lines, translations, strict=True):
         src, tgt = line.split(), t.text.split()
         links = {(src[i], tgt[j]) for i, j in t.alignment or ()}
         for i, word in enumerate(src):
@@ -208,8 +210,8 @@ def test_terms_of_the_glossary_are_in_the_translation() -> None:
     lines = sentences(16, seed=6)
     glossary = Glossary((pair_of("dog", "Hund|park"), pair_of("in the", "ein ein"), pair_of("cat", "½")))
     made = translator(max_length=0)
-    found = made.translate_window(lines, TranslateOptions(glossary=glossary))
-    for line, (t,) in zip(lines, found, strict=True):
+    translations = made.translate_window(lines, TranslateOptions(glossary=glossary))
+    for line, (t,) in zip(lines, translations, strict=True):
         for term, forms in glossary.pairs[:2]:
             said = sum(len(list(occurrences(form, t.text))) for form in forms)
             assert said >= len(list(occurrences(term, line))), (line, t.text)

@@ -38,7 +38,7 @@ from vtrans.server.parameters import (
     translate_request,
     unless_gone,
 )
-from vtrans.server.refusals import Refusal, busy
+from vtrans.server.refusals import Refusal, retry_after
 from vtrans.server.results import Results, safe_name, translated_name
 from vtrans.server.service import AUTO, Answer, Service
 from vtrans.server.spec import specification
@@ -159,8 +159,8 @@ class Api:
                 raise Refusal(403, "Invalid API key" if key else "The parameter api_key is missing.")
             client = f"key {number}"
         if seconds := self._rate.take(client):
-            wait = {"Retry-After": str(max(1, round(seconds)))}
-            raise Refusal(429, f"Slowdown: at most {self.limits.per_minute:,} requests per minute are allowed.", wait)
+            sentence = f"Slowdown: at most {self.limits.per_minute:,} requests per minute are allowed."
+            raise Refusal(429, sentence, retry_after(seconds))
         return fields
 
     def answered(self, path: str, endpoint: Endpoint) -> Endpoint:
@@ -205,7 +205,8 @@ class Api:
     def _busy(self) -> Refusal:
         workers = self.service.workers.values()
         seconds = max(worker.waiting * worker.seconds_per_line for worker in workers)
-        return busy(f"The server is answering {self.limits.requests:,} requests; try again later.", seconds)
+        sentence = f"The server is answering {self.limits.requests:,} requests; try again later."
+        return Refusal(503, sentence, retry_after(seconds))
 
 
 def make_app(

@@ -13,6 +13,6 @@ class Refusal(Exception):
         self.status, self.sentence, self.headers = status, sentence, dict(headers or {})
 
 
-def busy(sentence: str, seconds: float) -> Refusal:
-    """A refusal with status 503 that asks the client to try again after some seconds."""
-    return Refusal(503, sentence, {"Retry-After": str(max(1, round(seconds)))})
+def retry_after(seconds: float) -> dict[str, str]:
+    """Returns the headers that ask the client to try again after some seconds."""
+    return {"Retry-After": str(max(1, round(seconds)))}

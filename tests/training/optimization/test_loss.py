@@ -58,12 +58,12 @@ def test_value_and_gradient_equal_the_plain_formula(smoothing: float, chunk: int
 def test_value_and_gradient_with_a_bias_equal_the_plain_formula(chunk: int) -> None:
     h, weight, targets = example()
     bias = torch.randn(V, dtype=torch.float64, requires_grad=True)
-    found = projected_loss(h, weight, targets, 0.1, PAD, chunk, bias_V=bias)
+    losses = projected_loss(h, weight, targets, 0.1, PAD, chunk, bias_V=bias)
     expected = plain(h, weight, targets, 0.1, bias)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(losses, expected)
     inputs = (h, weight, bias)
     for grad, wanted in zip(
-        torch.autograd.grad(found[0], inputs), torch.autograd.grad(expected[0], inputs), strict=True
+        torch.autograd.grad(losses[0], inputs), torch.autograd.grad(expected[0], inputs), strict=True
     ):
         torch.testing.assert_close(grad, wanted)
 
@@ -74,14 +74,14 @@ def test_with_agreement_it_is_the_mean_of_two_passes_plus_the_mean_of_their_dive
     h = torch.randn(2 * N, D, dtype=torch.float64, requires_grad=True)
     bias = torch.randn(V, dtype=torch.float64, requires_grad=True)
     inputs = h, weight, bias
-    found = projected_loss(h, weight, targets.repeat_interleave(2), 0.1, PAD, chunk, bias_V=bias, agreement=0.7)
+    losses = projected_loss(h, weight, targets.repeat_interleave(2), 0.1, PAD, chunk, bias_V=bias, agreement=0.7)
     passes = [plain(part, weight, targets, 0.1, bias) for part in (h[::2], h[1::2])]
     kept = [v for v in range(V) if v != PAD]
     p, q = ((part @ weight.t() + bias)[:, kept].softmax(1) for part in (h[::2], h[1::2]))
     divergence = (p * (p / q).log()).sum() + (q * (q / p).log()).sum()
     expected = (passes[0][0] + passes[1][0] + 0.7 * divergence) / 2
-    torch.testing.assert_close(found, (expected, (passes[0][1] + passes[1][1]) / 2))
-    grads = torch.autograd.grad(0.3 * found[0], inputs)
+    torch.testing.assert_close(losses, (expected, (passes[0][1] + passes[1][1]) / 2))
+    grads = torch.autograd.grad(0.3 * losses[0], inputs)
     torch.testing.assert_close(grads, torch.autograd.grad(0.3 * expected, inputs))
 
 
