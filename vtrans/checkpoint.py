@@ -69,6 +69,16 @@ class LoadedModel:
     def joint(self) -> bool:
         return have_one_table(self.src_vocab, self.tgt_vocab)
 
+    def record(self) -> dict[str, Any]:
+        """Everything but weights and vocabularies, as files record it."""
+        record = {
+            "model": dataclasses.asdict(self.model.config),
+            "search": dataclasses.asdict(self.search),
+            "training": dict(self.training),
+            "languages": languages_record(self.languages),
+        }
+        return record | ({"tags": dict(self.tags)} if self.tags else {})
+
 
 def aliases(model: torch.nn.Module) -> dict[str, str]:
     """The additional names of shared weights, each with the name of its first owner."""
@@ -100,17 +110,7 @@ def save_model(path: Path, loaded: LoadedModel) -> None:
         tensors[TARGET] = _bytes_tensor(loaded.tgt_vocab.proto)
     if loaded.shortlist is not None:
         tensors |= {TRANSLATIONS: loaded.shortlist.translations, FREQUENT: loaded.shortlist.frequent}
-    header = {
-        "format": FORMAT,
-        "kind": "model",
-        "model": dataclasses.asdict(model.config),
-        "search": dataclasses.asdict(loaded.search),
-        "aliases": aliases(model),
-        "training": dict(loaded.training),
-        "languages": languages_record(loaded.languages),
-    }
-    if loaded.tags:
-        header["tags"] = dict(loaded.tags)
+    header = {**loaded.record(), "format": FORMAT, "kind": "model", "aliases": aliases(model)}
     write_tensors(path, tensors, header)
 
 

@@ -17,7 +17,6 @@ from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.errors import InputError
-from vtrans.languages import languages_record
 from vtrans.model import count_parameters
 from vtrans.tensor_files import tensor_bytes
 
@@ -58,10 +57,7 @@ class Inspection:
             "file": str(self.file),
             "chosen": self.chosen or None,
             "bytes": self.bytes(),
-            "model": dataclasses.asdict(loaded.model.config),
-            "search": dataclasses.asdict(loaded.search),
-            "training": dict(loaded.training),
-            "languages": languages_record(loaded.languages),
+            **loaded.record(),
             "tags": dict(loaded.tags),
             "vocabulary": {
                 "joint": loaded.joint,

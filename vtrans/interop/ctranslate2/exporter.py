@@ -34,7 +34,6 @@ from vtrans.interop.ctranslate2.original import CTranslate2Model
 from vtrans.interop.ctranslate2.spec import PAD_BIAS, specification
 from vtrans.interop.expressible import CTRANSLATE2, check_model, nearest_search
 from vtrans.interop.verification import Program, Tolerance
-from vtrans.languages import languages_record
 from vtrans.translate.sources import EXTRA_LENGTH
 
 # In float32, only the order of sums differs: by at most 6e-6 per subword in a Transformer-Tiny. Where two extensions
@@ -109,18 +108,13 @@ def write_files(loaded: LoadedModel, folder: Path, quantization: str, source: Pa
     else:
         vocabularies = {SRC_FILE: loaded.src_vocab, TGT_FILE: loaded.tgt_vocab}
     description: dict[str, Any] = {
+        **loaded.record(),
         "format": FORMAT,
         "kind": FOLDER,
-        "model": dataclasses.asdict(loaded.model.config),
-        "search": dataclasses.asdict(loaded.search),
-        "training": dict(loaded.training),
-        "languages": languages_record(loaded.languages),
         "positions": positions,
         "quantization": quantization,
         "vocabularies": sorted(vocabularies),
     }
-    if loaded.tags:
-        description["tags"] = dict(loaded.tags)
     if source is not None:
         description["source"] = file_sha256(source)
     spec.save(str(folder))

@@ -107,6 +107,12 @@ class _Places:
             raise InputError(f"the model's vocabulary lacks {SPECIAL_PIECES[id]}, which Hugging Face needs.")
         return place
 
+    @property
+    def special(self) -> dict[str, int]:
+        """The special ids of a decoder, as config.json and generation_config.json name them."""
+        ids = {"decoder_start_token_id": self.start, "pad_token_id": self.pad, "eos_token_id": self.eos}
+        return ids | {"forced_eos_token_id": self.eos}
+
     def rows(self, weight: Tensor) -> Tensor:
         """Returns our rows in the order of Hugging Face."""
         return rows_there(weight, self.of_ours, len(self.pieces))
@@ -184,10 +190,7 @@ def _config(config: ModelConfig, places: list[_Places], length: int, *, shared: 
         "activation_function": config.activation,
         "scale_embedding": config.scale_embedding,
         **{key: getattr(config, key) for key in ("dropout", "attention_dropout", "activation_dropout")},
-        "decoder_start_token_id": tgt.start,
-        "pad_token_id": tgt.pad,
-        "eos_token_id": tgt.eos,
-        "forced_eos_token_id": tgt.eos,
+        **tgt.special,
         "is_encoder_decoder": True,
     }
 
@@ -205,10 +208,7 @@ def _generation(loaded: LoadedModel, search: SearchConfig, tgt: _Places, length:
         "no_repeat_ngram_size": search.no_repeat_ngram,
         "repetition_penalty": search.repetition_penalty,
         "bad_words_ids": [[place] for place in suppressed] or None,
-        "decoder_start_token_id": tgt.start,
-        "pad_token_id": tgt.pad,
-        "eos_token_id": tgt.eos,
-        "forced_eos_token_id": tgt.eos,
+        **tgt.special,
     }
 
 
