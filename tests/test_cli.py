@@ -52,9 +52,9 @@ FLAGS = {
     "--separate --subword --normalization --character-coverage --symbol --sample --max-tokens --max-ratio "
     "--on-bad-utf8 --seed --threads --force --dry-run "
     "--json --quiet -q --help",
-    "train": "--data --out --recipe --set --init-from --fresh --compile --report --dry-run --device --threads "
-    "--quiet -q --help",
-    "average": "--last --best --out --quiet -q --help",
+    "train": "--data --out --recipe --set --init-from --fresh --compile --report --dry-run --device --processes "
+    "--threads --quiet -q --help",
+    "average": "--last --best --out --float16 --quiet -q --help",
     "shortlist": "--data --out --translations --frequent --quiet -q --help",
     "overlap": "--data --vocab --vocab-size --on-bad-utf8 --json --quiet -q --help",
     "doctor": "--json --help",

@@ -88,7 +88,7 @@ def test_the_default_is_the_attention_that_alignments_use() -> None:
         assert found.which == "cross-attention, mean of 2 heads of layer 3"
         words = [word for word in found.target if word != EOS]
         real = found.shares[: len(words)]
-        assert links(real, range(len(found.source) - 1), range(len(words))) == best.alignment
+        assert sorted(links(real, range(len(found.source) - 1), range(len(words)))) == list(best.alignment or ())
         ((_, batch),) = forced_batches([(made.src_vocab.encode(line), best.tokens)], 1, model.device)
         with torch.no_grad():
             np.testing.assert_allclose(

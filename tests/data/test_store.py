@@ -20,6 +20,7 @@ import vtrans.data.preparation.parallel_text
 import vtrans.data.preparation.prepare
 import vtrans.data.preparation.store_writer
 import vtrans.data.store
+from vtrans.data.columns import ColumnFile
 from vtrans.data.preparation.encode import Encoder, Task
 from vtrans.data.preparation.store_writer import Ragged, StoreWriter, assemble
 from vtrans.data.store import DataFolder, TokenStore
@@ -127,11 +128,10 @@ def test_a_disk_that_fails_while_a_store_is_read_is_an_error(tmp_path: Path, mon
     path = tmp_path / "x.safetensors"
     store = large_store(path)
 
-    class Failing:
-        def seek(self, place: int) -> None:
-            raise OSError(errno.EIO, "Input/output error")
+    def fail(*asked: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(store._rows["src"].values._file, "_file", Failing())  # type: ignore[union-attr]
+    monkeypatch.setattr(ColumnFile, "_read", fail)
     with pytest.raises(FileError, match=f"{path}.*Input/output error"):
         store.src(0)
 

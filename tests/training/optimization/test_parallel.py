@@ -191,14 +191,14 @@ def test_the_memory_of_a_rank_falls_with_their_number(folder: Path, name: str) -
 
 
 def test_compiled_layers_are_not_sharded() -> None:
-    ranks = cast(Ranks, SimpleNamespace(world=2))
+    ranks = cast(Ranks, SimpleNamespace(world=2, processes=1))
     with pytest.raises(InputError, match=r"`compile`.*train\.parallel"):
         check_compilable(TrainConfig(parallel="fsdp"), ranks)
     check_compilable(TrainConfig(parallel="ddp"), ranks)
 
 
 def test_muon_is_not_sharded() -> None:
-    objective, ranks = cast(Objective, None), cast(Ranks, SimpleNamespace(world=2))
+    objective, ranks = cast(Objective, None), cast(Ranks, SimpleNamespace(world=2, processes=1))
     with pytest.raises(InputError, match=r"train\.optimizer.*muon.*train\.parallel"):
         make_parallel(objective, TrainConfig(parallel="fsdp", optimizer="muon"), ranks, torch.device("cpu"))
 
