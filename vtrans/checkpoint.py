@@ -425,9 +425,9 @@ def choose_model(path: str | Path) -> ChosenModel:
         return ChosenModel(path, "")
     models = shipped_models()
     if str(path) not in models:
+        brought = f", or {', '.join(sorted(models))}, which vtrans brings" if models else ""
         raise FileError(
-            f"there is no model {path}; name a run folder that `vtrans train` made, a model file, or a model that "
-            f"vtrans brings ({', '.join(sorted(models)) or 'this installation has none'})."
+            f"there is no model {path}; name a run folder that `vtrans train` made, or a model file{brought}."
         )
     return ChosenModel(models[str(path)], "")
 
