@@ -24,16 +24,17 @@ LINE = "a dog runs"
 
 
 class Fake:
-    """An engine that translates every line as `draft`, but as "required" words if there are phrases. It prefers short
-    translations, and those without the word `disliked`."""
+    """An engine that translates every line as `draft`, whose hypotheses "|" separates, but as "cat" and the required
+    words if there are phrases. It prefers short translations, and those without the word `disliked`. A pair's
+    log-probability grows by `noise` with each pair before it, as rounding errors depend on the batch."""
 
-    def __init__(self, draft: str, links: Links, disliked: str = "-") -> None:
+    def __init__(self, draft: str, links: Links, disliked: str = "-", noise: float = 0) -> None:
         self.name, self.search = "fake", SEARCH
         self.languages: Sequence[Languages] = ()
         self.tags: Mapping[str, str] = {}
         self.max_length: int | None = None
         self.src_vocab = self.tgt_vocab = vocabulary()
-        self.draft, self.links, self.disliked = draft, links, disliked
+        self.draft, self.links, self.disliked, self.noise = draft, links, disliked, noise
 
     def unsupported(self, search: SearchConfig, requested: Collection[str] = ()) -> list[Unsupported]:
         return []
@@ -43,8 +44,9 @@ class Fake:
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         for i, source in enumerate(sources):
             required = [self.tgt_vocab.decode(phrase.forms[0].tokens) for phrase in source.phrases]
-            tokens = tuple(self.tgt_vocab.encode(" ".join(["cat", *required]) if required else self.draft))
-            yield i, [Hypothesis(tokens, -1.0, -1.0, True, (-1.0,) * (len(tokens) + 1))]
+            texts = [" ".join(["cat", *required])] if required else self.draft.split("|")
+            ids = [tuple(self.tgt_vocab.encode(text)) for text in texts]
+            yield i, [Hypothesis(tokens, -1.0, -1.0, True, (-1.0,) * (len(tokens) + 1)) for tokens in ids]
 
     def align(self, pairs: Sequence[Pair], words: Any, batch_tokens: int) -> list[Links]:
         return [self.links] * len(pairs)
@@ -53,7 +55,10 @@ class Fake:
         self, pairs: Sequence[Pair], batch_tokens: int, done: Callable[[], None]
     ) -> list[tuple[float, ...]]:
         texts = [self.tgt_vocab.decode(list(target)[:-1]) for _, target in pairs]
-        return [(-9.0 if self.disliked in text else -1.0,) * len(t) for text, (_, t) in zip(texts, pairs, strict=True)]
+        return [
+            (self.noise * i - (9 if self.disliked in text else 1),) * len(target)
+            for i, (text, (_, target)) in enumerate(zip(texts, pairs, strict=True))
+        ]
 
 
 def translated(engine: Fake, term: str = "dog", target: str = "park", line: str = LINE, **options: Any) -> str:
@@ -87,6 +92,24 @@ def test_the_model_chooses_the_form_and_the_words_that_go() -> None:
     links = ((1, 1), (1, 0), (2, 2))  # by decreasing attention
     assert translated(Fake("ein Hund läuft", links), target="park|cat") in ("park läuft", "cat läuft")
     assert translated(Fake("ein Hund läuft", links, disliked="park"), target="park|cat") == "cat läuft"
+
+
+def test_the_first_of_equally_probable_forms_is_chosen_whatever_the_batch() -> None:
+    for noise in (1e-7, -1e-7):
+        engine = Fake("ein Hund läuft", ((0, 0), (1, 1), (2, 2)), noise=noise)
+        assert translated(engine, target="park|cat") == "ein park läuft"
+
+
+def test_one_measure_ranks_rewritten_hypotheses_and_those_that_have_their_terms() -> None:
+    engine = Fake("ein cat läuft|the Hund läuft", ((0, 0), (1, 1), (2, 2)), disliked="ein")
+    assert translated(engine, target="cat", nbest=2) == "the cat läuft"
+
+
+def test_no_form_has_a_suppressed_subword() -> None:
+    links, options = ((0, 0), (1, 1), (2, 2)), TranslateOptions(glossary=Glossary((pair_of("dog", "park|cat"),)))
+    for piece, expected in (("<unk>", "ein park läuft"), ("▁park", "ein cat läuft")):
+        suppressing = Translator(Fake("ein Hund läuft", links), SearchConfig(suppress=(piece,)))
+        assert suppressing.translate_window([LINE], options)[0][0].text == expected
 
 
 def test_two_terms_and_their_places() -> None:

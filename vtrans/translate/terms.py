@@ -19,12 +19,15 @@ from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import EOS_ID
 from vtrans.data.words import words_of_ids, words_of_line
 from vtrans.engines.alignments import NO_WORD, Links
-from vtrans.engines.engine import Engine, Source
+from vtrans.engines.engine import Engine, Source, suppressed_ids
 from vtrans.search.lexical import Phrase
 from vtrans.search.loop import Hypothesis, length_penalty
 from vtrans.text import one_line
 from vtrans.translate.asked import Asked
 from vtrans.wording.phrases import Forms, Wording, encoded, has_spaces
+
+_TIE = 1e-4
+"""Scores that differ by less count as equal: their rounding errors depend on the batch."""
 
 _CORE = regex.compile(r"([^\w\p{M}]*)(.*?)([^\w\p{M}]*)")
 
@@ -35,7 +38,7 @@ class Draft:
 
     source: Source
     phrases: tuple[Phrase, ...]
-    """Those of the source without the terms."""
+    """The phrases to require in the draft: all but the terms."""
     src_words: Sequence[int]
     """The word of each subword of the source, without EOS."""
     terms: Sequence[tuple[set[int], Forms]]
@@ -45,8 +48,8 @@ class Draft:
 
 @dataclass(frozen=True)
 class _Place:
-    """Words `begin` to `end` of a translation translate a term; those from `first` to `last` are linked to nothing
-    else."""
+    """A term's place in a translation. Words `begin` to `end` translate it; words `first` to `last` are linked to
+    nothing else."""
 
     begin: int
     end: int
@@ -63,9 +66,11 @@ class _Place:
         return written
 
 
-def draft_of(engine: Engine, source: Source, asked: Asked, ids: Sequence[int], tags: int) -> Draft | None:
-    """Returns a line of these subwords, after `tags` others, as a draft; None if it has no terms, or if one is only a
-    part of a word."""
+def draft_of(
+    engine: Engine, search: SearchConfig, source: Source, asked: Asked, ids: Sequence[int], tags: int
+) -> Draft | None:
+    """Returns the draft of a line, or None if it has no terms or a term covers only a part of a word. `ids` are the
+    line's subwords, which follow `tags` others in the source."""
     line = asked.line.masked
     spans = [match.span() for match in regex.finditer(r"\S+", line)]
     terms = []
@@ -77,7 +82,9 @@ def draft_of(engine: Engine, source: Source, asked: Asked, ids: Sequence[int], t
         terms.append((set(inside), term.forms))
     if not terms:
         return None
-    phrases = encoded(replace(asked.wording, terms=()), engine.tgt_vocab)
+    suppressed = suppressed_ids(search, engine.tgt_vocab)
+    # No phrase is refused here, with a wrong number: the source was made of the same constraints.
+    phrases = encoded(replace(asked.wording, terms=()), engine.tgt_vocab, suppressed, number=0)
     words = [*[NO_WORD] * tags, *words_of_line(line, ids, engine.src_vocab)]
     return Draft(source, phrases, words, terms, asked.wording)
 
@@ -87,48 +94,62 @@ def with_terms(
 ) -> list[list[Hypothesis]]:
     """Returns the hypotheses of each draft with its terms, best first. Those in which a term has no place of its own,
     or that would break another rule, are left out."""
-    rows = [(draft, hyp) for draft, hyps in zip(drafts, searched, strict=True) for hyp in hyps if hyp.finished]
-    pairs = [(draft.source.tokens[:-1], hyp.tokens) for draft, hyp in rows]
-    words = [(draft.src_words, words_of_ids(hyp.tokens, engine.tgt_vocab)) for draft, hyp in rows]
+    rows = [(p, hyp) for p, hyps in enumerate(searched) for hyp in hyps if hyp.finished]
+    pairs = [(drafts[p].source.tokens[:-1], hyp.tokens) for p, hyp in rows]
+    words = [(drafts[p].src_words, words_of_ids(hyp.tokens, engine.tgt_vocab)) for p, hyp in rows]
     texts = [engine.tgt_vocab.decode(hyp.tokens).split() for _, hyp in rows]
     places = [
-        _places(draft, text, links)
-        for (draft, _), text, links in zip(rows, texts, engine.align(pairs, words, search.batch_tokens), strict=True)
+        _places(drafts[p], text, links)
+        for (p, _), text, links in zip(rows, texts, engine.align(pairs, words, search.batch_tokens), strict=True)
     ]
-    written = _written(engine, search, rows, texts, places)
-    results: list[list[Hypothesis]] = []
-    for draft in drafts:
-        best: dict[str, Hypothesis] = {}
-        for (other, _), hypothesis in zip(rows, written, strict=True):
-            if other is draft and hypothesis and _obeys(draft, hypothesis, engine, search.min_length):
-                best.setdefault(engine.tgt_vocab.decode(hypothesis.tokens), hypothesis)
-        results.append(sorted(best.values(), key=lambda hyp: -hyp.score))
-    return results
+    written = zip(rows, _written(engine, search, drafts, rows, texts, places), strict=True)
+    obeying = [(p, hyp) for (p, _), hyp in written if hyp and _obeys(drafts[p], hyp, engine, search.min_length)]
+    best: list[dict[str, Hypothesis]] = [{} for _ in drafts]
+    for p, hyp in sorted(obeying, key=lambda row: -row[1].score):
+        best[p].setdefault(engine.tgt_vocab.decode(hyp.tokens), hyp)
+    return [list(hyps.values()) for hyps in best]
 
 
 def _written(
     engine: Engine,
     search: SearchConfig,
-    rows: Sequence[tuple[Draft, Hypothesis]],
+    drafts: Sequence[Draft],
+    rows: Sequence[tuple[int, Hypothesis]],
     texts: list[list[str]],
     places: Sequence[list[_Place] | None],
 ) -> list[Hypothesis | None]:
-    """Returns each hypothesis with terms in these places, the last of which is filled first; None without places."""
-    written = [None if found is None else hyp for (_, hyp), found in zip(rows, places, strict=True)]
-    left = [list(found or ()) for found in places]
-    while todo := [i for i, found in enumerate(left) if found]:
+    """Returns each hypothesis with terms in these places, the last of which is filled first; None without places. If
+    some hypotheses of a draft are rewritten, the others are scored again in the same way."""
+    written = [None if row_places is None else hyp for (_, hyp), row_places in zip(rows, places, strict=True)]
+    rewritten = {p for (p, _), row_places in zip(rows, places, strict=True) if row_places}
+    kept = [i for i, (p, _) in enumerate(rows) if places[i] == [] and p in rewritten]
+    sources = [drafts[p].source for p, _ in rows]
+    scored = _scored(engine, search, [(sources[i], rows[i][1].tokens) for i in kept])
+    for i, hypothesis in zip(kept, scored, strict=True):
+        written[i] = hypothesis
+    suppressed = set(suppressed_ids(search, engine.tgt_vocab))
+    left = [list(row_places or ()) for row_places in places]
+    while todo := [i for i, row_places in enumerate(left) if row_places]:
         tries = [(i, text) for i in todo for text in left[i].pop().texts(texts[i])]
-        tokens = [engine.tgt_vocab.encode(" ".join(text)) for _, text in tries]
-        pairs = [(rows[i][0].source.tokens[:-1], [*ids, EOS_ID]) for (i, _), ids in zip(tries, tokens, strict=True)]
-        scored = engine.token_logprobs(pairs, search.batch_tokens, lambda: None)
+        scored = _scored(engine, search, [(sources[i], engine.tgt_vocab.encode(" ".join(text))) for i, text in tries])
         best = dict.fromkeys(todo, -math.inf)
-        for (i, text), ids, logprobs in zip(tries, tokens, scored, strict=True):
-            total = math.fsum(logprobs)
-            score = total / length_penalty(len(logprobs), search.alpha, search.length_penalty)
-            if score > best[i]:
-                best[i], texts[i] = score, text
-                written[i] = Hypothesis(tuple(ids), total, score, True, tuple(logprobs))
+        for (i, text), hypothesis in zip(tries, scored, strict=True):
+            if hypothesis.score > best[i] + _TIE and suppressed.isdisjoint(hypothesis.tokens):
+                best[i], texts[i], written[i] = hypothesis.score, text, hypothesis
     return written
+
+
+def _scored(engine: Engine, search: SearchConfig, tries: Sequence[tuple[Source, Sequence[int]]]) -> list[Hypothesis]:
+    """Returns finished hypotheses with these tokens."""
+    pairs = [(source.tokens[:-1], [*tokens, EOS_ID]) for source, tokens in tries]
+    scored = []
+    for (_, target), logprobs in zip(
+        pairs, engine.token_logprobs(pairs, search.batch_tokens, lambda: None), strict=True
+    ):
+        total = math.fsum(logprobs)
+        score = total / length_penalty(len(logprobs), search.alpha, search.length_penalty)
+        scored.append(Hypothesis(tuple(target[:-1]), total, score, True, tuple(logprobs)))
+    return scored
 
 
 def _places(draft: Draft, words: Sequence[str], links: Links) -> list[_Place] | None:
@@ -138,18 +159,18 @@ def _places(draft: Draft, words: Sequence[str], links: Links) -> list[_Place] | 
     for src, forms in draft.terms:
         # Weak links from distant function words do not count, but a compound also translates the word beside the term.
         beside = {j for i, j in links if i in (min(src) - 1, max(src) + 1)}
-        own = [j for i, j in links if i in src and source_of[j] in src and j not in beside]
-        strongest = {i: j for i, j in reversed(links) if i in src and j in own}
-        if not own:
+        candidates = [j for i, j in links if i in src and source_of[j] in src and j not in beside]
+        strongest = {i: j for i, j in reversed(links) if i in src and j in candidates}
+        if not candidates:
             return None
         begin, end = min(strongest.values()), max(strongest.values()) + 1
         first, last = begin, end
-        while first - 1 in own:
+        while first - 1 in candidates:
             first -= 1
-        while last in own:
+        while last in candidates:
             last += 1
         core = _parts(words[begin:end])[1]
-        whole = set(range(begin, end)) <= set(own) and taken.isdisjoint(range(first, last))
+        whole = set(range(begin, end)) <= set(candidates) and taken.isdisjoint(range(first, last))
         if not core or not whole or not has_spaces(core) or core in draft.wording.codes:
             return None
         taken.update(range(first, last))
@@ -159,13 +180,13 @@ def _places(draft: Draft, words: Sequence[str], links: Links) -> list[_Place] | 
 
 
 def _parts(words: Sequence[str]) -> tuple[str, str, str]:
-    """Returns the text of words without the punctuation marks around it, and these."""
+    """Returns the punctuation marks before the words, the words, and the marks after them."""
     before, core, after = _CORE.fullmatch(" ".join(words)).groups()
     return before, core, after
 
 
 def _obeys(draft: Draft, written: Hypothesis, engine: Engine, least: int) -> bool:
-    """Returns whether a hypothesis with terms has all that is asked of it, and at least `least` tokens."""
+    """Returns whether a rewritten hypothesis obeys the constraints, the prefix and the length limits."""
     prefix = draft.source.prefix.tokens
     return (
         not draft.wording.unmet(one_line(engine.tgt_vocab.decode(written.tokens)))

@@ -199,7 +199,7 @@ class Translator:
         drafts = {
             p: draft
             for p, i in singles.items()
-            if (draft := draft_of(self.engine, sources[p], asked[i], encoded[i], len(tag)))
+            if (draft := draft_of(self.engine, self.search, sources[p], asked[i], encoded[i], len(tag)))
         }
         results = self._with_terms(drafts, options)
         for p, hypotheses in results.items():
@@ -279,7 +279,7 @@ class Translator:
 
     def _with_terms(self, drafts: Mapping[int, Draft], options: TranslateOptions) -> dict[int, list[Hypothesis]]:
         """Returns the hypotheses of the sources whose terms can be written as `vtrans.translate.terms` defines it."""
-        if not drafts or options.mbr or replace(self.search, min_length=0).has_rules:
+        if not drafts or options.mbr or self.search.no_repeat_ngram or self.search.repetition_penalty != 1:
             return {}
         without = {p: replace(draft.source, phrases=draft.phrases) for p, draft in drafts.items()}
         searched = self._search(list(without.values()), self.search, options)

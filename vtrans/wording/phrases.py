@@ -165,7 +165,7 @@ def continues_word(vocab: Vocabulary, id: int) -> bool:
     return id > EOS_ID and (is_byte(text) or is_word(text[0]))
 
 
-def encoded(wording: Wording, vocab: Vocabulary, suppressed: Sequence[int] = (), number: int = 0) -> tuple[Phrase, ...]:
+def encoded(wording: Wording, vocab: Vocabulary, suppressed: Sequence[int], number: int) -> tuple[Phrase, ...]:
     """Returns the phrases of line `number` in subwords. Raises InputError for a phrase that cannot be written."""
     needed = []
     for forms, times in Counter((*wording.phrases, *wording.terms)).items():
