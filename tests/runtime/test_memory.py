@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vtrans.runtime.memory import available_memory, manage_memory
+from vtrans.runtime.memory import available_memory, manage_memory, total_memory
 
 
 def test_environment_variables_of_the_user_take_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,15 +46,27 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize(("files", "expected"), [(0, math.inf), (1, 6_144_000), (2, 6_144_000), (3, 3_000_000), (5, 0)])
-def test_available_memory_is_that_of_the_system_or_the_container(files: int, expected: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("files", "available", "total"),
+    [
+        (0, math.inf, math.inf),
+        (1, 6_144_000, 9_216_000),
+        (2, 6_144_000, 9_216_000),
+        (3, 3_000_000, 5_000_000),
+        (5, 0, 700),
+    ],
+)
+def test_memory_is_that_of_the_system_or_the_container(
+    files: int, available: float, total: float, tmp_path: Path
+) -> None:
     for name in list(FILES)[:files]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(FILES[name])
-    assert available_memory(tmp_path) == expected
+    assert (available_memory(tmp_path), total_memory(tmp_path)) == (available, total)
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True, exist_ok=True)
     (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
-    assert available_memory(tmp_path) == (0 if files == 5 else math.inf if not files else 6_144_000)
+    unlimited = {0: (math.inf, math.inf), 5: (0, 700)}.get(files, (6_144_000, 9_216_000))
+    assert (available_memory(tmp_path), total_memory(tmp_path)) == unlimited
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")

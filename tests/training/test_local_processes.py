@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import io
 import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,13 @@ from vtrans.checkpoint import RunFolder, load_model
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, VtransError
+from vtrans.runtime.division import MEMORY
 from vtrans.runtime.ranks import CPU, Ranks
 from vtrans.states import read_progress
-from vtrans.training.division import TOKENS, divide, most
+from vtrans.training.division import TOKENS, divide
 from vtrans.training.optimization.parallel import divided
 from vtrans.training.updates import Updates
 from vtrans.training.validation import Validation
-from vtrans.translate.division import MEMORY
 
 pytestmark = pytest.mark.usefixtures("no_orphans")
 
@@ -88,8 +90,9 @@ def test_processes_train_like_as_many_ranks(tmp_path: Path, tiny_data: DataFolde
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
 def test_an_interrupted_run_of_several_processes_resumes_to_equal_bytes(
-    tmp_path: Path, tiny_data: DataFolder, optimizer: str
+    tmp_path: Path, tiny_data: DataFolder, optimizer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("vtrans.training.division.available_memory", lambda: 1000 * MEMORY)  # else a warning
     settings = (*EVERY_STEP, "model.dropout=0.2", "train.ema=0.9", f"train.optimizer={optimizer}")
     whole = tiny_train(tiny_data, tmp_path / "whole", *settings, processes=3)
     for step in (4, 15):
@@ -135,7 +138,9 @@ def fail() -> None:
     raise MemoryError("no room")
 
 
-@pytest.mark.parametrize(("act", "said"), [(die, "2 processes.*SIGKILL"), (fail, "process 2 of 2.*no room")])
+@pytest.mark.parametrize(
+    ("act", "said"), [(die, "2 processes.*SIGKILL.*`processes`"), (fail, "process 2 of 2.*no room")]
+)
 def test_a_process_that_ends_ends_the_run_which_can_resume(
     tmp_path: Path, tiny_data: DataFolder, act: Callable[[], None], said: str
 ) -> None:
@@ -203,17 +208,58 @@ def test_a_signal_ends_all_processes(tmp_path: Path, tiny_data: DataFolder, numb
     assert "processes: 3" in resumed
 
 
-def test_the_number_of_processes_follows_cores_batch_and_memory() -> None:
-    much = 1000 * MEMORY
-    assert most(16, 16 * TOKENS, much) == 16
-    assert most(16, 2 * TOKENS, much) == 2  # small batches
-    assert most(16, 16 * TOKENS, 3.5 * MEMORY) == 3  # little memory
-    assert most(16, TOKENS - 1, much) == most(16, 16 * TOKENS, 0) == most(1, 16 * TOKENS, much) == 1
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine on which this process can be forked, with plenty of memory."""
+    monkeypatch.setattr("threading.active_count", lambda: 1)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for name in ("total_memory", "available_memory"):
+        monkeypatch.setattr(f"vtrans.training.division.{name}", lambda: 1000 * MEMORY)
+    yield
+    torch.set_num_threads(1)
+
+
+def divided_ranks(batch_tokens: int = 2 * TOKENS, ranks: Ranks | None = None, cores: int = 2, **options: Any) -> Ranks:
+    torch.set_num_threads(cores)
+    options = {"saved": None, "console": Console(), "processes": None, "threads": None, "compiled": False, **options}
+    return divide(ranks or Ranks(), options.pop("device", CPU), batch_tokens, **options)
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize(
+    ("cores", "tokens", "memory", "expected"),
+    [
+        (16, 16 * TOKENS, 1000 * MEMORY, 16),
+        (16, 2 * TOKENS, 1000 * MEMORY, 2),
+        (16, 16 * TOKENS, 3.5 * MEMORY, 3),
+        (16, TOKENS - 1, 1000 * MEMORY, 1),
+        (16, 16 * TOKENS, 0, 1),
+        (1, 16 * TOKENS, 1000 * MEMORY, 1),
+    ],
+)
+def test_the_number_of_processes_follows_cores_batch_and_memory(
+    monkeypatch: pytest.MonkeyPatch, cores: int, tokens: int, memory: float, expected: int
+) -> None:
+    monkeypatch.setattr("vtrans.training.division.total_memory", lambda: memory)
+    assert divided_ranks(tokens, cores=cores).processes == expected
+
+
+@pytest.mark.usefixtures("machine")
+def test_free_memory_does_not_change_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, two equal commands could train different bytes."""
+    warned = []
+    for free in (2 * MEMORY, 1.9 * MEMORY, 0):
+        monkeypatch.setattr("vtrans.training.division.available_memory", lambda free=free: free)
+        stream = io.StringIO()
+        assert divided_ranks(console=Console(stream=stream)).processes == 2
+        warned.append("processes" in stream.getvalue())
+    assert warned == [False, True, True]
 
 
 CUDA = torch.device("cuda")
 
 
+@pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize(
     ("device", "gpu", "system", "world", "compiled", "named"),
     [
@@ -234,45 +280,29 @@ def test_where_processes_cannot_share_memory_there_are_threads(
     compiled: bool,
     named: str,
 ) -> None:
-    def divided(processes: int | None = None, threads: int | None = None) -> Ranks:
-        return divide(
-            ranks, device, 2 * TOKENS, None, Console(), processes=processes, threads=threads, compiled=compiled
-        )
-
     ranks = Ranks()
     ranks.world = world
+    divided = functools.partial(divided_ranks, ranks=ranks, device=device, compiled=compiled)
     monkeypatch.setattr("sys.platform", system)
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
-    monkeypatch.setattr("threading.active_count", lambda: 1)
-    monkeypatch.setattr("vtrans.training.division.available_memory", lambda: 8 * MEMORY)
-    torch.set_num_threads(2)
-    try:
-        chosen = divided()
-        assert (chosen.processes, chosen.threads) == ((1, 2) if named else (2, 1))
-        assert divided(threads=2) is ranks
-        assert divided(processes=1) is ranks
-        if named:
-            with pytest.raises(InputError, match=f"`processes`.*{named}"):
-                divided(processes=2)
-        else:
-            both = divided(processes=3, threads=4)
-            assert (both.processes, both.threads) == (3, 4)
-    finally:
-        torch.set_num_threads(1)
+    chosen = divided()
+    assert (chosen.processes, chosen.threads) == ((1, 2) if named else (2, 1))
+    assert divided(threads=2) is ranks
+    assert divided(processes=1) is ranks
+    if named:
+        with pytest.raises(InputError, match=f"`processes`.*{named}"):
+            divided(processes=2)
+    else:
+        both = divided(processes=3, threads=4)
+        assert (both.processes, both.threads) == (3, 4)
 
 
+@pytest.mark.usefixtures("machine")
 def test_a_program_with_other_threads_forks_only_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    def processes(asked: int | None) -> int:
-        return divide(
-            Ranks(), CPU, 2 * TOKENS, None, Console(), processes=asked, threads=None, compiled=False
-        ).processes
-
-    monkeypatch.setattr("vtrans.training.division.most", lambda *_: 2)
+    assert divided_ranks().processes == 2
     monkeypatch.setattr("threading.active_count", lambda: 2)
-    assert processes(None) == 1
-    assert processes(2) == 2
-    monkeypatch.setattr("threading.active_count", lambda: 1)
-    assert processes(None) == 2
+    assert divided_ranks().processes == 1
+    assert divided_ranks(processes=2).processes == 2
 
 
 def test_a_state_records_the_processes(tmp_path: Path, tiny_data: DataFolder) -> None:

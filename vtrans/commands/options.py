@@ -13,6 +13,7 @@ from vtrans.config import DEFAULT_RUN
 from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
 from vtrans.keys import check_value, keys_of, numbers, paths
+from vtrans.runtime.division import MEMORY
 from vtrans.text import OnBadUtf8, open_bytes, read_lines
 
 STORED = "the model's setting, else "
@@ -23,19 +24,21 @@ DEVICE = "Device: cpu, cuda, cuda:N or mps.  [default: the best available]"
 Device = Annotated[str | None, option(DEVICE, "NAME", "Speed")]
 THREADS = "Threads of each process on a CPU.  [default: OMP_NUM_THREADS, else one per core that it may use]"
 Threads = Annotated[int | None, option(THREADS, "N", "Speed")]
+_EACH = f"{MEMORY / 1e9:g} GB"
 DIVIDE = (
     "Number of processes that divide the work on the CPU of a Linux system, each with one thread or `threads`. The "
-    "engine ctranslate2 uses that many workers in one process instead.  [default: one per available core with 2 GB of "
-    "free memory; 1 with --threads, for text that is translated line by line, and on other systems and devices]"
+    f"engine ctranslate2 uses that many workers in one process instead.  [default: one per available core with {_EACH} "
+    "of free memory; 1 with --threads, for text that is translated line by line, and on other systems and devices]"
 )
 Processes = Annotated[int | None, option(DIVIDE, "N", "Speed")]
 DIVIDE_BATCHES = (
     "Number of processes that divide each batch on the CPU of a Linux system, each with one thread or `threads`.  "
-    "[default: those of the run that is resumed, else one per available core with 2 GB of free memory and 512 tokens "
-    "of a batch; 1 with --threads or --compile, and on other systems and devices]"
+    f"[default: those of the run that is resumed, else one per available core with {_EACH} of memory and 512 tokens of "
+    "a batch; 1 with --threads or --compile, and on other systems and devices]"
 )
 TRAIN_THREADS = (
-    "Threads of each process on a CPU.  [default: 1 for several processes, else OMP_NUM_THREADS, else one per core]"
+    "Threads of each process on a CPU.  [default: those of the run that is resumed; else 1 with several processes; "
+    "else OMP_NUM_THREADS, else one per core]"
 )
 TrainThreads = Annotated[int | None, option(TRAIN_THREADS, "N", "Speed")]
 TrainProcesses = Annotated[int | None, option(DIVIDE_BATCHES, "N", "Speed")]

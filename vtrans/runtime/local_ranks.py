@@ -23,7 +23,7 @@ from vtrans.runtime.ranks import Ranks
 from vtrans.runtime.signals import ENDING
 from vtrans.runtime.workers import DiedError
 
-LINE = 64  # bytes of a cache line
+CACHE_LINE = 64  # bytes
 ADVICE = "use fewer `processes`"
 
 
@@ -48,8 +48,8 @@ class LocalRanks(Ranks):
 
     @contextmanager
     def forked(self) -> Iterator[None]:
-        """All ranks run the block. Rank 0, which is this process, leaves it. The others end with the block, or when
-        rank 0 ends; they receive no ending signals.
+        """Runs the block on all ranks. This process is rank 0 and continues after the block; the others end with it, or
+        when rank 0 ends. They ignore Ctrl-C and other ending signals.
 
         Enter it before this process starts threads and, if ranks have several threads, before it uses several threads
         of OpenMP, which a fork would lack. If a rank dies or raises an exception, the next exchange raises DiedError in
@@ -84,7 +84,7 @@ class LocalRanks(Ranks):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         try:
             with warnings.catch_warnings():
-                # Python warns of any other thread. Those of numpy wait for work, and hold no lock.
+                # Python warns if the process has other threads. Those of numpy only wait for work and hold no lock.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 for rank in range(1, self.world):
                     if (pid := os.fork()) == 0:
@@ -110,8 +110,7 @@ class LocalRanks(Ranks):
                 ours.close()
         os.close(alive[1])  # rank 0 alone has it open, so that it closes when rank 0 ends
         threading.Thread(target=_end_after, args=(alive[0],), daemon=True).start()
-        # A collection writes to every object that it examines, and so takes the pages that hold them out of what is
-        # shared.
+        # Garbage collection writes to every object that it examines, which would copy pages that the processes share.
         gc.freeze()
 
     def _end(self, alive: tuple[int, int]) -> None:
@@ -147,7 +146,7 @@ class LocalRanks(Ranks):
     def _died(self, other: int) -> DiedError:
         code = os.waitstatus_to_exitcode(os.waitpid(self._pids.pop(other), 0)[1])
         how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        return DiedError(f"one of the {self.world} processes has died ({how}), perhaps because memory ran out")
+        return DiedError(f"one of the {self.world} processes has died ({how}); if memory ran out, {ADVICE}")
 
     def summed(self, values: Sequence[float], device: torch.device) -> list[float]:
         return [sum(column) for column in zip(*self._gathered(list(values)), strict=True)]
@@ -179,12 +178,12 @@ def _end_after(alive: int) -> None:
 def share_memory(groups: Sequence[Sequence[Tensor]]) -> None:
     """Moves tensors to memory that this process will share with its forks. Raises VtransError if there is too little.
 
-    It belongs to no file system, so a small /dev/shm does not limit it, and nothing is left behind by any end.
+    The memory is anonymous: a small /dev/shm does not limit it, and nothing is left behind, however the processes end.
     """
     tensors = [tensor for group in groups for tensor in group]
-    sizes = [-(-tensor.nbytes // LINE) * LINE for tensor in tensors]
+    sizes = [-(-tensor.nbytes // CACHE_LINE) * CACHE_LINE for tensor in tensors]
     try:
-        block = mmap.mmap(-1, max(LINE, sum(sizes)))
+        block = mmap.mmap(-1, max(CACHE_LINE, sum(sizes)))
     except OSError as error:
         raise VtransError(f"there is too little memory to share: {reason(error)}; {ADVICE}.") from None
     start = 0

@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,22 +53,34 @@ def release_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def total_memory(root: Path = Path("/")) -> float:
+    """Returns the bytes of memory that this machine or container has, used or free; infinite where neither says.
+    `root` is where /proc and /sys are."""
+    return min(_of_system("MemTotal", root), *(limit for limit, _ in _of_containers(root)), math.inf)
+
+
 def available_memory(root: Path = Path("/")) -> float:
-    """The bytes that processes can still take without swapping, as the system and the container estimate them;
+    """Returns the bytes that processes can still take without swapping, as the system and the container estimate them;
     infinite where neither says. `root` is where /proc and /sys are."""
-    free = [math.inf]
+    free = (max(0.0, limit - used) for limit, used in _of_containers(root))
+    return min(_of_system("MemAvailable", root), *free, math.inf)
+
+
+def _of_system(name: str, root: Path) -> float:
     with suppress(OSError):  # not Linux
-        free += [
-            1024.0 * int(kilobytes)
-            for kilobytes in re.findall(r"^MemAvailable: *(\d+)", _text(root / "proc/meminfo"), re.M)
-        ]
+        if entry := re.search(rf"^{name}: *(\d+)", _text(root / "proc/meminfo"), re.M):
+            return 1024.0 * int(entry[1])
+    return math.inf
+
+
+def _of_containers(root: Path) -> Iterator[tuple[float, float]]:
+    """Yields the limit of the memory and its use, for each version of cgroups that sets one."""
     for folder, limit, used in (
         ("sys/fs/cgroup", "memory.max", "memory.current"),
         ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
     ):
         with suppress(OSError, ValueError):  # no such file, or "max"
-            free.append(max(0.0, float(int(_text(root / folder / limit)) - int(_text(root / folder / used)))))
-    return min(free)
+            yield float(int(_text(root / folder / limit))), float(int(_text(root / folder / used)))
 
 
 def _text(path: Path) -> str:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import platform
-import sys
 import threading
 
 import torch
 
 from vtrans.console import Console
-from vtrans.errors import InputError
-from vtrans.keys import check_value
-from vtrans.runtime.local_ranks import LocalRanks
-from vtrans.runtime.memory import available_memory
+from vtrans.runtime.division import MEMORY, check_processes, default_processes, why_not_forked
+from vtrans.runtime.local_ranks import ADVICE, LocalRanks
+from vtrans.runtime.memory import available_memory, total_memory
 from vtrans.runtime.ranks import Ranks
 from vtrans.training.progress import Progress
-from vtrans.translate.division import MEMORY, PROCESSES
 
-TOKENS = 512  # of a batch, for each process
+TOKENS = 512  # of a batch per process; with fewer, the work that does not depend on the batch outweighs the gain
 
 
 def divide(
@@ -33,20 +30,19 @@ def divide(
 ) -> Ranks:
     """Returns the ranks that train, and gives this process their threads. Call it before the first computation.
 
-    Where nothing forbids it, these are `most` processes of this machine with one thread each. A run that is resumed on
-    a machine of the same kind keeps the numbers that it had. `processes` and `threads` are what the user asks for;
-    `threads` alone means one process. Raises InputError if several processes are not possible.
+    By default, one process per core computes with one thread, but at most one process per TOKENS tokens of a batch and
+    per MEMORY bytes; it is a single process with several threads where this process cannot be forked. A run that is
+    resumed on a machine of the same kind keeps the numbers that it had. `processes` and `threads` are what the user
+    asks for; `threads` alone means one process. Raises InputError if several processes are not possible.
     """
-    if processes is not None:
-        check_value(PROCESSES, "`processes`", processes)
     reason, usual = _why_one(ranks, device, compiled=compiled), torch.get_num_threads()
+    check_processes(processes, reason)
     # Another thread of this program may hold a lock that a fork would wait for.
     alone = reason or threading.active_count() > 1
-    number = 1 if alone else most(usual, batch_tokens, available_memory())
+    # Total, not free memory: the number of processes affects the bytes of a run.
+    number = 1 if alone else default_processes(min(usual, batch_tokens // TOKENS), total_memory())
     chosen = automatic = (number, 1) if number > 1 else (1, usual)
     if processes is not None:
-        if processes > 1 and reason:
-            raise InputError(f"`processes` must be 1, because {reason}, got {processes}; leave it out.")
         chosen = processes, threads or (1 if processes > 1 else usual)
     elif threads is not None:
         chosen = 1, threads
@@ -56,25 +52,25 @@ def divide(
         if chosen != automatic:
             console.info(f"processes: {chosen[0]}, threads: {chosen[1]}, as in the run so far")
     torch.set_num_threads(1 if chosen[0] > 1 else chosen[1])  # before they are forked, ranks must not use several
-    return LocalRanks(*chosen) if chosen[0] > 1 else ranks
-
-
-def most(cores: int, batch_tokens: int, memory: float) -> int:
-    """Returns the number of processes that pay: one per core, but no more than there are TOKENS in a batch, and than
-    that many bytes of free memory are enough for."""
-    return max(1, int(min(cores, batch_tokens // TOKENS, memory / MEMORY)))
+    if chosen[0] == 1:
+        return ranks
+    if processes is None and chosen[0] * MEMORY > (free := available_memory()):
+        console.warn(
+            f"{chosen[0]} processes may need {chosen[0] * MEMORY / 1e9:.0f} GB, but {free / 1e9:.1f} GB are free; if "
+            f"memory runs out, {ADVICE}"
+        )
+    return LocalRanks(*chosen)
 
 
 def _why_one(ranks: Ranks, device: torch.device, *, compiled: bool) -> str:
     """Returns why this process cannot be forked to train, or an empty string."""
     reasons = {
         f"the model is on {device}": device.type != "cpu",
-        f"torchrun has started {ranks.world}": ranks.world > 1,
-        "this system cannot copy a process": sys.platform != "linux",
-        "a copy of this process could not use the libraries of the GPU": torch.cuda.is_available(),
-        "`compile` needs threads": compiled,
+        f"torchrun has started {ranks.world} processes": ranks.world > 1,
+        "this machine has a GPU, whose libraries do not work in a forked process": torch.cuda.is_available(),
+        "`compile` starts threads, which a forked process lacks": compiled,
     }
-    return next((reason for reason, applies in reasons.items() if applies), "")
+    return next((reason for reason, applies in reasons.items() if applies), why_not_forked())
 
 
 def _alike(ranks: Ranks, device: torch.device, saved: Progress) -> bool:

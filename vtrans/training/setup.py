@@ -58,10 +58,10 @@ class TrainOptions:
     device: str | None = None
     """The name of a device; None: the best that there is."""
     processes: int | None = None
-    """The processes of a CPU that divide each batch; None: those of the run that is resumed, else what `divide` says
+    """Number of processes that divide each batch on a CPU. None: that of the resumed run, else chosen by `divide`
     (division.py)."""
     threads: int | None = None
-    """The threads of each process on a CPU. Without `processes`, it means a single process."""
+    """Threads of each process on a CPU. If `processes` is None, training uses one process."""
     init_from: Path | None = None
     """A model file or run folder whose weights a new run starts with."""
     compile: bool = False

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 import torch
 
 from vtrans.engines.engine import Engine
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import InputError
-from vtrans.keys import Key, check_value
+from vtrans.runtime.division import check_processes, default_processes, why_not_forked
 from vtrans.runtime.memory import available_memory
 from vtrans.runtime.process import set_threads
-
-MEMORY = 2e9  # bytes; with 8,000 subwords, D 128 and the default batches, a process took up to 0.9 GB
-PROCESSES = Key("the processes that divide the work", int, 1, 1024, "processes")
 
 
 @dataclass(frozen=True)
@@ -38,9 +33,7 @@ class Division:
         if engine.device.type == "cpu":
             return self.processes
         if self.asked:
-            raise InputError(
-                f"`processes` must be 1, because the model is on {engine.device}, got {self.processes}; leave it out."
-            )
+            check_processes(self.processes, f"the model is on {engine.device}")
         torch.set_num_threads(self.total)
         return 0
 
@@ -52,19 +45,12 @@ def divide(processes: int | None, threads: int | None, reason: str = "", *, pref
     `reason` says why only one process can translate, and is empty if several can; `prefer_one` makes one the default.
     Raises InputError if the number that the user chose is not possible.
     """
-    if processes is not None:
-        check_value(PROCESSES, "`processes`", processes)
+    reason = reason or why_not_forked()
+    check_processes(processes, reason)
     set_threads(threads)
     usual = torch.get_num_threads()
-    if not reason and sys.platform != "linux":
-        reason = "this system cannot copy a process"
-    if processes is None:
-        alone = reason or prefer_one or threads
-        number = 1 if alone else max(1, min(usual, int(available_memory() / MEMORY)))
-    elif processes > 1 and reason:
-        raise InputError(f"`processes` must be 1, because {reason}, got {processes}; leave it out.")
-    else:
-        number = processes
+    alone = reason or prefer_one or threads
+    number = processes or (1 if alone else default_processes(usual, available_memory()))
     if number > 1:
         # Kernels are chosen for what the copies will use. With several threads, a copy would wait for those of this
         # process forever if it had used them before.

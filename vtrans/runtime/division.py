@@ -1,0 +1,32 @@
+"""The number of processes that divide work on a CPU: what the user may choose, and the default."""
+
+from __future__ import annotations
+
+import sys
+
+from vtrans.errors import InputError
+from vtrans.keys import Key, check_value
+
+PROCESSES = Key("the processes that divide the work", int, 1, 1024, "processes")
+# Bytes per process. With 8,000 subwords and the default batches, translating took up to 0.9 GB (D 128) and training up
+# to 1.5 GB (D 256).
+MEMORY = 2e9
+
+
+def check_processes(processes: int | None, reason: str) -> None:
+    """Raises InputError if the user's number of processes is not allowed. `reason` says why only one process is
+    possible, and is empty if several are."""
+    if processes is not None:
+        check_value(PROCESSES, "`processes`", processes)
+        if processes > 1 and reason:
+            raise InputError(f"`processes` must be 1, because {reason}, got {processes}; leave it out.")
+
+
+def default_processes(most: int, memory: float) -> int:
+    """Returns `most`, or fewer if there is less than MEMORY bytes for each process, but at least 1."""
+    return max(1, int(min(most, memory / MEMORY)))
+
+
+def why_not_forked() -> str:
+    """Returns why this system cannot divide work between processes, or an empty string."""
+    return "" if sys.platform == "linux" else "processes cannot be forked safely on this system"
