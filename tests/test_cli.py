@@ -91,8 +91,8 @@ def test_every_option_of_the_command_line_is_listed_here() -> None:
     for name, flags in FLAGS.items():
         command = commands[name] if name else group
         context = command.make_context(name, ["--help"], resilient_parsing=True)
-        found = {option for parameter in command.get_params(context) for option in parameter.opts if option[0] == "-"}
-        assert found == set(flags.split()), name
+        options = {option for parameter in command.get_params(context) for option in parameter.opts if option[0] == "-"}
+        assert options == set(flags.split()), name
 
 
 @pytest.mark.parametrize("command", FLAGS)
@@ -243,8 +243,8 @@ def test_the_five_commands_chain(
     assert scored.code == 0
     assert [line.partition("|")[0] for line in scored.out.decode().split("\n")] == ["BLEU", "chrF2", ""]
     (tmp_path / "hyp").write_bytes(done.out)
-    found = run_cli("score", texts / "valid.de", "--hyp", "hyp", "--metric", "ter", "--json")
-    assert [entry["name"] for entry in json.loads(found.out)] == ["TER"]
+    by_ter = run_cli("score", texts / "valid.de", "--hyp", "hyp", "--metric", "ter", "--json")
+    assert [entry["name"] for entry in json.loads(by_ter.out)] == ["TER"]
     compared = run_cli("score", texts / "valid.de", "--hyp", "hyp", "--baseline", texts / "valid.de", "--json")
     assert {"p_value", "signature"} <= json.loads(compared.out)[0].keys()
 
@@ -320,15 +320,16 @@ def test_the_output_formats_agree(tiny_run: RunFolder, run_cli: Callable[..., Do
 def test_given_pairs_are_scored(
     tiny_run: RunFolder, tiny_data: DataFolder, tmp_path: Path, run_cli: Callable[..., Done]
 ) -> None:
-    source, found = tiny_data.path.parent / "valid.en", tmp_path / "found.de"
+    source, translations = tiny_data.path.parent / "valid.en", tmp_path / "translations.de"
     lines = source.read_bytes()
     # Short translations: encoded again, one at the limit may exceed it.
-    found.write_bytes(run_cli("translate", "--model", tiny_run.path, "--max-length", "12", stdin=lines).out)
-    words = ("logprob", source, found, "--model", tiny_run.path)
+    translations.write_bytes(run_cli("translate", "--model", tiny_run.path, "--max-length", "12", stdin=lines).out)
+    words = ("logprob", source, translations, "--model", tiny_run.path)
     done = run_cli(*words)
     assert done.code == 0, done.err
     assert re.search(r"12 .*perplexity [\d.]+", done.err)
-    expected = vtrans.load(tiny_run.path).logprob(lines.decode().split("\n")[:-1], found.read_text().split("\n")[:-1])
+    sources, targets = (text.split("\n")[:-1] for text in (lines.decode(), translations.read_text()))
+    expected = vtrans.load(tiny_run.path).logprob(sources, targets)
     for line, t in zip(done.out.decode().split("\n")[:-1], expected, strict=True):
         assert [float(number) for number in line.split("\t")] == pytest.approx([t.logprob, t.score], abs=2e-6)
     objects = [json.loads(line) for line in run_cli(*words, "--json", "--quiet").out.splitlines()]

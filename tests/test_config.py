@@ -16,7 +16,7 @@ from vtrans.commands.options import Ensemble
 from vtrans.config import SECTIONS, ModelConfig, Recipe, SearchConfig, TrainConfig, section_from
 from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError, RecipeError
-from vtrans.keys import check_value, idle_messages, keys_of, toml_value
+from vtrans.keys import Key, check_value, idle_messages, keys_of, toml_value
 from vtrans.training.recipe import changes, load_recipe, recipe_names, recipe_toml
 
 SHIPPED = [
@@ -371,9 +371,20 @@ def test_tabs_and_no_break_spaces_in_texts_go_through_a_recipe() -> None:
     assert tuple(tomllib.loads(f"suppress = {toml_value(texts)}")["suppress"]) == texts
 
 
+def test_an_option_that_is_given_only_zeros_is_refused() -> None:
+    with pytest.raises(InputError, match=r"not all 0.*got \[0, 0\]"):
+        check_value(Key("", tuple, 0.0, 1.0, item=float, flag="--weight"), "`weight`", [0, 0])
+
+
+@pytest.mark.parametrize(("excluded", "allowed"), [((2.0, math.inf), "above 2"), ((math.inf,), "at least 2")])
+def test_an_error_names_the_lower_bound_and_whether_it_is_allowed(excluded: tuple[float, ...], allowed: str) -> None:
+    with pytest.raises(InputError, match=f"number {allowed}, got 1.0"):
+        check_value(Key("", float, 2.0, math.inf, excluded=excluded), "`rate`", 1.0)
+
+
 @pytest.mark.parametrize("weight", [-1.0, 0.0, math.nan, math.inf])
 def test_a_weight_that_is_refused_is_shown_alone(weight: float) -> None:
     with pytest.raises(InputError, match=rf"above 0, got {weight}\.$"):
         check_value(keys_of(Ensemble)["weights"], "`weight`", [1.0, weight])
-    with pytest.raises(InputError, match=r"got \[2\.0, -1\.0\]\.$"):
+    with pytest.raises(InputError, match=r"got \[2, -1\]\.$"):
         check_value(keys_of(TrainConfig)["corpus_weights"], "train.corpus_weights", [2, -1])

@@ -35,8 +35,8 @@ def average(
     halves the file. Peak memory is one model. The header, with the search settings, is that of the newest file.
     `progress` is called with the weights read so far, and their share of the whole.
 
-    Raises InputError if two files differ in architecture or vocabulary, naming the difference, or if `out` is a
-    file that training writes; FileError for weights that are not finite, or too large for float16.
+    Raises InputError if two files differ in architecture or vocabulary, naming the difference, if `out` is a file that
+    training writes, or if a mean is too large for float16; FileError for weights that are not finite.
     """
     if not files:
         raise InputError("no checkpoints to average were given.")
@@ -48,7 +48,7 @@ def average(
         opened = [stack.enter_context(open_tensors(f, "model")) for f in files]
         _check_same(files, opened)
         first, _ = opened[0]
-        # Without its shortlist, which belongs to one model.
+        # A shortlist belongs to one model, so the average has none.
         names = [name for name in first.keys() if not name.startswith("shortlist.")]  # noqa: SIM118 - not a dict
         weights = [name for name in names if not name.startswith("vocabulary.")]
         tensors, read = {name: first.get_tensor(name) for name in names if name not in weights}, 0
@@ -62,7 +62,9 @@ def average(
                 total += part
             tensors[name] = (total / len(files)).to(torch.float16 if float16 else tensors[name].dtype)
             if float16 and not tensors[name].isfinite().all():
-                raise FileError(f"{files[0]}: {name} has weights beyond 65,504, the largest of float16; use float32.")
+                raise InputError(
+                    f"the average of {name} has values beyond 65,504, the largest in float16; leave out `float16`."
+                )
             read += total.numel() * len(files)
             progress(read, number / len(weights))
         newest = max((other for _, other in opened), key=lambda other: max(_steps(other)))

@@ -114,9 +114,9 @@ def save_model(path: Path, loaded: LoadedModel) -> None:
     write_tensors(path, tensors, header)
 
 
-class _Unfilled(TorchFunctionMode):
-    """Leaves new weights as they are, because those of a file replace them. On the device meta, torch would import its
-    compiler to draw numbers, which takes 1.3 s."""
+class Unfilled(TorchFunctionMode):
+    """Skips the initialization of a model whose weights a file replaces. On the meta device, drawing numbers would
+    import torch's compiler, which takes 1.3 s."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -135,7 +135,7 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedMo
     with open_tensors(path, "model") as (file, header):
         config, search, src_vocab, tgt_vocab, shortlist = check_model(path, file, header)
         joint = have_one_table(src_vocab, tgt_vocab)
-        with _Unfilled():
+        with Unfilled():
             model = Transformer(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
         for name, weight in weights_of(model).items():
             weight.data.copy_(file.get_tensor(name))
@@ -161,7 +161,7 @@ def check_model(
         search = section_of(SearchConfig, header, "search", path)
         languages_from(header.get("languages"))
         tags_from(header.get("tags"), src_vocab.tags)
-        with torch.device("meta"), _Unfilled():
+        with torch.device("meta"), Unfilled():
             joint = have_one_table(src_vocab, tgt_vocab)
             blueprint = Transformer(config, len(src_vocab), len(tgt_vocab), joint=joint, pad_id=PAD_ID)
     except (InputError, ValueError, AssertionError) as error:
@@ -416,8 +416,8 @@ def _numbered(folder: Path) -> list[int]:
 
 
 def choose_model(path: str | Path) -> ChosenModel:
-    """Returns the model of a run folder, with the reason for the choice; or the file itself, or the model that vtrans
-    ships under this name, without one. Raises FileError if there is none of them."""
+    """Returns the model of a run folder, with the reason for the choice. For a model file, or the name of a model that
+    ships with vtrans, the reason is empty. Raises FileError if there is no such model."""
     path = Path(path)
     if path.is_dir():
         return RunFolder(path).choose_model()
@@ -425,13 +425,13 @@ def choose_model(path: str | Path) -> ChosenModel:
         return ChosenModel(path, "")
     models = shipped_models()
     if str(path) not in models:
-        brought = f", or {', '.join(sorted(models))}, which vtrans brings" if models else ""
+        names = f", or a model that ships with vtrans ({', '.join(sorted(models))})" if models else ""
         raise FileError(
-            f"there is no model {path}; name a run folder that `vtrans train` made, or a model file{brought}."
+            f"there is no model {path}; name a run folder that `vtrans train` made, or a model file{names}."
         )
     return ChosenModel(models[str(path)], "")
 
 
 def shipped_models() -> dict[str, Path]:
-    """Returns the files of the models that vtrans brings, by name. Each is in a folder of the recipes."""
-    return {file.stem: file for file in sorted(Path(str(shipped())).glob("*/*.safetensors"))}
+    """Returns the files of the models that ship with vtrans, by name. Each is in a folder of the recipes."""
+    return {file.stem: file for file in sorted(shipped().glob("*/*.safetensors"))}

@@ -111,8 +111,8 @@ app = typer.Typer(
 # The base class of all of Typer's errors about the command line; recent versions contain a copy of click.
 _UsageError: type[BaseException] = typer.BadParameter.__mro__[1]
 
+REPORT_SECONDS = 5.0  # for which a rank waits while another one reports the error
 # What `Path.exists` and the like raise for a path that the user named, before anything opens it.
-REPORT_SECONDS = 5.0  # for one of several ranks to report an error
 _OF_PATHS = (errno.EACCES, errno.ENAMETOOLONG)
 
 

@@ -12,8 +12,6 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -175,8 +173,8 @@ def check_path(path: str | Path) -> None:
         ) from None
 
 
-def shipped() -> Traversable:
-    """Returns the folder of the recipes and models that vtrans brings: in the installed package, or beside it in a
+def shipped() -> Path:
+    """Returns the folder of the recipes and models that ship with vtrans: in the installed package, or beside it in a
     checkout."""
-    installed = resources.files("vtrans") / "recipes"
+    installed = Path(__file__).parent / "recipes"
     return installed if installed.is_dir() else Path(__file__).parents[1] / "recipes"

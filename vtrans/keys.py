@@ -188,13 +188,13 @@ def check_value(key: Key, name: str, value: Any) -> Any:
         right, allowed = isinstance(value, (str, Path)), "a path"
     elif key.kind is tuple:
         listed = _numbers_in(value)
-        right = listed is not None and all(_in_range(key, n) for n in listed) and (any(listed) or not listed)
+        bad = [n for n in listed or () if not _in_range(key, n)]
+        right = listed is not None and not bad and (any(listed) or not listed)
         allowed = f"a list of numbers {range_of(key)}{', not all 0' if _in_range(key, 0) else ''}"
-        if listed is not None and not isinstance(value, str):
-            value = list(listed)
-        value = listed if right else value
-        if listed and not right and key.flag:  # an option that takes one number and may be repeated
-            allowed, value = f"a number {range_of(key)}", next(n for n in listed if not _in_range(key, n))
+        if right:
+            value = listed
+        elif bad and key.flag:  # an option that takes one number and may be repeated
+            allowed, value = f"a number {range_of(key)}", bad[0]
     elif key.kind is list:
         items = [value] if isinstance(value, (str, key.item)) else value
         wrong = [value]
@@ -219,6 +219,7 @@ def check_fields(settings: Any) -> None:
     """Raises InputError, which names the option, for the first value of a dataclass that its key does not allow."""
     for name, key in keys_of(type(settings)).items():
         value = getattr(settings, name)
+        # None is allowed only where it is the default.
         if value is not None or getattr(type(settings), name, None) is not None:
             check_value(key, f"`{key.option or name}`", value)
 
@@ -233,13 +234,14 @@ def range_of(key: Key) -> str:
     if not key.excluded:
         return f"from {low} to {high}"
     if key.high == math.inf:
-        return f"above {low}"
+        return f"{'above' if key.low in key.excluded else 'at least'} {low}"
     least, most = (bound in key.excluded for bound in (key.low, key.high))
     return f"{'above' if least else 'at least'} {low} and {'below' if most else 'at most'} {high}"
 
 
 def _is_line(text: str) -> bool:
-    """Whether a text is not empty and can be written on one line of a recipe: tabs and no-break spaces are escaped."""
+    """Returns whether a text is not empty and fits on one line of a recipe. Tabs and no-break spaces are allowed,
+    because they are escaped there."""
     return text != "" and all(character.isprintable() or character in "\t\u00a0" for character in text)
 
 

@@ -13,8 +13,8 @@ from conftest import VALID_PAIRS
 from corpora import TAGS, made, two_languages
 from exports import random_model, written
 
-import vtrans.interop.huggingface.exporter as huggingface
-import vtrans.interop.marian.exporter as marian
+import vtrans.interop.huggingface.exporter as huggingface_exporter
+import vtrans.interop.marian.exporter as marian_exporter
 from vtrans.checkpoint import LoadedModel, load_model, save_model
 from vtrans.config import SearchConfig
 from vtrans.console import Console
@@ -68,7 +68,7 @@ def test_an_export_for_ctranslate2_translates_into_each_language(tmp_path: Path,
 
 def test_an_export_to_hugging_face_names_its_languages_and_takes_tags(tmp_path: Path, model: LoadedModel) -> None:
     stream = io.StringIO()
-    huggingface.write(model, tmp_path, Console(stream=stream))
+    huggingface_exporter.write(model, tmp_path, Console(stream=stream))
     tokenizer = json.loads((tmp_path / "tokenizer_config.json").read_bytes())
     assert (tokenizer["source_lang"], tokenizer["target_lang"]) == ("en", "mul")
     assert "- fr\n" in (tmp_path / "README.md").read_text(encoding="utf-8")
@@ -77,13 +77,13 @@ def test_an_export_to_hugging_face_names_its_languages_and_takes_tags(tmp_path: 
     assert "tag" not in stream.getvalue()
     other = dataclasses.replace(model, tags={"de": "<2de>"})
     (tmp_path / "other").mkdir()
-    huggingface.write(other, tmp_path / "other", Console(stream=stream))
+    huggingface_exporter.write(other, tmp_path / "other", Console(stream=stream))
     assert "<2de>" in stream.getvalue()
 
 
 def test_hugging_faces_tokenizer_takes_the_tag_as_a_prefix_of_the_text(tmp_path: Path, model: LoadedModel) -> None:
     pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
-    _, load = huggingface.write(model, tmp_path, Console(quiet=True))
+    _, load = huggingface_exporter.write(model, tmp_path, Console(quiet=True))
     vocab = model.src_vocab
     expected = [[vocab.id_of(TAGS[1]), *vocab.encode(line), EOS_ID] for line in LINES[:3]]
     assert load().encode([f"{TAGS[1]} {line}" for line in LINES[:3]]) == expected
@@ -92,7 +92,7 @@ def test_hugging_faces_tokenizer_takes_the_tag_as_a_prefix_of_the_text(tmp_path:
 def test_an_export_to_marian_has_a_list_of_pieces_because_no_text_becomes_a_tag(
     tmp_path: Path, model: LoadedModel
 ) -> None:
-    marian.write(model, tmp_path, Console(quiet=True))
+    marian_exporter.write(model, tmp_path, Console(quiet=True))
     assert {"vocab.yml", "source.spm", "target.spm"} <= {file.name for file in tmp_path.iterdir()}
     assert "vocab.spm" not in {file.name for file in tmp_path.iterdir()}
     pieces = read_mapping((tmp_path / "vocab.yml").read_bytes(), "vocab.yml")

@@ -95,7 +95,8 @@ def test_a_round_trip_gives_the_same_bytes(changes: dict[str, Any], tmp_path: Pa
 
 @pytest.mark.parametrize("beam", [1, 2])
 def test_only_a_beam_search_has_the_repetition_penalty(beam: int, tmp_path: Path, tiny_data: DataFolder) -> None:
-    """There, greedy search scales logits."""
+    """In transformers, greedy search applies the penalty to logits; beam search applies it to log-probabilities, as
+    ours does."""
     heard = io.StringIO()
     loaded = random_model(tiny_data, SearchConfig(beam=beam, length_penalty="length", repetition_penalty=1.5))
     exporter.write(loaded, tmp_path, Console(stream=heard))

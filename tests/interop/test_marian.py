@@ -13,6 +13,7 @@ import pytest
 import sentencepiece
 import torch
 from cli_runner import Done
+from torch.overrides import TorchFunctionMode
 
 from vtrans.checkpoint import LoadedModel, save_model
 from vtrans.config import SearchConfig
@@ -66,6 +67,21 @@ def test_log_probabilities_are_those_of_marians_definition(tmp_path: Path, kind:
             assert (ours[:, id] < -1000).all(), "Marian has no such subword"
         else:
             assert np.abs(ours[:, id] - theirs[:, place]).max() < 2e-5
+
+
+class Drawing(TorchFunctionMode):
+    """Fails where random numbers are drawn."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func not in (torch.Tensor.normal_, torch.Tensor.uniform_)
+        return func(*args, **(kwargs or {}))
+
+
+def test_an_import_draws_no_random_weights(tmp_path: Path) -> None:
+    """On the meta device, drawing them imports torch's compiler, which takes longer than the import."""
+    model = read(marian.folder(tmp_path, {}))
+    with Drawing():
+        install(model)
 
 
 def test_text_is_split_as_marians_sentencepiece_splits_it(tmp_path: Path) -> None:

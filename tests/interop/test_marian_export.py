@@ -62,8 +62,8 @@ def logprobs(network: Transformer, source: list[int], target: list[int]) -> mari
     keep = torch.ones(1, len(source), dtype=torch.bool)
     with torch.inference_mode():
         logits = network(torch.tensor([source]), keep, torch.tensor([[BOS_ID, *target]]))
-    found: marian.Array = logits.log_softmax(-1)[0].numpy()
-    return found
+    array: marian.Array = logits.log_softmax(-1)[0].numpy()
+    return array
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -127,11 +127,11 @@ def test_what_marian_lacks_is_refused_by_name(tmp_path: Path, key: str, value: A
 def test_the_search_is_the_nearest_one_with_warnings(tmp_path: Path) -> None:
     console, stream = quiet()
     search = SearchConfig(beam=3, beam_groups=3, alpha=0.5, no_repeat_ngram=3, max_length=30, suppress=("<unk>",))
-    found = write(model(search=search), tmp_path, console)[0].search
+    written = write(model(search=search), tmp_path, console)[0].search
     decoder = read_mapping((tmp_path / "decoder.yml").read_bytes(), "decoder.yml")
     assert (decoder["beam-size"], decoder["normalize"], decoder["max-length-factor"]) == ("3", "0.5", "3.0")
     assert (decoder["allow-unk"], decoder["allow-special"]) == ("false", "true")
-    assert (found.stop, found.length_penalty, found.suppress) == ("shrink", "length", ("<unk>",))
+    assert (written.stop, written.length_penalty, written.suppress) == ("shrink", "length", ("<unk>",))
     for key in ("stop", "beam_groups", "length_penalty", "no_repeat_ngram", "max_length"):
         assert f"search.{key} " in stream.getvalue()
     assert "search.suppress" not in stream.getvalue()

@@ -45,9 +45,9 @@ def test_logits_equal_those_of_torch_transformer() -> None:
                 memory_key_padding_mask=torch.zeros(keep.shape).masked_fill(~keep, -torch.inf),
             )
             expected = hidden @ model.src_embedding.weight.T
-            found = model(src, keep, tgt)
-        assert torch.all(found[..., PAD] == -torch.inf)
-        torch.testing.assert_close(found[..., 1:], expected[..., 1:], rtol=0, atol=1e-5)
+            logits = model(src, keep, tgt)
+        assert torch.all(logits[..., PAD] == -torch.inf)
+        torch.testing.assert_close(logits[..., 1:], expected[..., 1:], rtol=0, atol=1e-5)
 
 
 def copy_into_torch(model: Transformer, reference: nn.Transformer) -> None:
@@ -123,8 +123,8 @@ def test_logits_equal_those_of_marian_in_transformers() -> None:
     tgt = torch.randint(4, V, (3, 7))
     with torch.no_grad():
         expected = marian(input_ids=src, attention_mask=keep.long(), decoder_input_ids=tgt).logits
-        found = model(src, keep, tgt)
-    torch.testing.assert_close(found[..., 1:], expected[..., 1:], rtol=0, atol=1e-5)
+        logits = model(src, keep, tgt)
+    torch.testing.assert_close(logits[..., 1:], expected[..., 1:], rtol=0, atol=1e-5)
 
 
 def copy_into_marian(model: Transformer, marian: Any) -> None:

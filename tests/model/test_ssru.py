@@ -40,11 +40,11 @@ def test_output_and_gradients_are_those_of_the_formula(length: int) -> None:
     x = torch.randn(3, length, D, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(3, length, D, dtype=torch.float64)
     inputs = (x, *ssru.parameters())
-    found, expected = ssru(x), by_definition(ssru, x)
-    torch.testing.assert_close(found, expected)
-    assert 0 < (found > 0).double().mean() < 1
+    output, expected = ssru(x), by_definition(ssru, x)
+    torch.testing.assert_close(output, expected)
+    assert 0 < (output > 0).double().mean() < 1
     torch.testing.assert_close(
-        torch.autograd.grad((found * weight).sum(), inputs), torch.autograd.grad((expected * weight).sum(), inputs)
+        torch.autograd.grad((output * weight).sum(), inputs), torch.autograd.grad((expected * weight).sum(), inputs)
     )
 
 
@@ -83,9 +83,9 @@ def test_in_bfloat16_the_state_stays_in_float32() -> None:
 def test_half_precision_gives_half_precision() -> None:
     ssru, x = unit(), torch.randn(2, 5, D)
     with torch.no_grad():
-        found = ssru.half()(x.half())
-        assert found.dtype == torch.float16
-        torch.testing.assert_close(found.float(), ssru.float()(x), rtol=0, atol=0.02)
+        output = ssru.half()(x.half())
+        assert output.dtype == torch.float16
+        torch.testing.assert_close(output.float(), ssru.float()(x), rtol=0, atol=0.02)
 
 
 @pytest.mark.slow

@@ -68,6 +68,14 @@ def test_a_dry_run_with_muon(tmp_path: Path, tiny_data: DataFolder) -> None:
     assert said.endswith("dry run: nothing was written\n")
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_dry_run_of_slow_updates_ends_early(
+    tmp_path: Path, tiny_data: DataFolder, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vtrans.training.dry_run.SECONDS", 0)
+    assert "mean of 1)" in heard(tiny_data, tmp_path / "run", *TINY, dry_run=True, processes=processes)
+
+
 def test_a_dry_run_in_a_run_folder_changes_nothing(run_copy: RunFolder, tiny_data: DataFolder) -> None:
     before = contents(run_copy.path)
     said = heard(tiny_data, run_copy.path, "train.max_steps=50", dry_run=True)

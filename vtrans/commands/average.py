@@ -16,7 +16,7 @@ LAST = (
     "training if its learning rate fell to the end]"
 )
 BEST = "Average the N best checkpoints instead."
-FLOAT16 = "Write the weights as float16, which halves the file. They are float32 again in memory."
+FLOAT16 = "Store the weights as float16, which halves the file. They are converted to float32 when the model is loaded."
 OUT = "File to write.  [default: RUN/averaged.safetensors]"
 
 

@@ -35,9 +35,9 @@ class Vocabulary:
     `symbols` are the pieces that the user asked for, such as `<BT>`. Wherever one occurs in a text, it is a single
     subword that normalization does not change, and the text around it is encoded as if it were absent. `tags` are the
     pieces with which a source can name its target language. No text is encoded as a tag, except at its start if the
-    vocabulary is a table, and no tag is decoded. `pieces` are in the order of the table, or else of the ids; `order`
-    has the place there of each id, or None. Raises FileError if `proto` is not such a vocabulary or has other special
-    ids. `name` is what errors call it.
+    vocabulary is a table, and no tag is decoded. `pieces` are in the order of the table if there is one, else of the
+    ids. `order[id]` is the index in `pieces`, or None if the table lacks the id. Raises FileError if `proto` is not
+    such a vocabulary or has other special ids. `name` is what errors call it.
     """
 
     def __init__(self, proto: bytes, name: str = "the vocabulary") -> None:

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import vtrans.interop.ctranslate2.exporter as ctranslate2
-import vtrans.interop.huggingface.exporter as huggingface
-import vtrans.interop.marian.exporter as marian
+import vtrans.interop.ctranslate2.exporter as ctranslate2_exporter
+import vtrans.interop.huggingface.exporter as huggingface_exporter
+import vtrans.interop.marian.exporter as marian_exporter
 from vtrans.checkpoint import LoadedModel
 from vtrans.console import Console
 from vtrans.engines.ctranslate2_folder import is_exported
@@ -22,9 +22,9 @@ from vtrans.interop.verification import Program, Verified, outputs, progress, re
 # Each writes files into an empty folder, and returns the model with the nearest search that they express and what loads
 # them into the other program, which raises InputError if that is not installed.
 WRITERS: dict[str, Callable[..., tuple[LoadedModel, Callable[[], Program]]]] = {
-    "ctranslate2": ctranslate2.write,
-    "huggingface": huggingface.write,
-    "marian": marian.write,
+    "ctranslate2": ctranslate2_exporter.write,
+    "huggingface": huggingface_exporter.write,
+    "marian": marian_exporter.write,
 }
 
 

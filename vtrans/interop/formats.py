@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import vtrans.interop.ctranslate2.importer as ctranslate2
-import vtrans.interop.huggingface.importer as huggingface
-import vtrans.interop.marian.importer as marian
+import vtrans.interop.ctranslate2.importer as ctranslate2_importer
+import vtrans.interop.huggingface.importer as huggingface_importer
+import vtrans.interop.marian.importer as marian_importer
 from vtrans.checkpoint import run_of, save_model
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
@@ -27,17 +27,17 @@ def read_model(path: Path, src_spm: Path | None = None, tgt_spm: Path | None = N
     check_path(path)
     if not path.exists():
         raise FileError(f"there is no model {path}.")
-    if ctranslate2.recognises(path):  # its folder may have the tokenizer's files of Hugging Face as well
-        return ctranslate2.read(path, src_spm, tgt_spm)
+    if ctranslate2_importer.recognises(path):  # its folder may have the tokenizer's files of Hugging Face as well
+        return ctranslate2_importer.read(path, src_spm, tgt_spm)
     if src_spm or tgt_spm:
         raise InputError(
             f"`src_spm` and `tgt_spm` must be left out, because {path} is not a folder of CTranslate2; other models "
             "have their SentencePiece models."
         )
-    if huggingface.recognises(path):
-        return huggingface.read(path)
-    if marian.recognises(path):
-        return marian.read(path)
+    if huggingface_importer.recognises(path):
+        return huggingface_importer.read(path)
+    if marian_importer.recognises(path):
+        return marian_importer.read(path)
     raise FileError(
         f"{path} is not a model that vtrans can import: it must be a Hugging Face Marian folder, a CTranslate2 folder, "
         "or an .npz model of Marian or its folder."

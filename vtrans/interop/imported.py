@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vtrans.checkpoint import LoadedModel, check_finite, weights_of
+from vtrans.checkpoint import LoadedModel, Unfilled, check_finite, weights_of
 from vtrans.config import ModelConfig, SearchConfig, contradiction
 from vtrans.data.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError
@@ -58,7 +58,7 @@ def install(imported: Imported) -> LoadedModel:
         raise FileError(f"{imported.path} describes a model that vtrans cannot express: {reason}")
     src, tgt = imported.src_vocab, imported.tgt_vocab
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), Unfilled():
             wanted = weights_of(_network(imported))
     except InputError as error:
         raise FileError(f"{imported.path} describes a model that vtrans cannot express: {error}") from None
@@ -66,7 +66,7 @@ def install(imported: Imported) -> LoadedModel:
         odd = min(wanted.keys() ^ imported.weights.keys())
         what = "lacks" if odd in wanted else "has the unknown weight"
         raise FileError(f"{imported.path} {what} {odd}; its weights must be exactly those of its architecture.")
-    with torch.random.fork_rng(devices=[]):  # the weights drawn here are overwritten below
+    with Unfilled():
         model = _network(imported)
     for name, weight in weights_of(model).items():
         value = imported.weights[name]()

@@ -1,4 +1,4 @@
-"""C++ that a wheel brings compiled, or that is compiled once where it runs and kept in a folder of the user.
+"""C++ that a wheel contains compiled, or that is compiled once where it runs and kept in a folder of the user.
 
 A wheel has a library for each instruction set. The name of a library has a hash of its code, and of the compiler's
 command if it is compiled where it runs, so that one of another version, compiler or processor is never loaded. It

@@ -15,7 +15,7 @@ from vtrans.training.feed import Feed, Place, Share
 from vtrans.training.log import planned_steps
 from vtrans.training.progress import Progress
 
-# A dry run ends after that many measured updates or, with a single process, after that many seconds.
+# A dry run ends after that many measured updates or that many seconds.
 UPDATES, SECONDS = 10, 20.0
 
 
@@ -47,7 +47,8 @@ def estimate(
             if number > 0:
                 seconds += time.monotonic() - start
                 positions += sum(batch.padded for batch, _, _ in group)
-                if feed.ranks.world == 1 and time.monotonic() - began > SECONDS:
+                late = float(time.monotonic() - began > SECONDS)
+                if feed.ranks.summed([late], feed.device)[0]:  # all ranks stop together
                     break
     each = seconds / positions * size.padded / updates
     # On a CPU, memory grows later with validations and with kernels for more shapes: from 0.64 to 0.98 GB (4+4 layers,

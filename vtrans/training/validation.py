@@ -139,8 +139,8 @@ class Validation:
         parts = ""
         if by_language:
             for metric in ("bleu", "chrf"):
-                record |= {f"{metric}_{code}": own[metric] for code, own in by_language.items()}
-            parts = " (" + ", ".join(f"{code} {own['bleu']:.2f}" for code, own in by_language.items()) + ")"
+                record |= {f"{metric}_{code}": values[metric] for code, values in by_language.items()}
+            parts = " (" + ", ".join(f"{code} {values['bleu']:.2f}" for code, values in by_language.items()) + ")"
         self.console.info(
             f"valid at step {step:,}: ppl {math.exp(min(nll, 50)):.2f}  bleu {scores['bleu']:.2f}{parts}  "
             f"chrf {scores['chrf']:.2f}  ({duration(time.monotonic() - began)}"

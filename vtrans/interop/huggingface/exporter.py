@@ -47,7 +47,8 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
     """
     config = loaded.model.config
     check_model(config, HUGGING_FACE)
-    # Greedy search applies the penalty to logits there; beam search applies it to log-probabilities, as ours does.
+    # In transformers, greedy search applies the penalty to logits; beam search applies it to log-probabilities, as ours
+    # does.
     greedy = {"repetition_penalty": 1.0} if loaded.search.beam == 1 else {}
     search = nearest_search(loaded.search, HUGGING_FACE, console, **greedy)
     order = _column_order(loaded)

@@ -19,7 +19,7 @@ from vtrans.model import Transformer
 from vtrans.runtime.ranks import Ranks
 from vtrans.training.optimization.loss import Objective, products
 from vtrans.training.optimization.optimizer import MovingAverage, make_optimizer
-from vtrans.training.optimization.parallel import SharedMemory, make_parallel
+from vtrans.training.optimization.parallel import make_parallel
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,7 @@ class Learner:
     @contextmanager
     def together(self, job: Job) -> Iterator[None]:
         """All ranks run the block. Those that are forks of this process end with it, and print nothing."""
-        if isinstance(self.parallel, SharedMemory):
-            self.parallel.share(self.optimizer, self.average)
+        self.parallel.share(self.optimizer, self.average)
         with job.ranks.forked():
             if not job.leads:
                 job.console.silence()

@@ -79,7 +79,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def multiplications(weight: Tensor, fused: int) -> int:
-    """Returns how many multiplications a step takes, for a weight of so many fused projections."""
+    """Returns the number of multiplications in one step for a weight that fuses `fused` projections."""
     O, I = weight.shape[0] // fused, weight.shape[1]  # noqa: E741
     small, large = min(O, I), max(O, I)
     return fused * STEPS * small * small * (2 * large + small)

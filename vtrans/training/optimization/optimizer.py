@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from vtrans.config import TrainConfig
 from vtrans.training.optimization.muon import Muon, multiplications
 
-EACH = 120  # multiplications in the time that the memory of one weight with its gradients and its state takes
+# The time of updating one weight, which is that of reading and writing its memory, in multiplications of Muon. It
+# decides which rank updates a parameter, so another value would change the bytes of runs.
+COST_PER_WEIGHT = 120
 
 
 def learning_rate(step: int, config: TrainConfig, d_model: int, seconds: float = 0.0) -> float:
@@ -76,7 +78,10 @@ def make_optimizer(
 def costs(parameters: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> list[float]:
     """Returns about how long the update of each parameter takes, in multiplications."""
     matrices = optimizer.matrices if isinstance(optimizer, Muon) else {}
-    return [float(p.numel() * EACH + (multiplications(p, matrices[p]) if p in matrices else 0)) for p in parameters]
+    return [
+        float(p.numel() * COST_PER_WEIGHT + (multiplications(p, matrices[p]) if p in matrices else 0))
+        for p in parameters
+    ]
 
 
 def begin(optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor]) -> None:
@@ -102,8 +107,8 @@ class MovingAverage:
 
     @torch.no_grad()
     def update(self, step: int, skipped: Tensor) -> None:
-        """Adds the parameters after update `step` (from 1) to the average, unless `skipped` [] is 1 instead of 0. Those
-        without a gradient are left out, because this rank has not updated them.
+        """Adds the parameters after update `step` (from 1) to the average, unless `skipped` [] is 1 instead of 0.
+        Parameters without a gradient are skipped: another rank updates them.
 
         `skipped` is a tensor on the device of the parameters, so that no update waits for the device.
         """

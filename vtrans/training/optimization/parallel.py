@@ -1,9 +1,9 @@
 """How several processes train one model: what each of them holds, and how their gradients are summed.
 
 Each rank computes the loss of its part of a batch. With `Copies`, every rank holds the whole model; with `Shards`, a
-part of each weight; with `SharedMemory`, all ranks use the same one. All give the same gradient and the same files. The
-rest of training sees `objective`, whose loss each rank computes, and `parameters`, of which this rank updates those
-that have a gradient after `gradient_norm`.
+part of each weight; with `SharedMemory`, all ranks use one copy in shared memory. All give the same gradient and the
+same files. The rest of training sees `objective`, whose loss each rank computes, and `parameters`, of which this rank
+updates those that have a gradient after `gradient_norm`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ class Copies:
         self.whole: Objective = whole.to(device)
         self.parameters: dict[str, nn.Parameter] = dict(whole.model.named_parameters())
 
+    def share(self, optimizer: torch.optim.Optimizer, average: MovingAverage | None) -> None:
+        """Moves what the ranks share to shared memory: nothing. Call it before they are forked."""
+
     @property
     def divisor(self) -> int:
         """The number by which the sum of the gradients of the ranks is divided."""
@@ -83,7 +86,7 @@ class Copies:
         return torch.nn.utils.get_total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
 
     def settle(self) -> None:
-        """Waits until all ranks have updated their parameters, if this rank uses them."""
+        """Waits until every rank has updated its parameters, if the ranks share them."""
 
     def refreshed(self) -> AbstractContextManager[None]:
         """Inside the block, `whole` has the values of `parameters` on rank 0. All ranks must enter the block."""
@@ -108,14 +111,17 @@ class SharedMemory(Copies):
     divisor = 1
 
     def share(self, optimizer: torch.optim.Optimizer, average: MovingAverage | None) -> None:
-        """Moves what the ranks share to shared memory, and divides the parameters among them. Call it before they are
-        forked. Raises VtransError if there is too little memory."""
+        """Moves the weights, the states and the gradients that the ranks exchange to shared memory, and divides the
+        parameters among the ranks. Raises VtransError if there is too little memory."""
         weights, ranks = list(self.parameters.values()), range(self.ranks.world)
         owned = divided(costs(weights, optimizer), len(ranks))
         self._owned = [[weights[i] for i in numbers] for numbers in owned]
         # By the rank that has computed them and the rank that adds them up.
         self._gradients = [
-            [[torch.empty_like(p) for p in own] if giver != taker else [] for taker, own in enumerate(self._owned)]
+            [
+                [torch.empty_like(p) for p in weights] if giver != taker else []
+                for taker, weights in enumerate(self._owned)
+            ]
             for giver in ranks
         ]
         states = [list(state.values()) for state in optimizer.state.values()]
@@ -156,13 +162,13 @@ def _gradient(weight: Tensor) -> Tensor:
 
 
 def divided(costs: Sequence[float], parts: int) -> list[list[int]]:
-    """Returns the numbers of the costs in each of the parts, whose sums are about equal."""
+    """Divides costs into parts of about equal sums. Returns the indices of the costs in each part."""
     sums, numbers = [0.0] * parts, [list[int]() for _ in range(parts)]
     for i in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
         least = sums.index(min(sums))
         numbers[least].append(i)
         sums[least] += costs[i]
-    return [sorted(some) for some in numbers]
+    return [sorted(part) for part in numbers]
 
 
 class Shards:
@@ -205,6 +211,9 @@ class Shards:
     def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
         """See `Copies.accumulating`. The ranks sum the gradient of each batch, so that none is ever kept whole."""
         return nullcontext()
+
+    def share(self, optimizer: torch.optim.Optimizer, average: MovingAverage | None) -> None:
+        """See `Copies.share`."""
 
     def settle(self) -> None:
         """See `Copies.settle`."""
@@ -273,11 +282,11 @@ def _blocks(sizes: Mapping[str, int]) -> Iterator[list[str]]:
         yield block
 
 
-Parallel = Copies | SharedMemory | Shards
+Parallel = Copies | Shards
 
 
 def parallel_of(config: TrainConfig, ranks: Ranks) -> str:
-    """Returns what `train.parallel` means with these processes: those of one machine share the whole model."""
+    """Returns the effective `train.parallel`: it applies only to processes that torchrun has started."""
     return config.parallel if ranks.world > ranks.processes else "ddp"
 
 
