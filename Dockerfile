@@ -11,8 +11,10 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 FROM python:3.13-slim
 COPY .ci/constraints.txt /tmp/constraints.txt
 COPY --from=wheel /wheels /tmp/wheels
-# The constraints pin all versions. torch's own index has the CPU build, without gigabytes of GPU libraries.
-RUN pip install --no-cache-dir --constraint /tmp/constraints.txt --index-url https://download.pytorch.org/whl/cpu torch \
+# The constraints pin all versions. torch's own index has the CPU build, without gigabytes of GPU libraries, but not the
+# pinned versions of all that torch depends on.
+RUN pip install --no-cache-dir --constraint /tmp/constraints.txt --extra-index-url https://download.pytorch.org/whl/cpu \
+      "$(grep '^torch==' /tmp/constraints.txt)+cpu" \
     && wheel="$(ls /tmp/wheels/*.whl)" \
     && pip install --no-cache-dir --constraint /tmp/constraints.txt "${wheel}[serve]" \
     && rm -rf /tmp/wheels /tmp/constraints.txt \

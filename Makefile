@@ -66,7 +66,7 @@ help:
 	@echo $(call quote,make clean             delete $(DEMO)/)
 	@echo
 	@echo 'Experiments, from text to scores:'
-	@echo 'make multi30k          image captions, English to German; an hour on two CPU cores'
+	@echo 'make multi30k          image captions, English to German; 50 minutes on one CPU core'
 	@echo 'make tatoeba           everyday sentences, English to German'
 	@echo 'make iwslt14           TED talks, German to English; needs a GPU'
 	@echo 'make wmt14-base        the base model of "Attention Is All You Need"; needs a GPU for a day or more'
