@@ -638,7 +638,7 @@ def test_a_file_that_is_truncated_anywhere_is_refused(tmp_path: Path, tiny_data:
     bad = tmp_path / "bad"
     for length in sorted(lengths):
         bad.write_bytes(whole[:length])
-        with pytest.raises(FileError, match="truncated"):
+        with pytest.raises(FileError, match="truncated" if length else "empty"):
             load_model(bad)
     bad.write_bytes(whole + b"\0")
     with pytest.raises(FileError, match="truncated"):

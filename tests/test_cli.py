@@ -104,6 +104,7 @@ def test_help_is_plain_and_not_cut_off(command: str, run_cli: Callable[..., Done
     assert not set("╭│╰") & set(text)
     assert not re.search(r"^  \S+ <", text, re.MULTILINE), "the type of an argument is shown"
     assert "..." not in text.replace("]...", "").replace("}...", ""), "a summary is cut off"
+    assert set(re.findall(r"`(\w+)`", text)) <= {"auto"}, "a parameter is named instead of its flag"
 
 
 def test_help_shows_the_defaults_of_the_code(run_cli: Callable[..., Done]) -> None:
@@ -315,6 +316,13 @@ def test_the_output_formats_agree(tiny_run: RunFolder, run_cli: Callable[..., Do
     both = run_cli(*words, "--model", tiny_run.last, stdin=source)
     assert both.err.count("model: ") == 2
     assert both.out.count(b"\n") == 3
+
+
+def test_a_bad_override_is_named_by_its_flag(tiny_data: DataFolder, run_cli: Callable[..., Done]) -> None:
+    done = run_cli("train", "--data", tiny_data.path, "--set", "d_model=130")
+    assert (done.code, done.out) == (2, b"")
+    for words in ("--set", "section.key=value", "'d_model=130'"):
+        assert words in done.err
 
 
 def test_given_pairs_are_scored(

@@ -241,8 +241,8 @@ def test_the_last_override_wins_and_beats_the_recipe() -> None:
     [
         ("model.d_modl=3", ["model.d_modl", "d_model?"]),
         ("modell.d_model=3", ["[modell]", "model?"]),
-        ("d_model=3", ["section.key=value", "'d_model=3'"]),
-        ("model.d_model", ["section.key=value"]),
+        ("d_model=3", ["`overrides`", "section.key=value", "'d_model=3'"]),
+        ("model.d_model", ["`overrides`", "section.key=value"]),
         ("model.d_model=", ["model.d_model", "''"]),
         ("model.norm=middle", ["model.norm=middle", "post, pre"]),
         ("model.heads=7", ["model.heads", "model.d_model", "256", "7"]),
@@ -264,6 +264,14 @@ def test_a_bad_override_is_refused(text: str, words: list[str]) -> None:
         load_recipe("small", [text])
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "known"), [("smal", "did you mean small?"), ("foo", ", ".join(SHIPPED))])
+def test_an_unknown_recipe_is_refused_with_the_known_ones_and_the_form_of_a_file(name: str, known: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(name)
+    for words in (repr(name), known, ".toml"):
+        assert words in str(caught.value)
 
 
 def test_checks_of_several_keys_see_the_overrides() -> None:

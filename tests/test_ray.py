@@ -51,7 +51,7 @@ def test_a_batch_without_texts_is_refused(tiny_run: RunFolder) -> None:
 
 @pytest.mark.slow
 def test_a_worker_of_ray_that_is_killed_loses_nothing(ending_run: RunFolder, tmp_path: Path) -> None:
-    pytest.importorskip("ray.data", reason="Ray is not installed: pip install 'vtrans[ray]'")
+    pytest.importorskip("ray.data", reason="Ray is not installed: pip install '.[ray]'")
     text, out = tmp_path / "text", tmp_path / "out"
     lines = [src for src, _ in TRAIN_PAIRS] * 30
     lines[5] = ""

@@ -351,10 +351,10 @@ class RunFolder:
                 steps = header["training"].get("average_of", [0])
                 made_at = header["training"].get("run_step", max(steps))
             if made_at >= last_step or not self.last.exists():
-                several = f"average of {len(steps)} checkpoints up to step {max(steps)}"
-                reason = f"the {several if len(steps) > 1 else f'checkpoint of step {steps[0]}'}"
+                several = f"average of {len(steps)} checkpoints up to step {max(steps):,}"
+                reason = f"the {several if len(steps) > 1 else f'checkpoint of step {steps[0]:,}'}"
                 return ChosenModel(self.averaged, reason)
-            stale = f"; averaged.safetensors was made at step {made_at}, but training has reached {last_step}"
+            stale = f"; averaged.safetensors was made at step {made_at:,}, but training has reached {last_step:,}"
         else:
             stale = "; there is no averaged.safetensors"
         if self.best.exists():

@@ -9,7 +9,7 @@ import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
-from vtrans.errors import FileError, InputError
+from vtrans.errors import FileError, InputError, missing_extra
 from vtrans.score import Score, check_counts
 
 PACKAGE = "unbabel-comet"
@@ -31,7 +31,7 @@ def comet_score(
     )
     checkpoint = _checkpoint(model)
     if importlib.util.find_spec("comet") is None:
-        raise InputError(f"`comet` needs the package {PACKAGE}, which is not installed; install 'vtrans[comet]'.")
+        raise missing_extra(f"`comet` needs the package {PACKAGE}, which is not installed", "comet")
     import torch
     from comet import __version__, load_from_checkpoint
 

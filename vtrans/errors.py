@@ -51,3 +51,15 @@ class DocumentError(InputError):
 
 class DocumentSizeError(DocumentError):
     """A document is larger than allowed."""
+
+
+def install_command(extra: str) -> str:
+    """Returns the command that installs an extra in a checkout. The `vtrans` on PyPI is another project."""
+    return f"pip install '.[{extra}]'"
+
+
+def missing_extra(problem: str, extra: str, otherwise: str = "") -> InputError:
+    """Returns the error for an optional package that cannot be used. `problem` says why, `extra` is the extra of
+    pyproject.toml that has the package, and `otherwise` is what to do without it."""
+    otherwise = f", or {otherwise}" if otherwise else ""
+    return InputError(f"{problem}; install it with `{install_command(extra)}` in a checkout of vtrans{otherwise}.")

@@ -181,7 +181,7 @@ def data_warnings(
         expected = sum(1 for line in references[0] if not line.strip())
         if blank > expected:
             warnings.append(
-                f"{blank} of {len(hypotheses)} hypothesis lines are blank; in the references, {expected} are."
+                f"{blank:,} of {len(hypotheses):,} hypothesis lines are blank; in the references, {expected:,} are."
             )
     sides = [("hypothesis", written), *(("reference", lines) for lines in references)]
     for name, lines in [] if tokenize == "none" else sides:  # "none" is for tokenised text
@@ -189,19 +189,19 @@ def data_warnings(
         dots = sum(line.endswith(" .") for line in lines)
         if dots >= 100 or (dots >= 3 and dots >= 0.8 * len(lines)):
             warnings.append(
-                f"{dots} of {len(lines)} {name} lines end in a tokenised full stop (' .'): "
+                f"{dots:,} of {len(lines):,} {name} lines end in a tokenised full stop (' .'): "
                 "detokenise before scoring, or the scores are not comparable with others."
             )
         if moses := sum(bool(_MOSES.search(line)) for line in lines):
             warnings.append(
-                f"{moses} of {len(lines)} {name} lines contain marks of the Moses tokenizer "
+                f"{moses:,} of {len(lines):,} {name} lines contain marks of the Moses tokenizer "
                 "(such as &apos; or @-@): detokenise before scoring."
             )
     if not lowercase and written and not any(map(_has_capitals, written)):
         capitals = sum(map(_has_capitals, references[0]))
         if capitals > 0.5 * len(references[0]):
             warnings.append(
-                f"no hypothesis line has a capital letter, but {capitals} of {len(references[0])} reference lines "
+                f"no hypothesis line has a capital letter, but {capitals:,} of {len(references[0]):,} reference lines "
                 "have one; scores that ignore case say so in their signature."
             )
     letters = [c for lines in references for line in lines[:1000] for c in line if c.isalpha()]
@@ -293,7 +293,7 @@ def check_counts(
     for lines, name in zip(references, names, strict=True):
         if len(lines) != len(hypotheses):
             raise InputError(
-                f"{hyp_name} has {len(hypotheses)} lines, but {name} has {len(lines)}: "
+                f"{hyp_name} has {len(hypotheses):,} lines, but {name} has {len(lines):,}; "
                 "each hypothesis line needs its reference line."
             )
     if not hypotheses:

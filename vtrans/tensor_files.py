@@ -88,13 +88,18 @@ def mapped(path: Path) -> Any:
     if not path.is_file():
         raise FileError(f"there is no file {path}.")
     try:
+        if not (size := path.stat().st_size):
+            raise FileError(f"{path} is empty; copy the file again.")
         with path.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
-        if MOST_HEADER < length < path.stat().st_size:
+        if MOST_HEADER < length < size:
             raise FileError(f"the header of {path} must have at most {MOST_HEADER:,} bytes, got {length:,}.")
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
-        raise FileError(f"{path} is truncated or not a safetensors file: {error}.") from None
+        problem = str(error).rstrip(".")
+        raise FileError(
+            f"{path} is truncated or not a safetensors file ({problem}); copy the file again, or name another one."
+        ) from None
 
 
 @contextmanager

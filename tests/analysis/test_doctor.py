@@ -196,7 +196,7 @@ def test_the_report_shows_every_fact_and_problem() -> None:
     machine = dataclasses.replace(HEALTHY, memory=1e8)
     out = io.StringIO()
     show(machine, problems(machine), Console(stream=out))
-    for shown in ("1.0", "2.13.0+cpu", "pip install 'vtrans[serve]'", "avx2", "OMP_NUM_THREADS", "g++ 12", "0.1 GB"):
+    for shown in ("1.0", "2.13.0+cpu", "pip install '.[serve]'", "avx2", "OMP_NUM_THREADS", "g++ 12", "0.1 GB"):
         assert shown in out.getvalue()
 
 

@@ -198,16 +198,19 @@ def notes(model: Transformer, *, full: bool = False) -> list[tuple[str, str, str
 def test_equal_layers_are_one_row() -> None:
     rows = notes(build())
     parameters = 4 * 16 * 16 + 4 * 16 + 2 * 16 * 24 + 24 + 16 + 4 * 16
-    assert ("layers 0-3", f"4 x {parameters:,}", "not shared") in rows
+    assert ("layers 1-4 (layers.0-3 in the file)", f"4 x {parameters:,}", "not shared") in rows
     assert [note for _, _, note in rows].count("W_Q, W_K, W_V of 2 heads: [16, 8] each") == 2
     assert ("src_embedding", "640", "shared with tgt_embedding, projection") in rows
 
 
 SHARED_LAYERS: dict[Callable[[Transformer], None], set[tuple[str, str]]] = {
-    whole_layers: {("layer 0", "shared with encoder.layers.1-3"), ("layers 1-3", "same as encoder.layers.0")},
+    whole_layers: {
+        ("layer 1 (layers.0 in the file)", "shared with encoder.layers.1-3"),
+        ("layers 2-4 (layers.1-3 in the file)", "same as encoder.layers.0"),
+    },
     groups_of_two: {
-        ("layers 0, 2", "shared with encoder.layers.1, 3"),
-        ("layers 1, 3", "same as encoder.layers.0, 2"),
+        ("layers 1, 3 (layers.0, 2 in the file)", "shared with encoder.layers.1, 3"),
+        ("layers 2, 4 (layers.1, 3 in the file)", "same as encoder.layers.0, 2"),
     },
     between_stacks: {
         ("self_attention", "shared with decoder.layers.0-3.self_attention"),
@@ -243,16 +246,16 @@ def test_rows_of_several_layers_name_everything_they_share(share: Callable[[Tran
         (  # groups of more than two layers
             {"share_layers": "all", "share_group": 3, "encoder_layers": 6},
             {
-                ("layers 0, 3", "shared with encoder.layers.1-2, 4-5"),
-                ("layers 1-2, 4-5", "same as encoder.layers.0, 3"),
+                ("layers 1, 4 (layers.0, 3 in the file)", "shared with encoder.layers.1-2, 4-5"),
+                ("layers 2-3, 5-6 (layers.1-2, 4-5 in the file)", "same as encoder.layers.0, 3"),
             },
         ),
         (  # the last group has one layer, which shares nothing
             {"share_layers": "all", "share_group": 2, "encoder_layers": 5},
             {
-                ("layers 0, 2", "shared with encoder.layers.1, 3"),
-                ("layers 1, 3", "same as encoder.layers.0, 2"),
-                ("layer 4", ""),
+                ("layers 1, 3 (layers.0, 2 in the file)", "shared with encoder.layers.1, 3"),
+                ("layers 2, 4 (layers.1, 3 in the file)", "same as encoder.layers.0, 2"),
+                ("layer 5 (layers.4 in the file)", ""),
             },
         ),
         (  # places in both stacks
@@ -310,7 +313,7 @@ def test_full_names_each_layer_and_each_head() -> None:
         12,
         0,
     ]  # 4 encoder layers, 4 decoder layers twice
-    assert [names.count(f"layer {i}") for i in range(5)] == [2, 2, 2, 2, 0]
+    assert [names.count(f"layer {i + 1} (layers.{i} in the file)") for i in range(5)] == [2, 2, 2, 2, 0]
     assert any(note.startswith("rows 40-47") for *_, note in rows)
 
 

@@ -147,6 +147,8 @@ def test_a_line_that_is_still_being_written_is_left_out(run_copy: RunFolder) -> 
 def test_folders_without_a_run_and_a_run_given_twice_are_refused(tiny_run: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(FileError, match=re.escape(str(tmp_path))):
         histories([tmp_path])
+    with pytest.raises(FileError, match=r"there is no run folder .*none"):
+        histories([tmp_path / "none"])
     with pytest.raises(InputError, match="`runs`"):
         histories([tiny_run.path, tiny_run.path])
 

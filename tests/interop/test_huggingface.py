@@ -89,7 +89,7 @@ def test_without_transformers_the_import_says_that_nothing_was_compared(
     folder = hugging_face_folder(tmp_path / "hf")
     done = run_cli("import", folder, "--out", tmp_path / "model.safetensors", "--json")
     assert (done.code, json.loads(done.out)) == (0, None)
-    assert "vtrans[huggingface]" in done.err
+    assert ".[huggingface]" in done.err
     assert load_model(tmp_path / "model.safetensors").search.suppress == ("<s>",)
     done = run_cli("translate", "--model", tmp_path / "model.safetensors", stdin=b"a dog\n\nthe cat\n")
     assert (done.code, done.out.count(b"\n")) == (0, 3)

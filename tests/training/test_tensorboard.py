@@ -103,10 +103,8 @@ def test_without_tensorboard_the_error_names_the_extra(
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(InputError) as caught:
         tiny_train(tiny_data, tmp_path / "run", ON)
-    assert str(caught.value) == (
-        "TensorBoard is not installed; install it with `pip install 'vtrans[tensorboard]'`, "
-        "or set train.tensorboard = false."
-    )
+    for named in ("TensorBoard is not installed", "'.[tensorboard]'", "train.tensorboard = false"):
+        assert named in str(caught.value)
     assert not (tmp_path / "run").exists()
 
     def broken(name: str) -> Any:

@@ -52,7 +52,7 @@ def _of_packages(machine: Machine) -> Iterator[Problem]:
                 yield Problem(
                     package.name,
                     f"{package.name} {package.installed} is too old, the extra {extra.name} needs "
-                    f"{package.at_least}; install it with `{extra.install}`",
+                    f"{package.at_least}; install it with `{extra.install}` in a checkout of vtrans",
                 )
 
 
@@ -146,7 +146,7 @@ def show(machine: Machine, diagnosed: list[Problem], console: Console) -> None:
     """Prints the facts as tables, and then the problems."""
     console.info(f"vtrans {machine.vtrans}, Python {machine.python}, {machine.system}")
     console.table("packages", [(p.name, p.installed or "missing", f"at least {p.at_least}") for p in machine.packages])
-    console.table("extras", [_extra(extra) for extra in machine.extras])
+    console.table("extras, to install in a checkout of vtrans", [_extra(extra) for extra in machine.extras])
     console.table("machine", _rows(machine))
     if machine.environment:
         console.table("environment variables in effect", sorted(machine.environment.items()))

@@ -155,7 +155,8 @@ def _settings(values: Mapping[str, Any]) -> str:
 def part_rows(tree: Part, *, full: bool) -> Iterator[tuple[str, str, str, str]]:
     """Yields the rows of the table of parts: name, number of parameters, shapes in the file, note on the weights.
 
-    Layers that are alike have one row. If `full`, each layer and the matrices of each head have their own rows.
+    Layers count from 1. Layers that are alike have one row. If `full`, each layer and the matrices of each head have
+    their own rows.
     """
     return _rows([tree], 0, full)
 
@@ -168,7 +169,9 @@ def _rows(
     name, count = part.name, "" if part.same_as else f"{part.parameters:,}"
     notes = list(_notes(alike, full))
     if layers:
-        name = f"layer{'s' if len(alike) > 1 else ''} {_ranges(int(layer.name) for layer in alike)}"
+        numbers = [int(layer.name) for layer in alike]
+        counted = _ranges(number + 1 for number in numbers)
+        name = f"layer{'s' if len(alike) > 1 else ''} {counted} (layers.{_ranges(numbers)} in the file)"
     if layers and len(alike) > 1:
         count = f"{len(alike)} x {count}" if part.parameters else count
         notes = notes or ([] if _shares(part) else ["not shared"])

@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from vtrans.errors import install_command
 from vtrans.files import printable, reason
 from vtrans.runtime.cores import cpu_quota, usable_cores, usable_processors
 from vtrans.runtime.memory import available_memory
@@ -83,8 +84,8 @@ class Extra:
 
     @property
     def install(self) -> str:
-        """The command that installs it."""
-        return f"pip install 'vtrans[{self.name}]'"
+        """The command that installs it in a checkout."""
+        return install_command(self.name)
 
 
 @dataclass(frozen=True)

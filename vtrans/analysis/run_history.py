@@ -99,6 +99,8 @@ def histories(runs: Sequence[Path]) -> list[History]:
     read: list[History] = []
     for path, name in zip(runs, _names(runs), strict=True):
         run = RunFolder(path)
+        if not path.is_dir():
+            raise FileError(f"there is no run folder {path}; make one with `vtrans train`.")
         if not run.metrics.is_file():
             raise FileError(f"{path} has no metrics.jsonl; name a folder that `vtrans train` wrote.")
         # A training may be writing to it.

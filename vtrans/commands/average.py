@@ -75,5 +75,5 @@ def average(
         files, target, run_step = paths, out, None
     with console.progress("averaging", unit="weights", shares=True) as counter:
         steps = run_average(files, target, run_step, counter.update, float16=float16)
-    several = f"average of {len(files)} checkpoints, steps {', '.join(map(str, steps))}"
-    console.info(f"{target}: the {several if len(files) > 1 else f'checkpoint of step {steps[0]}'}")
+    several = f"average of {len(files)} checkpoints, steps {', '.join(f'{step:,}' for step in steps)}"
+    console.info(f"{target}: the {several if len(files) > 1 else f'checkpoint of step {steps[0]:,}'}")

@@ -11,7 +11,7 @@ from vtrans.commands.generated import Given, argument, generated, option
 from vtrans.commands.options import GLOSSARY, STORED, Processes, Quiet, Threads
 from vtrans.config import DEFAULT_RUN, EngineConfig, SearchConfig
 from vtrans.console import Console
-from vtrans.errors import InputError
+from vtrans.errors import InputError, missing_extra
 from vtrans.languages import Languages, languages_in
 from vtrans.server.limits import Keys, Limits
 
@@ -58,13 +58,11 @@ def serve(
     """Serve models over HTTP, with LibreTranslate's interface.
 
     Each model translates one pair of languages, or several if it has tags for them. The server stops at Ctrl-C or
-    SIGTERM, after it has answered the requests that it has accepted. It needs the optional packages of
-    `pip install 'vtrans[serve]'`.
+    SIGTERM, after it has answered the requests that it has accepted. It needs the optional packages that
+    `pip install '.[serve]'` installs in a checkout of vtrans.
     """
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        raise InputError(
-            f"`vtrans serve` needs the package {missing[0]}; install it with `pip install 'vtrans[serve]'`."
-        )
+        raise missing_extra(f"`vtrans serve` needs the package {missing[0]}", "serve")
     console = Console(quiet=quiet)
     from vtrans.server.access import Access
     from vtrans.server.app import make_app

@@ -29,7 +29,7 @@ def train(
     data: Annotated[Path, option("Folder that prepare-bpe wrote.", "FOLDER", "Run")] = Path(PrepareOptions.out),
     out: Annotated[Path, option(OUT, "FOLDER", "Run")] = Path(DEFAULT_RUN),
     recipe: Annotated[str | None, option(RECIPE, "NAME|FILE", "Recipe")] = None,
-    set_: Annotated[list[str] | None, option(SET, "section.key=value", "Recipe", flag="--set")] = None,
+    overrides: Annotated[list[str] | None, option(SET, "section.key=value", "Recipe", flag="--set")] = None,
     init_from: Annotated[Path | None, option(INIT_FROM, "RUN|FILE", "Run")] = None,
     fresh: Annotated[
         bool, option("Delete the run in the run folder and start over.", panel="Run", flag="--fresh")
@@ -56,7 +56,7 @@ def train(
     console = Console(quiet=quiet)
     options = TrainOptions(
         recipe=recipe,
-        overrides=set_ or [],
+        overrides=overrides or [],
         fresh=fresh,
         device=device,
         processes=processes,

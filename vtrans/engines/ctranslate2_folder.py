@@ -16,7 +16,7 @@ from vtrans.checkpoint import choose_model
 from vtrans.config import SearchConfig, section_from
 from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary
 from vtrans.engines.ctranslate2_engine import CTranslate2Engine
-from vtrans.errors import FileError, InputError
+from vtrans.errors import FileError, InputError, missing_extra
 from vtrans.files import check_path, file_sha256
 from vtrans.languages import Languages, languages_from, tags_from
 
@@ -35,7 +35,7 @@ def ctranslate2() -> Any:
             reason = "CTranslate2 is not installed"
         else:
             reason = f"CTranslate2 cannot be imported ({error})"
-        raise InputError(f"{reason}; install it with `pip install 'vtrans[ctranslate2]'`.") from None
+        raise missing_extra(reason, "ctranslate2") from None
 
 
 def is_exported(path: str | Path) -> bool:

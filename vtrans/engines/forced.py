@@ -31,7 +31,7 @@ def checked_target(tokens: Sequence[int], number: int, size: int) -> list[int]:
     or EOS anywhere but at the end."""
     for place, token in enumerate(tokens, 1):
         if not isinstance(token, int) or token == PAD_ID or not 0 <= token < size:
-            raise InputError(f"target {number} must be a text or subword ids from 1 to {size - 1}, got {token!r}.")
+            raise InputError(f"target {number} must be a text or subword ids from 1 to {size - 1:,}, got {token!r}.")
         if token == EOS_ID and place < len(tokens):
             raise InputError(
                 f"target {number} must have EOS, {EOS_ID}, only at its end; if its line was translated in pieces, "

@@ -57,8 +57,8 @@ class Mbr:
         MBR_METRICS[0],
         MBR_METRICS,
         "Choose the translation that is the most similar to all candidates by this metric, chrf or bleu. "
-        f"The candidates are the hypotheses of the search, whose `beam` is then {MBR_BEAM} by default, or samples with "
-        "`sample`. The score of a translation is its mean similarity, from 0 to 100.",
+        f"The candidates are the hypotheses of the search, whose `beam` is then {MBR_BEAM} by default, or with "
+        "`sampling` the samples. The score of a translation is its mean similarity, from 0 to 100.",
         option="mbr",
         metavar="METRIC",
         unset="off",

@@ -59,7 +59,10 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Iterable[str] = ()) -> Re
     else:
         names = recipe_names()
         if name not in names:
-            raise RecipeError(f"there is no recipe {name!r} (a recipe file must end in .toml); {nearest(name, names)}")
+            known = f"{nearest(name, names)}.".replace("?.", "?")
+            raise RecipeError(
+                f"there is no recipe {name!r}; {known} A recipe of your own is a file that ends in .toml."
+            )
         where = f"recipe {name}"
         raw = (shipped() / f"{name}.toml").read_bytes()
     try:
@@ -109,7 +112,7 @@ def _parse_override(text: str) -> dict[str, dict[str, Any]]:
     path, equals, raw = text.partition("=")
     section, dot, key = path.strip().partition(".")
     if not equals or not dot:
-        raise RecipeError(f"an override of the recipe must be section.key=value, got {text!r}.")
+        raise RecipeError(f"`overrides` must be section.key=value, such as model.d_model=256, got {text!r}.")
     try:
         parsed = tomllib.loads(f"value = {raw}")
     except (ValueError, RecursionError):
@@ -267,15 +270,15 @@ def check_data(data: DataFolder, recipe: Recipe) -> None:
     )
     if longest > train.batch_tokens:
         raise RecipeError(
-            f"train.batch_tokens must be at least {longest}, the longest training sentence with EOS, "
-            f"got {train.batch_tokens}."
+            f"train.batch_tokens must be at least {longest:,}, the longest training sentence with EOS, "
+            f"got {train.batch_tokens:,}."
         )
     longest = max(longest, valid)
     if model.reach is not None and longest > model.reach:
         needed = longest * (model.max_positions // model.reach)
         raise InputError(
-            f"model.max_positions must be at least {needed} for this data, whose longest sentence has {longest} "
-            f"subwords with EOS, got {model.max_positions}."
+            f"model.max_positions must be at least {needed:,} for this data, whose longest sentence has {longest:,} "
+            f"subwords with EOS, got {model.max_positions:,}."
         )
 
 

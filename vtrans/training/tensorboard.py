@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vtrans.errors import InputError
+from vtrans.errors import missing_extra
 from vtrans.files import explained
 
 
@@ -30,9 +30,7 @@ class Events:
                 reason = "TensorBoard is not installed"
             else:
                 reason = f"TensorBoard cannot be imported ({error})"
-            raise InputError(
-                f"{reason}; install it with `pip install 'vtrans[tensorboard]'`, or set train.tensorboard = false."
-            ) from None
+            raise missing_extra(reason, "tensorboard", "set train.tensorboard = false") from None
 
     def begin(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Replaces the files by one with these records."""

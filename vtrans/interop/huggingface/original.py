@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import EOS_ID
-from vtrans.errors import InputError
+from vtrans.errors import InputError, missing_extra
 from vtrans.interop.huggingface.names import STOPS
 from vtrans.interop.verification import ROUNDING
 
@@ -28,9 +28,7 @@ def load(folder: Path, src_places: Ids, tgt_places: Ids) -> TransformersModel:
     try:
         transformers = importlib.import_module("transformers")
     except ImportError:
-        raise InputError(
-            "transformers is not installed; install it with `pip install 'vtrans[huggingface]'`."
-        ) from None
+        raise missing_extra("transformers is not installed", "huggingface") from None
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     with warnings.catch_warnings():

@@ -16,7 +16,7 @@ from pathlib import Path
 from vtrans.config import SearchConfig
 from vtrans.data.piece_table import is_byte
 from vtrans.data.vocabulary import EOS_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
-from vtrans.errors import InputError, VtransError
+from vtrans.errors import VtransError, missing_extra
 from vtrans.interop.verification import ROUNDING
 
 BATCH = 64  # sentences
@@ -37,7 +37,7 @@ class MarianModel:
     def __init__(self, model: Path, src: Vocabulary, tgt: Vocabulary, *, translates: bool) -> None:
         """Raises InputError without pymarian."""
         if importlib.util.find_spec(_MODULE) is None:
-            raise InputError("pymarian is not installed; install it with `pip install 'vtrans[marian]'`.")
+            raise missing_extra("pymarian is not installed", "marian")
         self.model, self.translates = model.absolute(), translates
         self._src, self._tgt = _Words(src), _Words(tgt)
         self.name = "Marian"
