@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
-NAMES = ("decoder.cpp", "rows.h", "model.h", "arithmetic.h", "products.h")
-SOURCES = tuple(Path(__file__).with_name(name) for name in NAMES)
+SOURCES = tuple(
+    Path(__file__).with_name(name) for name in ("decoder.cpp", "rows.h", "model.h", "arithmetic.h", "products.h")
+)
 """The file to compile, and those that it includes."""

@@ -82,7 +82,8 @@ void recur(const float* z, const float* gate, int D, float* c, float* out) {
     }
 }
 
-// Turns the queries and the keys of a row [2, D] by the cosines and sines of its position, as `turned` of model/positions.py.
+// Turns the queries and the keys of a row [2, D] by the cosines and sines of its position, as `turned` of
+// model/positions.py.
 void turn(float* x, const float* pairs, int D) {
     for (float* part : {x, x + D})
         for (int i = 0; i < D; i += 2) {
@@ -96,7 +97,7 @@ struct Slots {
     int count = 0, capacity = 0;
     Floats keys, values;
 
-    // Appends the keys [D] of some rows that are `width` apart, each with its values [D] right behind.
+    // Appends `added` rows that are `width` apart. Each holds its keys [D], followed by its values [D].
     void append(const float* rows, int width, int added, int D) {
         if (count + added > capacity) {
             std::vector<int> all(count);
@@ -117,9 +118,9 @@ struct Slots {
         values.clear();
     }
 
-    // Keeps only these slots, and has room for at least as many more, and for those that will be added.
+    // Keeps only these slots. Makes room for `added` more, and for at least twice as many as are kept.
     void keep(const std::vector<int>& kept, int added, int D) {
-        int kept_count = int(kept.size()), room = padded(std::max(2 * kept_count, kept_count + added) + 1, LANES);
+        int kept_count = int(kept.size()), room = padded(std::max(2 * kept_count, kept_count + added), LANES);
         Floats kept_keys(size_t(D) * room), kept_values(size_t(kept_count) * D);
         for (int i = 0; i < D; i++)
             for (int s = 0; s < kept_count; s++) kept_keys[size_t(i) * room + s] = keys[size_t(i) * capacity + kept[s]];
@@ -129,10 +130,11 @@ struct Slots {
     }
 };
 
-// The attention of a row with the queries q [D] to some of the slots. Its scores and weights are in memory of its own.
+// The attention of one row. It owns the memory of its scores and weights.
 struct Attention {
-    Floats scores, weights;  // of each head: those of all slots, and those of the chosen ones, filled up with zeros
+    Floats scores, weights;  // [heads, slots], and [heads, chosen slots], padded with zeros
 
+    // Writes the output [D] of a row with the queries q [D] that attends to the `chosen` slots.
     void compute(const float* q, const Slots& slots, const int* chosen, int count, int D, int heads, float* out) {
         int d = D / heads, width = padded(count, LANES);
         scores.resize(std::max(scores.size(), size_t(heads) * slots.capacity));
@@ -144,7 +146,8 @@ struct Attention {
         // Neighbouring vectors are summed together, so that an addition need not wait for the one before.
         int j = 0;
         if (d % LANES == 0) {
-            for (; j + TOGETHER * LANES <= D; j += TOGETHER * LANES) sum<TOGETHER>(slots, chosen, count, D, d, width, j, out);
+            for (; j + TOGETHER * LANES <= D; j += TOGETHER * LANES)
+                sum<TOGETHER>(slots, chosen, count, D, d, width, j, out);
             for (; j < D; j += LANES) sum<1>(slots, chosen, count, D, d, width, j, out);
         }
         for (; j < D; j++) {

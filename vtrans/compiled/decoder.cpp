@@ -12,10 +12,11 @@
 
 namespace vtrans {
 
-// The fewest rows for which a thread is started: fewer take about as long as starting it.
+// The fewest rows for which a thread is started: starting it takes about as long as computing this many rows of a small
+// model. It does not change the result.
 constexpr int SHARE = 16;
 
-// Calls work(0) to work(T - 1), each on a thread of its own, and returns when all have returned. Throws what they throw.
+// Calls work(0) to work(T - 1), each on its own thread, and returns when all have returned. Throws what they throw.
 template <class Work>
 void in_threads(int T, Work work) {
     std::vector<std::exception_ptr> failed(T);
@@ -91,14 +92,14 @@ struct Batch {
         });
     }
 
-    // The outputs of rows of the search, whose numbers count the rows of empty places.
+    // The decoder's outputs of `rows`, which are numbered over all places, empty ones included.
     std::vector<const float*> outputs(const int64_t* rows, int N) {
-        std::vector<const float*> found;
+        std::vector<const float*> rows_of_x;
         for (int r = 0; r < N; r++) {
             Place place = at[rows[r] / K];
-            found.push_back(threads[place.thread].x.row(place.row + int(rows[r] % K)));
+            rows_of_x.push_back(threads[place.thread].x.row(place.row + int(rows[r] % K)));
         }
-        return found;
+        return rows_of_x;
     }
 
     // Log-probabilities, `out` [N, V].
@@ -110,7 +111,7 @@ struct Batch {
     }
 
     // The `count` best tokens of each row and their log-probabilities, best first: `ids` and `out` [N, count]. Returns
-    // whether all log-probabilities are numbers.
+    // false if one is NaN.
     bool best(const int64_t* rows, int N, int count, int64_t* ids, float* out) {
         auto all = outputs(rows, N);
         int T = threads_for(N, N);
@@ -145,9 +146,9 @@ struct Batch {
     static int share(int count, int t, int T) { return int(int64_t(count) * t / T); }
 };
 
-// Returns the result of a function, or `failed` if the memory is exhausted: no exception may leave the library.
+// Returns the result of a function, or `failed` after an exception: none may leave the library.
 template <class Function, class Result>
-Result attempt(Result failed, Function function) {
+Result or_failed(Result failed, Function function) {
     try {
         return function();
     } catch (const std::exception&) {
@@ -165,19 +166,19 @@ using namespace vtrans;
 extern "C" {
 
 Model* new_model(const Sizes* sizes, const float* const* tensors) {
-    return attempt((Model*)nullptr, [&] { return new Model(*sizes, tensors); });
+    return or_failed((Model*)nullptr, [&] { return new Model(*sizes, tensors); });
 }
 void delete_model(Model* model) { delete model; }
 
 Batch* new_batch(const Model* model, int K, int threads) {
-    return attempt((Batch*)nullptr, [&] { return new Batch(*model, K, threads); });
+    return or_failed((Batch*)nullptr, [&] { return new Batch(*model, K, threads); });
 }
 void delete_batch(Batch* batch) { delete batch; }
 
 // `lengths` [count], `tokens` [their sum], `free` [free_count], `positions` [the longest, D].
 int batch_admit(Batch* batch, const int64_t* tokens, const int64_t* lengths, int count, const int64_t* free,
                 int free_count, const float* positions) {
-    return attempt(-1, [&] { return batch->admit(tokens, lengths, count, free, free_count, positions), 0; });
+    return or_failed(-1, [&] { return batch->admit(tokens, lengths, count, free, free_count, positions), 0; });
 }
 
 void batch_drop(Batch* batch, const int64_t* dropped, int count) {
@@ -185,7 +186,7 @@ void batch_drop(Batch* batch, const int64_t* dropped, int count) {
 }
 
 int batch_select(Batch* batch, const int64_t* kept, int count) {
-    return attempt(-1, [&] {
+    return or_failed(-1, [&] {
         std::vector<std::unique_ptr<Sentence>> places;
         for (int i = 0; i < count; i++) places.push_back(std::move(batch->places[kept[i]]));
         batch->places = std::move(places);
@@ -201,19 +202,19 @@ int batch_slots(Batch* batch) {
     return largest;
 }
 
-// `tokens` [B, K], `positions` [known, D]. Returns 0, or, if it would need more positions, their number, and has done
+// `tokens` [B, K], `positions` [known, D]. Returns 0. If more positions are needed, returns their number and changes
 // nothing.
 int batch_step(Batch* batch, const int64_t* tokens, const float* positions, int known) {
     int needed = 0;
     for (const auto& place : batch->places)
         if (place) needed = std::max(needed, place->position + 1);
     if (needed > known) return needed;
-    return attempt(-1, [&] { return batch->step(tokens, positions), 0; });
+    return or_failed(-1, [&] { return batch->step(tokens, positions), 0; });
 }
 
 // `parents` [B, K]: row k of a sentence continues its row parents[k].
 int batch_reorder(Batch* batch, const int64_t* parents) {
-    return attempt(-1, [&] {
+    return or_failed(-1, [&] {
         for (auto& place : batch->places) {
             if (place) {
                 auto history = place->history;
@@ -231,7 +232,7 @@ int batch_reorder(Batch* batch, const int64_t* parents) {
 
 // `rows` [N], here and below; `out` [N, D].
 int batch_hidden(Batch* batch, const int64_t* rows, int N, float* out) {
-    return attempt(-1, [&] {
+    return or_failed(-1, [&] {
         for (const float* output : batch->outputs(rows, N)) out = std::copy_n(output, batch->D, out);
         return 0;
     });
@@ -239,11 +240,11 @@ int batch_hidden(Batch* batch, const int64_t* rows, int N, float* out) {
 
 // As Batch::logprobs.
 int batch_logprobs(Batch* batch, const int64_t* rows, int N, float* out) {
-    return attempt(-1, [&] { return batch->logprobs(rows, N, out), 0; });
+    return or_failed(-1, [&] { return batch->logprobs(rows, N, out), 0; });
 }
 
-// As Batch::best. Returns 1 if some log-probabilities are not numbers.
+// As Batch::best. Returns 1 if one is NaN.
 int batch_best(Batch* batch, const int64_t* rows, int N, int count, int64_t* ids, float* out) {
-    return attempt(-1, [&] { return batch->best(rows, N, count, ids, out) ? 0 : 1; });
+    return or_failed(-1, [&] { return batch->best(rows, N, count, ids, out) ? 0 : 1; });
 }
 }

@@ -1,7 +1,8 @@
 """Decoding on a CPU with decoder.cpp, which takes the place of incremental.py: a step is one call for all rows.
 
-It computes the same functions on one thread, but sums in another order. In bfloat16 and int8, only the operands of
-matrix products are rounded. The code is the same for every model, and runtime/compiler.py compiles it.
+It computes the same functions, but adds in another order. Threads divide the sentences of a batch and do not change the
+result. In bfloat16 and int8, only the operands of matrix products are rounded. The code is the same for every model,
+and runtime/compiler.py compiles it.
 
 Legend: B sentences, K rows per sentence, r live rows, n rows of a block, S source length, D model width, V vocabulary,
 m best tokens of a row.
@@ -189,8 +190,8 @@ class CompiledDecoder:
         return self.compiled.library
 
     def ranking(self, count: int) -> CompiledDecoder:
-        """Returns the same decoder, except that its blocks have only the `count` best tokens of each row. Finding them
-        takes a tenth of the time that the search would need."""
+        """Returns the same decoder, except that its blocks have only the `count` best tokens of each row, so that the
+        search need not look for them."""
         made = copy.copy(self)
         made.best = min(count, len(self.model.projection.weight))
         return made

@@ -84,12 +84,20 @@ enum Precision { FLOAT32, BFLOAT16, INT8 };
 
 constexpr int STEPS = 127;  // of int8, on each side of zero
 
-// x rounded to bfloat16, of two equally close numbers to the even one.
+// x rounded to bfloat16, ties to even.
 inline uint16_t half(float x) {
     uint32_t bits;
     std::memcpy(&bits, &x, sizeof bits);
     uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
     return uint16_t(x == x ? rounded : 0x7fc0);
+}
+
+// The value of a number in bfloat16.
+inline float single(uint16_t x) {
+    uint32_t bits = uint32_t(x) << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
 }
 
 // The size of a step of int8 for n numbers: NaN if one of them is not finite.
@@ -104,7 +112,7 @@ inline float step_of(const float* x, int n) {
     return most / STEPS + finite;
 }
 
-// x rounded to an integer, of two equally close ones to the even one, for |x| < 2^22.
+// x rounded to an integer, ties to even, for |x| < 2^22.
 inline float whole(float x) { return (x + 12582912.0f) - 12582912.0f; }
 
 // A linear layer. Its weight [O, I] is stored as [padded(O) / TILE, padded(I, P) / P, TILE, P]. In bfloat16 and int8,
@@ -113,11 +121,11 @@ struct Linear {
     int inputs, outputs;
     Precision precision;
     Floats bias;
-    Floats floats;                 // the weight in float32,
-    std::vector<uint16_t> halves;  // in bfloat16,
-    std::vector<int8_t> bytes;     // or in int8, with the step of each output, and what shifts the sums of unsigned x
-    Floats steps;
-    std::vector<int32_t> shifts;
+    Floats floats;                 // the weight in FLOAT32
+    std::vector<uint16_t> halves;  // in BFLOAT16
+    std::vector<int8_t> bytes;     // in INT8
+    Floats steps;                  // INT8: of each output
+    std::vector<int32_t> shifts;   // INT8: -128 times the sum of an output's weights, because int8_tile adds 128 to x
 
     Linear(const float* weight_OI, const float* bias_O, int inputs, int outputs, Precision precision)
         : inputs(inputs), outputs(outputs), precision(precision), bias(padded(outputs)) {
@@ -229,12 +237,14 @@ struct Rounded {
 };
 
 #if defined(__AVX512F__)
-inline int32_t four_bytes(const void* x) {
+// P neighbouring inputs of a row, which take four bytes, repeated.
+inline __m512i repeated(const void* x) {
     int32_t bytes;
     std::memcpy(&bytes, x, sizeof bytes);
-    return bytes;
+    return _mm512_set1_epi32(bytes);
 }
 
+// The next two functions have the same loops. Each is compiled for other instructions, which a template cannot choose.
 #if defined(COMPILES_BFLOAT16)
 // A tile in bfloat16: P = 2.
 template <int R>
@@ -247,7 +257,7 @@ __attribute__((target("avx512bf16,avx512bw"))) void bfloat16_tile(const uint16_t
         __m512bh part[VECTORS];
         for (int v = 0; v < VECTORS; v++) part[v] = (__m512bh)_mm512_loadu_si512(weight + v * 2 * LANES);
         for (int r = 0; r < R; r++) {
-            auto pair = (__m512bh)_mm512_set1_epi32(four_bytes(x + size_t(r) * width + i));
+            auto pair = (__m512bh)repeated(x + size_t(r) * width + i);
             for (int v = 0; v < VECTORS; v++) sums[r][v] = _mm512_dpbf16_ps(sums[r][v], part[v], pair);
         }
     }
@@ -256,7 +266,7 @@ __attribute__((target("avx512bf16,avx512bw"))) void bfloat16_tile(const uint16_t
 }
 #endif
 
-// A tile in int8, with x from 1 to 255: P = 4.
+// A tile in int8, with 128 added to x: P = 4.
 template <int R>
 __attribute__((target("avx512vnni,avx512bw"))) void int8_tile(const int8_t* weight, const int32_t* shifts, int width,
                                                              const uint8_t* x, const float* steps, const float* x_steps,
@@ -268,7 +278,7 @@ __attribute__((target("avx512vnni,avx512bw"))) void int8_tile(const int8_t* weig
         __m512i part[VECTORS];
         for (int v = 0; v < VECTORS; v++) part[v] = _mm512_loadu_si512(weight + v * 4 * LANES);
         for (int r = 0; r < R; r++) {
-            __m512i four = _mm512_set1_epi32(four_bytes(x + size_t(r) * width + i));
+            __m512i four = repeated(x + size_t(r) * width + i);
             for (int v = 0; v < VECTORS; v++) sums[r][v] = _mm512_dpbusd_epi32(sums[r][v], four, part[v]);
         }
     }
@@ -348,11 +358,7 @@ void bfloat16_product(const Linear& linear, Matrix& x, int N, Matrix& y, Scratch
     }
 #endif
     auto& rounded = scratch.floats;
-    rounded.fill(x, N, I, 1, [](float value) {
-        uint32_t bits = uint32_t(half(value)) << 16;
-        std::memcpy(&value, &bits, sizeof value);
-        return value;
-    });
+    rounded.fill(x, N, I, 1, [](float value) { return single(half(value)); });
     for_tiles(linear, N, [&](int o, int r, auto R) {
         tile<R>(&linear.halves[size_t(o) * I], &linear.bias[o], I, rounded.row(r), I, y.row(r) + o, y.width);
     });

@@ -1,4 +1,4 @@
-// The rows that one thread computes together: the encoder, the layers of a step and the projection. There is no padding.
+// The rows that one thread computes together: the encoder, the layers of a step and the projection. Nothing is padded.
 //
 // Legend: D model width, V vocabulary, S source length, K rows of a sentence, N rows that are computed together.
 
@@ -111,15 +111,15 @@ struct Rows {
     // `total` is the logarithm of the sum of the row's exponentials.
     void best(int r, float total, int count, int64_t* tokens, float* logprobs) {
         const float* row = logits.row(r);
-        int V = model.sizes.vocabulary, found = 0;
+        int V = model.sizes.vocabulary, listed = 0;
         for (int begin = 0; begin < V; begin += GROUP) {
             int end = std::min(V, begin + GROUP);
-            auto enters = [&](float logprob) { return found < count || logprob > logprobs[count - 1]; };
+            auto enters = [&](float logprob) { return listed < count || logprob > logprobs[count - 1]; };
             if (!enters(maxima.row(r)[begin / GROUP] - total)) continue;
             for (int i = begin; i < end; i++) {
                 float logprob = row[i] - total;
                 if (!enters(logprob)) continue;
-                int at = std::min(found++, count - 1);
+                int at = std::min(listed++, count - 1);
                 for (; at > 0 && logprob > logprobs[at - 1]; at--)
                     tokens[at] = tokens[at - 1], logprobs[at] = logprobs[at - 1];
                 tokens[at] = i, logprobs[at] = logprob;
