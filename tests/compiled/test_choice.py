@@ -38,9 +38,8 @@ def test_compiled_code_is_the_default_for_what_it_can_do(tiny_run: RunFolder) ->
     for precision in PRECISIONS:
         assert engine(tiny_run, precision=precision) == "compiled"
     assert engine(tiny_run, kernels="auto") == engine(tiny_run, engine="compiled", kernels="auto") == "compiled"
-    for name, value in {"precision": "float16", "kernels": "blas", "default_engine": "torch"}.items():
+    for name, value in {"precision": "float16", "kernels": "blas"}.items():
         assert engine(tiny_run, **{name: value}) == "torch"
-    assert engine(tiny_run, engine="compiled", default_engine="torch") == "compiled"
 
 
 @pytest.mark.parametrize("settings", [{"precision": "float16"}, {"device": "meta"}, {"kernels": "blas"}])

@@ -242,10 +242,10 @@ def test_each_piece_of_a_vocabulary_of_words_is_a_word() -> None:
 def test_links_refer_to_words_of_the_line_and_its_translation() -> None:
     made = translator()
     plain = list(made.nbest([*LINES, "", " "], 3))
-    hyps = list(made.nbest([*LINES, "", " "], 3, alignments=True))
+    translations = list(made.nbest([*LINES, "", " "], 3, alignments=True))
     vocab, model = vocabulary(), loaded().model
     met = 0
-    for line, a, b in zip([*LINES, "", " "], plain, hyps, strict=True):
+    for line, a, b in zip([*LINES, "", " "], plain, translations, strict=True):
         for s, t in zip(a, b, strict=True):
             assert (s.text, s.tokens, s.alignment) == (t.text, t.tokens, None)
             assert t.alignment is not None
@@ -305,11 +305,12 @@ def test_a_translation_as_long_as_the_position_table_has_an_alignment(name: str)
 def test_links_are_written_before_the_text(form: Any, before: int) -> None:
     made, out = translator(), io.BytesIO()
     translate_stream(made, ["a dog", "", "cat"], out, TranslateOptions(alignments=True, form=form))
-    hyps = [best[0] for best in made.nbest(["a dog", "", "cat"], alignments=True)]
-    for line, t in zip(out.getvalue().decode().split("\n")[:-1], hyps, strict=True):
+    translations = [best[0] for best in made.nbest(["a dog", "", "cat"], alignments=True)]
+    for line, t in zip(out.getvalue().decode().split("\n")[:-1], translations, strict=True):
         assert line.split("\t")[before:] == [pharaoh(t.alignment or ()), t.text]
     out = io.BytesIO()
     translate_stream(made, ["a dog", "", "cat"], out, TranslateOptions(alignments=True, form="json"))
     objects = [json.loads(line) for line in out.getvalue().decode().split("\n")[:-1]]
-    assert [entry["translations"][0]["alignment"] for entry in objects] == [pharaoh(t.alignment or ()) for t in hyps]
-    assert UNK_ID not in hyps[0].tokens
+    expected = [pharaoh(t.alignment or ()) for t in translations]
+    assert [entry["translations"][0]["alignment"] for entry in objects] == expected
+    assert UNK_ID not in translations[0].tokens

@@ -40,9 +40,9 @@ def test_rescoring_a_translation_gives_the_score_of_its_search(name: str, max_le
     made = translator(VARIANTS[name], max_length=max_length, batch_tokens=100)
     met = []
     for rank in range(3):
-        hyps = [best[rank] for best in made.nbest(LINES, 3)]
-        again = list(made.logprob(LINES, [t.tokens for t in hyps]))
-        for t, rescored in zip(hyps, again, strict=True):
+        translations = [best[rank] for best in made.nbest(LINES, 3)]
+        again = list(made.logprob(LINES, [t.tokens for t in translations]))
+        for t, rescored in zip(translations, again, strict=True):
             if t.tokens:  # a place for which the search found nothing has no subwords to score
                 assert (rescored.text, rescored.finished, rescored.subwords) == (t.text, t.finished, t.subwords)
                 assert rescored.token_logprobs == pytest.approx(t.token_logprobs, abs=1e-9)
@@ -58,9 +58,9 @@ def test_a_trained_model_rescores_to_1e_5_in_float32(tiny_run: RunFolder, tiny_d
     lines = (tiny_data.path.parent / "train.en").read_text(encoding="utf-8").split("\n")
     made = load(tiny_run.path, device="cpu", beam=4)
     assert {p.dtype for p in models_of(made.engine)[0].model.parameters()} == {torch.float32}
-    hyps = [best[0] for best in made.nbest(lines)]
-    again = list(made.logprob(lines, [t.tokens for t in hyps]))
-    pairs = [(t, rescored) for t, rescored in zip(hyps, again, strict=True) if t.tokens]
+    translations = [best[0] for best in made.nbest(lines)]
+    again = list(made.logprob(lines, [t.tokens for t in translations]))
+    pairs = [(t, rescored) for t, rescored in zip(translations, again, strict=True) if t.tokens]
     assert len(pairs) > 100
     for t, rescored in pairs:
         assert rescored.score == pytest.approx(t.score, abs=1e-5)
@@ -72,16 +72,16 @@ def test_rescoring_with_an_ensemble_gives_the_score_of_its_search(second: str) -
     models = [loaded(SMALL, 1), loaded(VARIANTS[second], 2)]
     for weights in (None, [1.0, 3.0]):
         made = Translator(TorchEngine(models, weights=weights), SEARCH)
-        hyps = [best[0] for best in made.nbest(LINES)]
-        for t, rescored in zip(hyps, made.logprob(LINES, [t.tokens for t in hyps]), strict=True):
+        translations = [best[0] for best in made.nbest(LINES)]
+        for t, rescored in zip(translations, made.logprob(LINES, [t.tokens for t in translations]), strict=True):
             assert rescored.token_logprobs == pytest.approx(t.token_logprobs, abs=1e-9)
             assert rescored.score == pytest.approx(t.score, abs=1e-9)
 
 
 def test_rescoring_a_sample_gives_its_logprob() -> None:
     made = translator()
-    hyps = [best[0] for best in made.nbest(LINES, 1, Sampling(seed=3, temperature=2.0, top_k=5))]
-    for t, rescored in zip(hyps, made.logprob(LINES, [t.tokens for t in hyps]), strict=True):
+    translations = [best[0] for best in made.nbest(LINES, 1, Sampling(seed=3, temperature=2.0, top_k=5))]
+    for t, rescored in zip(translations, made.logprob(LINES, [t.tokens for t in translations]), strict=True):
         assert rescored.logprob == pytest.approx(t.logprob, abs=1e-9)
 
 

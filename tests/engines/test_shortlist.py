@@ -236,8 +236,8 @@ def test_a_list_may_be_shorter_than_the_beam() -> None:
     tiny = Shortlist(torch.full((V, 1), EOS_ID, dtype=torch.int32), torch.tensor([4], dtype=torch.int32))
     model = dataclasses.replace(loaded(NAME, 1, tiny), tgt_vocab=Vocabulary(vocabulary().proto))
     assert not model.joint
-    hyps = list(made(model, beam=20, max_length=6).nbest(LINES, 1))
-    assert {token for (t,) in hyps for token in t.tokens} <= {4, EOS_ID}
+    translations = list(made(model, beam=20, max_length=6).nbest(LINES, 1))
+    assert {token for (t,) in translations for token in t.tokens} <= {4, EOS_ID}
 
 
 def test_a_list_holds_frequent_subwords_translations_and_copies() -> None:

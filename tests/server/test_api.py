@@ -103,15 +103,15 @@ def test_a_language_is_detected_for_auto_only(both_ways: Client) -> None:
 
 def test_a_text_in_the_target_language_stays_as_it_is(both_ways: Client) -> None:
     assert both_ways.translate("ein Hund", source="de", target="de").json == {"translatedText": "ein Hund"}
-    translations = both_ways.translate("Der kleine Hund läuft durch den Park.", source="auto", target="de").json
-    assert translations["translatedText"] == "Der kleine Hund läuft durch den Park."
+    reply = both_ways.translate("Der kleine Hund läuft durch den Park.", source="auto", target="de").json
+    assert reply["translatedText"] == "Der kleine Hund läuft durch den Park."
 
 
 def test_each_text_of_a_list_goes_to_the_model_of_its_language(both_ways: Client) -> None:
     texts = ["Der kleine Hund läuft durch den Park.", "The little dog runs through the park."]
-    translations = both_ways.translate(texts, source="auto", target="en").json
-    assert [detected["language"] for detected in translations["detectedLanguage"]] == ["de", "en"]
-    assert translations["translatedText"] == ["Park. den durch läuft Hund kleine Der", texts[1]]
+    reply = both_ways.translate(texts, source="auto", target="en").json
+    assert [detected["language"] for detected in reply["detectedLanguage"]] == ["de", "en"]
+    assert reply["translatedText"] == ["Park. den durch läuft Hund kleine Der", texts[1]]
 
 
 def test_there_are_at_most_as_many_alternatives_as_the_beam_has_others(client: Client) -> None:
@@ -131,9 +131,9 @@ def test_languages(both_ways: Client) -> None:
 
 
 def test_detect_returns_the_served_languages_best_first(both_ways: Client) -> None:
-    translations = both_ways.post("/detect", q="The little dog runs through the park.").json
-    assert [one["language"] for one in translations] == ["en", "de"]
-    assert translations[0]["confidence"] > 50 > translations[1]["confidence"]
+    detections = both_ways.post("/detect", q="The little dog runs through the park.").json
+    assert [one["language"] for one in detections] == ["en", "de"]
+    assert detections[0]["confidence"] > 50 > detections[1]["confidence"]
     assert both_ways.form("/detect", {"q": "12"}).json == [{"language": "en", "confidence": 0.0}]
 
 
@@ -295,5 +295,5 @@ def test_words_are_linked_if_asked_for(client: Client) -> None:
 def test_html_keeps_its_tags(client: Client) -> None:
     reply = client.translate("<p>The <b>big</b> dog &amp; I</p>", format="html").json
     assert reply == {"translatedText": "<p>I &amp; dog <b>big</b> The</p>"}
-    translations = client.translate("<code>x</code>The little <i>dog</i> runs.", source="auto", format="html").json
-    assert translations["detectedLanguage"]["language"] == "en"
+    reply = client.translate("<code>x</code>The little <i>dog</i> runs.", source="auto", format="html").json
+    assert reply["detectedLanguage"]["language"] == "en"

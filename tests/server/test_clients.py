@@ -63,9 +63,9 @@ def test_libretranslate_aio(client: Client, guarded: Client, tmp_path: Path) -> 
     file.write_text("one two", encoding="utf-8")
     with package.LibreTranslate(client.url) as api:
         assert api.translate("a b", "en", "de", alternatives=1).alternatives == ["1 b a"]
-        translations = api.translate([GERMAN, "The little dog runs."], "auto", "en")
-        assert [one.language for one in translations.detected_language] == ["de", "en"]
-        assert translations.translated_text[1] == "The little dog runs."
+        reply = api.translate([GERMAN, "The little dog runs."], "auto", "en")
+        assert [one.language for one in reply.detected_language] == ["de", "en"]
+        assert reply.translated_text[1] == "The little dog runs."
         assert api.detect(GERMAN)[0].language == "de"
         assert [one.targets for one in api.languages()] == [["de"], ["en"]]
         assert api.frontend_settings().char_limit == Limits.characters

@@ -176,7 +176,8 @@ def test_one_pair_leaves_nothing_to_choose(driver: Any) -> None:
         assert {"English", "German"} <= set(page.text("pair").split())
         page.type("one two")
         page.wait(lambda: page.text("output") == "two one")
-        page.paste("El perro corre por el parque.")  # it cannot be told to be English, so it is translated with a doubt
+        # The page cannot be told that this is English, so it shows the translation with a doubt.
+        page.paste("El perro corre por el parque.")
         page.wait(lambda: page.text("output").startswith("parque."))
         assert "English" in page.text("status")
 

@@ -9,20 +9,13 @@ from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from services import Client, Reply, reversed_words, serving
+from office_files import docx, member, zipped
+from services import Client, Reply, serving
 
-from vtrans.documents.files import open_file
-from vtrans.documents.subtitles import broken
-from vtrans.errors import DocumentError
-from vtrans.server.batching import Wanted
 from vtrans.server.limits import Limits
 from vtrans.server.results import KEPT_SECONDS, MOST_KEPT, Results, safe_name
 
 LIMITS = Limits(file_bytes=100_000, file_characters=5000)
-WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-BODY = f'<?xml version="1.0"?><w:document xmlns:w="{WORD}"><w:body>%s</w:body></w:document>'
-OFFICE, TEXT = (f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0" for name in ("office", "text"))
-CONTENT = f'<office:document-content xmlns:office="{OFFICE}" xmlns:text="{TEXT}">%s</office:document-content>'
 
 
 @pytest.fixture(scope="module")
@@ -30,18 +23,6 @@ def client() -> Iterator[Client]:
     with serving(limits=LIMITS) as served:
         yield served
         assert served.warnings == []
-
-
-def zipped(**members: str | bytes) -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
-        for name, content in members.items():
-            file.writestr(name.replace("__", "/").replace("_", "."), content)
-    return made.getvalue()
-
-
-def docx(body: str, **members: str | bytes) -> bytes:
-    return zipped(**{"word__document_xml": BODY % body, "word__media__a_png": b"\x89PNG", **members})
 
 
 def send(client: Client, name: str, content: bytes, source: str = "en", target: str = "de", **headers: str) -> Reply:
@@ -62,25 +43,6 @@ def translated(client: Client, name: str, content: bytes, source: str = "en") ->
     assert fetched.headers["Content-Disposition"].startswith("attachment")
     assert fetched.headers["Content-Type"] == "application/octet-stream"
     return fetched.body
-
-
-def reversed_file(name: str, content: bytes) -> bytes:
-    """Translates a file without a server."""
-    opened = open_file(name, content, LIMITS.file_bytes)
-    documents = [opened.read(text, "en") for text in opened.texts]
-    lines = [reversed_words(document.lines, Wanted(alignments=True)) for document in documents]
-    texts = [d.joined([found[0] for found in own]) for d, own in zip(documents, lines, strict=True)]
-    return opened.written(texts)
-
-
-def member(content: bytes, name: str) -> str:
-    with zipfile.ZipFile(io.BytesIO(content)) as file:
-        assert file.testzip() is None
-        return file.read(name).decode()
-
-
-def word(body: str) -> str:
-    return member(reversed_file("a.docx", docx(body)), "word/document.xml")
 
 
 def test_a_text_file_keeps_its_mark_and_line_ends(client: Client) -> None:
@@ -126,41 +88,12 @@ def test_an_html_file(client: Client) -> None:
     )
 
 
-def test_subtitles_keep_numbers_times_and_lines() -> None:
-    first, second = "1\n00:00:01,000 --> 00:00:02,000\n", "2\n00:00:03,000 --> 00:00:04,000\n"
-    text = f"{first}<i>one two</i> three\nfour five six\n\n{second}a & b\n"
-    expected = f"{first}six five four three\n<i>two one</i>\n\n{second}b & a\n"
-    assert reversed_file("a.srt", text.encode()).decode() == expected
-
-
-def test_a_dash_in_subtitles_begins_what_another_speaker_says() -> None:
-    caption = "1\n00:00:01,000 --> 00:00:02,000\n{}\n\n"
-    for source, expected in (
-        ("- Hello you.\n- A dog runs.", "- you. Hello\n- runs. dog A"),
-        ("-Hello you.\n\u2013 A dog\nruns fast.", "-you. Hello\n\u2013 fast. runs\ndog A"),
-        ("<i>- Hello you.</i>\n<i>- A dog runs.</i>", "<i>- you. Hello</i>\n<i>- runs. dog A</i>"),
-        ("<i>- Hello you.\n- A dog runs.</i>", "<i>- you. Hello\n- runs. dog A</i>"),
-        ("Hello you.\n- A dog runs.", "you. Hello\n- runs. dog A"),
-        ("a well-known\ndog", "dog\nwell-known a"),
-        ("- a --> b", "- b --> a"),
-    ):
-        assert reversed_file("a.srt", caption.format(source).encode()).decode() == caption.format(expected)
-
-
 @pytest.mark.parametrize("content", ["no times\n", "1\n00:00:01 -> 00:00:02\na b\n", "a --> b\nc d\n"])
 def test_subtitles_without_times_are_refused(client: Client, content: str) -> None:
     for source in ("en", "auto"):
         reply = send(client, "a.srt", content.encode(), source)
         assert reply.status == 400
         assert "-->" in reply.json["error"]
-
-
-@pytest.mark.parametrize(
-    ("text", "height", "expected"),
-    [("a b c d", 2, "a b\nc d"), ("a b", 3, "a\nb"), ("", 2, ""), ("abcdef g", 2, "abcdef\ng"), ("a", 1, "a")],
-)
-def test_lines_are_broken_evenly(text: str, height: int, expected: str) -> None:
-    assert broken(text, height) == expected
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -173,58 +106,11 @@ def test_a_member_that_a_zip_file_has_twice_is_named(client: Client) -> None:
     assert "word/media/a.png" in reply.json["error"]
 
 
-def test_a_word_file_keeps_its_runs_and_other_members() -> None:
-    body = (
-        '<w:p w:rsidR="1"><w:pPr><w:jc w:val="x"/></w:pPr><w:r><w:t xml:space="preserve">The </w:t></w:r>'
-        '<w:proofErr w:type="spellStart"/><w:r w:rsidR="2"><w:t>big</w:t></w:r>'
-        '<w:r><w:rPr><w:b/></w:rPr><w:t xml:space="preserve"> dog &amp; cat</w:t></w:r>'
-        "<w:r><w:tab/><w:t>next one</w:t></w:r></w:p>"
-        "<w:p/>"
-    )
-    content = docx(body, word__header1_xml=(BODY % "<w:p><w:r><w:t>a b</w:t></w:r></w:p>"))
-    made = reversed_file("x.docx", content)
-    assert member(made, "word/header1.xml") == BODY % ('<w:p><w:r><w:t xml:space="preserve">b a</w:t></w:r></w:p>')
-    assert member(made, "word/document.xml") == BODY % (
-        '<w:p w:rsidR="1"><w:pPr><w:jc w:val="x"/></w:pPr>'
-        '<w:r><w:rPr><w:b/></w:rPr><w:t xml:space="preserve">cat &amp; dog </w:t></w:r>'
-        '<w:r><w:t xml:space="preserve">big The</w:t></w:r>'
-        '<w:r><w:tab/></w:r><w:r><w:t xml:space="preserve">one next</w:t></w:r></w:p><w:p/>'
-    )
-    with zipfile.ZipFile(io.BytesIO(made)) as file:
-        assert file.read("word/media/a.png") == b"\x89PNG"
-
-
 def test_cells_without_letters_stay_as_they_are(client: Client) -> None:
     cells = "".join(f"<w:tc><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:tc>" for text in ("1 2", "100 %", "a b"))
     made = translated(client, "a.docx", docx(f"<w:tbl><w:tr>{cells}</w:tr></w:tbl>"))
     texts = re.findall("<w:t[^>]*>([^<]*)</w:t>", member(made, "word/document.xml"))
     assert texts == ["1 2", "100 %", "b a"]
-
-
-def test_text_of_a_word_file_is_always_inside_a_run() -> None:
-    from vtrans.documents.office import _WORD, Element, parse
-
-    def stray(node: Element) -> list[str]:
-        if node.name == "t":
-            return []
-        own = [child.text for child in node.children if not child.name and child.text]
-        return own + [text for child in node.children for text in stray(child)]
-
-    runs = [f"<w:r><w:rPr><w:{name}/></w:rPr><w:t xml:space='preserve'>{text}</w:t></w:r>" for name, text in (
-        ("b", "one"), ("i", ", two "), ("b", "(three) f"), ("u", "our."), ("s", " "), ("b", "Five"))]  # fmt: skip
-    link = "<w:hyperlink>" + runs[0] + runs[1] + "</w:hyperlink>"
-    for body in ("".join(runs), link + runs[3], runs[2] + link, "".join(reversed(runs)) + link):
-        assert stray(parse(word(f"<w:p>{body}</w:p>"), _WORD)) == []
-
-
-def test_an_open_document_file() -> None:
-    content = (
-        CONTENT % "<text:h>one <text:span a='1'>two</text:span></text:h><text:p>a<text:s/>b<text:tab/>c d</text:p>"
-    )
-    made = reversed_file("x.odt", zipped(mimetype="application/vnd.oasis.opendocument.text", content_xml=content))
-    assert member(made, "content.xml") == CONTENT % (
-        "<text:h><text:span a='1'>two</text:span> one</text:h><text:p>b a<text:tab/>d c</text:p>"
-    )
 
 
 BOMB = "<w:p>" + "<w:r><w:t>a</w:t></w:r>" * 100_000 + "</w:p>"
@@ -262,15 +148,6 @@ def test_hostile_files_are_refused(client: Client, name: str) -> None:
     reply = send(client, file, content)
     assert reply.status == status, reply.body
     assert 10 < len(reply.json["error"]) < 200
-
-
-def test_a_member_that_is_larger_than_its_directory_says_is_refused() -> None:
-    content = bytearray(docx("<w:p/>"))
-    entry = content.find(b"PK\x01\x02")
-    for at in (entry + 24, content.find(b"PK\x03\x04") + 22):
-        content[at : at + 4] = (10).to_bytes(4, "little")
-    with pytest.raises(DocumentError):
-        reversed_file("a.docx", bytes(content))
 
 
 @pytest.mark.parametrize(

@@ -110,8 +110,8 @@ def test_a_line_is_searched_again_by_definition(name: str, n: int) -> None:
     order = random.Random(1).sample(range(len(LINES)), len(LINES))
     for batch_tokens in (1, 50, 5000):
         made = translator(VARIANTS[name], batch_tokens=batch_tokens)
-        hyps = dict(zip(order, made.nbest([LINES[i] for i in order], n), strict=True))
-        assert same([hyps[i] for i in range(len(LINES))], expected)
+        translations = dict(zip(order, made.nbest([LINES[i] for i in order], n), strict=True))
+        assert same([translations[i] for i in range(len(LINES))], expected)
         assert made.counts.retried == len(ranks)
         assert made.counts.unfinished == sum(not max(both)[0] for both in ranks)
         assert made.counts.looping == sum(max(both) == (True, False) for both in ranks)
@@ -151,9 +151,9 @@ def test_some_lines_are_searched_only_once(options: dict[str, Any], sampling: Sa
 
 def test_alignments_belong_to_the_kept_result() -> None:
     lines = [line for line in LINES if line]
-    hyps = list(translator().nbest(lines, alignments=True))
-    assert [best[0].text for best in hyps] == list(translator().translate(lines))
-    for best in hyps:
+    translations = list(translator().nbest(lines, alignments=True))
+    assert [best[0].text for best in translations] == list(translator().translate(lines))
+    for best in translations:
         assert best[0].alignment is not None
         assert all(j < len(best[0].text.split()) for _, j in best[0].alignment)
 

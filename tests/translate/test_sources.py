@@ -70,8 +70,8 @@ def test_the_limit_is_above_the_source_or_a_multiple_of_it(search: SearchConfig,
 @pytest.mark.parametrize(
     ("search", "message"),
     [
-        (SearchConfig(max_length=1, min_length=1), r"^`max_length` .* got 1\.$"),
-        (SearchConfig(max_length=99, min_length=70), r"^`min_length` must be below 70"),
+        (SearchConfig(max_length=1, min_length=1), r"`max_length`.*`min_length`.*1"),
+        (SearchConfig(max_length=99, min_length=70), r"`min_length`.*70"),
     ],
     ids=str,
 )

@@ -122,11 +122,11 @@ def test_a_tag_in_a_translation_is_no_word() -> None:
 def test_a_given_translation_gets_the_score_that_its_search_gave_it() -> None:
     made = speaking()
     lines = [line for line in LINES if line.strip()]
-    hyps = [best[0] for best in made.nbest(lines, to="fr")]
-    again = list(made.logprob(lines, [t.tokens for t in hyps], to="fr"))
-    assert [t.logprob for t in again] == pytest.approx([t.logprob for t in hyps], abs=1e-9)
-    other = list(made.logprob(lines, [t.tokens for t in hyps], to="de"))
-    assert [t.logprob for t in other] != pytest.approx([t.logprob for t in hyps], abs=1e-3)
+    translations = [best[0] for best in made.nbest(lines, to="fr")]
+    again = list(made.logprob(lines, [t.tokens for t in translations], to="fr"))
+    assert [t.logprob for t in again] == pytest.approx([t.logprob for t in translations], abs=1e-9)
+    other = list(made.logprob(lines, [t.tokens for t in translations], to="de"))
+    assert [t.logprob for t in other] != pytest.approx([t.logprob for t in translations], abs=1e-3)
 
 
 def test_prefixes_constraints_and_protected_text_are_those_of_the_line() -> None:

@@ -305,9 +305,9 @@ def test_a_translation_with_line_ends_in_it_is_one_line(end: str, form: Any) -> 
 @given(st.lists(st.text(max_size=12), max_size=7), st.integers(1, 3))
 def test_every_line_gives_its_own_translations_in_order(lines: list[str], n: int) -> None:
     made = translator(beam=3, max_length=3, batch_tokens=30)
-    hyps = list(made.nbest(lines, n))
-    assert len(hyps) == len(lines)
-    for line, best in zip(lines, hyps, strict=True):
+    translations = list(made.nbest(lines, n))
+    assert len(translations) == len(lines)
+    for line, best in zip(lines, translations, strict=True):
         assert len(best) == n
         assert all(one_line(t.text) == t.text for t in best)
         assert [t.score for t in best] == sorted((t.score for t in best), reverse=True)
@@ -316,7 +316,7 @@ def test_every_line_gives_its_own_translations_in_order(lines: list[str], n: int
         assert same([best], [translator(beam=3, max_length=3).translate_window([line], TranslateOptions(n))[0]])
     out = io.BytesIO()
     translate_stream(made, lines, out, TranslateOptions(n))
-    assert out.getvalue() == "".join(t.text + "\n" for best in hyps for t in best).encode()
+    assert out.getvalue() == "".join(t.text + "\n" for best in translations for t in best).encode()
 
 
 def test_blank_lines_stay_blank_without_normalization() -> None:

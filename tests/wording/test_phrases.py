@@ -343,8 +343,8 @@ def test_lines_without_constraints_are_translated_as_before() -> None:
 def test_log_probabilities_are_those_of_the_model() -> None:
     lines = [line for line in LINES if line]
     made = translator(max_length=0)
-    hyps = [best[0] for best in made.nbest(lines, constraints=constraints_of(lines, 3))]
-    for t, again in zip(hyps, made.logprob(lines, [t.tokens for t in hyps]), strict=True):
+    translations = [best[0] for best in made.nbest(lines, constraints=constraints_of(lines, 3))]
+    for t, again in zip(translations, made.logprob(lines, [t.tokens for t in translations]), strict=True):
         assert again.token_logprobs == pytest.approx(t.token_logprobs, abs=1e-9)
         assert again.score == pytest.approx(t.score, abs=1e-9)
 

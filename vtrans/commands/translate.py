@@ -91,7 +91,7 @@ def translate(
     sampling: Annotated[
         bool, option("Sample translations instead of searching for the best.", panel="Sampling", flag="--sample")
     ] = False,
-    draws: Annotated[dict[str, Any], Given(Sampling)],
+    sampling_options: Annotated[dict[str, Any], Given(Sampling)],
     mbr: Annotated[dict[str, Any], Given(Mbr)],
     output: Output,
     text: Text,
@@ -102,7 +102,7 @@ def translate(
 
     Reads stdin and writes stdout by default. Lines keep their order, and blank lines stay blank.
     """
-    _check_choice(sampling, draws, search, mbr, no_retry)
+    _check_choice(sampling, sampling_options, search, mbr, no_retry)
     if mbr and not sampling:
         search = {"beam": MBR_BEAM, **search}
     form = output.form
@@ -113,8 +113,15 @@ def translate(
     from vtrans.translate.translation import TranslateOptions
 
     division = text.division(processes, threads)
-    drawn, risk = Sampling(**draws) if sampling else None, Mbr(**mbr) if mbr else None
-    options = TranslateOptions(output.nbest, drawn, risk, output.alignments, form, *terms.read(), to)
+    options = TranslateOptions(
+        output.nbest,
+        Sampling(**sampling_options) if sampling else None,
+        Mbr(**mbr) if mbr else None,
+        output.alignments,
+        form,
+        *terms.read(),
+        to,
+    )
     settings = {**dataclasses.asdict(engine), "weights": list(models.weights) or None}
     if chunks and engine.engine is None:
         settings["engine"] = engine_of(chunks.folder)
@@ -137,14 +144,14 @@ def translate(
 
 
 def _check_choice(
-    sampling: bool, draws: dict[str, Any], search: dict[str, Any], mbr: dict[str, Any], no_retry: bool
+    sampling: bool, sampling_options: dict[str, Any], search: dict[str, Any], mbr: dict[str, Any], no_retry: bool
 ) -> None:
     """Raises InputError for options of sampling without --sample, and options of the search with it."""
     keys = keys_of(SearchConfig)
     searching = [name for name in search if keys[name].search_only] + ["no_retry"] * no_retry
-    drawing = [*draws, *(["mbr_samples"] if "samples" in mbr else [])]
-    if drawing and not sampling:
-        raise InputError(f"`{drawing[0]}` only applies to sampling; add `sampling`, or leave it out.")
+    given = [*sampling_options, *(["mbr_samples"] if "samples" in mbr else [])]
+    if given and not sampling:
+        raise InputError(f"`{given[0]}` only applies to sampling; add `sampling`, or leave it out.")
     if searching and sampling:
         raise InputError(f"`{searching[0]}` only applies to a search; leave it or `sampling` out.")
     if "samples" in mbr and "metric" not in mbr:

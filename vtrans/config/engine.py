@@ -48,7 +48,7 @@ class EngineConfig:
     kernels: str | None = choice(
         None,
         {"auto": "chosen by the processor", "onednn": "oneDNN", "blas": "MKL on x86"},
-        "Library of torch for float32 products on a CPU.",
+        "Torch's library for float32 matrix products on a CPU.",
         metavar="LIBRARY",
         unset=f"${KERNELS_VARIABLE}, else {KERNELS[0]}",
         speed_only=True,

@@ -83,8 +83,8 @@ class SearchConfig:
         0,
         0,
         10**6,
-        "Maximum number of subwords, EOS included. 0: only the limit that holds in any case, which is 50 more than the "
-        "longest of source, prefix and `min_length`, unless `max_ratio` is set.",
+        "Maximum number of subwords, EOS included. 0 keeps only the built-in limit: 50 more than the longest of "
+        "source, prefix and `min_length`, unless `max_ratio` is set.",
         "tokens",
         request=10**6,
         signed=True,
@@ -158,10 +158,15 @@ class SearchConfig:
             return f"{stop} must be count, current or exhaustive with {groups} above 1, got shrink."
         return None
 
-    def contradicts_phrases(self, option: str) -> str | None:
-        """Why this search cannot require phrases, or None if it can. `option` says what they are for."""
+    @property
+    def can_require_phrases(self) -> bool:
+        """Whether this search can require phrases."""
+        return self.contradicts_phrases("phrases") is None
+
+    def contradicts_phrases(self, user: str) -> str | None:
+        """Why this search cannot require phrases for `user`, or None if it can."""
         if self.stop == "shrink":
-            return f"`stop` must be count, current or exhaustive with {option}, got shrink."
+            return f"`stop` must be count, current or exhaustive with {user}, got shrink."
         if self.beam_groups > 1:
-            return f"`beam_groups` must be 1 with {option}, got {self.beam_groups}."
+            return f"`beam_groups` must be 1 with {user}, got {self.beam_groups}."
         return None

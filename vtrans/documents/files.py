@@ -40,9 +40,9 @@ def open_file(name: str, content: bytes, limit: int) -> Opened:
     """
     ending = PurePath(name.lower()).suffix
     if ending not in FORMATS:
-        raise DocumentError(f"Invalid request: the file must end in one of {', '.join(FORMATS)}.")
+        raise DocumentError(f"The file name must end in one of {', '.join(FORMATS)}, got {name[-80:]!r}.")
     if not content:
-        raise DocumentError("Invalid request: empty file")
+        raise DocumentError("The file is empty.")
     if len(content) > limit:
         raise DocumentSizeError(f"A file must have at most {limit:,} bytes, got {len(content):,}.")
     return FORMATS[ending](content, limit * MOST_UNPACKED)
@@ -103,7 +103,7 @@ def _members(content: bytes, most: int) -> list[tuple[zipfile.ZipInfo, bytes]]:
                 raise DocumentSizeError(f"The file must have at most {most:,} bytes when it is unpacked.")
             return [(info, file.read(info)) for info in infos]
     except _ZIP_ERRORS:
-        raise DocumentError("The file is damaged or not of its format.") from None
+        raise DocumentError("The file is damaged, or its content does not match its file name extension.") from None
 
 
 def _decoded(content: bytes) -> str:

@@ -13,8 +13,8 @@ longer phrases, the banks divide the W rows between them, as in dynamic beam all
 2019). The best hypothesis of the bank that needs the fewest tokens is always live, and so is its extension by a token
 that is needed. A phrase is therefore left out only if a rule forbids it or the length limit leaves no room for it.
 
-Phrases decide what a translation contains, and the model where it ends: a hypothesis with all its phrases may still run
-to its length limit, as it does in a search without phrases if the model prefers to continue.
+The phrases do not decide where a translation ends. A hypothesis with all its phrases may run to its length limit, as in
+a search without phrases, if the model prefers to continue.
 
 Legend: that of beam.py, except that there are W rows per sentence.
 """

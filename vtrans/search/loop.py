@@ -39,7 +39,7 @@ class Listed(NamedTuple):
 
 class Best(NamedTuple):
     """Log-probabilities [n, v] of the best tokens `ids` [n, v] of each row, best first; equal ones are ordered by id.
-    They are numbers, and their memory is the decoder's, which uses it again in the next step."""
+    None of them is NaN. The decoder owns the memory and overwrites it in the next step."""
 
     logprobs: NDArray[np.float32]
     ids: Ints

@@ -101,7 +101,7 @@ def workers_for(
             translator, options = options_for(pair, wanted)
             translator.check(options)
             reason = translator.search.contradicts_phrases("protected text")
-            if reason and not translators[pair].search.contradicts_phrases(""):
+            if reason and translators[pair].search.can_require_phrases:
                 raise InputError(reason)
 
         yield {pair: worker(pair, translator) for pair, translator in translators.items()}

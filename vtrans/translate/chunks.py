@@ -150,8 +150,8 @@ class Job:
 
     def missing(self, shard: Shard) -> list[int]:
         """The chunks of a shard that are not there yet."""
-        own = range(shard.number - 1, self.chunks, shard.of)
-        return [chunk for chunk in own if not self.file(chunk).exists()]
+        shard_chunks = range(shard.number - 1, self.chunks, shard.of)
+        return [chunk for chunk in shard_chunks if not self.file(chunk).exists()]
 
     def use_kernels(self) -> None:
         """Uses the kernels with which the job began, if this machine has them: others round differently."""
@@ -230,7 +230,7 @@ def join_job(
         "kernels": kernels.current().record(),
         "texts": {name: source.record() for name, source in sources.items()},
     }
-    own = Job(folder, json.loads(json.dumps(record)))
+    wanted = Job(folder, json.loads(json.dumps(record)))
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if read_job(folder) is None:
@@ -241,7 +241,7 @@ def join_job(
             write_atomically(folder / RECORD, json.dumps(record, sort_keys=True).encode() + b"\n")
     job = read_job(folder)  # perhaps that of another job, which began at the same time
     unset = json.loads(json.dumps({**asdict(SearchConfig()), "to": None}))  # what jobs of earlier versions lack
-    ours, theirs = ({**unset, **(each.common if each else {})} for each in (own, job))
+    ours, theirs = ({**unset, **(each.common if each else {})} for each in (wanted, job))
     name = next((name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)), None)
     if job is None or name:
         raise InputError(

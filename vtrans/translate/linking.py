@@ -34,12 +34,12 @@ def linked_words(
         for p in owner:
             src = sources[p].tokens[:-1]
             length = len(src) - tags
-            own_words = [*[NO_WORD] * tags, *words[i][begin : begin + length]]
+            src_words = [*[NO_WORD] * tags, *words[i][begin : begin + length]]
             begin += length
             for rank, hyp in enumerate(results[p]):
                 before = tgt_words.get(rank, 0)
                 pairs.append((src, hyp.tokens))
-                sides.append((own_words, [before + j for j in words_of_ids(hyp.tokens, engine.tgt_vocab)]))
+                sides.append((src_words, [before + j for j in words_of_ids(hyp.tokens, engine.tgt_vocab)]))
                 places.append((i, rank))
                 tgt_words[rank] = before + len(engine.tgt_vocab.decode(hyp.tokens).split())
     linked: dict[tuple[int, int], Links] = {}

@@ -15,7 +15,6 @@ from vtrans.checkpoint import LoadedModel, choose_model, load_model
 from vtrans.compiled.decoder import PRECISIONS, compiled_decoder
 from vtrans.config import (
     DECODING_PRECISIONS,
-    ENGINES,
     KERNELS,
     KERNELS_VARIABLE,
     EngineConfig,
@@ -49,7 +48,6 @@ def load(
     retry: bool = True,
     workers: int | None = None,
     kernels: str | None = None,
-    default_engine: str = ENGINES[0],
     **search: Any,
 ) -> Translator:
     """Returns a Translator for a run folder, a model file, a list of these (an ensemble), or an exported folder.
@@ -65,15 +63,15 @@ def load(
 
     - "compiled", the decoder in C++, on a CPU in float32, bfloat16 or int8. It is the default where it is available.
       As many threads as torch has divide the sentences of a batch; a single sentence takes one. If vtrans was
-      installed without it, the C++ compiler $CXX, else g++, makes it once for all models; it is kept in $VTRANS_CACHE,
-      else ~/.cache/vtrans.
-    - "torch", on any device and in any precision. It is the default otherwise, and if it is the `default_engine`.
+      installed without it, the C++ compiler $CXX, else g++, compiles it once for all models; it is kept in
+      $VTRANS_CACHE, else ~/.cache/vtrans.
+    - "torch", on any device and in any precision. It is the default otherwise.
     - "ctranslate2", exported folders, and the export in a run folder. `workers` is the number of batches that it
       searches at a time, with one thread each; by default as many as torch has threads.
 
-    `precision` is that of matrix products: float32, bfloat16, float16, for which torch runs the model, or int8, which
-    needs a CPU. `kernels` is torch's library of float32 products on a CPU: onednn, blas, or auto, which chooses by the
-    processor; the default is the environment variable VTRANS_KERNELS, else auto. It holds for the whole process.
+    `precision` is that of matrix products: float32, bfloat16, float16 or int8. float16 needs the engine torch, int8 a
+    CPU. `kernels` is torch's library for float32 products on a CPU: onednn, blas, or auto, which chooses by the
+    processor. Its default is the environment variable VTRANS_KERNELS, else auto. It holds for the whole process.
 
     Raises FileError for something that is not a model, and InputError for an invalid setting.
     """
@@ -93,10 +91,10 @@ def load(
         on = pick_device(device)
         models = _models(paths, on, console)
         compiled = None
-        if (engine or default_engine) == "compiled":
+        if engine in (None, "compiled"):
             compiled = _compiled(engine is not None, precision, kernels, on, console)
         if compiled and console and kernels is None and library != KERNELS[0]:
-            console.info(f"{KERNELS_VARIABLE}={library} has no effect on the search, because the engine is compiled")
+            console.info(f"the engine is compiled, so {KERNELS_VARIABLE}={library} does not affect the search")
         rounding = precision or DECODING_PRECISIONS[0]
         made = TorchEngine(models, weights, shortlist=shortlist, precision=rounding, library=compiled)
         if on.type == "cpu":
@@ -126,11 +124,11 @@ def _compiled(
     """Returns the compiled code of the decoder, or None if torch must run the model. Raises InputError for this if the
     user requires compiled code."""
     reasons = {
-        f"`precision` must be {', '.join(PRECISIONS)} with the engine compiled, got {precision}": (
+        f"`precision` must be one of {', '.join(PRECISIONS)} for the engine compiled, got {precision}": (
             precision not in (None, *PRECISIONS)
         ),
-        f"`device` must be cpu with the engine compiled, got {device}": device.type != "cpu",
-        "`kernels` has no effect on the engine compiled": kernels not in (None, KERNELS[0]),
+        f"`device` must be cpu for the engine compiled, got {device}": device.type != "cpu",
+        f"`kernels` must be {KERNELS[0]} for the engine compiled, got {kernels}": kernels not in (None, KERNELS[0]),
     }
     if reason := next((reason for reason, holds in reasons.items() if holds), None):
         if required:

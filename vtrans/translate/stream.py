@@ -129,12 +129,12 @@ class _Request:
 
     def part(self, share: range) -> _Request:
         """Returns the request for some of the lines."""
-        own = slice(share.start, share.stop)
+        part = slice(share.start, share.stop)
         return _Request(
             self.first + share.start,
-            self.lines[own],
-            None if self.prefixes is None else self.prefixes[own],
-            None if self.constraints is None else self.constraints[own],
+            self.lines[part],
+            None if self.prefixes is None else self.prefixes[part],
+            None if self.constraints is None else self.constraints[part],
         )
 
 
@@ -278,11 +278,11 @@ def shares(window: Sequence[str], processes: int) -> list[range]:
     """Returns consecutive shares of a window that cost about the same; some are empty if there are few lines."""
     costs = [size_of(line) + LINE_COST for line in window]
     total, cuts, cost = sum(costs), [0], 0
-    for i, own in enumerate(costs):
+    for i, cost_of_line in enumerate(costs):
         # A line belongs to the process whose part of the total cost contains its middle.
-        while cost + own / 2 >= len(cuts) * total / processes:
+        while cost + cost_of_line / 2 >= len(cuts) * total / processes:
             cuts.append(i)
-        cost += own
+        cost += cost_of_line
     cuts += [len(window)] * (processes + 1 - len(cuts))
     return [range(start, stop) for start, stop in pairwise(cuts)]
 

@@ -69,8 +69,7 @@ class Translator:
         self._reader = SourceReader(engine, self.search)
         self.max_source = self._reader.max_source
         self.one_piece, self.tag = self._reader.one_piece, self._reader.tag
-        possible = not self.search.contradicts_phrases("constraints")
-        self._has_phrases = possible and not engine.unsupported(self.search, ["constraints"])
+        self._has_phrases = self.search.can_require_phrases and not engine.unsupported(self.search, ["constraints"])
         second = replace(self.search, no_repeat_ngram=RETRY_NGRAM)
         can_retry = retry and not self.search.no_repeat_ngram and not engine.unsupported(second)
         self._second_search = second if can_retry else None

@@ -120,21 +120,21 @@ class Masked:
     def restored(self, translation: str) -> Masked:
         """Returns a translation of `masked`. Codes that occur too often are left out, and missing ones are added.
 
-        A word that the model joined to a code is separated from it, unless the source joins one to the code's text.
+        Separates a code from a word that the model joined to it, unless the source has such a word.
         """
         if not self.texts:
             return Masked([(translation, translation)], {})
         left, pieces, end, joined = self.counts(), list[Piece](), 0, self._joined()
-        apart = False  # whether the text so far ends with protected text that no word may touch
+        closed = False  # whether the text so far ends with protected text that a word must not touch
         for begin, code in (*self._codes_in(translation), (len(translation), "")):
             between, kept = translation[end:begin], left[code] > 0
-            if apart and between[:1].isalnum():
+            if closed and between[:1].isalnum():
                 pieces.append(("", " "))
             pieces.append((between, between))
-            apart = apart and not between
+            closed = closed and not between
             if kept:
-                apart = code not in joined
-                if apart and between[-1:].isalnum():
+                closed = code not in joined
+                if closed and between[-1:].isalnum():
                     pieces.append(("", " "))
             pieces.append((code, self.texts[code] if kept else ""))
             left[code] -= 1
@@ -146,7 +146,7 @@ class Masked:
         return Masked(pieces, self.texts)
 
     def _joined(self) -> set[str]:
-        """Returns the codes whose text is directly beside a letter or digit."""
+        """Returns the codes whose text touches a letter or digit in the source."""
         joined, place, whole = set(), 0, self.text
         for code, text in self.pieces:
             end = place + len(text)

@@ -4,7 +4,7 @@
 
 const PAUSE = 300; // milliseconds without typing before text is translated
 const ALTERNATIVES = 3;
-const SURE = 70; // percent: below this confidence the page says that a detected language is a guess
+const SURE = 70; // percent: a language detected with less confidence is shown as a guess
 
 const at = (id) => document.getElementById(id);
 const [source, target, text, output, mirror] = ["source", "target", "text", "output", "mirror"].map(at);

@@ -1,0 +1,115 @@
+"""Files: each format is translated and otherwise unchanged."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import pytest
+from office_files import BODY, docx, member, zipped
+from services import reversed_words
+
+from vtrans.documents.files import open_file
+from vtrans.documents.office import _WORD, Element, parse
+from vtrans.documents.subtitles import broken
+from vtrans.errors import DocumentError
+from vtrans.server.batching import Wanted
+
+OFFICE, TEXT = (f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0" for name in ("office", "text"))
+CONTENT = f'<office:document-content xmlns:office="{OFFICE}" xmlns:text="{TEXT}">%s</office:document-content>'
+
+
+def reversed_file(name: str, content: bytes) -> bytes:
+    """Returns a file whose sentences are reversed."""
+    opened = open_file(name, content, 100_000)
+    documents = [opened.read(text, "en") for text in opened.texts]
+    lines = [reversed_words(document.lines, Wanted(alignments=True)) for document in documents]
+    texts = [d.joined([best[0] for best in nbest]) for d, nbest in zip(documents, lines, strict=True)]
+    return opened.written(texts)
+
+
+def word(body: str) -> str:
+    return member(reversed_file("a.docx", docx(body)), "word/document.xml")
+
+
+def test_subtitles_keep_numbers_times_and_lines() -> None:
+    first, second = "1\n00:00:01,000 --> 00:00:02,000\n", "2\n00:00:03,000 --> 00:00:04,000\n"
+    text = f"{first}<i>one two</i> three\nfour five six\n\n{second}a & b\n"
+    expected = f"{first}six five four three\n<i>two one</i>\n\n{second}b & a\n"
+    assert reversed_file("a.srt", text.encode()).decode() == expected
+
+
+def test_a_dash_in_subtitles_begins_what_another_speaker_says() -> None:
+    caption = "1\n00:00:01,000 --> 00:00:02,000\n{}\n\n"
+    for source, expected in (
+        ("- Hello you.\n- A dog runs.", "- you. Hello\n- runs. dog A"),
+        ("-Hello you.\n\u2013 A dog\nruns fast.", "-you. Hello\n\u2013 fast. runs\ndog A"),
+        ("<i>- Hello you.</i>\n<i>- A dog runs.</i>", "<i>- you. Hello</i>\n<i>- runs. dog A</i>"),
+        ("<i>- Hello you.\n- A dog runs.</i>", "<i>- you. Hello\n- runs. dog A</i>"),
+        ("Hello you.\n- A dog runs.", "you. Hello\n- runs. dog A"),
+        ("a well-known\ndog", "dog\nwell-known a"),
+        ("- a --> b", "- b --> a"),
+    ):
+        assert reversed_file("a.srt", caption.format(source).encode()).decode() == caption.format(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "height", "expected"),
+    [("a b c d", 2, "a b\nc d"), ("a b", 3, "a\nb"), ("", 2, ""), ("abcdef g", 2, "abcdef\ng"), ("a", 1, "a")],
+)
+def test_lines_are_broken_evenly(text: str, height: int, expected: str) -> None:
+    assert broken(text, height) == expected
+
+
+def test_a_word_file_keeps_its_runs_and_other_members() -> None:
+    body = (
+        '<w:p w:rsidR="1"><w:pPr><w:jc w:val="x"/></w:pPr><w:r><w:t xml:space="preserve">The </w:t></w:r>'
+        '<w:proofErr w:type="spellStart"/><w:r w:rsidR="2"><w:t>big</w:t></w:r>'
+        '<w:r><w:rPr><w:b/></w:rPr><w:t xml:space="preserve"> dog &amp; cat</w:t></w:r>'
+        "<w:r><w:tab/><w:t>next one</w:t></w:r></w:p>"
+        "<w:p/>"
+    )
+    content = docx(body, word__header1_xml=(BODY % "<w:p><w:r><w:t>a b</w:t></w:r></w:p>"))
+    made = reversed_file("x.docx", content)
+    assert member(made, "word/header1.xml") == BODY % ('<w:p><w:r><w:t xml:space="preserve">b a</w:t></w:r></w:p>')
+    assert member(made, "word/document.xml") == BODY % (
+        '<w:p w:rsidR="1"><w:pPr><w:jc w:val="x"/></w:pPr>'
+        '<w:r><w:rPr><w:b/></w:rPr><w:t xml:space="preserve">cat &amp; dog </w:t></w:r>'
+        '<w:r><w:t xml:space="preserve">big The</w:t></w:r>'
+        '<w:r><w:tab/></w:r><w:r><w:t xml:space="preserve">one next</w:t></w:r></w:p><w:p/>'
+    )
+    with zipfile.ZipFile(io.BytesIO(made)) as file:
+        assert file.read("word/media/a.png") == b"\x89PNG"
+
+
+def test_text_of_a_word_file_is_always_inside_a_run() -> None:
+    def stray(node: Element) -> list[str]:
+        if node.name == "t":
+            return []
+        texts = [child.text for child in node.children if not child.name and child.text]
+        return texts + [text for child in node.children for text in stray(child)]
+
+    runs = [f"<w:r><w:rPr><w:{name}/></w:rPr><w:t xml:space='preserve'>{text}</w:t></w:r>" for name, text in (
+        ("b", "one"), ("i", ", two "), ("b", "(three) f"), ("u", "our."), ("s", " "), ("b", "Five"))]  # fmt: skip
+    link = "<w:hyperlink>" + runs[0] + runs[1] + "</w:hyperlink>"
+    for body in ("".join(runs), link + runs[3], runs[2] + link, "".join(reversed(runs)) + link):
+        assert stray(parse(word(f"<w:p>{body}</w:p>"), _WORD)) == []
+
+
+def test_an_open_document_file() -> None:
+    content = (
+        CONTENT % "<text:h>one <text:span a='1'>two</text:span></text:h><text:p>a<text:s/>b<text:tab/>c d</text:p>"
+    )
+    made = reversed_file("x.odt", zipped(mimetype="application/vnd.oasis.opendocument.text", content_xml=content))
+    assert member(made, "content.xml") == CONTENT % (
+        "<text:h><text:span a='1'>two</text:span> one</text:h><text:p>b a<text:tab/>d c</text:p>"
+    )
+
+
+def test_a_member_that_is_larger_than_its_directory_says_is_refused() -> None:
+    content = bytearray(docx("<w:p/>"))
+    entry = content.find(b"PK\x01\x02")
+    for at in (entry + 24, content.find(b"PK\x03\x04") + 22):
+        content[at : at + 4] = (10).to_bytes(4, "little")
+    with pytest.raises(DocumentError):
+        reversed_file("a.docx", bytes(content))
