@@ -8,6 +8,7 @@ import multiprocessing
 import operator
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -23,7 +24,7 @@ import pytest
 import vtrans.runtime.workers
 from vtrans.errors import InputError, VtransError
 from vtrans.runtime.signals import ENDING
-from vtrans.runtime.workers import Copies, DiedError, map_in_workers
+from vtrans.runtime.workers import _REPLY, Copies, DiedError, _make_copies, map_in_workers
 
 UPPER = partial(operator.methodcaller, "upper")  # makes the function that returns item.upper()
 WORDS = [f"word {i}" for i in range(20)]
@@ -182,6 +183,18 @@ def test_copies_answer_from_the_memory_of_this_process() -> None:
 
 
 @linux
+@linux
+def test_what_makes_the_copies_ends_silently_if_its_parent_is_killed_before_it_reads_a_reply() -> None:
+    ours, theirs = socket.socketpair()
+    socket.send_fds(ours, [_REPLY.pack(1, 0)], [0])  # asks for the exit code of a process
+    ours.close()
+    try:
+        _make_copies(theirs, socket.socket(), lambda item, done: item)
+    finally:
+        gc.unfreeze()
+        theirs.close()
+
+
 @linux
 def test_a_collection_in_a_copy_leaves_the_memory_shared() -> None:
     held = [[i] for i in range(300_000)]

@@ -286,25 +286,26 @@ def _make_copies(asked: socket.socket, other: socket.socket, answer: Callable[[A
     # A collection writes to every object that it examines, and so takes the pages that hold them out of what is shared.
     gc.freeze()
     pids: set[int] = set()
-    while True:
-        message, handles, _, _ = socket.recv_fds(asked, _REPLY.size, 1)
-        if not message:
-            break
-        (pid, _), reply, problem = _REPLY.unpack(message), 0, 0
-        try:
-            if pid:
-                reply = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                pids.discard(pid)
-            elif (reply := os.fork()) == 0:
-                asked.close()
-                _serve(Connection(handles[0]), answer)
-            else:
-                pids.add(reply)
-        except OSError as error:  # no memory, or too many processes
-            problem = error.errno or errno.EAGAIN
-        for handle in handles:
-            os.close(handle)
-        asked.send(_REPLY.pack(reply, problem))
+    with suppress(ConnectionError):  # the process that asks was killed before it read a reply
+        while True:
+            message, handles, _, _ = socket.recv_fds(asked, _REPLY.size, 1)
+            if not message:
+                break
+            (pid, _), reply, problem = _REPLY.unpack(message), 0, 0
+            try:
+                if pid:
+                    reply = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                    pids.discard(pid)
+                elif (reply := os.fork()) == 0:
+                    asked.close()
+                    _serve(Connection(handles[0]), answer)
+                else:
+                    pids.add(reply)
+            except OSError as error:  # no memory, or too many processes
+                problem = error.errno or errno.EAGAIN
+            for handle in handles:
+                os.close(handle)
+            asked.send(_REPLY.pack(reply, problem))
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     for pid in pids:
