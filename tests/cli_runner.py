@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forking import start_python
 
 from vtrans import cli
 
@@ -62,9 +63,7 @@ def start(*words: str | Path, **options: Any) -> subprocess.Popen[bytes]:
     """Starts a command in a process of its own, with one thread and pipes for its streams."""
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "vtrans", *map(str, words)], env=environment, **{**streams, **options}
-    )
+    return start_python(["-m", "vtrans", *map(str, words)], environment, **{**streams, **options})
 
 
 def read_line(process: subprocess.Popen[bytes]) -> bytes:

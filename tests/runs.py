@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import TINY
+from forking import start_python
 
 import vtrans
 from vtrans.checkpoint import RunFolder, RunLock
@@ -34,6 +35,9 @@ from vtrans.training.setup import SetUp, TrainOptions, set_up
 from vtrans.training.trainer import Trainer, train
 
 CPU = torch.device("cpu")
+
+# Validations that take a few milliseconds.
+BRIEF = ("train.valid_sentences=1", "search.beam=1", "search.max_length=3")
 
 # Two processes add in another order than one, so their sums differ in the last bits. A ReLU would turn that into a
 # different network where its input is within rounding of 0. Adam would turn it into large updates where a gradient
@@ -130,10 +134,10 @@ def command(data: DataFolder, run: Path, *overrides: str) -> list[str]:
 
 @contextmanager
 def process(words: list[str], environment: Mapping[str, str] = MappingProxyType({})) -> Iterator[subprocess.Popen[str]]:
-    """A running command, which is killed at the end of the block."""
+    """A running program of Python, which is killed at the end of the block."""
     root = str(Path(vtrans.__file__).parent.parent)
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": root, **environment}
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env) as child:
+    with start_python(words[1:], env, stderr=subprocess.PIPE, text=True) as child:
         try:
             yield child
         finally:

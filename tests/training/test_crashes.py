@@ -14,9 +14,7 @@ import pytest
 import safetensors.torch
 import torch
 from conftest import EVERY_STEP, tiny_train
-from runs import (
-    same,
-)
+from runs import BRIEF, same
 
 import vtrans
 import vtrans.data.bpe_dropout
@@ -149,7 +147,7 @@ CRASHING = (
     "train.max_steps=3",
     "train.checkpoint_every=2",
     "train.log_every=1",
-    "train.valid_sentences=1",
+    *BRIEF,
     "train.keep_last=1",
     "train.keep_best=1",
     "train.best_metric=nll",
