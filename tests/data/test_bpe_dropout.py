@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+import vtrans.data.augmentation
 import vtrans.data.bpe_dropout
+from vtrans.data.augmentation import Augmentation
 from vtrans.data.batches import Mixture
-from vtrans.data.bpe_dropout import Dropout, Segmentations
+from vtrans.data.bpe_dropout import Dropout
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.data.vocabulary import Vocabulary
@@ -26,15 +28,15 @@ Window = tuple[int, int, TokenStore]
 
 @pytest.fixture(autouse=True)
 def _small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vtrans.data.bpe_dropout, "SHARD", 16)
-    monkeypatch.setattr(vtrans.data.bpe_dropout, "WINDOW", 3)
+    monkeypatch.setattr(vtrans.data.augmentation, "SHARD", 16)
+    monkeypatch.setattr(vtrans.data.augmentation, "WINDOW", 3)
 
 
-def segmentations(data: DataFolder, rate: float = 0.2, seed: int = 1, longest: int = 1000) -> Segmentations:
-    return Segmentations(data.train, data.src_vocab, data.tgt_vocab, rate, seed, longest)
+def segmentations(data: DataFolder, rate: float = 0.2, seed: int = 1, longest: int = 1000) -> Augmentation:
+    return Augmentation(data.train, data.src_vocab, data.tgt_vocab, seed, longest, dropout=rate)
 
 
-def windows(drawing: Segmentations, count: int, epoch: int = 1, window: int = 0) -> list[Window]:
+def windows(drawing: Augmentation, count: int, epoch: int = 1, window: int = 0) -> list[Window]:
     with closing(drawing.windows(epoch, window)) as stream:
         return list(islice(stream, count))
 
@@ -71,7 +73,7 @@ def test_each_epoch_has_every_pair_once_in_different_subwords(tiny_data: DataFol
 def test_an_epoch_has_the_pairs_of_its_mixture(tiny_data: DataFolder) -> None:
     half = len(tiny_data.train) // 2
     mixture = Mixture((half, len(tiny_data.train) - half), (2, 0.5))
-    drawing = Segmentations(tiny_data.train, tiny_data.src_vocab, tiny_data.tgt_vocab, 0.2, 1, 1000, mixture)
+    drawing = Augmentation(tiny_data.train, tiny_data.src_vocab, tiny_data.tgt_vocab, 1, 1000, mixture, dropout=0.2)
     count = -(-len(mixture) // 48)
     drawn = windows(drawing, 2 * count)
     assert [(epoch, window) for epoch, window, _ in drawn] == [(e, w) for e in (1, 2) for w in range(count)]
@@ -99,7 +101,7 @@ def test_a_window_does_not_depend_on_where_drawing_starts(tiny_data: DataFolder)
     assert len({tuple(ids.tolist()) for ids in drawn_ids}) == 3
     # The sides are drawn independently: a copy gets other segmentations than its original.
     store = drawn[0][2]
-    copies = Segmentations(_copied(store), tiny_data.src_vocab, tiny_data.src_vocab, 0.2, 1, 1000)
+    copies = Augmentation(_copied(store), tiny_data.src_vocab, tiny_data.src_vocab, 1, 1000, dropout=0.2)
     ((_, _, both),) = windows(copies, 1)
     assert not np.array_equal(next(both.blocks("src")), next(both.blocks("tgt")))
 
@@ -108,14 +110,14 @@ def test_workers_draw_what_one_process_draws_and_one_that_dies_ends_the_drawing(
     store, vocabulary = tiny_data.train, tiny_data.src_vocab
     longest = int(torch.maximum(store.src_lengths, store.tgt_lengths).max())  # some pairs keep their segmentation
     alone = windows(segmentations(tiny_data, longest=longest), 5, 2, 1)
-    drawing = Segmentations(store, vocabulary, vocabulary, 0.2, 1, longest, processes=2)
+    drawing = Augmentation(store, vocabulary, vocabulary, 1, longest, processes=2, dropout=0.2)
     with closing(drawing.windows(2, 1)) as stream:
         together = list(islice(stream, 5))
         workers = multiprocessing.active_children()
         assert len(workers) == 2
         for worker in workers:
             worker.kill()
-        with pytest.raises(VtransError, match="drawing segmentations"):
+        with pytest.raises(VtransError, match="drawing pairs"):
             list(islice(stream, 1000))
     assert all(map(equal, together, alone))
     assert not multiprocessing.active_children()

@@ -18,9 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vtrans.data.aligner
-import vtrans.data.bpe_dropout
+import vtrans.data.augmentation
 from vtrans.console import Console
-from vtrans.data.bpe_dropout import Dropout, Segmentations
+from vtrans.data.augmentation import Augmentation
+from vtrans.data.bpe_dropout import Dropout
 from vtrans.data.columns import ColumnFile
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder, TokenStore
@@ -206,10 +207,10 @@ def test_links_of_sources_with_tags_are_behind_the_tag(tmp_path: Path) -> None:
 def test_drawn_segmentations_link_the_same_words(
     linked_data: DataFolder, monkeypatch: pytest.MonkeyPatch, longest: int
 ) -> None:
-    monkeypatch.setattr(vtrans.data.bpe_dropout, "SHARD", 32)
+    monkeypatch.setattr(vtrans.data.augmentation, "SHARD", 32)
     data, store = linked_data, linked_data.train
-    drawing = Segmentations(store, data.src_vocab, data.tgt_vocab, 0.3, 1, longest, with_links=True)
-    plain = Segmentations(store, data.src_vocab, data.tgt_vocab, 0.3, 1, longest)
+    drawing = Augmentation(store, data.src_vocab, data.tgt_vocab, 1, longest, dropout=0.3, with_links=True)
+    plain = Augmentation(store, data.src_vocab, data.tgt_vocab, 1, longest, dropout=0.3)
     dropout = Dropout(data.src_vocab, 0.3, 1)
 
     def linked_words(store: TokenStore, i: int) -> tuple[tuple[str, str], Found]:

@@ -17,7 +17,6 @@ from conftest import EVERY_STEP, tiny_train
 from runs import BRIEF, same
 
 import vtrans
-import vtrans.data.bpe_dropout
 import vtrans.files
 import vtrans.tensor_files
 from vtrans.checkpoint import RunFolder, load_model

@@ -14,7 +14,7 @@ from runs import (
 
 import vtrans
 import vtrans.checkpoint
-import vtrans.data.bpe_dropout
+import vtrans.data.augmentation
 from vtrans.checkpoint import RunFolder
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder
@@ -43,8 +43,8 @@ def test_a_dry_run_with_bpe_dropout_estimates_from_a_part_of_the_epoch(
     pairs = len(tiny_data.train)
     whole = re.search(rf"{pairs} pairs, (\d,\d+) source and .* [0-9.]+% padding; [0-9.]+ updates\n", said)
     assert whole
-    monkeypatch.setattr(vtrans.data.bpe_dropout, "SHARD", 40)
-    monkeypatch.setattr(vtrans.data.bpe_dropout, "WINDOW", 2)
+    monkeypatch.setattr(vtrans.data.augmentation, "SHARD", 40)
+    monkeypatch.setattr(vtrans.data.augmentation, "WINDOW", 2)
     said = heard(tiny_data, tmp_path / "run", *TINY, "train.bpe_dropout=0.1", dry_run=True)
     part = re.search(rf"{pairs} pairs, (\d,\d+) source and .* padding; [0-9.]+ updates \(from 80 pairs\)\n", said)
     assert part

@@ -30,7 +30,7 @@ from vtrans.data.store import DataFolder
 
 TOGETHER = {
     "plain": ("train.bpe_dropout=0.0",),
-    "bpe-dropout": ("train.bpe_dropout=0.1",),
+    "drawn": ("train.bpe_dropout=0.1", "train.noise=0.3"),
     "shared": ("model.share_stacks=true", "model.share_layers=all", "model.encoder_layers=2", "model.decoder_layers=2"),
     "muon": ("train.optimizer=muon", "train.precision=float32"),
     "decoder-only": ("model.architecture=decoder-only", "model.encoder_layers=0"),

@@ -28,7 +28,7 @@ from safetensors.torch import load_file
 
 import vtrans
 import vtrans.checkpoint
-import vtrans.data.bpe_dropout
+import vtrans.data.augmentation
 from vtrans.checkpoint import RunFolder, load_model
 from vtrans.console import Console
 from vtrans.data.batches import plan_epoch
@@ -69,12 +69,13 @@ def test_a_run_with_every_option_resumes_exactly(
     tmp_path: Path, two_corpora: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # With several windows per epoch, some stops come inside a window and others between two.
-    monkeypatch.setattr(vtrans.data.bpe_dropout, "SHARD", 8)
-    monkeypatch.setattr(vtrans.data.bpe_dropout, "WINDOW", 3)
+    monkeypatch.setattr(vtrans.data.augmentation, "SHARD", 8)
+    monkeypatch.setattr(vtrans.data.augmentation, "WINDOW", 3)
     settings = (
         *EVERY_STEP,
         "train.ema=0.9",
         "train.bpe_dropout=0.2",
+        "train.noise=0.4",
         "train.corpus_weights=1.5,0.5",
         "train.r_drop=2",
         "train.precision=bfloat16",

@@ -18,7 +18,6 @@ from runs import (
 
 import vtrans
 import vtrans.checkpoint
-import vtrans.data.bpe_dropout
 from vtrans.checkpoint import RunFolder
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder

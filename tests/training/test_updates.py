@@ -21,7 +21,6 @@ from safetensors.torch import load_file
 
 import vtrans
 import vtrans.checkpoint
-import vtrans.data.bpe_dropout
 from vtrans.checkpoint import RunFolder
 from vtrans.data.batches import Batch
 from vtrans.data.store import DataFolder

@@ -20,7 +20,6 @@ from runs import (
 
 import vtrans
 import vtrans.checkpoint
-import vtrans.data.bpe_dropout
 from vtrans.checkpoint import RunFolder, load_model
 from vtrans.config import SearchConfig, TrainConfig
 from vtrans.data.batches import collate

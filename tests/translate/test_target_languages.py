@@ -47,7 +47,7 @@ def multilingual(name: str = "post-norm, one matrix", seed: int = 1) -> LoadedMo
 
 
 def speaking(name: str = "post-norm, one matrix", **search: Any) -> Translator:
-    return Translator(TorchEngine([multilingual(name)]), dataclasses.replace(SEARCH, **search), retry=False)
+    return Translator(TorchEngine([multilingual(name)]), dataclasses.replace(SEARCH, **search), retry=False, raw=True)
 
 
 @pytest.mark.parametrize("name", ["post-norm, one matrix", "learned positions, untied"])

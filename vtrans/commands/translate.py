@@ -76,6 +76,10 @@ NO_RETRY = (
     "Keep translations that loop or reach their length limit. Without it, their lines are searched again with "
     f"`no_repeat_ngram` {RETRY_NGRAM}, unless that option is set or the engine does not support it."
 )
+RAW = (
+    "Give the model each line as it is. Without it, a line in capitals or title case is translated in lower case and "
+    "gets its case back, and characters that the vocabulary lacks, such as most emoji, are copied."
+)
 
 
 @generated
@@ -87,6 +91,7 @@ def translate(
     processes: Processes = None,
     search: Annotated[dict[str, Any], Given(SearchConfig, otherwise=STORED)],
     no_retry: Annotated[bool, option(NO_RETRY, panel="Search", flag="--no-retry")] = False,
+    raw: Annotated[bool, option(RAW, panel="Search")] = False,
     terms: Terms,
     sampling: Annotated[
         bool, option("Sample translations instead of searching for the best.", panel="Sampling", flag="--sample")
@@ -129,6 +134,7 @@ def translate(
         load,
         models.paths,
         retry=not no_retry,
+        raw=raw,
         workers=division.total,
         console=console,
         **settings,
@@ -136,7 +142,7 @@ def translate(
     )
     if chunks:
         kept = {name: settings[name] for name, key in keys_of(EngineConfig).items() if not key.speed_only}
-        common = {**kept, "weights": settings["weights"], "no_retry": no_retry}
+        common = {**kept, "weights": settings["weights"], "no_retry": no_retry, "raw": raw}
         work = chunked(chunks, models.paths, common, options, text, console)
     else:
         work = streamed(options, text, console)

@@ -141,6 +141,13 @@ class TrainConfig:
     bpe_dropout: float = number(
         0.0, 0.0, 0.95, "Probability of omitting a merge each time a pair is encoded; 0 means off, 0.1 is usual."
     )
+    noise: float = number(
+        0.0,
+        0.0,
+        1.0,
+        "Share of the pairs that are changed as people type: without capitals or the final mark, with typos, with "
+        "symbols to copy, cut, or two in one line; 0 means off, 0.3 is usual.",
+    )
     corpus_weights: tuple[float, ...] = numbers(
         0.0,
         1000.0,

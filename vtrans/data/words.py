@@ -9,8 +9,9 @@ Legend: L links, X subwords of all sentences of a side.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from itertools import chain, count
+from string import ascii_uppercase
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ from vtrans.data.vocabulary import EOS_ID, Vocabulary
 Ints = NDArray[np.int64]
 Side = tuple[Ints, Ints]
 """Numbers of all sentences, and how many of them each sentence has."""
+Rows = tuple[NDArray[np.int32], Ints]
+"""The same, with shorter numbers: subword ids, or the links of pairs, source and target position in turns."""
 
 _PHARAOH = re.compile(r"(?a:\d{1,9}-\d{1,9})")
 
@@ -96,3 +99,14 @@ def _text(token: int, vocab: Vocabulary) -> str:
         byte = chr(int(text[1:-1], 16))
         return byte if byte.isascii() else "x"
     return text
+
+
+def codes_for(line: str) -> Iterator[str]:
+    """Yields codes such as `A1`, which stand for protected text, without those that a line contains already."""
+    codes = (f"{ascii_uppercase[n % 26]}{n + 1}" for n in count())
+    return (code for code in codes if code not in line)
+
+
+def divided(values: NDArray[np.int32], lengths: Ints) -> list[NDArray[np.int32]]:
+    """Returns rows apart."""
+    return np.split(values, lengths.cumsum()[:-1])

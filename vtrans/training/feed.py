@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 
 from vtrans.config import Recipe
+from vtrans.data.augmentation import Augmentation
 from vtrans.data.batches import Batch, Mixture, collate, plan_epoch, tempered
-from vtrans.data.bpe_dropout import Segmentations
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.runtime.cores import usable_processors
 from vtrans.runtime.ranks import Ranks
 from vtrans.runtime.seeds import derived_seed
 
-MOST_WORKERS = 8  # processes of one rank that draw segmentations
+MOST_WORKERS = 8  # processes of one rank that draw pairs
 
 Share = tuple[Batch, int, bool]
 """A rank's part of a batch, the target tokens of all parts, and whether this part counts. If a batch has fewer pairs
@@ -35,13 +35,13 @@ class Place(NamedTuple):
     """A place between two batches. The default is the start of the first epoch."""
 
     epoch: int = 1
-    drawn: int = 0  # with BPE-dropout: complete windows of the epoch (data/bpe_dropout.py)
-    position: int = 0  # batches used of the epoch, or with BPE-dropout of the current window
+    drawn: int = 0  # if pairs are drawn: complete windows of the epoch (data/augmentation.py)
+    position: int = 0  # batches used of the epoch, or of the current window if pairs are drawn
 
 
 @dataclass(frozen=True)
 class EpochSize:
-    """The size of an epoch, estimated from `planned` of its pairs: one window with BPE-dropout, otherwise all."""
+    """The size of an epoch, estimated from `planned` of its pairs: one window if pairs are drawn, otherwise all."""
 
     pairs: int
     planned: int
@@ -54,7 +54,7 @@ class EpochSize:
 
 class Feed:
     """Makes the batches of one rank, in main memory. The training thread copies them to the device, since not every
-    device can be used by two threads. `workers` processes draw the segmentations of BPE-dropout."""
+    device can be used by two threads. `workers` processes draw the pairs of noise and BPE-dropout."""
 
     def __init__(
         self, data: DataFolder, recipe: Recipe, ranks: Ranks, device: torch.device, workers: int | None = None
@@ -62,7 +62,7 @@ class Feed:
         self.store, self.config, self.ranks, self.device = data.train, recipe.train, ranks, device
         weights = self.config.corpus_weights or tempered(data.corpora, self.config.corpus_temperature)
         self.mixture = Mixture(data.corpora, weights, self.config.seed)
-        self.segmentations = _segmentations(data, recipe, self.mixture, workers or _workers(device))
+        self.augmentation = _augmentation(data, recipe, self.mixture, workers or _workers(device))
 
     def shares(self, place: Place) -> Generator[tuple[Place, Share], None, None]:
         """Yields this rank's share of each batch after `place`, with the place that follows the batch. Never ends."""
@@ -84,7 +84,7 @@ class Feed:
         with closing(self._plans(1, 0)) as plans:
             _, _, store, plan = next(plans)
         pairs, planned = len(self.mixture), sum(map(len, plan))
-        share = planned / pairs  # of an epoch; below 1 for a window of drawn segmentations
+        share = planned / pairs  # of an epoch; below 1 for a window of drawn pairs
         padded = sum(len(p) * (int(store.src_lengths[p].max()) + int(store.tgt_lengths[p].max()) + 2) for p in plan)
         sources = sum(int(store.src_lengths[p].sum()) for p in plan)
         targets = sum(int(store.tgt_lengths[p].sum()) for p in plan) + planned
@@ -94,16 +94,16 @@ class Feed:
         )
 
     def _plans(self, epoch: int, drawn: int) -> Generator[tuple[int, int, TokenStore, list[Tensor]], None, None]:
-        """Yields a plan per epoch, or per window with BPE-dropout: the epoch, its complete windows, a store of pairs,
+        """Yields a plan per epoch, or per window if pairs are drawn: the epoch, its complete windows, a store of pairs,
         and the batches of that store. Never ends."""
         config, store = self.config, self.store
-        if self.segmentations is None:
+        if self.augmentation is None:
             for number in count(epoch):
                 pairs = self.mixture.pairs(number)
                 sides = store.src_lengths, store.tgt_lengths
                 yield number, 0, store, plan_epoch(*sides, config.batch_tokens, config.seed, number, pairs)
         else:
-            with closing(self.segmentations.windows(epoch, drawn)) as windows:
+            with closing(self.augmentation.windows(epoch, drawn)) as windows:
                 for number, window, store in windows:
                     seed = derived_seed("window", config.seed, window)
                     plan = plan_epoch(store.src_lengths, store.tgt_lengths, config.batch_tokens, seed, number)
@@ -111,29 +111,30 @@ class Feed:
 
 
 def _workers(device: torch.device) -> int:
-    """The number of processes that draw segmentations. On a CPU only this process does, because training uses all
+    """The number of processes that draw pairs. On a CPU only this process does, because training uses all
     cores; with a GPU there is one process per free core of this rank."""
     if device.type == "cpu":
         return 1
     return max(1, min(MOST_WORKERS, usable_processors() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
 
 
-def _segmentations(data: DataFolder, recipe: Recipe, mixture: Mixture, workers: int) -> Segmentations | None:
-    """The segmentations that BPE-dropout draws, or None if the recipe does not ask for it."""
+def _augmentation(data: DataFolder, recipe: Recipe, mixture: Mixture, workers: int) -> Augmentation | None:
+    """What draws pairs, or None if the recipe asks for neither noise nor BPE-dropout."""
     config, model = recipe.train, recipe.model
-    if config.bpe_dropout == 0:
+    if config.noise == config.bpe_dropout == 0:
         return None
     longest = config.batch_tokens - 1  # without EOS
     if model.reach is not None:
         longest = min(longest, model.reach - 1)
-    vocabularies = data.src_vocab, data.tgt_vocab
-    return Segmentations(
+    return Augmentation(
         data.train,
-        *vocabularies,
-        config.bpe_dropout,
+        data.src_vocab,
+        data.tgt_vocab,
         config.seed,
         longest,
         mixture,
         workers,
-        with_links=config.guided_alignment > 0,
+        noise=config.noise,
+        dropout=config.bpe_dropout,
+        with_links=config.guided_alignment > 0 or (config.noise > 0 and data.train.has_links),
     )

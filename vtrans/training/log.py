@@ -41,6 +41,7 @@ def introduce(job: Job, model: Transformer, progress: Progress, *, resumed: bool
         f"optimizer {train.optimizer}, peak learning rate {peak:.2g} after {train.warmup:,} steps, schedule "
         f"{train.schedule}, label smoothing {train.label_smoothing}, precision {train.precision}, seed {train.seed}"
         + (f", BPE-dropout {train.bpe_dropout}" if train.bpe_dropout else "")
+        + (f", noise {train.noise}" if train.noise else "")
         + (f", R-Drop {train.r_drop}" if train.r_drop else "")
         + (f"; every value is in {job.run.recipe}" if written else "")
     )

@@ -27,7 +27,7 @@ class Progress:
     recipe: dict[str, dict[str, Any]]  # with every value; recipe.toml is for people, who may edit it
     step: int = 0  # updates made
     epoch: int = 1
-    drawn: int = 0  # with BPE-dropout: complete windows of this epoch (data/bpe_dropout.py)
+    drawn: int = 0  # if pairs are drawn: complete windows of this epoch (data/augmentation.py)
     position: int = 0  # batches used of this epoch, or with BPE-dropout of the current window
     validated: list[int] = field(default_factory=list)  # steps of the newest keep_last checkpoints
     best: list[tuple[float, int]] = field(default_factory=list)  # (quality, step), best first

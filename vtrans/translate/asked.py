@@ -1,4 +1,4 @@
-"""What is asked of the translation of a line: its constraints, the terms of a glossary and protected text."""
+"""What is asked of the translation of a line: its case, its constraints, the terms of a glossary and protected text."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from itertools import islice
 from typing import Any
 
 from vtrans.errors import InputError
+from vtrans.text import one_line
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.wording.glossary import Term
 from vtrans.wording.phrases import Wording, wording_of
-from vtrans.wording.protect import Masked
+from vtrans.wording.protect import Masked, masked
+from vtrans.wording.typed import Case, Typed
 
 MOST = 50  # terms, and codes, that the search is told of per line: its time grows with their square
 
@@ -24,16 +26,48 @@ class Asked:
     """A line as the model sees it, and what its translation must contain."""
 
     line: Masked
+    """What is between `before` and `after`."""
     wording: Wording
     terms: tuple[Term, ...] = ()
     """Where the terms of the glossary are in the line as the model sees it."""
+    case: Case | None = None
+    """The case of the line, which the model sees in lower case."""
+    before: str = ""
+    after: str = ""
+    """Symbols around the line, which stay where they are."""
+
+    @property
+    def text(self) -> str:
+        """The line as the model sees it; blank if there are no letters besides the protected text."""
+        return "" if self.line.texts and not self.line.has_letters else self.line.masked
 
     def restored(self, translations: Sequence[Translation]) -> list[Translation]:
-        """Returns translations with the protected text. Their subwords stay those of the search."""
-        return [self._restored(t) if self.line.texts else t for t in translations]
+        """Returns translations in the case of the line, with the protected text and the symbols around the line. Their
+        subwords stay those of the search."""
+        changed = self.line.texts or self.case or self.before or self.after
+        return [self._around(self._restored(t)) for t in translations] if changed else list(translations)
+
+    def _around(self, translation: Translation) -> Translation:
+        n, links = len(self.before.split()), translation.alignment
+        if links is not None and (self.before or self.after):
+            sizes = n + len(self.line.text.split()), n + len(translation.text.split())
+            links = tuple((i + n, j + n) for i, j in links)
+            links = (*((i, i) for i in range(n)), *links)
+            links += tuple((sizes[0] + i, sizes[1] + i) for i in range(len(self.after.split())))
+        return replace(translation, text=one_line(self.before + translation.text + self.after), alignment=links)
+
+    def unmet(self, translation: str) -> list[str]:
+        """Returns what a translation in the case of the line lacks, and what it should have avoided."""
+        if self.case is None:
+            return self.wording.unmet(translation)
+        terms = tuple(tuple(map(self.case.restore, forms)) for forms in self.wording.terms)
+        return replace(self.wording, terms=terms).unmet(translation)
 
     def _restored(self, translation: Translation) -> Translation:
-        restored = self.line.restored(translation.text)
+        if not self.text:
+            return replace(translation, text=self.line.text)
+        text = self.case.restore(translation.text) if self.case else translation.text
+        restored = self.line.restored(text)
         links = translation.alignment
         if links is not None:
             # A code is linked to itself: the model's attention says less.
@@ -52,14 +86,35 @@ class Asked:
         return replace(translation, text=restored.text, alignment=links)
 
 
-def asked_of(line: str, number: int, constraints: Constraints, options: TranslateOptions, *, codes: bool) -> Asked:
-    """Returns what is asked of line `number`; with `codes`, also that the search keeps the codes of protected text.
-    Raises InputError for constraints that are not valid."""
-    masked = options.protect.masked(line) if options.protect else Masked([(line, line)], {})
+def asked_of(
+    line: str,
+    number: int,
+    constraints: Constraints,
+    options: TranslateOptions,
+    typed: Typed | None,
+    *,
+    begun: bool,
+    codes: bool,
+) -> Asked:
+    """Returns what is asked of line `number`. Raises InputError for constraints that are not valid.
+
+    Without `typed`, the model sees the line as it is. `begun` says whether the line has a prefix. With `codes`, the
+    search keeps the codes of protected text.
+    """
     wording = wording_of(constraints, line, number)
-    terms = tuple(islice(options.glossary.terms_in(masked.masked), MOST)) if options.glossary else ()
-    counts = dict(islice(masked.counts().items(), MOST)) if codes else {}
-    return Asked(masked, replace(wording, terms=tuple(term.forms for term in terms), codes=counts), terms)
+    typed = typed if typed and typed.reads(line) else None
+    spans = list(options.protect.spans(line)) if options.protect else []
+    begin, end = typed.body(line, spans) if typed and not begun else (0, len(line))
+    before, line, after = line[:begin], line[begin:end], line[end:]
+    spans = [(start - begin, stop - begin) for start, stop in spans]
+    read, case = masked(line, spans), None
+    if typed:
+        read, case = typed.read(line, spans, keep_case=begun or bool(wording.phrases or wording.avoid))
+    terms = tuple(islice(options.glossary.terms_in(read.masked), MOST)) if options.glossary else ()
+    counts = dict(islice(read.counts().items(), MOST)) if codes else {}
+    return Asked(
+        read, replace(wording, terms=tuple(term.forms for term in terms), codes=counts), terms, case, before, after
+    )
 
 
 def beside(

@@ -46,6 +46,7 @@ def load(
     shortlist: bool = False,
     precision: str | None = None,
     retry: bool = True,
+    raw: bool = False,
     workers: int | None = None,
     kernels: str | None = None,
     **search: Any,
@@ -56,8 +57,8 @@ def load(
     `vtrans.load("run", beam=8)`.
 
     `device` is cpu, cuda, cuda:N or mps; by default the fastest that is available. `weights` are those of an ensemble's
-    average. `shortlist` uses the shortlist in the (first) model file. `retry` is that of `Translator`. `console`
-    receives warnings, and says which checkpoint of a run and which code or kernels were chosen.
+    average. `shortlist` uses the shortlist in the (first) model file. `retry` and `raw` are those of `Translator`.
+    `console` receives warnings, and says which checkpoint of a run and which code or kernels were chosen.
 
     `engine` runs the model:
 
@@ -103,7 +104,7 @@ def load(
     for name, message in idle_messages(settings, "search").items():
         if console and name in search:
             console.warn(message)
-    return Translator(made, settings, console, retry=retry)
+    return Translator(made, settings, console, retry=retry, raw=raw)
 
 
 def _models(paths: Sequence[Path], device: torch.device, console: Console | None) -> list[LoadedModel]:

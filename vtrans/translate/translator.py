@@ -32,6 +32,7 @@ from vtrans.translate.sources import SourceReader
 from vtrans.translate.terms import Draft, draft_of, with_terms
 from vtrans.translate.translation import Counts, TranslateOptions, Translation
 from vtrans.wording.phrases import Wording
+from vtrans.wording.typed import Typed
 
 WINDOW = 2000  # lines sorted together: enough for batches of similar length, few enough to wait for
 DEFAULT_OPTIONS = TranslateOptions()
@@ -43,6 +44,9 @@ class Translator:
     With `retry`, a line whose best translation loops or reaches its length limit is searched again with a no-repeat
     rule, as `vtrans.translate.retry` defines it. The n-best list is that of the search that is kept. There is no second
     search if `search` already has a no-repeat rule, if the engine does not support the rule, or for samples.
+
+    A line in capitals or title case is translated in lower case, and characters that the vocabulary lacks are copied,
+    as `vtrans.wording.typed` defines it. With `raw`, the model sees each line as it is.
 
     `counts` holds what has been done so far; warnings go to `console`. Several threads may use a translator: each gets
     what it would get alone, and while one translates a window of lines, the others wait. Raises InputError for a
@@ -56,6 +60,7 @@ class Translator:
         console: Console | None = None,
         *,
         retry: bool = True,
+        raw: bool = False,
     ) -> None:
         self.engine = engine
         self.search = engine.search if search is None else search
@@ -66,6 +71,7 @@ class Translator:
         refuse_unsupported(engine, self.search)
         if reason := self.search.contradiction("`{}`"):
             raise InputError(reason)
+        self._typed = None if raw else Typed(self.src_vocab, self.tgt_vocab)
         self._reader = SourceReader(engine, self.search)
         self.max_source = self._reader.max_source
         self.one_piece, self.tag = self._reader.one_piece, self._reader.tag
@@ -176,10 +182,18 @@ class Translator:
         began = time.monotonic()
         codes = options.sampling is None and self._has_phrases
         asked = [
-            asked_of(line, first + i, constraints[i] if constraints else {}, options, codes=codes)
+            asked_of(
+                line,
+                first + i,
+                constraints[i] if constraints else {},
+                options,
+                self._typed,
+                begun=prefixes is not None and bool(prefixes[i].strip()),
+                codes=codes,
+            )
             for i, line in enumerate(lines)
         ]
-        lines = [request.line.masked for request in asked]
+        lines = [request.text for request in asked]
         encoded, tag = self._reader.encode(lines, first, to=options.to), self.tag(options.to)
         sources, owners = self._sources(lines, encoded, tag, first, prefixes, [request.wording for request in asked])
         kept: dict[int, tuple[bool, bool]] = {}  # the quality of each source's best hypothesis
@@ -255,7 +269,7 @@ class Translator:
     def _check_wording(self, asked: Sequence[Asked], translations: Sequence[Sequence[Translation]], first: int) -> None:
         """Counts the lines whose best translation does not obey its constraints, and warns of each."""
         for number, (request, best) in enumerate(zip(asked, translations, strict=True), first):
-            if unmet := request.wording.unmet(best[0].text):
+            if unmet := request.unmet(best[0].text):
                 self.counts.unmet += 1
                 self._warn(f"line {number}: its translation does not obey the constraint {unmet[0]!r}")
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
-from string import ascii_uppercase
 
+from vtrans.data.words import codes_for
 from vtrans.errors import InputError
 
 # Repetitions are bounded where a hostile text could make a search quadratic.
@@ -58,36 +57,40 @@ class Protection:
     def _pattern(self) -> re.Pattern[str]:
         return re.compile("|".join(f"(?:{pattern})" for pattern in (*self.more, *PATTERNS.values())))
 
+    def spans(self, line: str) -> Iterator[Span]:
+        """Yields where a line has protected text."""
+        return (match.span() for match in self._pattern.finditer(line) if match.group().strip())
+
     def masked(self, line: str) -> Masked:
         """Returns a line with codes for its protected text."""
-        codes, code_of, pieces, end = _codes(line), dict[str, str](), list[Piece](), 0
-        for match in self._pattern.finditer(line):
-            begin, stop = match.span()
-            if not match.group().strip():
-                continue
-            text = match.group()
-            if text not in code_of:
-                code_of[text] = next(codes)
-            before = line[end:begin]
-            pieces.append((before, before))
-            # A code stands apart from the words beside it.
-            if line[:begin][-1:].isalnum() or (end and begin == end):
-                pieces.append((" ", ""))
-            pieces.append((code_of[text], text))
-            if line[stop : stop + 1].isalnum():
-                pieces.append((" ", ""))
-            end = stop
-        return Masked([*pieces, (line[end:], line[end:])], {code: text for text, code in code_of.items()})
+        return masked(line, self.spans(line))
+
+
+Span = tuple[int, int]
+"""Where a part of a line begins and ends."""
+
+
+def masked(line: str, spans: Iterable[Span]) -> Masked:
+    """Returns a line with codes for the text in these spans, which are in order and do not overlap."""
+    codes, code_of, pieces, end = codes_for(line), dict[str, str](), list[Piece](), 0
+    for begin, stop in spans:
+        text = line[begin:stop]
+        if text not in code_of:
+            code_of[text] = next(codes)
+        before = line[end:begin]
+        pieces.append((before, before))
+        # A code stands apart from the words beside it.
+        if line[:begin][-1:].isalnum() or (end and begin == end):
+            pieces.append((" ", ""))
+        pieces.append((code_of[text], text))
+        if line[stop : stop + 1].isalnum():
+            pieces.append((" ", ""))
+        end = stop
+    return Masked([*pieces, (line[end:], line[end:])], {code: text for text, code in code_of.items()})
 
 
 Piece = tuple[str, str]
 """A part of a text, with codes and as it is."""
-
-
-def _codes(line: str) -> Iterator[str]:
-    """Yields codes that a line does not contain."""
-    codes = (f"{ascii_uppercase[n % 26]}{n + 1}" for n in count())
-    return (code for code in codes if code not in line)
 
 
 @dataclass(frozen=True)
@@ -104,9 +107,14 @@ class Masked:
         return "".join(code for code, _ in self.pieces)
 
     @property
+    def own(self) -> list[str]:
+        """The text besides the protected text."""
+        return [text for code, text in self.pieces if code == text]
+
+    @property
     def has_letters(self) -> bool:
         """Whether there are letters besides the protected text."""
-        return any(character.isalpha() for code, text in self.pieces if code == text for character in text)
+        return any(character.isalpha() for text in self.own for character in text)
 
     @property
     def text(self) -> str:

@@ -1,0 +1,186 @@
+"""Training noise: what is changed, that links stay right, and that the same changes are made again from any point."""
+
+from __future__ import annotations
+
+import random
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from corpora import TRAIN, made, options
+
+import vtrans.data.augmentation
+from vtrans.data import noise
+from vtrans.data.augmentation import Augmentation
+from vtrans.data.noise import Pair
+from vtrans.data.store import DataFolder, TokenStore
+from vtrans.data.words import words_of_ids
+
+LINE = Pair(
+    ("The", "old", "man", "sees", "Anna", "today."),
+    ("Heute", "sieht", "der", "alte", "Mann", "Anna."),
+    frozenset({(0, 2), (1, 3), (2, 4), (3, 1), (4, 5), (5, 0)}),
+)
+STRAIGHT = Pair(
+    ("I", "see", "two", "big", "dogs."),
+    ("Ich", "sehe", "zwei", "große", "Hunde."),
+    frozenset((i, i) for i in range(5)),
+)
+NEXT = Pair(("It", "rains!"), ("Es", "regnet!"), frozenset({(0, 0), (1, 1)}))
+
+
+def changed(change: noise.Change, pair: Pair, times: int = 200) -> list[Pair]:
+    """The different results of a change."""
+    results = [change(pair, lambda: NEXT, random.Random(seed)) for seed in range(times)]
+    return list(dict.fromkeys(result for result in results if result is not None))
+
+
+def linked(pair: Pair) -> set[tuple[str, str]]:
+    return {(pair.src[i], pair.tgt[j]) for i, j in pair.links or ()}
+
+
+def test_lower_case_is_for_the_source() -> None:
+    (result,) = changed(noise.lower_case, LINE)
+    assert result == Pair(("the", "old", "man", "sees", "anna", "today."), LINE.tgt, LINE.links)
+
+
+def test_typos_change_letters_of_the_source_only() -> None:
+    accents = Pair(("Frère", "Jacques,", "the", "x", "犬犬犬犬"), LINE.tgt, frozenset())
+    results = changed(noise.typos, accents)
+    assert len(results) > 50
+    for result in results:
+        assert (result.tgt, result.links, result.src[3:]) == (accents.tgt, accents.links, accents.src[3:])
+        pairs = list(zip(accents.src, result.src, strict=True))
+        assert any(before != after for before, after in pairs)
+        assert all(abs(len(before) - len(after)) <= 1 for before, after in pairs)
+    assert any(result.src[0] == "Frere" for result in results)
+    assert not changed(noise.typos, Pair(("a", "12345", "犬犬犬犬"), ("b",), None))
+
+
+def test_both_sides_lose_their_final_mark() -> None:
+    (result,) = changed(noise.no_final_mark, LINE)
+    assert (result.src[-1], result.tgt[-1], result.links) == ("today", "Anna", LINE.links)
+    apart = Pair(("Why", "?!"), ("Warum", "?!"), frozenset({(0, 0), (1, 1)}))
+    assert changed(noise.no_final_mark, apart) == [Pair(("Why",), ("Warum",), frozenset({(0, 0)}))]
+    assert not changed(noise.no_final_mark, Pair(("Why?",), ("Warum",), None))
+
+
+@pytest.mark.parametrize("pair", [LINE, STRAIGHT])
+def test_codes_stand_at_places_that_correspond(pair: Pair) -> None:
+    results = changed(noise.copied, pair)
+    assert len(results) > 20
+    seen = set()
+    for result in results:
+        text = " ".join(result.src)
+        codes = [code for code in ("A1", "B2", "C3") if code in text]
+        assert codes
+        assert codes == sorted(codes, key=text.index) == ["A1", "B2", "C3"][: len(codes)]
+        assert result.links is not None
+        for code in codes:
+            (i,), (j,) = ([k for k, word in enumerate(words) if code in word] for words in (result.src, result.tgt))
+            assert {(a, b) for a, b in result.links if i == a or j == b} == {(i, j)}
+            if len(codes) == 1:
+                seen.add((i == len(result.src) - 1, len(result.src) > len(pair.src)))
+        kept = {link for link in linked(result) if not any(code in link[0] for code in codes)}
+        assert kept <= linked(pair)
+    assert seen >= {(True, True), (False, False)}  # at the end, and in place of words
+    assert ((False, True) in seen) == (pair is STRAIGHT)  # between words, where no links cross
+
+
+def test_codes_of_pairs_without_links_are_at_the_end() -> None:
+    for result in changed(noise.copied, Pair(("A1", "dog"), ("Ein", "Hund"), None)):
+        assert (result.src[:2], result.tgt[:2]) == (("A1", "dog"), ("Ein", "Hund"))
+        assert set(result.src[2:]) == set(result.tgt[2:]) <= {"B2", "C3", "D4"}
+
+
+def test_two_pairs_make_one_line() -> None:
+    (result,) = changed(noise.joined, LINE)
+    assert result.src == (*LINE.src, *NEXT.src)
+    assert result.tgt == (*LINE.tgt, *NEXT.tgt)
+    assert linked(result) == linked(LINE) | linked(NEXT)
+
+
+def test_a_pair_is_cut_only_where_no_link_crosses() -> None:
+    assert {(result.src, result.tgt) for result in changed(noise.cut, STRAIGHT)} == {
+        (STRAIGHT.src[part], STRAIGHT.tgt[part]) for part in (slice(2), slice(3), slice(2, None), slice(3, None))
+    }
+    for result in changed(noise.cut, STRAIGHT):
+        assert linked(result) == {link for link in linked(STRAIGHT) if link[0] in result.src}
+    assert not changed(noise.cut, LINE)
+    assert not changed(noise.cut, Pair(STRAIGHT.src, STRAIGHT.tgt, None))
+
+
+@pytest.fixture(scope="module")
+def linked_data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
+    folder = tmp_path_factory.mktemp("linked")
+    path = folder / "train.align"
+    path.write_text("".join("0-0 1-1 " + f"{len(src.split()) - 1}-{len(tgt.split()) - 1}\n" for src, tgt in TRAIN))
+    tagged = {"src_lang": ("en",), "tgt_lang": ("de",), "tags": (">>de<<",)}
+    made(options(folder, alignments=(path,), **tagged))
+    return DataFolder.open(folder / "data")
+
+
+@pytest.fixture(autouse=True)
+def _small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vtrans.data.augmentation, "SHARD", 16)
+    monkeypatch.setattr(vtrans.data.augmentation, "WINDOW", 3)
+
+
+def drawn(
+    data: DataFolder, rate: float, count: int, *, start: tuple[int, int] = (1, 0), longest: int = 1000
+) -> list[tuple[tuple[int, ...], ...]]:
+    """The pairs of some windows: the ids of both sides, and the links."""
+    augmentation = Augmentation(data.train, data.src_vocab, data.tgt_vocab, 1, longest, noise=rate, with_links=True)
+    with closing(augmentation.windows(*start)) as windows:
+        return [row for _, _, store in islice(windows, count) for row in rows(store)]
+
+
+def rows(store: TokenStore) -> list[tuple[tuple[int, ...], ...]]:
+    return [
+        (tuple(store.src(i).tolist()), tuple(store.tgt(i).tolist()), tuple(store.links(i).flatten().tolist()))
+        for i in range(len(store))
+    ]
+
+
+def test_the_rate_is_the_share_of_changed_pairs(linked_data: DataFolder) -> None:
+    count = 12
+    plain, some, most = (drawn(linked_data, rate, count) for rate in (0.0, 0.3, 1.0))
+    shares = [np.mean([a != b for a, b in zip(plain, noisy, strict=True)]) for noisy in (some, most)]
+    assert 0.15 < shares[0] < 0.35
+    assert shares[1] > 0.5  # not every pair can be changed in every way
+
+
+def test_changes_do_not_depend_on_where_drawing_starts(linked_data: DataFolder) -> None:
+    whole = drawn(linked_data, 0.5, 4)
+    assert drawn(linked_data, 0.5, 3, start=(1, 1)) == whole[48:]
+    assert drawn(linked_data, 0.5, 1, start=(2, 0)) != whole[:48]
+
+
+def test_subwords_of_linked_words_are_linked_and_tags_stay_in_front(linked_data: DataFolder) -> None:
+    vocab, tag = linked_data.src_vocab, linked_data.src_vocab.id_of(">>de<<")
+    for src, tgt, links in drawn(linked_data, 1.0, 6):
+        assert src[0] == tag
+        assert tag not in src[1:]
+        words = words_of_ids(src[1:], vocab), words_of_ids(tgt, vocab)
+        subwords = {(i, j) for i, j in np.array(links).reshape(-1, 2).tolist()}
+        by_word = {(words[0][i - 1], words[1][j]) for i, j in subwords}
+        assert subwords == {
+            (i, j) for i in range(1, len(src)) for j in range(len(tgt)) if (words[0][i - 1], words[1][j]) in by_word
+        }
+
+
+def test_a_pair_that_would_be_too_long_stays_as_it_is(linked_data: DataFolder) -> None:
+    longest = int(max(linked_data.train.src_lengths.max(), linked_data.train.tgt_lengths.max()))
+    assert max(max(len(src), len(tgt)) for src, tgt, _ in drawn(linked_data, 1.0, 6, longest=longest)) <= longest
+
+
+def test_noise_needs_no_links(tmp_path: Path) -> None:
+    made(options(tmp_path))
+    data = DataFolder.open(tmp_path / "data")
+    augmentation = Augmentation(data.train, data.src_vocab, data.tgt_vocab, 1, 1000, noise=1.0)
+    with closing(augmentation.windows(1, 0)) as windows:
+        ((_, _, store),) = islice(windows, 1)
+    assert not store.has_links
+    assert "A1" in "".join(data.tgt_vocab.decode(store.tgt(i).tolist()) for i in range(len(store)))

@@ -1,0 +1,226 @@
+"""Lines in capitals, in title case, and with characters that the vocabulary cannot write."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from translators import SEARCH, word_vocabulary
+
+from vtrans.config import SearchConfig
+from vtrans.data.preparation.learn_vocabulary import learn
+from vtrans.data.vocabulary import Vocabulary
+from vtrans.engines.alignments import Links
+from vtrans.engines.engine import Source, Unsupported
+from vtrans.engines.forced import Pair
+from vtrans.languages import Languages
+from vtrans.search.loop import Hypothesis
+from vtrans.translate.translation import TranslateOptions, Translation
+from vtrans.translate.translator import Translator
+from vtrans.wording.glossary import Glossary, pair_of
+from vtrans.wording.protect import Protection, masked
+from vtrans.wording.typed import CAPITALS, TITLE, Typed
+
+
+def vocabulary_of(text: str) -> Vocabulary:
+    return learn([text] * 20, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
+
+
+LATIN = vocabulary_of("The quick brown fox jumps over the lazy dog. NASA NASA NASA stop ä ö, 0 1!")
+TYPED = Typed(LATIN, LATIN)
+WORDS = vocabulary_of("ein a dog runs in the park Hund HUND A DOG RUNS The Dog Runs In Park EIN 12 .")
+
+
+@pytest.mark.parametrize(
+    ("line", "case"),
+    [
+        ("A DOG RUNS.", CAPITALS),
+        ("DON'T!", CAPITALS),
+        ("STOP", CAPITALS),
+        ("NASA", None),  # it has a piece of its own
+        ("ÄÖ 12 - ÖÄ", CAPITALS),
+        ("A DOG runs.", None),
+        ("A", None),
+        ("12 !?", None),
+        ("", None),
+        ("犬 DOG FOX", CAPITALS),
+        ("The Quick Brown Fox!", TITLE),
+        ("Don't Stop The Fox", None),  # the letter after the apostrophe is a word of its own
+        ("The Brown Fox", None),
+        ("The Quick brown Fox Jumps", None),
+        ("ONE Fox Jumps Over Dogs", None),
+    ],
+)
+def test_the_case_of_a_line(line: str, case: Any) -> None:
+    assert TYPED.case_of(masked(line, [])) is case
+
+
+def test_protected_text_has_no_case_and_keeps_it() -> None:
+    line = "{Name} DOG %s OVER FOX"
+    spans = list(Protection().spans(line))
+    read, case = TYPED.read(line, spans)
+    assert (read.text, case) == ("{Name} dog %s over fox", CAPITALS)
+    assert CAPITALS.restore(read.masked) == masked(line, spans).masked
+    assert TYPED.read(line, spans, keep_case=True)[1] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "capitals", "title"),
+    [
+        ("Der große A1 „hund“.", "DER GROSSE A1 „HUND“.", "Der Große A1 „Hund“."),
+        ("- 'n x-y", "- 'N X-Y", "- 'N X-y"),
+        ("", "", ""),
+    ],
+)
+def test_a_text_is_given_a_case(text: str, capitals: str, title: str) -> None:
+    assert (CAPITALS.restore(text), TITLE.restore(text)) == (capitals, title)
+
+
+def copied_of(typed: Typed, line: str) -> list[str]:
+    read, _ = typed.read(line, Protection().spans(line))
+    return [text for code, text in read.pieces if code in read.texts]
+
+
+@pytest.mark.parametrize(
+    ("line", "copied"),
+    [
+        ("The fox.", []),
+        ("The fox 😀😀.", ["😀😀"]),
+        ("👨‍👩‍👧 🇩🇪 ☎️ →", ["👨‍👩‍👧", "🇩🇪", "☎️", "→"]),
+        ("Dvořák's fox", ["Dvořák's"]),
+        ("Ærø", ["Ærø"]),
+        ("собака 狐狸, αβγ!", ["собака", "狐狸", "αβγ"]),
+        ("{😀} fox 😀", ["{😀}", "😀"]),  # protected text is one piece
+        ("fox\u00a0ｆｏｘ", []),  # normalization gives them pieces
+    ],
+)
+def test_what_the_vocabulary_lacks_is_copied(line: str, copied: list[str]) -> None:
+    assert copied_of(TYPED, line) == copied
+
+
+def test_words_of_a_script_that_the_vocabulary_has_are_not_copied() -> None:
+    cyrillic = vocabulary_of("Съешь же ещё этих мягких французских булок, да выпей чаю")
+    typed = Typed(cyrillic, LATIN)
+    assert copied_of(typed, "Съѣшь fox 狐") == ["fox", "狐"]
+    assert not copied_of(Typed(cyrillic, vocabulary_of("狐狸")), "fox"), "the target cannot write it either"
+
+
+def test_capitals_that_the_vocabulary_lacks_are_written_small() -> None:
+    small = Typed(vocabulary_of("the quick brown fox"), LATIN)
+    assert small.read("The Fox %S İ", Protection().spans("The Fox %S İ"))[0].text == "the fox %S İ"
+
+
+def test_unknown_words_of_a_table_are_copied() -> None:
+    vocab = word_vocabulary()
+    assert copied_of(Typed(vocab, vocab), "a 😀") == ["😀"]
+
+
+def test_hostile_lines_are_read_in_linear_time() -> None:
+    for piece in ("😀", "😀 ", "Dvořák", "-", "- ", "A", "A ", "\u0301", "犬ř"):
+        began = time.process_time()
+        read, _ = TYPED.read(piece * 20_000, [])
+        for case in (CAPITALS, TITLE):
+            case.restore(read.masked)
+        assert time.process_time() - began < 5, "20,000 pieces take milliseconds, and minutes if the time is quadratic"
+
+
+class Echo:
+    """An engine that translates every line as "ein" and the line."""
+
+    def __init__(self) -> None:
+        self.name, self.search = "echo", SEARCH
+        self.max_length: int | None = None
+        self.languages: Sequence[Languages] = ()
+        self.tags: Mapping[str, str] = {}
+        self.src_vocab = self.tgt_vocab = WORDS
+
+    def unsupported(self, search: SearchConfig, requested: Collection[str] = ()) -> list[Unsupported]:
+        return []
+
+    def translate(
+        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        for i, source in enumerate(sources):
+            terms = [self.tgt_vocab.decode(phrase.forms[0].tokens) for phrase in source.phrases if not phrase.exactly]
+            text = " ".join(["ein", *terms, self.src_vocab.decode(source.tokens[:-1])])
+            tokens = tuple(self.tgt_vocab.encode(text))
+            yield i, [Hypothesis(tokens, -1.0, -1.0, True, (-1.0,) * (len(tokens) + 1))]
+
+    def align(self, pairs: Sequence[Pair], words: Any, batch_tokens: int) -> list[Links]:
+        return [()] * len(pairs)
+
+    def token_logprobs(
+        self, pairs: Sequence[Pair], batch_tokens: int, done: Callable[[], None]
+    ) -> list[tuple[float, ...]]:
+        return [(-1.0,) * len(target) for _, target in pairs]
+
+
+def translated(
+    line: str, *, raw: bool = False, prefix: str | None = None, constraints: Any = None, **options: Any
+) -> Translation:
+    return Translator(Echo(), raw=raw).translate_window(
+        [line],
+        TranslateOptions(**options),
+        prefixes=None if prefix is None else [prefix],
+        constraints=None if constraints is None else [constraints],
+    )[0][0]
+
+
+def test_a_translation_has_the_case_of_its_line() -> None:
+    assert translated("A DOG RUNS").text == "EIN A DOG RUNS"
+    assert translated("The Dog Runs In The Park").text == "Ein The Dog Runs In The Park"
+    assert translated("a dog RUNS").text == "ein a dog RUNS"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"raw": True}, {"prefix": "ein"}, {"constraints": {"constraints": ["Hund"]}}, {"constraints": {"avoid": ["x"]}}],
+)
+def test_a_line_is_left_as_it_is_if_the_user_says_what_the_translation_has(asked: dict[str, Any]) -> None:
+    assert translated("A DOG", **asked).text.endswith("A DOG")
+    assert not translated("A DOG", **asked).text.isupper()
+
+
+def test_terms_are_written_in_the_case_of_the_line() -> None:
+    best = translated("A DOG", glossary=Glossary((pair_of("dog", "Hund"),)))
+    assert "HUND" in best.text.split()
+
+
+def test_unknown_characters_come_back_and_are_linked_to_themselves() -> None:
+    best = translated("a 😀 dog", alignments=True)
+    assert (best.text, best.alignment) == ("ein a 😀 dog", ((1, 2),))
+
+
+@pytest.mark.parametrize(
+    ("line", "outside"),
+    [
+        ("😀 a dog", ("😀 ", "")),
+        ("a dog. 😀😀 ", ("", " 😀😀 ")),
+        ("→ a dog!🎉", ("→ ", "🎉")),
+        ("a dog 😀", ("", "")),  # it may be a part of the sentence
+        ("😀 12", ("😀 ", "")),
+        ("狐 a dog. 狐", ("", "")),  # a word
+        (" a dog. ", ("", "")),
+        ("😀 ", ("😀 ", "")),
+        ("😀 {😀} a dog. {😀} 😀", ("😀 ", "")),  # protected text belongs to the sentence
+        ("\t\r a dog", ("", "")),
+    ],
+)
+def test_symbols_around_a_sentence_stay_where_they_are(line: str, outside: tuple[str, str]) -> None:
+    begin, end = TYPED.body(line, list(Protection().spans(line)))
+    assert (line[:begin], line[end:]) == outside
+
+
+def test_links_count_the_symbols_around_a_sentence() -> None:
+    best = translated("😀 a 🎉 dog. → →", alignments=True)
+    assert best.text == "😀 ein a 🎉 dog. → →"
+    assert best.alignment == ((0, 0), (2, 3), (4, 5), (5, 6))
+
+
+@pytest.mark.parametrize("line", ["😀", " 犬犬 → 😀 "])
+def test_a_line_without_a_word_that_the_model_knows_is_its_own_translation(line: str) -> None:
+    best = translated(line)
+    assert (best.text, best.logprob) == (line, 0.0)
+    assert translated(line, raw=True).text != line

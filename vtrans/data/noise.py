@@ -1,0 +1,253 @@
+"""Training noise: each time a pair is seen, it may be changed in one of the ways in which what people type differs from
+clean text.
+
+A change is made to the words of a pair and to the links between them, so that guided alignment stays right, and the
+words are encoded again. It is a pure function of the seed of a shard and its pairs.
+"""
+
+from __future__ import annotations
+
+import random
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import TypeVar
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
+
+from vtrans.data.vocabulary import Vocabulary
+from vtrans.data.words import Rows, between_subwords, codes_for, divided, words_of_ids
+
+T = TypeVar("T")
+
+TYPO_RATE = 0.2  # of the words that can have one; every changed line has at least one
+MOST_CODES = 3  # in a line
+FINAL_MARKS = ".!?\u2026\u3002\uff01\uff1f\u0964"
+
+_TYPED = regex.compile(r"[\p{Latin}\p{Greek}\p{Cyrillic}]{3,}[.,;:!?]?")
+_CORE = regex.compile(r"(\W*)([\w'-]*?)(\W*)")
+_PRIVATE = 0xE000  # the first of the characters that hold the places of codes
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The words of both sides, and the links between them if the pair is aligned."""
+
+    src: tuple[str, ...]
+    tgt: tuple[str, ...]
+    links: frozenset[tuple[int, int]] | None
+
+    def boundaries(self) -> list[tuple[int, int]]:
+        """Returns the places between two words of each side that no link crosses and where no unlinked target word
+        stands; none without links."""
+        places, links = [], self.links or ()
+        for i in range(1, len(self.src)):
+            before = max((j for k, j in links if k < i), default=-1)
+            after = min((j for k, j in links if k >= i), default=-1)
+            if 0 <= before == after - 1:
+                places.append((i, after))
+        return places
+
+    def part(self, src: slice, tgt: slice) -> Pair:
+        """Returns the pair of these words."""
+        rows, columns = range(len(self.src))[src], range(len(self.tgt))[tgt]
+        links = self.links and frozenset(
+            (i - rows.start, j - columns.start) for i, j in self.links if i in rows and j in columns
+        )
+        return Pair(self.src[src], self.tgt[tgt], links)
+
+    def followed_by(self, other: Pair) -> Pair:
+        """Returns the pair of both, one after the other."""
+        links = None
+        if self.links is not None and other.links is not None:
+            links = self.links | {(i + len(self.src), j + len(self.tgt)) for i, j in other.links}
+        return Pair((*self.src, *other.src), (*self.tgt, *other.tgt), links)
+
+
+Following = Callable[[], Pair | None]
+Change = Callable[[Pair, Following, random.Random], Pair | None]
+"""Returns a pair changed, given a function that returns the pair after it; None if it cannot be changed in this way."""
+
+
+def lower_case(pair: Pair, following: Following, numbers: random.Random) -> Pair | None:
+    """The source without capitals."""
+    return replace(pair, src=tuple(map(str.lower, pair.src)))
+
+
+def typos(pair: Pair, following: Following, numbers: random.Random) -> Pair | None:
+    """Words of the source with a letter too much or too few, with two letters exchanged, or without accents."""
+    possible = [i for i, word in enumerate(pair.src) if _TYPED.fullmatch(word)]
+    if not possible:
+        return None
+    chosen = {_pick(possible, numbers)} | {i for i in possible if numbers.random() < TYPO_RATE}
+    return replace(pair, src=tuple(_mistyped(w, numbers) if i in chosen else w for i, w in enumerate(pair.src)))
+
+
+def _mistyped(word: str, numbers: random.Random) -> str:
+    plain = "".join(_without_accent(character) for character in word)
+    if plain != word and numbers.random() < 0.5:
+        return plain
+    letters = regex.findall(r"\X", word)
+    at = int(numbers.random() * (len(letters) - 1))
+    kind = numbers.random()
+    if kind < 0.4:
+        letters[at : at + 2] = reversed(letters[at : at + 2])
+    elif kind < 0.8:
+        del letters[at]
+    else:
+        letters.insert(at, letters[at])
+    return "".join(letters)
+
+
+def _without_accent(character: str) -> str:
+    base = unicodedata.normalize("NFD", character)[0]
+    return base if base.isascii() and base.isalpha() else character
+
+
+def no_final_mark(pair: Pair, following: Following, numbers: random.Random) -> Pair | None:
+    """Both sides without the punctuation marks at their ends."""
+    if pair.src[-1][-1] not in FINAL_MARKS or pair.tgt[-1][-1] not in FINAL_MARKS:
+        return None
+    src, tgt = (tuple(filter(None, (*words[:-1], words[-1].rstrip(FINAL_MARKS)))) for words in (pair.src, pair.tgt))
+    return replace(pair, src=src, tgt=tgt).part(slice(len(src)), slice(len(tgt)))
+
+
+def copied(pair: Pair, following: Following, numbers: random.Random) -> Pair | None:
+    """Codes at places that correspond, as protected text has them: at the end, between words, or in place of words that
+    are linked to each other alone."""
+    names = codes_for(" ".join((*pair.src, *pair.tgt)))
+    held = [chr(_PRIVATE + n) for n in range(1 + int(numbers.random() * MOST_CODES))]
+    for character in held:
+        pair = _with_code(pair, character, numbers)
+    code_of = {ord(character): next(names) for character in "".join(pair.src) if character in held}
+    src, tgt = (tuple(word.translate(code_of) for word in words) for words in (pair.src, pair.tgt))
+    return replace(pair, src=src, tgt=tgt)
+
+
+def _with_code(pair: Pair, code: str, numbers: random.Random) -> Pair:
+    where = numbers.random()
+    if where < 1 / 3 and (places := pair.boundaries()):
+        i, j = _pick(places, numbers)
+    elif where < 2 / 3 and (alone := _linked_alone(pair)):
+        i, j = _pick(alone, numbers)
+        src, tgt = list(pair.src), list(pair.tgt)
+        for words, k in ((src, i), (tgt, j)):
+            before, _, after = _CORE.fullmatch(words[k]).groups()
+            words[k] = before + code + after
+        return replace(pair, src=tuple(src), tgt=tuple(tgt))
+    else:
+        i, j = len(pair.src), len(pair.tgt)
+    inserted = Pair((code,), (code,), frozenset({(0, 0)}))
+    rest = pair.part(slice(i, None), slice(j, None))
+    return pair.part(slice(i), slice(j)).followed_by(inserted).followed_by(rest)
+
+
+def _linked_alone(pair: Pair) -> list[tuple[int, int]]:
+    """Returns the links of words that have no other link and consist of letters between punctuation marks."""
+    links = sorted(pair.links or ())
+    rows, columns = Counter(i for i, _ in links), Counter(j for _, j in links)
+    alone = [(i, j) for i, j in links if rows[i] == columns[j] == 1]
+    return [(i, j) for i, j in alone if _has_letters(pair.src[i]) and _has_letters(pair.tgt[j])]
+
+
+def _has_letters(word: str) -> bool:
+    match = _CORE.fullmatch(word)
+    return match is not None and any(map(str.isalpha, match[2]))
+
+
+def joined(pair: Pair, following: Following, numbers: random.Random) -> Pair | None:
+    """Two pairs in one line."""
+    other = following()
+    return pair.followed_by(other) if other else None
+
+
+def cut(pair: Pair, following: Following, numbers: random.Random) -> Pair | None:
+    """The beginning or the end of the pair, at least two words of the source, up to a place that no link crosses."""
+    places = [(i, j) for i, j in pair.boundaries() if 1 < i < len(pair.src) - 1]
+    if not places:
+        return None
+    i, j = _pick(places, numbers)
+    return pair.part(*((slice(i), slice(j)) if numbers.random() < 0.5 else (slice(i, None), slice(j, None))))
+
+
+CHANGES: tuple[Change, ...] = (lower_case, typos, no_final_mark, copied, joined, cut)
+"""Each is chosen equally often."""
+
+
+class Noise:
+    """Changes a part `rate` of pairs. A pair stays as it is if a side would be empty or longer than `longest` subwords,
+    or if its words cannot be told from its subwords."""
+
+    def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary, rate: float, longest: int) -> None:
+        self.vocabs, self.rate, self.longest = (src_vocab, tgt_vocab), rate, longest
+        self.tags = frozenset(i for tag in src_vocab.tags if (i := src_vocab.id_of(tag)) is not None)
+
+    def __call__(self, shard: tuple[Rows, ...], seed: int) -> tuple[Rows, ...]:
+        """Returns the pairs of a shard, some of them changed."""
+        numbers = random.Random(seed)
+        rows = [divided(*column) for column in shard]
+        pairs = len(rows[0])
+        for k in range(pairs):
+            if numbers.random() < self.rate:
+                change = _pick(CHANGES, numbers)
+                follows = [column[(k + 1) % pairs] for column in rows]
+                changed = self._changed([column[k] for column in rows], follows, change, numbers)
+                if changed is not None:
+                    for column, new in zip(rows, changed, strict=True):
+                        column[k] = new
+        return tuple(
+            (np.concatenate(column).astype(np.int32), np.fromiter(map(len, column), np.int64, pairs)) for column in rows
+        )
+
+    def _changed(
+        self,
+        row: Sequence[NDArray[np.int32]],
+        follows: Sequence[NDArray[np.int32]],
+        change: Change,
+        numbers: random.Random,
+    ) -> list[NDArray[np.int32]] | None:
+        pair = self._pair(row)
+        changed = pair and change(pair, lambda: self._pair(follows), numbers)
+        if not changed or not changed.src or not changed.tgt:
+            return None
+        sides = (changed.src, changed.tgt)
+        ids = [vocab.encode(" ".join(words)) for vocab, words in zip(self.vocabs, sides, strict=True)]
+        words = [words_of_ids(some, vocab) for some, vocab in zip(ids, self.vocabs, strict=True)]
+        if any(len(set(some)) != len(texts) for some, texts in zip(words, sides, strict=True)):
+            return None
+        tags = self._tags(row)
+        if max(tags + len(ids[0]), len(ids[1])) > self.longest:
+            return None
+        columns = [np.array([*row[0][:tags], *ids[0]], np.int32), np.array(ids[1], np.int32)]
+        if changed.links is not None:
+            links_L2 = np.array(sorted(changed.links), np.int64).reshape(-1, 2)
+            src, tgt = ((np.array(some), np.array([len(some)])) for some in words)
+            at_L2 = between_subwords(links_L2, src, tgt)[0].reshape(-1, 2)
+            columns.append((at_L2 + np.array([tags, 0])).flatten().astype(np.int32))
+        return columns
+
+    def _pair(self, row: Sequence[NDArray[np.int32]]) -> Pair | None:
+        """Returns the words of a pair; None if they cannot be told."""
+        tags = self._tags(row)
+        ids = row[0][tags:].tolist(), row[1].tolist()
+        texts = [tuple(vocab.decode(some).split()) for some, vocab in zip(ids, self.vocabs, strict=True)]
+        words = [words_of_ids(some, vocab) for some, vocab in zip(ids, self.vocabs, strict=True)]
+        if not all(texts) or any(len(set(n)) != len(text) for n, text in zip(words, texts, strict=True)):
+            return None
+        links = None
+        if len(row) > 2:
+            at = (row[2].reshape(-1, 2) - [tags, 0]).tolist()
+            links = frozenset((words[0][i], words[1][j]) for i, j in at if i >= 0)
+        return Pair(texts[0], texts[1], links)
+
+    def _tags(self, row: Sequence[NDArray[np.int32]]) -> int:
+        """Returns with how many tags the source of a pair begins."""
+        return sum(1 for _ in takewhile(self.tags.__contains__, row[0].tolist()))
+
+
+def _pick(items: Sequence[T], numbers: random.Random) -> T:
+    return items[int(numbers.random() * len(items))]
