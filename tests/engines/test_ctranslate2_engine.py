@@ -195,7 +195,7 @@ def test_unsupported_parameters_are_refused_by_name(
     with pytest.raises(InputError, match="`targets`"):
         translator.logprob(["a"], ["b"])
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(InputError, match=r"pip install 'vtrans\[ctranslate2\]'"):
+    with pytest.raises(InputError, match=r"pip install '\.\[ctranslate2\]'"):
         load(folder)
 
 

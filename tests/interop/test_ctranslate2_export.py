@@ -288,7 +288,7 @@ def test_an_architecture_that_cannot_be_exported_is_refused_by_name(
     assert names(tmp_path) == ["out"]
     assert names(out) == ["thesis.txt"]
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(InputError, match=r"pip install 'vtrans\[ctranslate2\]'"):
+    with pytest.raises(InputError, match=r"pip install '\.\[ctranslate2\]'"):
         export(loaded, tmp_path / "new", QUIET, samples=LINES)
 
 
