@@ -243,8 +243,6 @@ def _usage_message(error: Any) -> str:
         names = {name.lstrip("-"): name for name in known}
         close = difflib.get_close_matches(word.lstrip("-"), names, n=1, cutoff=0.6)
         message = f"there is no {kind} {word}" + (f"; did you mean {names[close[0]]}?" if close else "")
-    if message.startswith("Got unexpected extra argument") and path.endswith("translate"):
-        message += "; name the file to translate with --input"
     if wrong := re.match(r"Invalid value for '(\S+)': Input should be (?:(a) valid )?([^,]+)", message):
         # Recent versions of Typer check values with pydantic, whose message does not say what the value is.
         allowed = f"{wrong[2] or ''} {wrong[3]}".replace("integer", "whole number").strip()

@@ -46,7 +46,10 @@ class FileError(InputError):
 
 
 class DocumentError(InputError):
-    """A document is damaged, or not of its format."""
+    """A document is damaged, or not of its format; `line` is where, if that is known."""
+
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        super().__init__(reason if line is None else f"line {line}: {reason}")
 
 
 class DocumentSizeError(DocumentError):

@@ -31,6 +31,7 @@ from vtrans.runtime.memory import available_memory
 PURPOSES = {
     "comet": "score --comet",
     "ctranslate2": "export --to ctranslate2, import, and translating with the engine ctranslate2",
+    "documents": "translating documents",
     "huggingface": "comparing imports and exports with transformers",
     "marian": "comparing imports and exports with Marian",
     "ray": "translating on a cluster with vtrans.ray",

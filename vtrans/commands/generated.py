@@ -99,7 +99,7 @@ def _option(kind: type[Any], key: Key, name: str, default: Any, given: Given | N
     gap = "\n" if meanings else "  "
     end = f"{gap}[default: {given.otherwise if given else ''}{shown}]" if shown else ""
     return typer.Option(
-        f"{flag}/--no-{flag[2:]}" if key.kind is bool and given and given.otherwise else flag,
+        *(f"{flag}/--no-{flag[2:]}" if key.kind is bool and given and given.otherwise else flag).split(),
         help=f"{key.help}{repeated}{meanings}{end}",
         metavar=key.metavar or METAVARS.get(key.item if key.kind is list else key.kind),
         rich_help_panel=key.panel or getattr(kind, "PANEL", None),

@@ -19,7 +19,7 @@ from vtrans.text import OnBadUtf8, open_bytes, read_lines
 STORED = "the model's setting, else "
 Quiet = Annotated[bool, option("Print only warnings and errors to stderr.", flag="--quiet -q")]
 Json = Annotated[bool, option("Print the result as JSON.", flag="--json")]
-Output = Annotated[Path | None, option("File to write.  [default: stdout]", "FILE", "Text")]
+Output = Annotated[Path | None, option("File to write.  [default: stdout]", "FILE", "Text", flag="--output -o")]
 DEVICE = "Device: cpu, cuda, cuda:N or mps.  [default: the best available]"
 Device = Annotated[str | None, option(DEVICE, "NAME", "Speed")]
 THREADS = "Threads of each process on a CPU.  [default: OMP_NUM_THREADS, else one per core that it may use]"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import vtrans
+from vtrans.commands.documents import NEEDED as DOCUMENT_PACKAGES
 from vtrans.commands.generated import Given, argument, generated, option
 from vtrans.commands.options import GLOSSARY, STORED, Processes, Quiet, Threads
 from vtrans.config import DEFAULT_RUN, EngineConfig, SearchConfig
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from vtrans.translate.translator import Translator
     from vtrans.wording.glossary import Glossary
 
-NEEDED = ("starlette", "uvicorn", "python_multipart", "py3langid", "sentencex", "turbohtml")  # the extra `serve`
+NEEDED = (*DOCUMENT_PACKAGES, "starlette", "uvicorn", "python_multipart", "py3langid")  # the extra `serve`
 MODELS = (
     "Run folders, model files or exported folders that record their languages.  "
     f"[default: {DEFAULT_RUN}, unless --pair is given]"

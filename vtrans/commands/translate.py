@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from vtrans.commands.generated import Given, generated, option
+from vtrans.commands.documents import Documents, translate_files
+from vtrans.commands.generated import Given, argument, generated, option
 from vtrans.commands.options import GLOSSARY, STORED, Ensemble, Processes, Quiet, Threads, To
 from vtrans.commands.texts import Text, chunked, streamed, translate_text
 from vtrans.config import MBR_BEAM, EngineConfig, SearchConfig
@@ -72,6 +73,10 @@ class Output:
         return chosen[0] if chosen else "text"
 
 
+FILES = (
+    "Documents to translate, such as manual.po, or folders of them. One goes to the file `output`, several to that "
+    "folder."
+)
 NO_RETRY = (
     "Keep translations that loop or reach their length limit. Without it, their lines are searched again with "
     f"`no_repeat_ngram` {RETRY_NGRAM}, unless that option is set or the engine does not support it."
@@ -84,6 +89,7 @@ RAW = (
 
 @generated
 def translate(
+    files: Annotated[list[Path] | None, argument(FILES, "FILE")] = None,
     *,
     models: Ensemble,
     engine: EngineConfig,
@@ -100,13 +106,16 @@ def translate(
     mbr: Annotated[dict[str, Any], Given(Mbr)],
     output: Output,
     text: Text,
+    documents: Documents,
     to: To = None,
     quiet: Quiet = False,
 ) -> None:
-    """Translate text: one line out for every line in.
+    """Translate text: one line out for every line in. Or translate documents and write them in their format.
 
     Reads stdin and writes stdout by default. Lines keep their order, and blank lines stay blank.
     """
+    documents.check(files or [], [text, output])
+    targets = documents.targets(files, text.output) if files else {}
     _check_choice(sampling, sampling_options, search, mbr, no_retry)
     if mbr and not sampling:
         search = {"beam": MBR_BEAM, **search}
@@ -140,6 +149,9 @@ def translate(
         **settings,
         **search,
     )
+    if targets:
+        translate_files(load_model, targets, options, documents, division, console)
+        return
     if chunks:
         kept = {name: settings[name] for name, key in keys_of(EngineConfig).items() if not key.speed_only}
         common = {**kept, "weights": settings["weights"], "no_retry": no_retry, "raw": raw}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import count, groupby, islice
 from typing import Protocol
 
 from vtrans.documents.html import escape, read_html
 from vtrans.documents.markup import Item, Segment
-from vtrans.documents.sentences import split_sentences
+from vtrans.documents.sentences import MARKS, split_sentences
+from vtrans.errors import DocumentError
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,43 @@ class PlainDocument:
         return linked
 
 
+@dataclass(frozen=True)
+class Slot:
+    """A place of a text that is to be filled: the characters from `begin` to `end`. `written` returns what replaces
+    them, given the translations of the sources; None leaves them."""
+
+    begin: int
+    end: int
+    sources: Sequence[Document]
+    written: Callable[[list[str]], str | None]
+
+
+class FilledDocument:
+    """A text with slots, in order. Everything outside them stays as it is."""
+
+    def __init__(self, text: str, slots: Sequence[Slot]) -> None:
+        self._text, self.slots = text, slots
+        self.lines = [line for slot in slots for source in slot.sources for line in source.lines]
+        self.aligned = [needs for slot in slots for source in slot.sources for needs in source.aligned]
+
+    def joined(self, translations: Sequence[Translated]) -> str:
+        rest, parts, place = iter(translations), list[str](), 0
+        for slot in self.slots:
+            texts = [source.joined(list(islice(rest, len(source.lines)))) for source in slot.sources]
+            written = slot.written(texts)
+            before = self._text[place : slot.begin]
+            parts += [before, self._text[slot.begin : slot.end] if written is None else written]
+            place = slot.end
+        return "".join([*parts, self._text[place:]])
+
+
 class MarkedDocument:
     """Text with tags. The items' `raw` parts are the document."""
 
     def __init__(
         self, items: Sequence[Item], language: str, escape: Callable[[str], str], *, cover: bool = False
     ) -> None:
+        items, escape = _marked(items, escape)
         self._parts = [
             "".join(item.raw for item in part) if is_break else Segment(list(part), language, escape, cover=cover)
             for is_break, part in groupby(items, lambda item: item.kind == "break")
@@ -80,6 +112,20 @@ class MarkedDocument:
             aligned = zip(part.sentences, islice(rest, len(part.sentences)), strict=True)
             written.append(part.joined([(t.text, _links(sentence.line, t)) for sentence, t in aligned]))
         return "".join(written)
+
+
+def _marked(items: Sequence[Item], escape: Callable[[str], str]) -> tuple[list[Item], Callable[[str], str]]:
+    """Returns the items with a mark as the text of each atom, and `escape` which also writes the atoms."""
+    raws = [item.raw for item in items if item.kind == "atom"]
+    if not raws:
+        return list(items), escape
+    text = "".join(item.text for item in items)
+    mark = next((sign for sign in MARKS if sign not in text), None)
+    if mark is None:
+        raise DocumentError("A text must not contain all characters for private use.")
+    numbers = count()
+    marked = [Item("text", item.raw, f"{mark}{next(numbers)}{mark}") if item.kind == "atom" else item for item in items]
+    return marked, lambda text: re.sub(f"{mark}([0-9]+){mark}", lambda found: raws[int(found[1])], escape(text))
 
 
 def _links(line: str, translation: Translated) -> Sequence[tuple[int, int]]:

@@ -9,15 +9,18 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePath
 
 from vtrans.documents.document import READERS, Document
 from vtrans.documents.office import docx_document, odt_document
+from vtrans.documents.po import charset, po_document
 from vtrans.documents.subtitles import SubtitleDocument
 from vtrans.errors import DocumentError, DocumentSizeError
 
 MOST_UNPACKED = 10  # times the largest file that is accepted; a zip file may not unpack to more
 MOST_MEMBERS = 1000  # of a zip file
+MARK = "\ufeff"  # the byte order mark
 
 _WORD_PARTS = re.compile(r"word/(document|header\d*|footer\d*|footnotes|endnotes)\.xml")
 _ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, OSError, zlib.error)
@@ -32,7 +35,20 @@ class Opened:
     written: Callable[[list[str]], bytes]
 
 
-def open_file(name: str, content: bytes, limit: int) -> Opened:
+@dataclass(frozen=True)
+class Filling:
+    """How the entries of a file are filled: the target language, if it is known, and whether also those that are
+    filled already."""
+
+    target: str = ""
+    overwrite: bool = False
+
+
+Open = Callable[[bytes, int, Filling], Opened]
+"""Opens the content of a file that may unpack to that many bytes."""
+
+
+def open_file(name: str, content: bytes, limit: int, filling: Filling = Filling()) -> Opened:
     """Opens a file in the format that its name's ending tells. `limit` is the maximum size in bytes.
 
     Raises DocumentError for another ending, a damaged file, or one that unpacks to more than MOST_UNPACKED times the
@@ -45,17 +61,17 @@ def open_file(name: str, content: bytes, limit: int) -> Opened:
         raise DocumentError("The file is empty.")
     if len(content) > limit:
         raise DocumentSizeError(f"A file must have at most {limit:,} bytes, got {len(content):,}.")
-    return FORMATS[ending](content, limit * MOST_UNPACKED)
+    return FORMATS[ending](content, limit * MOST_UNPACKED, filling)
 
 
-def _plain(read: Callable[[str, str], Document]) -> Callable[[bytes, int], Opened]:
+def _plain(read: Callable[[str, str], Document]) -> Open:
     """Returns how a file that is a text is opened. Its byte order mark and line ends stay."""
 
-    def opened(content: bytes, most: int) -> Opened:
+    def opened(content: bytes, most: int, filling: Filling) -> Opened:
         text = _decoded(content)
-        mark = "\ufeff" if text.startswith("\ufeff") else ""
+        mark = MARK if text.startswith(MARK) else ""
         windows = "\r\n" in text
-        plain = text.removeprefix("\ufeff").replace("\r\n", "\n")
+        plain = text.removeprefix(MARK).replace("\r\n", "\n")
 
         def written(texts: list[str]) -> bytes:
             return (mark + (texts[0].replace("\n", "\r\n") if windows else texts[0])).encode()
@@ -65,10 +81,32 @@ def _plain(read: Callable[[str, str], Document]) -> Callable[[bytes, int], Opene
     return opened
 
 
-def _zipped(is_text: Callable[[str], object], read: Callable[[str, str], Document]) -> Callable[[bytes, int], Opened]:
+def _catalogue(reader: Callable[[Filling], Callable[[str, str], Document]], encoding: Callable[[bytes], str]) -> Open:
+    """Returns how a file of entries is opened. `encoding` returns its encoding."""
+
+    def opened(content: bytes, most: int, filling: Filling) -> Opened:
+        codec = encoding(content)
+        text = _decoded(content, codec)
+        mark = MARK if text.startswith(MARK) else ""
+
+        def written(texts: list[str]) -> bytes:
+            try:
+                return (mark + texts[0]).encode(codec)
+            except UnicodeEncodeError as error:
+                sign = error.object[error.start]
+                raise DocumentError(
+                    f"{codec} has no {sign!r}, which a translation needs; convert it to UTF-8."
+                ) from None
+
+        return Opened([text.removeprefix(MARK)], reader(filling), written)
+
+    return opened
+
+
+def _zipped(is_text: Callable[[str], object], read: Callable[[str, str], Document]) -> Open:
     """Returns how a zip file with XML inside is opened; `is_text` says which members have text."""
 
-    def opened(content: bytes, most: int) -> Opened:
+    def opened(content: bytes, most: int, filling: Filling) -> Opened:
         members = _members(content, most)
         named = [info.filename for info, _ in members if is_text(info.filename)]
         if not named:
@@ -106,21 +144,29 @@ def _members(content: bytes, most: int) -> list[tuple[zipfile.ZipInfo, bytes]]:
         raise DocumentError("The file is damaged, or its content does not match its file name extension.") from None
 
 
-def _decoded(content: bytes) -> str:
+def _decoded(content: bytes, codec: str = "utf-8") -> str:
+    """Returns the text of a file. Raises DocumentError for one that its encoding would write in other bytes."""
     try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        raise DocumentError("The file's text must be UTF-8.") from None
+        text = content.decode(codec)
+        if text.encode(codec) != content:
+            raise ValueError
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DocumentError(f"the text must be {codec.upper()}.", line) from None
+    except (LookupError, ValueError):
+        raise DocumentError(f"files in the encoding {codec[:40]} are not supported; convert it to UTF-8.") from None
     if "\0" in text:
-        raise DocumentError("The file's text must not contain the NUL character.")
+        raise DocumentError("the text must not contain the NUL character.", text.count("\n", 0, text.index("\0")) + 1)
     return text
 
 
-FORMATS: dict[str, Callable[[bytes, int], Opened]] = {
+FORMATS: dict[str, Open] = {
     ".txt": _plain(READERS["text"]),
     ".html": _plain(READERS["html"]),
     ".htm": _plain(READERS["html"]),
     ".srt": _plain(SubtitleDocument),
     ".docx": _zipped(_WORD_PARTS.fullmatch, docx_document),
     ".odt": _zipped(lambda name: name == "content.xml", odt_document),
+    ".po": _catalogue(lambda filling: partial(po_document, overwrite=filling.overwrite), charset),
+    ".pot": _catalogue(lambda filling: partial(po_document, overwrite=filling.overwrite), charset),
 }

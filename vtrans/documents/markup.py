@@ -30,9 +30,10 @@ _END_PUNCTUATION, _PUNCTUATION = re.compile(r"[^\w\s]+$"), re.compile(r"[^\w\s]+
 @dataclass(frozen=True)
 class Item:
     """A part of a document: `raw` as it was written, `text` that it stands for. An opening and a closing tag match if
-    they have the same name."""
+    they have the same name. An atom stands for words, such as a placeholder or an image: the model sees a code for it
+    (`vtrans.wording.protect`) and places it, while a point follows the word before it."""
 
-    kind: Literal["text", "open", "close", "point", "break"]
+    kind: Literal["text", "open", "close", "point", "atom", "break"]
     raw: str
     text: str = ""
     name: str = ""

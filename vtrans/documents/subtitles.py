@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator
 
-from vtrans.documents.document import MarkedDocument, Translated
+from vtrans.documents.document import FilledDocument, MarkedDocument, Slot
 from vtrans.documents.html import read_html
 from vtrans.errors import DocumentError
 
@@ -16,35 +15,23 @@ _TIMES = re.compile(r"^[ \t]*(?:\d{1,9}:){1,2}\d{1,9}(?:[,.]\d{1,9})?[ \t]*-->[^
 _DASH = re.compile(r"^(?:<[^<>\n]*>|\{[^{}\n]*\}|[ \t])*[-\u2010-\u2015][ \t]*(?=\S)", re.MULTILINE)
 
 
-class SubtitleDocument:
+class SubtitleDocument(FilledDocument):
     """Subtitles. A caption may have tags such as <i>. A dash at the beginning of a line begins what another speaker
     says, and stays. What a speaker says keeps its number of lines. Raises DocumentError for a text without times."""
 
     def __init__(self, text: str, language: str) -> None:
-        self._kept: list[str] = []  # before each speech, and after the last one
-        self._speeches: list[MarkedDocument] = []
-        self._heights: list[int] = []
         if not _TIMES.search(text):
             raise DocumentError(
                 "The file has no timings; a subtitle needs a line such as 00:00:01,000 --> 00:00:02,500."
             )
-        place = 0
-        for begin, end in _speeches(text):
-            speech = text[begin:end].rstrip("\n")
-            self._kept.append(text[place:begin])
-            self._speeches.append(MarkedDocument(read_html(speech.replace("\n", " ")), language, str))
-            self._heights.append(speech.count("\n") + 1)
-            place = begin + len(speech)
-        self._kept.append(text[place:])
-        self.lines = [line for speech in self._speeches for line in speech.lines]
-        self.aligned = [needs for speech in self._speeches for needs in speech.aligned]
+        super().__init__(text, [_slot(text, begin, end, language) for begin, end in _speeches(text)])
 
-    def joined(self, translations: Sequence[Translated]) -> str:
-        rest, written = iter(translations), []
-        for kept, speech, height in zip(self._kept[:-1], self._speeches, self._heights, strict=True):
-            text = speech.joined(list(islice(rest, len(speech.lines))))
-            written += [kept, broken(text, height)]
-        return "".join([*written, self._kept[-1]])
+
+def _slot(text: str, begin: int, end: int, language: str) -> Slot:
+    speech = text[begin:end].rstrip("\n")
+    document = MarkedDocument(read_html(speech.replace("\n", " ")), language, str)
+    height = speech.count("\n") + 1
+    return Slot(begin, begin + len(speech), [document], lambda texts: broken(texts[0], height))
 
 
 def _speeches(text: str) -> Iterator[tuple[int, int]]:

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from vtrans.documents.document import READERS, PlainDocument
-from vtrans.documents.files import FORMATS, open_file
+from vtrans.documents.files import FORMATS, Filling, open_file
 from vtrans.errors import DocumentError, DocumentSizeError
 from vtrans.languages import language_name
 from vtrans.server.access import Access, url_at
@@ -121,7 +121,8 @@ class Api:
         fields = await self._admitted(request, limits.file_bytes + FORM_BYTES)
         upload, asked_source, asked_target = file_request(fields)
         source, target = service.source(asked_source), service.code(asked_target)
-        opened = await asyncio.to_thread(open_file, upload.name, upload.content, limits.file_bytes)
+        filling = Filling(target)
+        opened = await asyncio.to_thread(open_file, upload.name, upload.content, limits.file_bytes, filling)
         size = sum(map(len, opened.texts))
         if size > limits.file_characters:
             raise Refusal(413, f"A file must have at most {limits.file_characters:,} characters, got {size:,}.")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vtrans.documents.document import Translated
+from vtrans.documents.translating import Nbest
 from vtrans.errors import VtransError
 from vtrans.wording.glossary import Glossary
 
@@ -24,10 +25,6 @@ WINDOW = 64  # lines per batch: larger batches are hardly faster per line, and w
 CHARACTERS = 8000  # a batch takes no more lines after so many characters, so that others do not wait for it long
 LONG = 1000  # a line of more characters is long
 GATHER = 0.003  # seconds that a first line waits for others
-
-
-Nbest = list[Translated]
-"""The translations of a line, best first."""
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ import torch
 
 from vtrans.documents.document import Translated
 from vtrans.documents.sentences import PROTECTION
+from vtrans.documents.translating import Nbest
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.languages import Languages
 from vtrans.runtime.workers import Copies, DiedError, Done
-from vtrans.server.batching import Nbest, Ready, Slots, Wanted, Worker
+from vtrans.server.batching import Ready, Slots, Wanted, Worker
 from vtrans.translate.division import Division
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator

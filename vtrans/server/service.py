@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Any, TypeVar
 
 from vtrans.documents.document import Document, PlainDocument, Translated
-from vtrans.documents.sentences import has_words
+from vtrans.documents.translating import Lines, Nbest
 from vtrans.errors import InputError
 from vtrans.languages import Languages
-from vtrans.server.batching import Nbest, Wanted, Worker
+from vtrans.server.batching import Wanted, Worker
 from vtrans.server.detection import Detection, detect
 from vtrans.server.refusals import Refusal
 from vtrans.wording.glossary import Glossary
@@ -133,29 +132,12 @@ def _answer(document: Document, lines: Sequence[Nbest], nbest: int) -> Answer:
 
 
 async def _lines_of(documents: Sequence[Document], worker: Worker, wanted: Wanted) -> list[list[Nbest]]:
-    """Returns the translations of each document's lines. Those without words stay as they are. The others are one
-    request to the worker, or two if some of them need word alignments."""
-    lines = [line for document in documents for line in document.lines]
-    aligned = [needs for document in documents for needs in document.aligned]
-    worded = await _computed([partial(has_words, line) for line in lines], lines)
-    translations: dict[int, Nbest] = {i: [_unchanged(lines[i])] for i, has in enumerate(worded) if not has}
-    parts = {
-        alignments: [i for i, needs in enumerate(aligned) if needs == alignments and i not in translations]
-        for alignments in (False, True)
-    }
-    asked = (
-        worker.translate([lines[i] for i in part], replace(wanted, alignments=alignments))
-        for alignments, part in parts.items()
-    )
-    for part, answer in zip(parts.values(), await asyncio.gather(*asked), strict=True):
-        translations.update(zip(part, answer, strict=True))
-    ordered = (translations[i] for i in range(len(lines)))
-    return [list(islice(ordered, len(document.lines))) for document in documents]
-
-
-def _unchanged(line: str) -> Translated:
-    """Returns a line as its own translation."""
-    return Translated(line, tuple((i, i) for i in range(len(line.split()))))
+    """Returns the translations of each document's lines, which are one request to the worker, or two if some of them
+    need word alignments."""
+    texts = [line for document in documents for line in document.lines]
+    (lines,) = await _computed([partial(Lines, documents)], texts)
+    asked = (worker.translate(part, replace(wanted, alignments=needs)) for needs, part in lines.groups.items())
+    return lines.answered(dict(zip(lines.groups, await asyncio.gather(*asked), strict=True)))
 
 
 def _rank(lines: Sequence[Nbest], rank: int) -> list[Translated]:

@@ -1,0 +1,93 @@
+"""`vtrans translate FILE`: what is read, written and refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polib
+import pytest
+from cli_runner import Done
+
+from vtrans.checkpoint import RunFolder
+
+HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+PO = HEADER + 'msgid "The big <b>dog</b> sees %s."\nmsgstr ""\n'
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def translate(run_cli: Run, ending_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Returns a function that runs `vtrans translate` in a folder with documents."""
+    monkeypatch.chdir(tmp_path)
+    for name, content in {"a.po": PO, "docs/b.po": PO, "docs/deep/c.txt": "The cat.\n", "docs/.d.txt": "x"}.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(content, encoding="utf-8")
+    Path("docs/e.bin").write_bytes(b"\0")
+    model = "--model", ending_run.path, "--device", "cpu"
+    return lambda *words: run_cli("translate", *words, *model)
+
+
+def test_a_document_goes_to_a_file_or_to_stdout(translate: Run) -> None:
+    done = translate("a.po", "-o", "a.de.po", "--processes", "1")
+    assert done.code == 0, done.err
+    (entry,) = polib.pofile("a.de.po")
+    assert entry.fuzzy
+    assert [entry.msgstr.count(tag) for tag in ("<b>", "</b>", "%s")] == [1, 1, 1]
+    assert translate("a.po", "--quiet").out == Path("a.de.po").read_bytes()
+    assert Path("a.po").read_text(encoding="utf-8") == PO
+    assert translate("a.de.po", "-o", "again.po", "--overwrite").code == 0
+    assert translate("a.de.po", "-o", "b.po").code == 0
+    assert Path("b.po").read_bytes() == Path("a.de.po").read_bytes()
+    Path("a.txt").write_bytes(Path("a.po").read_bytes())
+    assert translate("a.txt", "--format", "po").out == Path("a.de.po").read_bytes()
+
+
+def test_several_documents_and_folders_go_to_a_folder(translate: Run) -> None:
+    done = translate("a.po", "docs", "-o", "docs/new")
+    assert done.code == 0, done.err
+    made = sorted(str(path) for path in Path("docs/new").rglob("*") if path.is_file())
+    assert made == ["docs/new/a.po", "docs/new/b.po", "docs/new/deep/c.txt"]
+    assert translate("docs", "-o", "docs/new").code == 0
+    assert not Path("docs/new/new").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("a.po --tsv", "--tsv"),
+        ("a.po --nbest 2", "--nbest"),
+        ("a.po --input x", "--input"),
+        ("a.po --line-buffered", "--line-buffered"),
+        ("a.po --chunk-lines 2", "--chunk-lines"),
+        ("a.po --prefix x", "--prefix"),
+        ("a.po --constraints x", "--constraints"),
+        ("a.po --on-bad-utf8 replace", "--on-bad-utf8"),
+        ("--overwrite", "--overwrite"),
+        ("--format po", "--format"),
+        ("a.po docs", "--output"),
+        ("a.po docs/b.po -o docs/b.po", "docs/b.po"),
+        ("a.po -o a.po", "a.po"),
+        ("docs -o docs", "docs"),
+        ("a.po docs/../a.po -o out", "a.po"),
+        ("nowhere.po", "nowhere.po"),
+        ("docs/e.bin", "--format"),
+        ("a.po --format doc", "--format"),
+        ("docs/deep -o out --format po", "line 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(translate: Run, words: str, named: str) -> None:
+    before = sorted(Path().rglob("*"))
+    done = translate(*words.split())
+    assert (done.code, done.out) == (2, b"")
+    assert named in done.err
+    assert sorted(Path().rglob("*")) == before
+
+
+def test_nothing_is_written_if_one_document_is_broken(translate: Run) -> None:
+    Path("docs/z.po").write_text(PO + 'msgid "broken\n', encoding="utf-8")
+    done = translate("docs", "-o", "out")
+    assert done.code == 2
+    assert "docs/z.po: line 7" in done.err
+    assert not Path("out").exists()

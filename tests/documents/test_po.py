@@ -1,0 +1,244 @@
+"""PO files: what is filled and how, that all else stays, and what is refused."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import hypothesis.strategies as st
+import polib
+import pytest
+from catalogues import filled, reverse, rotated, same
+from hypothesis import given
+
+from vtrans.documents.document import Translated
+from vtrans.errors import DocumentError
+
+HEADER = """msgid ""
+msgstr ""
+"Project-Id-Version: a 1\\n"
+"PO-Revision-Date: 2026-01-01 00:00+0000\\n"
+"Last-Translator: A <a@example.org>\\n"
+"Language-Team: none\\n"
+"Language: de\\n"
+"MIME-Version: 1.0\\n"
+"Content-Type: text/plain; charset=UTF-8\\n"
+"Content-Transfer-Encoding: 8bit\\n"
+"Plural-Forms: nplurals=2; plural=(n != 1);\\n"
+
+"""
+
+
+def po(body: str, header: str = HEADER) -> bytes:
+    return (header + body).encode()
+
+
+def entry(body: str) -> polib.POEntry:
+    """Returns the translated form of the only entry."""
+    (found,) = polib.pofile(filled("a.po", po(body)).decode())
+    return found
+
+
+def test_an_entry_is_filled_and_fuzzy_and_every_other_byte_stays() -> None:
+    source = (
+        '# A comment: ü\n#. for translators\n#: a.c:1\n#, c-format\n#| msgid "old"\nmsgctxt  "menu"\n'
+        'msgid "Open %s now"\nmsgstr ""\n\n#~ msgid "gone"\n#~ msgstr "weg"\n'
+    )
+    expected = source.replace("#, c", "#, fuzzy, c").replace('msgstr ""\n\n#~', 'msgstr "now %s Open"\n\n#~')
+    assert filled("a.po", po(source)) == po(expected)
+    windows = po(source).replace(b"\n", b"\r\n")
+    assert filled("a.po", windows) == po(expected).replace(b"\n", b"\r\n")
+    assert filled("a.po", b"\xef\xbb\xbf" + po(source)) == b"\xef\xbb\xbf" + po(expected)
+
+
+def test_filled_entries_stay_unless_they_are_overwritten() -> None:
+    body = 'msgid "a b"\nmsgstr "x"\n\n#, fuzzy\n#| msgid "a"\nmsgid "c d"\nmsgstr "y"\n'
+    assert filled("a.po", po(body)) == po(body)
+    expected = '#, fuzzy\nmsgid "a b"\nmsgstr "b a"\n\n#, fuzzy\n#| msgid "a"\nmsgid "c d"\nmsgstr "d c"\n'
+    assert filled("a.po", po(body), overwrite=True) == po(expected)
+
+
+def test_an_empty_translation_leaves_the_entry_as_it_is() -> None:
+    body = po('msgid "a b"\nmsgstr ""\n')
+    assert filled("a.po", body, lambda line: Translated("")) == body
+
+
+@pytest.mark.parametrize(
+    ("plural", "forms", "expected"),
+    [
+        ("nplurals=2; plural=(n != 1);", 2, ["file one", "files %d"]),
+        ("nplurals=1; plural=0;", 1, ["files %d"]),
+        ("nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 ? 1 : 2);", 3, ["file one", "files %d", "files %d"]),
+        ("nplurals=2; plural=n==1;", 2, ["files %d", "file one"]),
+    ],
+)
+def test_the_form_of_one_thing_is_that_of_the_singular(plural: str, forms: int, expected: list[str]) -> None:
+    header = re.sub("(?<=Plural-Forms: ).*?(?=\\\\n)", lambda _: plural, HEADER)
+    body = '#, c-format\nmsgid "one file"\nmsgid_plural "%d files"\n'
+    body += "".join(f'msgstr[{n}] ""\n' for n in range(forms))
+    (found,) = polib.pofile(filled("a.po", po(body, header)).decode())
+    assert list(found.msgstr_plural.values()) == expected
+    assert found.fuzzy
+
+
+def test_only_empty_plural_forms_are_filled() -> None:
+    found = entry('msgid "one file"\nmsgid_plural "many files"\nmsgstr[0] "eins"\nmsgstr[1] ""\n')
+    assert found.msgstr_plural == {0: "eins", 1: "files many"}
+
+
+@pytest.mark.parametrize(
+    ("flag", "source", "expected"),
+    [
+        ("c-format", "%s in %s", "%2$s in %1$s"),
+        ("c-format", "%s in %d", "%2$d in %1$s"),
+        ("c-format", "%2$s in %1$s", "%1$s in %2$s"),
+        ("c-format", "100%% of %s", "%s of 100%%"),
+        ("c-format", "%*d of %s", ""),  # no numbers with a width that is an argument
+        ("python-format", "%s in %d", ""),
+        ("python-format", "%(name)s in %(place)s", "%(place)s in %(name)s"),
+        ("python-brace-format", "{0} in {name}", "{name} in {0}"),
+        ("python-brace-format", "{} is 100% done", "done 100% is {}"),
+        ("kde-format", "%1 is %2", "%2 is %1"),
+        ("python-brace-format", "{:d} in {:f}", ""),
+        ("no-c-format", "%s in %d", "%d in %s"),
+    ],
+)
+def test_a_program_never_gets_its_arguments_in_another_order(flag: str, source: str, expected: str) -> None:
+    assert entry(f'#, {flag}\nmsgid "{source}"\nmsgstr ""\n').msgstr == expected
+
+
+def test_arguments_in_the_order_of_the_source_are_not_numbered() -> None:
+    body = '#, c-format\nmsgid "%s in %s"\nmsgstr ""\n'
+    assert b'msgstr "%s in %s"' in filled("a.po", po(body), same)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("_File", "_File"),
+        ("Save _As", "_As Save"),
+        ("E&xit now", "now E&xit"),
+        ("Terms & conditions", "conditions & Terms"),
+        ("AT&T phone", "phone AT&T"),
+        ("the config_file here", "here config_file the"),
+        ("a &lt; b", "b &lt; a"),
+        ("<b>_Open it</b> now", "now <b>it _Open</b>"),
+    ],
+)
+def test_an_accelerator_stays_before_its_letter(source: str, expected: str) -> None:
+    assert entry(f'msgid "{source}"\nmsgstr ""\n').msgstr == expected
+
+
+@pytest.mark.parametrize(
+    ("translation", "expected"),
+    [("Datei", "_Datei"), ("Ein Foto", "Ein _Foto"), ("alf", "al_f"), ("文件", "文件(_F)"), ("%f da", "%f _da")],
+)
+def test_an_accelerator_finds_another_place(translation: str, expected: str) -> None:
+    made = filled("a.po", po('msgid "_File"\nmsgstr ""\n'), lambda line: Translated(translation))
+    assert polib.pofile(made.decode())[0].msgstr == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("see B<ls> and I<a file>", "I<file a> and B<ls> see"),
+        ("B<a I<b>> c", "c B<I<b> a>"),
+        ("use --all or -v E<lt>x", "x E<lt> -v or --all use"),
+        ("a :ref:`b c` d", "d :ref:`b c` a"),
+        ("write <file> or <b>two words</b>", "<b>words two</b> or <file> write"),
+        ("\\n  a b\\n\\tc  d e\\n", "\n  b a\n\tc  e d\n"),
+        ('say \\"a\\\\n b\\"', 'b" "a\\n say'),
+    ],
+)
+def test_markup_stays_around_its_words(source: str, expected: str) -> None:
+    assert entry(f'msgid "{source}"\nmsgstr ""\n').msgstr == expected
+
+
+PARTS = st.lists(st.sampled_from(["<b>", "</b>", "<i x='1'>", "</i>", "B<", ">", "I<", "<br/>", "E<gt>", "--all", "%s",
+                                  "{0}", "{name}", "dog ", "two. Three ", " ", "\n", "`c d`", "<", "&amp;", "é", ","]),
+                 max_size=15).map("".join)  # fmt: skip
+
+
+@given(PARTS, st.sampled_from([same, reverse, rotated]))
+def test_every_tag_and_placeholder_is_there_once_and_polib_reads_what_is_written(
+    source: str, translate: object
+) -> None:
+    file = polib.POFile(check_for_duplicates=False)
+    file.metadata = {"Content-Type": "text/plain; charset=UTF-8"}
+    file.append(polib.POEntry(msgid=source or "x", msgctxt="c"))
+    file.append(polib.POEntry(msgid="z", msgstr="Z", occurrences=[("a", "1")]))
+    content = str(file).encode()
+    made = filled("a.po", content, translate)  # type: ignore[arg-type]
+    first, second = polib.pofile(made.decode())
+    assert (first.msgid, first.msgctxt) == (source or "x", "c")
+    assert str(second) == str(file[1])
+    pattern = r"</?[bi][^<>]*>|[BI]<|<br/>|E<gt>|--all\b|%s|\{\w+\}|\n"
+    if first.msgstr:
+        assert sorted(re.findall(pattern, first.msgstr)) == sorted(re.findall(pattern, source))
+        assert sorted(first.msgstr.replace(" ", "")) == sorted((source or "x").replace(" ", ""))
+    assert filled("a.po", made, translate) == made or not first.msgstr.strip()  # type: ignore[arg-type]
+
+
+def test_a_file_in_another_encoding_stays_in_it() -> None:
+    header = HEADER.replace("UTF-8", "ISO-8859-1")
+    content = (header + 'msgid "ü ß"\nmsgstr ""\n').encode("latin-1")
+    assert filled("a.po", content).endswith('msgstr "ß ü"\n'.encode("latin-1"))
+    with pytest.raises(DocumentError, match="ISO-8859-1"):
+        filled("a.po", content, lambda line: Translated("€"))
+
+
+def test_long_strings_are_wrapped_as_their_source() -> None:
+    words = "many words " * 20
+    made = filled("a.po", po(f'msgid ""\n"{words}"\nmsgstr ""\n'), same).decode()
+    assert polib.pofile(made)[0].msgstr == words.replace("  ", " ")
+    assert max(map(len, made.rpartition("msgstr")[2].split("\n"))) <= 80
+
+
+HOSTILE = {
+    "no PO at all": (b"/etc/passwd", 1),
+    "a string that does not end": (b'msgid "a\nmsgstr ""\n', 1),
+    "no translation": (b'msgid "a"\nmsgstr ""\n\nmsgid "b"\n', 4),
+    "no source": (b'# c\nmsgstr "a"\n', 1),
+    "a second source": (b'msgid "a"\nmsgid "b"\nmsgstr ""\n', 2),
+    "a plural without forms": (b'msgid "a"\nmsgid_plural "b"\nmsgstr ""\n', 1),
+    "a string of nothing": (b'"a"\n', 1),
+    "half a character": (b'msgid "a"\nmsgstr "\xc3"\n', 2),
+    "NUL": (b'msgid "a"\nmsgstr "\0"\n', 2),
+    "a plural formula that is none": (po("", HEADER.replace("n != 1", "__import__('os')")), 1),
+    "a plural formula that divides by zero": (po("", HEADER.replace("n != 1", "n / 0")), 1),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_broken_file_is_refused_with_its_line(name: str) -> None:
+    content, line = HOSTILE[name]
+    with pytest.raises(DocumentError, match=rf"^line {line}: [^\n]{{5,150}}\.$"):
+        filled("a.po", content)
+
+
+@pytest.mark.parametrize("encoding", ["rot13", "idna", "no-such", "utf-7", "utf-16"])
+def test_an_encoding_that_is_no_good_is_refused(encoding: str) -> None:
+    with pytest.raises(DocumentError, match="UTF"):
+        filled("a.po", po('msgid "+"\nmsgstr ""\n', HEADER.replace("UTF-8", encoding)))
+
+
+@pytest.mark.parametrize(
+    "source", ["a " * 300_000, "<b>" * 50_000, "B<" * 50_000, "</b>" * 50_000, "_" * 100_000, "%" * 100_000]
+)
+def test_a_huge_entry_is_quick(source: str) -> None:
+    body = '#, c-format\nmsgid ""\n' + "".join(f'"{source[i : i + 50]}"\n' for i in range(0, len(source), 50))
+    assert filled("a.po", po(f'{body}msgstr ""\n'), same)
+
+
+@pytest.mark.skipif(shutil.which("msgfmt") is None, reason="gettext is not installed")
+def test_msgfmt_accepts_what_is_written(tmp_path: Path) -> None:
+    body = (
+        '#, c-format\nmsgid "%s in %d\\n"\nmsgstr ""\n\n#, c-format\nmsgid "one of %d"\nmsgid_plural "%d of %s"\n'
+        'msgstr[0] ""\nmsgstr[1] ""\n\n#, python-format\nmsgid "%(a)s 100%% %(b)d"\nmsgstr ""\n'
+    )
+    (tmp_path / "a.po").write_bytes(filled("a.po", po(body)))
+    words = ["msgfmt", "--check", "--use-fuzzy", "-o", "/dev/null", str(tmp_path / "a.po")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

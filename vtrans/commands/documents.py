@@ -1,0 +1,188 @@
+"""The documents that `vtrans translate` translates: which files are read and written. If any of them is broken, none is
+written."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from vtrans.commands.lines import writer
+from vtrans.commands.options import check_output
+from vtrans.commands.texts import report
+from vtrans.console import Console
+from vtrans.errors import DocumentError, FileError, InputError
+from vtrans.files import explained
+from vtrans.keys import flag, keys_of, text
+from vtrans.languages import Languages
+from vtrans.runtime.signals import ended_by_signals
+from vtrans.text import open_bytes
+
+if TYPE_CHECKING:
+    from vtrans.documents.files import Opened
+    from vtrans.documents.translating import Nbest
+    from vtrans.translate.division import Division
+    from vtrans.translate.translation import TranslateOptions
+    from vtrans.translate.translator import Translator
+
+NEEDED = ("polib", "sentencex", "turbohtml")  # the extra `documents`
+LARGEST = 1 << 28  # bytes of a file
+
+
+@dataclass(frozen=True)
+class Documents:
+    """How documents are read."""
+
+    PANEL: ClassVar[str] = "Documents"
+
+    format: str | None = text(
+        None, "Format of the documents, such as po, if it is not the ending of their names.", metavar="NAME"
+    )
+    overwrite: bool = flag(False, "Also translate entries that have a translation.")
+
+    def check(self, files: Sequence[Path], lines: Sequence[Any]) -> None:
+        """Raises InputError for an option of documents without a document, and for one of lines with a document.
+        `lines` are the options of lines: only `output` belongs to documents, too."""
+        for options in [*lines] if files else [self]:
+            for name, key in keys_of(type(options)).items():
+                if name != "output" and getattr(options, name) != getattr(type(options), name):
+                    wrong = "applies only to lines, not to documents" if files else "applies only to documents"
+                    raise InputError(f"`{key.option or name}` {wrong}; leave it out.")
+        if files and (missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]):
+            raise InputError(
+                f"translating documents needs the package {missing[0]}; install it with "
+                "`pip install 'vtrans[documents]'`."
+            )
+
+    def targets(self, files: Sequence[Path], output: Path | None) -> dict[Path, Path | None]:
+        """Returns where each document is written; None: stdout. Of a folder, those are documents whose names have the
+        ending of a format. Raises InputError if a result would replace a document or another result."""
+        from vtrans.documents.files import FORMATS
+
+        targets: dict[Path, Path | None] = {}
+        several = len(files) > 1 or files[0].is_dir()
+        if several and (output is None or output.is_file()):
+            raise InputError(f"`output` must be a folder for several documents, got {output or 'none'}.")
+        for file in files:
+            if not file.is_dir():
+                self.ending(file)
+                folder = output is not None and (several or output.is_dir())
+                targets[file] = output / file.name if output and folder else output
+                continue
+            assert output is not None
+            for path in sorted(file.rglob("*")):
+                inner = path.relative_to(file)
+                shown = not any(part.startswith(".") for part in inner.parts) and output not in path.parents
+                if shown and path.is_file() and (self.format or path.suffix.lower() in FORMATS):
+                    targets[path] = output / inner
+        if not targets:
+            raise FileError(f"{files[0]} has no file that ends in one of {', '.join(FORMATS)}.")
+        written = [target for target in targets.values() if target]
+        if repeated := [target for target in written if written.count(target) > 1]:
+            raise InputError(f"`output` would have two files {repeated[0]}; translate them into different folders.")
+        for target in written:
+            check_output(target, [("the document", file) for file in targets])
+        return targets
+
+    def ending(self, file: Path) -> str:
+        """Returns the ending that tells the format of a document. Raises InputError if there is no such format."""
+        from vtrans.documents.files import FORMATS
+
+        ending = f".{self.format}" if self.format else file.suffix.lower()
+        if ending not in FORMATS:
+            known = ", ".join(FORMATS)
+            raise InputError(f"{file} must end in one of {known}; name its `format`, or use `input` for lines of text.")
+        return ending
+
+    def opened(self, file: Path, target: str) -> Opened:
+        """Returns a document that is read for translation into a language. Raises InputError for a broken one."""
+        from vtrans.documents.files import Filling, open_file
+
+        with open_bytes(file) as stream:
+            content = stream.read(LARGEST + 1)
+        return open_file(f"x{self.ending(file)}", content, LARGEST, Filling(target, self.overwrite))
+
+
+def translate_files(
+    load: Callable[[], Translator],
+    targets: dict[Path, Path | None],
+    options: TranslateOptions,
+    documents: Documents,
+    division: Division,
+    console: Console,
+) -> None:
+    """Translates documents with copies of this process if that is faster, writes them, and reports how it went."""
+    from vtrans.documents.sentences import PROTECTION
+    from vtrans.documents.translating import Lines
+    from vtrans.wording.protect import Protection
+
+    more = options.protect.more if options.protect else ()
+    options = replace(options, protect=Protection((*more, *PROTECTION.more)))
+    with ended_by_signals():
+        translator = load()
+        translator.check(options)
+        languages = _languages(translator, options.to)
+        opened = {}
+        for file in targets:
+            try:
+                one = documents.opened(file, languages.tgt)
+                opened[file] = one, [one.read(text, languages.src) for text in one.texts]
+            except DocumentError as error:
+                raise DocumentError(f"{file}: {str(error)[:1].lower()}{str(error)[1:]}") from None
+        lines = Lines([document for _, parts in opened.values() for document in parts])
+        rest = iter(lines.answered(_answers(translator, lines.groups, options, division, console)))
+        contents = {
+            file: one.written([part.joined([nbest[0] for nbest in next(rest)]) for part in parts])
+            for file, (one, parts) in opened.items()
+        }
+        for file, content in contents.items():
+            if target := targets[file]:
+                with explained(target):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+            with writer(target) as stream:
+                stream.write(content)
+    report(translator.counts, console, min_length=translator.search.min_length)
+
+
+def _languages(translator: Translator, to: str | None) -> Languages:
+    """Returns the languages of the translations: English, and an empty code, if they are not known."""
+    pairs = [pair for pair in translator.engine.languages if to in (None, pair.tgt)]
+    src = pairs[0].src if pairs else "en"
+    tgts = {pair.tgt for pair in pairs}
+    return Languages(src, to or (tgts.pop() if len(tgts) == 1 else ""))
+
+
+def _answers(
+    translator: Translator,
+    groups: dict[bool, list[str]],
+    options: TranslateOptions,
+    division: Division,
+    console: Console,
+) -> dict[bool, list[Nbest]]:
+    """Returns the translations of groups of lines: those with and those without word alignments."""
+    from vtrans.data.words import read_pharaoh
+    from vtrans.documents.document import Translated
+    from vtrans.translate.stream import translate_stream, workers_for
+
+    answers: dict[bool, list[Nbest]] = {}
+    copies, done = division.copies(translator.engine), 0
+    with console.progress("translated", sum(map(len, groups.values())), unit="sentences") as counter:
+        for wanted, lines in groups.items():
+            aligned = wanted and not translator.engine.unsupported(translator.search, ["alignments"])
+            chosen, out = replace(options, alignments=aligned), io.BytesIO()
+            with workers_for(translator, chosen, copies, division.threads) if copies and lines else nullcontext() as w:
+                count = partial(lambda before, now, size: counter.update(before + now), done)
+                translate_stream(translator, lines, out, chosen, progress=count, workers=w)
+            done += len(lines)
+            written = out.getvalue().decode().split("\n")[:-1]
+            parts = (line.split("\t", 1) if aligned else ("", line) for line in written)
+            answers[wanted] = [
+                [Translated(text, tuple((i, j) for i, j in read_pharaoh(links).tolist()) if aligned else None)]
+                for links, text in parts
+            ]
+    return answers

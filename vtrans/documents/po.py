@@ -1,0 +1,223 @@
+"""Reads PO files, the catalogues of gettext, and fills their empty entries.
+
+polib knows how strings are written. Its parser is not used here: it gives no places, opens a file if a text happens to
+be the name of one, and ends lines at U+2028. Tests compare with it.
+"""
+
+from __future__ import annotations
+
+import gettext
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from polib import escape, unescape
+
+from vtrans.documents.document import Document, FilledDocument, MarkedDocument, Slot
+from vtrans.documents.inline import Span, items_of, without_accelerator
+from vtrans.documents.markup import Item
+from vtrans.errors import DocumentError
+
+WIDTH = 77  # characters of a line, as gettext wraps them
+
+_STRING = re.compile(r'[ \t]*(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d{1,2}\])?)[ \t]+)?"((?:[^"\\]|\\.)*)"\s*')
+_CHARSET = re.compile(rb'^"Content-Type:[^"\n]*charset=([\w-]+)', re.MULTILINE)
+_PLURAL = re.compile(r"^Plural-Forms:.*?\bplural=([^;\n]+)", re.MULTILINE)
+_CONVERSION = re.compile(
+    r"%(?P<name>\d+\$|\(\w+\))?"
+    r"(?P<rest>[-+ #0']*(?:\d+|\*)?(?:\.(?:\d+|\*)?)?(?:hh?|ll?|[qLjzZt])?(?:[a-zA-Z%@]|<\w+>))"
+)
+_IN_TURN = re.compile(r"\{(?:[:!][^{}]*)?\}")  # takes the next argument in formats with braces
+NUMBERED = {f"{name}-format" for name in ("c", "gcc-internal", "java-printf", "objc", "perl", "php")}  # allow `%2$s`
+PRINTF = NUMBERED | {f"{name}-format" for name in ("awk", "gfc-internal", "lua", "python", "ruby", "tcl")}
+
+
+@dataclass
+class String:
+    """A string of an entry: where it is, and its text."""
+
+    begin: int
+    end: int
+    parts: list[str]
+
+    @property
+    def text(self) -> str:
+        return str(unescape("".join(self.parts)))
+
+
+@dataclass
+class Entry:
+    """An entry: its line number, its flags and where they begin, where the lines after its comments begin, and its
+    strings by keyword."""
+
+    line: int
+    flags: list[str] = field(default_factory=list)
+    flagged: int | None = None
+    begin: int | None = None
+    strings: dict[str, String] = field(default_factory=dict)
+
+    @property
+    def targets(self) -> dict[str, String]:
+        return {name: string for name, string in self.strings.items() if name.startswith("msgstr")}
+
+
+def charset(content: bytes) -> str:
+    """Returns the encoding that a PO file says it has, UTF-8 for a template that says none."""
+    match = _CHARSET.search(content)
+    name = match[1].decode() if match else "CHARSET"
+    return "utf-8" if name == "CHARSET" else name
+
+
+def po_document(text: str, language: str, *, overwrite: bool = False) -> Document:
+    """Returns a PO file with its untranslated entries as slots, with `overwrite` all of them. Filled entries get the
+    flag `fuzzy`. Raises DocumentError with the line of what is not PO."""
+    entries = list(read_po(text))
+    form = 0
+    slots = []
+    for entry in entries:
+        if not entry.strings["msgid"].text and "msgctxt" not in entry.strings:
+            form = _singular_form(entry)
+            continue
+        names = [name for name, string in entry.targets.items() if overwrite or not string.text]
+        if names:
+            slots.append(_slot(text, entry, names, form, language))
+    return FilledDocument(text, slots)
+
+
+def read_po(text: str) -> Iterator[Entry]:
+    """Yields the entries, without obsolete ones."""
+    entry, last, place = Entry(1), "", 0
+    for number, line in enumerate(text.split("\n"), 1):
+        begin, place = place, place + len(line) + 1
+        match = _STRING.fullmatch(line)
+        stripped = line.strip()
+        if entry.targets and (stripped[:1] == "#" or (match and match[1] in ("msgctxt", "msgid"))):
+            yield _checked(entry)
+            entry, last = Entry(number), ""
+        if stripped.startswith("#,"):
+            entry.flags += [flag.strip() for flag in stripped[2:].split(",")]
+            entry.flagged = entry.flagged or begin + line.index("#,") + 2
+        elif stripped[:1] == "#" or not stripped:
+            if stripped.startswith("#|"):
+                entry.begin = begin if entry.begin is None else entry.begin
+            last = last if not stripped else ""
+        elif match is None or (match[1] or last) == "" or match[1] in entry.strings:
+            raise DocumentError("a comment, a keyword with a string, or a string that continues one is needed.", number)
+        else:
+            entry.begin = begin if entry.begin is None else entry.begin
+            last = match[1] or last
+            string = entry.strings.setdefault(last, String(begin + line.index('"'), 0, []))
+            string.end = begin + len(line.rstrip())
+            string.parts.append(match[2])
+            entry.line = number if match[1] == "msgid" else entry.line
+    if entry.strings:
+        yield _checked(entry)
+
+
+def _checked(entry: Entry) -> Entry:
+    """Returns an entry that is complete."""
+    names, plural = set(entry.strings), "msgid_plural" in entry.strings
+    if "msgid" not in names or not entry.targets or plural == ("msgstr" in names):
+        missing = "msgid" if "msgid" not in names else "msgstr[0]" if plural else "msgstr"
+        raise DocumentError(f"the entry has no {missing}.", entry.line)
+    return entry
+
+
+def _singular_form(header: Entry) -> int:
+    """Returns the plural form of one thing."""
+    match = _PLURAL.search(header.strings["msgstr"].text if "msgstr" in header.strings else "")
+    try:
+        return gettext.c2py(match[1].strip())(1) if match and match[1].strip() != "EXPRESSION" else 0
+    except (ValueError, ArithmeticError, RecursionError):
+        raise DocumentError("the header's Plural-Forms cannot be read.", header.line) from None
+
+
+def _slot(text: str, entry: Entry, names: Sequence[str], singular: int, language: str) -> Slot:
+    """Returns the slot for these strings of an entry."""
+    newline, strings = "\r\n" if "\r\n" in text else "\n", entry.strings
+    singulars = {"msgstr", f"msgstr[{singular}]"} if len(entry.targets) > 1 else {"msgstr"}
+    sources = [
+        _Source(strings["msgid" if n in singulars else "msgid_plural"].text, entry.flags, language) for n in names
+    ]
+    wide = len(strings["msgid"].parts) > 1
+    begin = strings[names[0]].begin
+    if "fuzzy" not in entry.flags:
+        begin = entry.begin or 0 if entry.flagged is None else entry.flagged
+
+    def written(texts: list[str]) -> str | None:
+        filled = [source.finished(translation) for source, translation in zip(sources, texts, strict=True)]
+        if not any(filled):
+            return None
+        flag = "" if "fuzzy" in entry.flags else f"#, fuzzy{newline}" if entry.flagged is None else " fuzzy,"
+        parts, place = [flag], begin
+        for name, translation in zip(names, filled, strict=True):
+            string = strings[name]
+            new = string_of(translation, wide, newline) if translation else text[string.begin : string.end]
+            parts += [text[place : string.begin], new]
+            place = string.end
+        return "".join(parts)
+
+    return Slot(begin, strings[names[-1]].end, [source.document for source in sources], written)
+
+
+class _Source:
+    """A string to translate. Its conversions, such as `%s`, are atoms if a flag says that it is a format of printf.
+    Those that take the arguments in turn are numbered until the translation shows their order."""
+
+    def __init__(self, text: str, flags: Sequence[str], language: str) -> None:
+        formats = {flag for flag in flags if flag.endswith("-format") and not flag.startswith("no-")}
+        self._printf, self._braces = bool(formats & PRINTF), bool(formats - PRINTF)
+        self._turns = self._in_turn(text)
+        self._numbered = bool(formats & NUMBERED) and len(self._turns) > 1 and "*" not in "".join(self._turns)
+        plain, self._accelerator = (text, None) if formats else without_accelerator(text)
+        items = items_of(plain, self._conversions(text) if self._printf else ())
+        self.document = MarkedDocument(items, language, self._escaped)
+
+    def _conversions(self, text: str) -> Iterator[Span]:
+        numbers = count(1)
+        for match in _CONVERSION.finditer(text):
+            percent, name = match["rest"] == "%", match["name"]
+            if self._numbered and not name and not percent:
+                name = f"{next(numbers)}$"
+            raw = f"%{name or ''}{match['rest']}"
+            yield *match.span(), Item("text", raw, "%") if percent else Item("atom", raw)
+
+    def _escaped(self, text: str) -> str:
+        return text.replace("%", "%%") if self._printf else text
+
+    def finished(self, text: str) -> str:
+        """Returns the translation as the program needs it, or an empty string if it would give the program its
+        arguments in another order."""
+        if self._accelerator and text:
+            return self._accelerator.placed(text)
+        if self._numbered:
+            order = [int(match["name"][:-1]) for match in _CONVERSION.finditer(text) if match["name"]]
+            return _CONVERSION.sub(r"%\g<rest>", text) if order == sorted(order) else text
+        return text if self._in_turn(text) == self._turns else ""
+
+    def _in_turn(self, text: str) -> list[str]:
+        """Returns the conversions that take the arguments in turn."""
+        if self._printf:
+            return [m["rest"] for m in _CONVERSION.finditer(text) if not m["name"] and m["rest"] != "%"]
+        return _IN_TURN.findall(text) if self._braces else []
+
+
+def string_of(text: str, wide: bool, newline: str) -> str:
+    """Returns a text as a string of PO, in several lines if it has several, or if it is long and `wide`."""
+    lines = [line for line in re.split(r"(?<=\n)", text) if line]
+    if wide:
+        lines = [part for line in lines for part in _wrapped(line)]
+    quoted = [f'"{escape(line)}"' for line in lines]
+    return newline.join(quoted if len(quoted) < 2 else ['""', *quoted])
+
+
+def _wrapped(line: str) -> Iterator[str]:
+    """Yields the parts of a line, which end after spaces."""
+    part = ""
+    for word in re.findall(r"\S*\s*", line):
+        if part and len(escape(part)) + len(escape(word)) > WIDTH:
+            yield part
+            part = ""
+        part += word
+    yield part
