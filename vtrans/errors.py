@@ -49,7 +49,7 @@ class DocumentError(InputError):
     """A document is damaged, or not of its format; `line` is where, if that is known."""
 
     def __init__(self, reason: str, line: int | None = None) -> None:
-        super().__init__(reason if line is None else f"line {line}: {reason}")
+        super().__init__(reason if line is None else f"Line {line}: {reason}")
 
 
 class DocumentSizeError(DocumentError):

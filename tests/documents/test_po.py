@@ -156,7 +156,7 @@ def test_markup_stays_around_its_words(source: str, expected: str) -> None:
     assert entry(f'msgid "{source}"\nmsgstr ""\n').msgstr == expected
 
 
-PARTS = st.lists(st.sampled_from(["<b>", "</b>", "<i x='1'>", "</i>", "B<", ">", "I<", "<br/>", "E<gt>", "--all", "%s",
+PARTS = st.lists(st.sampled_from(["<b>", "</b>", "<i x='1'>", "</i>", "B<", ">", "I<", "<br/>", "E<gt>", " --all ", "%s",
                                   "{0}", "{name}", "dog ", "two. Three ", " ", "\n", "`c d`", "<", "&amp;", "é", ","]),
                  max_size=15).map("".join)  # fmt: skip
 
@@ -214,7 +214,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_broken_file_is_refused_with_its_line(name: str) -> None:
     content, line = HOSTILE[name]
-    with pytest.raises(DocumentError, match=rf"^line {line}: [^\n]{{5,150}}\.$"):
+    with pytest.raises(DocumentError, match=rf"^Line {line}: [^\n]{{5,150}}\.$"):
         filled("a.po", content)
 
 

@@ -16,7 +16,7 @@ from vtrans.commands.lines import writer
 from vtrans.commands.options import check_output
 from vtrans.commands.texts import report
 from vtrans.console import Console
-from vtrans.errors import DocumentError, FileError, InputError
+from vtrans.errors import DocumentError, FileError, InputError, missing_extra
 from vtrans.files import explained
 from vtrans.keys import flag, keys_of, text
 from vtrans.languages import Languages
@@ -54,10 +54,7 @@ class Documents:
                     wrong = "applies only to lines, not to documents" if files else "applies only to documents"
                     raise InputError(f"`{key.option or name}` {wrong}; leave it out.")
         if files and (missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]):
-            raise InputError(
-                f"translating documents needs the package {missing[0]}; install it with "
-                "`pip install 'vtrans[documents]'`."
-            )
+            raise missing_extra(f"translating documents needs the package {missing[0]}", "documents")
 
     def targets(self, files: Sequence[Path], output: Path | None) -> dict[Path, Path | None]:
         """Returns where each document is written; None: stdout. Of a folder, those are documents whose names have the

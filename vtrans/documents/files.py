@@ -154,7 +154,9 @@ def _decoded(content: bytes, codec: str = "utf-8") -> str:
         line = content.count(b"\n", 0, error.start) + 1
         raise DocumentError(f"the text must be {codec.upper()}.", line) from None
     except (LookupError, ValueError):
-        raise DocumentError(f"files in the encoding {codec[:40]} are not supported; convert it to UTF-8.") from None
+        raise DocumentError(
+            f"The file must be UTF-8, but says that its encoding is {codec[:40]}, which is not supported; convert it."
+        ) from None
     if "\0" in text:
         raise DocumentError("the text must not contain the NUL character.", text.count("\n", 0, text.index("\0")) + 1)
     return text
