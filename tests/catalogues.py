@@ -12,11 +12,12 @@ from vtrans.translate.asked import asked_of
 from vtrans.translate.translation import TranslateOptions, Translation
 
 Translate = Callable[[str], Translated]
+OPTIONS = TranslateOptions(alignments=True, protect=PROTECTION)
 
 
 def _asked(line: str, order: Callable[[int], list[int]], aligned: bool = True) -> Translated:
     """Returns a line with the words that a model would see in another order, as a Translator makes it."""
-    asked = asked_of(line, 1, {}, TranslateOptions(alignments=True, protect=PROTECTION), codes=True)
+    asked = asked_of(line, 1, {}, OPTIONS, None, begun=False, codes=True)
     words = asked.line.masked.split()
     places = order(len(words))
     links = tuple((i, j) for j, i in enumerate(places)) if aligned else None
