@@ -47,13 +47,13 @@ def multilingual(name: str = "post-norm, one matrix", seed: int = 1) -> LoadedMo
 
 
 def speaking(name: str = "post-norm, one matrix", **search: Any) -> Translator:
-    return Translator(TorchEngine([multilingual(name)]), dataclasses.replace(SEARCH, **search), retry=False, raw=True)
+    return Translator(TorchEngine([multilingual(name)]), dataclasses.replace(SEARCH, **search), retry=False)
 
 
 @pytest.mark.parametrize("name", ["post-norm, one matrix", "learned positions, untied"])
 def test_a_translation_is_that_of_the_line_after_its_tag(name: str) -> None:
     made, vocab = speaking(name), vocabulary()
-    found = {to: list(made.nbest(LINES, 2, to=to)) for to in TAGS}
+    found = {to: list(made.nbest(LINES, 2, to=to, raw=True)) for to in TAGS}
     for to, tag in TAGS.items():
         for line, best in zip(LINES, found[to], strict=True):
             if not line.strip():
@@ -95,7 +95,7 @@ def test_a_line_and_its_tag_fit_into_the_position_table() -> None:
 def test_links_are_between_words_of_the_line_and_of_its_translation() -> None:
     made, vocab = speaking(), vocabulary()
     words = 0
-    for line, (t,) in zip(LINES, made.nbest(LINES, alignments=True, to="fr"), strict=True):
+    for line, (t,) in zip(LINES, made.nbest(LINES, alignments=True, to="fr", raw=True), strict=True):
         assert t.alignment is not None
         own = [token for token in t.tokens if token != EOS_ID]
         if not line.strip():
@@ -122,7 +122,7 @@ def test_a_tag_in_a_translation_is_no_word() -> None:
 def test_a_given_translation_gets_the_score_that_its_search_gave_it() -> None:
     made = speaking()
     lines = [line for line in LINES if line.strip()]
-    translations = [best[0] for best in made.nbest(lines, to="fr")]
+    translations = [best[0] for best in made.nbest(lines, to="fr", raw=True)]
     again = list(made.logprob(lines, [t.tokens for t in translations], to="fr"))
     assert [t.logprob for t in again] == pytest.approx([t.logprob for t in translations], abs=1e-9)
     other = list(made.logprob(lines, [t.tokens for t in translations], to="de"))
@@ -188,7 +188,7 @@ def test_a_shortlist_lists_no_tag() -> None:
     assert listed.nonzero().flatten().tolist() == sorted({EOS_ID, *vocab.encode("a dog")})
     model = dataclasses.replace(multilingual(), shortlist=shortlist)
     made = Translator(TorchEngine([model], shortlist=True), retry=False)
-    for t in itertools.chain.from_iterable(made.nbest(LINES, 3, to="de")):
+    for t in itertools.chain.from_iterable(made.nbest(LINES, 3, to="de", raw=True)):
         assert not set(tags) & set(t.tokens)
 
 

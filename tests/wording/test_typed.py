@@ -157,10 +157,8 @@ class Echo:
         return [(-1.0,) * len(target) for _, target in pairs]
 
 
-def translated(
-    line: str, *, raw: bool = False, prefix: str | None = None, constraints: Any = None, **options: Any
-) -> Translation:
-    return Translator(Echo(), raw=raw).translate_window(
+def translated(line: str, *, prefix: str | None = None, constraints: Any = None, **options: Any) -> Translation:
+    return Translator(Echo()).translate_window(
         [line],
         TranslateOptions(**options),
         prefixes=None if prefix is None else [prefix],

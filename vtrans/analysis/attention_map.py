@@ -115,7 +115,7 @@ def attention_map(
 def _target_tokens(translator: Translator, sentence: str, target: str | None, to: str | None) -> Sequence[int]:
     """Returns the subwords of the translation, with EOS if it ends with EOS."""
     if target is None:
-        ((best,),) = translator.translate_window([sentence], TranslateOptions(to=to))
+        ((best,),) = translator.translate_window([sentence], TranslateOptions(to=to, raw=True))
         return best.tokens
     tokens, most = [*translator.tgt_vocab.encode(one_line(target)), EOS_ID], translator.max_source + EXTRA_LENGTH
     if len(tokens) == 1:

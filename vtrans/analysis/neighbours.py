@@ -109,7 +109,7 @@ def steps(
     Raises InputError for a sentence that is blank or would be translated in several pieces.
     """
     source = [*translator.tag(to), *translator.one_piece(sentence, to)]
-    ((best,),) = translator.translate_window([sentence], TranslateOptions(to=to))
+    ((best,),) = translator.translate_window([sentence], TranslateOptions(to=to, raw=True))
     model, vocab = models_of(translator.engine)[0].model, translator.tgt_vocab
     with torch.inference_mode():
         ((_, batch),) = forced_batches([(source, best.tokens)], 1, model.device)

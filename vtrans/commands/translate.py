@@ -134,6 +134,7 @@ def translate(
         output.alignments,
         form,
         *terms.read(),
+        raw,
         to,
     )
     settings = {**dataclasses.asdict(engine), "weights": list(models.weights) or None}
@@ -143,7 +144,6 @@ def translate(
         load,
         models.paths,
         retry=not no_retry,
-        raw=raw,
         workers=division.total,
         console=console,
         **settings,
@@ -154,7 +154,7 @@ def translate(
         return
     if chunks:
         kept = {name: settings[name] for name, key in keys_of(EngineConfig).items() if not key.speed_only}
-        common = {**kept, "weights": settings["weights"], "no_retry": no_retry, "raw": raw}
+        common = {**kept, "weights": settings["weights"], "no_retry": no_retry}
         work = chunked(chunks, models.paths, common, options, text, console)
     else:
         work = streamed(options, text, console)

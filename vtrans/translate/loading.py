@@ -46,7 +46,6 @@ def load(
     shortlist: bool = False,
     precision: str | None = None,
     retry: bool = True,
-    raw: bool = False,
     workers: int | None = None,
     kernels: str | None = None,
     **search: Any,
@@ -57,7 +56,7 @@ def load(
     `vtrans.load("run", beam=8)`.
 
     `device` is cpu, cuda, cuda:N or mps; by default the fastest that is available. `weights` are those of an ensemble's
-    average. `shortlist` uses the shortlist in the (first) model file. `retry` and `raw` are those of `Translator`.
+    average. `shortlist` uses the shortlist in the (first) model file. `retry` is that of `Translator`.
     `console` receives warnings, and says which checkpoint of a run and which code or kernels were chosen.
 
     `engine` runs the model:
@@ -104,7 +103,7 @@ def load(
     for name, message in idle_messages(settings, "search").items():
         if console and name in search:
             console.warn(message)
-    return Translator(made, settings, console, retry=retry, raw=raw)
+    return Translator(made, settings, console, retry=retry)
 
 
 def _models(paths: Sequence[Path], device: torch.device, console: Console | None) -> list[LoadedModel]:

@@ -36,6 +36,8 @@ class TranslateOptions:
     form: Form = "text"
     glossary: Glossary | None = None
     protect: Protection | None = None
+    raw: bool = False
+    """Give the model each line as it is, without what `vtrans.wording.typed` defines."""
     to: str | None = None
     """The target language, for a model of several."""
     abandoned: Callable[[], bool] | None = None

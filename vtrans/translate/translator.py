@@ -46,7 +46,7 @@ class Translator:
     search if `search` already has a no-repeat rule, if the engine does not support the rule, or for samples.
 
     A line in capitals or title case is translated in lower case, and characters that the vocabulary lacks are copied,
-    as `vtrans.wording.typed` defines it. With `raw`, the model sees each line as it is.
+    as `vtrans.wording.typed` defines it.
 
     `counts` holds what has been done so far; warnings go to `console`. Several threads may use a translator: each gets
     what it would get alone, and while one translates a window of lines, the others wait. Raises InputError for a
@@ -60,7 +60,6 @@ class Translator:
         console: Console | None = None,
         *,
         retry: bool = True,
-        raw: bool = False,
     ) -> None:
         self.engine = engine
         self.search = engine.search if search is None else search
@@ -71,7 +70,7 @@ class Translator:
         refuse_unsupported(engine, self.search)
         if reason := self.search.contradiction("`{}`"):
             raise InputError(reason)
-        self._typed = None if raw else Typed(self.src_vocab, self.tgt_vocab)
+        self._typed = Typed(self.src_vocab, self.tgt_vocab)
         self._reader = SourceReader(engine, self.search)
         self.max_source = self._reader.max_source
         self.one_piece, self.tag = self._reader.one_piece, self._reader.tag
@@ -87,6 +86,7 @@ class Translator:
         *,
         mbr: Mbr | None = None,
         to: str | None = None,
+        raw: bool = False,
         prefixes: Iterable[str] | None = None,
         constraints: Iterable[Constraints] | None = None,
     ) -> Iterator[str]:
@@ -94,9 +94,11 @@ class Translator:
 
         With `sampling`, a translation is drawn instead; it depends on the line, its number and the seed. With `mbr`, it
         is the candidate with the highest expected utility. `to` is the target language, such as "de"; a model of
-        several needs it.
+        several needs it. With `raw`, the model sees each line as it is.
         """
-        translations = self.nbest(lines, 1, sampling, mbr=mbr, to=to, prefixes=prefixes, constraints=constraints)
+        translations = self.nbest(
+            lines, 1, sampling, mbr=mbr, to=to, raw=raw, prefixes=prefixes, constraints=constraints
+        )
         return (best[0].text for best in translations)
 
     def nbest(
@@ -108,6 +110,7 @@ class Translator:
         mbr: Mbr | None = None,
         alignments: bool = False,
         to: str | None = None,
+        raw: bool = False,
         prefixes: Iterable[str] | None = None,
         constraints: Iterable[Constraints] | None = None,
     ) -> Iterator[list[Translation]]:
@@ -119,13 +122,14 @@ class Translator:
         beginnings of the translations, one per line; a blank one means none. The last word of a prefix may be
         continued unless whitespace follows it. The score includes the prefix. `constraints` are what
         `phrases.wording_of` reads, one per line, such as {"constraints": ["a phrase"], "avoid": ["another"]}; a line
-        whose translation does not obey them is counted, with a warning. `to` is that of `translate`. Raises InputError
-        at once if `n` is larger than the beam, `lines` is a single string, or `to` is not a language of the model.
+        whose translation does not obey them is counted, with a warning. `to` and `raw` are those of `translate`. Raises
+        InputError at once if `n` is larger than the beam, `lines` is a single string, or `to` is not a language of the
+        model.
         """
         for name, given in (("lines", lines), ("prefixes", prefixes)):
             if isinstance(given, str):
                 raise InputError(f"`{name}` must be a list of strings, but is one string; pass [line].")
-        options = TranslateOptions(n, sampling, mbr, alignments, to=to)
+        options = TranslateOptions(n, sampling, mbr, alignments, raw=raw, to=to)
         self.check(options, prefixes=prefixes is not None, constraints=constraints is not None)
         return self._windows(iter(lines), options, prefixes, constraints)
 
@@ -187,7 +191,7 @@ class Translator:
                 first + i,
                 constraints[i] if constraints else {},
                 options,
-                self._typed,
+                None if options.raw else self._typed,
                 begun=prefixes is not None and bool(prefixes[i].strip()),
                 codes=codes,
             )
