@@ -10,8 +10,9 @@ from office_files import BODY, docx, member, zipped
 from services import reversed_words
 
 from vtrans.documents.files import open_file
-from vtrans.documents.office import _WORD, Element, parse
+from vtrans.documents.office import _WORD
 from vtrans.documents.subtitles import broken
+from vtrans.documents.xml import Element, parse
 from vtrans.errors import DocumentError
 from vtrans.server.batching import Wanted
 

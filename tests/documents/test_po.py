@@ -228,7 +228,7 @@ def test_an_encoding_that_is_no_good_is_refused(encoding: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["a " * 300_000, "<b>" * 50_000, "B<" * 50_000, "</b>" * 50_000, "_" * 100_000, "%" * 100_000]
+    "source", ["a " * 50_000, "<b>" * 20_000, "B<" * 50_000, "</b>" * 20_000, "_" * 100_000, "%" * 50_000]
 )
 def test_a_huge_entry_is_quick(source: str) -> None:
     body = '#, c-format\nmsgid ""\n' + "".join(f'"{source[i : i + 50]}"\n' for i in range(0, len(source), 50))

@@ -16,6 +16,9 @@ from vtrans.documents.document import READERS, Document
 from vtrans.documents.office import docx_document, odt_document
 from vtrans.documents.po import charset, po_document
 from vtrans.documents.subtitles import SubtitleDocument
+from vtrans.documents.tmx import tmx_document
+from vtrans.documents.xliff import xliff_document
+from vtrans.documents.xml import encoding
 from vtrans.errors import DocumentError, DocumentSizeError
 
 MOST_UNPACKED = 10  # times the largest file that is accepted; a zip file may not unpack to more
@@ -81,7 +84,7 @@ def _plain(read: Callable[[str, str], Document]) -> Open:
     return opened
 
 
-def _catalogue(reader: Callable[[Filling], Callable[[str, str], Document]], encoding: Callable[[bytes], str]) -> Open:
+def _catalogue(read: Callable[..., Document], encoding: Callable[[bytes], str]) -> Open:
     """Returns how a file of entries is opened. `encoding` returns its encoding."""
 
     def opened(content: bytes, most: int, filling: Filling) -> Opened:
@@ -98,7 +101,8 @@ def _catalogue(reader: Callable[[Filling], Callable[[str, str], Document]], enco
                     f"{codec} has no {sign!r}, which a translation needs; convert it to UTF-8."
                 ) from None
 
-        return Opened([text.removeprefix(MARK)], reader(filling), written)
+        reader = partial(read, target=filling.target, overwrite=filling.overwrite)
+        return Opened([text.removeprefix(MARK)], reader, written)
 
     return opened
 
@@ -169,6 +173,7 @@ FORMATS: dict[str, Open] = {
     ".srt": _plain(SubtitleDocument),
     ".docx": _zipped(_WORD_PARTS.fullmatch, docx_document),
     ".odt": _zipped(lambda name: name == "content.xml", odt_document),
-    ".po": _catalogue(lambda filling: partial(po_document, overwrite=filling.overwrite), charset),
-    ".pot": _catalogue(lambda filling: partial(po_document, overwrite=filling.overwrite), charset),
+    **dict.fromkeys((".po", ".pot"), _catalogue(po_document, charset)),
+    **dict.fromkeys((".xlf", ".xliff"), _catalogue(xliff_document, encoding)),
+    ".tmx": _catalogue(tmx_document, encoding),
 }

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Literal
 
-from vtrans.documents.sentences import split_sentences
+from vtrans.documents.sentences import PROTECTION, split_sentences
 
 Links = Sequence[tuple[int, int]]  # (word of the source, word of the translation)
 DEEPEST = 50  # nested elements; deeper tags count as single tags
@@ -279,7 +279,9 @@ class _Placement:
         before = _PUNCTUATION.match(said) if _PUNCTUATION.fullmatch(self.source[begin : node.first]) else None
         after = _END_PUNCTUATION.search(said) if _PUNCTUATION.fullmatch(self.source[node.last : end]) else None
         inner = before.end() if before else 0, after.start() if after else len(said)
-        return (start + inner[0], start + inner[1]) if inner[0] < inner[1] else (start, stop)
+        if inner[0] >= inner[1] or any(a < place < b for a, b in PROTECTION.spans(said) for place in inner):
+            return start, stop
+        return start + inner[0], start + inner[1]
 
 
 def _covering(spans: dict[int, tuple[int, int]], first: int | None, low: int, high: int) -> dict[int, tuple[int, int]]:

@@ -69,7 +69,7 @@ def charset(content: bytes) -> str:
     return "utf-8" if name == "CHARSET" else name
 
 
-def po_document(text: str, language: str, *, overwrite: bool = False) -> Document:
+def po_document(text: str, language: str, *, target: str = "", overwrite: bool = False) -> Document:
     """Returns a PO file with its untranslated entries as slots, with `overwrite` all of them. Filled entries get the
     flag `fuzzy`. Raises DocumentError with the line of what is not PO."""
     entries = list(read_po(text))

@@ -1,0 +1,82 @@
+"""Reads XLIFF 1.2 and 2.x, and fills the targets of their units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from xml.sax.saxutils import escape, quoteattr
+
+from vtrans.documents.document import Document, FilledDocument, MarkedDocument, Slot
+from vtrans.documents.inline import items_of, without_accelerator
+from vtrans.documents.xml import SPACE, Element, inline_items, parse
+from vtrans.errors import DocumentError
+
+_NAMESPACES = ("", *(f"urn:oasis:names:tc:xliff:document:{version}" for version in ("1.1", "1.2", "2.0", "2.1", "2.2")))
+_DONE = {"final", "signed-off"}  # states of targets that even `overwrite` leaves
+
+
+def xliff_document(text: str, language: str, *, target: str = "", overwrite: bool = False) -> Document:
+    """Returns an XLIFF file with its untranslated units as slots, with `overwrite` all that are not approved or final.
+
+    A new target has the state `needs-review-translation`, in XLIFF 2 its segment the state `translated`. Raises
+    DocumentError for a file that is no XLIFF.
+    """
+    root = parse(text, _NAMESPACES, doctype=True).child("xliff")
+    if root is None:
+        raise DocumentError("The root element of the file's XML must be xliff.")
+    second = root.attributes.get("version", "").startswith("2")
+    slots = []
+    for unit, keep_space in _units(root, "segment" if second else "trans-unit"):
+        if slot := _slot(text, unit, language, second, keep_space, overwrite):
+            slots.append(slot)
+    if slots and second and "trgLang" not in root.attributes:
+        if not target:
+            raise DocumentError("The element xliff needs the attribute trgLang, as the target language is not known.")
+        end = root.begin + len(root.opening) - 1
+        slots.insert(0, Slot(end, end, [], lambda _: f" trgLang={quoteattr(target)}"))
+    return FilledDocument(text, slots)
+
+
+def _units(
+    element: Element, name: str, keep_space: bool = False, translate: bool = True
+) -> Iterator[tuple[Element, bool]]:
+    """Yields the units that are to be translated, and whether white space matters in them."""
+    keep_space = element.attributes.get(SPACE, "preserve" if keep_space else "") == "preserve"
+    translate = element.attributes.get("translate", "yes" if translate else "no") == "yes"
+    if element.name != name:
+        for child in element.children:
+            yield from _units(child, name, keep_space, translate)
+    elif translate:
+        yield element, keep_space
+
+
+def _slot(text: str, unit: Element, language: str, second: bool, keep_space: bool, overwrite: bool) -> Slot | None:
+    """Returns the slot for a unit, or None if it is not to be filled."""
+    source, target = unit.child("seg-source", "source"), unit.child("target")
+    if source is None:
+        raise DocumentError(f"the {unit.name} has no source.", text.count("\n", 0, unit.begin) + 1)
+    done = _DONE & {part.attributes.get("state", "") for part in (unit, target) if part}
+    filled = target is not None and not target.is_blank
+    if source.is_blank or done or unit.attributes.get("approved") == "yes" or (filled and not overwrite):
+        return None
+    label, accelerator = without_accelerator("".join(part.text for part in source.children))
+    if accelerator is None or any(part.name for part in source.children):
+        document, accelerator = MarkedDocument(list(inline_items(source, keep_space)), language, escape), None
+    else:
+        document = MarkedDocument(items_of(label), language, str)
+    place = target.begin if target else source.end
+    begin = unit.begin if second else place
+
+    states = {} if second else {"state": "needs-review-translation"}
+
+    def written(texts: list[str]) -> str | None:
+        if not texts[0].strip():
+            return None
+        tag = (target or Element("target", f"<{source.prefix}target>")).tag(**states)
+        before = "" if target else unit.space_before(unit.child("source") or source)
+        opening = ""
+        if second:
+            opening = unit.tag(state="translated", subState=None) + text[begin + len(unit.opening) : place]
+        text_there = escape(accelerator.placed(texts[0])) if accelerator else texts[0]
+        return f"{opening}{before}{tag}{text_there}</{source.prefix}target>"
+
+    return Slot(begin, target.end if target else place, [document], written)

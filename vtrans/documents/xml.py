@@ -1,0 +1,166 @@
+"""Reads XML as a tree of its parts as they were written, with Python's own parser.
+
+Entities that a document declares are refused: they could expand without bound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise, takewhile
+from xml.parsers import expat
+from xml.sax.saxutils import escape, quoteattr
+
+from vtrans.documents.inline import items_of
+from vtrans.documents.markup import Item
+from vtrans.errors import DocumentError
+
+DEEPEST = 200  # nested elements
+LANGUAGE, SPACE = (f"http://www.w3.org/XML/1998/namespace {name}" for name in ("lang", "space"))
+
+_ENCODING = re.compile(rb"""\s*<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)""")
+_PAIRS, _OPENING, _CLOSING = {"g", "mrk", "pc", "hi"}, {"bpt", "bx", "sc"}, {"ept", "ex", "ec"}
+
+
+@dataclass
+class Element:
+    """An element: its tags as they were written and what is between them, or text, which has no name."""
+
+    name: str
+    opening: str
+    text: str = ""
+    closing: str = ""
+    children: list[Element] = field(default_factory=list)
+    attributes: dict[str, str] = field(default_factory=dict)
+    begin: int = 0
+    end: int = 0
+
+    @property
+    def raw(self) -> str:
+        return self.opening + "".join(child.raw for child in self.children) + self.closing
+
+    def child(self, *names: str) -> Element | None:
+        """Returns the first child with one of the names; earlier names take precedence."""
+        return next((child for name in names for child in self.children if child.name == name), None)
+
+    def space_before(self, child: Element) -> str:
+        """Returns the white space before a child."""
+        before = self.children[: self.children.index(child)]
+        return "".join(reversed([node.raw for node in takewhile(_is_space, reversed(before))]))
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is neither text nor an inline element."""
+        return all(not child.name and not child.text.strip() for child in self.children)
+
+    def tag(self, **attributes: str | None) -> str:
+        """Returns the opening tag with these attributes; None removes one."""
+        tag = (self.opening or self.closing).removesuffix(">").removesuffix("/").rstrip()
+        for name, value in attributes.items():
+            tag = re.sub(rf"""\s+{name}\s*=\s*("[^"]*"|'[^']*')""", "", tag)
+            tag += f" {name}={quoteattr(value)}" if value is not None else ""
+        return f"{tag}>"
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of the name, such as `xlf:`, or an empty string."""
+        match = re.match(r"<([^\s/>:]+:)", self.opening or self.closing)
+        return match[1] if match else ""
+
+
+def _is_text(node: Element) -> bool:
+    return not node.name and (bool(node.text) or node.raw in ("<![CDATA[", "]]>"))
+
+
+def _is_space(node: Element) -> bool:
+    return not node.name and node.text.isspace()
+
+
+def encoding(content: bytes) -> str:
+    """Returns the encoding that an XML file says it has."""
+    marks = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+    match = _ENCODING.match(content)
+    return marks.get(content[:2]) or (match[1].decode() if match else "utf-8")
+
+
+def parse(xml: str, namespaces: Sequence[str], *, doctype: bool = False) -> Element:
+    """Returns the root of a document; it has no name and no tags. Names of elements in the namespaces are local, and
+    other elements are called `?`. A DOCTYPE must be allowed, and must not declare anything. Raises DocumentError for
+    what is not XML."""
+    data = xml.encode()
+    events: list[tuple[int, str, str, dict[str, str]]] = []  # where, what, name or text, attributes
+    parser = expat.ParserCreate("utf-8", namespace_separator=" ")
+
+    def note(what: str, value: str = "", attributes: dict[str, str] | None = None) -> None:
+        events.append((parser.CurrentByteIndex, what, value, attributes or {}))
+
+    def named(name: str) -> str:
+        namespace, _, local = name.rpartition(" ")
+        return local if namespace in namespaces else "?"
+
+    def declared(name: str, system: str | None, public: str | None, declares: int) -> None:
+        if declares or not doctype:
+            raise DocumentError("The file's XML must not have a DOCTYPE that declares entities.")
+
+    parser.StartElementHandler = lambda name, attributes: note("start", named(name), attributes)
+    parser.EndElementHandler = lambda name: note("end", named(name))
+    parser.CharacterDataHandler = lambda text: note("text", text)
+    parser.StartDoctypeDeclHandler = declared
+    parser.DefaultHandler = lambda text: note("other")
+    try:
+        parser.Parse(data, True)
+        return _tree(data, events)
+    except expat.ExpatError as error:
+        reason = expat.ErrorString(error.code)
+        raise DocumentError(f"the file's XML cannot be parsed: {reason}.", error.lineno) from None
+    except UnicodeError:
+        raise DocumentError("The file's XML cannot be parsed.") from None
+
+
+def _tree(data: bytes, events: Sequence[tuple[int, str, str, dict[str, str]]]) -> Element:
+    root, place = Element("", ""), 0
+    stack = [root]
+    for (begin, what, value, attributes), (end, *_) in pairwise([*events, (len(data), "", "", {})]):
+        raw = data[begin:end].decode()
+        if what == "start":
+            stack.append(Element(value, raw, attributes=attributes, begin=place))
+            stack[-2].children.append(stack[-1])
+            if len(stack) > DEEPEST:
+                raise DocumentError(f"The file's XML must be nested at most {DEEPEST} elements deep.")
+        elif what == "end":
+            stack[-1].closing, stack[-1].end = raw, place + len(raw)
+            stack.pop()
+        else:
+            stack[-1].children.append(Element("", raw, value, begin=place, end=place + len(raw)))
+        place += len(raw)
+    return root
+
+
+def inline_items(element: Element, keep_space: bool) -> Iterator[Item]:
+    """Yields the items of a translatable element of XLIFF or TMX. Line ends that only indent the file are spaces."""
+    for is_text, nodes in groupby(element.children, _is_text):
+        if is_text:
+            text = "".join(node.text for node in nodes)
+            for item in items_of(text if keep_space else re.sub(r"\n[ \t]+", " ", text)):
+                yield Item(item.kind, escape(item.raw), item.text, item.name)
+            continue
+        for node in nodes:
+            yield from _inline(node, keep_space)
+
+
+def _inline(node: Element, keep_space: bool) -> Iterator[Item]:
+    given = node.attributes
+    if given.get("mtype") == "seg":
+        yield Item("break", node.opening)
+        yield from inline_items(node, keep_space)
+        yield Item("break", node.closing)
+    elif node.name in _PAIRS and node.opening and given.get("translate") != "no" and given.get("mtype") != "protected":
+        yield Item("open", node.opening, name=f"{node.begin}")
+        yield from inline_items(node, keep_space)
+        yield Item("close", node.closing, name=f"{node.begin}")
+    elif node.name in _OPENING | _CLOSING:
+        pair = given.get("startRef") or given.get("rid") or given.get("i") or given.get("id", "")
+        yield Item("open" if node.name in _OPENING else "close", node.raw, name=f"pair {pair}")
+    else:
+        yield Item("point" if node.name in ("it", "") and not node.raw.startswith("&") else "atom", node.raw)
