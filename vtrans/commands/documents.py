@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vtrans.translate.translation import TranslateOptions
     from vtrans.translate.translator import Translator
 
-NEEDED = ("polib", "sentencex", "turbohtml")  # the extra `documents`
+NEEDED = ("markdown_it", "polib", "sentencex", "turbohtml")  # the extra `documents`
 LARGEST = 1 << 28  # bytes of a file
 
 

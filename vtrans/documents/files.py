@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import PurePath
 
 from vtrans.documents.document import READERS, Document
+from vtrans.documents.markdown import markdown_document
 from vtrans.documents.office import docx_document, odt_document
 from vtrans.documents.po import charset, po_document
 from vtrans.documents.subtitles import SubtitleDocument
@@ -176,4 +177,5 @@ FORMATS: dict[str, Open] = {
     **dict.fromkeys((".po", ".pot"), _catalogue(po_document, charset)),
     **dict.fromkeys((".xlf", ".xliff"), _catalogue(xliff_document, encoding)),
     ".tmx": _catalogue(tmx_document, encoding),
+    **dict.fromkeys((".md", ".markdown"), _catalogue(markdown_document, lambda content: "utf-8")),
 }

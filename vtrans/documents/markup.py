@@ -173,6 +173,7 @@ class _Placement:
     ) -> None:
         self.source, self.sentence, self.text, self._escape, self.cover = source, sentence, text, escape, cover
         self.words = [(match.start(), match.end()) for match in _WORD.finditer(text)]
+        self.protected = list(PROTECTION.spans(text))  # no tag may cut it
         self.begins = [begin for begin, _ in sentence.words]
         linked: dict[int, list[int]] = {}
         for i, j in links:
@@ -195,7 +196,7 @@ class _Placement:
         filled = [self.words[first][0] for first, last, _ in layout if first < last]  # where elements with words begin
         for first, last, node in layout:
             if first == last:
-                at = place if self.cover else min(max(self._place_of(node, first, end), place), end)
+                at = place if self.cover else min(max(self._outside(self._place_of(node, first, end), 1), place), end)
                 space = " " if at == end > begin and self._spaced(node) and not self.cover else ""
                 yield self._escape(self.text[place:at]) + space + node.raw
                 place = at
@@ -205,6 +206,8 @@ class _Placement:
                 start, stop = place, filled[0] if filled else end
             else:
                 start, stop = self._without_punctuation(node, max(self.words[first][0], place), self.words[last - 1][1])
+                start = max(self._outside(start, 0), place)
+                stop = min(max(self._outside(stop, 1), start), end)
             yield self._escape(self.text[place:start]) + node.opening
             yield from self._render(node.children, first, last, start, stop)
             yield node.closing
@@ -279,9 +282,12 @@ class _Placement:
         before = _PUNCTUATION.match(said) if _PUNCTUATION.fullmatch(self.source[begin : node.first]) else None
         after = _END_PUNCTUATION.search(said) if _PUNCTUATION.fullmatch(self.source[node.last : end]) else None
         inner = before.end() if before else 0, after.start() if after else len(said)
-        if inner[0] >= inner[1] or any(a < place < b for a, b in PROTECTION.spans(said) for place in inner):
-            return start, stop
-        return start + inner[0], start + inner[1]
+        return (start + inner[0], start + inner[1]) if inner[0] < inner[1] else (start, stop)
+
+    def _outside(self, place: int, side: int) -> int:
+        """Returns a place, or the beginning (`side` 0) or end (1) of the protected text around it."""
+        k = bisect_left(self.protected, (place,)) - 1
+        return self.protected[k][side] if k >= 0 and place < self.protected[k][1] else place
 
 
 def _covering(spans: dict[int, tuple[int, int]], first: int | None, low: int, high: int) -> dict[int, tuple[int, int]]:

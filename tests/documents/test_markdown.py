@@ -1,0 +1,96 @@
+"""Markdown: what is translated, that all else stays, and that its markup is read as before."""
+
+from __future__ import annotations
+
+import time
+
+import hypothesis.strategies as st
+import pytest
+from catalogues import filled, reverse, rotated, same
+from hypothesis import given
+from markdown_it import MarkdownIt
+
+from vtrans.documents.document import Translated
+
+READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+def md(text: str) -> str:
+    return filled("a.md", text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("a b\n", "b a\n"),
+        ("# a *b* #\n", "# *b* a #\n"),
+        ("a b\n===\n", "b a\n===\n"),
+        ("> a b\n> c d\n", "> d c b a\n"),
+        ("> One dog.\n> Two cats.\n", "> dog. One\n> cats. Two\n"),
+        ("- a b\n  c\n\n1. 1 x\n", "- c b a\n\n1. x 1\n"),
+        ("- [ ] a b\n- [x] c d\n", "- [ ] b a\n- [x] d c\n"),
+        ("a **b c** d", "d **c b** a"),
+        ("a ***b* c** d", "d **c *b*** a"),
+        ("a ~~b~~ __c__\n", "__c__ ~~b~~ a\n"),
+        ('see [the link](http://x/y_z "t") now\n', 'now [link the](http://x/y_z "t") see\n'),
+        ("see [the link][r] now\n\n[r]: http://x\n", "now [link the][r] see\n\n[r]: http://x\n"),
+        ("a `b c` d ![e f](g) h\n", "h ![e f](g) d `b c` a\n"),
+        ("a <http://x.y> b\n", "b <http://x.y> a\n"),
+        ("a <b>c d</b> e <br> f\n", "f <br> e <b>d c</b> a\n"),
+        ("a\\*b \\_c d\n", "d \\_c a\\*b\n"),
+        ("a &lt;b> &copy; c\n", "c © &lt;b> a\n"),
+        ("a b  \nc d\\\ne f\n", "b a  \nd c\\\nf e\n"),
+        ("| a b | c |\n|---|:-:|\n| d | *e* f |\n", "| b a | c |\n|---|:-:|\n| d | f *e* |\n"),
+        ("    a b\n\n```\nc d\n```\n\n<div>\ne f\n</div>\n", "    a b\n\n```\nc d\n```\n\n<div>\ne f\n</div>\n"),
+        ("---\na: b c\n---\nd e\n", "---\na: b c\n---\ne d\n"),
+        ("a b\r\n\r\n* c d\r\n", "b a\r\n\r\n* d c\r\n"),
+        ("\ufeffa b", "\ufeffb a"),
+        ("x {name} %s y\n", "y %s {name} x\n"),
+        ("a -\n", "a -\n"),  # `- a` would be a list
+        ("a #\n", "a #\n"),
+    ],
+)
+def test_text_is_translated_and_markup_stays(source: str, expected: str) -> None:
+    assert md(source) == expected
+
+
+def test_a_translation_that_would_be_other_markup_is_not_written() -> None:
+    for text in ("# x", "*x* y", "`x`", "<b>x</b>", "[a](b)", "- a", "1. a"):
+        made = filled("a.md", b"a b\n", lambda line, text=text: Translated(text)).decode()  # type: ignore[misc]
+        tokens = [token.type for token in READER.parse(made)]
+        assert tokens == ["paragraph_open", "inline", "paragraph_close"]
+        inline = READER.parse(made)[1]
+        assert {child.type for child in inline.children or ()} == {"text"}
+
+
+PARTS = st.lists(
+    st.sampled_from([*"""
+    *|**|_|`|``|[|](x)|][r]|]|![|<b>|</b>|<http://x>|\\|\\*|&amp;|~~|a dog |two. Three |- |1. |> |# ||{0}|é|  |.
+    """.strip().split("|"), "|", "\n", "\n\n", "\n    ", "\n|-|-|\n", "\n\n[r]: y\n\n", "\n```\n", "\r\n"]),
+    max_size=20,
+).map("".join)  # fmt: skip
+
+
+@given(PARTS, st.sampled_from([same, reverse, rotated]))
+def test_the_markup_of_any_file_is_read_as_before(source: str, translate: object) -> None:
+    made = filled("a.md", ("x " + source).encode(), translate).decode()  # type: ignore[arg-type]
+
+    def structure(text: str) -> tuple[list[tuple[str, int]], list[tuple[str, str, str]]]:
+        tokens = READER.parse(text)
+        inline = [child for token in tokens for child in token.children or ()]
+        skipped = ("text", "softbreak")
+        return (
+            [(token.type, token.level) for token in tokens],
+            sorted((child.type, child.markup, repr(child.attrs)) for child in inline if child.type not in skipped),
+        )
+
+    assert structure(made) == structure("x " + source)
+
+
+@pytest.mark.parametrize(
+    "source", ["[" * 5000, "*a " * 5000, "> " * 2000 + "a", "a\n" * 5000, "`" * 5000, "<b>" * 5000, "a " * 50_000]
+)
+def test_long_hostile_files_end(source: str) -> None:
+    began = time.monotonic()
+    assert filled("a.md", source.encode(), same)
+    assert time.monotonic() - began < 60
