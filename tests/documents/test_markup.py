@@ -121,7 +121,7 @@ def test_words_that_stay_in_place_keep_their_elements(document: str) -> None:
         ("x <img alt='a b'> y", "y x <img alt='a b'>"),
         ("</b> a b", "</b> b a"),
         ("a <b", "a <b"),
-        ("a &amp;<b>{0}</b>.", "<b>&amp;{0}.</b> a"),  # a tag never cuts a placeholder
+        ("a &amp;<b>{0}</b>.", "&amp;<b>{0}</b>. a"),  # a tag never cuts a placeholder
         ("", ""),
     ],
 )
