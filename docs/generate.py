@@ -20,7 +20,11 @@ from vtrans.config import SECTIONS
 from vtrans.keys import Key, keys_of, range_of, toml_value
 
 ROOT = Path(__file__).parent.parent
-PAGES = {"recipes.md": "recipes/README.md", "phrasebook.md": "recipes/phrasebook/README.md"}
+PAGES = {
+    "recipes.md": "recipes/README.md",
+    "phrasebook.md": "recipes/phrasebook/README.md",
+    "tatoeba.md": "recipes/tatoeba/README.md",
+}
 """Pages that are files of the repository outside docs/."""
 LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 

@@ -22,7 +22,7 @@ from vtrans.wording.protect import Masked, Span, masked
 TITLE_WORDS = 4  # fewer words with initial capitals may be a name
 
 _INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp", "Zs")  # categories of control characters, surrogates and spaces
-_WORD = regex.compile(r"\p{L}[\p{L}\p{M}]*")
+_WORD = regex.compile(r"\p{L}[\p{L}\p{M}]*(?:['\u2019]\p{L}+)*")
 _PART = regex.compile(r"\w[\w\p{M}'\u2019-]*|\X")
 
 
@@ -50,18 +50,22 @@ class Typed:
         return not (self._vocabs[0].table and tag and tag[0] in self._vocabs[0].tags)
 
     def case_of(self, line: Masked) -> Case | None:
-        """Returns the case of a line if all its words are in capitals, or all of at least TITLE_WORDS begin with one.
-        Protected text does not count.
+        """Returns the case of a line if all its words are in capitals, or all begin with one. Protected text does not
+        count.
 
-        A single word in capitals may be a name such as NASA. It counts if it takes more subwords than in lower case.
+        A single word in capitals may be a name such as NASA, and a few words with initial capitals one such as Tom
+        Jackson. They count if they take more subwords than in lower case.
         """
         words = [word for text in line.own for word in _WORD.findall(text) if word.lower() != word.upper()]
         if all(map(str.isupper, words)) and any(len(word) > 1 for word in words):
-            return CAPITALS if len(words) > 1 or self._subwords(words[0]) > self._subwords(words[0].lower()) else None
-        return TITLE if len(words) >= TITLE_WORDS and all(map(str.istitle, words)) else None
+            return CAPITALS if len(words) > 1 or self._is_easier_small(words) else None
+        if not all(word[0].isupper() and word[1:] == word[1:].lower() for word in words):
+            return None
+        return TITLE if len(words) >= TITLE_WORDS or self._is_easier_small(words[1:]) else None
 
-    def _subwords(self, word: str) -> int:
-        return len(self._vocabs[0].encode(word))
+    def _is_easier_small(self, words: Sequence[str]) -> bool:
+        lengths = [[len(self._vocabs[0].encode(text)) for text in (word.lower(), word)] for word in words]
+        return sum(small for small, _ in lengths) < sum(given for _, given in lengths)
 
     def body(self, line: str, protected: Sequence[Span]) -> Span:
         """Returns where a line begins and ends without the unknown symbols at its start and after its final mark."""
