@@ -63,14 +63,15 @@ FLAGS = {
     "inspect": "--word --sentence --to --nearest --data --full --verify --json --help",
     "import": "--out --src-spm --tgt-spm --sample-file --on-bad-utf8 --json --quiet -q --help",
     "export": "--to --out --quantization --sample-file --on-bad-utf8 --json --quiet -q --help",
-    "translate": f"--model --weight --input --output --to {SEARCH} --no-retry --prefix --constraints "
+    "translate": f"--model --weight --input --output -o --format --overwrite --to {SEARCH} --raw --no-retry "
+    "--prefix --constraints "
     "--glossary --protect --protect-pattern "
     "--nbest --scores --tsv --alignments --sample --top-k --top-p --epsilon --temperature --seed --mbr --mbr-samples "
     "--on-bad-utf8 --line-buffered "
     "--chunk-lines --shard --engine --processes --shortlist --precision --kernels "
     "--device --threads --json --quiet -q --help",
-    "collect": "--output --quiet -q --help",
-    "logprob": "--model --weight --output --to --alpha --length-penalty --batch-tokens --on-bad-utf8 --device "
+    "collect": "--output -o --quiet -q --help",
+    "logprob": "--model --weight --output -o --to --alpha --length-penalty --batch-tokens --on-bad-utf8 --device "
     "--threads "
     "--json --quiet -q --help",
     "serve": f"--pair --glossary --engine --device --threads --processes {SEARCH} --host --port --char-limit "

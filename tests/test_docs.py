@@ -43,7 +43,8 @@ def anchors(page: Path) -> set[str]:
 
 def links(page: Path) -> Iterator[tuple[str, str]]:
     """Yields the targets of a page's links to files, each with its anchor."""
-    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", text_of(page)):
+    prose = re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "", text_of(page))
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", prose):
         if "://" not in target and not target.startswith("mailto:"):
             yield target, anchor
 

@@ -39,15 +39,16 @@ def built(folder: Path, compiler: str) -> tuple[Path, set[str]]:
 
 
 def expected() -> set[str]:
-    """Returns the names of the files of the package."""
+    """Returns the names of the files of the package: its code, the recipes, and the model to try with its card."""
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "vtrans").rglob("*.py")}
     recipes = {f"vtrans/recipes/{path.name}" for path in (ROOT / "recipes").glob("*.toml")}
+    models = {f"vtrans/{path.relative_to(ROOT)}" for path in (ROOT / "recipes/tatoeba").iterdir()}
     others = {
         str(path.relative_to(ROOT))
         for end in ("html", "css", "js", "svg", "cpp", "h")
         for path in ROOT.glob(f"vtrans/**/*.{end}")
     }
-    return modules | recipes | others | {"vtrans/py.typed"}
+    return modules | recipes | models | others | {"vtrans/py.typed"}
 
 
 def test_without_a_compiler_the_wheel_is_for_every_platform(tmp_path: Path) -> None:
