@@ -47,8 +47,8 @@ from vtrans.text import one_line
 SEARCH = " ".join(f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(SearchConfig))
 FLAGS = {
     "": "--debug --help --install-completion --show-completion --version",
-    "prepare-bpe": "--src --tgt --tag --src-lang --tgt-lang --valid-src --valid-tgt --valid-tag --out --vocab-from "
-    "--vocab-size --align --alignments "
+    "prepare-bpe": "--src --tgt --pairs --valid-pairs --tag --src-lang --tgt-lang --valid-src --valid-tgt --valid-tag "
+    "--out --vocab-from --vocab-size --align --alignments "
     "--separate --subword --normalization --character-coverage --symbol --sample --max-tokens --max-ratio "
     "--on-bad-utf8 --seed --threads --force --dry-run "
     "--json --quiet -q --help",

@@ -52,6 +52,11 @@ def check_language(name: str, code: str) -> str:
     return code
 
 
+def base(code: str) -> str:
+    """Returns a language code without its region."""
+    return code.partition("-")[0].lower()
+
+
 def languages_in(codes: str) -> Languages | None:
     """Returns the languages that a text such as `en-de` or `en-pt-BR` names, or None."""
     words = codes.split("-")

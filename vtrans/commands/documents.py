@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import importlib.util
 import io
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -53,8 +53,8 @@ class Documents:
                 if name != "output" and getattr(options, name) != getattr(type(options), name):
                     wrong = "applies only to lines, not to documents" if files else "applies only to documents"
                     raise InputError(f"`{key.option or name}` {wrong}; leave it out.")
-        if files and (missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]):
-            raise missing_extra(f"translating documents needs the package {missing[0]}", "documents")
+        if files:
+            check_packages("translating documents")
 
     def targets(self, files: Sequence[Path], output: Path | None) -> dict[Path, Path | None]:
         """Returns where each document is written; None: stdout. Of a folder, those are documents whose names have the
@@ -72,11 +72,9 @@ class Documents:
                 targets[file] = output / file.name if output and folder else output
                 continue
             assert output is not None
-            for path in sorted(file.rglob("*")):
-                inner = path.relative_to(file)
-                shown = not any(part.startswith(".") for part in inner.parts) and output not in path.parents
-                if shown and path.is_file() and (self.format or path.suffix.lower() in FORMATS):
-                    targets[path] = output / inner
+            for path in documents_in(file, () if self.format else tuple(FORMATS)):
+                if output not in path.parents:
+                    targets[path] = output / path.relative_to(file)
         if not targets:
             raise FileError(f"{files[0]} has no file that ends in one of {', '.join(FORMATS)}.")
         written = [target for target in targets.values() if target]
@@ -100,9 +98,38 @@ class Documents:
         """Returns a document that is read for translation into a language. Raises InputError for a broken one."""
         from vtrans.documents.files import Filling, open_file
 
-        with open_bytes(file) as stream:
-            content = stream.read(LARGEST + 1)
-        return open_file(f"x{self.ending(file)}", content, LARGEST, Filling(target, self.overwrite))
+        with named(file):
+            return open_file(f"x{self.ending(file)}", content_of(file), LARGEST, Filling(target, self.overwrite))
+
+
+def check_packages(purpose: str) -> None:
+    """Raises InputError if a package that reading documents needs is missing."""
+    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        raise missing_extra(f"{purpose} needs the package {missing[0]}", "documents")
+
+
+def documents_in(folder: Path, endings: tuple[str, ...]) -> Iterator[Path]:
+    """Yields the files of a folder whose names have one of the endings, or all files without endings. Hidden files and
+    folders are left out."""
+    for path in sorted(folder.rglob("*")):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if not hidden and path.is_file() and (not endings or path.suffix.lower() in endings):
+            yield path
+
+
+def content_of(file: Path) -> bytes:
+    """Returns the content of a document, or its beginning if it is too large."""
+    with open_bytes(file) as stream:
+        return stream.read(LARGEST + 1)
+
+
+@contextmanager
+def named(file: Path) -> Iterator[None]:
+    """Names the document in which a DocumentError occurs."""
+    try:
+        yield
+    except DocumentError as error:
+        raise DocumentError(f"{file}: {str(error)[:1].lower()}{str(error)[1:]}") from None
 
 
 def translate_files(
@@ -126,11 +153,9 @@ def translate_files(
         languages = _languages(translator, options.to)
         opened = {}
         for file in targets:
-            try:
-                one = documents.opened(file, languages.tgt)
+            one = documents.opened(file, languages.tgt)
+            with named(file):
                 opened[file] = one, [one.read(text, languages.src) for text in one.texts]
-            except DocumentError as error:
-                raise DocumentError(f"{file}: {str(error)[:1].lower()}{str(error)[1:]}") from None
         lines = Lines([document for _, parts in opened.values() for document in parts])
         rest = iter(lines.answered(_answers(translator, lines.groups, options, division, console)))
         contents = {

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
 
+from vtrans.commands.documents import LARGEST, check_packages, content_of, documents_in, named
 from vtrans.commands.generated import generated, option
 from vtrans.commands.lines import print_line
 from vtrans.commands.options import Json, Quiet
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
-from vtrans.errors import InputError
+from vtrans.errors import FileError, InputError
+from vtrans.languages import Languages, base
+from vtrans.text import write_line, writing
+
+if TYPE_CHECKING:
+    from vtrans.documents.pairs import Taken
 
 VOCAB_FROM = "Use the vocabulary of this model instead of learning one, to fine-tune it."
+PAIRS = (
+    "Document with translations (PO, XLIFF or TMX), or a folder of them, whose translated entries become training "
+    "pairs. Each is a corpus like a `src` and `tgt`. May be repeated."
+)
+VALID_PAIRS = "Document, or a folder of them, whose translated entries are for validation. May be repeated."
 DRY_RUN = "Write nothing. Count all lines, encode some, and print the time and space needed."
 
 
@@ -22,6 +35,8 @@ DRY_RUN = "Write nothing. Count all lines, encode some, and print the time and s
 def prepare_bpe(
     *,
     options: PrepareOptions,
+    pairs: Annotated[list[Path] | None, option(PAIRS, "FILE|FOLDER", "Text")] = None,
+    valid_pairs: Annotated[list[Path] | None, option(VALID_PAIRS, "FILE|FOLDER", "Text")] = None,
     vocab_from: Annotated[Path | None, option(VOCAB_FROM, "RUN|FILE", "Vocabulary")] = None,
     dry_run: Annotated[bool, option(DRY_RUN, panel="Output", flag="--dry-run")] = False,
     as_json: Json = False,
@@ -29,8 +44,9 @@ def prepare_bpe(
 ) -> None:
     """Learn subwords from parallel text and encode it.
 
-    The files --src and --tgt contain one sentence per line, each line the translation of the other. The result is a
-    data folder for `vtrans train`: a vocabulary and the encoded pairs. Files may be compressed (.gz, .xz, .bz2).
+    The files --src and --tgt contain one sentence per line, each line the translation of the other. Files may be
+    compressed (.gz, .xz, .bz2). --pairs takes documents with translations instead. The result is a data folder for
+    `vtrans train`: a vocabulary and the encoded pairs.
     """
     if dry_run and quiet and not as_json:
         raise InputError("--dry-run prints an estimate, which --quiet hides; leave out one of them, or add --json.")
@@ -41,6 +57,57 @@ def prepare_bpe(
 
         vocabularies = tuple(vocabulary.proto for vocabulary in read_vocabularies(choose_model(vocab_from).file))
         options = dataclasses.replace(options, vocabularies=vocabularies)
-    report = prepare(options, Console(quiet=quiet), dry_run=dry_run)
+    console, documents, messages = Console(quiet=quiet), dict[str, Any](), list[str]()
+    with TemporaryDirectory(prefix="vtrans-") as folder:
+        for part, files in (("train", pairs), ("valid", valid_pairs)):
+            if files:
+                options, corpora = _with_documents(options, part, files, Path(folder, part))
+                messages += [f"{file}: {taken}" for file, taken in zip(files, corpora, strict=True)]
+                documents[part] = [taken.counts for taken in corpora]
+        for message in messages:
+            console.info(message)
+        report = prepare(options, console, dry_run=dry_run, documents=documents)
     if as_json:
         print_line(json.dumps(report, ensure_ascii=False, indent=2, sort_keys=True))
+
+
+def _with_documents(
+    options: PrepareOptions, part: str, sources: Sequence[Path], folder: Path
+) -> tuple[PrepareOptions, list[Taken]]:
+    """Returns the options with the pairs of documents, or of folders of them, as further corpora of a part, whose files
+    are written to `folder`. Returns also what was taken for each corpus."""
+    check_packages("`pairs`")
+    from vtrans.documents.pairs import ENDINGS, Taken
+
+    names = ("src", "tgt") if part == "train" else ("valid_src", "valid_tgt")
+    files = [list(getattr(options, name)) for name in names]
+    corpora = []
+    for source in sources:
+        number = len(files[0])
+        src, tgt = (_language(codes, part, number) for codes in (options.src_lang, options.tgt_lang))
+        taken = Taken(Languages(src, tgt))
+        documents = documents_in(source, ENDINGS) if source.is_dir() else [source]
+        for file in documents:
+            with named(file):
+                taken.add(str(file.relative_to(source.parent)), content_of(file), LARGEST)
+        if not taken.counts:
+            raise FileError(f"{source} has no file that ends in one of {', '.join(ENDINGS)}.")
+        if not taken.pairs:
+            raise InputError(f"{source} has no translated entry that can be used ({taken}).")
+        corpora.append(taken)
+        for side, language in enumerate(taken.languages):
+            path = folder / str(number) / f"{source.resolve().name}.{base(language)}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with writing(path) as stream:
+                for pair in taken.pairs:
+                    write_line(stream, pair[side])
+            files[side].append(path)
+    given: dict[str, Any] = {name: tuple(paths) for name, paths in zip(names, files, strict=True)}
+    return dataclasses.replace(options, **given), corpora
+
+
+def _language(codes: Sequence[str], part: str, number: int) -> str:
+    """Returns the language that the user gives for a corpus, or an empty string."""
+    if len(codes) == 1:
+        return codes[0]
+    return codes[number] if part == "train" and number < len(codes) else ""

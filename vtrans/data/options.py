@@ -28,9 +28,9 @@ class PrepareOptions:
     """The options of `vtrans prepare-bpe`, whose command line reads these defaults."""
 
     src: tuple[str | Path, ...] = paths(
-        "Source text, one sentence per line. Repeat it, and `tgt`, for several corpora.", required=True, panel="Text"
+        "Source text, one sentence per line. Repeat it, and `tgt`, for several corpora.", panel="Text"
     )
-    tgt: tuple[str | Path, ...] = paths("Translation of `src`, line by line.", required=True, panel="Text")
+    tgt: tuple[str | Path, ...] = paths("Translation of `src`, line by line.", panel="Text")
     valid_src: tuple[str | Path, ...] = paths(
         "Source text for validation.", panel="Text", unset="random sentences are held out of the training text"
     )
@@ -132,7 +132,7 @@ class PrepareOptions:
         """Returns these options. Raises InputError for the first one that is not allowed."""
         check_fields(self)
         if not self.src:
-            raise InputError("`src` and `tgt` must name at least one corpus, got none.")
+            raise InputError("`src` and `tgt`, or `pairs`, must name at least one corpus, got none.")
         for name in ("vocab_size", "separate", "subword", "normalization", "character_coverage", "symbols", "sample"):
             if self.vocabularies and getattr(self, name) != getattr(PrepareOptions, name):
                 raise InputError(

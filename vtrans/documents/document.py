@@ -94,7 +94,9 @@ class MarkedDocument:
     def __init__(
         self, items: Sequence[Item], language: str, escape: Callable[[str], str], *, cover: bool = False
     ) -> None:
-        items, escape = _marked(items, escape)
+        self.atoms = [item.raw for item in items if item.kind == "atom"]
+        self.mark = _free_mark(items) if self.atoms else ""
+        items, escape = self._marked(items), self._with_atoms(escape)
         self._parts = [
             "".join(item.raw for item in part) if is_break else Segment(list(part), language, escape, cover=cover)
             for is_break, part in groupby(items, lambda item: item.kind == "break")
@@ -102,6 +104,21 @@ class MarkedDocument:
         sentences = [sentence for part in self._parts if not isinstance(part, str) for sentence in part.sentences]
         self.lines = [sentence.line for sentence in sentences]
         self.aligned = [bool(sentence.nodes) for sentence in sentences]
+
+    def _marked(self, items: Sequence[Item]) -> list[Item]:
+        """Returns the items with two marks and a number between them as the text of each atom."""
+        texts = (f"{self.mark}{number}{self.mark}" for number in count())
+        return [Item("text", item.raw, next(texts)) if item.kind == "atom" else item for item in items]
+
+    def _with_atoms(self, escape: Callable[[str], str]) -> Callable[[str], str]:
+        """Returns `escape` for text with marks, which become the atoms."""
+        return lambda text: self.replaced(escape(text), self.atoms)
+
+    def replaced(self, text: str, atoms: Sequence[str]) -> str:
+        """Returns a text with these strings in place of its numbers between marks."""
+        if not self.mark:
+            return text
+        return re.sub(f"{self.mark}([0-9]+){self.mark}", lambda found: atoms[int(found[1])], text)
 
     def joined(self, translations: Sequence[Translated]) -> str:
         rest, written = iter(translations), []
@@ -114,18 +131,13 @@ class MarkedDocument:
         return "".join(written)
 
 
-def _marked(items: Sequence[Item], escape: Callable[[str], str]) -> tuple[list[Item], Callable[[str], str]]:
-    """Returns the items with a mark as the text of each atom, and `escape` which also writes the atoms."""
-    raws = [item.raw for item in items if item.kind == "atom"]
-    if not raws:
-        return list(items), escape
+def _free_mark(items: Sequence[Item]) -> str:
+    """Returns a character for private use that the text of the items lacks."""
     text = "".join(item.text for item in items)
     mark = next((sign for sign in MARKS if sign not in text), None)
     if mark is None:
         raise DocumentError("A text must not contain all characters for private use.")
-    numbers = count()
-    marked = [Item("text", item.raw, f"{mark}{next(numbers)}{mark}") if item.kind == "atom" else item for item in items]
-    return marked, lambda text: re.sub(f"{mark}([0-9]+){mark}", lambda found: raws[int(found[1])], escape(text))
+    return mark
 
 
 def _links(line: str, translation: Translated) -> Sequence[tuple[int, int]]:
@@ -134,6 +146,10 @@ def _links(line: str, translation: Translated) -> Sequence[tuple[int, int]]:
         return translation.alignment
     words, others = len(line.split()), len(translation.text.split())
     return [(j * words // others, j) for j in range(others)]
+
+
+Paired = tuple[MarkedDocument, MarkedDocument] | str
+"""A string and its translation, or the reason why a string is left out of training text."""
 
 
 def html_document(text: str, language: str) -> Document:

@@ -21,7 +21,9 @@ _PARTS = re.compile(
 )
 _ENTITY = re.compile(r"&(?:[A-Za-z]\w*|#\w+);")
 # Before a word, or inside one that is written like E_xit.
-_ACCELERATOR = re.compile(r"(?<![\w&])[_&](?=[A-Za-z0-9])|(?<=\b[A-Z])[_&](?=[a-z])|(?<=\b[A-Z][a-z])[_&](?=[a-z])")
+_ACCELERATOR = re.compile(
+    r"(?<![\w&])[_&](?=[^\W_])|(?<=\b[^\W\d_a-z])[_&](?=[^\W\dA-Z_])|(?<=\b[^\W\d_a-z][^\W\dA-Z_])[_&](?=[^\W\dA-Z_])"
+)
 LONGEST_LABEL = 80  # characters of a text that may have an accelerator
 
 

@@ -14,16 +14,18 @@ from itertools import count
 
 from polib import escape, unescape
 
-from vtrans.documents.document import Document, FilledDocument, MarkedDocument, Slot
+from vtrans.documents.document import Document, FilledDocument, MarkedDocument, Paired, Slot
 from vtrans.documents.inline import Span, items_of, without_accelerator
 from vtrans.documents.markup import Item
 from vtrans.errors import DocumentError
+from vtrans.languages import Languages
 
 WIDTH = 77  # characters of a line, as gettext wraps them
 
 _STRING = re.compile(r'[ \t]*(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d{1,2}\])?)[ \t]+)?"((?:[^"\\]|\\.)*)"\s*')
 _CHARSET = re.compile(rb'^"Content-Type:[^"\n]*charset=([\w-]+)', re.MULTILINE)
 _PLURAL = re.compile(r"^Plural-Forms:.*?\bplural=([^;\n]+)", re.MULTILINE)
+_LANGUAGE = re.compile(r"^Language:[ \t]*([a-z]{2,3}(?:_[A-Za-z]+)*)", re.MULTILINE)
 _CONVERSION = re.compile(
     r"%(?P<name>\d+\$|\(\w+\))?"
     r"(?P<rest>[-+ #0']*(?:\d+|\*)?(?:\.(?:\d+|\*)?)?(?:hh?|ll?|[qLjzZt])?(?:[a-zA-Z%@]|<\w+>))"
@@ -58,8 +60,17 @@ class Entry:
     strings: dict[str, String] = field(default_factory=dict)
 
     @property
+    def is_header(self) -> bool:
+        return not self.strings["msgid"].text and "msgctxt" not in self.strings
+
+    @property
     def targets(self) -> dict[str, String]:
         return {name: string for name, string in self.strings.items() if name.startswith("msgstr")}
+
+    def source(self, name: str, singular: int) -> str:
+        """Returns what the target with this name translates, if `singular` is the plural form of one thing."""
+        singulars = {"msgstr", f"msgstr[{singular}]"} if len(self.targets) > 1 else {"msgstr"}
+        return self.strings["msgid" if name in singulars else "msgid_plural"].text
 
 
 def charset(content: bytes) -> str:
@@ -76,13 +87,37 @@ def po_document(text: str, language: str, *, target: str = "", overwrite: bool =
     form = 0
     slots = []
     for entry in entries:
-        if not entry.strings["msgid"].text and "msgctxt" not in entry.strings:
+        if entry.is_header:
             form = _singular_form(entry)
             continue
         names = [name for name, string in entry.targets.items() if overwrite or not string.text]
         if names:
             slots.append(_slot(text, entry, names, form, language))
     return FilledDocument(text, slots)
+
+
+def po_pairs(text: str, languages: Languages) -> Iterator[Paired]:
+    """Yields the translated strings of a PO file. Raises DocumentError with the line of what is not PO."""
+    form = 0
+    for entry in read_po(text):
+        if entry.is_header:
+            form = _singular_form(entry)
+        elif not any(string.text for string in entry.targets.values()):
+            yield "untranslated"
+        elif "fuzzy" in entry.flags:
+            yield "unchecked"
+        else:
+            for name, string in entry.targets.items():
+                source = _Source(entry.source(name, form), entry.flags, languages.src)
+                target = _Source(string.text, entry.flags, languages.tgt)
+                yield (source.document, target.document) if string.text else "untranslated"
+
+
+def po_languages(text: str) -> tuple[str, str]:
+    """Returns the languages of a PO file: English, and the one that its header names."""
+    header = next((entry for entry in read_po(text) if entry.is_header and "msgstr" in entry.strings), None)
+    match = _LANGUAGE.search(header.strings["msgstr"].text) if header else None
+    return "en", match[1].replace("_", "-") if match else ""
 
 
 def read_po(text: str) -> Iterator[Entry]:
@@ -136,10 +171,7 @@ def _singular_form(header: Entry) -> int:
 def _slot(text: str, entry: Entry, names: Sequence[str], singular: int, language: str) -> Slot:
     """Returns the slot for these strings of an entry."""
     newline, strings = "\r\n" if "\r\n" in text else "\n", entry.strings
-    singulars = {"msgstr", f"msgstr[{singular}]"} if len(entry.targets) > 1 else {"msgstr"}
-    sources = [
-        _Source(strings["msgid" if n in singulars else "msgid_plural"].text, entry.flags, language) for n in names
-    ]
+    sources = [_Source(entry.source(name, singular), entry.flags, language) for name in names]
     wide = len(strings["msgid"].parts) > 1
     begin = strings[names[0]].begin
     if "fuzzy" not in entry.flags:

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from xml.sax.saxutils import escape, quoteattr
 
-from vtrans.documents.document import Document, FilledDocument, MarkedDocument, Slot
+from vtrans.documents.document import Document, FilledDocument, MarkedDocument, Paired, Slot
 from vtrans.documents.xml import LANGUAGE, Element, inline_items, parse
 from vtrans.errors import DocumentError
+from vtrans.languages import Languages, base
 
 
 def tmx_document(text: str, language: str, *, target: str = "", overwrite: bool = False) -> Document:
     """Returns a TMX file with the units that lack a translation into the target language as slots, with `overwrite`
     all units that have text in the language. Raises DocumentError for a file that is no TMX."""
-    root = parse(text, ("", "http://www.lisa.org/tmx14"), doctype=True).child("tmx")
-    body = root.child("body") if root else None
-    if body is None:
-        raise DocumentError("The root element of the file's XML must be tmx, with a body.")
+    _, body = _parsed(text)
     if not target:
         raise DocumentError("A TMX file can be filled only if the target language is known.")
     slots = []
     for unit in body.children:
-        variants = [child for child in unit.children if child.name == "tuv"]
+        variants = _variants(unit)
         source, filled = _in(variants, language), _in(variants, target)
         segment = source.child("seg") if source else None
         old = filled.child("seg") if filled else None
         if segment is None or segment.is_blank or (old is not None and not old.is_blank and not overwrite):
             continue
-        document = MarkedDocument(list(inline_items(segment, keep_space=True)), language, escape)
+        document = _document(segment, language)
         begin, end = (old.begin, old.end) if old else (variants[-1].end, variants[-1].end)
         space = unit.space_before(variants[0])
         tags = "<seg>", "</seg>"
@@ -37,6 +36,50 @@ def tmx_document(text: str, language: str, *, target: str = "", overwrite: bool 
     return FilledDocument(text, slots)
 
 
+def tmx_pairs(text: str, languages: Languages) -> Iterator[Paired]:
+    """Yields the units of a TMX file with text in both languages. Raises DocumentError for a file that is no TMX."""
+    for unit in _parsed(text)[1].children:
+        if variants := _variants(unit):
+            found = [tuv.child("seg") if (tuv := _in(variants, code)) else None for code in languages]
+            texts = [segment for segment in found if segment and not segment.is_blank]
+            if len(texts) < len(found):
+                yield "untranslated"
+            else:
+                src, tgt = (_document(*side) for side in zip(texts, languages, strict=True))
+                yield src, tgt
+
+
+def tmx_languages(text: str) -> tuple[str, str]:
+    """Returns the languages of a TMX file: that of its header, and the other one if there is only one other."""
+    root, body = _parsed(text)
+    header = root.child("header")
+    src = header.attributes.get("srclang", "") if header else ""
+    codes = {base(code): code for unit in body.children for tuv in _variants(unit) if (code := _code(tuv))}
+    others = [code for key, code in codes.items() if key != base(src)]
+    return (src, others[0]) if len(others) == 1 and base(src) in codes else ("", "")
+
+
+def _parsed(text: str) -> tuple[Element, Element]:
+    """Returns the root of a TMX file, and its body."""
+    root = parse(text, ("", "http://www.lisa.org/tmx14"), doctype=True).child("tmx")
+    body = root.child("body") if root else None
+    if root is None or body is None:
+        raise DocumentError("The root element of the file's XML must be tmx, with a body.")
+    return root, body
+
+
+def _document(segment: Element, language: str) -> MarkedDocument:
+    return MarkedDocument(list(inline_items(segment, keep_space=True)), language, escape)
+
+
+def _variants(unit: Element) -> list[Element]:
+    return [child for child in unit.children if child.name == "tuv"]
+
+
+def _code(variant: Element) -> str:
+    return variant.attributes.get(LANGUAGE) or variant.attributes.get("lang", "")
+
+
 def _written(tags: tuple[str, str], texts: list[str]) -> str | None:
     return texts[0].join(tags) if texts[0].strip() else None
 
@@ -44,6 +87,6 @@ def _written(tags: tuple[str, str], texts: list[str]) -> str | None:
 def _in(variants: list[Element], language: str) -> Element | None:
     """Returns the variant in a language; the same region is best, and any region will do."""
     wanted = language.lower()
-    codes = {(tuv.attributes.get(LANGUAGE) or tuv.attributes.get("lang", "")).lower(): tuv for tuv in variants}
+    codes = {_code(tuv).lower(): tuv for tuv in variants}
     near = (tuv for code, tuv in codes.items() if code.partition("-")[0] == wanted.partition("-")[0])
     return codes.get(wanted) or next(near, None)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
-from vtrans.documents.document import Document, FilledDocument, MarkedDocument, Slot
-from vtrans.documents.inline import items_of, without_accelerator
+from vtrans.documents.document import Document, FilledDocument, MarkedDocument, Paired, Slot
+from vtrans.documents.inline import Accelerator, items_of, without_accelerator
 from vtrans.documents.xml import SPACE, Element, inline_items, parse
 from vtrans.errors import DocumentError
+from vtrans.languages import Languages
 
 _NAMESPACES = ("", *(f"urn:oasis:names:tc:xliff:document:{version}" for version in ("1.1", "1.2", "2.0", "2.1", "2.2")))
 _DONE = {"final", "signed-off"}  # states of targets that even `overwrite` leaves
@@ -20,12 +21,9 @@ def xliff_document(text: str, language: str, *, target: str = "", overwrite: boo
     A new target has the state `needs-review-translation`, in XLIFF 2 its segment the state `translated`. Raises
     DocumentError for a file that is no XLIFF.
     """
-    root = parse(text, _NAMESPACES, doctype=True).child("xliff")
-    if root is None:
-        raise DocumentError("The root element of the file's XML must be xliff.")
-    second = root.attributes.get("version", "").startswith("2")
+    root, second = _root(text)
     slots = []
-    for unit, keep_space in _units(root, "segment" if second else "trans-unit"):
+    for unit, keep_space in _units(root, second):
         if slot := _slot(text, unit, language, second, keep_space, overwrite):
             slots.append(slot)
     if slots and second and "trgLang" not in root.attributes:
@@ -36,33 +34,59 @@ def xliff_document(text: str, language: str, *, target: str = "", overwrite: boo
     return FilledDocument(text, slots)
 
 
+def xliff_pairs(text: str, languages: Languages) -> Iterator[Paired]:
+    """Yields the translated units of an XLIFF file. Raises DocumentError for a file that is no XLIFF."""
+    for unit, keep_space in _units(*_root(text)):
+        source, target = _source(text, unit), unit.child("target")
+        states = [part.attributes.get("state", "") for part in (unit, target) if part]
+        if target is None or target.is_blank or source.is_blank:
+            yield "untranslated"
+        elif any(state in ("new", "initial") or state.startswith("needs-") for state in states):
+            yield "unchecked"
+        else:
+            sides = zip((source, target), languages, strict=True)
+            src, tgt = (_document(side, language, keep_space)[0] for side, language in sides)
+            yield src, tgt
+
+
+def xliff_languages(text: str) -> tuple[str, str]:
+    """Returns the languages that an XLIFF file names first."""
+    root, second = _root(text)
+    names = ("srcLang", "trgLang") if second else ("source-language", "target-language")
+    element = root if second else root.child("file") or root
+    src, tgt = (element.attributes.get(name, "") for name in names)
+    return src, tgt
+
+
+def _root(text: str) -> tuple[Element, bool]:
+    """Returns the root element, and whether it is one of XLIFF 2."""
+    root = parse(text, _NAMESPACES, doctype=True).child("xliff")
+    if root is None:
+        raise DocumentError("The root element of the file's XML must be xliff.")
+    return root, root.attributes.get("version", "").startswith("2")
+
+
 def _units(
-    element: Element, name: str, keep_space: bool = False, translate: bool = True
+    element: Element, second: bool, keep_space: bool = False, translate: bool = True
 ) -> Iterator[tuple[Element, bool]]:
     """Yields the units that are to be translated, and whether white space matters in them."""
     keep_space = element.attributes.get(SPACE, "preserve" if keep_space else "") == "preserve"
     translate = element.attributes.get("translate", "yes" if translate else "no") == "yes"
-    if element.name != name:
+    if element.name != ("segment" if second else "trans-unit"):
         for child in element.children:
-            yield from _units(child, name, keep_space, translate)
+            yield from _units(child, second, keep_space, translate)
     elif translate:
         yield element, keep_space
 
 
 def _slot(text: str, unit: Element, language: str, second: bool, keep_space: bool, overwrite: bool) -> Slot | None:
     """Returns the slot for a unit, or None if it is not to be filled."""
-    source, target = unit.child("seg-source", "source"), unit.child("target")
-    if source is None:
-        raise DocumentError(f"the {unit.name} has no source.", text.count("\n", 0, unit.begin) + 1)
+    source, target = _source(text, unit), unit.child("target")
     done = _DONE & {part.attributes.get("state", "") for part in (unit, target) if part}
     filled = target is not None and not target.is_blank
     if source.is_blank or done or unit.attributes.get("approved") == "yes" or (filled and not overwrite):
         return None
-    label, accelerator = without_accelerator("".join(part.text for part in source.children))
-    if accelerator is None or any(part.name for part in source.children):
-        document, accelerator = MarkedDocument(list(inline_items(source, keep_space)), language, escape), None
-    else:
-        document = MarkedDocument(items_of(label), language, str)
+    document, accelerator = _document(source, language, keep_space)
     place = target.begin if target else source.end
     begin = unit.begin if second else place
 
@@ -80,3 +104,19 @@ def _slot(text: str, unit: Element, language: str, second: bool, keep_space: boo
         return f"{opening}{before}{tag}{text_there}</{source.prefix}target>"
 
     return Slot(begin, target.end if target else place, [document], written)
+
+
+def _source(text: str, unit: Element) -> Element:
+    """Returns the source of a unit. Raises DocumentError if there is none."""
+    source = unit.child("seg-source", "source")
+    if source is None:
+        raise DocumentError(f"the {unit.name} has no source.", text.count("\n", 0, unit.begin) + 1)
+    return source
+
+
+def _document(part: Element, language: str, keep_space: bool) -> tuple[MarkedDocument, Accelerator | None]:
+    """Returns a source or a target, and its accelerator if it is a label with one."""
+    label, accelerator = without_accelerator("".join(child.text for child in part.children))
+    if accelerator is None or any(child.name for child in part.children):
+        return MarkedDocument(list(inline_items(part, keep_space)), language, escape), None
+    return MarkedDocument(items_of(label), language, str), accelerator

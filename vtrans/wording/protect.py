@@ -70,9 +70,11 @@ Span = tuple[int, int]
 """Where a part of a line begins and ends."""
 
 
-def masked(line: str, spans: Iterable[Span]) -> Masked:
-    """Returns a line with codes for the text in these spans, which are in order and do not overlap."""
-    codes, code_of, pieces, end = codes_for(line), dict[str, str](), list[Piece](), 0
+def masked(line: str, spans: Iterable[Span], known: Mapping[str, str] | None = None) -> Masked:
+    """Returns a line with codes for the text in these spans, which are in order and do not overlap. `known` are texts
+    that have codes already."""
+    code_of, pieces, end = dict(known or {}), list[Piece](), 0
+    codes = codes_for(" ".join((line, *code_of.values())))
     for begin, stop in spans:
         text = line[begin:stop]
         if text not in code_of:

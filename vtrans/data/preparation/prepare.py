@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,15 @@ from vtrans.runtime.cores import usable_processors
 _BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # limits of a batch that a worker encodes
 
 
-def prepare(options: PrepareOptions, console: Console, *, dry_run: bool = False) -> dict[str, Any]:
+def prepare(
+    options: PrepareOptions, console: Console, *, dry_run: bool = False, documents: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Makes the data folder `options.out` and returns its report, the content of data.json.
 
     If the folder is intact and was made from the same inputs and options, its report is returned. With `dry_run`, an
-    estimate of what preparing will take is printed and returned, and nothing is written. Raises InputError or
-    FileError if inputs, options or folder are at fault; the folder is then unchanged.
+    estimate of what preparing will take is printed and returned, and nothing is written. `documents` goes into the
+    report: the documents from which the inputs were taken, with their counts. Raises InputError or FileError if
+    inputs, options or folder are at fault; the folder is then unchanged.
     """
     options = options.checked()
     options = dataclasses.replace(options, threads=options.threads or usable_processors())
@@ -63,6 +66,8 @@ def prepare(options: PrepareOptions, console: Console, *, dry_run: bool = False)
             if report is not None:
                 return report
         report = _make(options, inputs, staging, console)
+        if documents:
+            report["documents"] = dict(documents)
         inputs.check_unchanged()
         publish(staging, out, report)
     show(report, out, console)

@@ -1,0 +1,113 @@
+"""Takes the translated strings of documents as training pairs.
+
+A pair is what a model is given to translate the string (translating.py), and what it has to answer: sentences without
+tags, with a code for each placeholder.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator
+from pathlib import PurePath
+
+from vtrans.documents.document import MarkedDocument, Paired
+from vtrans.documents.files import open_file
+from vtrans.documents.po import po_languages, po_pairs
+from vtrans.documents.sentences import PROTECTION, has_words
+from vtrans.documents.tmx import tmx_languages, tmx_pairs
+from vtrans.documents.xliff import xliff_languages, xliff_pairs
+from vtrans.errors import DocumentError
+from vtrans.languages import Languages, base
+from vtrans.wording.protect import masked
+
+Pair = tuple[str, str]
+
+REASONS = {
+    "untranslated": "untranslated",
+    "unchecked": "fuzzy or to be checked",
+    "wordless": "without words",
+    "placeholders": "whose placeholders differ",
+    "repeated": "repeated",
+}
+"""Why strings are left out."""
+
+_LANGUAGES = {".po": po_languages, ".xlf": xliff_languages, ".xliff": xliff_languages, ".tmx": tmx_languages}
+_READERS: dict[str, Callable[[str, Languages], Iterator[Paired]]] = {
+    ".po": po_pairs,
+    ".xlf": xliff_pairs,
+    ".xliff": xliff_pairs,
+    ".tmx": tmx_pairs,
+}
+ENDINGS = tuple(_READERS)
+"""The endings of the names of documents that have translations."""
+
+
+class Taken:
+    """The pairs of a corpus of documents, without repetitions. An empty language is that which its documents name."""
+
+    def __init__(self, languages: Languages) -> None:
+        self.languages = languages
+        self.pairs: dict[Pair, None] = {}
+        self.counts: dict[str, dict[str, int]] = {}
+        """For each document, how many of its strings were taken, and how many left out for each reason."""
+
+    def __str__(self) -> str:
+        total = sum(map(Counter, self.counts.values()), Counter[str]())
+        left_out = ", ".join(f"{total[reason]:,} {text}" for reason, text in REASONS.items() if total[reason])
+        return f"{total['taken']:,} entries taken; left out: {left_out or 'none'}"
+
+    def add(self, name: str, content: bytes, limit: int) -> None:
+        """Adds a document of at most `limit` bytes. Raises DocumentError if it is damaged or in other languages."""
+        ending = PurePath(name).suffix.lower()
+        if ending not in ENDINGS:
+            raise DocumentError(f"The file name must end in one of {', '.join(ENDINGS)}.")
+        (text,) = open_file(name, content, limit).texts
+        if ending != ".tmx" or not all(self.languages):  # a memory has pairs in all directions
+            self._agree(Languages(*_LANGUAGES[ending](text)))
+        counts = self.counts[name] = dict.fromkeys(("taken", *REASONS), 0)
+        for paired in _READERS[ending](text, self.languages):
+            pairs = paired if isinstance(paired, str) else lines_of(*paired)
+            if not isinstance(pairs, str) and all(pair in self.pairs for pair in pairs):
+                pairs = "repeated"
+            if isinstance(pairs, str):
+                counts[pairs] += 1
+            else:
+                counts["taken"] += 1
+                self.pairs.update(dict.fromkeys(pairs))
+
+    def _agree(self, named: Languages) -> None:
+        """Takes the languages that a document names where they are not known yet."""
+        both = Languages(*(ours or theirs for ours, theirs in zip(self.languages, named, strict=True)))
+        if not all(both):
+            raise DocumentError("The languages of the document are not known; give `src_lang` and `tgt_lang`.")
+        if any(theirs and base(ours) != base(theirs) for ours, theirs in zip(both, named, strict=True)):
+            wanted, got = " and ".join(both), " and ".join(code or "unknown" for code in named)
+            raise DocumentError(f"The languages of the document must be {wanted}, got {got}.")
+        self.languages = both
+
+
+def lines_of(source: MarkedDocument, target: MarkedDocument) -> list[Pair] | str:
+    """Returns the pairs of sentences of a string and its translation, or why there are none. If one side has more
+    sentences, or a placeholder is in another sentence, the whole string is one pair."""
+    if Counter(source.atoms) != Counter(target.atoms):
+        return "placeholders"
+    places = defaultdict[str, deque[str]](deque)
+    for number, atom in enumerate(source.atoms):
+        places[atom].append(f"{source.mark}{number}{source.mark}")
+    atoms = [places[atom].popleft() for atom in target.atoms]
+    sides = source.lines, [target.replaced(line, atoms) for line in target.lines]
+    if not any(map(has_words, source.lines)) or not target.lines:
+        return "wordless"
+    whole = [(" ".join(sides[0]), " ".join(sides[1]))]
+    for pairs in ([list(zip(*sides, strict=True))] if len(sides[0]) == len(sides[1]) else []) + [whole]:
+        coded = [_coded(*pair) for pair in pairs if has_words(pair[0])]
+        if all(coded):
+            return [pair for pair in coded if pair]
+    return "placeholders"
+
+
+def _coded(src: str, tgt: str) -> Pair | None:
+    """Returns a pair with the same codes for the same protected text; None if the sides differ in it."""
+    read = PROTECTION.masked(src)
+    answer = masked(tgt, PROTECTION.spans(tgt), {text: code for code, text in read.texts.items()})
+    return (read.masked, answer.masked) if read.counts() == answer.counts() else None
