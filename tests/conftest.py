@@ -82,6 +82,7 @@ TINY = (
     "model.heads=2",
     "model.encoder_layers=1",
     "model.decoder_layers=1",
+    "model.dropout=0.1",
     "train.batch_tokens=240",
     "train.warmup=10",
     "train.learning_rate=0.01",
@@ -96,6 +97,8 @@ TINY = (
     'train.attention="fused"',
     'train.precision="float32"',
     "search.beam=2",
+    "search.alpha=0.6",
+    "search.min_length=0",
     "search.max_length=20",
 )
 

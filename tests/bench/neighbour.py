@@ -3,7 +3,7 @@
     python tests/bench/neighbour.py --data DATA --model RUN --input TEXT [--settings default GOMP_SPINCOUNT=2000 ...]
 
 A thread that waits for the others spins before it sleeps. While it spins it keeps a core that another thread may need.
-Each setting of the environment has processes of its own: one that trains `multi30k-10min` on a data folder, one that
+Each setting of the environment has processes of its own: one that trains `small` on a data folder, one that
 translates a text in batches, and perhaps a second one that trains. They take turns: alone, beside a busy process of
 nice 19, and as two trainings at once. The busy process runs on the first core ("pinned") or on any ("free"), in the
 session of this program or in one of its own. Prints the median speed, and the median over the rounds of its ratios to
@@ -55,7 +55,7 @@ Work = Callable[[], int]
 def training(data: str) -> Work:
     """Returns a function that makes an update and returns its target tokens."""
     folder = tempfile.mkdtemp()
-    options = TrainOptions(recipe="multi30k-10min", device="cpu")
+    options = TrainOptions(recipe="small", device="cpu")
     ready = set_up(DataFolder.open(Path(data)), RunFolder(Path(folder)), Console(quiet=True), Ranks(), CPU, options)
     trainer = Trainer(ready)
     trainer.learner.model.train()

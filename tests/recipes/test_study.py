@@ -138,10 +138,10 @@ def test_the_study_that_the_readme_shows_can_be_read(tmp_path: Path) -> None:
 
 
 def test_a_budget_replaces_that_of_the_recipe_and_shortens_what_does_not_fit() -> None:
-    own = load_recipe("multi30k-10min")
+    own = load_recipe("small")
 
     def changed(budget: Budget, share: float = 1.0) -> Any:
-        return load_recipe("multi30k-10min", ["train.max_minutes=3", *budget.settings(own, share)]).train
+        return load_recipe("small", ["train.max_minutes=3", *budget.settings(own, share)]).train
 
     whole = dataclasses.replace(own.train, max_steps=20_000)
     assert changed(Budget(20_000)) == whole, "a recipe's own minutes would end the rows at different updates"

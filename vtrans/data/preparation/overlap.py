@@ -17,7 +17,7 @@ MEASURED = ((0.35, 1.0), (0.09, -0.2))
 """(token share at ADVICE_THRESHOLD, BLEU gained by a joint vocabulary with one matrix).
 
 The comparison is with separate vocabularies and as many weights, target embedding and projection tied. Measured by
-the study recipes/studies/sharing.toml with two seeds and 700 updates of multi30k-10min: English-German, and the same
+the study recipes/studies/sharing.toml with two seeds and 700 updates of small: English-German, and the same
 with the German in Cyrillic letters.
 """
 OVERLAP_DEFINITION = (
