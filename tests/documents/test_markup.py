@@ -129,6 +129,25 @@ def test_tags_follow_their_words(document: str, expected: str) -> None:
     assert translated(document, reverse) == expected
 
 
+@pytest.mark.parametrize(
+    ("document", "translation", "links", "expected"),
+    [
+        ("the <b>ls</b>(1) manual", "ls(1)-Handbuch", [(1, 0), (2, 0)], "<b>ls</b>(1)-Handbuch"),
+        ("see <b>ls</b>(1), please", "siehe ls(1).", [(0, 0), (1, 1)], "siehe <b>ls</b>(1)."),
+        ("the <b>ls</b> command", "der ls-Befehl", [(0, 0), (1, 1), (2, 1)], "der <b>ls</b>-Befehl"),
+        ("<b>--a</b>[=<i>n</i>] sets", "setzt --a[=n]", [(0, 1), (1, 0)], "setzt <b>--a</b>[=<i>n</i>]"),
+        ("<b>-I</b><i>dir</i> sets", "setzt -Idir", [(0, 1), (1, 0)], "setzt <b>-I</b><i>dir</i>"),
+        ("<b>a<i>b</i></b>.c is", "ist ab.c", [(0, 1), (1, 0)], "ist <b>a<i>b</i></b>.c"),
+        ("the <i>file</i>s", "die Dateien", [(0, 0), (1, 1)], "die <i>Dateien</i>"),
+        ("an <b>a</b> is", "ein Tag", [(0, 0), (1, 1)], "ein <b>Tag</b>"),
+    ],
+)
+def test_tags_inside_words_surround_the_same_parts(
+    document: str, translation: str, links: list[tuple[int, int]], expected: str
+) -> None:
+    assert translated(document, lambda line: Translated(translation, tuple(links))) == expected
+
+
 def test_text_cannot_become_a_tag() -> None:
     assert translated("a &lt;script&gt;", reverse) == "&lt;script&gt; a"
     assert (
@@ -152,7 +171,15 @@ def test_only_sentences_with_tags_inside_need_an_alignment() -> None:
 
 @pytest.mark.parametrize(
     "document",
-    ["<b>a</b> " * 5000, "<b>" * 20_000, "<i>a. " * 10_000, "<b>a. b</b> c. " * 3000, "a <b></b>" * 8000, "<" * 50_000],
+    [
+        "<b>a</b> " * 5000,
+        "<b>" * 20_000,
+        "<i>a. " * 10_000,
+        "<b>a. b</b> c. " * 3000,
+        "a <b></b>" * 8000,
+        "<" * 50_000,
+        "a<b>b</b>" * 8000,
+    ],
 )
 def test_long_hostile_documents_are_quick(document: str) -> None:
     assert tags(translated(document, reverse)) == tags(document)

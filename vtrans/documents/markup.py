@@ -18,12 +18,11 @@ from itertools import accumulate, pairwise
 from typing import Literal
 
 from vtrans.documents.sentences import PROTECTION, split_sentences
+from vtrans.documents.word_parts import WORD, Links, Place, divided_words
 
-Links = Sequence[tuple[int, int]]  # (word of the source, word of the translation)
 DEEPEST = 50  # nested elements; deeper tags count as single tags
 PASSES = 10  # over the elements, to join sentences; what is still crossed then is one sentence
 
-_WORD = re.compile(r"\S+")
 _END_PUNCTUATION, _PUNCTUATION = re.compile(r"[^\w\s]+$"), re.compile(r"[^\w\s]+")
 
 
@@ -68,7 +67,7 @@ class Sentence:
 
     begin: int
     end: int
-    words: list[tuple[int, int]]
+    words: list[Place]
     line: str
     nodes: list[Node]
 
@@ -126,7 +125,7 @@ class Segment:
         return inside
 
     def _sentence(self, span: tuple[int, int], nodes: list[Node]) -> Sentence:
-        words = [(match.start(), match.end()) for match in _WORD.finditer(self.text, *span)]
+        words = [(match.start(), match.end()) for match in WORD.finditer(self.text, *span)]
         return Sentence(*span, words, " ".join(self.text[begin:end] for begin, end in words), nodes)
 
     def joined(self, translations: Sequence[tuple[str, Links]]) -> str:
@@ -172,9 +171,11 @@ class _Placement:
         self, source: str, sentence: Sentence, text: str, links: Links, escape: Callable[[str], str], cover: bool
     ) -> None:
         self.source, self.sentence, self.text, self._escape, self.cover = source, sentence, text, escape, cover
-        self.words = [(match.start(), match.end()) for match in _WORD.finditer(text)]
         self.protected = list(PROTECTION.spans(text))  # no tag may cut it
-        self.begins = [begin for begin, _ in sentence.words]
+        covered = [(node.first, node.last) for node in sentence.nodes if not node.empty]
+        edges = {edge for node in _all(sentence.nodes) for edge in (node.first, node.last)}
+        self.source_words, self.words, links = divided_words(source, sentence.words, edges, covered, text, links)
+        self.begins = [begin for begin, _ in self.source_words]
         linked: dict[int, list[int]] = {}
         for i, j in links:
             linked.setdefault(j, []).append(i)
@@ -277,7 +278,7 @@ class _Placement:
     def _without_punctuation(self, node: Node, start: int, stop: int) -> tuple[int, int]:
         """Returns the place of an element's words without the punctuation that was outside it in the source."""
         words = self._words_of(node)
-        (begin, _), (_, end) = self.sentence.words[words.start], self.sentence.words[words.stop - 1]
+        (begin, _), (_, end) = self.source_words[words.start], self.source_words[words.stop - 1]
         said = self.text[start:stop]
         before = _PUNCTUATION.match(said) if _PUNCTUATION.fullmatch(self.source[begin : node.first]) else None
         after = _END_PUNCTUATION.search(said) if _PUNCTUATION.fullmatch(self.source[node.last : end]) else None
