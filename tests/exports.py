@@ -1,4 +1,4 @@
-"""Small models and their exports, shared by the tests of the CTranslate2 engine and of the export."""
+"""Small models and their exports, shared by the tests of exports."""
 
 from __future__ import annotations
 
@@ -6,24 +6,17 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from conftest import VALID_PAIRS
-from near_ties import equal_or_tied_hypotheses
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
+from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import EOS_ID, PAD_ID
-from vtrans.engines.ctranslate2_engine import CTranslate2Engine
-from vtrans.engines.ctranslate2_folder import load_exported
-from vtrans.engines.engine import Source
-from vtrans.engines.torch_engine import TorchEngine
 from vtrans.interop.ctranslate2 import exporter as exporting
+from vtrans.interop.verification import Program
 from vtrans.model import Transformer
-from vtrans.search.loop import Hypothesis
-from vtrans.translate.sources import EXTRA_LENGTH
-from vtrans.translate.translation import TranslateOptions
 
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=2, decoder_layers=1, tie="src-tgt-softmax")
 
@@ -50,32 +43,12 @@ def random_model(data: DataFolder, search: SearchConfig | None = None, **changes
     return LoadedModel(model.eval(), data.src_vocab, data.tgt_vocab, search or SHORT, {"step": 0})
 
 
-def written(loaded: LoadedModel, folder: Path, quantization: str = "float32") -> CTranslate2Engine:
-    """Returns the export, without comparing it with the model."""
+def written(loaded: LoadedModel, folder: Path, quantization: str = "float32") -> tuple[LoadedModel, Program]:
+    """Writes the export for CTranslate2, without comparing it with the model. Returns what is to be compared."""
     folder.mkdir()
-    exporting.write_files(loaded, folder, quantization)
-    return load_exported(folder, "cpu")
+    expressed, load = exporting.write(loaded, folder, Console(quiet=True), quantization)
+    return expressed, load()
 
 
 def encoded(loaded: LoadedModel, lines: list[str]) -> list[list[int]]:
     return sorted(([*ids, EOS_ID] for ids in loaded.src_vocab.encode_batch(lines)), key=len, reverse=True)
-
-
-def compared(
-    loaded: LoadedModel, exported: CTranslate2Engine, config: SearchConfig, nbest: int, sources: list[list[int]]
-) -> list[list[Hypothesis]]:
-    """Returns the hypotheses of the torch engine for each source, with short and long limits. Asserts that those of
-    the export are equal or near-ties."""
-    limits = [(3, 7, len(source) + EXTRA_LENGTH)[i % 3] for i, source in enumerate(sources)]
-    reach = exported.max_length or max(limits)
-    asked = [Source(source, min(limit, reach), "") for source, limit in zip(sources, limits, strict=True)]
-    options = TranslateOptions(nbest)
-    runs = [dict(engine.translate(asked, config, options)) for engine in (TorchEngine([loaded]), exported)]
-    ours, theirs = ([run[i] for i in range(len(sources))] for run in runs)
-    for a, b, equal in zip(
-        ours, theirs, equal_or_tied_hypotheses(loaded, asked, config, options, ours, theirs), strict=True
-    ):
-        if equal:
-            assert [h.logprob for h in a] == pytest.approx([h.logprob for h in b], rel=1e-5, abs=2e-4)
-            assert [h.score for h in a] == pytest.approx([h.score for h in b], rel=1e-5, abs=2e-4)
-    return ours

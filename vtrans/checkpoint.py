@@ -362,7 +362,10 @@ class RunFolder:
         if self.last.exists():
             return ChosenModel(self.last, "the last checkpoint" + stale)
         if not self.holds_run() and any(self.path.iterdir()):
-            raise FileError(f"{self.path} is not a run folder; name one that `vtrans train` made, or a model file.")
+            raise FileError(
+                f"{self.path} is not a run folder; name one that `vtrans train` made, or a model file. `vtrans import` "
+                "makes a model file from a folder of another program, and from an export of vtrans."
+            )
         raise FileError(f"{self.path} has no model; train one there first.")
 
 

@@ -39,6 +39,8 @@ class Key:
     """Bounds that are not allowed themselves."""
     choices: Mapping[str, str] | None = None
     """The allowed values, each with its meaning, which may be empty. None: any line."""
+    former: Mapping[str, str] = field(default_factory=dict)
+    """Values that were removed, each with what to do instead."""
     item: type = str
     """The type of an item of a list: str, Path or float."""
     idle_if: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
@@ -211,7 +213,8 @@ def check_value(key: Key, name: str, value: Any) -> Any:
         allowed = f"a{' whole' if whole else ''} number{of} {range_of(key)}"
         value = float(value) if right and not whole else value
     if not right:
-        raise InputError(f"{name} must be {allowed}, got {_shown(value)}.")
+        advice = f"; {key.former[value]}" if isinstance(value, str) and value in key.former else ""
+        raise InputError(f"{name} must be {allowed}, got {_shown(value)}{advice}.")
     return value
 
 

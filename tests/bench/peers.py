@@ -30,7 +30,6 @@ from speed import matrix_rate
 
 from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
-from vtrans.engines.torch_engine import models_of
 from vtrans.model import Transformer
 from vtrans.runtime.memory import manage_memory
 from vtrans.text import open_bytes, read_lines
@@ -86,7 +85,7 @@ def ctranslate2_run(
 
 def transformers_run(model: str, size: int, beam: int = BEAM) -> Run:
     translator = load(model, device="cpu")
-    theirs, vocab = m2m100(models_of(translator.engine)[0].model), translator.src_vocab
+    theirs, vocab = m2m100(translator.engine.models[0].model), translator.src_vocab
 
     def run(lines: Sequence[str]) -> object:
         sources = sorted((torch.tensor([*ids, EOS_ID]) for ids in vocab.encode_batch(lines)), key=len, reverse=True)
@@ -225,7 +224,7 @@ class Bench:
 
 def flops_of(translator: Translator, lines: Sequence[str]) -> float:
     """Returns the FLOPs of the matrix products of this search, with the projection of every row."""
-    model = models_of(translator.engine)[0].model
+    model = translator.engine.models[0].model
     sources = sum(len(ids) + 1 for ids in translator.src_vocab.encode_batch(lines))
     kv = sum(p.numel() for name, p in model.decoder.named_parameters() if name.endswith("kv.weight"))
     steps = sum(len(found[0].tokens) for found in translator.nbest(lines))
@@ -307,7 +306,6 @@ def every_system(options: argparse.Namespace, title: str, threads: int) -> Itera
                 arguments = {"exported": options.exported, "model": options.model, "compute": compute}
                 arguments |= {"intra": intra, "inter": inter, "size": 1 if alone else 64, **beam}
                 yield System(f"CTranslate2 {compute}, {inter} x {intra} threads", ctranslate2_run, arguments)
-        yield System("vtrans --engine ctranslate2", vtrans_run, {**ours, "model": options.exported})
     yield System(
         "transformers.generate", transformers_run, {"model": options.model, "size": 1 if alone else 64, **beam}
     )

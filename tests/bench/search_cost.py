@@ -30,7 +30,6 @@ from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
 from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from vtrans.engines.incremental import IncrementalDecoder
-from vtrans.engines.torch_engine import models_of
 from vtrans.model import Transformer
 from vtrans.runtime import kernels
 from vtrans.runtime.automatic import automatic_kernels
@@ -177,13 +176,13 @@ def main() -> None:
         return
     print(f"{len(lines)} lines, {torch.get_num_threads()} threads, torch {torch.__version__}")
     if options.ssru:
-        against_ssru(models_of(made().engine)[0].model, len(lines))
+        against_ssru(made().engine.models[0].model, len(lines))
         return
     turns("beam", [(str(k), made(beam=k), lines) for k in (1, 2, 4, 8, 16)])
     turns("batch", [(f"{n} tokens", made(batch_tokens=n), lines) for n in (1, 128, 512, 2048, 8192)])
     length = [(f"{k} captions per line", made(), joined(lines, k)) for k in (1, 2, 4, 8)]
     turns("length", length)
-    vocabularies(models_of(made().engine)[0].model, len(lines))
+    vocabularies(made().engine.models[0].model, len(lines))
 
 
 def joined(lines: Sequence[str], k: int) -> list[str]:

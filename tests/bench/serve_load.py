@@ -2,7 +2,8 @@
 
     python tests/bench/serve_load.py MODEL LINES                 throughput, latency, memory with 1, 8, 64 clients
     python tests/bench/serve_load.py MODEL LINES --soak 100000   memory, and whether each answer is the right one
-    python tests/bench/serve_load.py EXPORT LINES --plain        the same load on a plain server of 30 lines
+    python tests/bench/serve_load.py RUN LINES --plain           the same load on a plain server of 30 lines, which runs
+                                                                 RUN/ctranslate2, an export of `vtrans export`
 
 LINES is a file of source sentences. The reference is `vtrans translate` on the same lines: its speed before and after,
 and its text, with which every answer is compared. Answers may differ at near-ties, which depend on the batch; they are
@@ -123,11 +124,11 @@ def timed_translation(model: str, lines: list[str]) -> tuple[list[str], float]:
 
 def plain(model: str) -> None:
     """Serves an exported model with what a first program would have: a thread per request, a call per sentence."""
-    from vtrans.engines.ctranslate2_folder import load_exported
+    import ctranslate2
+    import sentencepiece
 
-    engine = load_exported(model)
-    pieces = [engine.src_vocab.piece(i) for i in range(len(engine.src_vocab))]
-    ids = {engine.tgt_vocab.piece(i): i for i in range(len(engine.tgt_vocab))}
+    subwords = sentencepiece.SentencePieceProcessor(model_file=f"{model}/vocab.model")
+    translator = ctranslate2.Translator(model)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -135,9 +136,8 @@ def plain(model: str) -> None:
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            source = [pieces[i] for i in engine.src_vocab.encode_batch([asked["q"]])[0]]
-            (found,) = engine.translator.translate_batch([source], beam_size=engine.search.beam)
-            text = engine.tgt_vocab.decode([ids[piece] for piece in found.hypotheses[0]])
+            (found,) = translator.translate_batch([subwords.encode(asked["q"], out_type=str)], beam_size=4)
+            text = subwords.decode(found.hypotheses[0])
             body = json.dumps({"translatedText": text}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
@@ -180,7 +180,7 @@ def main() -> None:
     references, speed = timed_translation(asked.model, lines)
     print(f"vtrans translate: {speed:.1f} lines/s")
     ours = ["-m", "vtrans", "serve", "--pair", f"en-de={asked.model}", "--port", "0", "--char-limit", "1000000"]
-    theirs = [__file__, asked.model, str(asked.lines), "--serve-plain"]
+    theirs = [__file__, f"{asked.model}/ctranslate2", str(asked.lines), "--serve-plain"]
     with server(theirs if asked.plain else ours) as (port, pid):
         asyncio.run(clients(port, lines, references, 8, 200))
         if asked.soak:

@@ -25,7 +25,7 @@ from vtrans.checkpoint import LoadedModel, RunFolder
 from vtrans.compiled.decoder import PRECISIONS, CompiledDecoder, CompiledState, compiled_decoder
 from vtrans.config import ModelConfig
 from vtrans.engines.incremental import IncrementalDecoder
-from vtrans.engines.torch_engine import TorchEngine, models_of
+from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.runtime import compiler
 from vtrans.search.loop import Best, logprobs_of
@@ -293,7 +293,7 @@ def test_translations_are_those_of_the_engine_torch(tiny_run: RunFolder, how: st
         again = Translator(TorchEngine(exact), made.search)
         return plain(again.translate_window([LINES[line]], options, first=line + 1, prefixes=[prefixes[line]])[0])
 
-    models = models_of(made.engine)
+    models = made.engine.models
     compiled, in_torch = ([plain(translations) for translations in each] for each in best)
     logprob = max(abs(t.logprob) for each in best for translations in each for t in translations if t.tokens)
     equal = equal_or_tied(models, translated, range(len(LINES)), compiled, in_torch, logprob)

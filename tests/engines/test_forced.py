@@ -19,7 +19,7 @@ from vtrans.checkpoint import LoadedModel, RunFolder
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID, PAD_ID
 from vtrans.engines.forced import forced_batches, token_logprobs
-from vtrans.engines.torch_engine import TorchEngine, models_of
+from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError, VtransError
 from vtrans.model import Transformer
 from vtrans.search.loop import length_penalty
@@ -57,7 +57,7 @@ def test_rescoring_a_translation_gives_the_score_of_its_search(name: str, max_le
 def test_a_trained_model_rescores_to_1e_5_in_float32(tiny_run: RunFolder, tiny_data: Any) -> None:
     lines = (tiny_data.path.parent / "train.en").read_text(encoding="utf-8").split("\n")
     made = load(tiny_run.path, device="cpu", beam=4)
-    assert {p.dtype for p in models_of(made.engine)[0].model.parameters()} == {torch.float32}
+    assert {p.dtype for p in made.engine.models[0].model.parameters()} == {torch.float32}
     translations = [best[0] for best in made.nbest(lines)]
     again = list(made.logprob(lines, [t.tokens for t in translations]))
     pairs = [(t, rescored) for t, rescored in zip(translations, again, strict=True) if t.tokens]

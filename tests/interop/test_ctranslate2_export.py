@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import math
 import re
@@ -11,38 +10,34 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from cli_runner import Done
-from exports import LINES, compared, encoded, random_model, written
-from near_ties import Plain, equal_or_tied, plain
+from exports import LINES, encoded, random_model, written
 
-from vtrans.checkpoint import LoadedModel, RunFolder, choose_model, load_model, save_model
+from vtrans.checkpoint import LoadedModel, RunFolder, load_model
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import EOS_ID, PAD_ID
-from vtrans.engines.ctranslate2_engine import CTranslate2Engine
-from vtrans.engines.ctranslate2_folder import is_exported, load_exported
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import InputError, VtransError
+from vtrans.errors import FileError, InputError, VtransError
 from vtrans.interop.ctranslate2 import exporter as exporting
+from vtrans.interop.ctranslate2 import original
 from vtrans.interop.ctranslate2 import spec as specifying
-from vtrans.interop.ctranslate2.original import CTranslate2Model
+from vtrans.interop.ctranslate2.folder import is_exported, read_exported
 from vtrans.interop.exports import export_model
-from vtrans.interop.verification import Tolerance, Verified, outputs, scorer, verify
-from vtrans.translate.loading import load
+from vtrans.interop.verification import Program, Tolerance, Verified, outputs, scorer, verify
 from vtrans.translate.sources import EXTRA_LENGTH
-from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2, an optional extra, is not installed")
 
 Run = Callable[..., Done]
 QUIET = Console(quiet=True)
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -61,30 +56,8 @@ def export(loaded: LoadedModel, out: Path, console: Console = QUIET, **options: 
     return verified
 
 
-def compare(loaded: LoadedModel, exported: CTranslate2Engine, lines: list[str]) -> Verified:
-    program = CTranslate2Model(exported, exporting.TOLERANCES["float32"])
+def compare(loaded: LoadedModel, program: Program, lines: list[str]) -> Verified:
     return verify(outputs(loaded, lines, thorough=True), program, score=scorer(loaded))
-
-
-def compared_output(loaded: LoadedModel, text: bytes, ours: Done, theirs: Done, nbest: int = 1, **search: Any) -> None:
-    """Asserts that two commands' translations of a text, as JSON, are equal or near-ties."""
-
-    def translated(exact: list[LoadedModel], line: str) -> Plain:
-        config = dataclasses.replace(exact[0].search, **search)
-        return plain(next(Translator(TorchEngine(exact), config, retry=False).nbest([line], nbest)))
-
-    lines = text.decode().split("\n")[:-1]
-    both = [
-        [[SimpleNamespace(**t) for t in json.loads(line)["translations"]] for line in done.out.split(b"\n")[:-1]]
-        for done in (ours, theirs)
-    ]
-    native, exported = ([plain(translations) for translations in each] for each in both)
-    equal = equal_or_tied([loaded], translated, lines, native, exported, logprob=10)
-    for best_a, best_b in itertools.compress(zip(*both, strict=True), equal):
-        for a, b in zip(best_a, best_b, strict=True):
-            assert a.text == b.text
-            assert a.token_logprobs == pytest.approx(b.token_logprobs, abs=1e-3)
-            assert (a.logprob, a.score) == pytest.approx((b.logprob, b.score), abs=1e-3)
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -117,9 +90,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_architecture_gives_equal_results_when_exported(name: str, tiny_data: DataFolder, tmp_path: Path) -> None:
     loaded, lines = random_model(tiny_data, **VARIANTS[name]), [*LINES, "\u2603 \U0001d4b3"]
-    exported = written(loaded, tmp_path / "out")
-    compared(loaded, exported, loaded.search, 1, encoded(loaded, lines))
-    comparisons = compare(loaded, exported, lines)
+    comparisons = compare(*written(loaded, tmp_path / "out"), lines)
     assert comparisons.largest < 2e-4
     assert comparisons.sentences == len(lines)
     assert comparisons.lost < 1e-4
@@ -133,47 +104,18 @@ def test_a_translation_that_reaches_the_end_of_a_position_table(tiny_data: DataF
     with torch.no_grad():
         loaded.model.projection.weight[EOS_ID] -= 1.0
     verified = export(loaded, tmp_path / "out", QUIET, samples=LINES)
-    assert verified.sentences == len(LINES)
-    exported = load_exported(tmp_path / "out", "cpu")
-    options = TranslateOptions(form="json")  # with token_logprobs
-    for search in (SearchConfig(max_source=40), SearchConfig(max_source=40, beam=1, no_repeat_ngram=3)):
-        ((best,),) = Translator(TorchEngine([loaded]), search, retry=False).translate_window(LINES[:1], options)
-        ((theirs,),) = Translator(exported, search, retry=False).translate_window(LINES[:1], options)
-        assert (best.finished, len(best.tokens)) == (False, 30)
-        assert (theirs.finished, theirs.tokens) == (False, best.tokens)
-        assert theirs.token_logprobs == pytest.approx(best.token_logprobs, abs=1e-3)
-        assert theirs.logprob == pytest.approx(best.logprob, abs=1e-3)
+    assert (verified.sentences, verified.problem()) == (len(LINES), None)
 
 
 @pytest.mark.parametrize(
-    ("search", "named"),
-    [
-        (SearchConfig(min_length=1), []),
-        (SearchConfig(beam=1, suppress=("<unk>",)), []),
-        (SearchConfig(beam=1, min_length=4, no_repeat_ngram=3), []),
-        (SearchConfig(min_length=4, no_repeat_ngram=3), ["min_length = 4", "no_repeat_ngram = 3"]),
-        (SearchConfig(stop="exhaustive", repetition_penalty=1.5), ["stop = exhaustive", "repetition_penalty = 1.5"]),
-        (SearchConfig(beam=300), ["beam = 300"]),
-        (SearchConfig(beam=6, beam_groups=3), ["beam_groups = 3"]),
-    ],
-    ids=lambda value: "" if isinstance(value, SearchConfig) else ", ".join(value) or "none",
+    "search", [SearchConfig(min_length=4, stop="exhaustive"), SearchConfig(beam=6, beam_groups=3, alpha=0.0)]
 )
-def test_exporting_names_the_stored_settings_that_the_engine_does_not_support(
-    search: SearchConfig, named: list[str], tiny_data: DataFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_export_keeps_the_search_of_the_model_for_imports(
+    search: SearchConfig, tiny_data: DataFolder, tmp_path: Path
 ) -> None:
-    """Translating with them is refused; translating with the settings that the warnings propose is not."""
-    loaded = random_model(tiny_data, dataclasses.replace(search, max_source=40))
-    verified = export(loaded, tmp_path / "out", Console(quiet=True), samples=LINES[:3])
-    assert (verified.sentences, verified.problem()) == (3, None)
-    said = capsys.readouterr().err
-    assert re.findall(r"search\.(\w+ = \S+),", said) == named
-    if named:
-        with pytest.raises(InputError, match=f"`{named[0].replace(' = ', '` ')} "):
-            load(tmp_path / "out", device="cpu")
-    proposed = dict(re.findall(r"with (\w+) ([\w.]+),", said))
-    kinds = {name: type(value) for name, value in dataclasses.asdict(search).items()}
-    translator = load(tmp_path / "out", device="cpu", **{name: kinds[name](v) for name, v in proposed.items()})
-    assert len(list(translator.translate(LINES[:3]))) == 3
+    stored = dataclasses.replace(search, max_source=40)
+    export(random_model(tiny_data, stored), tmp_path / "out", samples=LINES[:3])
+    assert read_exported(tmp_path / "out").search == stored
 
 
 @pytest.mark.parametrize("tie", ["tgt-softmax", "none"])
@@ -182,7 +124,7 @@ def test_separate_vocabularies(tie: str, tiny_data_separate: DataFolder, tmp_pat
     verified = export(loaded, tmp_path / "out", QUIET, samples=LINES)
     assert (verified.sentences, verified.problem()) == (len(LINES), None)
     assert {"src.model", "tgt.model"} < {file.name for file in (tmp_path / "out").iterdir()}
-    exported = load_exported(tmp_path / "out", "cpu")
+    exported = read_exported(tmp_path / "out")
     assert exported.src_vocab.digest == loaded.src_vocab.digest
     assert exported.tgt_vocab.digest == loaded.tgt_vocab.digest
 
@@ -200,7 +142,7 @@ def test_quantization_does_not_change_the_original(
         verified = export(loaded, tmp_path / quantization, QUIET, quantization=quantization, samples=LINES)
         assert (verified.mean > 1e-4) == (quantization != "float32")
         sizes[quantization] = (tmp_path / quantization / "model.bin").stat().st_size
-        assert load_exported(tmp_path / quantization).quantization == quantization
+        assert read_exported(tmp_path / quantization).description["quantization"] == quantization
     assert max(sizes["int8"], sizes["float16"]) < sizes["float32"]
     assert all(torch.equal(before[name], p) for name, p in loaded.model.named_parameters())
 
@@ -255,17 +197,26 @@ def test_translations_that_score_less_are_counted(
     tiny_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worse search, here a greedy one, finds translations with a lower score by the same weights."""
-    loaded = random_model(tiny_data)
-    exported = written(loaded, tmp_path / "out")
-    assert compare(loaded, exported, LINES).lost < 1e-3
-    translate = exported.translate
-    monkeypatch.setattr(
-        exported, "translate", lambda sources, search, options: translate(sources, SearchConfig(beam=1), options)
-    )
-    comparisons = compare(loaded, exported, LINES)
-    assert sum(comparisons.equal.values()) < len(LINES)
+    loaded, program = written(random_model(tiny_data), tmp_path / "out")
+    assert compare(loaded, program, LINES).lost < 1e-3
+    translate = program.translate
+    monkeypatch.setattr(program, "translate", lambda sources, search: translate(sources, search.with_beam(1)))
+    comparisons = compare(loaded, program, LINES)
+    assert comparisons.equal[4] < len(LINES)
     assert comparisons.lost > 1e-3
     assert comparisons.problem() is not None
+
+
+def test_translations_are_scored_a_batch_at_a_time(
+    tiny_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise all would be padded to the longest, and the logits of a thousand would take tens of gigabytes."""
+    loaded, program = written(random_model(tiny_data), tmp_path / "out")
+    pairs = [(src, [*range(5, 6 + i % 7), EOS_ID]) for i, src in enumerate(encoded(loaded, LINES))]
+    together = program.logprobs(pairs)
+    monkeypatch.setattr(original, "SCORED_TOKENS", 20)
+    for apart, all_at_once in zip(program.logprobs(pairs), together, strict=True):
+        assert apart == pytest.approx(all_at_once, abs=1e-5)
 
 
 # Refusals.
@@ -295,89 +246,56 @@ def test_an_architecture_that_cannot_be_exported_is_refused_by_name(
 # The commands.
 
 
-def test_export_and_translate(run_cli: Run, run_copy: RunFolder, tmp_path: Path) -> None:
-    loaded = load_model(run_copy.choose_model()[0])
+def test_the_command_compares_the_samples(run_cli: Run, run_copy: RunFolder, tmp_path: Path) -> None:
     text = ("\n".join(["", *LINES[:5], "  ", LINES[5]]) + "\n").encode()
     (tmp_path / "samples").write_bytes(text)
     done = run_cli("export", run_copy.path, "--sample-file", tmp_path / "samples", "--json")
     assert done.code == 0, done.err
     figures = json.loads(done.out)
     assert figures["sentences"] == 6
-    assert f"{sum(figures['equal'].values())} of 6 " in done.err
-    folder = run_copy.path / "ctranslate2"
-    assert is_exported(folder)
-    for words, nbest, search in (
-        (["--nbest", "2"], 2, {}),
-        (["--max-length", "3", "--line-buffered"], 1, {"max_length": 3}),
-    ):
-        words = ["translate", "--json", "--no-retry", *words, "--model"]
-        native = run_cli(*words, run_copy.path, stdin=text)
-        for model in ([folder], [run_copy.path, "--engine", "ctranslate2"]):
-            exported = run_cli(*words, *model, stdin=text)
-            assert exported.code == 0
-            assert f"model: {folder} (float32), on cpu" in exported.err
-            compared_output(loaded, text, native, exported, nbest, **search)
+    assert figures["equal"]["1"] == 6
+    assert "6 of 6 at beam 1" in done.err
+    assert is_exported(run_copy.path / "ctranslate2")
 
 
-def test_a_stored_minimum_length_also_holds_for_the_export(run_cli: Run, run_copy: RunFolder) -> None:
-    loaded = dataclasses.replace(load_model(run_copy.best), search=SearchConfig(min_length=1))
-    save_model(run_copy.best, loaded)
-    done = run_cli("export", run_copy.path)
-    assert (done.code, "does not support" in done.err) == (0, False), done.err
-    text = ("\n".join(LINES) + "\n").encode()
-    # With this beam, only torch can search again.
-    words = ["translate", "--model", run_copy.path, "--no-retry", "--json"]
-    native, exported = run_cli(*words, stdin=text), run_cli(*words, "--engine", "ctranslate2", stdin=text)
-    assert exported.code == 0, exported.err
-    compared_output(loaded, text, native, exported)
+def test_the_documented_lines_translate_as_vtrans_does(
+    tiny_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The Python code of docs/other-programs.md runs an export in CTranslate2's own API."""
+    loaded = random_model(tiny_data, SearchConfig(max_source=300))
+    export(loaded, tmp_path / "run" / "ctranslate2", samples=LINES[:3])
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "other-programs.md").read_text(), re.DOTALL)
+    assert "beam_size=4" in code
+    exec(code.replace("beam_size=4", "beam_size=1"), {})  # greedy search has the fewest ties
+    # The limits are CTranslate2's defaults.
+    search = SearchConfig(beam=1, min_length=1, max_length=256, max_ratio=99)
+    ((best,),) = Translator(TorchEngine([loaded]), search, retry=False).nbest(["A dog runs."], raw=True)
+    written = [loaded.tgt_vocab.decode(best.tokens), ""]  # the text of a translation is one line
+    assert "\n".join(written) == capsys.readouterr().out
 
 
 def test_the_commands_name_the_problem(run_cli: Run, run_copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     done = run_cli("translate", "--model", run_copy.path, "--engine", "ctranslate2", stdin=b"a\n")
-    assert done.code == 2
-    assert f"vtrans export {run_copy.path}" in done.err
+    assert (done.code, "--engine" in done.err, "vtrans export" in done.err) == (2, True, True)
     done = run_cli("export", run_copy.last)
     assert (done.code, "--out" in done.err) == (2, True)
     done = run_cli("export", run_copy.path, "--to", "onnx")
     assert (done.code, "--to" in done.err) == (2, True)
     assert run_cli("export", run_copy.path, "--quiet").code == 0
     exported = run_copy.path / "ctranslate2"
+    done = run_cli("translate", "--model", exported, stdin=b"a\n")
+    assert (done.code, "vtrans import" in done.err) == (2, True)
     for name in ("model.bin", "vtrans.json", "new"):
         done = run_cli("translate", "--model", run_copy.path, "--output", exported / name, stdin=b"a\n")
         assert (done.code, str(exported / name) in done.err) == (2, True)
-    load_exported(exported, "cpu")
+    read_exported(exported)
+    assert run_cli("export", run_copy.path, "--quiet").code == 0  # replaces its own
     shutil.rmtree(exported)
     monkeypatch.setattr(exporting, "specification", damaged(_bias))
     done = run_cli("export", run_copy.path)
     assert (done.code, "--quantization" in done.err) == (1, True)
     assert not (run_copy.path / "ctranslate2").exists()
-
-
-def test_a_stale_export_is_refused(run_cli: Run, run_copy: RunFolder) -> None:
-    """Even if its model was trained again for as many steps, so that the facts about its training are equal."""
-    assert run_cli("export", run_copy.path, "--quiet").code == 0
-    folder, model = run_copy.path / "ctranslate2", choose_model(run_copy.path).file
-    assert run_cli("translate", "--model", run_copy.path, "--engine", "ctranslate2", stdin=b"a\n").code == 0
-    original = load_model(model)
-    other = load_model(model)
-    with torch.no_grad():
-        other.model.projection.weight[EOS_ID, 0] += 1e-3
-    searched = dataclasses.replace(original, search=SearchConfig(alpha=2.0))
-    averaged = dataclasses.replace(original, training={"average_of": [20, 30], "run_step": 30})
-    for file, changed in ((model, other), (model, searched), (run_copy.averaged, averaged)):
-        save_model(file, changed)
-        done = run_cli("translate", "--model", run_copy.path, "--engine", "ctranslate2", stdin=b"a\n")
-        assert (done.code, done.out) == (2, b"")
-        assert str(file) in done.err
-        assert f"vtrans export {run_copy.path}" in done.err
-        with pytest.raises(InputError):
-            load(run_copy.path, engine="ctranslate2")
-        assert run_cli("translate", "--model", folder, stdin=b"a\n").code == 0
-        assert run_cli("export", run_copy.path, "--quiet").code == 0  # replaces its own
-        assert run_cli("translate", "--model", run_copy.path, "--engine", "ctranslate2", stdin=b"a\n").code == 0
-    shutil.copy(run_copy.averaged, run_copy.path / "again")  # the same bytes in another file
-    (run_copy.path / "again").replace(run_copy.averaged)
-    assert run_cli("translate", "--model", run_copy.path, "--engine", "ctranslate2", stdin=b"a\n").code == 0
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -390,9 +308,52 @@ def test_suppressed_subwords_are_left_out_of_the_softmax(bias: bool, tiny_data: 
     before = {name: weight.clone() for name, weight in loaded.model.state_dict().items()}
     verified = export(loaded, tmp_path / "out", QUIET, samples=LINES)
     assert verified.largest < 2e-4
-    exported = load_exported(tmp_path / "out", "cpu")
-    assert exported.search.suppress == ()
-    assert all(often not in t.tokens for (t,) in Translator(exported, retry=False).nbest(LINES))
+    assert read_exported(tmp_path / "out").search.suppress == ()
+    _, program = written(loaded, tmp_path / "again")
+    translations = program.translate(encoded(loaded, LINES), SearchConfig(beam=1, max_length=40))
+    assert translations is not None
+    assert not any(often in tokens for tokens in translations)
     after = loaded.model.state_dict()
     assert after.keys() == before.keys()
     assert all(torch.equal(after[name], weight) for name, weight in before.items())
+
+
+def test_padding_is_never_predicted(tiny_data: DataFolder, tmp_path: Path) -> None:
+    loaded = random_model(tiny_data, tie="none")
+    with torch.no_grad():
+        loaded.model.projection.weight[PAD_ID] = loaded.model.projection.weight[EOS_ID] * 20
+    _, program = written(loaded, tmp_path / "out")
+    translations = program.translate(encoded(loaded, LINES), SearchConfig(beam=1, max_length=40))
+    assert translations is not None
+    assert not any(PAD_ID in tokens for tokens in translations)
+
+
+def test_a_damaged_folder_is_refused(ending_run: RunFolder, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    written(load_model(ending_run.last), folder)
+    description = json.loads((folder / "vtrans.json").read_bytes())
+
+    def refused(sentence: str, name: str, content: bytes | None) -> None:
+        whole = (folder / name).read_bytes()
+        if content is None:
+            (folder / name).unlink()
+        else:
+            (folder / name).write_bytes(content)
+        with pytest.raises(FileError, match=sentence):
+            read_exported(folder)
+        (folder / name).write_bytes(whole)
+
+    weights = bytearray((folder / "model.bin").read_bytes())
+    weights[len(weights) // 2] ^= 1
+    refused("model.bin", "model.bin", bytes(weights))
+    refused("model.bin", "model.bin", None)
+    config = json.loads((folder / "config.json").read_bytes())
+    refused("config.json", "config.json", json.dumps({**config, "layer_norm_epsilon": 0.1}).encode())
+    refused("vocab.model", "vocab.model", b"other")
+    refused("vocab.model", "vocab.model", None)
+    refused("vtrans.json", "vtrans.json", b"{")
+    refused("vtrans.json", "vtrans.json", b"[]")
+    refused("format 1, got 2", "vtrans.json", json.dumps({**description, "format": 2}).encode())
+    refused("vocabulary", "vtrans.json", json.dumps({**description, "vocabularies": []}).encode())
+    refused("vocabulary", "vtrans.json", json.dumps({**description, "files": {}}).encode())
+    read_exported(folder)

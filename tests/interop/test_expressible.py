@@ -47,6 +47,10 @@ def test_a_new_key_is_refused_by_name_unless_it_has_its_default(program: str) ->
     check_model(WiderModel(tie="none"), program)
     with pytest.raises(InputError, match=rf"model\.experts = 8 .*{program}"):
         check_model(WiderModel(tie="none", experts=8), program)
+
+
+@pytest.mark.parametrize("program", SEARCH)
+def test_a_new_search_key_is_refused_by_name_unless_it_has_its_default(program: str) -> None:
     nearest_search(WiderSearch(), program, QUIET)
     with pytest.raises(InputError, match=rf"search\.lookahead = 8 .*{program}"):
         nearest_search(WiderSearch(lookahead=8), program, QUIET)
@@ -82,7 +86,6 @@ def test_the_nearest_search_is_expressible_and_every_change_is_named(program: st
     assert (
         changed
         == {
-            "CTranslate2": set(),
             "Hugging Face": {"beam_groups", "length_penalty", "max_ratio"},
             "Marian": {"beam_groups", "length_penalty", "stop", "no_repeat_ngram"},
         }[program]

@@ -11,7 +11,6 @@ import pytest
 import vtrans
 from vtrans.checkpoint import RunFolder
 from vtrans.console import Console
-from vtrans.engines.torch_engine import models_of
 from vtrans.errors import FileError, InputError, RecipeError
 from vtrans.runtime.devices import pick_device
 from vtrans.translate.loading import load
@@ -23,7 +22,7 @@ def test_load_takes_a_run_and_overrides_by_name(tiny_run: RunFolder) -> None:
     assert len(list(made.translate(["The dog sees me today.", ""]))) == 2
     assert vtrans.load(str(tiny_run.last), device="cpu").search.beam == 2
     both = vtrans.load([tiny_run.last, tiny_run.path], device="cpu")
-    assert len(models_of(both.engine)) == 2
+    assert len(both.engine.models) == 2
     with pytest.raises(RecipeError, match=r"unknown key search\.baem; did you mean beam\?"):
         vtrans.load(tiny_run.path, baem=3)
     with pytest.raises(RecipeError, match=r"search\.beam"):
@@ -36,7 +35,7 @@ def test_load_takes_a_run_and_overrides_by_name(tiny_run: RunFolder) -> None:
 
 def test_a_loaded_model_is_frozen(tiny_run: RunFolder) -> None:
     """Only then does decoding keep a copy of the projection."""
-    (model,) = models_of(load(tiny_run.path, device="cpu").engine)
+    (model,) = load(tiny_run.path, device="cpu").engine.models
     assert not any(parameter.requires_grad for parameter in model.model.parameters())
 
 

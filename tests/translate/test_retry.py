@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from translators import SMALL, VARIANTS, loaded, same, sentences, translator, vo
 
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.vocabulary import EOS_ID
-from vtrans.engines.engine import Source, Unsupported
+from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Sampling
@@ -183,14 +183,11 @@ def test_lines_are_ready_once_when_nothing_can_change_them(retry: bool) -> None:
 
 
 class LoopingEngine(TorchEngine):
-    """An engine whose translations loop, except with the no-repeat rule, which it may not support."""
+    """An engine whose translations loop, except with the no-repeat rule."""
 
-    def __init__(self, *, has_rule: bool) -> None:
+    def __init__(self) -> None:
         super().__init__([loaded()])
-        self.has_rule, self.asked = has_rule, list[int]()
-
-    def unsupported(self, search: SearchConfig, requested: Collection[str] = ()) -> list[Unsupported]:
-        return [Unsupported("no_repeat_ngram", "it loops")] * bool(search.no_repeat_ngram and not self.has_rule)
+        self.asked = list[int]()
 
     def translate(
         self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
@@ -201,11 +198,11 @@ class LoopingEngine(TorchEngine):
             yield i, [Hypothesis(tokens, -1.0, -1.0, True, ())]
 
 
-@pytest.mark.parametrize("has_rule", [True, False])
-def test_an_engine_searches_again_if_it_supports_the_rule(has_rule: bool) -> None:
-    engine = LoopingEngine(has_rule=has_rule)
-    made = Translator(engine)
-    answer = "dog" if has_rule else " ".join(["dog"] * 9)
+@pytest.mark.parametrize("retry", [True, False])
+def test_an_engine_searches_again_with_the_rule(retry: bool) -> None:
+    engine = LoopingEngine()
+    made = Translator(engine, retry=retry)
+    answer = "dog" if retry else " ".join(["dog"] * 9)
     assert list(made.translate(["a", "", "cat"])) == [answer, "", answer]
-    assert engine.asked == ([0, RETRY_NGRAM] if has_rule else [0])
-    assert (made.counts.retried, made.counts.looping) == ((2, 0) if has_rule else (0, 2))
+    assert engine.asked == ([0, RETRY_NGRAM] if retry else [0])
+    assert (made.counts.retried, made.counts.looping) == ((2, 0) if retry else (0, 2))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+import torch
 from translators import SEARCH, translator, vocabulary
 
+from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.engines.alignments import Links
-from vtrans.engines.engine import Source, Unsupported
+from vtrans.engines.engine import Source
 from vtrans.engines.forced import Pair
 from vtrans.languages import Languages
 from vtrans.search.loop import Hypothesis
@@ -29,15 +31,13 @@ class Fake:
     log-probability grows by `noise` with each pair before it, as rounding errors depend on the batch."""
 
     def __init__(self, draft: str, links: Links, disliked: str = "-", noise: float = 0) -> None:
-        self.name, self.search = "fake", SEARCH
+        self.name, self.search, self.device = "fake", SEARCH, torch.device("cpu")
+        self.models: list[LoadedModel] = []
         self.languages: Sequence[Languages] = ()
         self.tags: Mapping[str, str] = {}
         self.max_length: int | None = None
         self.src_vocab = self.tgt_vocab = vocabulary()
         self.draft, self.links, self.disliked, self.noise = draft, links, disliked, noise
-
-    def unsupported(self, search: SearchConfig, requested: Collection[str] = ()) -> list[Unsupported]:
-        return []
 
     def translate(
         self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions

@@ -13,7 +13,7 @@ import pytest
 import torch
 from cli_runner import Done
 from fakes import BOS, EOS, FakeDecoder, Ids, hashed, many_sentences
-from translators import SEARCH, SMALL, VARIANTS, loaded, same, sentences, translator, vocabulary
+from translators import SMALL, VARIANTS, loaded, same, sentences, translator, vocabulary
 
 from vtrans.checkpoint import RunFolder, Shortlist
 from vtrans.config import SearchConfig
@@ -335,9 +335,7 @@ def test_lines_without_constraints_are_translated_as_before() -> None:
     found, free = list(translator().nbest(LINES, 2, constraints=asked)), list(translator().nbest(LINES, 2))
     rest = [i for i in range(len(LINES)) if i % 3]
     assert same([found[i] for i in rest], [free[i] for i in rest])
-    engine = TorchEngine([loaded()])
     assert same(list(translator().nbest(LINES, 2, constraints=[{}] * len(LINES))), free)
-    assert engine.unsupported(SEARCH, ["constraints"]) == []
 
 
 def test_log_probabilities_are_those_of_the_model() -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+import torch
 from translators import SEARCH, word_vocabulary
 
+from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.engines.alignments import Links
-from vtrans.engines.engine import Source, Unsupported
+from vtrans.engines.engine import Source
 from vtrans.engines.forced import Pair
 from vtrans.languages import Languages
 from vtrans.search.loop import Hypothesis
@@ -133,14 +135,12 @@ class Echo:
     """An engine that translates every line as "ein" and the line."""
 
     def __init__(self) -> None:
-        self.name, self.search = "echo", SEARCH
+        self.name, self.search, self.device = "echo", SEARCH, torch.device("cpu")
+        self.models: list[LoadedModel] = []
         self.max_length: int | None = None
         self.languages: Sequence[Languages] = ()
         self.tags: Mapping[str, str] = {}
         self.src_vocab = self.tgt_vocab = WORDS
-
-    def unsupported(self, search: SearchConfig, requested: Collection[str] = ()) -> list[Unsupported]:
-        return []
 
     def translate(
         self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions

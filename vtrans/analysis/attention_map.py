@@ -26,7 +26,6 @@ from vtrans.data.vocabulary import EOS_ID, SPECIAL_PIECES
 from vtrans.data.words import words_of_ids, words_of_line
 from vtrans.engines.alignments import cross_attention, mean_attention, upper_half
 from vtrans.engines.forced import forced_batches
-from vtrans.engines.torch_engine import models_of
 from vtrans.errors import InputError
 from vtrans.model import Transformer
 from vtrans.text import one_line
@@ -80,7 +79,7 @@ def attention_map(
     Raises InputError for a layer or head that does not exist, and for a sentence or target that is blank or too long to
     be translated in one piece.
     """
-    loaded = models_of(translator.engine)[0]
+    loaded = translator.engine.models[0]
     config = loaded.model.config
     for name, number, count in (("layer", layer, config.decoder_layers), ("head", head, config.heads)):
         if number is not None and not 1 <= number <= count:

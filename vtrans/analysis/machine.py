@@ -30,7 +30,7 @@ from vtrans.runtime.memory import available_memory
 # What the packages of each extra of pyproject.toml are for, except those for the development of vtrans.
 PURPOSES = {
     "comet": "score --comet",
-    "ctranslate2": "export --to ctranslate2, import, and translating with the engine ctranslate2",
+    "ctranslate2": "export --to ctranslate2, and comparing imports with CTranslate2",
     "documents": "translating documents",
     "huggingface": "comparing imports and exports with transformers",
     "marian": "comparing imports and exports with Marian",

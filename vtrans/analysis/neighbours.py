@@ -22,7 +22,6 @@ from vtrans.config import NEAREST, NEAREST_OF_STEP
 from vtrans.console import Console
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.engines.forced import forced_batches
-from vtrans.engines.torch_engine import models_of
 from vtrans.errors import InputError
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
@@ -110,7 +109,7 @@ def steps(
     """
     source = [*translator.tag(to), *translator.one_piece(sentence, to)]
     ((best,),) = translator.translate_window([sentence], TranslateOptions(to=to, raw=True))
-    model, vocab = models_of(translator.engine)[0].model, translator.tgt_vocab
+    model, vocab = translator.engine.models[0].model, translator.tgt_vocab
     with torch.inference_mode():
         ((_, batch),) = forced_batches([(source, best.tokens)], 1, model.device)
         h_ND = model.hidden(*batch.inputs)

@@ -194,8 +194,7 @@ def _answers(
     answers: dict[bool, list[Nbest]] = {}
     copies, done = division.copies(translator.engine), 0
     with console.progress("translated", sum(map(len, groups.values())), unit="sentences") as counter:
-        for wanted, lines in groups.items():
-            aligned = wanted and not translator.engine.unsupported(translator.search, ["alignments"])
+        for aligned, lines in groups.items():
             chosen, out = replace(options, alignments=aligned), io.BytesIO()
             with workers_for(translator, chosen, copies, division.threads) if copies and lines else nullcontext() as w:
                 count = partial(lambda before, now, size: counter.update(before + now), done)
@@ -203,7 +202,7 @@ def _answers(
             done += len(lines)
             written = out.getvalue().decode().split("\n")[:-1]
             parts = (line.split("\t", 1) if aligned else ("", line) for line in written)
-            answers[wanted] = [
+            answers[aligned] = [
                 [Translated(text, tuple((i, j) for i, j in read_pharaoh(links).tolist()) if aligned else None)]
                 for links, text in parts
             ]

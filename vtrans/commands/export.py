@@ -1,4 +1,4 @@
-"""`vtrans export`: a model as a folder for another engine."""
+"""`vtrans export`: a model as a folder for another program."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def export(
 ) -> None:
     """Export a model to CTranslate2, Hugging Face or Marian.
 
-    A folder for CTranslate2 runs in `vtrans translate --model FOLDER` and in any program that uses CTranslate2. A
-    folder for Hugging Face loads in transformers, and one for Marian runs in Marian. If the other program is installed,
-    both translate and score sample sentences, and the folder is written only if they agree.
+    A folder for CTranslate2 runs in any program that uses it, one for Hugging Face loads in transformers, and one for
+    Marian runs in Marian. If the other program is installed, both translate and score sample sentences, and the folder
+    is written only if they agree.
     """
     console = Console(quiet=quiet)
     if to not in FORMATS:
@@ -51,7 +51,7 @@ def export(
         out = model / to
     console.info(chosen.words)
     loaded = load_model(chosen.file)
-    options = {"quantization": quantization, "source": chosen.file} if to == FORMATS[0] else {}
+    options = {"quantization": quantization} if to == FORMATS[0] else {}
     verified = export_model(loaded, to, out, console, samples, **options)
     if as_json:
         print_json(verified.as_dict() if verified else None)

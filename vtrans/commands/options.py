@@ -26,9 +26,9 @@ THREADS = "Threads of each process on a CPU.  [default: OMP_NUM_THREADS, else on
 Threads = Annotated[int | None, option(THREADS, "N", "Speed")]
 _EACH = f"{MEMORY / 1e9:g} GB"
 DIVIDE = (
-    "Number of processes that divide the work on the CPU of a Linux system, each with one thread or `threads`. The "
-    f"engine ctranslate2 uses that many workers in one process instead.  [default: one per available core with {_EACH} "
-    "of free memory; 1 with --threads, for text that is translated line by line, and on other systems and devices]"
+    "Number of processes that divide the work on the CPU of a Linux system, each with one thread or `threads`.  "
+    f"[default: one per available core with {_EACH} of free memory; 1 with --threads, for text that is translated line "
+    "by line, and on other systems and devices]"
 )
 Processes = Annotated[int | None, option(DIVIDE, "N", "Speed")]
 DIVIDE_BATCHES = (
@@ -60,7 +60,7 @@ class Ensemble:
     PANEL: ClassVar[str] = "Model"
 
     model: tuple[Path, ...] = paths(
-        "Run folder, model file or exported folder. Several model files are an ensemble.",
+        "Run folder or model file. Several model files are an ensemble.",
         metavar="PATH",
         unset=DEFAULT_RUN,
     )
@@ -84,7 +84,7 @@ def check_output(output: Path | None, inputs: list[tuple[str, Path | None]], nam
     if output is None:
         return
     from vtrans.checkpoint import run_of
-    from vtrans.engines.ctranslate2_folder import is_exported
+    from vtrans.interop.ctranslate2.folder import is_exported
 
     try:
         for option, file in inputs:

@@ -75,7 +75,7 @@ def serve(
     access = Access(Keys(api_keys) if api_keys else None, cors or (), trusted_proxy or (), public_url)
     listen(host, port).close()  # a wrong address is reported before the models are loaded
     division = divide(processes, threads)
-    settings = {**engine, **search, "workers": division.total}
+    settings = {**engine, **search}
     translators = _translators(models or [], pairs or [], console, **settings)
     # The copies of this process must not have its socket: clients could connect to it until the last copy ends.
     terms = _glossaries(glossaries or [], translators)
@@ -121,7 +121,6 @@ def _translators(
 def _glossaries(options: list[str], translators: dict[Languages, Translator]) -> dict[Languages, Glossary]:
     """Returns the glossaries of the pairs of languages that have one. A file without languages belongs to the only
     pair."""
-    from vtrans.server.models import takes_glossaries
     from vtrans.wording.glossary import read_glossary
 
     glossaries: dict[Languages, Glossary] = {}
@@ -136,7 +135,7 @@ def _glossaries(options: list[str], translators: dict[Languages, Translator]) ->
             )
         if languages in glossaries:
             raise InputError(f"there are two glossaries from {languages.src} to {languages.tgt}; give only one.")
-        if not takes_glossaries(translators[languages], languages):
+        if not translators[languages].search.can_require_phrases:
             raise InputError(
                 f"the model from {languages.src} to {languages.tgt} does not support --glossary; leave it out."
             )

@@ -213,7 +213,7 @@ def translate_text(
 
     with ended_by_signals(), work as prepare:
         translator = load()
-        translator.check(options, prefixes=text.prefixes is not None, constraints=text.constraints is not None)
+        translator.check(options, constraints=text.constraints is not None)
         translate_with = prepare(translator)
         copies = division.copies(translator.engine)
         if text.typed:

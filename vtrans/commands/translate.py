@@ -144,7 +144,6 @@ def translate(
         load,
         models.paths,
         retry=not no_retry,
-        workers=division.total,
         console=console,
         **settings,
         **search,

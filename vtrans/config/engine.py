@@ -8,7 +8,7 @@ from typing import ClassVar
 from vtrans.config.train import KERNELS
 from vtrans.keys import check_fields, choice, flag, text
 
-ENGINES = ("compiled", "torch", "ctranslate2")  # the first is the default where it is available
+ENGINES = ("compiled", "torch")  # the first is the default where it is available
 DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")  # the first is the default
 KERNELS_VARIABLE = "VTRANS_KERNELS"  # the environment variable with the default for translating
 CACHE_VARIABLE = "VTRANS_CACHE"  # the environment variable with the folder of compiled code
@@ -25,12 +25,12 @@ class EngineConfig:
         {
             "compiled": "C++ on a CPU; several threads divide the sentences of a batch",
             "torch": "any device and precision",
-            "ctranslate2": "an exported folder, or the one in a run folder",
         },
         "Program that runs the model.",
         metavar="NAME",
         panel="Model",
-        unset="ctranslate2 for an exported folder, else compiled if possible, else torch",
+        unset="compiled if possible, else torch",
+        former={"ctranslate2": "run the folder that `vtrans export` writes with CTranslate2's own API"},
     )
     device: str | None = text(
         None, "Device: cpu, cuda, cuda:N or mps.", metavar="NAME", unset="the best available", speed_only=True

@@ -1,1 +1,1 @@
-"""What runs the models: PyTorch or CTranslate2."""
+"""What runs the models: PyTorch, with or without compiled code."""

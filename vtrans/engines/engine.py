@@ -1,12 +1,15 @@
-"""The interface between Translator and what runs the models: PyTorch, with or without compiled code (torch_engine.py),
-or CTranslate2 (ctranslate2_engine.py)."""
+"""The interface between Translator and what runs the models: PyTorch, with or without compiled code
+(torch_engine.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+import torch
+
+from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from vtrans.engines.alignments import Links
@@ -33,31 +36,18 @@ class Source:
     avoid: tuple[str, ...] = ()  # phrases that its translation does not contain
 
 
-@dataclass(frozen=True)
-class Unsupported:
-    """A parameter that an engine does not support."""
-
-    name: str
-    reason: str
-    value: Any = None
-    nearest: Any = None  # the closest value that it supports; None if it never supports the parameter
-
-
 class Engine(Protocol):
     """A model, or an ensemble, that translates."""
 
-    name: str  # torch or ctranslate2
+    name: str  # compiled or torch
+    device: torch.device
+    models: list[LoadedModel]
     src_vocab: Vocabulary
     tgt_vocab: Vocabulary
     search: SearchConfig  # as stored with the model
     languages: Sequence[Languages]  # the pairs that the model translates, if known
     tags: Mapping[str, str]  # the subwords with which its sources begin, by target language
     max_length: int | None  # longest source and target, EOS included; None: unlimited
-
-    def unsupported(self, search: SearchConfig, requested: Collection[str] = ()) -> list[Unsupported]:
-        """Returns the search settings that this engine does not support, and which of the `requested` features:
-        "sampling", "alignments", "prefixes", "constraints", "glossary" and "targets" (scoring given
-        translations)."""
 
     def translate(
         self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
@@ -89,15 +79,3 @@ def suppressed_ids(search: SearchConfig, vocab: Vocabulary) -> tuple[int, ...]:
             raise InputError(f"`suppress` must name subwords of the target vocabulary except </s>, got {piece!r}.")
         ids.append(id)
     return tuple(sorted(set(ids)))
-
-
-def refuse_unsupported(engine: Engine, search: SearchConfig, requested: Collection[str] = ()) -> None:
-    """Raises InputError for the first parameter that the engine does not support."""
-    for setting in engine.unsupported(search, requested):
-        value, advice = "", ""
-        if setting.nearest is not None:
-            value, advice = f" {setting.value}", f"choose `{setting.name}` {setting.nearest}, or "
-        raise InputError(
-            f"`{setting.name}`{value} is not supported by the engine {engine.name}: {setting.reason}; "
-            f"{advice}use the original model."
-        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from vtrans.compiled.decoder import CompiledDecoder
 from vtrans.config import DECODING_PRECISIONS, SearchConfig
 from vtrans.data.vocabulary import BOS_ID, EOS_ID
 from vtrans.engines.alignments import Links, align
-from vtrans.engines.engine import Engine, Source, Unsupported, suppressed_ids
+from vtrans.engines.engine import Source, suppressed_ids
 from vtrans.engines.forced import Pair, token_logprobs
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.shortlist import Candidates, Shortlisted
@@ -81,10 +81,6 @@ class TorchEngine:
             CompiledDecoder(transformer, library, precision) if library else IncrementalDecoder(transformer, precision)
             for transformer in self._transformers
         ]
-
-    def unsupported(self, search: SearchConfig, requested: Collection[str] = ()) -> list[Unsupported]:
-        """Returns an empty list: all settings and features are supported."""
-        return []
 
     @torch.inference_mode()
     def translate(
@@ -192,13 +188,6 @@ class TorchEngine:
 def _subwords(loaded: LoadedModel) -> tuple[str, str, Mapping[str, str]]:
     """Returns what equal ids of two models need to have in common to mean the same."""
     return loaded.src_vocab.digest, loaded.tgt_vocab.digest, loaded.tags
-
-
-def models_of(engine: Engine) -> list[LoadedModel]:
-    """Returns the models of the PyTorch engine. Raises InputError for another engine."""
-    if not isinstance(engine, TorchEngine):
-        raise InputError(f"this needs the model in PyTorch, but the engine is {engine.name}; give the original model.")
-    return engine.models
 
 
 def normalized(weights: Sequence[float] | None, models: int) -> tuple[float, ...]:

@@ -14,9 +14,9 @@ import vtrans.interop.huggingface.exporter as huggingface_exporter
 import vtrans.interop.marian.exporter as marian_exporter
 from vtrans.checkpoint import LoadedModel
 from vtrans.console import Console
-from vtrans.engines.ctranslate2_folder import is_exported
 from vtrans.errors import InputError
 from vtrans.files import check_path, explained, sync_folder
+from vtrans.interop.ctranslate2.folder import is_exported
 from vtrans.interop.verification import Program, Verified, outputs, progress, refuse_different, scorer, verify
 
 # Each writes files into an empty folder, and returns the model with the nearest search that they express and what loads
@@ -49,7 +49,7 @@ def export_model(
             console.warn(f"not compared with the model: {error}")
         else:
             thorough = program.tolerance.lost is not None
-            with progress(console, thorough=thorough) as done:
+            with progress(console) as done:
                 ours = outputs(expressed, samples, done, thorough=thorough)
                 verified = verify(ours, program, done, scorer(expressed) if thorough else None)
             advice = "choose another `quantization`, or translate with the model itself" if thorough else ""

@@ -52,15 +52,9 @@ MODEL: Mapping[str, Values] = {
     },
 }
 
-# The keys of a search that an export reads. The first of several values replaces one that is not among them.
+# The keys of a search that an export reads; one for CTranslate2 has none. The first of several values replaces one that
+# is not among them.
 SEARCH: Mapping[str, Values] = {
-    # The folder stores the whole search for vtrans, whose engine names the settings that it lacks.
-    CTRANSLATE2: {
-        **dict.fromkeys(("beam", "beam_groups", "diversity", "alpha", "max_length", "max_ratio", "min_length")),
-        **dict.fromkeys(("no_repeat_ngram", "repetition_penalty", "suppress", "max_source", "batch_tokens")),
-        "length_penalty": ("gnmt", "length"),
-        "stop": ("count", "current", "exhaustive", "shrink"),
-    },
     HUGGING_FACE: {
         **dict.fromkeys(("beam", "alpha", "max_length", "min_length", "no_repeat_ngram", "repetition_penalty")),
         **dict.fromkeys(("diversity", "suppress", "max_source", "batch_tokens")),

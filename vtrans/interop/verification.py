@@ -17,7 +17,7 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID
-from vtrans.engines.engine import Engine, Source
+from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError, VtransError
 from vtrans.interop.samples import LONGEST_SAMPLE, generated_sentences, longest_pair
@@ -85,8 +85,6 @@ class Outputs:
     """For each search, without EOS."""
     longest: int
     """Subwords at which sources are cut."""
-    reach: int
-    """Subwords with EOS for which there are positions."""
     pairs: list[Pair]
     logprobs: list[list[float]]
     """Of each pair's target."""
@@ -165,9 +163,9 @@ def outputs(
 ) -> Outputs:
     """Translates and scores the lines, or generated sentences, on the CPU in float32.
 
-    `thorough` compares 100 sentences of any length with the model's search, and a pair that reaches the end of the
-    position table; otherwise a few short ones with each of BEAMS. `done` is called after each search. Raises InputError
-    if all lines are blank.
+    The model's search runs with each of BEAMS, and without its minimum length. `thorough` compares 100 sentences of any
+    length, and a pair that reaches the end of the position table; otherwise a few short ones. `done` is called after
+    each search. Raises InputError if all lines are blank.
     """
     loaded.model.cpu().eval()
     engine, search = TorchEngine([loaded]), loaded.search
@@ -176,19 +174,21 @@ def outputs(
     if lines is None:
         lines, limit = generated_sentences(loaded.src_vocab), LONGEST
         lines = lines if thorough else lines[5 :: len(lines) // SAMPLES][:SAMPLES]
-    searches = [search]
     if not thorough:
-        longest, limit = min(LONGEST, longest), min(limit, reach - 1)  # EOS is scored after the translation
-        limited = dataclasses.replace(search, max_length=limit, min_length=0)
-        searches = [dataclasses.replace(limited.with_beam(n), **GREEDY.get(n, {})) for n in BEAMS]
+        longest = min(LONGEST, longest)
     every = loaded.src_vocab.encode_batch(list(lines))
     encoded = [(line, ids[:longest]) for line, ids in zip(lines, every, strict=True) if ids]
     if not encoded:
         raise InputError("all sample sentences are blank; give some text to compare the two programs on.")
+    if thorough:
+        limit = max(len(ids) for _, ids in encoded) + EXTRA_LENGTH
+    # EOS is scored after an unfinished translation, and needs a position, too.
+    limited = dataclasses.replace(search, max_length=min(limit, reach - 1), min_length=0)
+    searches = [dataclasses.replace(limited.with_beam(n), **GREEDY.get(n, {})) for n in BEAMS]
     sources = [[*ids, EOS_ID] for _, ids in encoded]
     translations = []
     for each in searches:
-        translations.append(translated(engine, sources, each, reach))
+        translations.append(_translated(engine, sources, each))
         done()
     pairs = [
         (source, [*tokens, EOS_ID]) for targets in translations for source, tokens in zip(sources, targets, strict=True)
@@ -198,7 +198,7 @@ def outputs(
         pairs.append(([*source, EOS_ID], [*target, EOS_ID]))
     lines = tuple(line for line, _ in encoded)
     logprobs = [list(row) for row in scorer(loaded)(pairs)]
-    return Outputs(lines, sources, searches, translations, longest, reach, list(pairs), logprobs)
+    return Outputs(lines, sources, searches, translations, longest, list(pairs), logprobs)
 
 
 def scorer(loaded: LoadedModel) -> Score:
@@ -207,17 +207,12 @@ def scorer(loaded: LoadedModel) -> Score:
     return lambda pairs: engine.token_logprobs([(source[:-1], target) for source, target in pairs], FORCED_TOKENS)
 
 
-def translated(engine: Engine, sources: Sequence[Sequence[int]], search: SearchConfig, reach: int) -> list[list[int]]:
-    """Returns the best translation of each source. There are positions for `reach` subwords with EOS."""
+def _translated(engine: TorchEngine, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]]:
+    """Returns the best translation of each source."""
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-    asked = [Source(list(sources[i]), _limit(sources[i], search, reach), "") for i in order]
+    asked = [Source(list(sources[i]), search.max_length, "") for i in order]
     best = {order[i]: list(hyps[0].tokens) for i, hyps in engine.translate(asked, search, DEFAULT_OPTIONS)}
     return [best[i] for i in range(len(sources))]
-
-
-def _limit(source: Sequence[int], search: SearchConfig, reach: int) -> int:
-    # An unfinished translation is scored with EOS after it, which needs a position, too: hence reach - 1.
-    return min(search.max_length or len(source) - 1 + EXTRA_LENGTH, reach - 1)
 
 
 def verify(
@@ -261,7 +256,7 @@ def verify(
         equal=equal,
         ties=ties,
         cut=cut,
-        lost=math.fsum(lost) / len(ours.lines),
+        lost=math.fsum(lost) / (len(ours.lines) * max(len(equal), 1)),
     )
 
 
@@ -281,10 +276,10 @@ def _gaps(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
 def _scores(
     score: Score, ours: Outputs, search: SearchConfig, targets: Mapping[int, list[int]], exact: bool
 ) -> list[float]:
-    """Returns the scores of translations by the number of the source. They end in EOS, unless they were cut at their
-    limits and are not `exact`."""
+    """Returns the scores of translations by the number of the source. They end in EOS, unless they were cut at the
+    limit and are not `exact`."""
     pairs: list[Pair] = [
-        (source, [*tokens, EOS_ID] if exact or len(tokens) < _limit(source, search, ours.reach) else tokens)
+        (source, [*tokens, EOS_ID] if exact or len(tokens) < search.max_length else tokens)
         for source, tokens in ((ours.sources[i], tokens) for i, tokens in targets.items())
     ]
     logprobs = score(pairs) if pairs else []
@@ -295,9 +290,9 @@ def _scores(
 
 
 @contextmanager
-def progress(console: Console, *, thorough: bool = False) -> Iterator[Callable[[], None]]:
+def progress(console: Console) -> Iterator[Callable[[], None]]:
     """Shows the progress of a comparison. Yields what to call after each search."""
-    with console.progress("comparing both programs", 2 * (1 if thorough else len(BEAMS)), "searches") as counter:
+    with console.progress("comparing both programs", 2 * len(BEAMS), "searches") as counter:
         yield counter.advance
 
 

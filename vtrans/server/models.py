@@ -13,7 +13,6 @@ import torch
 from vtrans.documents.document import Translated
 from vtrans.documents.sentences import PROTECTION
 from vtrans.documents.translating import Nbest
-from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.languages import Languages
 from vtrans.runtime.workers import Copies, DiedError, Done
@@ -41,7 +40,7 @@ def workers_for(
     """Yields a worker for each model, some of which have glossaries. `warn` is called when a copy dies; another copy
     then translates its lines, once.
 
-    All models in PyTorch on the CPU share the copies, and so the processors. Enter the block before this process starts
+    All models on the CPU share the copies, and so the processors. Enter the block before this process starts
     other threads.
     """
     others: dict[tuple[Translator, Settings], Translator] = {}
@@ -79,7 +78,6 @@ def workers_for(
     number = max(numbers.values())
     with Copies(answer, number, "translating", ADVICE) if number else nullcontext() as copies:
         slots = Slots(max(number, 1))
-        slots_of: dict[Translator, Slots] = {}
 
         def worker(pair: Languages, translator: Translator) -> Worker:
             def translate(lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[Nbest]:
@@ -94,9 +92,7 @@ def workers_for(
                         died = error
                 raise died
 
-            in_torch = isinstance(translator.engine, TorchEngine)
-            shared = slots if in_torch else slots_of.setdefault(translator, Slots(division.total))
-            return Worker(translate, translator.search.beam, shared, check=partial(check, pair))
+            return Worker(translate, translator.search.beam, slots, check=partial(check, pair))
 
         def check(pair: Languages, wanted: Wanted) -> None:
             translator, options = options_for(pair, wanted)
@@ -108,23 +104,12 @@ def workers_for(
         yield {pair: worker(pair, translator) for pair, translator in translators.items()}
 
 
-def takes_glossaries(translator: Translator, pair: Languages) -> bool:
-    """Returns whether the engine and the search of a model support glossaries."""
-    try:
-        translator.check(_options(translator, pair, Glossary(()), Wanted()))
-    except InputError:
-        return False
-    return True
-
-
 def _options(translator: Translator, pair: Languages, glossary: Glossary | None, wanted: Wanted) -> TranslateOptions:
-    """Returns the options of a request, without alignments if the engine has none. The terms of a request come before
-    those of the model's glossary."""
+    """Returns the options of a request. The terms of a request come before those of the model's glossary."""
     if wanted.glossary is not None:
         glossary = glossary.with_terms(wanted.glossary) if glossary else wanted.glossary
-    aligned = wanted.alignments and not translator.engine.unsupported(translator.search, ["alignments"])
     to = pair.tgt if translator.engine.tags else None  # --pair may name other languages than the model records
-    return TranslateOptions(wanted.nbest, alignments=aligned, glossary=glossary, protect=PROTECTION, to=to)
+    return TranslateOptions(wanted.nbest, alignments=wanted.alignments, glossary=glossary, protect=PROTECTION, to=to)
 
 
 def _nbest(translations: Sequence[Translation]) -> Nbest:

@@ -221,11 +221,13 @@ def join_job(
     `models` are those of `vtrans.load`, and `options` are values for JSON by the names of their options: all that
     change the translations. Raises InputError if they, or the texts, are not those of the job.
     """
+    from vtrans.checkpoint import choose_model
+
     record = {
         "format": FORMAT,
         "chunk_lines": chunk_lines,
         "output_lines": output_lines,
-        "models": [_digest(path, options["engine"]) for path in models],
+        "models": [file_sha256(choose_model(path).file) for path in models],
         "options": options,
         "kernels": kernels.current().record(),
         "texts": {name: source.record() for name, source in sources.items()},
@@ -257,18 +259,6 @@ def settings_of(translator: Translator, options: TranslateOptions) -> dict[str, 
     search = {name: value for name, value in asdict(translator.search).items() if not keys[name].speed_only}
     chosen = {name: value for name, value in asdict(options).items() if name != "abandoned"}  # no setting
     return {**search, **chosen, "engine": translator.engine.name}
-
-
-def _digest(model: Path, engine: str) -> str:
-    """Returns the SHA-256 of a model's file, or one of all files of an exported folder."""
-    from vtrans.checkpoint import choose_model
-    from vtrans.engines.ctranslate2_folder import exported_folder
-
-    folder = exported_folder(model, engine)
-    if folder is None:
-        return str(file_sha256(choose_model(model).file))
-    files = [(file.name, file_sha256(file)) for file in sorted(folder.iterdir()) if file.is_file()]
-    return hashlib.sha256(json.dumps(files).encode()).hexdigest()
 
 
 def _shown(value: Any) -> str:

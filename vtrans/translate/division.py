@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 
 from vtrans.engines.engine import Engine
-from vtrans.engines.torch_engine import TorchEngine
 from vtrans.runtime.division import check_processes, default_processes, why_not_forked
 from vtrans.runtime.memory import available_memory
 from vtrans.runtime.process import set_threads
@@ -28,8 +27,8 @@ class Division:
     def copies(self, engine: Engine) -> int:
         """Returns the number of copies of this process that translate, 0 if it translates itself. Raises InputError if
         the user wants several, but the model is not on the CPU."""
-        if self.processes == 1 or not isinstance(engine, TorchEngine):
-            return 0  # CTranslate2 has workers of its own
+        if self.processes == 1:
+            return 0
         if engine.device.type == "cpu":
             return self.processes
         if self.asked:

@@ -22,9 +22,6 @@ from vtrans.config import (
     section_from,
 )
 from vtrans.console import Console
-from vtrans.engines.ctranslate2_engine import CTranslate2Engine
-from vtrans.engines.ctranslate2_folder import check_fresh, exported_folder, load_exported
-from vtrans.engines.engine import Engine
 from vtrans.engines.torch_engine import TorchEngine, normalized
 from vtrans.errors import InputError
 from vtrans.keys import check_value, idle_messages, keys_of
@@ -46,11 +43,10 @@ def load(
     shortlist: bool = False,
     precision: str | None = None,
     retry: bool = True,
-    workers: int | None = None,
     kernels: str | None = None,
     **search: Any,
 ) -> Translator:
-    """Returns a Translator for a run folder, a model file, a list of these (an ensemble), or an exported folder.
+    """Returns a Translator for a run folder, a model file, or a list of these (an ensemble).
 
     Further keyword arguments replace the search settings stored with the model, and are named as in `SearchConfig`:
     `vtrans.load("run", beam=8)`.
@@ -66,8 +62,6 @@ def load(
       installed without it, the C++ compiler $CXX, else g++, compiles it once for all models; it is kept in
       $VTRANS_CACHE, else ~/.cache/vtrans.
     - "torch", on any device and in any precision. It is the default otherwise.
-    - "ctranslate2", exported folders, and the export in a run folder. `workers` is the number of batches that it
-      searches at a time, with one thread each; by default as many as torch has threads.
 
     `precision` is that of matrix products: float32, bfloat16, float16 or int8. float16 needs the engine torch, int8 a
     CPU. `kernels` is torch's library for float32 products on a CPU: onednn, blas, or auto, which chooses by the
@@ -76,29 +70,22 @@ def load(
     Raises FileError for something that is not a model, and InputError for an invalid setting.
     """
     section_from(SearchConfig, "search", search, "load")  # before the models are read
-    asked = EngineConfig(engine=engine, device=device, shortlist=shortlist, precision=precision, kernels=kernels)
-    keys = keys_of(EngineConfig)
+    EngineConfig(engine=engine, device=device, shortlist=shortlist, precision=precision, kernels=kernels)
     library = kernels or os.environ.get(KERNELS_VARIABLE) or KERNELS[0]
-    check_value(keys["kernels"], f"the environment variable {KERNELS_VARIABLE}", library)
+    check_value(keys_of(EngineConfig)["kernels"], f"the environment variable {KERNELS_VARIABLE}", library)
     paths = [Path(path)] if isinstance(path, (str, Path)) else [Path(p) for p in path]
     normalized(weights, len(paths))
-    made: Engine
-    folders = [folder for p in paths if (folder := exported_folder(p, engine))]
-    if folders:
-        refused = [name for name in keys if getattr(asked, name) and name not in ("engine", "device")]
-        made = _exported(paths, folders[0], refused, device, workers, console)
-    else:
-        on = pick_device(device)
-        models = _models(paths, on, console)
-        compiled = None
-        if engine in (None, "compiled"):
-            compiled = _compiled(engine is not None, precision, kernels, on, console)
-        if compiled and console and kernels is None and library != KERNELS[0]:
-            console.info(f"the engine is compiled, so {KERNELS_VARIABLE}={library} does not affect the search")
-        rounding = precision or DECODING_PRECISIONS[0]
-        made = TorchEngine(models, weights, shortlist=shortlist, precision=rounding, library=compiled)
-        if on.type == "cpu":
-            _choose_kernels(library, None if compiled else console)
+    on = pick_device(device)
+    models = _models(paths, on, console)
+    compiled = None
+    if engine in (None, "compiled"):
+        compiled = _compiled(engine is not None, precision, kernels, on, console)
+    if compiled and console and kernels is None and library != KERNELS[0]:
+        console.info(f"the engine is compiled, so {KERNELS_VARIABLE}={library} does not affect the search")
+    rounding = precision or DECODING_PRECISIONS[0]
+    made = TorchEngine(models, weights, shortlist=shortlist, precision=rounding, library=compiled)
+    if on.type == "cpu":
+        _choose_kernels(library, None if compiled else console)
     settings = section_from(SearchConfig, "search", search, "load", made.search)
     for name, message in idle_messages(settings, "search").items():
         if console and name in search:
@@ -156,30 +143,3 @@ def _choose_kernels(kernels: str, console: Console | None) -> None:
     use(chosen)
     if console:
         console.info(f"kernels: {chosen.products_text}")
-
-
-def _exported(
-    paths: Sequence[Path],
-    folder: Path,
-    unsupported: Sequence[str],
-    device: str | None,
-    workers: int | None,
-    console: Console | None,
-) -> CTranslate2Engine:
-    """Returns the engine for an exported folder, which may stand for the run folder that it is in."""
-    if len(paths) > 1:
-        raise InputError(
-            f"{folder} is an export for CTranslate2, which runs one model at a time; "
-            "an ensemble consists of run folders or model files."
-        )
-    for name in unsupported:
-        raise InputError(
-            f"`{name}` is not supported by the engine ctranslate2, which runs the model as it was exported; "
-            "leave it out, or use the original model."
-        )
-    loaded = load_exported(folder, device, workers)
-    if paths[0] != folder:
-        check_fresh(loaded, folder, paths[0])
-    if console:
-        console.info(f"model: {folder} ({loaded.quantization}), {loaded.place}")
-    return loaded

@@ -17,7 +17,7 @@ from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID
 from vtrans.data.words import words_of_line
-from vtrans.engines.engine import Engine, Source, refuse_unsupported
+from vtrans.engines.engine import Engine, Source
 from vtrans.engines.forced import checked_target
 from vtrans.errors import InputError
 from vtrans.runtime.turns import in_turn
@@ -43,14 +43,14 @@ class Translator:
 
     With `retry`, a line whose best translation loops or reaches its length limit is searched again with a no-repeat
     rule, as `vtrans.translate.retry` defines it. The n-best list is that of the search that is kept. There is no second
-    search if `search` already has a no-repeat rule, if the engine does not support the rule, or for samples.
+    search if `search` already has a no-repeat rule, or for samples.
 
     A line in capitals or title case is translated in lower case, and characters that the vocabulary lacks are copied,
     as `vtrans.wording.typed` defines it.
 
     `counts` holds what has been done so far; warnings go to `console`. Several threads may use a translator: each gets
-    what it would get alone, and while one translates a window of lines, the others wait. Raises InputError for a
-    setting that the engine does not support.
+    what it would get alone, and while one translates a window of lines, the others wait. Raises InputError for
+    settings that contradict each other.
     """
 
     def __init__(
@@ -67,17 +67,14 @@ class Translator:
         self.console = console
         self.counts = Counts()
         self.turn = RLock()
-        refuse_unsupported(engine, self.search)
         if reason := self.search.contradiction("`{}`"):
             raise InputError(reason)
         self._typed = Typed(self.src_vocab, self.tgt_vocab)
         self._reader = SourceReader(engine, self.search)
         self.max_source = self._reader.max_source
         self.one_piece, self.tag = self._reader.one_piece, self._reader.tag
-        self._has_phrases = self.search.can_require_phrases and not engine.unsupported(self.search, ["constraints"])
         second = replace(self.search, no_repeat_ngram=RETRY_NGRAM)
-        can_retry = retry and not self.search.no_repeat_ngram and not engine.unsupported(second)
-        self._second_search = second if can_retry else None
+        self._second_search = second if retry and not self.search.no_repeat_ngram else None
 
     def translate(
         self,
@@ -130,24 +127,16 @@ class Translator:
             if isinstance(given, str):
                 raise InputError(f"`{name}` must be a list of strings, but is one string; pass [line].")
         options = TranslateOptions(n, sampling, mbr, alignments, raw=raw, to=to)
-        self.check(options, prefixes=prefixes is not None, constraints=constraints is not None)
+        self.check(options, constraints=constraints is not None)
         return self._windows(iter(lines), options, prefixes, constraints)
 
-    def check(self, options: TranslateOptions, *, prefixes: bool = False, constraints: bool = False) -> None:
-        """Raises InputError if the engine or the search settings do not support these options."""
-        wanted = {
-            "prefixes": prefixes,
-            "constraints": constraints,
-            "glossary": options.glossary is not None,
-            "alignments": options.alignments,
-            "sampling": options.sampling is not None,
-        }
-        refuse_unsupported(self.engine, self.search, [name for name, value in wanted.items() if value])
+    def check(self, options: TranslateOptions, *, constraints: bool = False) -> None:
+        """Raises InputError if the search settings do not support these options."""
         self.tag(options.to)
-        for name in ("constraints", "glossary"):
-            if wanted[name] and options.sampling is not None:
+        for name, wanted in (("constraints", constraints), ("glossary", options.glossary is not None)):
+            if wanted and options.sampling is not None:
                 raise InputError(f"`{name}` only applies to a search; leave it or the sampling out.")
-            if wanted[name] and (reason := self.search.contradicts_phrases(f"`{name}`")):
+            if wanted and (reason := self.search.contradicts_phrases(f"`{name}`")):
                 raise InputError(reason)
         options.check(self.search.beam)
 
@@ -182,9 +171,9 @@ class Translator:
         is called with the index of a line and its translations as soon as nothing can change them. Lines that are
         blank, cut or searched again are ready only at the end, and so are all lines with word alignments.
         """
-        self.check(options, prefixes=prefixes is not None, constraints=constraints is not None)
+        self.check(options, constraints=constraints is not None)
         began = time.monotonic()
-        codes = options.sampling is None and self._has_phrases
+        codes = options.sampling is None and self.search.can_require_phrases
         asked = [
             asked_of(
                 line,
@@ -379,7 +368,6 @@ class Translator:
         for name, given in (("sources", sources), ("targets", targets)):
             if isinstance(given, str):
                 raise InputError(f"`{name}` must be a list of strings, but is one string; pass [{name[:-1]}].")
-        refuse_unsupported(self.engine, self.search, ["targets"])
         self.tag(to)
         return self._logprobs(iter(sources), iter(targets), done, to)
 

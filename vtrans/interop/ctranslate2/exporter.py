@@ -18,21 +18,16 @@ import torch
 from torch import nn
 
 from vtrans.checkpoint import LoadedModel
+from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE
-from vtrans.engines.ctranslate2_folder import (
-    DESCRIPTION,
-    FOLDER,
-    FORMAT,
-    ctranslate2,
-    load_exported,
-)
 from vtrans.engines.engine import suppressed_ids
 from vtrans.errors import InputError
 from vtrans.files import file_sha256
+from vtrans.interop.ctranslate2.folder import DESCRIPTION, FORMAT, KIND, ctranslate2
 from vtrans.interop.ctranslate2.original import CTranslate2Model
 from vtrans.interop.ctranslate2.spec import PAD_BIAS, specification
-from vtrans.interop.expressible import CTRANSLATE2, check_model, nearest_search
+from vtrans.interop.expressible import CTRANSLATE2, check_model
 from vtrans.interop.verification import Program, Tolerance
 from vtrans.translate.sources import EXTRA_LENGTH
 
@@ -49,30 +44,25 @@ TOLERANCES = {
 
 
 def write(
-    loaded: LoadedModel, folder: Path, console: Console, quantization: str = "float32", source: Path | None = None
+    loaded: LoadedModel, folder: Path, console: Console, quantization: str = "float32"
 ) -> tuple[LoadedModel, Callable[[], Program]]:
-    """Writes the files into an empty folder. Returns the model with the nearest search that CTranslate2 supports, and a
-    function that loads the files.
+    """Writes the files into an empty folder. Returns the model with CTranslate2's default length penalty and no rules,
+    and a function that loads the files.
 
-    `source` is the model file of `loaded`; its SHA-256 later shows whether the export is up to date. Warns of stored
-    search settings that CTranslate2 does not support. Raises InputError for a model that cannot be exported.
+    CTranslate2 reads no search settings from a folder, but its callers pass them; `vtrans import` reads those of the
+    model. Raises InputError for a model that cannot be exported.
     """
     if quantization not in TOLERANCES:
         raise InputError(f"`quantization` must be one of {', '.join(TOLERANCES)}, got {quantization!r}.")
     check_model(loaded.model.config, CTRANSLATE2)
-    nearest_search(loaded.search, CTRANSLATE2, console)
     ctranslate2()
     loaded = without_suppressed(loaded, console)
-    write_files(loaded, folder, quantization, source)
-    engine = load_exported(folder, "cpu")
-    unsupported = engine.unsupported(loaded.search)
-    for setting in unsupported:
-        console.warn(
-            f"the model stores search.{setting.name} = {setting.value}, which the engine ctranslate2 does not support: "
-            f"{setting.reason}; translate with {setting.name} {setting.nearest}, or with the engine torch"
-        )
-    search = dataclasses.replace(loaded.search, **{setting.name: setting.nearest for setting in unsupported})
-    return dataclasses.replace(loaded, search=search), partial(CTranslate2Model, engine, TOLERANCES[quantization])
+    write_files(loaded, folder, quantization)
+    search = SearchConfig(alpha=1.0, length_penalty="length", max_source=loaded.search.max_source)
+    src, tgt = loaded.src_vocab, loaded.tgt_vocab
+    pieces = [src.piece(i) for i in range(len(src))], [tgt.piece(i) for i in range(len(tgt))]
+    load = partial(CTranslate2Model, folder, pieces, weights=quantization, tolerance=TOLERANCES[quantization])
+    return dataclasses.replace(loaded, search=search), load
 
 
 def without_suppressed(loaded: LoadedModel, console: Console) -> LoadedModel:
@@ -96,7 +86,7 @@ def without_suppressed(loaded: LoadedModel, console: Console) -> LoadedModel:
     return dataclasses.replace(loaded, model=model, search=dataclasses.replace(loaded.search, suppress=()))
 
 
-def write_files(loaded: LoadedModel, folder: Path, quantization: str, source: Path | None = None) -> None:
+def write_files(loaded: LoadedModel, folder: Path, quantization: str) -> None:
     """Writes the files of an export into an empty folder. Raises OSError if that fails."""
     # Sinusoidal positions reach as far as the longest source that is translated in one piece, and its translation.
     positions = loaded.model.max_length or loaded.search.max_source + EXTRA_LENGTH
@@ -110,13 +100,10 @@ def write_files(loaded: LoadedModel, folder: Path, quantization: str, source: Pa
     description: dict[str, Any] = {
         **loaded.record(),
         "format": FORMAT,
-        "kind": FOLDER,
-        "positions": positions,
+        "kind": KIND,
         "quantization": quantization,
         "vocabularies": sorted(vocabularies),
     }
-    if source is not None:
-        description["source"] = file_sha256(source)
     spec.save(str(folder))
     for name, vocabulary in vocabularies.items():
         (folder / name).write_bytes(vocabulary.proto)

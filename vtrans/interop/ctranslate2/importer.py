@@ -18,18 +18,17 @@ from vtrans.checkpoint import weights_of
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.data.piece_table import pack
 from vtrans.data.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
-from vtrans.engines.ctranslate2_folder import DESCRIPTION, is_exported, read_exported
 from vtrans.errors import FileError, InputError
 from vtrans.interop.ctranslate2.architecture import newest_names, read_architecture, refuse_others
 from vtrans.interop.ctranslate2.binary import Binary
+from vtrans.interop.ctranslate2.folder import DESCRIPTION, is_exported, read_exported
 from vtrans.interop.ctranslate2.names import weight_names
-from vtrans.interop.ctranslate2.original import original
+from vtrans.interop.ctranslate2.original import CTranslate2Model
 from vtrans.interop.ctranslate2.settings import Tokens, read_settings, read_vocabularies
 from vtrans.interop.foreign_files import Read, file_in, read_bytes
 from vtrans.interop.imported import NEVER, Imported, rows_of
 from vtrans.model import Transformer
 from vtrans.tensor_files import check_training
-from vtrans.translate.sources import EXTRA_LENGTH
 
 BINARY = "model.bin"
 # CTranslate2's defaults, except that a translation may be empty.
@@ -169,12 +168,10 @@ class _Model:
             tgt_vocab=tgt,
             weights={name: self._reader(name, weight.shape) for name, weight in weights_of(blueprint).items()},
             original=partial(
-                original,
+                CTranslate2Model,
                 self.folder,
-                (src, tgt),
                 (self._tokens(src), self._tokens(tgt)),
-                [settings.eos] if settings.source_eos and not settings.adds_eos else [],
-                self.config.reach or SEARCH.max_source + EXTRA_LENGTH,
+                source_end=[settings.eos] if settings.source_eos and not settings.adds_eos else [],
             ),
             training={"imported": "CTranslate2"},
         )

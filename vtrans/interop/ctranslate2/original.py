@@ -5,63 +5,85 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from vtrans.config import SearchConfig
-from vtrans.data.vocabulary import Vocabulary
-from vtrans.engines.ctranslate2_engine import CTranslate2Engine
-from vtrans.engines.ctranslate2_folder import ctranslate2
+from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import VtransError
-from vtrans.interop.verification import ROUNDING, Pair, Tolerance, translated
+from vtrans.interop.ctranslate2.folder import ctranslate2
+from vtrans.interop.verification import ROUNDING, Pair, Tolerance
+
+SCORED_TOKENS = 2048  # padded subwords scored at a time; their logits are in memory at once
 
 
 class CTranslate2Model:
-    """Implements `verification.Program`."""
+    """Implements `verification.Program` on the CPU.
 
-    def __init__(self, engine: CTranslate2Engine, tolerance: Tolerance = ROUNDING) -> None:
-        self._engine, self.tolerance = engine, tolerance
-        self.name = f"ctranslate2 {ctranslate2().__version__} with {engine.quantization} weights"
+    `tokens` are the folder's names of our subwords, for source and target. `source_end` is appended to sources that
+    CTranslate2 does not end itself. Raises InputError if CTranslate2 is not installed, and VtransError for a folder
+    that it cannot load.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        tokens: tuple[list[str], list[str]],
+        *,
+        source_end: Sequence[str] = (),
+        weights: str = "float32",
+        tolerance: Tolerance = ROUNDING,
+    ) -> None:
+        package = ctranslate2()
+        self.name, self.tolerance = f"ctranslate2 {package.__version__} with {weights} weights", tolerance
+        self._src_tokens, self._tgt_tokens = tokens
+        self._tgt_ids = {token: i for i, token in enumerate(self._tgt_tokens)}
+        self._source_end = source_end
+        try:
+            # On a CPU, CTranslate2 computes with float16 weights in float32, and warns unless told so.
+            self._translator = package.Translator(
+                str(folder),
+                device="cpu",
+                compute_type="default" if weights == "int8" else "float32",
+                inter_threads=torch.get_num_threads(),
+                intra_threads=1,
+            )
+        except (RuntimeError, ValueError) as error:
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise VtransError(f"CTranslate2 cannot load {folder}: {reason}.") from None
 
     def encode(self, lines: Sequence[str]) -> list[list[int]] | None:
         """Returns None: the folder does not split text."""
         return None
 
     def logprobs(self, pairs: Sequence[Pair]) -> list[list[float]]:
-        return self._engine.score([source for source, _ in pairs], [target[:-1] for _, target in pairs])
+        results = self._translator.score_batch(
+            [self._source(source) for source, _ in pairs],
+            [[self._tgt_tokens[i] for i in target[:-1]] for _, target in pairs],
+            max_batch_size=SCORED_TOKENS,
+            batch_type="tokens",
+            max_input_length=0,
+        )
+        return [list(result.log_probs) for result in results]
 
     def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]] | None:
         """Returns the best translation of each source; None if CTranslate2 lacks the search."""
-        if self._engine.unsupported(search):
+        wide = (search.stop, search.length_penalty, search.beam_groups) != ("count", "length", 1)
+        if search.has_rules or (search.beam > 1 and (wide or search.alpha <= 0)):
             return None
-        assert self._engine.max_length is not None
-        return translated(self._engine, sources, search, self._engine.max_length)
-
-
-def original(
-    folder: Path,
-    vocabularies: tuple[Vocabulary, Vocabulary],
-    tokens: tuple[list[str], list[str]],
-    source_end: Sequence[str],
-    max_length: int,
-) -> CTranslate2Model:
-    """Returns the model of any folder, computed in float32.
-
-    `tokens` are the folder's names of our subwords, for source and target. `source_end` is appended to sources that
-    CTranslate2 does not end itself. `max_length` is the length of the position table. Raises InputError if CTranslate2
-    is not installed.
-    """
-    package = ctranslate2()
-    try:
-        translator = package.Translator(str(folder), device="cpu", compute_type="float32", intra_threads=1)
-    except (RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise VtransError(f"{folder} was not imported, because CTranslate2 cannot load it: {reason}.") from None
-    return CTranslate2Model(
-        CTranslate2Engine(
-            translator,
-            *vocabularies,
-            SearchConfig(),
-            max_length=max_length,
-            quantization="float32",
-            tokens=tokens,
-            source_end=source_end,
+        results = self._translator.translate_batch(
+            [self._source(source) for source in sources],
+            max_batch_size=search.batch_tokens,
+            batch_type="tokens",
+            beam_size=search.beam,
+            length_penalty=search.alpha,
+            max_input_length=0,  # do not truncate sources
+            max_decoding_length=search.max_length,
+            min_decoding_length=0,
+            return_end_token=True,  # which counts in the length that divides the score
         )
-    )
+        best = [[self._tgt_ids[token] for token in result.hypotheses[0]] for result in results]
+        return [tokens[:-1] if tokens[-1:] == [EOS_ID] else tokens for tokens in best]
+
+    def _source(self, tokens: Sequence[int]) -> list[str]:
+        """Returns the names of a source; CTranslate2 adds EOS, or `source_end` does if the model needs one."""
+        return [*(self._src_tokens[i] for i in tokens[:-1]), *self._source_end]

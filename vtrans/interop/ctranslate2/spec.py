@@ -11,8 +11,8 @@ from torch import Tensor
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
-from vtrans.engines.ctranslate2_folder import ctranslate2
 from vtrans.errors import InputError
+from vtrans.interop.ctranslate2.folder import ctranslate2
 from vtrans.interop.ctranslate2.names import ROTARY, layer_names
 from vtrans.model import RotaryPositions, SinusoidalPositions
 
@@ -58,7 +58,7 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
             encodings = _array(table.rows(positions, config.d_model))
         else:
             encodings = _array(table.weight)
-        # The engine scores a translation with EOS appended. The copied row gives EOS a position after an unfinished
+        # A comparison scores a translation with EOS appended. The copied row gives EOS a position after an unfinished
         # translation that fills the table; its log-probability is not used.
         side.position_encodings.encodings = np.concatenate((encodings, encodings[-1:]))
     weights = model.state_dict()
