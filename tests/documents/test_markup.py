@@ -139,10 +139,32 @@ def test_tags_follow_their_words(document: str, expected: str) -> None:
         ("<b>-I</b><i>dir</i> sets", "setzt -Idir", [(0, 1), (1, 0)], "setzt <b>-I</b><i>dir</i>"),
         ("<b>a<i>b</i></b>.c is", "ist ab.c", [(0, 1), (1, 0)], "ist <b>a<i>b</i></b>.c"),
         ("the <i>file</i>s", "die Dateien", [(0, 0), (1, 1)], "die <i>Dateien</i>"),
+        ("a dash (<b>-</b>) is", "ein Strich (-)", [(0, 0), (1, 1), (2, 2)], "ein Strich (<b>-</b>)"),
         ("an <b>a</b> is", "ein Tag", [(0, 0), (1, 1)], "ein <b>Tag</b>"),
     ],
 )
 def test_tags_inside_words_surround_the_same_parts(
+    document: str, translation: str, links: list[tuple[int, int]], expected: str
+) -> None:
+    assert translated(document, lambda line: Translated(translation, tuple(links))) == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "translation", "links", "expected"),
+    [
+        # A word of an element that is in the translation as it is needs no alignment.
+        ("a <b>xz</b> b", "xz c d", [(0, 0), (1, 1), (2, 2)], "<b>xz</b> c d"),
+        ("of <i>nice</i>: 4", "von nice: 4", [(0, 0), (1, 1), (1, 2)], "von <i>nice</i>: 4"),
+        ("<b>a</b> or <b>a</b>", "a mit a", [(0, 1), (2, 1)], "<b>a</b> mit <b>a</b>"),
+        # A word of the translation that stands for words inside and outside belongs to the element that lacks others.
+        ("a <i>timeout</i> value", "ein Zeitwert", [(0, 0), (1, 1), (2, 1)], "ein <i>Zeitwert</i>"),
+        # Punctuation stays outside an element whose text has none.
+        ("the <i>files</i> that", "die Dateien, die", [(0, 0), (1, 1), (2, 2)], "die <i>Dateien</i>, die"),
+        ("say <b>hello</b> now", "jetzt \u201ehallo\u201c", [(0, 0), (1, 1)], "jetzt \u201e<b>hallo</b>\u201c"),
+        ("<b>Note:</b> it is", "Achtung: es ist", [(0, 0), (1, 1), (2, 2)], "<b>Achtung:</b> es ist"),
+    ],
+)
+def test_each_element_surrounds_its_words(
     document: str, translation: str, links: list[tuple[int, int]], expected: str
 ) -> None:
     assert translated(document, lambda line: Translated(translation, tuple(links))) == expected

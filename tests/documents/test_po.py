@@ -151,6 +151,7 @@ def test_an_accelerator_finds_another_place(translation: str, expected: str) -> 
         ("so \\\\(aqB<ls>\\\\(aq is", "is \\(aqB<ls>\\(aq so"),
         ("a :ref:`b c` d", "d :ref:`b c` a"),
         ("write <file> or <b>two words</b>", "<b>words two</b> or <file> write"),
+        ("read B<ls>(1)  for more", "more for B<ls>(1) read"),
         ("\\n  a b\\n\\tc  d e\\n", "\n  b a\n\tc  e d\n"),
         ('say \\"a\\\\n b\\"', 'b" "a\\n say'),
     ],

@@ -12,9 +12,10 @@ from vtrans.documents.sentences import PROTECTION
 Span = tuple[int, int, Item]
 """Where an item begins and ends in a string."""
 
+# Two spaces separate columns, except after a parenthesis in man pages.
 # Man pages have B<bold> and I<italic>, whose text is translated, and characters such as E<lt>.
 _PARTS = re.compile(
-    r"(?P<break>[\n\r\t\v\f]+|(?<=\S) {2,}(?=\S))"
+    r"(?P<break>[\n\r\t\v\f]+|(?<=[^\s)]) {2,}(?=\S))"
     r"|(?P<atom>E<[\w.][^<>]*>|C[BIRW]?<(?:[^<>]|E<\w+>)*>|<[A-Za-z][^<>]*/>|%L?\d{1,2}(?![\w$])|:[a-z][\w:+.-]*:`[^`]+`|(?<![\w-])(?:--[a-z][\w-]*|-\w(?![\w<-])))"
     r"|(?P<man>(?:(?<!\w)|(?<=\\\(\w\w))[BCFILRSX]<)|(?P<end>>)"
     r"|<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*)(?:\s[^<>]*)?>"

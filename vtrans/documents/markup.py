@@ -177,8 +177,10 @@ class _Placement:
         self.source_words, self.words, links = divided_words(source, sentence.words, edges, covered, text, links)
         self.begins = [begin for begin, _ in self.source_words]
         linked: dict[int, list[int]] = {}
+        self.linked: dict[int, list[int]] = {}  # the words of the translation that each word of the source has links to
         for i, j in links:
             linked.setdefault(j, []).append(i)
+            self.linked.setdefault(i, []).append(j)
         self.said: dict[int, list[int]] = {}  # the words of the translation that belong to each word of the source
         for j in range(len(self.words)):
             if sources := sorted(linked.get(j, ())):
@@ -226,6 +228,14 @@ class _Placement:
             if words:
                 spans[n] = self._longest_run(sorted(words))
                 taken.update(words)
+        free = self._free(spans, low, high)
+        for n in range(len(nodes)):  # a word that also belongs to words outside
+            if (
+                n not in spans
+                and (word := next(filter(free.__contains__, self._linked_to(nodes[n])), None)) is not None
+            ):
+                free.discard(word)
+                spans[n] = word, word + 1
         if self.cover and high > low:
             spans = _covering(spans, next((n for n, node in enumerate(nodes) if not node.empty), None), low, high)
         begins = sorted(spans.values())
@@ -239,6 +249,14 @@ class _Placement:
             gap = end if begin < gap < end else gap  # not inside another element
             places.append((gap, gap, n))
         return [(begin, end, nodes[n]) for begin, end, n in sorted(places)]
+
+    def _free(self, spans: dict[int, tuple[int, int]], low: int, high: int) -> set[int]:
+        """Returns the words between `low` and `high` that are in none of the spans."""
+        return set(range(low, high)).difference(*(range(begin, end) for begin, end in spans.values()))
+
+    def _linked_to(self, node: Node) -> Iterator[int]:
+        """Yields the words of the translation that the words of an element have links to."""
+        return (j for i in self._words_of(node) for j in self.linked.get(i, ()))
 
     def _longest_run(self, words: Sequence[int]) -> tuple[int, int]:
         """Returns the most words among these with none of other source words between them."""
@@ -276,12 +294,16 @@ class _Placement:
         return node.begin == 0 or self.source[node.begin - 1].isspace()
 
     def _without_punctuation(self, node: Node, start: int, stop: int) -> tuple[int, int]:
-        """Returns the place of an element's words without the punctuation that was outside it in the source."""
+        """Returns the place of an element's words without punctuation that was outside it in the source, or that its
+        text there lacks."""
         words = self._words_of(node)
         (begin, _), (_, end) = self.source_words[words.start], self.source_words[words.stop - 1]
         said = self.text[start:stop]
-        before = _PUNCTUATION.match(said) if _PUNCTUATION.fullmatch(self.source[begin : node.first]) else None
-        after = _END_PUNCTUATION.search(said) if _PUNCTUATION.fullmatch(self.source[node.last : end]) else None
+        first, last = self.source[node.first], self.source[node.last - 1]
+        outside = first.isalnum() or _PUNCTUATION.fullmatch(self.source[begin : node.first])
+        before = _PUNCTUATION.match(said) if outside else None
+        outside = last.isalnum() or _PUNCTUATION.fullmatch(self.source[node.last : end])
+        after = _END_PUNCTUATION.search(said) if outside else None
         inner = before.end() if before else 0, after.start() if after else len(said)
         return (start + inner[0], start + inner[1]) if inner[0] < inner[1] else (start, stop)
 

@@ -14,6 +14,7 @@ Place = tuple[int, int]  # where a word, or a part of one, begins and ends
 MOST_PARTS = 20  # of a word; others stay whole
 
 WORD = re.compile(r"\S+")
+_AROUND = re.compile(r"^[^\w\s]+|[^\w\s]+$")
 
 
 def divided_words(
@@ -22,31 +23,65 @@ def divided_words(
     """Returns the words of a source and of its translation, divided where tags are, and the links between them.
 
     `edges` are where elements begin or end in the source, and `covered` is what the outermost ones cover. A word is
-    divided if all its parts inside elements are also in one of its linked words, which is divided likewise.
+    divided if all its parts inside elements are also in one of its linked words, which is divided likewise. Words with
+    parts inside elements that the translation has as often as the source are linked to each other alone.
     """
     targets = [match.span() for match in WORD.finditer(text)]
     inner, begins = sorted(edges), [begin for begin, _ in covered]
-    linked: dict[int, list[int]] = defaultdict(list)
-    for i, j in links:
-        linked[i].append(j)
-    parts: dict[int, list[Place]] = {}  # of the divided words of the source
-    claims: dict[int, list[tuple[Place, Place]]] = defaultdict(list)  # part of the source and place, by word
+    pieces_of: dict[int, list[Place]] = {}  # of the words with parts inside elements
+    inside_of: dict[int, list[Place]] = {}
     for i, (begin, end) in enumerate(words):
         cuts = [begin, *inner[bisect_right(inner, begin) : bisect_right(inner, end - 1)], end]
         pieces = list(pairwise(cuts))
         inside = [piece for piece in pieces if (k := bisect_right(begins, piece[0])) and piece[0] < covered[k - 1][1]]
-        if not inside or len(pieces) > MOST_PARTS:
-            continue
+        if inside and len(pieces) <= MOST_PARTS:
+            pieces_of[i], inside_of[i] = pieces, inside
+    links = _with_copies(source, words, inside_of, text, targets, links)
+    linked: dict[int, list[int]] = defaultdict(list)
+    for i, j in links:
+        linked[i].append(j)
+    claims: dict[int, list[tuple[Place, Place]]] = defaultdict(list)  # part of the source and place, by word
+    parts: dict[int, list[Place]] = {}  # of the divided words of the source
+    for i, inside in inside_of.items():
         for j in linked[i]:
-            if places := _places(source, inside, text, targets[j], [place for _, place in claims[j]]):
-                parts[i] = pieces
+            taken = [place for _, place in claims[j]]
+            if j < len(targets) and (places := _places(source, words[i], inside, text, targets[j], taken)):
+                parts[i] = pieces_of[i]
                 claims[j] += zip(inside, places, strict=True)
                 break
     return _renumbered(words, parts, targets, claims, links)
 
 
-def _places(source: str, pieces: Sequence[Place], text: str, word: Place, taken: Sequence[Place]) -> list[Place]:
-    """Returns where parts of the source are in a word of the translation, in order; empty if one is missing."""
+def _with_copies(
+    source: str, words: Sequence[Place], marked: Iterable[int], text: str, targets: Sequence[Place], links: Links
+) -> Links:
+    """Returns the links, those of copied words corrected. `marked` are the words that count. Words that are repeated
+    correspond as they are linked, or else in order."""
+    ours, theirs = (
+        [_AROUND.sub("", whole[begin:end]) for begin, end in places]
+        for whole, places in ((source, words), (text, targets))
+    )
+    here, there = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
+    for cores, numbers in ((ours, here), (theirs, there)):
+        for number, core in enumerate(cores):
+            numbers[core].append(number)
+    copied = {core for core in map(ours.__getitem__, marked) if core and len(here[core]) == len(there[core])}
+    copied -= {
+        ours[i] for i, j in links if i < len(ours) and j < len(theirs) and ours[i] == theirs[j] and here[ours[i]][1:]
+    }
+    sources, copies = ({i for core in copied for i in numbers[core]} for numbers in (here, there))
+    kept = {(i, j) for i, j in links if i not in sources and j not in copies}
+    return sorted(kept | {pair for core in copied for pair in zip(here[core], there[core], strict=True)})
+
+
+def _places(
+    source: str, whole: Place, pieces: Sequence[Place], text: str, word: Place, taken: Sequence[Place]
+) -> list[Place]:
+    """Returns where parts of a word of the source are in a word of the translation, in order; empty if one is
+    missing."""
+    shift = text.find(source[slice(*whole)], *word) - whole[0]
+    if shift >= -whole[0] and not taken and all(_is_edge(text, place + shift) for place in whole):
+        return [(begin + shift, end + shift) for begin, end in pieces]
     places, begin = list[Place](), word[0]
     for first, last in pieces:
         piece = source[first:last]
