@@ -149,6 +149,7 @@ def test_an_accelerator_finds_another_place(translation: str, expected: str) -> 
         ("run CW<ls E<gt> a> or CR<ls -l>", "CR<ls -l> or CW<ls E<gt> a> run"),
         ("from I<first>-I<last> to E<.Sq one two>", "E<.Sq one two> to I<first>-I<last> from"),
         ("so \\\\(aqB<ls>\\\\(aq is", "is \\(aqB<ls>\\(aq so"),
+        ("in hhB<p>, itB<does>", "itB<does> hhB<p>, in"),
         ("a :ref:`b c` d", "d :ref:`b c` a"),
         ("write <file> or <b>two words</b>", "<b>words two</b> or <file> write"),
         ("read B<ls>(1)  for more", "more for B<ls>(1) read"),

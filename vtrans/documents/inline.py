@@ -17,7 +17,7 @@ Span = tuple[int, int, Item]
 _PARTS = re.compile(
     r"(?P<break>[\n\r\t\v\f]+|(?<=[^\s)]) {2,}(?=\S))"
     r"|(?P<atom>E<[\w.][^<>]*>|C[BIRW]?<(?:[^<>]|E<\w+>)*>|<[A-Za-z][^<>]*/>|%L?\d{1,2}(?![\w$])|:[a-z][\w:+.-]*:`[^`]+`|(?<![\w-])(?:--[a-z][\w-]*|-\w(?![\w<-])))"
-    r"|(?P<man>(?:(?<!\w)|(?<=\\\(\w\w))[BCFILRSX]<)|(?P<end>>)"
+    r"|(?P<man>(?<![A-Z])[BCFILRSX]<)|(?P<end>>)"
     r"|<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*)(?:\s[^<>]*)?>"
 )
 _ENTITY = re.compile(r"&(?:[A-Za-z]\w*|#\w+);")
