@@ -52,6 +52,8 @@ FLAGS = {
     "--separate --subword --normalization --character-coverage --symbol --sample --max-tokens --max-ratio "
     "--on-bad-utf8 --seed --threads --force --dry-run "
     "--json --quiet -q --help",
+    "clean": "--src --tgt --src-lang --tgt-lang --on-bad-utf8 --out --without --max-words --max-ratio --forward-model "
+    "--backward-model --seed --force --json --quiet -q --help",
     "train": "--data --out --recipe --set --init-from --fresh --compile --report --dry-run --device --processes "
     "--threads --quiet -q --help",
     "average": "--last --best --out --float16 --quiet -q --help",

@@ -29,6 +29,7 @@ from vtrans.runtime.memory import available_memory
 
 # What the packages of each extra of pyproject.toml are for, except those for the development of vtrans.
 PURPOSES = {
+    "clean": "rules of clean",
     "comet": "score --comet",
     "ctranslate2": "export --to ctranslate2, and comparing imports with CTranslate2",
     "documents": "translating documents",

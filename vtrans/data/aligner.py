@@ -1,5 +1,5 @@
 """IBM model 1 (Brown et al. 1993) between the subwords of training pairs: what `prepare-bpe --align` makes for guided
-alignment, and what `vtrans shortlist` learns.
+alignment, what `vtrans shortlist` learns, and by what `vtrans clean` judges pairs.
 
 `model_1` is the model alone. For an alignment, two models, one per direction, say how likely each subword of one side
 generates a subword of the other: model 1 times a weight for the relative distance of the two positions, as in
@@ -67,7 +67,8 @@ class _Cells:
 
     With `empty`, this source id is a word in every sentence, which may generate every subword: its entries come last.
     Source ids that are `tags` then count as it. `progress` is called with the cells read so far, in `passes` passes
-    over what is learned from and `others` over the whole corpus, and with their share of all.
+    over what is learned from and `others` over the whole corpus, and with their share of all. It learns from `pairs`,
+    by default all, or from every n-th of them if they have more than `most` cells.
     """
 
     def __init__(
@@ -80,10 +81,13 @@ class _Cells:
         *,
         empty: int | None = None,
         tags: Sequence[int] = (),
+        pairs: Ints | None = None,
+        most: int = CELLS,
     ) -> None:
         self.store, self.tgt_size, self.progress, self.empty, self.tags = store, tgt_size, progress, empty, tags
         self.cells_P = store.src_lengths.numpy().astype(np.int64) * store.tgt_lengths.numpy()
-        self.chosen = np.arange(0, len(store), max(1, -(-int(self.cells_P.sum()) // CELLS)))
+        pairs = np.arange(len(store)) if pairs is None else pairs
+        self.chosen = pairs[:: max(1, -(-int(self.cells_P[pairs].sum()) // most))]
         self.read = 0
         self.whole = passes * int(self.cells_P[self.chosen].sum()) + others * int(self.cells_P.sum())
         parts = [_distinct(self._keys(chunk)) for chunk in self.chunks(self.chosen)]
@@ -94,9 +98,7 @@ class _Cells:
         self._learned: list[NDArray[np.int32]] = []
 
     def chunks(self, pairs: Ints) -> Iterator[_Chunk]:
-        run = self.cells_P[pairs].cumsum() // CHUNK
-        for some in np.split(pairs, np.flatnonzero(np.diff(run)) + 1) if len(pairs) else ():
-            chunk = _chunk(self.store, some)
+        for chunk in _chunks(self.store, pairs):
             yield chunk
             self.read += len(chunk.pair_C)
             self.progress(self.read, self.read / max(1, self.whole))
@@ -209,6 +211,19 @@ def aligned(
     `progress` is that of `model_1`.
     """
     cells = _Cells(store, tgt_size, progress, 1 + sum(ALIGNER_ITERATIONS), 1)
+    model = _learned(cells, src_size, tgt_size)
+    for chunk in cells.chunks(np.arange(len(store))):
+        (forward_C, _), (backward_C, _) = model.posteriors(chunk, cells.entries(chunk))
+        known_C = ~np.isin(chunk.src.ids_X, tags)[chunk.src.at_C]
+        linked = np.flatnonzero((forward_C * backward_C >= ENOUGH**2) & known_C)
+        pair, src, tgt = chunk.pair_C[linked], chunk.src.local_C[linked], chunk.tgt.local_C[linked]
+        order = np.lexsort((tgt, src, pair))
+        pairs = int(chunk.pair_C[-1]) + 1
+        yield np.stack((src[order], tgt[order]), 1).flatten(), 2 * np.bincount(pair, minlength=pairs)
+
+
+def _learned(cells: _Cells, src_size: int, tgt_size: int) -> _Model:
+    """Returns the two models of a corpus, which agree."""
     ones_E = np.append(np.ones(len(cells.src_E)), 0)
     model = _Model(ones_E, ones_E, np.ones(BINS), np.full(src_size, 1 / src_size), np.full(tgt_size, 1 / tgt_size))
     for iteration in range(sum(ALIGNER_ITERATIONS)):
@@ -223,14 +238,7 @@ def aligned(
         model.src_empty_V, model.tgt_empty_V = _distribution(counts.src_empty_V), _distribution(counts.tgt_empty_V)
         if iteration >= ALIGNER_ITERATIONS[0] - 1:
             model.distance_b = (counts.distance_b + SMALL) / (even_b + SMALL)
-    for chunk in cells.chunks(np.arange(len(store))):
-        (forward_C, _), (backward_C, _) = model.posteriors(chunk, cells.entries(chunk))
-        known_C = ~np.isin(chunk.src.ids_X, tags)[chunk.src.at_C]
-        linked = np.flatnonzero((forward_C * backward_C >= ENOUGH**2) & known_C)
-        pair, src, tgt = chunk.pair_C[linked], chunk.src.local_C[linked], chunk.tgt.local_C[linked]
-        order = np.lexsort((tgt, src, pair))
-        pairs = int(chunk.pair_C[-1]) + 1
-        yield np.stack((src[order], tgt[order]), 1).flatten(), 2 * np.bincount(pair, minlength=pairs)
+    return model
 
 
 def _count(model: _Model, chunk: _Chunk, entry_C: NDArray[np.integer], counts: _Model) -> None:
@@ -243,9 +251,52 @@ def _count(model: _Model, chunk: _Chunk, entry_C: NDArray[np.integer], counts: _
     counts.tgt_empty_V += np.bincount(chunk.tgt.ids_X, tgt_left_X, len(counts.tgt_empty_V))
 
 
+class Judge:
+    """Models learned from some pairs of a store, at most `most` cells, which judge other pairs: a pair that they have
+    learned from explains itself, above all by its rare words. `size` is that of the vocabularies, and `progress` that
+    of `model_1`."""
+
+    def __init__(
+        self, store: TokenStore, size: int, pairs: Ints, most: int, progress: Callable[[int, float], None]
+    ) -> None:
+        self._cells = _Cells(store, size, progress, 1 + sum(ALIGNER_ITERATIONS), pairs=pairs, most=most)
+        self._model = _learned(self._cells, size, size)
+        self._shares_V = []
+        for side in ("tgt", "src"):
+            blocks = np.array_split(self._cells.chosen, 1 + len(self._cells.chosen) // CHUNK)
+            counts_V = np.sum([np.bincount(store.joined(side, some)[0], minlength=size) for some in blocks], axis=0)
+            self._shares_V.append(counts_V / counts_V.sum())
+
+    def evidence(self, store: TokenStore, pairs: Ints) -> Iterator[list[tuple[Ints, Floats, Floats]]]:
+        """Yields what the other side says of the target and the source subwords of these pairs of a store, in order and
+        in parts: the pair of each [X]; its position, as a share of the sentence; and how many times as probable the
+        other side makes it as its frequency alone, or nan if the models do not know it."""
+        empties_V = self._model.tgt_empty_V, self._model.src_empty_V
+        for chunk in _chunks(store, pairs):
+            posteriors = self._model.posteriors(chunk, self._cells.entries(chunk))
+            sides, parts = (chunk.tgt, chunk.src), []
+            for side, shares_V, empty_V, (_, left_X) in zip(sides, self._shares_V, empties_V, posteriors, strict=True):
+                pair_X, position_X = np.empty(len(side.ids_X), np.int64), np.empty(len(side.ids_X))
+                pair_X[side.at_C], position_X[side.at_C] = chunk.pair_C, side.local_C * side.even_C
+                frequency_X = shares_V[side.ids_X]
+                frequency_X[frequency_X == 0] = np.nan
+                # The probability without the empty word, which follows from the posterior of the empty word.
+                likelihood_X = EMPTY * empty_V[side.ids_X] * (1 / left_X - 1) / (1 - EMPTY)
+                parts.append((pair_X, position_X, likelihood_X / frequency_X))
+            yield parts
+
+
 def _distribution(counts: Floats) -> Floats:
     shares: Floats = (counts + SMALL) / (counts + SMALL).sum()
     return shares
+
+
+def _chunks(store: TokenStore, pairs: Ints) -> Iterator[_Chunk]:
+    """Yields the cells of some pairs in chunks."""
+    cells_P = store.src_lengths.numpy()[pairs].astype(np.int64) * store.tgt_lengths.numpy()[pairs]
+    cuts = np.flatnonzero(np.diff(cells_P.cumsum() // CHUNK)) + 1
+    for some in np.split(pairs, cuts) if len(pairs) else ():
+        yield _chunk(store, some)
 
 
 def _chunk(store: TokenStore, pairs: Ints) -> _Chunk:

@@ -18,12 +18,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from vtrans.data.detection import Detection
 from vtrans.documents.document import READERS, PlainDocument
 from vtrans.documents.files import FORMATS, Filling, open_file
 from vtrans.errors import DocumentError, DocumentSizeError
 from vtrans.languages import language_name
 from vtrans.server.access import Access, url_at
-from vtrans.server.detection import Detection
 from vtrans.server.limits import Limits, RateLimit
 from vtrans.server.metrics import CONTENT_TYPE, Metrics
 from vtrans.server.page import page_routes

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from vtrans.data.detection import Detection, detect
 from vtrans.documents.document import Document, PlainDocument, Translated
 from vtrans.documents.translating import Lines, Nbest
 from vtrans.errors import InputError
 from vtrans.languages import Languages
 from vtrans.server.batching import Wanted, Worker
-from vtrans.server.detection import Detection, detect
 from vtrans.server.refusals import Refusal
 from vtrans.wording.glossary import Glossary
 

@@ -176,7 +176,7 @@ def test_a_second_process_is_refused_while_one_writes_to_the_folder(
     make = vtrans.data.preparation.prepare._make
 
     def disturbed(*args: Any) -> dict[str, Any]:
-        refused(opts, f"prepare-bpe.* {tmp_path / 'data'}.*`out`")
+        refused(opts, f"{tmp_path / 'data'}.*`out`")
         return make(*args)
 
     monkeypatch.setattr(vtrans.data.preparation.prepare, "_make", disturbed)

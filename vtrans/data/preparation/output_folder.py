@@ -20,7 +20,7 @@ from vtrans.errors import FileError, InputError
 from vtrans.files import file_sha256, locked, sync_folder, unwritable, write_atomically
 from vtrans.languages import languages_record
 
-_STAGING = ".preparing"
+STAGING = ".preparing"
 
 
 def current_report(
@@ -38,7 +38,7 @@ def current_report(
     if report is None:
         names = sorted(file.name for file in out.iterdir())
         # An interrupted run leaves its staging folder and perhaps some files, but no report.
-        if not names or (_STAGING in names and REPORT_FILE not in names):
+        if not names or (STAGING in names and REPORT_FILE not in names):
             return None
         raise FileError(
             f"{out} is neither empty nor a data folder of this version of vtrans (it contains {names[0]}); "
@@ -86,13 +86,14 @@ def _hashes(inputs: dict[str, Any]) -> list[Any]:
 
 
 @contextmanager
-def staging_folder(out: Path) -> Iterator[Path]:
+def staging_folder(out: Path, ours: Sequence[str] = OUR_FILES) -> Iterator[Path]:
     """Yields a folder inside `out` to write to. It is removed at the end, and so is `out` if nothing was published.
 
-    It stays if the run is interrupted while `publish` renames: it marks the files in `out` as ours.
+    It stays if the run is interrupted while `publish` renames: it marks the files in `out` as ours. `ours` are the
+    names of these files, that of the report first.
     """
     created = [folder for folder in (out, *out.parents) if not folder.exists()]
-    staging = out / _STAGING
+    staging = out / STAGING
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -108,7 +109,7 @@ def staging_folder(out: Path) -> Iterator[Path]:
                 raise _no_folder(out, error) from None
             yield staging
         finally:
-            if (out / REPORT_FILE).exists() or not any((out / name).exists() for name in OUR_FILES):
+            if (out / ours[0]).exists() or not any((out / name).exists() for name in ours):
                 shutil.rmtree(staging, ignore_errors=True)
             _remove(created)
 
@@ -133,11 +134,11 @@ def _is(folder: int, out: Path) -> bool:
 
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
-    """Keeps a second `vtrans prepare-bpe` out of a folder. Raises InputError if another one is writing to it."""
+    """Keeps a second command out of a folder. Raises InputError if another one is writing to it."""
     if sys.platform == "win32":
         yield
         return
-    busy = InputError(f"another `vtrans prepare-bpe` is writing to {out}; wait, or give another folder with `out`.")
+    busy = InputError(f"another command is writing to {out}; wait, or give another folder with `out`.")
     try:
         folder = os.open(out, os.O_RDONLY)
     except FileNotFoundError:  # the other one has failed and removed the folder
@@ -150,16 +151,18 @@ def _alone(out: Path) -> Iterator[None]:
         os.close(folder)
 
 
-def publish(staging: Path, out: Path, report: dict[str, Any]) -> None:
-    """Renames all files into `out` and writes the report last: without it a folder is not a data folder."""
+def publish(staging: Path, out: Path, report: dict[str, Any], ours: Sequence[str] = OUR_FILES) -> None:
+    """Renames all files into `out` and writes the report last: a folder without it is incomplete. `ours` are the names
+    that files of the folder may have, that of the report first."""
+    report_file, *others = ours
     text = json.dumps(report, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"
-    write_atomically(staging / REPORT_FILE, text)  # before anything is replaced: the disk may be full
-    (out / REPORT_FILE).unlink(missing_ok=True)
-    for name in OUR_FILES:
-        if name in report["files"]:
+    write_atomically(staging / report_file, text)  # before anything is replaced: the disk may be full
+    (out / report_file).unlink(missing_ok=True)
+    for name in others:
+        if (staging / name).exists():
             (staging / name).replace(out / name)
         else:
             (out / name).unlink(missing_ok=True)
     sync_folder(out)
-    (staging / REPORT_FILE).replace(out / REPORT_FILE)
+    (staging / report_file).replace(out / report_file)
     sync_folder(out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +88,7 @@ class StoreWriter:
     def align(self, progress: Callable[[int, float], None]) -> None:
         """Aligns the pairs, and writes their links. `progress` is that of `aligned`."""
         assert self.links is not None, "a store without links"
-        columns = {}
-        for ragged in self._ids.values():
-            for name, dtype, elements, path in ragged.columns():
-                columns[name] = np.memmap(path, NUMPY[dtype], "r", shape=(elements,))
-        store, sizes = TokenStore(self.path, columns), (len(self.counts["src"]), len(self.counts["tgt"]))
+        store, sizes = unfinished(self.path, self._ids.values()), (len(self.counts["src"]), len(self.counts["tgt"]))
         for values, lengths in aligned(store, *sizes, progress, tags=self.tags):
             self.links.add(values, lengths)
 
@@ -147,6 +143,12 @@ class Ragged:
             (offsets, "I64", self._rows + 1, self._offsets),
             (values, self._dtype, self.size, self._values),
         ]
+
+
+def unfinished(path: Path, sides: Iterable[Ragged]) -> TokenStore:
+    """Returns the store of the rows that were written so far. Its tensors are mapped into memory."""
+    columns = [column for ragged in sides for column in ragged.columns()]
+    return TokenStore(path, {name: np.memmap(file, NUMPY[dtype], "r", shape=(n,)) for name, dtype, n, file in columns})
 
 
 def assemble(path: Path, columns: Sequence[Column], metadata: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Detects which of the served languages a text is in.
+"""Detects in which of some languages a text is.
 
 py3langid knows 140 languages, needs only numpy, and is 4.4 MB large. Of 4,000 sentences from Tatoeba, half of them
 German and half English, it names the language of 99.4% among all, and of every one between the two. lingua, which is
@@ -15,7 +15,7 @@ from typing import Any
 
 LONGEST = 2000  # characters of a text that are looked at
 CANDIDATES = 3  # languages returned
-SERVED = 0.9  # how probable it is, before its text is read, that a text is in a language of the server
+SERVED = 0.9  # how probable it is, before its text is read, that a text is in one of the languages that are asked for
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,28 @@ def _identifier() -> Any:
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
+def probabilities(text: str, codes: Collection[str]) -> dict[str, float]:
+    """Returns the probability of each of these languages that the detector knows. There are none for a text without
+    letters, which could be in any language."""
+    if not any(character.isalpha() for character in text[:LONGEST]):
+        return {}
+    likely: dict[str, float] = dict(_identifier().rank(text[:LONGEST]))  # if all languages were as frequent
+    known = {code: base for code in codes if (base := code.partition("-")[0]) in likely}
+    if not known:
+        return {}
+    served = set(known.values())
+    # By Bayes' rule: a short text is probably in a language that is expected.
+    frequencies = {True: SERVED / len(served), False: (1 - SERVED) / max(len(likely) - len(served), 1)}
+    weights = {base: probability * frequencies[base in served] for base, probability in likely.items()}
+    total = math.fsum(weights.values())
+    return {code: weights[base] / total for code, base in known.items()}
+
+
 def detect(text: str, codes: Collection[str]) -> list[Detection]:
     """Returns the most probable of these languages, best first: at least one and at most three.
 
     A text without letters, such as a number, could be in any language: the first of `codes`, with confidence 0.
     """
-    first = Detection(next(iter(codes)), 0.0)
-    if not any(character.isalpha() for character in text[:LONGEST]):
-        return [first]
-    likely: dict[str, float] = dict(_identifier().rank(text[:LONGEST]))  # if all languages were as frequent
-    known = {code: base for code in codes if (base := code.partition("-")[0]) in likely}
-    if not known:
-        return [first]
-    served = set(known.values())
-    # By Bayes' rule: a short text is probably in a language that people send to this server.
-    frequencies = {True: SERVED / len(served), False: (1 - SERVED) / max(len(likely) - len(served), 1)}
-    weights = {base: probability * frequencies[base in served] for base, probability in likely.items()}
-    total = math.fsum(weights.values())
-    detections = [Detection(code, round(100 * weights[base] / total, 1)) for code, base in known.items()]
-    return sorted(detections, key=lambda detection: -detection.confidence)[:CANDIDATES]
+    detections = [Detection(code, round(100 * value, 1)) for code, value in probabilities(text, codes).items()]
+    detections.sort(key=lambda detection: -detection.confidence)
+    return detections[:CANDIDATES] or [Detection(next(iter(codes)), 0.0)]

@@ -1,0 +1,63 @@
+"""`vtrans clean` on the command line."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+from cli_runner import Done
+from conftest import TRAIN_PAIRS, write_pairs
+
+from vtrans.checkpoint import RunFolder
+from vtrans.commands.clean import scorer_of
+from vtrans.console import Console
+from vtrans.translate.loading import load
+
+
+def test_a_text_is_cleaned_and_can_be_prepared(run_cli: Callable[..., Done], tmp_path: Path) -> None:
+    bad = [("A dog runs.", "A dog runs."), ("", "Hund"), ("A dog runs in 2001.", "Ein Hund läuft 2010.")]
+    src, tgt = write_pairs(tmp_path, "train", [*TRAIN_PAIRS, *bad])
+    folder = tmp_path / "clean"
+    done = run_cli("clean", "--src", src, "--tgt", tgt, "--out", folder, "--without", "language")
+    assert (done.code, done.out) == (0, b"")
+    assert "copy" in done.err
+    words = "--src", folder / "train.en", "--tgt", folder / "train.de", "--out", tmp_path / "data"
+    assert run_cli("prepare-bpe", *words).code == 0
+    data = json.loads((tmp_path / "data" / "data.json").read_text())
+    assert data["train"]["read"] == len(TRAIN_PAIRS)
+    done = run_cli("clean", "--src", src, "--tgt", tgt, "--out", folder, "--force", "--json", "--quiet")
+    assert json.loads(done.out) == json.loads((folder / "clean.json").read_text(encoding="utf-8"))
+
+
+def test_faults_are_one_sentence(run_cli: Callable[..., Done], tmp_path: Path, tiny_run: RunFolder) -> None:
+    src, tgt = write_pairs(tmp_path, "train", TRAIN_PAIRS)
+    files = ("--src", src, "--tgt", tgt, "--out", tmp_path / "clean")
+    for words, named in (
+        (("--without", "copies"), "--without"),
+        (("--forward-model", tiny_run.path), "--backward-model"),
+        (("--forward-model", tiny_run.path, "--backward-model", tmp_path / "none"), "none"),
+        (("--max-ratio", "0"), "--max-ratio"),
+        (("--src", tmp_path / "missing.en"), "missing.en"),
+    ):
+        done = run_cli("clean", *files, *words)
+        assert done.code == 2
+        errors = [line for line in done.err.split("\n") if line.startswith("error: ")]
+        assert len(errors) == 1
+        assert named in errors[0]
+        assert not (tmp_path / "clean").exists()
+
+
+def test_the_score_of_a_pair_is_its_dual_conditional_cross_entropy(tiny_run: RunFolder) -> None:
+    """|H(tgt|src) - H(src|tgt)| + the mean of both, per subword (Junczys-Dowmunt 2018, equation 1)."""
+    pairs = [*TRAIN_PAIRS[:3], ("dog " * 5000, "Hund " * 5000)]
+    scores = scorer_of(tiny_run.path, tiny_run.path, Console(quiet=True))(pairs)
+    model = load(tiny_run.path, console=Console(quiet=True))
+    for score, (src, tgt) in zip(scores, pairs[:3], strict=False):
+        forward, backward = (
+            next(-t.logprob / len(t.tokens) for t in model.logprob(*some)) for some in (([src], [tgt]), ([tgt], [src]))
+        )
+        assert math.isclose(score, abs(forward - backward) + (forward + backward) / 2, rel_tol=1e-4)
+    assert len(scores) == 4
+    assert scorer_of(tiny_run.path, tiny_run.path, Console(quiet=True))([]) == []

@@ -1,0 +1,124 @@
+"""The rules of `vtrans clean` that look at one pair: what each drops, and what is like it and stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vtrans.data.cleaning.options import RULES, CleanOptions
+from vtrans.data.cleaning.rules import Rules, key_of
+
+SAMPLE = [
+    ("The dog runs through the big park.", "Der Hund läuft durch den großen Park."),
+    ("Two women are singing on a stage.", "Zwei Frauen singen auf einer Bühne."),
+    ("A man with a hat buys bread.", "Ein Mann mit Hut kauft Brot."),
+]
+LONG = "The old man walks slowly through the empty street and looks for his dog."
+DROPPED = [
+    ("empty", "", "Ein Hund."),
+    ("empty", "A dog.", " \u00a0"),
+    ("length", "word " * 251, "Wort " * 251),
+    ("length", "A dog.", "a" * 2501),
+    ("ratio", LONG, "Der alte Mann."),
+    ("ratio", "The old man.", "Der alte Mann geht langsam durch die leere Straße und sucht seinen Hund."),
+    ("script", "The dog runs.", "Собака бежит."),
+    ("script", "狗在跑。", "Der Hund läuft."),
+    ("copy", "The dog runs.", "The dog runs."),
+    ("copy", "The dog runs.", "the dog runs!"),
+    ("numbers", "It costs 15 euros.", "Es kostet 25 Euro."),
+    ("numbers", "Room 12, floor 3", "Zimmer 12, Stock 13"),
+    ("numbers", "It was in 2001.", "Es war 2010."),
+    ("urls", "See https://example.org/a for more.", "Mehr unter https://example.org/b."),
+    ("urls", "Write to tom@example.org.", "Schreib Tom eine Nachricht."),
+    ("language", "The dog runs through the big park.", "Le chien court dans le grand parc et les filles chantent."),
+    ("language", "Der Hund läuft durch den großen Park.", "Zwei Frauen singen auf einer Bühne."),
+]
+KEPT = [
+    ("length", "word " * 250, "Wort " * 250),
+    ("ratio", "No.", "Auf gar keinen Fall!"),
+    ("ratio", LONG, "Der alte Mann geht durch die Straße."),
+    ("script", "The letter π is Greek.", "Der Buchstabe π ist griechisch."),
+    ("script", "42", "42"),
+    ("copy", "Berlin", "Berlin"),
+    ("copy", "OK!", "OK!"),
+    ("numbers", "It costs 1,500.50 euros.", "Es kostet 1.500,50 Euro."),
+    ("numbers", "It costs 1,050 euros.", "Es kostet 1050 Euro."),
+    ("numbers", "Come on 05/03.", "Komm am 3.5."),
+    ("numbers", "The date is 9/11/2001.", "Das Datum ist der 11.9.2001."),
+    ("numbers", "Two dogs and 3 cats", "Zwei Hunde und ３ Katzen"),
+    ("numbers", "Two dogs", "2 Hunde"),
+    ("urls", "See https://example.org/a.", "Siehe (https://example.org/a)!"),
+    ("urls", "Tom @ work", "Tom @ Arbeit"),
+    ("language", "Hello, Tom.", "Hallo, Tom."),
+    ("language", "OK.", "OK?"),
+    ("language", "Paris", "Paris"),
+    ("language", "!!!", "???"),
+]
+
+
+def rules(without: tuple[str, ...] = (), sample: list[tuple[str, str]] | None = None, **values: Any) -> Rules:
+    options: dict[str, Any] = {"src": "text.en", "tgt": "text.de", "without": without} | values
+    return Rules(CleanOptions(**options), ["mojibake"], sample or SAMPLE)
+
+
+@pytest.mark.parametrize(("rule", "src", "tgt"), DROPPED)
+def test_a_rule_drops_what_breaks_it_unless_it_is_left_out(rule: str, src: str, tgt: str) -> None:
+    assert rules().reason(src, tgt) == rule
+    assert rules((rule,)).reason(src, tgt) != rule
+
+
+@pytest.mark.parametrize(("rule", "src", "tgt"), KEPT)
+def test_what_is_like_a_broken_pair_is_kept(rule: str, src: str, tgt: str) -> None:
+    assert rules().reason(src, tgt) is None, rule
+
+
+def test_each_rule_without_models_has_cases() -> None:
+    missing = RULES.keys() - {rule for rule, *_ in DROPPED}
+    assert missing == {"mojibake", "duplicate", "misaligned", "incomplete", "cross-entropy"}
+
+
+def test_the_sides_are_treated_alike() -> None:
+    swapped = rules(src="text.de", tgt="text.en", sample=[(tgt, src) for src, tgt in SAMPLE])
+    for rule, src, tgt in DROPPED:
+        assert swapped.reason(tgt, src) == rule
+    for _, src, tgt in KEPT:
+        assert swapped.reason(tgt, src) is None
+
+
+def test_lengths_are_compared_with_those_of_the_text() -> None:
+    """A Chinese sentence has a third of the characters of its translation."""
+    sample = [("The dog runs through the big old park.", "狗跑过一个很大的老公园。"), ("He buys bread.", "他买面包。")]
+    chinese = rules(tgt="text.zh", sample=sample, max_ratio=2.0)
+    src = "Two women are singing on a stage in front of many people."
+    assert chinese.reason(src, "两个女人在舞台上为很多人唱歌。") is None
+    assert chinese.reason(src, "女人") == "ratio"
+    assert chinese.reason("Yes, of course.", "女人在舞台上唱歌" * 4) == "ratio"
+    assert chinese.reason("word", "狗" * 251) == "length"  # each character is a word
+
+
+def test_a_text_may_use_several_scripts() -> None:
+    sample = [("dog", "犬"), ("The child eats.", "こどもがたべる。"), ("coffee", "コーヒー")]
+    assert rules(("language",), sample).reason("The dog drinks coffee.", "犬はコーヒーをのむ。") is None
+
+
+def test_mojibake_is_repaired_or_dropped() -> None:
+    pytest.importorskip("ftfy")
+    wanted = Rules(CleanOptions("text.en", "text.de"), (), SAMPLE)
+    broken = "Der Hund läuft über die Straße.".encode().decode("cp1252")
+    assert wanted.read("The dog crosses the street.", broken)[1] == "Der Hund läuft über die Straße."
+    assert wanted.reason("The dog crosses the street.", "Der Hund l\ufffduft.") == "mojibake"
+    assert wanted.reason("The dog crosses the street.", "Der Hund läuft.") is None
+    foreign = ("São Paulo is fun – isn’t it?", "„São Paulo“ macht Spaß … oder? ÄÖÜ ñ")
+    assert wanted.read(*foreign) == foreign
+    assert rules().read("", broken)[1] == broken
+
+
+def test_near_duplicates_have_one_key() -> None:
+    key = key_of("The dog runs.", "Der Hund läuft.")
+    for same in (("the dog runs", "Der Hund läuft!"), ("The  DOG – runs…", " der Hund läuft.")):
+        assert key_of(*same) == key
+    for other in (("The dog runs.", "Der Hund rennt."), ("The dogs run.", "Der Hund läuft."), ("Der Hund", "The dog")):
+        assert key_of(*other) != key
+    assert key_of("!", "!") != key_of("?", "?")
+    assert key_of("a b", "c") != key_of("a", "b c")

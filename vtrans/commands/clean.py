@@ -1,0 +1,68 @@
+"""`vtrans clean`: the options of a CleanOptions, and two models that score pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from vtrans.commands.generated import generated, option
+from vtrans.commands.lines import print_json
+from vtrans.commands.options import Json, Quiet
+from vtrans.console import Console
+from vtrans.data.cleaning.options import CleanOptions
+from vtrans.errors import InputError
+
+if TYPE_CHECKING:
+    from vtrans.data.cleaning.clean import Scorer
+    from vtrans.data.preparation.encode import Pair
+
+FORWARD = (
+    "Model from the source to the target language. With `backward_model`, drop pairs that both models find unlikely, "
+    "or about which they disagree (dual conditional cross-entropy, Junczys-Dowmunt 2018)."
+)
+BACKWARD = "Model from the target to the source language."
+
+
+@generated
+def clean(
+    *,
+    options: CleanOptions,
+    forward_model: Annotated[Path | None, option(FORWARD, "PATH", "Rules")] = None,
+    backward_model: Annotated[Path | None, option(BACKWARD, "PATH", "Rules")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Drop the bad pairs of a parallel text.
+
+    The kept pairs are written to a folder, in order and under the names of the files, for `vtrans prepare-bpe`. The
+    dropped ones go to dropped.tsv, each with its line number and the reason; clean.json has counts and examples.
+    """
+    if (forward_model is None) != (backward_model is None):
+        raise InputError("`forward_model` and `backward_model` must be given together; give both or neither.")
+    from vtrans.data.cleaning.clean import clean as clean_text
+
+    console, scorer = Console(quiet=quiet), None
+    if forward_model and backward_model:
+        scorer = scorer_of(forward_model, backward_model, console)
+    report = clean_text(options, console, scorer)
+    if as_json:
+        print_json(report)
+
+
+def scorer_of(forward: Path, backward: Path, console: Console) -> Scorer:
+    """Returns a function that scores pairs: the difference of the two cross-entropies per subword, plus their mean."""
+    from vtrans.translate.loading import load
+
+    models = [load(path, engine="torch", console=console) for path in (forward, backward)]
+
+    def scores(pairs: Sequence[Pair]) -> list[float]:
+        sides = [[pair[side] for pair in pairs] for side in (0, 1)]
+        entropies = []
+        for model, (src, tgt) in zip(models, (sides, sides[::-1]), strict=True):
+            translations = model.logprob(src, tgt)
+            entropies.append([-t.logprob / max(1, len(t.tokens)) for t in translations])
+        return [abs(f - b) + (f + b) / 2 if math.isfinite(f + b) else math.nan for f, b in zip(*entropies, strict=True)]
+
+    return scores

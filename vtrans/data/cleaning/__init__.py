@@ -1,0 +1,1 @@
+"""Cleaning parallel text."""

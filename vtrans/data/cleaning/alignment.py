@@ -1,0 +1,167 @@
+"""Finds pairs that do not translate each other, by IBM model 1 learned from the text itself.
+
+The pairs are judged by models that were learned from other pairs, as are pairs that are damaged on purpose: shuffled
+ones, and ones of which a side was cut. A logistic regression tells the pairs from the damaged ones. As some of the
+pairs are damaged too, it is repeated with each pair weighted by the probability that it is sound (learning from
+positive and unlabelled examples, Elkan and Noto 2008). No threshold of a score is set: what is learned is the
+probability that a pair is damaged, which depends on the share of damaged pairs that the text seems to have.
+
+Legend: P pairs, K features, W weights of the regression.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vtrans.console import Console
+from vtrans.data.aligner import Floats, Ints, Judge
+from vtrans.data.store import TokenStore
+
+IDS = 1 << 18  # of words; rare ones that share an id do little harm
+STEM = 5  # characters of a word that count
+FOLDS = 4  # each quarter of the pairs is judged by models of the others
+NEIGHBOURS = 64  # successive pairs of a fold, which are often translations of one sentence
+LEARNED = 20_000_000  # cells from which a model is learned
+SAMPLE = 20_000  # pairs that are damaged
+FEWEST = 1000  # pairs from which models can be learned
+FLOOR = 0.1  # the weight of a word's frequency beside the model
+FEATURES, RATIO = 10, 8  # the number of features, and the place of the ratio of the lengths
+DOUBT = 0.3  # the probability of damage from which on a pair is dropped: bad pairs harm more than good ones help
+ROUNDS, STEPS = 15, 4  # of weighting the pairs, and of Newton's method in each
+RIDGE = 1e-4
+QUANTILES = (0.3, 0.4, 0.5, 0.6)
+_BLOCK = 1 << 14  # pairs
+
+
+@lru_cache(1 << 16)
+def id_of(word: str) -> int:
+    """Returns the id of the beginning of a word."""
+    return zlib.crc32(word[:STEM].encode()) % IDS
+
+
+def unsound(store: TokenStore, rows: Ints, seed: int, folder: Path, console: Console) -> Iterator[tuple[str, Ints]]:
+    """Yields the rows among `rows` of a store of words that are misaligned, then those of the rest that are incomplete.
+    `folder` gets a file of 40 bytes per row."""
+    rng = np.random.default_rng(seed)
+    features_PK = np.memmap(folder / "features", np.float32, "w+", shape=(len(rows), FEATURES))
+    folds_P = np.arange(len(rows)) // NEIGHBOURS % FOLDS
+    samples, damaged = list[Ints](), dict[str, list[Floats]]({"misaligned": [], "incomplete": []})
+    for fold in range(FOLDS):
+        inside = np.flatnonzero(folds_P == fold)
+        with console.progress(f"judging the pairs ({fold + 1} of {FOLDS})", unit="links", shares=True) as counter:
+            judge = Judge(store, IDS, rows[folds_P != fold], LEARNED, counter.update)
+        for start in range(0, len(inside), _BLOCK):
+            some = inside[start : start + _BLOCK]
+            features_PK[some] = _features(judge, store, rows[some])
+        samples.append(inside[:: -(-len(rows) // SAMPLE)])
+        for parts, worse in zip(damaged.values(), _damaged(store, rows[samples[-1]], rng), strict=True):
+            parts.append(_features(judge, worse, np.arange(len(worse))))
+    left_P, ours = np.ones(len(rows), bool), np.concatenate(samples)
+    doubts: list[Callable[[Floats], NDArray[np.bool_]]] = []
+    for name, parts in damaged.items():
+        ours_PK, theirs_PK = features_PK[ours[left_P[ours]]].astype(np.float64), np.concatenate(parts)
+        # The damaged pairs must be like those that are still here.
+        for doubtful in doubts:
+            theirs_PK = theirs_PK[~doubtful(theirs_PK)]
+        low, high = np.quantile(ours_PK[:, RATIO], (0.005, 0.995)) if len(ours_PK) else (0.0, 0.0)
+        doubts.append(doubts_of(ours_PK, theirs_PK[(low <= theirs_PK[:, RATIO]) & (theirs_PK[:, RATIO] <= high)]))
+        before_P = left_P.copy()
+        for start in range(0, len(rows), _BLOCK):
+            left_P[start : start + _BLOCK] &= ~doubts[-1](features_PK[start : start + _BLOCK].astype(np.float64))
+        yield name, rows[before_P & ~left_P]
+
+
+def _features(judge: Judge, store: TokenStore, rows: Ints) -> Floats:
+    """Returns the features of some pairs [P, K]: for each side, how much more probable the other side makes its words
+    than their frequency (all, the first and the second half, in logarithms) and the share of less probable ones; the
+    ratio of the lengths, and the smaller one."""
+    lengths = [np.log(sizes.numpy()[rows]) for sizes in (store.src_lengths, store.tgt_lengths)]
+    parts = [np.empty((0, RATIO))]
+    for sides in judge.evidence(store, rows):
+        size = int(sides[0][0][-1]) + 1
+        parts.append(np.stack([means for side in sides for means in _means(*side, size)], 1))
+    return np.column_stack([np.concatenate(parts), lengths[0] - lengths[1], np.minimum(*lengths)])
+
+
+def _means(pair_X: Ints, position_X: Floats, ratio_X: Floats, size: int) -> Iterator[Floats]:
+    known_X, late_X = ~np.isnan(ratio_X), position_X >= 0.5
+    gain_X = np.log(FLOOR + (1 - FLOOR) * ratio_X)
+    cases = ((gain_X, known_X), (gain_X, known_X & ~late_X), (gain_X, known_X & late_X), (gain_X < 0, known_X))
+    for values_X, chosen_X in cases:
+        counts_P = np.bincount(pair_X, chosen_X, size)
+        yield np.bincount(pair_X[chosen_X], values_X[chosen_X], size) / counts_P.clip(min=1)
+
+
+def _damaged(store: TokenStore, rows: Ints, rng: np.random.Generator) -> tuple[TokenStore, TokenStore]:
+    """Returns the pairs with the target of another one, and those of more than three words a side with only 30% to 60%
+    of one side."""
+    joined = (store.joined(side, rows) for side in ("src", "tgt"))
+    src, tgt = (np.split(ids, lengths.cumsum()[:-1]) for ids, lengths in joined)
+    order = rng.permutation(len(rows))
+    cut = [list(pair) for pair in zip(src, tgt, strict=True) if min(map(len, pair)) > 3]
+    for i, share in enumerate(rng.uniform(0.3, 0.6, len(cut))):
+        side = cut[i][i % 2]
+        size = round(share * len(side))
+        cut[i][i % 2] = side[:size] if i % 4 < 2 else side[-size:]
+    shuffled = _store([src[i] for i in order], [tgt[i] for i in np.roll(order, 1)])
+    return shuffled, _store([src for src, _ in cut], [tgt for _, tgt in cut])
+
+
+def _store(src: Sequence[NDArray[np.int32]], tgt: Sequence[NDArray[np.int32]]) -> TokenStore:
+    columns = {}
+    for name, sentences in (("src", src), ("tgt", tgt)):
+        columns[f"{name}_ids"] = np.concatenate([np.empty(0, np.int32), *sentences])
+        columns[f"{name}_offsets"] = np.cumsum([0, *map(len, sentences)])
+    return TokenStore(Path(), columns)
+
+
+def doubts_of(pairs_PK: Floats, damaged_PK: Floats) -> Callable[[Floats], NDArray[np.bool_]]:
+    """Returns a function from features [P, K] to whether each pair is damaged with a probability of DOUBT [P].
+
+    `pairs_PK` are pairs of which an unknown share is damaged, and `damaged_PK` pairs that are.
+    """
+    if not len(pairs_PK) or not len(damaged_PK):
+        return lambda features_PK: np.zeros(len(features_PK), bool)
+    mean_K, scale_K = pairs_PK.mean(0), pairs_PK.std(0) + 1e-9
+    upper = np.triu_indices(pairs_PK.shape[1])
+
+    def expanded(features_PK: Floats) -> Floats:
+        standard_PK = ((features_PK - mean_K) / scale_K).clip(-6, 6)
+        products = (standard_PK[:, :, None] * standard_PK[:, None, :])[:, upper[0], upper[1]]
+        return np.column_stack([np.ones(len(standard_PK)), standard_PK, products])
+
+    inputs_PW = np.concatenate([expanded(pairs_PK), expanded(damaged_PK)])
+    is_damaged_P = np.repeat([0.0, 1.0], [len(pairs_PK), len(damaged_PK)])
+    sound_P, odds, weights_W = np.ones(len(pairs_PK)), 1.0, np.zeros(inputs_PW.shape[1])
+    for _ in range(ROUNDS):
+        parts = sound_P / sound_P.sum().clip(min=1e-9), np.full(len(damaged_PK), 1 / len(damaged_PK))
+        weights_W = _regression(inputs_PW, is_damaged_P, np.concatenate(parts), weights_W)
+        scores_P = inputs_PW @ weights_W
+        ours_P, theirs_P = scores_P[: len(pairs_PK)], scores_P[len(pairs_PK) :]
+        # No more than the share of damage among the pairs that look more damaged than most damaged ones (Storey 2002).
+        share = min((ours_P > np.quantile(theirs_P, 1 - q)).mean() / q for q in QUANTILES)
+        odds = float(np.clip(share, 1e-4, 0.95)) / (1 - float(np.clip(share, 1e-4, 0.95)))
+        sound_P = 1 - _probability(ours_P, odds)
+    return lambda features_PK: _probability(expanded(features_PK) @ weights_W, odds) > DOUBT
+
+
+def _probability(scores_P: Floats, odds: float) -> Floats:
+    probabilities_P: Floats = 1 / (1 + np.exp(-scores_P.clip(-30, 30)) / odds)
+    return probabilities_P
+
+
+def _regression(inputs_PW: Floats, labels_P: Floats, importance_P: Floats, weights_W: Floats) -> Floats:
+    """Returns the weights of a logistic regression after some steps of Newton's method from `weights_W`."""
+    for _ in range(STEPS):
+        expected_P = _probability(inputs_PW @ weights_W, 1.0)
+        gradient_W = inputs_PW.T @ (importance_P * (labels_P - expected_P)) - RIDGE * weights_W
+        curvature_P = importance_P * expected_P * (1 - expected_P)
+        hessian_WW = (inputs_PW * curvature_P[:, None]).T @ inputs_PW + RIDGE * np.eye(len(weights_W))
+        weights_W = weights_W + np.linalg.solve(hessian_WW, gradient_W)
+    return weights_W

@@ -1,0 +1,137 @@
+"""The rules of `vtrans clean` that look at one pair of lines, and how they learn from a sample what is usual."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cache
+
+import regex
+
+from vtrans.data.cleaning.options import CleanOptions
+from vtrans.data.detection import probabilities
+from vtrans.data.preparation.encode import Pair, hash_of
+from vtrans.data.preparation.writing_systems import script_of
+
+SHORT = 30  # characters of the longer side, scaled by the usual ratio, up to which any ratio of lengths is usual
+USUAL = 0.1  # the share of the letters of a side from which on a script belongs to it
+UNLIKELY = 0.25  # the probability of its language below which a line is dropped
+PACKAGES = {"mojibake": "ftfy", "language": "py3langid"}
+"""The packages of the extra `clean` that rules need."""
+
+# Scripts that are written without spaces; each of their characters counts as a word.
+_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_WORD = regex.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|[^\w\s]")
+_NUMBER = regex.compile(r"\p{Nd}+")
+_URL = regex.compile(r"(?:https?://|www\.)[^\s<>\"]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_OTHER = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
+_script = cache(script_of)
+
+
+def words_of(line: str) -> list[str]:
+    """Returns the words of a line in lower case, and its punctuation marks and symbols."""
+    words: list[str] = _WORD.findall(line.lower())
+    return words
+
+
+def bare(line: str) -> str:
+    """Returns the letters and digits of a line, case-folded, with a space for whatever separates them; the line itself
+    if it has none."""
+    return _OTHER.sub(" ", line.casefold()).strip() or line.strip()
+
+
+def repaired(line: str) -> str:
+    """Returns a line with the characters that ftfy recognizes as wrongly decoded decoded again."""
+    from ftfy import fix_encoding
+
+    return line if line.isascii() else fix_encoding(line)
+
+
+def _spoilt(line: str) -> bool:
+    from ftfy.badness import is_bad
+
+    return "\ufffd" in line or (not line.isascii() and is_bad(line))
+
+
+class Rules:
+    """The rules that are applied to each pair, all but `skipped` and those that the options leave out. `sample` are
+    random pairs of the text, most of them in order."""
+
+    def __init__(self, options: CleanOptions, skipped: Collection[str], sample: Sequence[Pair]) -> None:
+        skipped = {*skipped, *options.without}
+        self.options, self.repairs, self.languages = options, "mojibake" not in skipped, options.languages()
+        self.ratio = statistics.median(len(tgt) / len(src) for src, tgt in sample)
+        """The usual length of a target, in lengths of its source."""
+        self.scripts = [_scripts(pair[side] for pair in sample) for side in (0, 1)]
+        """The usual scripts of each side."""
+        rules: dict[str, Callable[[str, str], bool]] = {
+            "empty": lambda src, tgt: not (src.strip() and tgt.strip()),
+            "length": lambda src, tgt: self._is_long(src) or self._is_long(tgt),
+            "ratio": self._has_odd_ratio,
+            "mojibake": lambda src, tgt: _spoilt(src) or _spoilt(tgt),
+            "script": lambda src, tgt: self._is_foreign(0, src) or self._is_foreign(1, tgt),
+            "copy": lambda src, tgt: bare(src) == bare(tgt) and len(words_of(bare(src))) > 1,
+            "numbers": _numbers_differ,
+            "urls": lambda src, tgt: urls(src) != urls(tgt),
+            "language": self._is_in_another_language,
+        }
+        self._rules = [(name, rule) for name, rule in rules.items() if name not in skipped]
+
+    def read(self, src: str, tgt: str) -> tuple[str, str]:
+        """Returns a pair, repaired unless the rule mojibake is left out."""
+        return (repaired(src), repaired(tgt)) if self.repairs else (src, tgt)
+
+    def reason(self, src: str, tgt: str) -> str | None:
+        """Returns the first rule that drops a pair, or None."""
+        return next((name for name, rule in self._rules if rule(src, tgt)), None)
+
+    def _is_long(self, line: str) -> bool:
+        most = self.options.max_words
+        return len(line) > 10 * most or (len(line) > most and len(words_of(line)) > most)
+
+    def _has_odd_ratio(self, src: str, tgt: str) -> bool:
+        shorter, longer = sorted((len(src) * math.sqrt(self.ratio), len(tgt) / math.sqrt(self.ratio)))
+        return longer > max(SHORT, self.options.max_ratio * shorter)
+
+    def _is_foreign(self, side: int, line: str) -> bool:
+        if line.isascii() and "Latin" in self.scripts[side]:
+            return False
+        letters = [character for character in line if character.isalpha()]
+        return 2 * sum(_script(character) not in self.scripts[side] for character in letters) > len(letters)
+
+    def _is_in_another_language(self, src: str, tgt: str) -> bool:
+        assert self.languages is not None
+        return any(
+            probabilities(line, self.languages).get(code, 1.0) < UNLIKELY
+            for line, code in zip((src, tgt), self.languages, strict=True)
+        )
+
+
+def _scripts(lines: Iterable[str]) -> list[str]:
+    """Returns the scripts to which at least USUAL of the letters belong."""
+    counts = Counter(_script(character) for line in lines for character in line if character.isalpha())
+    return sorted(name for name, n in counts.items() if n >= USUAL * counts.total())
+
+
+def _numbers_differ(src: str, tgt: str) -> bool:
+    """Returns whether both sides have numbers, and not the same ones: their order and separators differ by language."""
+    ours, theirs = (
+        ["".join(str(int(digit)) for digit in number) for number in _NUMBER.findall(line)] for line in (src, tgt)
+    )
+    if not ours or not theirs or "".join(ours) == "".join(theirs):
+        return False
+    return sorted(number.lstrip("0") for number in ours) != sorted(number.lstrip("0") for number in theirs)
+
+
+def urls(line: str) -> set[str]:
+    """Returns the web and e-mail addresses of a line."""
+    if not any(mark in line for mark in ("@", "//", "www.")):
+        return set()
+    return {url.rstrip(".,;:!?)'") for url in _URL.findall(line)}
+
+
+def key_of(src: str, tgt: str) -> int:
+    """Returns an 8-byte hash of the words of a pair, without case and punctuation."""
+    return hash_of(bare(src), bare(tgt))
