@@ -68,7 +68,7 @@ class _Cells:
     With `empty`, this source id is a word in every sentence, which may generate every subword: its entries come last.
     Source ids that are `tags` then count as it. `progress` is called with the cells read so far, in `passes` passes
     over what is learned from and `others` over the whole corpus, and with their share of all. It learns from `pairs`,
-    by default all, or from every n-th of them if they have more than `most` cells.
+    by default all, or from every n-th of them if they have more than `most` cells, by default CELLS.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class _Cells:
         empty: int | None = None,
         tags: Sequence[int] = (),
         pairs: Ints | None = None,
-        most: int = CELLS,
+        most: int | None = None,
     ) -> None:
         self.store, self.tgt_size, self.progress, self.empty, self.tags = store, tgt_size, progress, empty, tags
         self.cells_P = store.src_lengths.numpy().astype(np.int64) * store.tgt_lengths.numpy()
         pairs = np.arange(len(store)) if pairs is None else pairs
-        self.chosen = pairs[:: max(1, -(-int(self.cells_P[pairs].sum()) // most))]
+        self.chosen = pairs[:: max(1, -(-int(self.cells_P[pairs].sum()) // (most or CELLS)))]
         self.read = 0
         self.whole = passes * int(self.cells_P[self.chosen].sum()) + others * int(self.cells_P.sum())
         parts = [_distinct(self._keys(chunk)) for chunk in self.chunks(self.chosen)]
