@@ -328,26 +328,3 @@ def test_a_difference_in_one_line_is_not_significant() -> None:
     other = [refs[0], *good[1:]] if good[0] != refs[0] else ["weiß", *good[1:]]
     (result,) = compare(good, other, [refs], ["chrf"], samples=200)
     assert result.p_value > 0.05
-
-
-def test_the_seed_argument_overrides_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
-    refs, good, bad = _systems()
-    monkeypatch.delenv("SACREBLEU_SEED", raising=False)
-    plain = compare(bad, good, [refs], ["bleu"], samples=50)
-    assert "SACREBLEU_SEED" not in os.environ
-    monkeypatch.setenv("SACREBLEU_SEED", "99")
-    assert compare(bad, good, [refs], ["bleu"], samples=50) == plain
-    assert os.environ["SACREBLEU_SEED"] == "99"
-    (other,) = compare(bad, good, [refs], ["bleu"], samples=50, seed=99)
-    assert other.mean != plain[0].mean
-    assert "seed:99|" in other.signature
-
-
-@pytest.mark.parametrize("options", [{"seed": 0}, {"seed": -1}, {"samples": 0}])
-def test_seed_and_samples_begin_at_one(options: dict[str, int]) -> None:
-    """sacrebleu reads seed 0 as no seed, but still prints seed:0."""
-    (name,) = options
-    with pytest.raises(InputError, match=f"`{name}` must be at least 1"):
-        compare(HYP, HYP, [REF_1], **options)  # type: ignore[arg-type]  # a table of options

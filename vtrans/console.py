@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -99,15 +99,17 @@ class Counter:
     def __init__(self) -> None:
         self._done: float = 0
         self._share: float | None = None
+        self._note = ""
         self._began = time.monotonic()
 
     def advance(self, n: float = 1) -> None:
         """Count `n` more units."""
         self.update(self._done + n)
 
-    def update(self, completed: float, share: float | None = None) -> None:
-        """Set the units done so far, and their share of the whole, from 0 to 1, if the total is unknown."""
-        self._done = completed
+    def update(self, completed: float, share: float | None = None, note: str = "") -> None:
+        """Set the units done so far, and their share of the whole, from 0 to 1, if the total is unknown. A terminal
+        shows the note instead of the speed."""
+        self._done, self._note = completed, note
         if share is not None:
             self._share = share
         self._show()
@@ -117,13 +119,6 @@ class Counter:
 
     def _show(self) -> None:
         """Show the count, unless it was shown a moment ago."""
-
-
-class Display:
-    """Shows the state of a training, for `Console.live`. This class shows nothing."""
-
-    def update(self, fields: Mapping[str, str], completed: int, left: float) -> None:
-        """Show these figures, in their order, after `completed` steps; `left` seconds remain."""
 
 
 class _Lines(Counter):
@@ -160,7 +155,14 @@ class _Bar(Counter):
     """A counter that rich draws."""
 
     def __init__(
-        self, console: rich.console.Console, description: str, total: float | None, unit: str, shares: bool
+        self,
+        console: rich.console.Console,
+        description: str,
+        total: float | None,
+        unit: str,
+        *,
+        shares: bool = False,
+        timed: bool = True,
     ) -> None:
         from rich.progress import (
             BarColumn,
@@ -172,11 +174,11 @@ class _Bar(Counter):
         )
 
         super().__init__()
-        columns: list[Any] = [BarColumn(), TimeRemainingColumn(elapsed_when_finished=True)]
+        columns: list[Any] = [] if total is None and not shares else [BarColumn()]
         if shares:
-            columns.insert(1, TaskProgressColumn())
-        elif total is None:
-            columns = [TimeElapsedColumn()]
+            columns.append(TaskProgressColumn())
+        if timed:
+            columns.append(TimeRemainingColumn(elapsed_when_finished=True) if columns else TimeElapsedColumn())
         self.renderable = Progress(
             TextColumn("{task.description}", markup=False),
             *columns,
@@ -199,39 +201,12 @@ class _Bar(Counter):
             return
         self._drawn = now
         count = _count(self._done, self._total, self._unit)
-        if self._done:
+        if self._note:
+            count += f"  {self._note}"
+        elif self._done:
             count += f", {_per_second(self._done, now - self._began)}"
         completed = (self._share or 0.0) if self._shares else self._done
         self.renderable.update(self._task, completed=completed, count=count)
-
-
-class _Panel(Display):
-    """The live display of a training: a progress bar, and its figures below."""
-
-    def __init__(self, title: str, total: int | None, completed: int) -> None:
-        self._title, self._total, self._completed, self._left = title, total, completed, ""
-        self._fields: dict[str, str] = {}
-
-    def update(self, fields: Mapping[str, str], completed: int, left: float) -> None:
-        self._fields = {name: _shown(value) for name, value in fields.items()}
-        self._completed, self._left = completed, f"{duration(left)} left"
-
-    def __rich__(self) -> rich.console.RenderableType:
-        from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        bar = Table.grid(padding=(0, 2))
-        bar.add_row(
-            Text(self._title, style="bold"),
-            ProgressBar(total=self._total, completed=self._completed, width=30),
-            Text(f"step {self._completed:,}" + (f" of {self._total:,}" if self._total is not None else "")),
-            Text(self._left),
-        )
-        figures = Table.grid(padding=(0, 3))
-        figures.add_row(*(Text.assemble((name, "dim"), " ", (value, "bold")) for name, value in self._fields.items()))
-        return Group(bar, figures)
 
 
 class Console:
@@ -293,24 +268,20 @@ class Console:
             yield lines
             lines.close()
         else:
-            bar = _Bar(self._drawing(), _shown(description), total, unit, shares)
-            with self._shown_live(bar.renderable):
+            with self._shown_live(_Bar(self._drawing(), _shown(description), total, unit, shares=shares)) as bar:
                 yield bar
-                bar.close()
 
     @contextmanager
-    def live(self, title: str, total: int | None, completed: int = 0) -> Iterator[Display]:
-        """Show a training of `total` steps (None: unknown) while the context lasts. `completed` steps were done before
-        this process started.
+    def live(self, title: str, total: int | None) -> Iterator[Counter]:
+        """Show a training of `total` steps (None: unknown) while the context lasts, without an estimate of the time.
 
         Without a terminal, nothing is shown; print lines with `info` instead.
         """
         if self.quiet or not self.is_terminal:
-            yield Display()
+            yield Counter()
         else:
-            panel = _Panel(_shown(title), total, completed)
-            with self._shown_live(panel):
-                yield panel
+            with self._shown_live(_Bar(self._drawing(), _shown(title), total, "steps", timed=False)) as bar:
+                yield bar
 
     def _print(self, text: str, style: str) -> None:
         text = _shown(text)
@@ -337,15 +308,15 @@ class Console:
         return self._rich
 
     @contextmanager
-    def _shown_live(self, renderable: Any) -> Iterator[None]:
-        """Keep `renderable` on the screen, below those already there.
+    def _shown_live(self, bar: _Bar) -> Iterator[_Bar]:
+        """Keep the bar on the screen, below those already there.
 
         All are drawn in one live region, because rich before 14.1 refuses a second one.
         """
         from rich.console import Group
         from rich.live import Live
 
-        self._stack.append(renderable)
+        self._stack.append(bar.renderable)
         if self._live is None:
             self._live = Live(
                 get_renderable=lambda: Group(*self._stack),
@@ -359,12 +330,13 @@ class Console:
         else:
             self._live.refresh()
         try:
-            yield
+            yield bar
+            bar.close()
         finally:
             if len(self._stack) == 1:
                 self._live.stop()
                 self._live = None
-            self._stack.remove(renderable)
+            self._stack.remove(bar.renderable)
 
 
 def _shown(text: str) -> str:

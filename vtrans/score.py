@@ -7,10 +7,8 @@ rest.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -27,8 +25,7 @@ METRICS: tuple[MetricName, ...] = ("bleu", "chrf", "chrf++", "ter")
 DEFAULT_METRICS: tuple[MetricName, ...] = ("bleu", "chrf")
 
 SAMPLES = 1000
-SEED = 12345
-"""The defaults of sacrebleu for the paired bootstrap."""
+"""The default of sacrebleu for the paired bootstrap."""
 
 # subword-nmt's mark of a word that continues. The "@@" of a diff, as in "@@ -1,3 +1 @@", does not follow a word.
 _BPE_MARK = re.compile(r"[^\s@]@@(?=\s|$)")
@@ -125,7 +122,6 @@ def compare(
     tokenize: str | None = None,
     lowercase: bool = False,
     samples: int = SAMPLES,
-    seed: int = SEED,
     baseline_name: str = "the baseline",
     hyp_name: str = "the hypothesis",
     ref_names: Sequence[str] = (),
@@ -133,21 +129,17 @@ def compare(
 ) -> list[Comparison]:
     """Returns the scores of two systems, and the p-value of their difference by paired bootstrap resampling.
 
-    `seed` overrides the environment variable SACREBLEU_SEED. `done` is called after each metric. Raises InputError as
-    `score` does, and for `samples` or `seed` below 1 (sacrebleu reads seed 0 as no seed).
+    sacrebleu draws the samples with a fixed seed, or with that of the environment variable SACREBLEU_SEED. `done` is
+    called after each metric. Raises InputError as `score` does.
     """
-    for name, number in (("samples", samples), ("seed", seed)):
-        if number < 1:
-            raise InputError(f"`{name}` must be at least 1, got {number}.")
     made = _metrics(metrics, tokenize, lowercase)
     _check(baseline, references, baseline_name, ref_names)
     _check(hypotheses, references, hyp_name, ref_names)
     systems: list[tuple[str, Sequence[str]]] = [("baseline", list(baseline)), ("system", list(hypotheses))]
     comparisons = []
     for metric in made:
-        with _sacrebleu_seed(seed):
-            test = PairedTest(systems, {"": metric}, [list(lines) for lines in references], "bs", n_samples=samples)
-            signatures, results = test()
+        test = PairedTest(systems, {"": metric}, [list(lines) for lines in references], "bs", n_samples=samples)
+        signatures, results = test()
         comparisons += [_comparison(name, results[name], signatures[name].format()) for name in signatures]
         done()
     return comparisons
@@ -298,20 +290,6 @@ def check_counts(
             )
     if not hypotheses:
         raise InputError(f"{hyp_name} has no lines to score.")
-
-
-@contextmanager
-def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """Sets the environment variable from which sacrebleu reads its seed, while the context lasts."""
-    before = os.environ.get("SACREBLEU_SEED")
-    os.environ["SACREBLEU_SEED"] = str(seed)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["SACREBLEU_SEED"]
-        else:
-            os.environ["SACREBLEU_SEED"] = before
 
 
 def _comparison(name: str, results: Sequence[str | Result], signature: str) -> Comparison:

@@ -79,7 +79,7 @@ FILES = (
 )
 NO_RETRY = (
     "Keep translations that loop or reach their length limit. Without it, their lines are searched again with "
-    f"`no_repeat_ngram` {RETRY_NGRAM}, unless that option is set or the engine does not support it."
+    f"`no_repeat_ngram` {RETRY_NGRAM}, unless that option is set."
 )
 RAW = (
     "Give the model each line as it is. Without it, a line in capitals or title case is translated in lower case and "

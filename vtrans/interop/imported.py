@@ -57,17 +57,13 @@ def install(imported: Imported) -> LoadedModel:
     if reason := contradiction(imported.model):
         raise FileError(f"{imported.path} describes a model that vtrans cannot express: {reason}")
     src, tgt = imported.src_vocab, imported.tgt_vocab
-    try:
-        with torch.device("meta"), Unfilled():
-            wanted = weights_of(_network(imported))
-    except InputError as error:
-        raise FileError(f"{imported.path} describes a model that vtrans cannot express: {error}") from None
+    wanted = blueprint(imported.path, imported.model, src, tgt)
     if wanted.keys() != imported.weights.keys():
         odd = min(wanted.keys() ^ imported.weights.keys())
         what = "lacks" if odd in wanted else "has the unknown weight"
         raise FileError(f"{imported.path} {what} {odd}; its weights must be exactly those of its architecture.")
     with Unfilled():
-        model = _network(imported)
+        model = _network(imported.model, src, tgt)
     for name, weight in weights_of(model).items():
         value = imported.weights[name]()
         if value.shape != weight.shape:
@@ -81,9 +77,17 @@ def install(imported: Imported) -> LoadedModel:
     return LoadedModel(model.eval(), src, tgt, imported.search, training, None, languages, tags)
 
 
-def _network(imported: Imported) -> Transformer:
-    src, tgt = imported.src_vocab, imported.tgt_vocab
-    return Transformer(imported.model, len(src), len(tgt), joint=have_one_table(src, tgt), pad_id=PAD_ID)
+def blueprint(path: Path, config: ModelConfig, src: Vocabulary, tgt: Vocabulary) -> dict[str, Tensor]:
+    """Returns our weights without values. Raises FileError for an architecture that vtrans cannot express."""
+    try:
+        with torch.device("meta"), Unfilled():
+            return weights_of(_network(config, src, tgt))
+    except InputError as error:
+        raise FileError(f"{path} describes a model that vtrans cannot express: {error}") from None
+
+
+def _network(config: ModelConfig, src: Vocabulary, tgt: Vocabulary) -> Transformer:
+    return Transformer(config, len(src), len(tgt), joint=have_one_table(src, tgt), pad_id=PAD_ID)
 
 
 def rows_there(weight_VD: Tensor, order: Sequence[int | None], count: int) -> Tensor:

@@ -66,7 +66,7 @@ class Program(Protocol):
         """Returns the ids of each source line with EOS; None if the program does not split text."""
 
     def logprobs(self, pairs: Sequence[Pair]) -> list[list[float]]:
-        """Returns the log-probabilities of each target's tokens, or only their sum."""
+        """Returns the log-probabilities of each target's tokens."""
 
     def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]] | None:
         """Returns the best translation of each source, without EOS; None if the program does not have this search for
@@ -223,7 +223,7 @@ def verify(
     `score` scores the translations that differ. By default the program does; for an export our model should.
     """
     theirs = program.logprobs(ours.pairs)
-    gaps = [gap for pair in zip(ours.logprobs, theirs, strict=True) for gap in _gaps(*pair)]
+    gaps = [abs(a - b) for rows in zip(ours.logprobs, theirs, strict=True) for a, b in zip(*rows, strict=True)]
     split = program.encode(ours.lines)
     exact, equal, ties, cut, lost = program.tolerance.lost is None, {}, 0, 0, []
     for search, mine in zip(ours.searches, ours.translations, strict=True):
@@ -265,12 +265,6 @@ def _begins(whole: Sequence[int], source: Sequence[int], longest: int) -> bool:
     return list(whole) == list(source) or (
         len(source) == longest + 1 < len(whole) and list(whole[:longest]) == list(source[:-1])
     )
-
-
-def _gaps(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    if len(theirs) == 1 < len(ours):  # the other program gives only the sum
-        return [abs(math.fsum(ours) - theirs[0]) / len(ours)]
-    return [abs(a - b) for a, b in zip(ours, theirs, strict=True)]
 
 
 def _scores(

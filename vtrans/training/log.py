@@ -72,7 +72,7 @@ class Log:
 
     def __init__(self, job: Job, metrics: Metrics, progress: Progress) -> None:
         self.job, self.metrics, self.progress = job, metrics, progress
-        self.shown: dict[str, str] = {}  # the figures of the newest line
+        self.figures = ""  # of the newest line
         self._began, self._first = time.monotonic(), progress.step
 
     def write(self) -> None:
@@ -99,7 +99,7 @@ class Log:
             "skipped": int(window.get("skipped", 0)),
         }
         self.metrics.write(record)
-        self.shown = {
+        shown = {
             "epoch": str(progress.epoch),
             "loss": f"{record['loss']:.3f}",
             "ppl": f"{math.exp(min(record['nll'], 50)):.2f}",
@@ -107,8 +107,8 @@ class Log:
             "tokens/s": f"{tokens / seconds:,.0f}",
             "padding": f"{record['padding']:.1%}",
         }
-        line = "  ".join(f"{name} {value}" for name, value in self.shown.items())
-        self.job.console.info(f"step {progress.step:,}  {line}  left {duration(self.left)}")
+        self.figures = "  ".join(f"{name} {value}" for name, value in shown.items())
+        self.job.console.info(f"step {progress.step:,}  {self.figures}  left {duration(self.left)}")
 
     @property
     def left(self) -> float:

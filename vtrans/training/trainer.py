@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from vtrans.checkpoint import RunFolder, RunLock
-from vtrans.console import Console, Display
+from vtrans.console import Console, Counter, duration
 from vtrans.data.batches import ahead
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError, VtransError, WriteError
@@ -109,14 +109,14 @@ class Trainer:
         def tell(name: str) -> None:
             job.console.info(f"{name}: saving after this step")
 
-        live = job.console.live("training", planned_steps(config), progress.step)
+        live = job.console.live("training", planned_steps(config))
         with (
             self.learner.together(job),
             self.signal.caught(tell, even_ignored=STOPPING),
-            live as display,
+            live as counter,
             closing(self._batches()) as batches,
         ):
-            self._loop(batches, display)
+            self._loop(batches, counter)
         if job.leads:
             best = progress.best
             shown = f"; best {config.best_metric} {abs(best[0][0]):.2f} at step {best[0][1]:,}" if best else ""
@@ -139,7 +139,7 @@ class Trainer:
             estimate(self.feed, self.job.recipe.train, self.progress, update, self.job.console.info)
         return self.progress
 
-    def _loop(self, batches: Iterator[Share], display: Display) -> None:
+    def _loop(self, batches: Iterator[Share], counter: Counter) -> None:
         config, progress = self.job.recipe.train, self.progress
         self.learner.model.train()
         validated = self._owes_validation and self._checkpoint()
@@ -152,7 +152,7 @@ class Trainer:
             saving, logging = saving or self._complete, logging or self._complete
             if logging:
                 self.log.write()
-            display.update(self.log.shown, step, self.log.left)
+            counter.update(step, note=f"{self.log.figures}  left {duration(self.log.left)}")
             if self.stopping:
                 validated = False
                 save(self.job, self.learner, progress)

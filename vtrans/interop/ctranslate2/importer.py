@@ -14,10 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vtrans.checkpoint import weights_of
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.data.piece_table import pack
-from vtrans.data.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
+from vtrans.data.vocabulary import BOS_ID, PAD_ID, Vocabulary
 from vtrans.errors import FileError, InputError
 from vtrans.interop.ctranslate2.architecture import newest_names, read_architecture, refuse_others
 from vtrans.interop.ctranslate2.binary import Binary
@@ -26,8 +25,7 @@ from vtrans.interop.ctranslate2.names import weight_names
 from vtrans.interop.ctranslate2.original import CTranslate2Model
 from vtrans.interop.ctranslate2.settings import Tokens, read_settings, read_vocabularies
 from vtrans.interop.foreign_files import Read, file_in, read_bytes
-from vtrans.interop.imported import NEVER, Imported, rows_of
-from vtrans.model import Transformer
+from vtrans.interop.imported import NEVER, Imported, blueprint, rows_of
 from vtrans.tensor_files import check_training
 
 BINARY = "model.bin"
@@ -152,12 +150,7 @@ class _Model:
     def imported(self, *notes: str) -> Imported:
         """Returns the model with these notes about it."""
         src, tgt, settings = self.src, self.tgt, self.settings
-        try:
-            with torch.device("meta"):
-                joint = have_one_table(src, tgt)
-                blueprint = Transformer(self.config, len(src), len(tgt), joint=joint, pad_id=PAD_ID)
-        except InputError as error:
-            raise FileError(f"{self.folder} describes a model that vtrans cannot express: {error}") from None
+        wanted = blueprint(self.folder, self.config, src, tgt)
         return Imported(
             path=self.folder,
             kind=f"a CTranslate2 folder of binary version {self.binary.version} with {self.binary.weight_type} weights",
@@ -166,7 +159,7 @@ class _Model:
             search=SEARCH,
             src_vocab=src,
             tgt_vocab=tgt,
-            weights={name: self._reader(name, weight.shape) for name, weight in weights_of(blueprint).items()},
+            weights={name: self._reader(name, weight.shape) for name, weight in wanted.items()},
             original=partial(
                 CTranslate2Model,
                 self.folder,
