@@ -65,14 +65,16 @@ FLAGS = {
     "inspect": "--word --sentence --to --nearest --data --full --verify --json --help",
     "import": "--out --src-spm --tgt-spm --sample-file --on-bad-utf8 --json --quiet -q --help",
     "export": "--to --out --quantization --sample-file --on-bad-utf8 --json --quiet -q --help",
-    "translate": f"--model --weight --input --output -o --format --overwrite --to {SEARCH} --raw --no-retry "
-    "--prefix --constraints "
+    "translate": f"--model --weight --input --output -o --format --overwrite --to {SEARCH} --raw --min-confidence "
+    "--no-retry --prefix --constraints "
     "--glossary --protect --protect-pattern "
-    "--nbest --scores --tsv --alignments --sample --top-k --top-p --epsilon --temperature --seed --mbr --mbr-samples "
+    "--nbest --scores --tsv --confidence --alignments --sample --top-k "
+    "--top-p --epsilon --temperature --seed --mbr --mbr-samples "
     "--on-bad-utf8 --line-buffered "
     "--chunk-lines --shard --engine --processes --shortlist --precision --kernels "
     "--device --threads --json --quiet -q --help",
     "collect": "--output -o --quiet -q --help",
+    "calibrate": f"--model --weight --device --threads {SEARCH} --to --on-bad-utf8 --quiet -q --help",
     "logprob": "--model --weight --output -o --to --alpha --length-penalty --batch-tokens --on-bad-utf8 --device "
     "--threads "
     "--json --quiet -q --help",

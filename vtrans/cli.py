@@ -25,6 +25,7 @@ import typer
 import vtrans
 from vtrans.commands.attend import attend
 from vtrans.commands.average import average
+from vtrans.commands.calibrate import calibrate
 from vtrans.commands.clean import clean
 from vtrans.commands.collect import collect
 from vtrans.commands.doctor import doctor
@@ -137,7 +138,7 @@ def _common(
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "The five steps": (prepare_bpe, train, average, translate, score),
     "Before the first step": (clean,),
-    "Looking inside": (report, inspect, attend, overlap, logprob),
+    "Looking inside": (report, inspect, attend, overlap, logprob, calibrate),
     "Exchange and speed": (import_, export, shortlist),
     "Service and machines": (serve, collect, doctor),
 }

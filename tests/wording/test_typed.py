@@ -218,6 +218,8 @@ def test_links_count_the_symbols_around_a_sentence() -> None:
     best = translated("😀 a 🎉 dog. → →", alignments=True)
     assert best.text == "😀 ein a 🎉 dog. → →"
     assert best.alignment == ((0, 0), (2, 3), (4, 5), (5, 6))
+    best = translated("😀a 🎉 dog", alignments=True)
+    assert (best.text, best.alignment) == ("😀ein a 🎉 dog", ((1, 2),))
 
 
 @pytest.mark.parametrize("line", ["😀", " 犬犬 → 😀 "])

@@ -21,6 +21,7 @@ from vtrans.translate.chunks import engine_of
 from vtrans.translate.retry import RETRY_NGRAM
 
 if TYPE_CHECKING:
+    from vtrans.translate.confidence import Calibration
     from vtrans.translate.translation import Form
     from vtrans.wording.glossary import Glossary
     from vtrans.wording.protect import Protection
@@ -60,13 +61,23 @@ class Output:
     nbest: int = number(1, 1, 10**6, "Number of different translations per line, best first.")
     scores: bool = flag(False, "Write the score before each translation.")
     tsv: bool = flag(False, "Write the log-probability and the score before each translation.")
+    confidence: bool = flag(
+        False,
+        "Write the probability that it is right before each translation, or add it and that of each word to `json`. "
+        "It needs what `vtrans calibrate` writes.",
+    )
     alignments: bool = flag(False, "Write the word alignment before each translation, such as 0-0 1-2.")
     json: bool = flag(False, "Write a JSON object per line, with details of each subword.")
 
     @property
     def form(self) -> Form:
         """The form of the output. Raises InputError for more than one."""
-        forms: dict[Form, bool] = {"json": self.json, "tsv": self.tsv, "scores": self.scores}
+        forms: dict[Form, bool] = {
+            "json": self.json,
+            "tsv": self.tsv,
+            "scores": self.scores,
+            "confidence": self.confidence and not self.json,
+        }
         chosen = [form for form, wanted in forms.items() if wanted]
         if len(chosen) > 1:
             raise InputError(f"`{chosen[0]}` includes what `{chosen[1]}` writes; leave `{chosen[1]}` out.")
@@ -87,6 +98,12 @@ RAW = (
 )
 
 
+MIN_CONFIDENCE = (
+    "Leave a line blank, and an entry of a document without a translation, if its translation is less likely to be "
+    "right. It needs what `vtrans calibrate` writes."
+)
+
+
 @generated
 def translate(
     files: Annotated[list[Path] | None, argument(FILES, "FILE")] = None,
@@ -98,6 +115,7 @@ def translate(
     search: Annotated[dict[str, Any], Given(SearchConfig, otherwise=STORED)],
     no_retry: Annotated[bool, option(NO_RETRY, panel="Search", flag="--no-retry")] = False,
     raw: Annotated[bool, option(RAW, panel="Search")] = False,
+    min_confidence: Annotated[float, option(MIN_CONFIDENCE, "X", "Search", min=0.0, max=1.0)] = 0.0,
     terms: Terms,
     sampling: Annotated[
         bool, option("Sample translations instead of searching for the best.", panel="Sampling", flag="--sample")
@@ -135,6 +153,8 @@ def translate(
         form,
         *terms.read(),
         raw,
+        _calibration(models.paths) if output.confidence or min_confidence else None,
+        min_confidence,
         to,
     )
     settings = {**dataclasses.asdict(engine), "weights": list(models.weights) or None}
@@ -158,6 +178,13 @@ def translate(
     else:
         work = streamed(options, text, console)
     translate_text(load_model, work, options, text, division, console)
+
+
+def _calibration(paths: list[Path]) -> Calibration:
+    from vtrans.checkpoint import choose_model
+    from vtrans.translate.confidence import Calibration
+
+    return Calibration.load([choose_model(path).file for path in paths])
 
 
 def _check_choice(

@@ -70,7 +70,8 @@ class Slot:
 
 
 class FilledDocument:
-    """A text with slots, in order. Everything outside them stays as it is."""
+    """A text with slots, in order. Everything outside them stays as it is, and so does a slot of which a line has no
+    translation."""
 
     def __init__(self, text: str, slots: Sequence[Slot]) -> None:
         self._text, self.slots = text, slots
@@ -80,8 +81,9 @@ class FilledDocument:
     def joined(self, translations: Sequence[Translated]) -> str:
         rest, parts, place = iter(translations), list[str](), 0
         for slot in self.slots:
-            texts = [source.joined(list(islice(rest, len(source.lines)))) for source in slot.sources]
-            written = slot.written(texts)
+            parts_of = [(source, list(islice(rest, len(source.lines)))) for source in slot.sources]
+            whole = all(translation.text for _, part in parts_of for translation in part)
+            written = slot.written([source.joined(part) for source, part in parts_of]) if whole else None
             before = self._text[place : slot.begin]
             parts += [before, self._text[slot.begin : slot.end] if written is None else written]
             place = slot.end

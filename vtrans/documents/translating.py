@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from vtrans.documents.document import Document, Translated
+from vtrans.documents.document import Document, FilledDocument, Translated
 from vtrans.documents.sentences import has_words
 
 Nbest = list[Translated]
@@ -29,14 +29,22 @@ class Lines:
         """The lines whose words need no links to those of their translations, and those whose words do."""
 
     def answered(self, answers: Mapping[bool, Sequence[Nbest]]) -> list[list[Nbest]]:
-        """Returns the translations of each document's lines, given those of the groups."""
+        """Returns the translations of each document's lines, given those of the groups. A line without a translation
+        stays as it is, except in a slot."""
         found = {
             (line, aligned): nbest
             for aligned, lines in self.groups.items()
             for line, nbest in zip(lines, answers[aligned], strict=True)
         }
-        ordered = (found.get((line, needs)) or [_unchanged(line)] for line, needs in self._lines)
-        return [list(islice(ordered, len(document.lines))) for document in self._documents]
+        pairs = iter(self._lines)
+        answered = []
+        for document in self._documents:
+            slots = isinstance(document, FilledDocument)
+            nbests = [(pair[0], found.get(pair)) for pair in islice(pairs, len(document.lines))]
+            answered.append(
+                [nbest if nbest and (nbest[0].text or slots) else [_unchanged(line)] for line, nbest in nbests]
+            )
+        return answered
 
 
 def _unchanged(line: str) -> Translated:

@@ -48,13 +48,18 @@ class Asked:
         return [self._around(self._restored(t)) for t in translations] if changed else list(translations)
 
     def _around(self, translation: Translation) -> Translation:
-        n, links = len(self.before.split()), translation.alignment
-        if links is not None and (self.before or self.after):
-            sizes = n + len(self.line.text.split()), n + len(translation.text.split())
-            links = tuple((i + n, j + n) for i, j in links)
-            links = (*((i, i) for i in range(n)), *links)
-            links += tuple((sizes[0] + i, sizes[1] + i) for i in range(len(self.after.split())))
-        return replace(translation, text=one_line(self.before + translation.text + self.after), alignment=links)
+        text = one_line(self.before + translation.text + self.after)
+        links, words = translation.alignment, translation.word_confidences
+        if self.before or self.after:
+            # A symbol that touches the line is part of one of its words.
+            before, after = len((self.before + "x").split()) - 1, len(("x" + self.after).split()) - 1
+            ends = len((self.before + self.line.text + self.after).split()), len(text.split())
+            if links is not None:
+                links = (*((i, i) for i in range(before)), *((i + before, j + before) for i, j in links))
+                links += tuple((ends[0] - after + i, ends[1] - after + i) for i in range(after))
+            if words is not None:
+                words = (*[1.0] * before, *words, *[1.0] * (ends[1] - before - len(words)))
+        return replace(translation, text=text, alignment=links, word_confidences=words)
 
     def unmet(self, translation: str) -> list[str]:
         """Returns what a translation in the case of the line lacks, and what it should have avoided."""
@@ -65,7 +70,8 @@ class Asked:
 
     def _restored(self, translation: Translation) -> Translation:
         if not self.text:
-            return replace(translation, text=self.line.text)
+            words = None if translation.word_confidences is None else (1.0,) * len(self.line.text.split())
+            return replace(translation, text=self.line.text, word_confidences=words)
         text = self.case.restore(translation.text) if self.case else translation.text
         restored = self.line.restored(text)
         links = translation.alignment
@@ -83,7 +89,13 @@ class Asked:
                 )  # it may occur too often or be missing
             src, tgt = self.line.words(), restored.words()
             links = tuple(sorted({(src[i], tgt[j]) for i, j in links}))
-        return replace(translation, text=restored.text, alignment=links)
+        words = translation.word_confidences
+        if words is not None:
+            least = [1.0] * len(restored.text.split())
+            for word, confidence in zip(restored.words(), words, strict=False):
+                least[word] = min(least[word], confidence)
+            words = tuple(least)
+        return replace(translation, text=restored.text, alignment=links, word_confidences=words)
 
 
 def asked_of(

@@ -13,12 +13,13 @@ from vtrans.config import MBR_SAMPLES
 from vtrans.engines.alignments import Links, pharaoh
 from vtrans.errors import InputError
 from vtrans.search.options import Mbr, Sampling
+from vtrans.translate.confidence import Calibration
 from vtrans.wording.glossary import Glossary
 from vtrans.wording.protect import Protection
 
-Form = Literal["text", "scores", "tsv", "json"]
-"""How a translation is written: its text, or its score and text, or its log-probability, score and text, each
-separated by a tab, or everything as JSON."""
+Form = Literal["text", "scores", "tsv", "confidence", "json"]
+"""How a translation is written: its text; its score, its log-probability and score, or its confidence before the text,
+separated by tabs; or everything as JSON."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class TranslateOptions:
     protect: Protection | None = None
     raw: bool = False
     """Give the model each line as it is, without what `vtrans.wording.typed` defines."""
+    calibration: Calibration | None = None
+    """Gives each translation and its words a confidence."""
+    min_confidence: float = 0.0
+    """Leave a translation blank if its confidence is lower."""
     to: str | None = None
     """The target language, for a model of several."""
     abandoned: Callable[[], bool] | None = None
@@ -88,15 +93,23 @@ class Translation:
     subwords: tuple[str, ...] = ()  # the tokens as SentencePiece writes them
     token_logprobs: tuple[float, ...] = ()  # one per token
     alignment: Links | None = None  # between the words of line.split() and text.split(), if requested
+    confidence: float | None = None  # the probability that it is right, if there is a calibration
+    word_confidences: tuple[float, ...] | None = None  # the same for each word of text.split()
+
+    def blank(self) -> Translation:
+        """Returns the translation without its text."""
+        links = None if self.alignment is None else ()
+        return dataclasses.replace(self, text="", alignment=links, word_confidences=())
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for JSON, with null for infinity and NaN, and an alignment in Pharaoh's format."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         fields["token_logprobs"] = [_finite(value) for value in self.token_logprobs]
-        if self.alignment is None:
-            del fields["alignment"]
-        else:
+        if self.alignment is not None:
             fields["alignment"] = pharaoh(self.alignment)
+        for name in ("alignment", "confidence", "word_confidences"):
+            if fields[name] is None:
+                del fields[name]
         return fields | {"logprob": _finite(self.logprob), "score": _finite(self.score)}
 
 
@@ -116,7 +129,9 @@ def rendered(source: str, translations: Sequence[Translation], form: Form) -> li
 
 
 def _columns(t: Translation, form: Form) -> list[str]:
-    numbers = {"text": (), "scores": (t.score,), "tsv": (t.logprob, t.score)}[form]
+    numbers = {"text": (), "scores": (t.score,), "tsv": (t.logprob, t.score), "confidence": (t.confidence or 0.0,)}[
+        form
+    ]
     alignment = [] if t.alignment is None else [pharaoh(t.alignment)]
     return [f"{number:.6f}" for number in numbers] + alignment
 
@@ -133,6 +148,7 @@ class Counts:
     looping: int = 0  # lines whose best translation, or that of a piece, is finished and loops
     retried: int = 0  # lines with at least one piece that was searched again
     unmet: int = 0  # lines whose best translation does not obey its constraints
+    doubtful: int = 0  # lines whose best translation is left blank, because its confidence is too low
     missing: int = 0  # n-best places for which the search found no hypothesis
     tgt_tokens: int = 0
     seconds: float = 0.0  # spent translating, without waiting for input

@@ -25,6 +25,7 @@ from vtrans.search.loop import Hypothesis, length_penalty
 from vtrans.search.options import Mbr, Sampling
 from vtrans.text import one_line
 from vtrans.translate.asked import Asked, Constraints, asked_of, beside
+from vtrans.translate.confidence import Calibration
 from vtrans.translate.linking import linked_words
 from vtrans.translate.mbr import chosen
 from vtrans.translate.retry import RETRY_NGRAM, quality
@@ -108,6 +109,7 @@ class Translator:
         alignments: bool = False,
         to: str | None = None,
         raw: bool = False,
+        calibration: Calibration | None = None,
         prefixes: Iterable[str] | None = None,
         constraints: Iterable[Constraints] | None = None,
     ) -> Iterator[list[Translation]]:
@@ -119,14 +121,14 @@ class Translator:
         beginnings of the translations, one per line; a blank one means none. The last word of a prefix may be
         continued unless whitespace follows it. The score includes the prefix. `constraints` are what
         `phrases.wording_of` reads, one per line, such as {"constraints": ["a phrase"], "avoid": ["another"]}; a line
-        whose translation does not obey them is counted, with a warning. `to` and `raw` are those of `translate`. Raises
-        InputError at once if `n` is larger than the beam, `lines` is a single string, or `to` is not a language of the
-        model.
+        whose translation does not obey them is counted, with a warning. `to` and `raw` are those of `translate`.
+        `calibration` gives each translation its confidence. Raises InputError at once if `n` is larger than the beam,
+        `lines` is a single string, or `to` is not a language of the model.
         """
         for name, given in (("lines", lines), ("prefixes", prefixes)):
             if isinstance(given, str):
                 raise InputError(f"`{name}` must be a list of strings, but is one string; pass [line].")
-        options = TranslateOptions(n, sampling, mbr, alignments, raw=raw, to=to)
+        options = TranslateOptions(n, sampling, mbr, alignments, raw=raw, calibration=calibration, to=to)
         self.check(options, constraints=constraints is not None)
         return self._windows(iter(lines), options, prefixes, constraints)
 
@@ -198,8 +200,15 @@ class Translator:
             if ready and final and not options.alignments and p in singles:
                 i = singles[p]
                 early[i] = self._joined([hypotheses], options.nbest)
-                ready(i, asked[i].restored(early[i]))
+                ready(i, finished(i, early[i]))
             done()
+
+        def finished(i: int, best: list[Translation]) -> list[Translation]:
+            if options.calibration:
+                rated = [(t, options.calibration(lines[i], t, self.tgt_vocab)) for t in best]
+                best = [replace(t, confidence=value, word_confidences=words) for t, (value, words) in rated]
+            best = asked[i].restored(best)
+            return [t.blank() if (t.confidence or 0.0) < options.min_confidence else t for t in best]
 
         singles = {owner.start: i for i, owner in enumerate(owners) if len(owner) == 1}
         drafts = {
@@ -229,7 +238,8 @@ class Translator:
                 [replace(t, alignment=linked.get((i, rank), ())) for rank, t in enumerate(best)]
                 for i, best in enumerate(translations)
             ]
-        translations = [request.restored(best) for request, best in zip(asked, translations, strict=True)]
+        translations = [finished(i, best) for i, best in enumerate(translations)]
+        self.counts.doubtful += sum((best[0].confidence or 0.0) < options.min_confidence for best in translations)
         self._check_wording(asked, translations, first)
         self.counts.seconds += time.monotonic() - began
         return translations

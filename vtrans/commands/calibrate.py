@@ -1,0 +1,62 @@
+"""`vtrans calibrate`: what the confidence of translations is computed from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from vtrans.commands.generated import Given, argument, generated
+from vtrans.commands.lines import read_all
+from vtrans.commands.options import STORED, BadUtf8, Device, Ensemble, Quiet, Threads, To, bad_utf8
+from vtrans.config import SearchConfig
+from vtrans.console import Console
+from vtrans.errors import InputError
+from vtrans.runtime.process import set_threads
+
+
+@generated
+def calibrate(
+    *,
+    src: Annotated[Path, argument("Text that the model has not learned from, such as the validation text.", "SRC")],
+    ref: Annotated[Path, argument("Its reference translations, one per line.", "REF")],
+    models: Ensemble,
+    device: Device = None,
+    threads: Threads = None,
+    search: Annotated[dict[str, Any], Given(SearchConfig, otherwise=STORED)],
+    to: To = None,
+    on_bad_utf8: BadUtf8 = "error",
+    quiet: Quiet = False,
+) -> None:
+    """Fit the confidence of translations to a text with references.
+
+    Translates SRC and writes confidence.json beside the (first) model file, for `vtrans translate --confidence`. A
+    sentence counts as right if its chrF is at least 60, and a word if the reference has it. Give the options of the
+    search with which you will translate.
+    """
+    how, console = bad_utf8(on_bad_utf8), Console(quiet=quiet)
+    lines, references = (read_all(path, how, console) for path in (src, ref))
+    if len(lines) != len(references):
+        raise InputError(
+            f"{src} has {len(lines):,} lines, but {ref} has {len(references):,}; each line needs its reference."
+        )
+    set_threads(threads)
+    from vtrans.checkpoint import choose_model
+    from vtrans.translate.confidence import FILE, calibrate
+    from vtrans.translate.loading import load
+    from vtrans.translate.translation import Translation
+
+    translator = load(models.paths, device=device, weights=list(models.weights) or None, console=console, **search)
+    translations: list[Translation] = []
+    with console.progress("translated", len(lines), unit="sentences") as counter:
+        for best in translator.nbest(lines, to=to, raw=True):
+            translations += best
+            counter.advance()
+    files = [choose_model(path).file for path in models.paths]
+    calibration, reports = calibrate(lines, translations, references, files, translator.tgt_vocab)
+    calibration.save(files[0].parent / FILE)
+    for name, report in reports.items():
+        console.info(
+            f"{report.examples:,} {name}s, {report.right:.0%} of them right; in cross-validation, AUROC "
+            f"{report.auroc:.3f} and calibration error {report.error:.3f}"
+        )
+    console.info(f"the calibration is {files[0].parent / FILE}; next: vtrans translate --confidence")
