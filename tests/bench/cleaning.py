@@ -3,17 +3,16 @@
     python tests/bench/cleaning.py train.en train.de --other train.fr [--pairs 20000] [--share 0.5] [--out FOLDER]
 
 Damages a share of the first pairs in equal parts: targets of random other pairs; targets of the next pair, in runs of
-20; one side cut to 30% to 60% of its words; a side replaced by a copy of the other; a target in another language (half
-of them are lines of the source file, half of `--other`: its line N, which may be a translation of source line N). Then
-cleans the damaged text, and the undamaged one. Good pairs dropped as duplicates are counted apart: nothing is lost with
-them. A moved target is no damage if its new source equals the old one. `--out` keeps the damaged text, its undamaged
-half and the cleaned text, for trainings.
+20; one side cut to 30% to 60% of its words (with `--half`, the target to its first half); a side replaced by a copy of
+the other; a target in another language (half of them are lines of the source file, half of `--other`: its line N, which
+may be a translation of source line N). Then cleans the damaged text, and the undamaged one. Good pairs dropped as
+duplicates are counted apart: nothing is lost with them. A moved target is no damage if its new source equals the old
+one. `--out` keeps the damaged text, its undamaged half and the cleaned text, for trainings.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import resource
 import tempfile
@@ -52,6 +51,8 @@ def damaged(src: list[str], tgt: list[str], other: list[str], share: float) -> t
         words, kinds[i] = side[i].split(), KINDS[1]
         kept = max(1, round(dice.uniform(0.3, 0.6) * len(words)))
         side[i] = " ".join(words[:kept] if dice.random() < 0.5 else words[-kept:])
+        if args.half:
+            new_src[i], new_tgt[i] = src[i], " ".join(tgt[i].split()[: len(tgt[i].split()) // 2])
     left = [i for i in left if not kinds[i]]
     for place, i in enumerate(left[: 3 * each]):
         kinds[i] = KINDS[2 + place // each]
@@ -101,7 +102,9 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         cleaned(folder, "damaged", new_src, new_tgt, kinds, args.without)
         cleaned(folder, "undamaged", src, tgt, [""] * len(src), args.without)
-        (folder / "kinds.json").write_text(json.dumps(kinds), encoding="utf-8")
+        for language, lines in ((args.src_lang, src), (args.tgt_lang, tgt)):
+            half = "".join(f"{line}\n" for line, kind in zip(lines, kinds, strict=True) if not kind)
+            (folder / f"half.{language}").write_text(half, encoding="utf-8")
     print(f"\npeak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000:.0f} MB")
 
 
@@ -114,6 +117,7 @@ if __name__ == "__main__":
     parser.add_argument("--tgt-lang", default="de")
     parser.add_argument("--pairs", type=int, default=20_000)
     parser.add_argument("--share", type=float, default=0.5)
+    parser.add_argument("--half", action="store_true", help="cut all targets to their first half")
     parser.add_argument("--without", action="append", default=[])
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
