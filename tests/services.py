@@ -19,6 +19,7 @@ from vtrans.server.access import Access
 from vtrans.server.app import make_app
 from vtrans.server.batching import Ready, Wanted, Worker
 from vtrans.server.limits import Limits
+from vtrans.server.memory import Memory
 from vtrans.server.running import listen, make_server
 from vtrans.server.service import Service
 
@@ -114,12 +115,13 @@ def serving(
     pairs: Sequence[Languages] = (EN_DE,),
     limits: Limits = Limits(),  # noqa: B008 - it does not change
     check: Callable[[Wanted], None] = lambda wanted: None,
+    memory: Memory | None = None,
     **access: Any,
 ) -> Iterator[Client]:
     """Serves fake models at a free port of the loopback interface until the end of the block. `access` are the fields
     of an Access."""
     allowed = Access(**access)
-    service = Service({pair: Worker(translate, nbest=4, check=check) for pair in pairs})
+    service = Service({pair: Worker(translate, nbest=4, check=check) for pair in pairs}, memory)
     client = Client(0)
     app = make_app(service, limits, access=allowed, warn=client.warnings.append, version="9.9")
     server = make_server(app, allowed.trusted_proxy)

@@ -78,9 +78,10 @@ FLAGS = {
     "logprob": "--model --weight --output -o --to --alpha --length-penalty --batch-tokens --on-bad-utf8 --device "
     "--threads "
     "--json --quiet -q --help",
+    "memory": "--output -o --quiet -q --help",
     "serve": f"--pair --glossary --engine --device --threads --processes {SEARCH} --host --port --char-limit "
-    "--batch-limit --req-limit --max-requests --timeout --body-timeout --file-limit --file-char-limit --api-keys "
-    "--cors --trusted-proxy --public-url --quiet -q --help",
+    "--batch-limit --req-limit --max-requests --timeout --body-timeout --file-limit --file-char-limit "
+    "--api-keys --memory --cors --trusted-proxy --public-url --quiet -q --help",
     "score": "--hyp --metric --tokenize --lowercase --baseline --src --comet --on-bad-utf8 --json --quiet -q --help",
 }
 

@@ -34,6 +34,7 @@ from vtrans.commands.import_ import import_
 from vtrans.commands.inspect import inspect
 from vtrans.commands.lines import print_line
 from vtrans.commands.logprob import logprob
+from vtrans.commands.memory import memory
 from vtrans.commands.overlap import overlap
 from vtrans.commands.prepare_bpe import prepare_bpe
 from vtrans.commands.report import report
@@ -140,7 +141,7 @@ _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Before the first step": (clean,),
     "Looking inside": (report, inspect, attend, overlap, logprob, calibrate),
     "Exchange and speed": (import_, export, shortlist),
-    "Service and machines": (serve, collect, doctor),
+    "Service and machines": (serve, memory, collect, doctor),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:

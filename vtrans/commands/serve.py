@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from vtrans.languages import Languages, languages_in
 from vtrans.server.limits import Keys, Limits
 
 if TYPE_CHECKING:
+    from vtrans.server.access import Access
     from vtrans.translate.translator import Translator
     from vtrans.wording.glossary import Glossary
 
@@ -29,6 +31,10 @@ PAIRS = "Model and its languages, such as en-de=run. May be repeated."
 GLOSSARIES = f"{GLOSSARY} May be repeated, once for each pair of languages."
 HOST = "Address to listen on; 0.0.0.0 means every address."
 API_KEYS = "File of API keys, one per line. Requests then need one."
+MEMORY = (
+    "File of corrections, which /suggest adds to and later requests get. It is made if it does not exist. Without "
+    "--api-keys, only programs on this machine may correct."
+)
 CORS = "Web site whose pages may send requests, such as https://example.com; * means every site. May be repeated."
 PROXY = (
     "Address or network of a proxy in front of the server, whose X-Forwarded-For tells the addresses of clients. May "
@@ -53,6 +59,7 @@ def serve(
     public_url: Annotated[str | None, option(PUBLIC, "URL", "Address")] = None,
     limits: Limits,
     api_keys: Annotated[Path | None, option(API_KEYS, "FILE", "Access")] = None,
+    memory: Annotated[Path | None, option(MEMORY, "FILE", "Access")] = None,
     cors: Annotated[list[str] | None, option(CORS, "ORIGIN", "Access")] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -67,12 +74,15 @@ def serve(
     console = Console(quiet=quiet)
     from vtrans.server.access import Access
     from vtrans.server.app import make_app
+    from vtrans.server.memory import Memory
     from vtrans.server.models import workers_for
     from vtrans.server.running import listen, run, url_of
     from vtrans.server.service import Service
     from vtrans.translate.division import divide
 
     access = Access(Keys(api_keys) if api_keys else None, cors or (), trusted_proxy or (), public_url)
+    if memory:
+        _check_memory(memory, host, access)
     listen(host, port).close()  # a wrong address is reported before the models are loaded
     division = divide(processes, threads)
     settings = {**engine, **search}
@@ -80,12 +90,30 @@ def serve(
     # The copies of this process must not have its socket: clients could connect to it until the last copy ends.
     terms = _glossaries(glossaries or [], translators)
     with workers_for(translators, terms, division, console.warn) as workers, listen(host, port) as made:
-        service = Service(workers)
+        service = Service(workers, Memory(memory) if memory else None)
         app = make_app(service, limits, access=access, warn=console.warn, version=vtrans.__version__)
         served = ", ".join(f"{pair.src} to {pair.tgt}" for pair in service.workers)
         console.info(f"serving {served} at {url_of(made)}; stop with Ctrl-C")
         run(app, made, access.trusted_proxy)
     console.info("stopped; every accepted request was answered")
+
+
+def _check_memory(path: Path, host: str, access: Access) -> None:
+    """Raises InputError if others than this machine could write to the memory, and FileError if it cannot be used."""
+    from vtrans.server.memory import Memory
+
+    open_to_others = access.cors or access.trusted_proxy or access.public_url or not _is_local(host)
+    if access.keys is None and open_to_others:
+        raise InputError("--memory needs --api-keys, because others than this machine could change translations.")
+    Memory(path).close()
+
+
+def _is_local(host: str) -> bool:
+    """Returns whether only this machine reaches an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _translators(

@@ -22,7 +22,7 @@ from vtrans.data.detection import Detection
 from vtrans.documents.document import READERS, PlainDocument
 from vtrans.documents.files import FORMATS, Filling, open_file
 from vtrans.errors import DocumentError, DocumentSizeError
-from vtrans.languages import language_name
+from vtrans.languages import Languages, language_name
 from vtrans.server.access import Access, url_at
 from vtrans.server.limits import Limits, RateLimit
 from vtrans.server.metrics import CONTENT_TYPE, Metrics
@@ -31,6 +31,7 @@ from vtrans.server.parameters import (
     TranslateRequest,
     api_key,
     file_request,
+    is_json,
     parameters,
     read_body,
     required_text,
@@ -79,7 +80,7 @@ class Api:
                 "frontendTimeout": 500,
                 "apiKeys": self.keys is not None,
                 "keyRequired": self.keys is not None,
-                "suggestions": False,
+                "suggestions": self.service.memory is not None,
                 "filesTranslation": True,
                 "supportedFilesFormat": list(FORMATS),
                 "language": {
@@ -138,6 +139,21 @@ class Api:
         # The client's Host header is not used: this server would seem to vouch for links to other hosts.
         base = (self.public_url or url_at(*request.scope["server"])).rstrip("/")
         return JSONResponse({"translatedFileUrl": base + str(request.app.url_path_for("download_file", filename=key))})
+
+    async def suggest(self, request: Request) -> Response:
+        fields = await self._admitted(request, self.limits.body_bytes)
+        if self.service.memory is None:
+            raise Refusal(403, "Suggestions are disabled on this server.")
+        if self.keys is None and not is_json(request):  # a page of another site may send forms, but no JSON
+            raise Refusal(400, "A correction without an API key must be sent as JSON.")
+        texts = [required_text(fields, name) for name in ("q", "s")]
+        if max(map(len, texts)) > self.limits.characters:
+            raise Refusal(400, f"q and s must have at most {self.limits.characters:,} characters each.")
+        if not all(text.strip() for text in texts):
+            raise Refusal(400, "q and s must not be blank.")
+        codes = [self.service.code(required_text(fields, name)) for name in ("source", "target")]
+        await asyncio.to_thread(self.service.memory.add, Languages(*codes), *texts)
+        return JSONResponse({"success": True})
 
     async def download_file(self, request: Request) -> Response:
         result = self._results.get(request.path_params["filename"])
@@ -220,7 +236,12 @@ def make_app(
 ) -> Starlette:
     """Returns the application."""
     api = Api(service, limits, access, warn, version)
-    posted = {"/detect": api.detect, "/translate": api.translate, "/translate_file": api.translate_file}
+    posted = {
+        "/detect": api.detect,
+        "/translate": api.translate,
+        "/translate_file": api.translate_file,
+        "/suggest": api.suggest,
+    }
     routes = [
         *page_routes(),
         Route("/languages", api.languages),

@@ -74,12 +74,22 @@ async def read_body(request: Request, limit: int, seconds: float) -> bytes:
     return bytes(body)
 
 
+def is_json(request: Request) -> bool:
+    """Returns whether a request says that its body is JSON."""
+    kind = _kind(request)
+    return kind == "application/json" or kind.endswith("+json")
+
+
+def _kind(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 async def parameters(request: Request, body: bytes) -> dict[str, Any]:
     """Returns the parameters in a JSON body, or those of a form and the query string. A parameter that is repeated is
     a list."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == "application/json" or kind.endswith("+json"):
+    if is_json(request):
         return _json(body)
+    kind = _kind(request)
     pairs = _pairs(bytes(request.scope["query_string"]))
     if kind == FORM:
         pairs += _pairs(body)

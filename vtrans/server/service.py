@@ -14,6 +14,7 @@ from vtrans.documents.translating import Lines, Nbest
 from vtrans.errors import InputError
 from vtrans.languages import Languages
 from vtrans.server.batching import Wanted, Worker
+from vtrans.server.memory import Memory
 from vtrans.server.refusals import Refusal
 from vtrans.wording.glossary import Glossary
 
@@ -36,10 +37,10 @@ class Answer:
 
 
 class Service:
-    """Translates with one worker per pair of languages."""
+    """Translates with one worker per pair of languages. Texts and sentences that the memory has are not translated."""
 
-    def __init__(self, workers: Mapping[Languages, Worker]) -> None:
-        self.workers = dict(workers)
+    def __init__(self, workers: Mapping[Languages, Worker], memory: Memory | None = None) -> None:
+        self.workers, self.memory = dict(workers), memory
         self.codes = list(dict.fromkeys(code for pair in workers for code in pair))
         """The languages served, in the order of the models."""
 
@@ -93,17 +94,24 @@ class Service:
         for source in dict.fromkeys(sources):
             if source == target:
                 continue
-            worker = self.workers.get(Languages(source, target))
+            pair = Languages(source, target)
+            worker = self.workers.get(pair)
             if worker is None:
                 raise Refusal(400, f"{target} is not available as a target language from {source}")
             wanted = Wanted(min(1 + alternatives, dict(search).get("beam", worker.nbest)), False, glossary, search)
             if glossary or search:
                 _check(worker, wanted)
-            places = [i for i, code in enumerate(sources) if code == source]
+            known = partial(self.memory.get, pair) if self.memory else _nothing
+            places = []
+            for i, code in enumerate(sources):
+                if code == source and (corrected := known(texts[i])) is not None:
+                    answers[i] = Answer(corrected, [], [])
+                elif code == source:
+                    places.append(i)
             documents = await _computed([partial(read, texts[i], source) for i in places], texts)
-            lines = await _lines_of(documents, worker, wanted)
-            pairs = zip(documents, lines, strict=True)
-            joined = await _computed([partial(_answer, *pair, wanted.nbest) for pair in pairs], texts)
+            lines = await _lines_of(documents, worker, wanted, known)
+            parts = zip(documents, lines, strict=True)
+            joined = await _computed([partial(_answer, *part, wanted.nbest) for part in parts], texts)
             for i, answer in zip(places, joined, strict=True):
                 answers[i] = answer
         return answers
@@ -131,13 +139,25 @@ def _answer(document: Document, lines: Sequence[Nbest], nbest: int) -> Answer:
     return Answer(best, unique, links)
 
 
-async def _lines_of(documents: Sequence[Document], worker: Worker, wanted: Wanted) -> list[list[Nbest]]:
-    """Returns the translations of each document's lines, which are one request to the worker, or two if some of them
-    need word alignments."""
+Known = Callable[[str], str | None]
+"""Returns what a memory has for a text."""
+
+
+def _nothing(text: str) -> str | None:
+    return None
+
+
+async def _lines_of(documents: Sequence[Document], worker: Worker, wanted: Wanted, known: Known) -> list[list[Nbest]]:
+    """Returns the translations of each document's lines. Those that are not known are one request to the worker, or two
+    if some of them need word alignments."""
     texts = [line for document in documents for line in document.lines]
     (lines,) = await _computed([partial(Lines, documents)], texts)
-    asked = (worker.translate(part, replace(wanted, alignments=needs)) for needs, part in lines.groups.items())
-    return lines.answered(dict(zip(lines.groups, await asyncio.gather(*asked), strict=True)))
+    memory = {line: [Translated(text)] for line in lines.groups[False] if (text := known(line)) is not None}
+    groups = {needs: [line for line in group if needs or line not in memory] for needs, group in lines.groups.items()}
+    asked = (worker.translate(group, replace(wanted, alignments=needs)) for needs, group in groups.items())
+    answers = dict(zip(groups, await asyncio.gather(*asked), strict=True))
+    translated = memory | dict(zip(groups[False], answers[False], strict=True))
+    return lines.answered({**answers, False: [translated[line] for line in lines.groups[False]]})
 
 
 def _rank(lines: Sequence[Nbest], rank: int) -> list[Translated]:

@@ -82,6 +82,17 @@ def specification(version: str, limits: Limits) -> Schema:
     detect = _object({"q": _TEXT, "api_key": _KEY}, ["q"])
     queue = {"type": "integer", "minimum": 0, "description": "The sentences that wait to be translated."}
     health = _object({"status": {"const": "ok"}, "queue": queue}, ["status", "queue"])
+    suggest = _object(
+        {
+            "q": _TEXT | {"description": "The text."},
+            "s": _TEXT | {"description": "Its right translation, which later requests get."},
+            "source": _CODE,
+            "target": _CODE,
+            "api_key": _KEY,
+        },
+        ["q", "s", "source", "target"],
+    )
+    done = _object({"success": {"const": True}}, ["success"])
     url = _object({"translatedFileUrl": _TEXT}, [])
     forms = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
     return {
@@ -92,6 +103,7 @@ def specification(version: str, limits: Limits) -> Schema:
             "/translate_file": {"post": _posted("Translate a file", {"multipart/form-data": posted_file}, url)},
             "/download_file/{filename}": {"get": _got("Fetch a translated file, for an hour", path="filename")},
             "/detect": {"post": _posted("Detect the language", dict.fromkeys(forms, detect), _list(_DETECTED))},
+            "/suggest": {"post": _posted("Correct a translation", dict.fromkeys(forms, suggest), done)},
             "/languages": {"get": _got("List the languages", _list(language))},
             "/frontend/settings": {"get": _got("Limits and defaults for a page", {"type": "object"})},
             "/health": {"get": _got("Whether the server answers", health)},
