@@ -28,6 +28,7 @@ from vtrans.interop.ctranslate2 import exporter as exporting
 from vtrans.interop.ctranslate2 import original
 from vtrans.interop.ctranslate2 import spec as specifying
 from vtrans.interop.ctranslate2.folder import is_exported, read_exported
+from vtrans.interop.ctranslate2.importer import read
 from vtrans.interop.exports import export_model
 from vtrans.interop.verification import Program, Tolerance, Verified, outputs, scorer, verify
 from vtrans.translate.sources import EXTRA_LENGTH
@@ -115,7 +116,7 @@ def test_the_export_keeps_the_search_of_the_model_for_imports(
 ) -> None:
     stored = dataclasses.replace(search, max_source=40)
     export(random_model(tiny_data, stored), tmp_path / "out", samples=LINES[:3])
-    assert read_exported(tmp_path / "out").search == stored
+    assert read(tmp_path / "out").search == stored
 
 
 @pytest.mark.parametrize("tie", ["tgt-softmax", "none"])
@@ -124,9 +125,8 @@ def test_separate_vocabularies(tie: str, tiny_data_separate: DataFolder, tmp_pat
     verified = export(loaded, tmp_path / "out", QUIET, samples=LINES)
     assert (verified.sentences, verified.problem()) == (len(LINES), None)
     assert {"src.model", "tgt.model"} < {file.name for file in (tmp_path / "out").iterdir()}
-    exported = read_exported(tmp_path / "out")
-    assert exported.src_vocab.digest == loaded.src_vocab.digest
-    assert exported.tgt_vocab.digest == loaded.tgt_vocab.digest
+    _, *vocabularies = read_exported(tmp_path / "out")
+    assert [vocab.digest for vocab in vocabularies] == [loaded.src_vocab.digest, loaded.tgt_vocab.digest]
 
 
 def test_quantization_does_not_change_the_original(
@@ -142,7 +142,7 @@ def test_quantization_does_not_change_the_original(
         verified = export(loaded, tmp_path / quantization, QUIET, quantization=quantization, samples=LINES)
         assert (verified.mean > 1e-4) == (quantization != "float32")
         sizes[quantization] = (tmp_path / quantization / "model.bin").stat().st_size
-        assert read_exported(tmp_path / quantization).description["quantization"] == quantization
+        assert read_exported(tmp_path / quantization)[0]["quantization"] == quantization
     assert max(sizes["int8"], sizes["float16"]) < sizes["float32"]
     assert all(torch.equal(before[name], p) for name, p in loaded.model.named_parameters())
 
@@ -308,7 +308,7 @@ def test_suppressed_subwords_are_left_out_of_the_softmax(bias: bool, tiny_data: 
     before = {name: weight.clone() for name, weight in loaded.model.state_dict().items()}
     verified = export(loaded, tmp_path / "out", QUIET, samples=LINES)
     assert verified.largest < 2e-4
-    assert read_exported(tmp_path / "out").search.suppress == ()
+    assert read(tmp_path / "out").search.suppress == ()
     _, program = written(loaded, tmp_path / "again")
     translations = program.translate(encoded(loaded, LINES), SearchConfig(beam=1, max_length=40))
     assert translations is not None

@@ -404,7 +404,6 @@ def exported(folder: Path, **changes: Any) -> Path:
         {"files": ["model.bin"]},
         {"vocabularies": ["../../x"]},
         {"model": None},
-        {"padding": "x" * (1 << 21)},
     ],
     ids=str,
 )

@@ -26,6 +26,7 @@ from vtrans.interop.ctranslate2.original import CTranslate2Model
 from vtrans.interop.ctranslate2.settings import Tokens, read_settings, read_vocabularies
 from vtrans.interop.foreign_files import Read, file_in, read_bytes
 from vtrans.interop.imported import NEVER, Imported, blueprint, rows_of
+from vtrans.languages import languages_from, tags_from
 from vtrans.tensor_files import check_training
 
 BINARY = "model.bin"
@@ -58,15 +59,17 @@ def read(folder: Path, src_spm: Path | None = None, tgt_spm: Path | None = None)
 
 def _read_export(folder: Path, binary: Binary, settings: Tokens) -> Imported:
     """Returns the model from which vtrans made the folder, except for the rounding of its weights."""
-    exported = read_exported(folder)
-    config = section_from(ModelConfig, "model", exported.description["model"], str(folder / DESCRIPTION))
-    training = check_training(folder / DESCRIPTION, exported.description["training"])
-    vocabularies = exported.src_vocab, exported.tgt_vocab
-    imported = _Model(folder, binary, settings, config, *vocabularies, foreign=False).imported(
-        "`vtrans export` wrote it"
+    description, src, tgt = read_exported(folder)
+    file = folder / DESCRIPTION
+    config = section_from(ModelConfig, "model", description["model"], str(file))
+    imported = _Model(folder, binary, settings, config, src, tgt, foreign=False).imported("`vtrans export` wrote it")
+    return replace(
+        imported,
+        search=section_from(SearchConfig, "search", description["search"], str(file)),
+        training=check_training(file, description["training"]),
+        languages=languages_from(description.get("languages")),
+        tags=tags_from(description.get("tags"), src.tags),
     )
-    search, languages, tags = exported.search, exported.languages, exported.tags
-    return replace(imported, search=search, training=training, languages=languages, tags=tags)
 
 
 def _read_foreign(
