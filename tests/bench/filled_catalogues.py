@@ -22,7 +22,7 @@ import sacrebleu
 
 from vtrans.documents.sentences import has_words
 
-_TAG = re.compile(r"C[BIRW]<|[BCEFILRSX]<|</?[A-Za-z][^<>]*>|>|%(?:\d\$)?\(?\w*\)?[sd]|\{\w*\}")
+_TAG = re.compile(r"C[BIRW]<|[BCEFILRSX]<|</?[A-Za-z][^<>]*>|>|%(?:\d\$|\(\w+\))?[sd](?![a-z])|\{\w*\}")
 
 
 def empty(source: Path, out: Path) -> None:
@@ -85,7 +85,7 @@ def score(references: Path, filled: Path, train: Path) -> None:
 
 
 if __name__ == "__main__":
-    folders = [Path(word) for word in sys.argv[2:]]
+    folders = [Path(word) for word in sys.argv[1:]]
     if len(folders) == 2:
         empty(*folders)
     elif len(folders) == 3:

@@ -140,6 +140,8 @@ def test_tags_follow_their_words(document: str, expected: str) -> None:
         ("<b>a<i>b</i></b>.c is", "ist ab.c", [(0, 1), (1, 0)], "ist <b>a<i>b</i></b>.c"),
         ("the <i>file</i>s", "die Dateien", [(0, 0), (1, 1)], "die <i>Dateien</i>"),
         ("a dash (<b>-</b>) is", "ein Strich (-)", [(0, 0), (1, 1), (2, 2)], "ein Strich (<b>-</b>)"),
+        ("a '<b>-</b>' is", "ein \u201e-\u201c", [(0, 0), (1, 1)], "ein \u201e<b>-</b>\u201c"),
+        ("<b>-o</b>|<b>--op</b> is", "-o| --op", [(0, 0), (0, 1)], "<b>-o</b>| <b>--op</b>"),
         ("an <b>a</b> is", "ein Tag", [(0, 0), (1, 1)], "ein <b>Tag</b>"),
     ],
 )

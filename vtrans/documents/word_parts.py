@@ -11,6 +11,8 @@ from itertools import pairwise
 Links = Sequence[tuple[int, int]]  # (word of the source, word of the translation)
 Place = tuple[int, int]  # where a word, or a part of one, begins and ends
 
+Claims = dict[int, list[tuple[Place, Place]]]  # for words of the translation: parts of the source, and their places
+
 MOST_PARTS = 20  # of a word; others stay whole
 
 WORD = re.compile(r"\S+")
@@ -40,15 +42,14 @@ def divided_words(
     linked: dict[int, list[int]] = defaultdict(list)
     for i, j in links:
         linked[i].append(j)
-    claims: dict[int, list[tuple[Place, Place]]] = defaultdict(list)  # part of the source and place, by word
+    claims: Claims = defaultdict(list)
     parts: dict[int, list[Place]] = {}  # of the divided words of the source
     for i, inside in inside_of.items():
-        for j in linked[i]:
-            taken = [place for _, place in claims[j]]
-            if j < len(targets) and (places := _places(source, words[i], inside, text, targets[j], taken)):
-                parts[i] = pieces_of[i]
-                claims[j] += zip(inside, places, strict=True)
-                break
+        others = {j: targets[j] for j in sorted(linked[i]) if j < len(targets)}
+        if places := _places(source, words[i], inside, text, others, claims):
+            parts[i] = pieces_of[i]
+            for piece, (j, place) in zip(inside, places, strict=True):
+                claims[j].append((piece, place))
     return _renumbered(words, parts, targets, claims, links)
 
 
@@ -75,30 +76,43 @@ def _with_copies(
 
 
 def _places(
-    source: str, whole: Place, pieces: Sequence[Place], text: str, word: Place, taken: Sequence[Place]
-) -> list[Place]:
-    """Returns where parts of a word of the source are in a word of the translation, in order; empty if one is
+    source: str, whole: Place, pieces: Sequence[Place], text: str, others: dict[int, Place], claims: Claims
+) -> list[tuple[int, Place]]:
+    """Returns where parts of a word of the source are in words of the translation, in order; empty if one is
     missing."""
-    shift = text.find(source[slice(*whole)], *word) - whole[0]
-    if shift >= -whole[0] and not taken and all(_is_edge(text, place + shift) for place in whole):
-        return [(begin + shift, end + shift) for begin, end in pieces]
-    places, begin = list[Place](), word[0]
-    for first, last in pieces:
-        piece = source[first:last]
-        while True:
-            begin = text.find(piece, begin, word[1])
-            end = begin + len(piece)
-            if begin < 0 or not any(map(str.isalnum, piece)):
-                return []
-            alone = all(
-                _is_edge(text, at) or not _is_edge(source, there) for at, there in ((begin, first), (end, last))
-            )
-            if alone and all(end <= a or b <= begin for a, b in taken):
-                break
-            begin += 1
-        places.append((begin, end))
-        begin = end
-    return places
+    for j, other in others.items():
+        shift = text.find(source[slice(*whole)], *other) - whole[0]
+        if shift >= -whole[0] and not claims[j] and all(_is_edge(text, place + shift) for place in whole):
+            return [(j, (begin + shift, end + shift)) for begin, end in pieces]
+    left, found, after = list(others.items()), list[tuple[int, Place]](), 0
+    for piece in pieces:
+        while left and (place := _place(source, piece, text, left[0][1], after, claims[left[0][0]])) is None:
+            left.pop(0)
+        if not left or place is None:
+            return []
+        found.append((left[0][0], place))
+        after = place[1]
+    return found
+
+
+def _place(
+    source: str, piece: Place, text: str, word: Place, after: int, claims: Sequence[tuple[Place, Place]]
+) -> Place | None:
+    """Returns where a part of the source is in a word of the translation: apart from letters beside it, as it is in the
+    source, and if it has no letters, only if it is there once."""
+    part = source[slice(*piece)]
+    begin = text.find(part, max(after, word[0]), word[1])
+    if text.count(part, *word) > 1 and not any(map(str.isalnum, part)):
+        return None
+    while begin >= 0:
+        end = begin + len(part)
+        alone = all(
+            _is_edge(text, at) or not _is_edge(source, there) for at, there in zip((begin, end), piece, strict=True)
+        )
+        if alone and all(end <= a or b <= begin for _, (a, b) in claims):
+            return begin, end
+        begin = text.find(part, begin + 1, word[1])
+    return None
 
 
 def _is_edge(text: str, place: int) -> bool:
@@ -110,7 +124,7 @@ def _renumbered(
     words: Sequence[Place],
     parts: dict[int, list[Place]],
     targets: Sequence[Place],
-    claims: dict[int, list[tuple[Place, Place]]],
+    claims: Claims,
     links: Links,
 ) -> tuple[list[Place], list[Place], Links]:
     """Returns the words with their parts in place of the divided ones, and the links between all of these."""
@@ -121,6 +135,7 @@ def _renumbered(
         others.append(list(pairwise(cuts)))
     here = {place: n for n, place in enumerate(place for pieces in sources for place in pieces)}
     there = {place: n for n, place in enumerate(place for pieces in others for place in pieces)}
+    placed = {piece for pieces in claims.values() for piece, _ in pieces}
     made = set[tuple[int, int]]()
     for i, j in links:
         if i >= len(words) or j >= len(targets):
@@ -128,5 +143,6 @@ def _renumbered(
         claimed = dict(claims[j])
         free = [place for place in others[j] if place not in claimed.values()]
         for piece in sources[i]:
-            made.update((here[piece], there[place]) for place in ([claimed[piece]] if piece in claimed else free))
+            places = [claimed[piece]] if piece in claimed else [] if piece in placed else free
+            made.update((here[piece], there[place]) for place in places)
     return list(here), list(there), sorted(made)

@@ -134,26 +134,42 @@ class Masked:
         """
         if not self.texts:
             return Masked([(translation, translation)], {})
-        left, pieces, end, joined = self.counts(), list[Piece](), 0, self._joined()
+        left, pieces, end, joined, glued = self.counts(), list[Piece](), 0, self._joined(), self._glued()
         closed = False  # whether the text so far ends with protected text that a word must not touch
+        before = ""  # the code before
         for begin, code in (*self._codes_in(translation), (len(translation), "")):
             between, kept = translation[end:begin], left[code] > 0
+            words = between.split()
+            if between[:1] == " " and (before, words[0] if words else code) in glued:
+                pieces.append((" ", ""))
+                between = between[1:]
+            gap = between[-1:] == " " and bool(words) and (words[-1], code) in glued
+            between = between[:-1] if gap else between
             if closed and between[:1].isalnum():
                 pieces.append(("", " "))
             pieces.append((between, between))
             closed = closed and not between
+            if gap:
+                pieces.append((" ", ""))
             if kept:
                 closed = code not in joined
                 if closed and between[-1:].isalnum():
                     pieces.append(("", " "))
             pieces.append((code, self.texts[code] if kept else ""))
             left[code] -= 1
-            end = begin + len(code)
+            end, before = begin + len(code), code
         for code in self.texts:
             for _ in range(left[code]):
                 pieces.append(("", " " if any(text for _, text in pieces) else ""))
                 pieces.append(("", self.texts[code]))
         return Masked(pieces, self.texts)
+
+    def _glued(self) -> set[tuple[str, str]]:
+        """Returns the codes, and words beside them, that only `masked` has a space between."""
+        pieces = [piece for piece in self.pieces if piece[0]]
+        gaps = (k for k, piece in enumerate(pieces) if piece == (" ", ""))
+        sides = ((pieces[k - 1][0].split(), pieces[k + 1][0].split()) for k in gaps)
+        return {(before[-1], after[0]) for before, after in sides if before and after}
 
     def _joined(self) -> set[str]:
         """Returns the codes whose text touches a letter or digit in the source."""
