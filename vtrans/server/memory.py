@@ -37,6 +37,7 @@ class Memory:
                 if self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone() != (0,):
                     raise FileError(f"{path} is not a memory of vtrans.")
                 self._file.execute(f"PRAGMA application_id = {APPLICATION}")
+            self._file.execute("PRAGMA journal_mode = WAL")  # another process may read while this one writes
             self._file.execute("PRAGMA synchronous = FULL")
             self._file.execute(_TABLE)
 
