@@ -215,7 +215,8 @@ def test_a_job_of_an_earlier_version_resumes_while_new_settings_have_their_defau
     work = Work(tmp_path)
     work.join()
     record = json.loads((work.out / "job.json").read_bytes())
-    del record["options"]["suppress"], record["options"]["beam_groups"]  # as if they were new
+    for name in ("suppress", "beam_groups", "raw", "min_confidence"):  # as if they were new
+        del record["options"][name]
     (work.out / "job.json").write_text(json.dumps(record), encoding="utf-8")
     with pytest.raises(InputError, match="`beam_groups`"):
         work.run(beam_groups=2)

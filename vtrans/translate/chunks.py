@@ -222,6 +222,7 @@ def join_job(
     change the translations. Raises InputError if they, or the texts, are not those of the job.
     """
     from vtrans.checkpoint import choose_model
+    from vtrans.translate.translation import TranslateOptions
 
     record = {
         "format": FORMAT,
@@ -242,7 +243,8 @@ def join_job(
                 )
             write_atomically(folder / RECORD, json.dumps(record, sort_keys=True).encode() + b"\n")
     job = read_job(folder)  # perhaps that of another job, which began at the same time
-    unset = json.loads(json.dumps({**asdict(SearchConfig()), "to": None}))  # what jobs of earlier versions lack
+    # What jobs of earlier versions lack.
+    unset = json.loads(json.dumps({**asdict(SearchConfig()), **_recorded(TranslateOptions())}))
     ours, theirs = ({**unset, **(each.common if each else {})} for each in (wanted, job))
     name = next((name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)), None)
     if job is None or name:
@@ -257,8 +259,11 @@ def settings_of(translator: Translator, options: TranslateOptions) -> dict[str, 
     """Returns the settings that change the translations, apart from the model's, by the names of their options."""
     keys = keys_of(SearchConfig)
     search = {name: value for name, value in asdict(translator.search).items() if not keys[name].speed_only}
-    chosen = {name: value for name, value in asdict(options).items() if name != "abandoned"}  # no setting
-    return {**search, **chosen, "engine": translator.engine.name}
+    return {**search, **_recorded(options), "engine": translator.engine.name}
+
+
+def _recorded(options: TranslateOptions) -> dict[str, Any]:
+    return {name: value for name, value in asdict(options).items() if name != "abandoned"}  # no setting
 
 
 def _shown(value: Any) -> str:
