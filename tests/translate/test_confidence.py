@@ -159,6 +159,10 @@ def test_a_damaged_calibration_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text, encoding="latin-1")
     with pytest.raises(FileError, match="damaged; run `vtrans calibrate`"):
         Calibration.load([tmp_path / "m"])
+    (tmp_path / FILE).unlink()
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(FileError, match="read"):
+        Calibration.load([tmp_path / "m"])
 
 
 def test_a_calibration_with_wrong_numbers_or_of_other_models_is_refused(model: Path, tmp_path: Path) -> None:
@@ -167,6 +171,12 @@ def test_a_calibration_with_wrong_numbers_or_of_other_models_is_refused(model: P
     copy.write_bytes(model.read_bytes())
     for wrong in ([float("nan")], ["x"], [], None):
         changed = {**values, "word": {**values["word"], "weights": wrong}}
+        (tmp_path / FILE).write_text(json.dumps(changed))
+        with pytest.raises(FileError, match="damaged"):
+            Calibration.load([copy])
+    for sizes in ((10, 10, 21), (0, 0, 1), (11, 11, 22)):  # of other features
+        lists = zip(("mean", "deviation", "weights"), sizes, strict=True)
+        changed = {**values, "word": {name: values["word"][name][:size] for name, size in lists}}
         (tmp_path / FILE).write_text(json.dumps(changed))
         with pytest.raises(FileError, match="damaged"):
             Calibration.load([copy])

@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,9 +26,10 @@ from numpy.typing import NDArray
 from vtrans.data.vocabulary import EOS_ID, Vocabulary
 from vtrans.data.words import words_of_ids
 from vtrans.errors import FileError, InputError
-from vtrans.files import file_sha256, write_atomically
+from vtrans.files import file_sha256, reason, write_atomically
 
 FILE = "confidence.json"
+FEATURES = {"sentence": 8, "word": 11}
 RIGHT = 60.0  # chrF of a sentence that counts as right
 FEWEST = 200  # sentences to calibrate with
 FOLDS = 5
@@ -117,8 +119,10 @@ class Calibration:
             raise FileError(f"there is no {path}; {advice}.")
         try:
             values = json.loads(path.read_bytes())
-            fields = {name: Logistic(*map(tuple, _numbers(values[name]))) for name in ("sentence", "word")}
+            fields = {name: Logistic(*map(tuple, _numbers(values[name], n))) for name, n in FEATURES.items()}
             given = tuple(values["models"])
+        except OSError as error:
+            raise FileError(f"{path} cannot be read: {reason(error)}; {advice}.") from None
         except (ValueError, TypeError, LookupError, RecursionError):
             raise FileError(f"{path} is damaged; {advice}.") from None
         if given != hashes(models):
@@ -126,15 +130,12 @@ class Calibration:
         return cls(**fields, models=given)
 
 
-def _numbers(values: dict[str, Any]) -> list[list[float]]:
-    """Returns the three lists of a regression. Raises ValueError if they do not fit together."""
-    mean, deviation, weights = (list(map(float, values[field.name])) for field in dataclasses.fields(Logistic))
-    if (
-        not all(map(math.isfinite, (*mean, *deviation, *weights)))
-        or not len(mean) == len(deviation) == len(weights) // 2
-    ):
+def _numbers(values: dict[str, Any], features: int) -> list[list[float]]:
+    """Returns the three lists of a regression. Raises ValueError if they are not those of so many features."""
+    lists = [list(map(float, values[field.name])) for field in dataclasses.fields(Logistic)]
+    if not all(map(math.isfinite, chain(*lists))) or list(map(len, lists)) != [features, features, 2 * features + 1]:
         raise ValueError
-    return [mean, deviation, weights]
+    return lists
 
 
 def hashes(models: Sequence[Path]) -> tuple[str, ...]:
@@ -184,7 +185,7 @@ def word_features(translation: Found, vocab: Vocabulary) -> Floats:
                 *(before[-1] if before else 0.0, after[0] if after else end, i / len(words), *whole),
             ]
         )
-    return np.array(rows).reshape(len(rows), 11)
+    return np.array(rows).reshape(len(rows), FEATURES["word"])
 
 
 def _word_numbers(tokens: Sequence[int], vocab: Vocabulary) -> list[int]:
