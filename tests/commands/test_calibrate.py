@@ -33,7 +33,7 @@ def test_the_confidence_of_translations(run_cli: Callable[..., Done], run_copy: 
     assert [0 < float(line.split("\t")[0]) < 1 for line in done.out.decode().split("\n")[:-1]] == [True, True]
     done = run_cli("translate", "--min-confidence", "1", *words, stdin=SENTENCE * 2)
     assert done.out == b"\n\n"
-    assert "2 lines left blank" in done.err
+    assert "2 lines left" in done.err
     assert run_cli("translate", "--min-confidence", "1.5", *words, stdin=SENTENCE).code == 2
     po.write_text(PO)
     assert run_cli("translate", po, "--min-confidence", "1", *words).out == po.read_bytes()

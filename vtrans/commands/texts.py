@@ -245,7 +245,8 @@ def report(counts: Counts, console: Console, *, min_length: int = 0) -> None:
         advice = "" if min_length else "; --min-length 1 asks for at least one subword"
         console.warn(many(counts.empty, "line", f"with text that has an empty translation, at least in part{advice}"))
     if counts.doubtful:
-        console.warn(many(counts.doubtful, "line", "left blank, because the confidence is below --min-confidence"))
+        what = "left without a translation, because the confidence is below --min-confidence"
+        console.warn(many(counts.doubtful, "line", what))
     if counts.unmet:
         console.warn(many(counts.unmet, "line", "with a translation that does not obey its constraints"))
     if counts.missing:

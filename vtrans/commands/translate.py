@@ -80,7 +80,7 @@ class Output:
         }
         chosen = [form for form, wanted in forms.items() if wanted]
         if len(chosen) > 1:
-            raise InputError(f"`{chosen[0]}` includes what `{chosen[1]}` writes; leave `{chosen[1]}` out.")
+            raise InputError(f"`{chosen[0]}` and `{chosen[1]}` are two forms of the output; leave out one of them.")
         return chosen[0] if chosen else "text"
 
 
