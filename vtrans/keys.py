@@ -131,10 +131,10 @@ def flag(default: bool, help: str, **facts: Any) -> Any:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A clause that names the known word most like `word`, or all of them."""
+    """The end of a sentence: it names the known word most like `word`, or all of them."""
     known = list(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+    return f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}."
 
 
 def _shown(value: Any) -> str:

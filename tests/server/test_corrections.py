@@ -56,6 +56,14 @@ def test_a_correction_is_what_the_next_request_returns(tmp_path: Path) -> None:
         assert text(client, "A big dog.") == "Ein großer Hund."
 
 
+def test_a_correction_is_text_and_no_markup(tmp_path: Path) -> None:
+    with correcting(tmp_path / "m") as client:
+        assert suggest(client, "Cats and dogs", "A & B <i>") == 200
+        assert text(client, "Cats and dogs") == "A & B <i>"
+        for markup in ("Cats and dogs", "<p>Cats and dogs</p>"):
+            assert "A &amp; B &lt;i&gt;" in text(client, markup, format="html")
+
+
 def test_without_a_memory_corrections_are_refused() -> None:
     with serving() as client:
         assert suggest(client, "a", "b") == 403
@@ -64,7 +72,7 @@ def test_without_a_memory_corrections_are_refused() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"q": ""}, {"s": " "}, {"s": "x" * 11}, {"source": "auto"}, {"target": "fr"}, {"q": "\0"}, {"s": "\ud800"}],
+    [{"q": ""}, {"s": " "}, {"s": "x" * 11}, {"source": "auto"}, {"target": "fr"}, {"target": "en"}, {"q": "\0"}, {"s": "\ud800"}],
 )
 def test_a_wrong_correction_is_refused(tmp_path: Path, fields: dict[str, str]) -> None:
     with correcting(tmp_path / "m", limits=Limits(characters=10)) as client:
@@ -146,6 +154,14 @@ def test_a_memory_becomes_training_text(run_cli: Callable[..., Done], tmp_path: 
     assert sorted(taken.pairs)[:1] == [("A cat.", "Eine Katze.")]
     assert ("A dog.", "Ein Hund.") in taken.pairs
     assert len(taken.pairs) == 3
+
+
+def test_reading_a_memory_makes_none(run_cli: Callable[..., Done], tmp_path: Path) -> None:
+    assert run_cli("memory", tmp_path / "nothing").code == 2
+    assert not (tmp_path / "nothing").exists()
+    (tmp_path / "empty").touch()
+    assert run_cli("memory", tmp_path / "empty").code == 2
+    assert (tmp_path / "empty").read_bytes() == b""
 
 
 @pytest.mark.parametrize("content", [b"no database", b"SQLite format 3\0" + bytes(500), None])

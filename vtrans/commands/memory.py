@@ -29,7 +29,7 @@ def memory(
     check_output(output, [("FILE", file)])
     if not file.is_file():
         raise FileError(f"there is no memory {file}.")
-    corrections = Memory(file)
+    corrections = Memory(file, must_exist=True)
     with writer(output) as stream:
         for line in corrections.tmx(vtrans.__version__):
             write_line(stream, line)

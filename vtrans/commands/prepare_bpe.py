@@ -17,6 +17,7 @@ from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.errors import FileError, InputError
 from vtrans.languages import Languages, base
+from vtrans.runtime.signals import ended_by_signals
 from vtrans.text import write_line, writing
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def prepare_bpe(
         vocabularies = tuple(vocabulary.proto for vocabulary in read_vocabularies(choose_model(vocab_from).file))
         options = dataclasses.replace(options, vocabularies=vocabularies)
     console, documents, messages = Console(quiet=quiet), dict[str, Any](), list[str]()
-    with TemporaryDirectory(prefix="vtrans-") as folder:
+    with ended_by_signals(), TemporaryDirectory(prefix="vtrans-") as folder:
         for part, files in (("train", pairs), ("valid", valid_pairs)):
             if files:
                 options, corpora = _with_documents(options, part, files, Path(folder, part))

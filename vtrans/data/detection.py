@@ -36,6 +36,11 @@ def _identifier() -> Any:
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
+def is_known(code: str) -> bool:
+    """Returns whether the detector knows a language."""
+    return code.partition("-")[0] in _identifier().nb_classes
+
+
 def probabilities(text: str, codes: Collection[str]) -> dict[str, float]:
     """Returns the probability of each of these languages that the detector knows. There are none for a text without
     letters, which could be in any language."""

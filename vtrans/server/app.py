@@ -151,8 +151,10 @@ class Api:
             raise Refusal(400, f"q and s must have at most {self.limits.characters:,} characters each.")
         if not all(text.strip() for text in texts):
             raise Refusal(400, "q and s must not be blank.")
-        codes = [self.service.code(required_text(fields, name)) for name in ("source", "target")]
-        await asyncio.to_thread(self.service.memory.add, Languages(*codes), *texts)
+        source, target = (self.service.code(required_text(fields, name)) for name in ("source", "target"))
+        if Languages(source, target) not in self.service.workers:
+            raise Refusal(400, f"{target} is not available as a target language from {source}")
+        await asyncio.to_thread(self.service.memory.add, Languages(source, target), *texts)
         return JSONResponse({"success": True})
 
     async def download_file(self, request: Request) -> Response:

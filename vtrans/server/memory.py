@@ -25,16 +25,17 @@ _TABLE = (
 
 
 class Memory:
-    """The corrections in a file, which is made if it does not exist. Several threads may use it. Raises FileError for a
-    file that is not a memory, and if it cannot be read or written."""
+    """The corrections in a file, which is made if it does not exist, unless it `must_exist`. Several threads may use
+    it. Raises FileError for a file that is not a memory, and if it cannot be read or written."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, must_exist: bool = False) -> None:
         self.path, self._lock = path, Lock()
         with self._explained():
             self._file = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             (mark,) = self._file.execute("PRAGMA application_id").fetchone()
             if mark != APPLICATION:
-                if self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone() != (0,):
+                (tables,) = self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+                if tables or must_exist:
                     raise FileError(f"{path} is not a memory of vtrans.")
                 self._file.execute(f"PRAGMA application_id = {APPLICATION}")
             self._file.execute("PRAGMA journal_mode = WAL")  # another process may read while this one writes

@@ -102,17 +102,17 @@ class Service:
             if glossary or search:
                 _check(worker, wanted)
             known = partial(self.memory.get, pair) if self.memory else _nothing
-            places = []
-            for i, code in enumerate(sources):
-                if code == source and (corrected := known(texts[i])) is not None:
+            places = [i for i, code in enumerate(sources) if code == source]
+            made = await _computed([partial(read, texts[i], source) for i in places], texts)
+            documents = dict(zip(places, made, strict=True))
+            for i in places:
+                if isinstance(documents[i], PlainDocument) and (corrected := known(texts[i])) is not None:
                     answers[i] = Answer(corrected, [], [])
-                elif code == source:
-                    places.append(i)
-            documents = await _computed([partial(read, texts[i], source) for i in places], texts)
-            lines = await _lines_of(documents, worker, wanted, known)
-            parts = zip(documents, lines, strict=True)
+                    del documents[i]
+            lines = await _lines_of([*documents.values()], worker, wanted, known)
+            parts = zip(documents.values(), lines, strict=True)
             joined = await _computed([partial(_answer, *part, wanted.nbest) for part in parts], texts)
-            for i, answer in zip(places, joined, strict=True):
+            for i, answer in zip(documents, joined, strict=True):
                 answers[i] = answer
         return answers
 

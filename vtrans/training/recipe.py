@@ -59,7 +59,7 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Iterable[str] = ()) -> Re
     else:
         names = recipe_names()
         if name not in names:
-            known = f"{nearest(name, names)}.".replace("?.", "?")
+            known = nearest(name, names)
             raise RecipeError(
                 f"there is no recipe {name!r}; {known} A recipe of your own is a file that ends in .toml."
             )

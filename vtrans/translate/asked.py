@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from vtrans.data.vocabulary import Vocabulary
 from vtrans.errors import InputError
 from vtrans.text import one_line
 from vtrans.translate.translation import TranslateOptions, Translation
@@ -40,6 +41,16 @@ class Asked:
     def text(self) -> str:
         """The line as the model sees it; blank if there are no letters besides the protected text."""
         return "" if self.line.texts and not self.line.has_letters else self.line.masked
+
+    def finished(
+        self, translations: Sequence[Translation], options: TranslateOptions, vocab: Vocabulary
+    ) -> list[Translation]:
+        """Returns translations as the search found them with their confidence, restored; blank if it is too low."""
+        if options.calibration:
+            rated = [(t, options.calibration(self.text, t, vocab)) for t in translations]
+            translations = [replace(t, confidence=value, word_confidences=words) for t, (value, words) in rated]
+        restored = self.restored(translations)
+        return [t.blank() if (t.confidence or 0.0) < options.min_confidence else t for t in restored]
 
     def restored(self, translations: Sequence[Translation]) -> list[Translation]:
         """Returns translations in the case of the line, with the protected text and the symbols around the line. Their

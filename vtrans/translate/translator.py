@@ -200,15 +200,8 @@ class Translator:
             if ready and final and not options.alignments and p in singles:
                 i = singles[p]
                 early[i] = self._joined([hypotheses], options.nbest)
-                ready(i, finished(i, early[i]))
+                ready(i, asked[i].finished(early[i], options, self.tgt_vocab))
             done()
-
-        def finished(i: int, best: list[Translation]) -> list[Translation]:
-            if options.calibration:
-                rated = [(t, options.calibration(lines[i], t, self.tgt_vocab)) for t in best]
-                best = [replace(t, confidence=value, word_confidences=words) for t, (value, words) in rated]
-            best = asked[i].restored(best)
-            return [t.blank() if (t.confidence or 0.0) < options.min_confidence else t for t in best]
 
         singles = {owner.start: i for i, owner in enumerate(owners) if len(owner) == 1}
         drafts = {
@@ -238,7 +231,9 @@ class Translator:
                 [replace(t, alignment=linked.get((i, rank), ())) for rank, t in enumerate(best)]
                 for i, best in enumerate(translations)
             ]
-        translations = [finished(i, best) for i, best in enumerate(translations)]
+        translations = [
+            request.finished(best, options, self.tgt_vocab) for request, best in zip(asked, translations, strict=True)
+        ]
         self.counts.doubtful += sum((best[0].confidence or 0.0) < options.min_confidence for best in translations)
         self._check_wording(asked, translations, first)
         self.counts.seconds += time.monotonic() - began

@@ -149,6 +149,8 @@ def test_a_language_that_is_not_expected_is_dropped_if_the_languages_are_known(t
         shutil.copy(tmp_path / f"text.{language}", tmp_path / f"{language}.txt")
     report = cleaned(tmp_path, pairs, src=tmp_path / "en.txt", tgt=tmp_path / "de.txt", without=(), out=tmp_path / "b")
     assert (report["kept"], "language" in report["unapplied"]) == (2, True)
+    report = cleaned(tmp_path, pairs, without=(), src_lang="xx", tgt_lang="de")
+    assert "xx" in report["unapplied"]["language"]
 
 
 def test_a_rule_whose_package_is_missing_is_named_and_not_applied(

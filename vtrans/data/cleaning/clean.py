@@ -23,6 +23,7 @@ from vtrans.data.aligner import Ints
 from vtrans.data.cleaning.alignment import FEWEST, doubts_of, id_of, unsound
 from vtrans.data.cleaning.options import RULES, CleanOptions
 from vtrans.data.cleaning.rules import PACKAGES, Rules, key_of, words_of
+from vtrans.data.detection import is_known
 from vtrans.data.preparation.encode import Pair
 from vtrans.data.preparation.output_folder import STAGING, publish, staging_folder
 from vtrans.data.preparation.parallel_text import Corpus, sampled
@@ -88,7 +89,8 @@ def clean(options: CleanOptions, console: Console, scorer: Scorer | None = None)
         publish(staging, out, report, ours)
     for rule, why in unapplied.items():
         (console.warn if rule in PACKAGES else console.info)(f"the rule {rule} was not applied: {why}.")
-    console.table("dropped pairs", [(f"{n:,}", rule, RULES[rule]) for rule, n in report["dropped"].items()])
+    if report["dropped"]:
+        console.table("dropped pairs", [(f"{n:,}", rule, RULES[rule]) for rule, n in report["dropped"].items()])
     console.info(f"{report['kept']:,} of {report['read']:,} pairs kept, {report['repaired']:,} of them repaired: {out}")
     return report
 
@@ -123,8 +125,11 @@ def _inapplicable(options: CleanOptions, scorer: Scorer | None) -> dict[str, str
         for rule, package in PACKAGES.items()
         if find_spec(package) is None
     }
-    if not options.languages():
+    languages = options.languages()
+    if languages is None:
         reasons["language"] = "the languages are unknown; `src_lang` and `tgt_lang` say them"
+    elif "language" not in reasons and (unknown := [code for code in languages if not is_known(code)]):
+        reasons["language"] = f"py3langid does not know {' and '.join(unknown)}"
     if not scorer:
         reasons["cross-entropy"] = "no models are given"
     return {rule: why for rule, why in reasons.items() if rule not in options.without}
@@ -154,7 +159,7 @@ class _Work:
             self._drop("duplicate", left[repeated])
         learned = [rule for rule in LEARNED if rule in applied]
         if len(left := self.left) < FEWEST:
-            return dict.fromkeys(learned, f"only {len(left):,} pairs are left, and {FEWEST:,} are needed")
+            return dict.fromkeys(learned, f"it needs {FEWEST:,} pairs, and {len(left):,} are left")
         if {"misaligned", "incomplete"} & {*learned}:
             store = unfinished(self.folder / "words", self.words)
             for rule, numbers in unsound(store, left, self.seed, self.folder, self.console):

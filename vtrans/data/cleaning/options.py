@@ -54,7 +54,7 @@ class CleanOptions:
     out: str | Path = path(
         "clean", "Folder for the kept pairs, the dropped pairs and the report.", metavar="FOLDER", panel="Text"
     )
-    without: tuple[str, ...] = texts(f"Rule that is not applied: {', '.join(RULES)}.", metavar="RULE")
+    without: tuple[str, ...] = texts(f"Rule that is not applied: {', '.join(OPTIONAL)}.", metavar="RULE")
     max_words: int = number(
         250, 1, 10_000, "Drop pairs with more words than this on a side, or ten times as many characters.", "words"
     )
@@ -73,7 +73,7 @@ class CleanOptions:
         check_fields(self)
         for rule in self.without:
             if rule not in OPTIONAL:
-                raise InputError(f"`without` must be a rule, got {rule!r}; {nearest(rule, OPTIONAL)}.")
+                raise InputError(f"`without` must be a rule, got {rule!r}; {nearest(rule, OPTIONAL)}")
         for name in ("src_lang", "tgt_lang"):
             if code := getattr(self, name):
                 check_language(f"`{name}`", code)
