@@ -72,7 +72,16 @@ def test_without_a_memory_corrections_are_refused() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"q": ""}, {"s": " "}, {"s": "x" * 11}, {"source": "auto"}, {"target": "fr"}, {"target": "en"}, {"q": "\0"}, {"s": "\ud800"}],
+    [
+        {"q": ""},
+        {"s": " "},
+        {"s": "x" * 11},
+        {"source": "auto"},
+        {"target": "fr"},
+        {"target": "en"},
+        {"q": "\0"},
+        {"s": "\ud800"},
+    ],
 )
 def test_a_wrong_correction_is_refused(tmp_path: Path, fields: dict[str, str]) -> None:
     with correcting(tmp_path / "m", limits=Limits(characters=10)) as client:
