@@ -23,13 +23,11 @@ from vtrans.translate.retry import RETRY_NGRAM
 if TYPE_CHECKING:
     from vtrans.translate.confidence import Calibration
     from vtrans.translate.translation import Form
-    from vtrans.wording.glossary import Glossary
-    from vtrans.wording.protect import Protection
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What the translations of terms and of protected text are."""
+class Reading:
+    """How lines are read, what the translations of terms and of protected text are, and which are left out."""
 
     PANEL: ClassVar[str] = "Search"
 
@@ -43,13 +41,32 @@ class Terms:
         metavar="REGEX",
     )
 
-    def read(self) -> tuple[Glossary | None, Protection | None]:
-        """Returns the glossary and what is protected."""
+    raw: bool = flag(
+        False,
+        "Give the model each line as it is. Without it, a line in capitals or title case is translated in lower case "
+        "and gets its case back, and characters that the vocabulary lacks, such as most emoji, are copied.",
+    )
+    min_confidence: float = number(
+        0.0,
+        0.0,
+        1.0,
+        "Leave a line blank, and an entry of a document without a translation, if its translation is less likely to be "
+        "right. It needs what `vtrans calibrate` writes.",
+    )
+
+    def options(self, models: list[Path], *, confidence: bool) -> dict[str, Any]:
+        """Returns the fields of a TranslateOptions. Raises FileError for a file that is missing or damaged."""
         from vtrans.wording.glossary import read_glossary
         from vtrans.wording.protect import Protection
 
         protection = Protection(self.protect_patterns) if self.protect or self.protect_patterns else None
-        return read_glossary(self.glossary) if self.glossary else None, protection
+        return {
+            "glossary": read_glossary(self.glossary) if self.glossary else None,
+            "protect": protection,
+            "raw": self.raw,
+            "calibration": _calibration(models) if confidence or self.min_confidence else None,
+            "min_confidence": self.min_confidence,
+        }
 
 
 @dataclass(frozen=True)
@@ -92,16 +109,6 @@ NO_RETRY = (
     "Keep translations that loop or reach their length limit. Without it, their lines are searched again with "
     f"`no_repeat_ngram` {RETRY_NGRAM}, unless that option is set."
 )
-RAW = (
-    "Give the model each line as it is. Without it, a line in capitals or title case is translated in lower case and "
-    "gets its case back, and characters that the vocabulary lacks, such as most emoji, are copied."
-)
-
-
-MIN_CONFIDENCE = (
-    "Leave a line blank, and an entry of a document without a translation, if its translation is less likely to be "
-    "right. It needs what `vtrans calibrate` writes."
-)
 
 
 @generated
@@ -114,9 +121,7 @@ def translate(
     processes: Processes = None,
     search: Annotated[dict[str, Any], Given(SearchConfig, otherwise=STORED)],
     no_retry: Annotated[bool, option(NO_RETRY, panel="Search", flag="--no-retry")] = False,
-    raw: Annotated[bool, option(RAW, panel="Search")] = False,
-    min_confidence: Annotated[float, option(MIN_CONFIDENCE, "X", "Search", min=0.0, max=1.0)] = 0.0,
-    terms: Terms,
+    reading: Reading,
     sampling: Annotated[
         bool, option("Sample translations instead of searching for the best.", panel="Sampling", flag="--sample")
     ] = False,
@@ -137,9 +142,8 @@ def translate(
     _check_choice(sampling, sampling_options, search, mbr, no_retry)
     if mbr and not sampling:
         search = {"beam": MBR_BEAM, **search}
-    form = output.form
     chunks = text.chunks(measure=engine.kernels is not None)
-    text.check([("--glossary", terms.glossary), *(("--model", file) for file in models.paths)])
+    text.check([("--glossary", reading.glossary), *(("--model", file) for file in models.paths)])
     console = Console(quiet=quiet)
     from vtrans.translate.loading import load
     from vtrans.translate.translation import TranslateOptions
@@ -150,24 +154,14 @@ def translate(
         Sampling(**sampling_options) if sampling else None,
         Mbr(**mbr) if mbr else None,
         output.alignments,
-        form,
-        *terms.read(),
-        raw,
-        _calibration(models.paths) if output.confidence or min_confidence else None,
-        min_confidence,
-        to,
+        output.form,
+        **reading.options(models.paths, confidence=output.confidence),
+        to=to,
     )
     settings = {**dataclasses.asdict(engine), "weights": list(models.weights) or None}
     if chunks and engine.engine is None:
         settings["engine"] = engine_of(chunks.folder)
-    load_model = partial(
-        load,
-        models.paths,
-        retry=not no_retry,
-        console=console,
-        **settings,
-        **search,
-    )
+    load_model = partial(load, models.paths, retry=not no_retry, console=console, **settings, **search)
     if targets:
         translate_files(load_model, targets, options, documents, division, console)
         return

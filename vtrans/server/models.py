@@ -43,24 +43,7 @@ def workers_for(
     All models on the CPU share the copies, and so the processors. Enter the block before this process starts
     other threads.
     """
-    others: dict[tuple[Translator, Settings], Translator] = {}
-
-    def translator_for(pair: Languages, search: Settings) -> Translator:
-        """Returns the translator of a model with the search settings of a request."""
-        stored = translators[pair]
-        if not search:
-            return stored
-        if len(others) > REMEMBERED:
-            others.clear()
-        if (stored, search) not in others:
-            others[stored, search] = other = Translator(stored.engine, replace(stored.search, **dict(search)))
-            other.turn = stored.turn
-        return others[stored, search]
-
-    def options_for(pair: Languages, wanted: Wanted) -> tuple[Translator, TranslateOptions]:
-        translator = translator_for(pair, wanted.search)
-        return translator, _options(translator, pair, glossaries.get(pair), wanted)
-
+    requested = _Requested(translators, glossaries)
     numbers = {pair: division.copies(translator.engine) for pair, translator in translators.items()}
 
     def answer(request: Request, done: Done) -> list[Nbest]:
@@ -70,7 +53,7 @@ def workers_for(
 
     def translated(request: Request, ready: Callable[[int, Nbest], None], abandoned: Callable[[], bool]) -> list[Nbest]:
         pair, lines, wanted = request
-        translator, options = options_for(pair, wanted)
+        translator, options = requested.options(pair, wanted)
         options = replace(options, abandoned=abandoned)
         each = translator.translate_window(lines, options, ready=lambda i, nbest: ready(i, _nbest(nbest)))
         return [_nbest(translations) for translations in each]
@@ -95,7 +78,7 @@ def workers_for(
             return Worker(translate, translator.search.beam, slots, check=partial(check, pair))
 
         def check(pair: Languages, wanted: Wanted) -> None:
-            translator, options = options_for(pair, wanted)
+            translator, options = requested.options(pair, wanted)
             translator.check(options)
             reason = translator.search.contradicts_phrases("protected text")
             if reason and translators[pair].search.can_require_phrases:
@@ -104,12 +87,35 @@ def workers_for(
         yield {pair: worker(pair, translator) for pair, translator in translators.items()}
 
 
-def _options(translator: Translator, pair: Languages, glossary: Glossary | None, wanted: Wanted) -> TranslateOptions:
-    """Returns the options of a request. The terms of a request come before those of the model's glossary."""
-    if wanted.glossary is not None:
-        glossary = glossary.with_terms(wanted.glossary) if glossary else wanted.glossary
-    to = pair.tgt if translator.engine.tags else None  # --pair may name other languages than the model records
-    return TranslateOptions(wanted.nbest, alignments=wanted.alignments, glossary=glossary, protect=PROTECTION, to=to)
+class _Requested:
+    """What requests ask for: the translators with their settings of the search, and their options."""
+
+    def __init__(self, translators: Mapping[Languages, Translator], glossaries: Mapping[Languages, Glossary]) -> None:
+        self._translators, self._glossaries = translators, glossaries
+        self._others: dict[tuple[Translator, Settings], Translator] = {}
+
+    def options(self, pair: Languages, wanted: Wanted) -> tuple[Translator, TranslateOptions]:
+        """Returns the translator of a request, and its options. The terms of a request come before those of the model's
+        glossary."""
+        translator, glossary = self._translator(pair, wanted.search), self._glossaries.get(pair)
+        if wanted.glossary is not None:
+            glossary = glossary.with_terms(wanted.glossary) if glossary else wanted.glossary
+        to = pair.tgt if translator.engine.tags else None  # --pair may name other languages than the model records
+        return translator, TranslateOptions(
+            wanted.nbest, alignments=wanted.alignments, glossary=glossary, protect=PROTECTION, to=to
+        )
+
+    def _translator(self, pair: Languages, search: Settings) -> Translator:
+        """Returns the translator of a model with the search settings of a request."""
+        stored = self._translators[pair]
+        if not search:
+            return stored
+        if len(self._others) > REMEMBERED:
+            self._others.clear()
+        if (stored, search) not in self._others:
+            self._others[stored, search] = other = Translator(stored.engine, replace(stored.search, **dict(search)))
+            other.turn = stored.turn
+        return self._others[stored, search]
 
 
 def _nbest(translations: Sequence[Translation]) -> Nbest:

@@ -44,26 +44,7 @@ _ERRORS = {
 def specification(version: str, limits: Limits) -> Schema:
     """Returns the description of the interface with these limits."""
     search = {name: _setting(key) for name, key in SEARCH_KEYS.items()}
-    translate = _object(
-        {
-            "q": _or_list(_TEXT, limits.texts)
-            | {"description": f"The text or texts, at most {limits.characters:,} characters together."},
-            "source": _SOURCE,
-            "target": _CODE,
-            "format": {"enum": list(READERS), "default": "text"},
-            "alternatives": {"type": "integer", "minimum": 0, "default": 0, "description": "The most alternatives."},
-            "alignments": {"type": "boolean", "default": False, "description": "Whether to link words (text only)."},
-            "glossary": {
-                "type": "object",
-                "additionalProperties": _TEXT,
-                "maxProperties": GLOSSARY_TERMS,
-                "description": "Terms and their translations; | separates the forms of a translation. JSON only.",
-            },
-            **search,
-            "api_key": _KEY,
-        },
-        ["q", "source", "target"],
-    )
+    translate = _translate_request(limits, search)
     translated = _object(
         {
             "translatedText": _or_list(_TEXT),
@@ -110,6 +91,30 @@ def specification(version: str, limits: Limits) -> Schema:
             "/metrics": {"get": _got("Figures in Prometheus' text format")},
         },
     }
+
+
+def _translate_request(limits: Limits, search: Schema) -> Schema:
+    """Returns the body of a request for /translate, with these settings of the search."""
+    return _object(
+        {
+            "q": _or_list(_TEXT, limits.texts)
+            | {"description": f"The text or texts, at most {limits.characters:,} characters together."},
+            "source": _SOURCE,
+            "target": _CODE,
+            "format": {"enum": list(READERS), "default": "text"},
+            "alternatives": {"type": "integer", "minimum": 0, "default": 0, "description": "The most alternatives."},
+            "alignments": {"type": "boolean", "default": False, "description": "Whether to link words (text only)."},
+            "glossary": {
+                "type": "object",
+                "additionalProperties": _TEXT,
+                "maxProperties": GLOSSARY_TERMS,
+                "description": "Terms and their translations; | separates the forms of a translation. JSON only.",
+            },
+            **search,
+            "api_key": _KEY,
+        },
+        ["q", "source", "target"],
+    )
 
 
 def _object(properties: Schema, required: list[str]) -> Schema:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from vtrans.config import SearchConfig
 from vtrans.data.words import words_of_ids
@@ -10,9 +11,11 @@ from vtrans.engines.alignments import NO_WORD, Links
 from vtrans.engines.engine import Engine, Source
 from vtrans.engines.forced import Pair
 from vtrans.search.loop import Hypothesis
+from vtrans.translate.translation import Translation
 
 
-def linked_words(
+def linked(
+    translations: Sequence[Sequence[Translation]],
     engine: Engine,
     search: SearchConfig,
     words: Sequence[list[int]],
@@ -20,8 +23,9 @@ def linked_words(
     sources: Sequence[Source],
     owners: Sequence[range],
     results: dict[int, list[Hypothesis]],
-) -> dict[tuple[int, int], Links]:
-    """Returns the links of each (line, rank). `words` holds the number of each subword's word, for each line.
+) -> list[list[Translation]]:
+    """Returns the translations of each line with their word alignments. `words` holds the number of each subword's
+    word, for each line.
 
     Words are linked only within a piece of a line. Each piece begins with `tags` subwords of no word.
     """
@@ -42,7 +46,10 @@ def linked_words(
                 sides.append((src_words, [before + j for j in words_of_ids(hyp.tokens, engine.tgt_vocab)]))
                 places.append((i, rank))
                 tgt_words[rank] = before + len(engine.tgt_vocab.decode(hyp.tokens).split())
-    linked: dict[tuple[int, int], Links] = {}
+    found: dict[tuple[int, int], Links] = {}
     for place, links in zip(places, engine.align(pairs, sides, search.batch_tokens), strict=True):
-        linked[place] = tuple(sorted((*linked.get(place, ()), *links)))
-    return linked
+        found[place] = tuple(sorted((*found.get(place, ()), *links)))
+    return [
+        [replace(t, alignment=found.get((i, rank), ())) for rank, t in enumerate(best)]
+        for i, best in enumerate(translations)
+    ]

@@ -79,6 +79,24 @@ class SourceReader:
                 raise InputError(f"line {number} contains an unpaired surrogate.") from None
         return (vocab or self._src_vocab).encode_batch(lines, tags=to is None)
 
+    def window(
+        self,
+        lines: Sequence[str],
+        encoded: Sequence[list[int]],
+        tag: Sequence[int],
+        first: int,
+        prefixes: Sequence[str],
+        wordings: Sequence[Wording],
+    ) -> tuple[list[Source], list[range]]:
+        """Returns the sources of lines with these subwords, and which of them are those of each line. A blank line has
+        none. `first` is the number of the first line."""
+        sources, owners = list[Source](), list[range]()
+        for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
+            pieces = self.sources(first + i, ids, prefixes[i], wordings[i], tag) if line.strip() else []
+            owners.append(range(len(sources), len(sources) + len(pieces)))
+            sources += pieces
+        return sources, owners
+
     def sources(
         self,
         number: int,

@@ -26,13 +26,12 @@ from vtrans.search.options import Mbr, Sampling
 from vtrans.text import one_line
 from vtrans.translate.asked import Asked, Constraints, asked_of, beside
 from vtrans.translate.confidence import Calibration
-from vtrans.translate.linking import linked_words
+from vtrans.translate.linking import linked
 from vtrans.translate.mbr import chosen
 from vtrans.translate.retry import RETRY_NGRAM, quality
 from vtrans.translate.sources import SourceReader
 from vtrans.translate.terms import Draft, draft_of, with_terms
 from vtrans.translate.translation import Counts, TranslateOptions, Translation
-from vtrans.wording.phrases import Wording
 from vtrans.wording.typed import Typed
 
 WINDOW = 2000  # lines sorted together: enough for batches of similar length, few enough to wait for
@@ -176,21 +175,16 @@ class Translator:
         self.check(options, constraints=constraints is not None)
         began = time.monotonic()
         codes = options.sampling is None and self.search.can_require_phrases
+        typed = None if options.raw else self._typed
+        prefixes, constraints = prefixes or [""] * len(lines), constraints or [{}] * len(lines)
         asked = [
-            asked_of(
-                line,
-                first + i,
-                constraints[i] if constraints else {},
-                options,
-                None if options.raw else self._typed,
-                begun=prefixes is not None and bool(prefixes[i].strip()),
-                codes=codes,
-            )
-            for i, line in enumerate(lines)
+            asked_of(line, number, wanted, options, typed, begun=bool(prefix.strip()), codes=codes)
+            for number, (line, prefix, wanted) in enumerate(zip(lines, prefixes, constraints, strict=True), first)
         ]
         lines = [request.text for request in asked]
         encoded, tag = self._reader.encode(lines, first, to=options.to), self.tag(options.to)
-        sources, owners = self._sources(lines, encoded, tag, first, prefixes, [request.wording for request in asked])
+        sources, owners = self._reader.window(lines, encoded, tag, first, prefixes, [line.wording for line in asked])
+        self._count_cut(encoded, owners, first)
         kept: dict[int, tuple[bool, bool]] = {}  # the quality of each source's best hypothesis
         early: dict[int, list[Translation]] = {}
 
@@ -209,6 +203,50 @@ class Translator:
             for p, i in singles.items()
             if (draft := draft_of(self.engine, self.search, sources[p], asked[i], encoded[i], len(tag)))
         }
+        results = self._searched(sources, drafts, options, each)
+        self._retry(sources, owners, results, kept, options)
+        self.counts.lines += len(lines)
+        translations = [
+            early.get(i) or self._joined([results[p] for p in owner], options.nbest) for i, owner in enumerate(owners)
+        ]
+        if options.alignments:
+            words = [words_of_line(line, ids, self.src_vocab) for line, ids in zip(lines, encoded, strict=True)]
+            translations = linked(translations, self.engine, self.search, words, len(tag), sources, owners, results)
+        translations = self._finished(asked, translations, options, first)
+        self.counts.seconds += time.monotonic() - began
+        return translations
+
+    def _count_cut(self, encoded: Sequence[list[int]], owners: Sequence[range], first: int) -> None:
+        """Counts the lines that are cut, and warns of each."""
+        for number, (ids, owner) in enumerate(zip(encoded, owners, strict=True), first):
+            if len(owner) > 1:
+                self.counts.cut += 1
+                self._warn(
+                    f"line {number} has {len(ids):,} subwords, more than {self.max_source:,}; it is translated in "
+                    f"{len(owner)} pieces"
+                )
+
+    def _finished(
+        self, asked: Sequence[Asked], found: Sequence[list[Translation]], options: TranslateOptions, first: int
+    ) -> list[list[Translation]]:
+        """Returns translations as they are given to the user. Counts the lines whose best one is doubtful or does not
+        obey its constraints, and warns of the latter."""
+        translations = [line.finished(best, options, self.tgt_vocab) for line, best in zip(asked, found, strict=True)]
+        for number, (line, best) in enumerate(zip(asked, translations, strict=True), first):
+            self.counts.doubtful += (best[0].confidence or 0.0) < options.min_confidence
+            if unmet := line.unmet(best[0].text):
+                self.counts.unmet += 1
+                self._warn(f"line {number}: its translation does not obey the constraint {unmet[0]!r}")
+        return translations
+
+    def _searched(
+        self,
+        sources: Sequence[Source],
+        drafts: Mapping[int, Draft],
+        options: TranslateOptions,
+        each: Callable[[int, list[Hypothesis]], None],
+    ) -> dict[int, list[Hypothesis]]:
+        """Returns the hypotheses of each source; with the terms of its draft, if it has one that can be written."""
         results = self._with_terms(drafts, options)
         for p, hypotheses in results.items():
             each(p, hypotheses)
@@ -216,60 +254,7 @@ class Translator:
         searched = self._search(
             [sources[p] for p in rest], self.search, options, lambda k, hypotheses: each(rest[k], hypotheses)
         )
-        results |= {rest[k]: hypotheses for k, hypotheses in searched.items()}
-        looping, again = self._retry(sources, results, kept, options)
-        self.counts.looping += sum(not looping.isdisjoint(owner) for owner in owners)
-        self.counts.retried += sum(not again.isdisjoint(owner) for owner in owners)
-        self.counts.lines += len(lines)
-        translations = [
-            early.get(i) or self._joined([results[p] for p in owner], options.nbest) for i, owner in enumerate(owners)
-        ]
-        if options.alignments:
-            words = [words_of_line(line, ids, self.src_vocab) for line, ids in zip(lines, encoded, strict=True)]
-            linked = linked_words(self.engine, self.search, words, len(tag), sources, owners, results)
-            translations = [
-                [replace(t, alignment=linked.get((i, rank), ())) for rank, t in enumerate(best)]
-                for i, best in enumerate(translations)
-            ]
-        translations = [
-            request.finished(best, options, self.tgt_vocab) for request, best in zip(asked, translations, strict=True)
-        ]
-        self.counts.doubtful += sum((best[0].confidence or 0.0) < options.min_confidence for best in translations)
-        self._check_wording(asked, translations, first)
-        self.counts.seconds += time.monotonic() - began
-        return translations
-
-    def _sources(
-        self,
-        lines: Sequence[str],
-        encoded: Sequence[list[int]],
-        tag: Sequence[int],
-        first: int,
-        prefixes: Sequence[str] | None,
-        wordings: Sequence[Wording],
-    ) -> tuple[list[Source], list[range]]:
-        """Returns the sources of all lines, and which of them are those of each line."""
-        sources: list[Source] = []
-        owners: list[range] = []
-        for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
-            begun = prefixes[i] if prefixes else ""
-            pieces = self._reader.sources(first + i, ids, begun, wordings[i], tag) if line.strip() else []
-            if len(pieces) > 1:
-                self.counts.cut += 1
-                self._warn(
-                    f"line {first + i} has {len(ids):,} subwords, more than {self.max_source:,}; "
-                    f"it is translated in {len(pieces)} pieces"
-                )
-            owners.append(range(len(sources), len(sources) + len(pieces)))
-            sources += pieces
-        return sources, owners
-
-    def _check_wording(self, asked: Sequence[Asked], translations: Sequence[Sequence[Translation]], first: int) -> None:
-        """Counts the lines whose best translation does not obey its constraints, and warns of each."""
-        for number, (request, best) in enumerate(zip(asked, translations, strict=True), first):
-            if unmet := request.unmet(best[0].text):
-                self.counts.unmet += 1
-                self._warn(f"line {number}: its translation does not obey the constraint {unmet[0]!r}")
+        return results | {rest[k]: hypotheses for k, hypotheses in searched.items()}
 
     def _search(
         self,
@@ -307,15 +292,14 @@ class Translator:
     def _retry(
         self,
         sources: Sequence[Source],
+        owners: Sequence[range],
         results: dict[int, list[Hypothesis]],
         kept: dict[int, tuple[bool, bool]],
         options: TranslateOptions,
-    ) -> tuple[set[int], set[int]]:
+    ) -> None:
         """Searches again as `vtrans.translate.retry` defines it. Puts better hypotheses into `results`, and their
-        quality into `kept`.
-
-        Returns the sources whose best hypothesis is finished but loops, and those that were searched again.
-        """
+        quality into `kept`. Counts the lines, each with its sources, that were searched again, and those whose best
+        hypothesis is finished but loops."""
         again: list[int] = []
         if self._second_search and options.sampling is None:
             again = sorted(p for p in kept if not all(kept[p]))
@@ -323,7 +307,9 @@ class Translator:
             for i, p in enumerate(again):
                 if (better := self._quality(sources[p], second[i])) > kept[p]:
                     results[p], kept[p] = second[i], better
-        return {p for p, (finished, sound) in kept.items() if finished and not sound}, set(again)
+        looping = {p for p, (finished, sound) in kept.items() if finished and not sound}
+        self.counts.looping += sum(not looping.isdisjoint(owner) for owner in owners)
+        self.counts.retried += sum(not {*again}.isdisjoint(owner) for owner in owners)
 
     def _joined(self, pieces: list[list[Hypothesis]], n: int) -> list[Translation]:
         """Returns the n translations of a line, given the hypotheses of its pieces."""
