@@ -7,7 +7,7 @@ from typing import Annotated
 
 import vtrans
 from vtrans.commands.generated import argument
-from vtrans.commands.lines import writer
+from vtrans.commands.lines import many, writer
 from vtrans.commands.options import Output, Quiet, check_output
 from vtrans.console import Console
 from vtrans.errors import FileError
@@ -22,7 +22,7 @@ def memory(
     """Write a memory as TMX.
 
     `vtrans prepare-bpe --pairs` takes it as training text, and the programs of translators as a translation memory. The
-    server may go on meanwhile.
+    server may keep running.
     """
     from vtrans.server.memory import Memory
 
@@ -33,4 +33,4 @@ def memory(
     with writer(output) as stream:
         for line in corrections.tmx(vtrans.__version__):
             write_line(stream, line)
-    Console(quiet=quiet).info(f"{file}: {len(corrections):,} corrections")
+    Console(quiet=quiet).info(many(len(corrections), "correction", f"in {file}"))

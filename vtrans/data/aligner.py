@@ -1,5 +1,5 @@
 """IBM model 1 (Brown et al. 1993) between the subwords of training pairs: what `prepare-bpe --align` makes for guided
-alignment, what `vtrans shortlist` learns, and by what `vtrans clean` judges pairs.
+alignment, what `vtrans shortlist` learns, and the models by which `vtrans clean` judges pairs.
 
 `model_1` is the model alone. For an alignment, two models, one per direction, say how likely each subword of one side
 generates a subword of the other: model 1 times a weight for the relative distance of the two positions, as in
@@ -252,9 +252,9 @@ def _count(model: _Model, chunk: _Chunk, entry_C: NDArray[np.integer], counts: _
 
 
 class Judge:
-    """Models learned from some pairs of a store, at most `most` cells, which judge other pairs: a pair that they have
-    learned from explains itself, above all by its rare words. `size` is that of the vocabularies, and `progress` that
-    of `model_1`."""
+    """Models that are learned from some pairs of a store, at most `most` cells, and judge others. They must not have
+    learned from the pairs that they judge, because the rare words of a pair would then explain each other. `size` is
+    that of the vocabularies, and `progress` that of `model_1`."""
 
     def __init__(
         self, store: TokenStore, size: int, pairs: Ints, most: int, progress: Callable[[int, float], None]

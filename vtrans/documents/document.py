@@ -70,8 +70,8 @@ class Slot:
 
 
 class FilledDocument:
-    """A text with slots, in order. Everything outside them stays as it is, and so does a slot of which a line has no
-    translation."""
+    """A text with slots, in order. Everything outside them stays as it is, and so does a slot with a line that has
+    no translation."""
 
     def __init__(self, text: str, slots: Sequence[Slot]) -> None:
         self._text, self.slots = text, slots

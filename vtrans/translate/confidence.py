@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from vtrans.data.logistic import Floats, probability, regression
 from vtrans.data.vocabulary import EOS_ID, Vocabulary
 from vtrans.data.words import words_of_ids
 from vtrans.errors import FileError, InputError
@@ -34,8 +34,7 @@ RIGHT = 60.0  # chrF of a sentence that counts as right
 FEWEST = 200  # sentences to calibrate with
 FOLDS = 5
 BINS = 10
-
-Floats = NDArray[np.float64]
+STEPS = 50  # of Newton's method, which needs about ten
 
 
 class Found(Protocol):
@@ -63,26 +62,14 @@ class Logistic:
         """Returns the regression with the highest likelihood, less half the squares of its weights."""
         mean_F, deviation_F = x_NF.mean(0), x_NF.std(0) + 1e-6
         z_NG = _expanded(x_NF, mean_F, deviation_F)
-        penalty_G = np.ones(z_NG.shape[1])
-        penalty_G[0] = 0
-        weights_G = np.zeros(z_NG.shape[1])
-        for _ in range(50):  # Newton's method; the function is convex
-            p_N = _sigmoid(z_NG @ weights_G)
-            gradient_G = z_NG.T @ (right_N - p_N) - penalty_G * weights_G
-            curvature_GG = (z_NG * (p_N * (1 - p_N))[:, None]).T @ z_NG + np.diag(penalty_G + 1e-9)
-            step_G = np.linalg.solve(curvature_GG, gradient_G)
-            weights_G += step_G
-            if np.abs(step_G).max() < 1e-9:
-                break
+        ridge_G, start_G = np.ones(z_NG.shape[1]), np.zeros(z_NG.shape[1])
+        ridge_G[0] = 1e-9  # the constant is free
+        weights_G = regression(z_NG, right_N, np.ones(len(right_N)), ridge_G, start_G, STEPS)
         return cls(*(tuple(map(float, values)) for values in (mean_F, deviation_F, weights_G)))
 
     def __call__(self, x_NF: Floats) -> Floats:
         """Returns the probabilities [N]."""
-        return _sigmoid(_expanded(x_NF, np.array(self.mean), np.array(self.deviation)) @ np.array(self.weights))
-
-
-def _sigmoid(x: Floats) -> Floats:
-    return 1 / (1 + np.exp(-np.clip(x, -30, 30)))
+        return probability(_expanded(x_NF, np.array(self.mean), np.array(self.deviation)) @ np.array(self.weights))
 
 
 def _expanded(x_NF: Floats, mean_F: Floats, deviation_F: Floats) -> Floats:

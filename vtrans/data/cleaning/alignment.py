@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from vtrans.console import Console
 from vtrans.data.aligner import Floats, Ints, Judge
+from vtrans.data.logistic import probability, regression
 from vtrans.data.store import TokenStore
 
 IDS = 1 << 18  # of words; rare ones that share an id do little harm
@@ -139,29 +140,14 @@ def doubts_of(pairs_PK: Floats, damaged_PK: Floats) -> Callable[[Floats], NDArra
     inputs_PW = np.concatenate([expanded(pairs_PK), expanded(damaged_PK)])
     is_damaged_P = np.repeat([0.0, 1.0], [len(pairs_PK), len(damaged_PK)])
     sound_P, odds, weights_W = np.ones(len(pairs_PK)), 1.0, np.zeros(inputs_PW.shape[1])
+    ridge_W = np.full(len(weights_W), RIDGE)
     for _ in range(ROUNDS):
         parts = sound_P / sound_P.sum().clip(min=1e-9), np.full(len(damaged_PK), 1 / len(damaged_PK))
-        weights_W = _regression(inputs_PW, is_damaged_P, np.concatenate(parts), weights_W)
+        weights_W = regression(inputs_PW, is_damaged_P, np.concatenate(parts), ridge_W, weights_W, STEPS)
         scores_P = inputs_PW @ weights_W
         ours_P, theirs_P = scores_P[: len(pairs_PK)], scores_P[len(pairs_PK) :]
         # No more than the share of damage among the pairs that look more damaged than most damaged ones (Storey 2002).
         share = min((ours_P > np.quantile(theirs_P, 1 - q)).mean() / q for q in QUANTILES)
         odds = float(np.clip(share, 1e-4, 0.95)) / (1 - float(np.clip(share, 1e-4, 0.95)))
-        sound_P = 1 - _probability(ours_P, odds)
-    return lambda features_PK: _probability(expanded(features_PK) @ weights_W, odds) > DOUBT
-
-
-def _probability(scores_P: Floats, odds: float) -> Floats:
-    probabilities_P: Floats = 1 / (1 + np.exp(-scores_P.clip(-30, 30)) / odds)
-    return probabilities_P
-
-
-def _regression(inputs_PW: Floats, labels_P: Floats, importance_P: Floats, weights_W: Floats) -> Floats:
-    """Returns the weights of a logistic regression after some steps of Newton's method from `weights_W`."""
-    for _ in range(STEPS):
-        expected_P = _probability(inputs_PW @ weights_W, 1.0)
-        gradient_W = inputs_PW.T @ (importance_P * (labels_P - expected_P)) - RIDGE * weights_W
-        curvature_P = importance_P * expected_P * (1 - expected_P)
-        hessian_WW = (inputs_PW * curvature_P[:, None]).T @ inputs_PW + RIDGE * np.eye(len(weights_W))
-        weights_W = weights_W + np.linalg.solve(hessian_WW, gradient_W)
-    return weights_W
+        sound_P = 1 - probability(ours_P, odds)
+    return lambda features_PK: probability(expanded(features_PK) @ weights_W, odds) > DOUBT
