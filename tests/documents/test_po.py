@@ -14,6 +14,7 @@ from catalogues import filled, reverse, rotated, same
 from hypothesis import given
 
 from vtrans.documents.document import Translated
+from vtrans.documents.po import po_document
 from vtrans.errors import DocumentError
 
 HEADER = """msgid ""
@@ -39,6 +40,16 @@ def entry(body: str) -> polib.POEntry:
     """Returns the translated form of the only entry."""
     (found,) = polib.pofile(filled("a.po", po(body)).decode())
     return found
+
+
+def test_an_entry_of_which_a_sentence_has_no_translation_stays() -> None:
+    source = HEADER + 'msgid "A dog. A cat."\nmsgstr ""\n\nmsgid "A bird."\nmsgstr ""\n'
+    document = po_document(source, "en")
+    assert document.lines == ["A dog.", "A cat.", "A bird."]
+    written = document.joined([Translated("Ein Hund."), Translated(""), Translated("Ein Vogel.")])
+    first, second = polib.pofile(written)
+    assert (first.msgstr, first.fuzzy) == ("", False)
+    assert (second.msgstr, second.fuzzy) == ("Ein Vogel.", True)
 
 
 def test_an_entry_is_filled_and_fuzzy_and_every_other_byte_stays() -> None:
