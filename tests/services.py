@@ -13,13 +13,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 from vtrans.documents.document import Translated
+from vtrans.documents.memory import Memory
 from vtrans.errors import AbandonedError
 from vtrans.languages import Languages
 from vtrans.server.access import Access
 from vtrans.server.app import make_app
 from vtrans.server.batching import Ready, Wanted, Worker
 from vtrans.server.limits import Limits
-from vtrans.server.memory import Memory
 from vtrans.server.running import listen, make_server
 from vtrans.server.service import Service
 

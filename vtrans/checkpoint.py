@@ -54,7 +54,7 @@ class Shortlist:
 class LoadedModel:
     """A model with everything that translating needs. `training` records how it was made: `step`, or `average_of` with
     the steps averaged. `languages` are the pairs that it translates, if known. `tags` are the subwords with which its
-    sources begin, by target language."""
+    sources begin, by target language. `matches` says whether it has learned to use fuzzy matches (data/matches.py)."""
 
     model: Transformer
     src_vocab: Vocabulary
@@ -64,6 +64,7 @@ class LoadedModel:
     shortlist: Shortlist | None = None
     languages: Sequence[Languages] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
+    matches: bool = False
 
     @property
     def joint(self) -> bool:
@@ -77,7 +78,8 @@ class LoadedModel:
             "training": dict(self.training),
             "languages": languages_record(self.languages),
         }
-        return record | ({"tags": dict(self.tags)} if self.tags else {})
+        more = {"tags": dict(self.tags), "matches": self.matches}
+        return record | {name: value for name, value in more.items() if value}
 
 
 def aliases(model: torch.nn.Module) -> dict[str, str]:
@@ -142,7 +144,8 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedMo
             check_finite(path, name, weight.data)
     model.to(device).eval()
     languages, tags = languages_from(header.get("languages")), tags_from(header.get("tags"), src_vocab.tags)
-    return LoadedModel(model, src_vocab, tgt_vocab, search, header["training"], shortlist, languages, tags)
+    more = languages, tags, header.get("matches") is True
+    return LoadedModel(model, src_vocab, tgt_vocab, search, header["training"], shortlist, *more)
 
 
 def check_model(
@@ -185,6 +188,12 @@ def read_vocabularies(path: str | Path) -> tuple[Vocabulary, Vocabulary]:
     """The vocabularies of a model file: the same object if there is one for both sides."""
     with open_tensors(path, "model") as (file, header):
         return check_model(path, file, header)[2:4]
+
+
+def read_abilities(path: str | Path) -> tuple[tuple[Languages, ...], bool]:
+    """The pairs of languages of a model file, and whether the model has learned to use fuzzy matches."""
+    with open_tensors(path, "model") as (_, header):
+        return languages_from(header.get("languages")), header.get("matches") is True
 
 
 def section_of(kind: type[Section], header: Mapping[str, Any], name: str, path: str | Path) -> Section:

@@ -17,11 +17,11 @@ import pytest
 from cli_runner import Done
 from services import DE_EN, EN_DE, FORM, Client, serving
 
+from vtrans.documents.memory import Memory
 from vtrans.documents.pairs import Taken
 from vtrans.errors import FileError
 from vtrans.languages import Languages
 from vtrans.server.limits import Keys, Limits
-from vtrans.server.memory import Memory
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def test_all_threads_find_what_all_have_added(tmp_path: Path) -> None:
 def test_what_was_added_survives_a_kill(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from vtrans.languages import Languages\n"
-        "from vtrans.server.memory import Memory\n"
+        "from vtrans.documents.memory import Memory\n"
         "memory, n = Memory(Path(sys.argv[1])), 0\n"
         "while True:\n"
         "    memory.add(Languages('en', 'de'), f'{n}', f'x{n}'); n += 1; print(n, flush=True)\n"

@@ -25,13 +25,16 @@ from vtrans.text import open_bytes
 
 if TYPE_CHECKING:
     from vtrans.documents.files import Opened
+    from vtrans.documents.pairs import Taken
+    from vtrans.documents.remembered import Remembered
     from vtrans.documents.translating import Nbest
     from vtrans.translate.division import Division
     from vtrans.translate.translation import TranslateOptions
     from vtrans.translate.translator import Translator
 
-NEEDED = ("markdown_it", "polib", "sentencex", "turbohtml")  # the extra `documents`
+NEEDED = ("markdown_it", "polib", "rapidfuzz", "sentencex", "turbohtml")  # the extra `documents`
 LARGEST = 1 << 28  # bytes of a file
+SQLITE = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,42 @@ def named(file: Path) -> Iterator[None]:
         raise DocumentError(f"{file}: {str(error)[:1].lower()}{str(error)[1:]}") from None
 
 
+def take(source: Path, taken: Taken) -> None:
+    """Takes the translations of a document, or of those in a folder. Raises FileError if there is none, and InputError
+    if it has no translations that can be used."""
+    from vtrans.documents.pairs import ENDINGS
+
+    for file in documents_in(source, ENDINGS) if source.is_dir() else [source]:
+        with named(file):
+            taken.add(str(file.relative_to(source.parent)), content_of(file), LARGEST)
+    if not taken.counts:
+        raise FileError(f"{source} has no file that ends in one of {', '.join(ENDINGS)}.")
+    if not taken.pairs:
+        raise InputError(f"{source} has no translated entry that can be used ({taken}).")
+
+
+def remembered(path: Path, languages: Languages) -> Remembered:
+    """Returns the translations in these languages of a memory: a file of `vtrans serve`, a document with translations,
+    or a folder of those. An empty language means any. Raises FileError or InputError if there are none."""
+    check_packages("`memory`")
+    from vtrans.documents.memory import Memory
+    from vtrans.documents.pairs import ENDINGS, Taken
+    from vtrans.documents.remembered import Remembered
+
+    memory = Remembered()
+    if path.is_dir() or path.suffix.lower() in ENDINGS:
+        take(path, Taken(languages, memory))
+        return memory
+    with open_bytes(path) as file:
+        if file.read(len(SQLITE)) != SQLITE:
+            raise FileError(f"{path} is neither a memory of `vtrans serve` nor a document ({', '.join(ENDINGS)}).")
+    for pair in Memory(path, must_exist=True).pairs(languages):
+        memory.add_text(languages, *pair)
+    if not memory:
+        raise InputError(f"{path} has no translations from {' to '.join(code or 'any' for code in languages)}.")
+    return memory
+
+
 def translate_files(
     load: Callable[[], Translator],
     targets: dict[Path, Path | None],
@@ -141,12 +180,8 @@ def translate_files(
     console: Console,
 ) -> None:
     """Translates documents with copies of this process if that is faster, writes them, and reports how it went."""
-    from vtrans.documents.sentences import PROTECTION
     from vtrans.documents.translating import Lines
-    from vtrans.wording.protect import Protection
 
-    more = options.protect.more if options.protect else ()
-    options = replace(options, protect=Protection((*more, *PROTECTION.more)))
     with ended_by_signals():
         translator = load()
         translator.check(options)
@@ -156,8 +191,10 @@ def translate_files(
             one = documents.opened(file, languages.tgt)
             with named(file):
                 opened[file] = one, [one.read(text, languages.src) for text in one.texts]
-        lines = Lines([document for _, parts in opened.values() for document in parts])
+        lines = Lines([document for _, parts in opened.values() for document in parts], options.known)
+        options = replace(options, known=None)
         rest = iter(lines.answered(_answers(translator, lines.groups, options, division, console)))
+        translator.counts.known += lines.filled + len(lines.known)
         contents = {
             file: one.written([part.joined([nbest[0] for nbest in next(rest)]) for part in parts])
             for file, (one, parts) in opened.items()

@@ -24,7 +24,7 @@ def memory(
     `vtrans prepare-bpe --pairs` takes it as training text, and the programs of translators as a translation memory. The
     server may keep running.
     """
-    from vtrans.server.memory import Memory
+    from vtrans.documents.memory import Memory
 
     check_output(output, [("FILE", file)])
     if not file.is_file():

@@ -9,13 +9,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
-from vtrans.commands.documents import LARGEST, check_packages, content_of, documents_in, named
+from vtrans.commands.documents import check_packages, take
 from vtrans.commands.generated import generated, option
 from vtrans.commands.lines import print_line
 from vtrans.commands.options import Json, Quiet
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
-from vtrans.errors import FileError, InputError
+from vtrans.errors import InputError
 from vtrans.languages import Languages, base
 from vtrans.runtime.signals import ended_by_signals
 from vtrans.text import write_line, writing
@@ -78,7 +78,7 @@ def _with_documents(
     """Returns the options with the pairs of documents, or of folders of them, as further corpora of a part, whose files
     are written to `folder`. Returns also what was taken for each corpus."""
     check_packages("`pairs`")
-    from vtrans.documents.pairs import ENDINGS, Taken
+    from vtrans.documents.pairs import Taken
 
     names = ("src", "tgt") if part == "train" else ("valid_src", "valid_tgt")
     files = [list(getattr(options, name)) for name in names]
@@ -87,14 +87,7 @@ def _with_documents(
         number = len(files[0])
         src, tgt = (_language(codes, part, number) for codes in (options.src_lang, options.tgt_lang))
         taken = Taken(Languages(src, tgt))
-        documents = documents_in(source, ENDINGS) if source.is_dir() else [source]
-        for file in documents:
-            with named(file):
-                taken.add(str(file.relative_to(source.parent)), content_of(file), LARGEST)
-        if not taken.counts:
-            raise FileError(f"{source} has no file that ends in one of {', '.join(ENDINGS)}.")
-        if not taken.pairs:
-            raise InputError(f"{source} has no translated entry that can be used ({taken}).")
+        take(source, taken)
         corpora.append(taken)
         for side, language in enumerate(taken.languages):
             path = folder / str(number) / f"{source.resolve().name}.{base(language)}"

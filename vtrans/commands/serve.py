@@ -69,9 +69,9 @@ def serve(
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         raise missing_extra(f"`vtrans serve` needs the package {missing[0]}", "serve")
     console = Console(quiet=quiet)
+    from vtrans.documents.memory import Memory
     from vtrans.server.access import Access
     from vtrans.server.app import make_app
-    from vtrans.server.memory import Memory
     from vtrans.server.models import workers_for
     from vtrans.server.running import listen, run, url_of
     from vtrans.server.service import Service
@@ -97,7 +97,7 @@ def serve(
 
 def _check_memory(path: Path, host: str, access: Access) -> None:
     """Raises InputError if others than this machine could write to the memory, and FileError if it cannot be used."""
-    from vtrans.server.memory import Memory
+    from vtrans.documents.memory import Memory
 
     open_to_others = access.cors or access.trusted_proxy or access.public_url or not _is_local(host)
     if access.keys is None and open_to_others:

@@ -234,6 +234,10 @@ def report(counts: Counts, console: Console, *, min_length: int = 0) -> None:
     )
     if counts.blank:
         console.info(many(counts.blank, "blank line", "with a blank translation"))
+    if counts.known:
+        console.info(many(counts.known, "translation", "taken from the memory"))
+    if counts.matched:
+        console.info(many(counts.matched, "line", "translated with a fuzzy match"))
     if counts.retried:
         how = f"searched again without repeated {RETRY_NGRAM}-grams, because the translation looped or did not end"
         console.info(many(counts.retried, "line", how))

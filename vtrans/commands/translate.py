@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from vtrans.commands.documents import Documents, translate_files
+from vtrans.commands.documents import Documents, remembered, translate_files
 from vtrans.commands.generated import Given, argument, generated, option
 from vtrans.commands.options import GLOSSARY, STORED, Ensemble, Processes, Quiet, Threads, To
 from vtrans.commands.texts import Text, chunked, streamed, translate_text
@@ -16,6 +16,7 @@ from vtrans.config import MBR_BEAM, EngineConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.keys import flag, keys_of, number, path, texts
+from vtrans.languages import Languages
 from vtrans.search.options import Mbr, Sampling
 from vtrans.translate.chunks import engine_of
 from vtrans.translate.retry import RETRY_NGRAM
@@ -23,6 +24,7 @@ from vtrans.translate.retry import RETRY_NGRAM
 if TYPE_CHECKING:
     from vtrans.translate.confidence import Calibration
     from vtrans.translate.translation import Form
+    from vtrans.wording.protect import Protection
 
 
 @dataclass(frozen=True)
@@ -54,18 +56,36 @@ class Reading:
         "right. It needs what `vtrans calibrate` writes.",
     )
 
-    def options(self, models: list[Path], *, confidence: bool) -> dict[str, Any]:
+    memory: Path | None = path(
+        None,
+        "Memory of translations: a file that `vtrans serve --memory` wrote, a document with translations (PO, XLIFF or "
+        "TMX), or a folder of these. What it has is not translated again. A model that has learned it from "
+        "`prepare-bpe --fuzzy` also uses similar translations.",
+        metavar="FILE|FOLDER",
+    )
+
+    def options(
+        self, models: list[Path], to: str | None, console: Console, *, confidence: bool, documents: bool
+    ) -> dict[str, Any]:
         """Returns the fields of a TranslateOptions. Raises FileError for a file that is missing or damaged."""
         from vtrans.wording.glossary import read_glossary
         from vtrans.wording.protect import Protection
 
-        protection = Protection(self.protect_patterns) if self.protect or self.protect_patterns else None
+        patterns, protection = self.protect_patterns, None
+        if documents:
+            from vtrans.documents.sentences import PROTECTION
+
+            patterns += PROTECTION.more
+        if self.protect or patterns:
+            protection = Protection(patterns)
+        memory = _memory(self.memory, models, to, protection, console) if self.memory else {}
         return {
             "glossary": read_glossary(self.glossary) if self.glossary else None,
             "protect": protection,
             "raw": self.raw,
             "calibration": _calibration(models) if confidence or self.min_confidence else None,
             "min_confidence": self.min_confidence,
+            **memory,
         }
 
 
@@ -143,7 +163,11 @@ def translate(
     if mbr and not sampling:
         search = {"beam": MBR_BEAM, **search}
     chunks = text.chunks(measure=engine.kernels is not None)
-    text.check([("--glossary", reading.glossary), *(("--model", file) for file in models.paths)])
+    if chunks and reading.memory:
+        raise InputError("`memory` cannot be used with `chunk_lines`, because it may change while jobs run.")
+    text.check(
+        [("--glossary", reading.glossary), ("--memory", reading.memory), *(("--model", file) for file in models.paths)]
+    )
     console = Console(quiet=quiet)
     from vtrans.translate.loading import load
     from vtrans.translate.translation import TranslateOptions
@@ -155,7 +179,7 @@ def translate(
         Mbr(**mbr) if mbr else None,
         output.alignments,
         output.form,
-        **reading.options(models.paths, confidence=output.confidence),
+        **reading.options(models.paths, to, console, confidence=output.confidence, documents=bool(files)),
         to=to,
     )
     settings = {**dataclasses.asdict(engine), "weights": list(models.weights) or None}
@@ -172,6 +196,23 @@ def translate(
     else:
         work = streamed(options, text, console)
     translate_text(load_model, work, options, text, division, console)
+
+
+def _memory(
+    path: Path, models: list[Path], to: str | None, protection: Protection | None, console: Console
+) -> dict[str, Any]:
+    """Returns the fields of a TranslateOptions for a memory."""
+    from vtrans.checkpoint import choose_model, read_abilities
+    from vtrans.documents.remembered import Matches
+
+    able = [read_abilities(choose_model(model).file) for model in models]
+    pairs = [pair for pair in able[0][0] if to in (None, pair.tgt)]
+    src, tgt = ({pair[side] for pair in pairs} for side in (0, 1))
+    memory = remembered(path, Languages(*(codes.pop() if len(codes) == 1 else "" for codes in (src, tgt))))
+    if all(matches for _, matches in able):
+        return {"known": memory, "match": Matches(memory.sentences(), protection)}
+    console.info("only exact matches are used: the model was trained without `prepare-bpe --fuzzy`")
+    return {"known": memory}
 
 
 def _calibration(paths: list[Path]) -> Calibration:

@@ -19,6 +19,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
+from vtrans.data.matches import SEPARATOR_ID
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.data.words import Rows, between_subwords, codes_for, divided, words_of_ids
 
@@ -219,34 +220,39 @@ class Noise:
         words = [words_of_ids(some, vocab) for some, vocab in zip(ids, self.vocabs, strict=True)]
         if any(len(set(some)) != len(texts) for some, texts in zip(words, sides, strict=True)):
             return None
-        tags = self._tags(row)
-        if max(tags + len(ids[0]), len(ids[1])) > self.longest:
+        before = self._before(row)
+        if max(before + len(ids[0]), len(ids[1])) > self.longest:
             return None
-        columns = [np.array([*row[0][:tags], *ids[0]], np.int32), np.array(ids[1], np.int32)]
+        columns = [np.array([*row[0][:before], *ids[0]], np.int32), np.array(ids[1], np.int32)]
         if changed.links is not None:
             links_L2 = np.array(sorted(changed.links), np.int64).reshape(-1, 2)
             src, tgt = ((np.array(some), np.array([len(some)])) for some in words)
             at_L2 = between_subwords(links_L2, src, tgt)[0].reshape(-1, 2)
-            columns.append((at_L2 + np.array([tags, 0])).flatten().astype(np.int32))
+            columns.append((at_L2 + np.array([before, 0])).flatten().astype(np.int32))
         return columns
 
     def _pair(self, row: Sequence[NDArray[np.int32]]) -> Pair | None:
         """Returns the words of a pair; None if they cannot be told."""
-        tags = self._tags(row)
-        ids = row[0][tags:].tolist(), row[1].tolist()
+        before = self._before(row)
+        ids = row[0][before:].tolist(), row[1].tolist()
         texts = [tuple(vocab.decode(some).split()) for some, vocab in zip(ids, self.vocabs, strict=True)]
         words = [words_of_ids(some, vocab) for some, vocab in zip(ids, self.vocabs, strict=True)]
         if not all(texts) or any(len(set(n)) != len(text) for n, text in zip(words, texts, strict=True)):
             return None
         links = None
         if len(row) > 2:
-            at = (row[2].reshape(-1, 2) - [tags, 0]).tolist()
+            at = (row[2].reshape(-1, 2) - [before, 0]).tolist()
             links = frozenset((words[0][i], words[1][j]) for i, j in at if i >= 0)
         return Pair(texts[0], texts[1], links)
 
-    def _tags(self, row: Sequence[NDArray[np.int32]]) -> int:
-        """Returns with how many tags the source of a pair begins."""
-        return sum(1 for _ in takewhile(self.tags.__contains__, row[0].tolist()))
+    def _before(self, row: Sequence[NDArray[np.int32]]) -> int:
+        """Returns how many subwords of the source of a pair come before its line: tags, and a fuzzy match."""
+        ids = row[0].tolist()
+        return (
+            ids.index(SEPARATOR_ID) + 1
+            if SEPARATOR_ID in ids
+            else sum(1 for _ in takewhile(self.tags.__contains__, ids))
+        )
 
 
 def _pick(items: Sequence[T], numbers: random.Random) -> T:

@@ -108,6 +108,12 @@ class PrepareOptions:
     sample: int = number(
         1_000_000, 1, 10**9, "Learn the vocabulary from at most this many random pairs.", "pairs", panel="Vocabulary"
     )
+    fuzzy: bool = flag(
+        False,
+        "Add each pair a second time with the translation of the most similar other source, so that the model learns "
+        "to use a translation memory.",
+        panel="Text",
+    )
     max_tokens: int = number(
         250, 1, 10**6, "Drop training pairs with more subwords than this on a side.", "subwords", panel="Filter"
     )

@@ -174,7 +174,8 @@ class DataFolder:
     second on a processor with SHA-256 instructions.
 
     `languages` are the pairs of languages of the text, if known, and `tags` the subword with which each source of a
-    target language begins, if it begins with one. `corpora` are the numbers of training pairs of each corpus, in the
+    target language begins, if it begins with one. `matches` says whether some
+    sources begin with a fuzzy match (matches.py). `corpora` are the numbers of training pairs of each corpus, in the
     order of the store.
     """
 
@@ -201,6 +202,7 @@ class DataFolder:
         else:
             self.src_vocab, self.tgt_vocab = self._vocabulary(SRC_FILE), self._vocabulary(TGT_FILE)
         self.tags = tags_from(report.get("tags"), self.src_vocab.tags)
+        self.matches = bool(report["train"].get("matches"))
         self.joint = have_one_table(self.src_vocab, self.tgt_vocab)
         self.train = TokenStore.open(path / TRAIN_FILE)
         self.valid = TokenStore.open(path / VALID_FILE)

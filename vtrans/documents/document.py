@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, groupby, islice
 from typing import Protocol
 
+from vtrans.data.matches import Kind, Known
 from vtrans.documents.html import escape, read_html
 from vtrans.documents.markup import Item, Segment
 from vtrans.documents.sentences import MARKS, split_sentences
@@ -61,22 +64,41 @@ class PlainDocument:
 @dataclass(frozen=True)
 class Slot:
     """A place of a text that is to be filled: the characters from `begin` to `end`. `written` returns what replaces
-    them, given the translations of the sources; None leaves them."""
+    them, given the translations of the sources; None leaves them. `approved` does the same for the translations of a
+    memory, if these are marked in another way."""
 
     begin: int
     end: int
-    sources: Sequence[Document]
+    sources: Sequence[MarkedDocument]
     written: Callable[[list[str]], str | None]
+    approved: Callable[[list[str]], str | None] | None = None
 
 
 class FilledDocument:
     """A text with slots, in order. Everything outside them stays as it is, and so does a slot with a line that has
-    no translation."""
+    no translation. `kind` is that of the strings."""
 
-    def __init__(self, text: str, slots: Sequence[Slot]) -> None:
-        self._text, self.slots = text, slots
-        self.lines = [line for slot in slots for source in slot.sources for line in source.lines]
-        self.aligned = [needs for slot in slots for source in slot.sources for needs in source.aligned]
+    def __init__(self, text: str, slots: Sequence[Slot], kind: Kind = "text") -> None:
+        self._text, self.slots, self._kind = text, list(slots), kind
+        self._collect()
+
+    def _collect(self) -> None:
+        self.lines = [line for slot in self.slots for source in slot.sources for line in source.lines]
+        self.aligned = [needs for slot in self.slots for source in slot.sources for needs in source.aligned]
+
+    def take(self, known: Known) -> int:
+        """Fills the slots of which a memory knows all sources. Returns how many it has filled."""
+        filled = 0
+        for number, slot in enumerate(self.slots):
+            texts = [text for source in slot.sources if (text := source.known(known, self._kind))]
+            # The plural forms of one source differ, but the memory has only one translation of it.
+            if texts and len(texts) == len({source.raw for source in slot.sources}) == len(slot.sources):
+                written = (slot.approved or slot.written)(texts)
+                if written is not None:
+                    self.slots[number] = Slot(slot.begin, slot.end, [], partial(_same, written))
+                    filled += 1
+        self._collect()
+        return filled
 
     def joined(self, translations: Sequence[Translated]) -> str:
         rest, parts, place = iter(translations), list[str](), 0
@@ -90,12 +112,17 @@ class FilledDocument:
         return "".join([*parts, self._text[place:]])
 
 
+def _same(text: str, texts: list[str]) -> str:
+    return text
+
+
 class MarkedDocument:
     """Text with tags. The items' `raw` parts are the document."""
 
     def __init__(
         self, items: Sequence[Item], language: str, escape: Callable[[str], str], *, cover: bool = False
     ) -> None:
+        self.raw = "".join(item.raw for item in items)
         self.atoms = [item.raw for item in items if item.kind == "atom"]
         self.mark = _free_mark(items) if self.atoms else ""
         items, escape = self._marked(items), self._with_atoms(escape)
@@ -121,6 +148,26 @@ class MarkedDocument:
         if not self.mark:
             return text
         return re.sub(f"{self.mark}([0-9]+){self.mark}", lambda found: atoms[int(found[1])], text)
+
+    def known(self, known: Known, kind: Kind) -> str | None:
+        """Returns the only translation that a memory has of this string, or of all its sentences if it has no tags."""
+        whole = known(self.raw, kind, sure=True)
+        if whole is not None or any(self.aligned):
+            return whole
+        sentences = [text for line in self.lines if (text := known(line, sure=True)) is not None]
+        found = bool(self.lines) and len(sentences) == len(self.lines)
+        return self.joined([Translated(text) for text in sentences]) if found else None
+
+    def beside(self, target: MarkedDocument) -> tuple[list[str], list[str]] | None:
+        """Returns the lines of this string and those of its translation, with the same marks for the same placeholders;
+        None if these differ."""
+        if Counter(self.atoms) != Counter(target.atoms):
+            return None
+        places = defaultdict[str, deque[str]](deque)
+        for number, atom in enumerate(self.atoms):
+            places[atom].append(f"{self.mark}{number}{self.mark}")
+        atoms = [places[atom].popleft() for atom in target.atoms]
+        return self.lines, [target.replaced(line, atoms) for line in target.lines]
 
     def joined(self, translations: Sequence[Translated]) -> str:
         rest, written = iter(translations), []

@@ -6,19 +6,20 @@ tags, with a code for each placeholder.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
 
 from vtrans.documents.document import MarkedDocument, Paired
 from vtrans.documents.files import open_file
 from vtrans.documents.po import po_languages, po_pairs
+from vtrans.documents.remembered import Remembered
 from vtrans.documents.sentences import PROTECTION, has_words
 from vtrans.documents.tmx import tmx_languages, tmx_pairs
 from vtrans.documents.xliff import xliff_languages, xliff_pairs
 from vtrans.errors import DocumentError
 from vtrans.languages import Languages, base
-from vtrans.wording.protect import masked
+from vtrans.wording.protect import coded_pair
 
 Pair = tuple[str, str]
 
@@ -38,15 +39,17 @@ _READERS: dict[str, Callable[[str, Languages], Iterator[Paired]]] = {
     ".xliff": xliff_pairs,
     ".tmx": tmx_pairs,
 }
+XML = (".xlf", ".xliff", ".tmx")
 ENDINGS = tuple(_READERS)
 """The endings of the names of documents that have translations."""
 
 
 class Taken:
-    """The pairs of a corpus of documents, without repetitions. An empty language is that which its documents name."""
+    """The pairs of a corpus of documents, without repetitions. An empty language is that which its documents name.
+    What has a translation is added to a memory, if there is one."""
 
-    def __init__(self, languages: Languages) -> None:
-        self.languages = languages
+    def __init__(self, languages: Languages, memory: Remembered | None = None) -> None:
+        self.languages, self._memory = languages, memory
         self.pairs: dict[Pair, None] = {}
         self.counts: dict[str, dict[str, int]] = {}
         """For each document, how many of its strings were taken, and how many left out for each reason."""
@@ -66,6 +69,8 @@ class Taken:
             self._agree(Languages(*_LANGUAGES[ending](text)))
         counts = self.counts[name] = dict.fromkeys(("taken", *REASONS), 0)
         for paired in _READERS[ending](text, self.languages):
+            if self._memory is not None and not isinstance(paired, str):
+                self._memory.add_string(*paired, "xml" if ending in XML else "text")
             pairs = paired if isinstance(paired, str) else lines_of(*paired)
             if not isinstance(pairs, str) and all(pair in self.pairs for pair in pairs):
                 pairs = "repeated"
@@ -89,25 +94,14 @@ class Taken:
 def lines_of(source: MarkedDocument, target: MarkedDocument) -> list[Pair] | str:
     """Returns the pairs of sentences of a string and its translation, or why there are none. If one side has more
     sentences, or a placeholder is in another sentence, the whole string is one pair."""
-    if Counter(source.atoms) != Counter(target.atoms):
+    sides = source.beside(target)
+    if sides is None:
         return "placeholders"
-    places = defaultdict[str, deque[str]](deque)
-    for number, atom in enumerate(source.atoms):
-        places[atom].append(f"{source.mark}{number}{source.mark}")
-    atoms = [places[atom].popleft() for atom in target.atoms]
-    sides = source.lines, [target.replaced(line, atoms) for line in target.lines]
     if not any(map(has_words, source.lines)) or not target.lines:
         return "wordless"
     whole = [(" ".join(sides[0]), " ".join(sides[1]))]
     for pairs in ([list(zip(*sides, strict=True))] if len(sides[0]) == len(sides[1]) else []) + [whole]:
-        coded = [_coded(*pair) for pair in pairs if has_words(pair[0])]
+        coded = [coded_pair(*pair, PROTECTION) for pair in pairs if has_words(pair[0])]
         if all(coded):
             return [pair for pair in coded if pair]
     return "placeholders"
-
-
-def _coded(src: str, tgt: str) -> Pair | None:
-    """Returns a pair with the same codes for the same protected text; None if the sides differ in it."""
-    read = PROTECTION.masked(src)
-    answer = masked(tgt, PROTECTION.spans(tgt), {text: code for code, text in read.texts.items()})
-    return (read.masked, answer.masked) if read.counts() == answer.counts() else None

@@ -10,6 +10,7 @@ import gettext
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 
 from polib import escape, unescape
@@ -82,7 +83,7 @@ def charset(content: bytes) -> str:
 
 def po_document(text: str, language: str, *, target: str = "", overwrite: bool = False) -> Document:
     """Returns a PO file with its untranslated entries as slots, with `overwrite` all of them. Filled entries get the
-    flag `fuzzy`. Raises DocumentError with the line of what is not PO."""
+    flag `fuzzy`, except those that a memory fills. Raises DocumentError with the line of what is not PO."""
     entries = list(read_po(text))
     form = 0
     slots = []
@@ -177,11 +178,13 @@ def _slot(text: str, entry: Entry, names: Sequence[str], singular: int, language
     if "fuzzy" not in entry.flags:
         begin = entry.begin or 0 if entry.flagged is None else entry.flagged
 
-    def written(texts: list[str]) -> str | None:
+    def written(texts: list[str], approved: bool = False) -> str | None:
         filled = [source.finished(translation) for source, translation in zip(sources, texts, strict=True)]
         if not any(filled):
             return None
-        flag = "" if "fuzzy" in entry.flags else f"#, fuzzy{newline}" if entry.flagged is None else " fuzzy,"
+        flag = (
+            "" if approved or "fuzzy" in entry.flags else f"#, fuzzy{newline}" if entry.flagged is None else " fuzzy,"
+        )
         parts, place = [flag], begin
         for name, translation in zip(names, filled, strict=True):
             string = strings[name]
@@ -190,7 +193,8 @@ def _slot(text: str, entry: Entry, names: Sequence[str], singular: int, language
             place = string.end
         return "".join(parts)
 
-    return Slot(begin, strings[names[-1]].end, [source.document for source in sources], written)
+    documents = [source.document for source in sources]
+    return Slot(begin, strings[names[-1]].end, documents, written, partial(written, approved=True))
 
 
 class _Source:

@@ -33,7 +33,7 @@ def tmx_document(text: str, language: str, *, target: str = "", overwrite: bool 
         if old is None:
             tags = f"{space}<tuv xml:lang={quoteattr(target)}><seg>", "</seg></tuv>"
         slots.append(Slot(begin, end, [document], partial(_written, tags)))
-    return FilledDocument(text, slots)
+    return FilledDocument(text, slots, "xml")
 
 
 def tmx_pairs(text: str, languages: Languages) -> Iterator[Paired]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
+from vtrans.data.matches import Known
 from vtrans.documents.document import Document, FilledDocument, Translated
 from vtrans.documents.sentences import has_words
 
@@ -16,14 +17,21 @@ Nbest = list[Translated]
 
 
 class Lines:
-    """The lines of documents that a model is asked for. Those without words stay as they are."""
+    """The lines of documents that a model is asked for. Those without words stay as they are, and what a memory has is
+    taken from it, except for lines with tags: entries of files, and lines."""
 
-    def __init__(self, documents: Sequence[Document]) -> None:
+    def __init__(self, documents: Sequence[Document], known: Known | None = None) -> None:
         self._documents = documents
+        filled = [document.take(known) for document in documents if known and isinstance(document, FilledDocument)]
+        self.filled = sum(filled)
+        """The number of entries from the memory."""
         self._lines = [pair for document in documents for pair in zip(document.lines, document.aligned, strict=True)]
-        worded = {line: has_words(line) for line, _ in self._lines}
+        worded = [pair for pair in dict.fromkeys(self._lines) if has_words(pair[0])]
+        memory = {pair: known(pair[0]) for pair in worded if known and not pair[1]}
+        self.known = {pair: [Translated(text)] for pair, text in memory.items() if text is not None}
+        """The lines from the memory, with their translations."""
         self.groups = {
-            aligned: list(dict.fromkeys(line for line, needs in self._lines if worded[line] and needs == aligned))
+            aligned: [line for line, needs in worded if needs == aligned and (line, needs) not in self.known]
             for aligned in (False, True)
         }
         """The lines whose words need no links to those of their translations, and those whose words do."""
@@ -31,7 +39,7 @@ class Lines:
     def answered(self, answers: Mapping[bool, Sequence[Nbest]]) -> list[list[Nbest]]:
         """Returns the translations of each document's lines, given those of the groups. A line without a translation
         stays as it is, except in a slot."""
-        found = {
+        found = self.known | {
             (line, aligned): nbest
             for aligned, lines in self.groups.items()
             for line, nbest in zip(lines, answers[aligned], strict=True)

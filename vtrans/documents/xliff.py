@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from xml.sax.saxutils import escape, quoteattr
 
 from vtrans.documents.document import Document, FilledDocument, MarkedDocument, Paired, Slot
@@ -18,7 +19,8 @@ _DONE = {"final", "signed-off"}  # states of targets that even `overwrite` leave
 def xliff_document(text: str, language: str, *, target: str = "", overwrite: bool = False) -> Document:
     """Returns an XLIFF file with its untranslated units as slots, with `overwrite` all that are not approved or final.
 
-    A new target has the state `needs-review-translation`, in XLIFF 2 its segment the state `translated`. Raises
+    A new target has the state `needs-review-translation`, in XLIFF 2 its segment the state `translated`. One from a
+    memory has the state `translated` and the qualifier `exact-match`, in XLIFF 2 the substate `vtrans:memory`. Raises
     DocumentError for a file that is no XLIFF.
     """
     root, second = _root(text)
@@ -31,7 +33,7 @@ def xliff_document(text: str, language: str, *, target: str = "", overwrite: boo
             raise DocumentError("The element xliff needs the attribute trgLang, as the target language is not known.")
         end = root.begin + len(root.opening) - 1
         slots.insert(0, Slot(end, end, [], lambda _: f" trgLang={quoteattr(target)}"))
-    return FilledDocument(text, slots)
+    return FilledDocument(text, slots, "xml")
 
 
 def xliff_pairs(text: str, languages: Languages) -> Iterator[Paired]:
@@ -90,20 +92,24 @@ def _slot(text: str, unit: Element, language: str, second: bool, keep_space: boo
     place = target.begin if target else source.end
     begin = unit.begin if second else place
 
-    states = {} if second else {"state": "needs-review-translation"}
-
-    def written(texts: list[str]) -> str | None:
+    def written(texts: list[str], approved: bool = False) -> str | None:
         if not texts[0].strip():
             return None
-        tag = (target or Element("target", f"<{source.prefix}target>")).tag(**states)
+        states: dict[str, str | None] = {"state": "needs-review-translation", "state-qualifier": None}
+        if approved:
+            states = {"state": "translated", "state-qualifier": "exact-match"}
+        tag = (target or Element("target", f"<{source.prefix}target>")).tag(**({} if second else states))
         before = "" if target else unit.space_before(unit.child("source") or source)
         opening = ""
         if second:
-            opening = unit.tag(state="translated", subState=None) + text[begin + len(unit.opening) : place]
+            opening = (
+                unit.tag(state="translated", subState="vtrans:memory" if approved else None)
+                + text[begin + len(unit.opening) : place]
+            )
         text_there = escape(accelerator.placed(texts[0])) if accelerator else texts[0]
         return f"{opening}{before}{tag}{text_there}</{source.prefix}target>"
 
-    return Slot(begin, target.end if target else place, [document], written)
+    return Slot(begin, target.end if target else place, [document], written, partial(written, approved=True))
 
 
 def _source(text: str, unit: Element) -> Element:

@@ -9,12 +9,13 @@ from functools import partial
 from typing import Any, TypeVar
 
 from vtrans.data.detection import Detection, detect
+from vtrans.data.matches import Known
 from vtrans.documents.document import Document, PlainDocument, Translated
+from vtrans.documents.memory import Memory
 from vtrans.documents.translating import Lines, Nbest
 from vtrans.errors import InputError
 from vtrans.languages import Languages
 from vtrans.server.batching import Wanted, Worker
-from vtrans.server.memory import Memory
 from vtrans.server.refusals import Refusal
 from vtrans.wording.glossary import Glossary
 
@@ -101,12 +102,12 @@ class Service:
             wanted = Wanted(min(1 + alternatives, dict(search).get("beam", worker.nbest)), False, glossary, search)
             if glossary or search:
                 _check(worker, wanted)
-            known = partial(self.memory.get, pair) if self.memory else _nothing
+            known = self.memory.known(pair) if self.memory else None
             places = [i for i, code in enumerate(sources) if code == source]
             made = await _computed([partial(read, texts[i], source) for i in places], texts)
             documents = dict(zip(places, made, strict=True))
             for i in places:
-                if isinstance(documents[i], PlainDocument) and (corrected := known(texts[i])) is not None:
+                if known and isinstance(documents[i], PlainDocument) and (corrected := known(texts[i])) is not None:
                     answers[i] = Answer(corrected, [], [])
                     del documents[i]
             lines = await _lines_of([*documents.values()], worker, wanted, known)
@@ -139,25 +140,15 @@ def _answer(document: Document, lines: Sequence[Nbest], nbest: int) -> Answer:
     return Answer(best, unique, links)
 
 
-Known = Callable[[str], str | None]
-"""Returns what a memory has for a text."""
-
-
-def _nothing(text: str) -> str | None:
-    return None
-
-
-async def _lines_of(documents: Sequence[Document], worker: Worker, wanted: Wanted, known: Known) -> list[list[Nbest]]:
+async def _lines_of(
+    documents: Sequence[Document], worker: Worker, wanted: Wanted, known: Known | None
+) -> list[list[Nbest]]:
     """Returns the translations of each document's lines. Those that are not known are one request to the worker, or two
     if some of them need word alignments."""
     texts = [line for document in documents for line in document.lines]
-    (lines,) = await _computed([partial(Lines, documents)], texts)
-    memory = {line: [Translated(text)] for line in lines.groups[False] if (text := known(line)) is not None}
-    groups = {needs: [line for line in group if needs or line not in memory] for needs, group in lines.groups.items()}
-    asked = (worker.translate(group, replace(wanted, alignments=needs)) for needs, group in groups.items())
-    answers = dict(zip(groups, await asyncio.gather(*asked), strict=True))
-    translated = memory | dict(zip(groups[False], answers[False], strict=True))
-    return lines.answered({**answers, False: [translated[line] for line in lines.groups[False]]})
+    (lines,) = await _computed([partial(Lines, documents, known)], texts)
+    asked = (worker.translate(group, replace(wanted, alignments=needs)) for needs, group in lines.groups.items())
+    return lines.answered(dict(zip(lines.groups, await asyncio.gather(*asked), strict=True)))
 
 
 def _rank(lines: Sequence[Nbest], rank: int) -> list[Translated]:

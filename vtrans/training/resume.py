@@ -37,7 +37,7 @@ def save(job: Job, learner: Learner, progress: Progress) -> None:
         if job.leads:
             vocabularies, search = (data.src_vocab, data.tgt_vocab), job.recipe.search
             model = LoadedModel(whole.model, *vocabularies, search, training, None, data.languages, data.tags)
-            save_model(run.step_file(progress.step), model)
+            save_model(run.step_file(progress.step), dataclasses.replace(model, matches=data.matches))
     save_progress(job, learner, progress)
 
 

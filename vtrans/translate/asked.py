@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from vtrans.data.matches import Match
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.errors import InputError
 from vtrans.text import one_line
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.wording.glossary import Term
-from vtrans.wording.phrases import Wording, wording_of
+from vtrans.wording.phrases import NO_WORDING, Wording, wording_of
 from vtrans.wording.protect import Masked, masked
 from vtrans.wording.typed import Case, Typed
 
@@ -36,16 +38,34 @@ class Asked:
     before: str = ""
     after: str = ""
     """Symbols around the line, which stay where they are."""
+    known: str | None = None
+    """The translation, if it is from a memory."""
+    match: Match | None = None
 
     @property
     def text(self) -> str:
-        """The line as the model sees it; blank if there are no letters besides the protected text."""
-        return "" if self.line.texts and not self.line.has_letters else self.line.masked
+        """The line as the model sees it; blank if there are no letters besides the protected text, or if the
+        translation is known."""
+        unseen = self.known is not None or (self.line.texts and not self.line.has_letters)
+        return "" if unseen else self.line.masked
+
+    def from_memory(self, n: int) -> list[Translation]:
+        """Returns the known translation, and blank ones in the other places of an n-best list; [] if none is known."""
+        if self.known is None:
+            return []
+        text = one_line(self.known)
+        best = Translation(text, 0.0, 0.0, True, confidence=1.0, word_confidences=(1.0,) * len(text.split()), match=1.0)
+        return [best, *[Translation("", -math.inf, -math.inf, False)] * (n - 1)]
 
     def finished(
         self, translations: Sequence[Translation], options: TranslateOptions, vocab: Vocabulary
     ) -> list[Translation]:
         """Returns translations as the search found them with their confidence, restored; blank if it is too low."""
+        if self.known is not None:
+            plain = options.calibration is None
+            return [replace(t, confidence=None, word_confidences=None) if plain else t for t in translations]
+        if self.match:
+            translations = [replace(t, match=self.match[1]) for t in translations]
         if options.calibration:
             rated = [(t, options.calibration(self.text, t, vocab)) for t in translations]
             translations = [replace(t, confidence=value, word_confidences=words) for t, (value, words) in rated]
@@ -125,6 +145,9 @@ def asked_of(
     search keeps the codes of protected text.
     """
     wording = wording_of(constraints, line, number)
+    if options.known and not begun and wording == NO_WORDING and (known := options.known(line)) is not None:
+        return Asked(masked(line, ()), wording, known=known)
+    match = options.match(line) if options.match and line.strip() else None
     typed = typed if typed and typed.reads(line) else None
     spans = list(options.protect.spans(line)) if options.protect else []
     begin, end = typed.body(line, spans) if typed and not begun else (0, len(line))
@@ -135,9 +158,8 @@ def asked_of(
         read, case = typed.read(line, spans, keep_case=begun or bool(wording.phrases or wording.avoid))
     terms = tuple(islice(options.glossary.terms_in(read.masked), MOST)) if options.glossary else ()
     counts = dict(islice(read.counts().items(), MOST)) if codes else {}
-    return Asked(
-        read, replace(wording, terms=tuple(term.forms for term in terms), codes=counts), terms, case, before, after
-    )
+    wording = replace(wording, terms=tuple(term.forms for term in terms), codes=counts)
+    return Asked(read, wording, terms, case, before, after, match=match)
 
 
 def beside(

@@ -19,7 +19,6 @@ def linked(
     engine: Engine,
     search: SearchConfig,
     words: Sequence[list[int]],
-    tags: int,
     sources: Sequence[Source],
     owners: Sequence[range],
     results: dict[int, list[Hypothesis]],
@@ -27,13 +26,15 @@ def linked(
     """Returns the translations of each line with their word alignments. `words` holds the number of each subword's
     word, for each line.
 
-    Words are linked only within a piece of a line. Each piece begins with `tags` subwords of no word.
+    Words are linked only within a piece of a line. Each piece begins with equally many subwords of no word.
     """
     pairs: list[Pair] = []
     sides: list[tuple[list[int], list[int]]] = []
     places: list[tuple[int, int]] = []
     for i, owner in enumerate(owners):
         begin = 0  # in the subwords of the line
+        tags = sum(len(sources[p].tokens) - 1 for p in owner) - len(words[i])
+        tags //= max(1, len(owner))
         tgt_words: dict[int, int] = {}  # by rank, in the pieces so far
         for p in owner:
             src = sources[p].tokens[:-1]

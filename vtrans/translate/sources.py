@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from vtrans.config import SearchConfig
+from vtrans.data.matches import SEPARATOR_ID
 from vtrans.data.vocabulary import EOS_ID, Vocabulary
 from vtrans.engines.engine import NO_PREFIX, Engine, Source, suppressed_ids
 from vtrans.errors import InputError
@@ -79,20 +80,25 @@ class SourceReader:
                 raise InputError(f"line {number} contains an unpaired surrogate.") from None
         return (vocab or self._src_vocab).encode_batch(lines, tags=to is None)
 
+    def match(self, ids: Sequence[int], text: str) -> list[int]:
+        """Returns the subwords of a fuzzy match that stand before those of its line, or none if there is no room."""
+        match = [*self.encode([text])[0], SEPARATOR_ID]
+        return match if len(match) + len(ids) <= self.max_source else []
+
     def window(
         self,
         lines: Sequence[str],
         encoded: Sequence[list[int]],
-        tag: Sequence[int],
+        before: Sequence[Sequence[int]],
         first: int,
         prefixes: Sequence[str],
         wordings: Sequence[Wording],
     ) -> tuple[list[Source], list[range]]:
-        """Returns the sources of lines with these subwords, and which of them are those of each line. A blank line has
-        none. `first` is the number of the first line."""
+        """Returns the sources of lines with these subwords, and others before them, and which sources are those of each
+        line. A blank line has none. `first` is the number of the first line."""
         sources, owners = list[Source](), list[range]()
         for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
-            pieces = self.sources(first + i, ids, prefixes[i], wordings[i], tag) if line.strip() else []
+            pieces = self.sources(first + i, ids, prefixes[i], wordings[i], before[i]) if line.strip() else []
             owners.append(range(len(sources), len(sources) + len(pieces)))
             sources += pieces
         return sources, owners
@@ -103,10 +109,10 @@ class SourceReader:
         ids: list[int],
         prefix: str = "",
         wording: Wording = NO_WORDING,
-        tag: Sequence[int] = (),
+        before: Sequence[int] = (),
     ) -> list[Source]:
         """Returns the sources of line `number` with these subwords: one, or the pieces of a long line. Each begins with
-        the tag.
+        the subwords `before`.
 
         The translation of the first piece begins with the prefix and contains the phrases. Raises InputError if they
         leave no room for EOS.
@@ -130,7 +136,7 @@ class SourceReader:
                         f"the {name} of line {number} must have fewer than {limit:,} subwords, to leave room for EOS, "
                         f"got {tokens:,}; shorten the {name}{self._remedy(limit)}."
                     )
-            sources.append(Source([*tag, *piece, EOS_ID], limit, f"{number}/{k}", begun, phrases, wording.avoid))
+            sources.append(Source([*before, *piece, EOS_ID], limit, f"{number}/{k}", begun, phrases, wording.avoid))
         return sources
 
     def _prefix(self, text: str) -> Prefix:

@@ -66,11 +66,9 @@ class _Place:
         return written
 
 
-def draft_of(
-    engine: Engine, search: SearchConfig, source: Source, asked: Asked, ids: Sequence[int], tags: int
-) -> Draft | None:
+def draft_of(engine: Engine, search: SearchConfig, source: Source, asked: Asked, ids: Sequence[int]) -> Draft | None:
     """Returns the draft of a line, or None if it has no terms or a term covers only a part of a word. `ids` are the
-    line's subwords, which follow `tags` others in the source."""
+    line's subwords, with which the source ends."""
     line = asked.line.masked
     spans = [match.span() for match in regex.finditer(r"\S+", line)]
     terms = []
@@ -85,7 +83,8 @@ def draft_of(
     suppressed = suppressed_ids(search, engine.tgt_vocab)
     # No phrase is refused here, with a wrong number: the source was made of the same constraints.
     phrases = encoded(replace(asked.wording, terms=()), engine.tgt_vocab, suppressed, number=0)
-    words = [*[NO_WORD] * tags, *words_of_line(line, ids, engine.src_vocab)]
+    before = len(source.tokens) - 1 - len(ids)
+    words = [*[NO_WORD] * before, *words_of_line(line, ids, engine.src_vocab)]
     return Draft(source, phrases, words, terms, asked.wording)
 
 

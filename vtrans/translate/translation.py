@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vtrans.config import MBR_SAMPLES
+from vtrans.data.matches import Known, Match
 from vtrans.engines.alignments import Links, pharaoh
 from vtrans.errors import InputError
 from vtrans.search.options import Mbr, Sampling
@@ -45,6 +46,10 @@ class TranslateOptions:
     """Leave a translation blank if its confidence is lower."""
     to: str | None = None
     """The target language, for a model of several."""
+    known: Known | None = None
+    """A memory, whose translations lines get."""
+    match: Callable[[str], Match | None] | None = None
+    """Returns the fuzzy match of a line, for a model that has learned to use it."""
     abandoned: Callable[[], bool] | None = None
     """Called before each step of a search in PyTorch, which ends with AbandonedError once it returns True."""
 
@@ -95,6 +100,7 @@ class Translation:
     alignment: Links | None = None  # between the words of line.split() and text.split(), if requested
     confidence: float | None = None  # the probability that it is right, if there is a calibration
     word_confidences: tuple[float, ...] | None = None  # the same for each word of text.split()
+    match: float | None = None  # the similarity of the fuzzy match that it is made with; 1 if it is from a memory
 
     def blank(self) -> Translation:
         """Returns the translation without its text."""
@@ -107,7 +113,7 @@ class Translation:
         fields["token_logprobs"] = [_finite(value) for value in self.token_logprobs]
         if self.alignment is not None:
             fields["alignment"] = pharaoh(self.alignment)
-        for name in ("alignment", "confidence", "word_confidences"):
+        for name in ("alignment", "confidence", "word_confidences", "match"):
             if fields[name] is None:
                 del fields[name]
         return fields | {"logprob": _finite(self.logprob), "score": _finite(self.score)}
@@ -142,6 +148,8 @@ class Counts:
 
     lines: int = 0
     blank: int = 0  # lines without text; their translations are blank, too
+    known: int = 0  # lines whose translation is from a memory
+    matched: int = 0  # lines that are translated with a fuzzy match
     cut: int = 0  # lines longer than max_source, translated in pieces
     empty: int = 0  # lines with text whose best translation, or that of a piece, is empty
     unfinished: int = 0  # lines whose best translation reached its length limit

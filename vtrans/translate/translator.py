@@ -174,16 +174,10 @@ class Translator:
         """
         self.check(options, constraints=constraints is not None)
         began = time.monotonic()
-        codes = options.sampling is None and self.search.can_require_phrases
-        typed = None if options.raw else self._typed
-        prefixes, constraints = prefixes or [""] * len(lines), constraints or [{}] * len(lines)
-        asked = [
-            asked_of(line, number, wanted, options, typed, begun=bool(prefix.strip()), codes=codes)
-            for number, (line, prefix, wanted) in enumerate(zip(lines, prefixes, constraints, strict=True), first)
-        ]
-        lines = [request.text for request in asked]
-        encoded, tag = self._reader.encode(lines, first, to=options.to), self.tag(options.to)
-        sources, owners = self._reader.window(lines, encoded, tag, first, prefixes, [line.wording for line in asked])
+        prefixes = prefixes or [""] * len(lines)
+        asked, encoded, before = self._read(lines, options, first, prefixes, constraints or [{}] * len(lines))
+        lines, wordings = [line.text for line in asked], [line.wording for line in asked]
+        sources, owners = self._reader.window(lines, encoded, before, first, prefixes, wordings)
         self._count_cut(encoded, owners, first)
         kept: dict[int, tuple[bool, bool]] = {}  # the quality of each source's best hypothesis
         early: dict[int, list[Translation]] = {}
@@ -201,20 +195,48 @@ class Translator:
         drafts = {
             p: draft
             for p, i in singles.items()
-            if (draft := draft_of(self.engine, self.search, sources[p], asked[i], encoded[i], len(tag)))
+            if (draft := draft_of(self.engine, self.search, sources[p], asked[i], encoded[i]))
         }
         results = self._searched(sources, drafts, options, each)
         self._retry(sources, owners, results, kept, options)
         self.counts.lines += len(lines)
         translations = [
-            early.get(i) or self._joined([results[p] for p in owner], options.nbest) for i, owner in enumerate(owners)
+            early.get(i)
+            or asked[i].from_memory(options.nbest)
+            or self._joined([results[p] for p in owner], options.nbest)
+            for i, owner in enumerate(owners)
         ]
         if options.alignments:
             words = [words_of_line(line, ids, self.src_vocab) for line, ids in zip(lines, encoded, strict=True)]
-            translations = linked(translations, self.engine, self.search, words, len(tag), sources, owners, results)
+            translations = linked(translations, self.engine, self.search, words, sources, owners, results)
         translations = self._finished(asked, translations, options, first)
         self.counts.seconds += time.monotonic() - began
         return translations
+
+    def _read(
+        self,
+        lines: Sequence[str],
+        options: TranslateOptions,
+        first: int,
+        prefixes: Sequence[str],
+        constraints: Sequence[Constraints],
+    ) -> tuple[list[Asked], list[list[int]], list[list[int]]]:
+        """Returns what is asked of each line, the subwords of the line, and those that stand before it: a tag, and a
+        fuzzy match. Counts the lines that a memory knows or has a match for."""
+        codes = options.sampling is None and self.search.can_require_phrases
+        typed, tag = None if options.raw else self._typed, self.tag(options.to)
+        asked = [
+            asked_of(line, number, wanted, options, typed, begun=bool(prefix.strip()), codes=codes)
+            for number, (line, prefix, wanted) in enumerate(zip(lines, prefixes, constraints, strict=True), first)
+        ]
+        encoded, before = self._reader.encode([line.text for line in asked], first, to=options.to), []
+        for i, (line, ids) in enumerate(zip(asked, encoded, strict=True)):
+            match = self._reader.match(ids, line.match[0]) if line.match and ids else []
+            before.append([*tag, *match])
+            asked[i] = line if match else replace(line, match=None)
+            self.counts.matched += bool(match)
+            self.counts.known += line.known is not None
+        return asked, encoded, before
 
     def _count_cut(self, encoded: Sequence[list[int]], owners: Sequence[range], first: int) -> None:
         """Counts the lines that are cut, and warns of each."""

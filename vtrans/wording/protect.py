@@ -91,6 +91,13 @@ def masked(line: str, spans: Iterable[Span], known: Mapping[str, str] | None = N
     return Masked([*pieces, (line[end:], line[end:])], {code: text for text, code in code_of.items()})
 
 
+def coded_pair(src: str, tgt: str, protection: Protection) -> tuple[str, str] | None:
+    """Returns a pair with the same codes for the same protected text; None if the sides differ in it."""
+    read = protection.masked(src)
+    answer = masked(tgt, protection.spans(tgt), {text: code for code, text in read.texts.items()})
+    return (read.masked, answer.masked) if read.counts() == answer.counts() else None
+
+
 Piece = tuple[str, str]
 """A part of a text, with codes and as it is."""
 

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from vtrans.console import Console
+from vtrans.data.matches import check_package
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.preparation.dry_run import estimate
 from vtrans.data.preparation.encode import RATIO_FREE_TOKENS, Encoder, Pair, Task, encode
 from vtrans.data.preparation.learn_vocabulary import check_symbols, learn_vocabularies
+from vtrans.data.preparation.matching import with_matches
 from vtrans.data.preparation.output_folder import current_report, publish, staging_folder
 from vtrans.data.preparation.overlap import overlap_report, subword_counts
 from vtrans.data.preparation.parallel_text import Inputs, Repeats, Split
@@ -33,6 +35,7 @@ from vtrans.files import check_path, explained, write_atomically
 from vtrans.languages import languages_record
 from vtrans.runtime.cores import usable_processors
 
+PLAIN_FILE = "plain.safetensors"  # the training pairs without matches, while those are searched for
 _BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # limits of a batch that a worker encodes
 
 
@@ -50,6 +53,8 @@ def prepare(
     options = dataclasses.replace(options, threads=options.threads or usable_processors())
     check_path(options.out)
     check_symbols(options)
+    if options.fuzzy:
+        check_package()
     out = Path(options.out)
     began = time.monotonic()
     inputs = Inputs(options)
@@ -96,11 +101,14 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
         pairs=frozenset(repeats.pairs),
     )
     corpora, tags, linked = len(options.src), _ids(src, options.tags), options.align or bool(options.alignments)
-    train = StoreWriter(staging / TRAIN_FILE, task, len(src), len(tgt), corpora, tags, with_links=linked)
+    file = PLAIN_FILE if options.fuzzy else TRAIN_FILE
+    plain = train = StoreWriter(staging / file, task, len(src), len(tgt), corpora, tags, with_links=linked)
     _encode_training(train, split, repeats, options, console)
     if options.align:
         with console.progress("aligning the words", unit="links", shares=True) as counter:
             train.align(counter.update)
+    if options.fuzzy:
+        train = with_matches(plain, staging / TRAIN_FILE, src, tgt, console)
     files = {writer.path.name: writer.finish() for writer in (train, valid)}
     for name, vocabulary in vocabularies.items():
         write_atomically(staging / name, vocabulary.proto)
@@ -114,8 +122,8 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
         "tags": options.tags_by_language(),
         "inputs": inputs.facts,
         "files": files,
-        **_counts(split, train, valid, repeats),
-        **_subwords(options, src, tgt, train),
+        **_counts(split, plain, train, valid, repeats),
+        **_subwords(options, src, tgt, plain),
     }
 
 
@@ -160,12 +168,15 @@ def _encode_training(
         )
 
 
-def _counts(split: Split, train: StoreWriter, valid: StoreWriter, repeats: Repeats) -> dict[str, Any]:
-    """Returns the part of the report about pairs and characters."""
+def _counts(
+    split: Split, plain: StoreWriter, train: StoreWriter, valid: StoreWriter, repeats: Repeats
+) -> dict[str, Any]:
+    """Returns the part of the report about pairs and characters. `plain` are the training pairs without matches."""
     surveys = {"train": split.survey, "valid": split.valid_survey}
+    matches = {"matches": train.kept - plain.kept} if train is not plain else {}
     return {
         "held_out": None if split.valid else {"sources": len(split.held_out), "pairs": split.validation_size},
-        "train": {"read": split.survey.pairs, **train.report(), "corpora": train.corpora},
+        "train": {"read": split.survey.pairs, **plain.report(), "corpora": train.corpora, **matches},
         "valid": {"read": split.validation_size, **valid.report(), **repeats.report()},
         "characters": {
             part: {"odd_line_ends": survey.odd_line_ends, "replacements": survey.replacements}

@@ -61,6 +61,8 @@ def _show_pairs(report: dict[str, Any], console: Console) -> None:
         dropped = dropped_pairs(facts["dropped"], options)
         held_out = f"; {valid['read']:,} held out" if report["held_out"] and part == "training" else ""
         console.info(f"{part}: {facts['kept']:,} of {facts['read']:,} pairs kept; dropped: {dropped}{held_out}.")
+    if "matches" in train:
+        console.info(f"{train['matches']:,} training pairs are in the data a second time, with a fuzzy match.")
     if len(train["corpora"]) > 1:
         names = [files["src"]["name"] for files in report["inputs"]["train"]]
         counts = ", ".join(f"{name} {n:,}" for name, n in zip(names, train["corpora"], strict=True))

@@ -13,6 +13,8 @@ from pathlib import Path
 from threading import Lock
 from xml.sax.saxutils import escape, quoteattr
 
+from vtrans.data.matches import Kind, Known
+from vtrans.documents.remembered import around
 from vtrans.errors import FileError
 from vtrans.languages import Languages
 
@@ -54,7 +56,21 @@ class Memory:
         with self._lock, self._explained():
             query = "SELECT translation FROM corrections WHERE src = ? AND tgt = ? AND source = ?"
             row = self._file.execute(query, (*languages, text)).fetchone()
-        return source.replace(text, row[0], 1) if row and text else None
+        return around(source, row[0]) if row and text else None
+
+    def known(self, languages: Languages) -> Known:
+        """Returns what looks up translations in these languages. Corrections are texts without tags."""
+
+        def known(text: str, kind: Kind = "sentence", *, sure: bool = False) -> str | None:
+            return self.get(languages, text) if kind == "sentence" else None
+
+        return known
+
+    def pairs(self, languages: Languages) -> list[tuple[str, str]]:
+        """Returns all texts with translations in these languages; an empty one means any."""
+        with self._lock, self._explained():
+            query = "SELECT source, translation FROM corrections WHERE ? IN (src, '') AND ? IN (tgt, '')"
+            return self._file.execute(query, languages).fetchall()
 
     def __len__(self) -> int:
         with self._lock, self._explained():

@@ -1,0 +1,153 @@
+"""A memory: which translations it gives to strings and lines, and how documents mark them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from catalogues import Translate, reverse
+
+from vtrans.documents.files import Filling, open_file
+from vtrans.documents.memory import Memory
+from vtrans.documents.pairs import Taken
+from vtrans.documents.remembered import Matches, Remembered
+from vtrans.documents.sentences import PROTECTION
+from vtrans.documents.translating import Lines
+from vtrans.languages import Languages
+
+EN_DE = Languages("en", "de")
+HEADER = (
+    'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\nPlural-Forms: nplurals=2; plural=(n != 1);\\n"\n\n'
+)
+XLIFF = (
+    '<xliff version="1.2"><file source-language="en" target-language="de"><body><trans-unit id="1">'
+    "<source>{}</source>{}</trans-unit></body></file></xliff>"
+)
+TWO = (
+    '<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="de">'
+    '<file id="f"><unit id="u"><segment><source>{}</source></segment></unit></file></xliff>'
+)
+
+
+def near(text: str, similarity: float) -> object:
+    return (text, pytest.approx(similarity))
+
+
+def remembered(content: str, name: str = "a.po") -> Remembered:
+    memory = Remembered()
+    Taken(EN_DE, memory).add(name, content.encode(), 1_000_000)
+    return memory
+
+
+def po(*entries: tuple[str, str], flags: str = "") -> str:
+    flag = f"#, {flags}\n" if flags else ""
+    return HEADER + "".join(f'{flag}msgid "{src}"\nmsgstr "{tgt}"\n\n' for src, tgt in entries)
+
+
+def filled(name: str, content: str, memory: Remembered, translate: Translate = reverse) -> str:
+    """Returns a file that is filled from a memory, and by a translator that reverses words."""
+    opened = open_file(name, content.encode(), 1_000_000, Filling("de"))
+    documents = [opened.read(text, "en") for text in opened.texts]
+    lines = Lines(documents, memory)
+    answers = {aligned: [[translate(line)] for line in group] for aligned, group in lines.groups.items()}
+    pairs = zip(documents, lines.answered(answers), strict=True)
+    return opened.written([document.joined([nbest[0] for nbest in found]) for document, found in pairs]).decode()
+
+
+def test_a_catalogue_that_was_translated_is_filled_from_itself() -> None:
+    """A round as with Weblate: translated, corrected, and used for the next version."""
+    entries = (
+        ("The big <b>dog</b>.", "Der <b>große</b> Hund."),
+        ("a dog\\n", "ein Hund\\n"),
+        ("One cat. Two dogs.", "Eine Katze. Zwei Hunde."),
+        ("_File", "_Datei"),
+        ("42", "zweiundvierzig"),
+    )
+    memory = remembered(po(*entries))
+    assert filled("b.po", po(*((src, "") for src, _ in entries)), memory) == po(*entries)
+    new = filled("b.po", po(("a bird", ""), ("a dog", "")), memory)
+    assert new == HEADER + '#, fuzzy\nmsgid "a bird"\nmsgstr "bird a"\n\n' + 'msgid "a dog"\nmsgstr "ein Hund"\n\n'
+
+
+def test_sentences_of_entries_are_known_too() -> None:
+    memory = remembered(po(("One cat. Two dogs.", "Eine Katze. Zwei Hunde.")))
+    assert filled("b.po", po(("Two dogs. One cat.", "")), memory) == po(
+        ("Two dogs. One cat.", "Zwei Hunde. Eine Katze.")
+    )
+    partly = filled("b.po", po(("Two dogs. A bird.", "")), memory)
+    assert partly == po(("Two dogs. A bird.", "Zwei Hunde. bird. A"), flags="fuzzy")
+
+
+def test_a_text_with_several_translations_is_to_be_checked() -> None:
+    memory = remembered(po(("open", "offen"), ("Open it", "x")) + 'msgctxt "verb"\nmsgid "open"\nmsgstr "öffnen"\n')
+    assert filled("b.po", po(("open", "")), memory) == po(("open", "offen"), flags="fuzzy")
+    assert memory("open") == "offen"
+    assert memory("open", sure=True) is None
+
+
+def test_placeholders_of_the_entry_are_kept() -> None:
+    memory = remembered(po(("%s in %s", "in %2$s ist %1$s"), flags="c-format"))
+    assert filled("b.po", po(("%d in %s", ""), flags="c-format"), memory) == po(
+        ("%d in %s", "in %2$s ist %1$d"), flags="c-format"
+    )
+
+
+def test_plural_forms_of_one_text_are_to_be_checked() -> None:
+    header = HEADER.replace("nplurals=2; plural=(n != 1)", "nplurals=3; plural=n>1 ? 2 : n")
+    entry = header + 'msgid "a dog"\nmsgid_plural "dogs"\nmsgstr[0] "{}"\nmsgstr[1] "{}"\nmsgstr[2] "{}"\n'
+    memory = remembered(entry.format("pes", "psi", "psů"))
+    assert "#, fuzzy" in filled("b.po", entry.format("", "", ""), memory)
+    two = HEADER + 'msgid "a dog"\nmsgid_plural "dogs"\nmsgstr[0] "{}"\nmsgstr[1] "{}"\n'
+    memory = remembered(two.format("Hund", "Hunde"))
+    assert filled("b.po", two.format("", ""), memory) == two.format("Hund", "Hunde")
+
+
+def test_units_of_xliff_tell_that_they_are_from_a_memory() -> None:
+    memory = remembered(XLIFF.format("A &amp; <g id='1'>b</g>", "<target>X &amp; <g id='1'>y</g></target>"), "a.xlf")
+    done = filled("b.xlf", XLIFF.format("A &amp; <g id='1'>b</g>", ""), memory)
+    assert '<target state="translated" state-qualifier="exact-match">X &amp; <g id=\'1\'>y</g></target>' in done
+    assert 'state="needs-review-translation"' in filled("b.xlf", XLIFF.format("A cat", ""), memory)
+    done = filled("b.xlf", TWO.format("A &amp; <g id='1'>b</g>"), memory)
+    assert '<segment state="translated" subState="vtrans:memory">' in done
+    assert "subState" not in filled("b.xlf", TWO.format("A cat"), memory)
+
+
+def test_text_of_one_format_is_escaped_in_another() -> None:
+    memory = remembered(po(("Cats & dogs", "Katzen & <Hunde>")))
+    assert ">Katzen &amp; &lt;Hunde&gt;</target>" in filled("b.xlf", XLIFF.format("Cats &amp; dogs", ""), memory)
+    memory = remembered(XLIFF.format("Cats &amp; dogs", "<target>Katzen &amp; Hunde</target>"), "a.xlf")
+    assert filled("b.po", po(("Cats & dogs", "")), memory) == po(("Cats & dogs", "Katzen & Hunde"))
+    assert filled("b.txt", "Cats & dogs", memory) == "Katzen & Hunde"
+
+
+def test_corrections_are_a_memory(tmp_path: Path) -> None:
+    corrections = Memory(tmp_path / "m")
+    corrections.add(EN_DE, "One cat. Two dogs.", "Eine Katze. Zwei Hunde.")
+    corrections.add(Languages("en", "fr"), "One cat.", "Un chat.")
+    corrections.add(Languages("de", "en"), "Ein Hund", "A dog")
+    memory = Remembered()
+    for pair in corrections.pairs(EN_DE):
+        memory.add_text(EN_DE, *pair)
+    assert (memory("Two dogs."), memory(" One cat.\n"), memory("One dog.")) == ("Zwei Hunde.", " Eine Katze.\n", None)
+    assert len(corrections.pairs(Languages("", "de"))) == 1
+    assert len(corrections.pairs(Languages("en", ""))) == 2
+    known = corrections.known(EN_DE)
+    assert (known("One cat. Two dogs."), known("One cat. Two dogs.", "xml")) == ("Eine Katze. Zwei Hunde.", None)
+    assert filled("b.po", po(("One cat. Two dogs.", "")), memory) == po(
+        ("One cat. Two dogs.", "Eine Katze. Zwei Hunde.")
+    )
+
+
+def test_a_match_has_the_codes_that_the_line_will_have() -> None:
+    pairs = [
+        ("Open {name} with the old editor", "{name} mit dem alten Editor öffnen"),
+        ("Use {a} and {b} now", "{b} {a}"),
+    ]
+    matches = Matches(pairs, PROTECTION)
+    assert matches("Open {file} with the new editor") == near("A1 mit dem alten Editor öffnen", 5 / 6)
+    assert matches("Use {a} and that now") is None
+    matches.add("Open {x} with the new editor", "Mit dem neuen Editor {x} öffnen")
+    assert matches("Open {file} with the new editor") == ("Mit dem neuen Editor A1 öffnen", 1.0)
+    matches.add("Open {x} with the new editor", "{x} bearbeiten")
+    assert matches("Open {file} with the new editor") == ("A1 bearbeiten", 1.0)
+    assert Matches(pairs, None)("Open {file} with the old editor") == near(pairs[0][1], 5 / 6)

@@ -1,0 +1,79 @@
+"""Fuzzy matches beside lines: where the model sees them, and that nothing else changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from translators import SEARCH, loaded, sentences, translator, vocabulary
+
+from vtrans.config import SearchConfig
+from vtrans.data.matches import SEPARATOR_ID, Match
+from vtrans.data.vocabulary import EOS_ID
+from vtrans.engines.engine import Source
+from vtrans.engines.torch_engine import TorchEngine
+from vtrans.search.loop import Hypothesis
+from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translator import Translator
+from vtrans.wording.glossary import Glossary
+from vtrans.wording.protect import Protection
+
+
+class Spy(TorchEngine):
+    """Records the sources that it is given, in the order of their lines."""
+
+    def translate(
+        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        self.sources = sorted(sources, key=lambda source: int(source.name.partition("/")[0]))
+        return super().translate(sources, search, options)
+
+
+def seen(lines: Sequence[str], match: Match | None, **options: Any) -> tuple[list[list[int]], list[dict[str, Any]]]:
+    """Returns the tokens of the sources, and the translations as JSON."""
+    engine = Spy([loaded()])
+    spying = Translator(engine, dataclasses.replace(SEARCH, max_source=20), retry=False)
+    asked = TranslateOptions(match=lambda line: match, **options)
+    translations = [best[0].as_dict() for best in spying.translate_window(lines, asked)]
+    return [source.tokens for source in engine.sources], translations
+
+
+def test_a_match_and_a_separator_come_before_the_line() -> None:
+    encode = vocabulary().encode
+    sources, (first, blank) = seen(["a dog runs", " "], ("ein Hund", 0.75))
+    assert sources == [[*encode("ein Hund"), SEPARATOR_ID, *encode("a dog runs"), EOS_ID]]
+    assert first["match"] == 0.75
+    assert "match" not in blank
+
+
+def test_a_match_that_is_too_long_with_its_line_is_left_out() -> None:
+    long = " ".join(["park"] * 19)
+    for lines in (["a dog runs in the park"], [" ".join(["park"] * 30)]):
+        with_match, translations = seen(lines, (long, 0.9))
+        without, plain = seen(lines, None)
+        assert with_match == without
+        assert translations == plain
+
+
+def test_words_are_linked_to_those_of_the_line_only() -> None:
+    for line, best in zip(sentences(12), seen(sentences(12), ("ein Hund läuft", 0.6), alignments=True)[1], strict=True):
+        links = [tuple(map(int, link.split("-"))) for link in best["alignment"].split()]
+        assert all(i < len(line.split()) and j < len(best["text"].split()) for i, j in links)
+        assert bool(links) == bool(line and best["text"])
+
+
+def test_protected_text_and_terms_go_with_a_match() -> None:
+    glossary = Glossary((("dog", ("Łódź",)),))
+    options = TranslateOptions(match=lambda line: ("A1 ein", 0.6), protect=Protection(), glossary=glossary)
+    (best,) = translator().translate_window(["a {name} sees the dog"], options)
+    assert best[0].text.count("{name}") == best[0].text.count("Łódź") == 1
+
+
+@pytest.mark.parametrize("nbest", [1, 3])
+def test_without_a_match_nothing_changes(nbest: int) -> None:
+    options = TranslateOptions(nbest)
+    lines = sentences(10)
+    plain = translator().translate_window(lines, options)
+    assert translator().translate_window(lines, dataclasses.replace(options, match=lambda line: None)) == plain

@@ -1,0 +1,100 @@
+"""What a memory has for one pair of languages: translations of strings and sentences, and fuzzy matches of lines."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from threading import Lock
+
+from vtrans.data.matches import Kind, Match, SimilarTexts, codes_of
+from vtrans.documents.document import MarkedDocument
+from vtrans.documents.sentences import has_words, split_sentences
+from vtrans.languages import Languages
+from vtrans.wording.protect import Protection, coded_pair
+
+Pair = tuple[str, str]
+
+
+class Remembered:
+    """The translations of a memory, in memory. Of several translations of a text, it has the most frequent one."""
+
+    def __init__(self) -> None:
+        self._found: defaultdict[tuple[Kind, str], Counter[str]] = defaultdict(Counter)
+
+    def add(self, kind: Kind, text: str, translation: str) -> None:
+        """Adds a translation."""
+        self._found[kind, text.strip()][translation.strip()] += 1
+
+    def add_string(self, source: MarkedDocument, target: MarkedDocument, kind: Kind) -> None:
+        """Adds a string of a document with its translation, and their sentences."""
+        self.add(kind, source.raw, target.raw)
+        sides = source.beside(target)
+        if sides and len(sides[0]) == len(sides[1]):
+            for pair in zip(*sides, strict=True):
+                self.add("sentence", *pair)
+
+    def add_text(self, languages: Languages, text: str, translation: str) -> None:
+        """Adds a text without tags, and its sentences."""
+        self.add("sentence", text, translation)
+        sides = [
+            split_sentences(side, code).sentences for side, code in zip((text, translation), languages, strict=True)
+        ]
+        if len(sides[0]) == len(sides[1]) > 1:
+            for pair in zip(*sides, strict=True):
+                self.add("sentence", *pair)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __call__(self, text: str, kind: Kind = "sentence", *, sure: bool = False) -> str | None:
+        """Returns the translation of a text with the white space around the text, as `Known`."""
+        plain = text.strip()
+        found = self._found.get((kind, plain)) or (kind == "sentence" and self._found.get(("text", plain)))
+        if not plain or not found or (sure and len(found) > 1):
+            return None
+        return around(text, found.most_common(1)[0][0])
+
+    def sentences(self) -> Iterator[Pair]:
+        """Yields the sentences and their translations."""
+        for kind, text in self._found:
+            if kind == "sentence" and has_words(text) and (translation := self(text)):
+                yield text, translation
+
+
+def around(text: str, translation: str) -> str:
+    """Returns a translation with the white space around the text."""
+    return text.replace(text.strip(), translation, 1)
+
+
+class Matches:
+    """Finds the fuzzy matches of lines among translated sentences, in which this text is protected. Several threads may
+    use it."""
+
+    def __init__(self, pairs: Iterable[Pair], protection: Protection | None) -> None:
+        self._protection, self._lock = protection, Lock()
+        coded = [pair for pair in map(self._coded, pairs) if pair]
+        self._places = {source: place for place, (source, _) in enumerate(coded)}
+        self._translations = [translation for _, translation in coded]
+        self._similar = SimilarTexts(source for source, _ in coded)
+
+    def add(self, source: str, translation: str) -> None:
+        """Adds a sentence, or replaces its translation."""
+        if coded := self._coded((source, translation)):
+            with self._lock:
+                place = self._places.setdefault(coded[0], len(self._translations))
+                if place < len(self._translations):
+                    self._translations[place] = coded[1]
+                else:
+                    self._translations.append(coded[1])
+                    self._similar.add(coded[0])
+
+    def __call__(self, line: str) -> Match | None:
+        """Returns the match of a line."""
+        text = self._protection.masked(line).masked if self._protection else line
+        codes = codes_of(text)
+        with self._lock:
+            found = self._similar.best(text, lambda k: codes_of(self._translations[k]) <= codes)
+            return (self._translations[found[0]], found[1]) if found else None
+
+    def _coded(self, pair: Pair) -> Pair | None:
+        return coded_pair(*pair, self._protection) if self._protection else pair
