@@ -125,12 +125,10 @@ def test_corrections_are_a_memory(tmp_path: Path) -> None:
     corrections.add(EN_DE, "One cat. Two dogs.", "Eine Katze. Zwei Hunde.")
     corrections.add(Languages("en", "fr"), "One cat.", "Un chat.")
     corrections.add(Languages("de", "en"), "Ein Hund", "A dog")
-    memory = Remembered()
-    for pair in corrections.pairs(EN_DE):
-        memory.add_text(EN_DE, *pair)
+    memory = corrections.remembered(EN_DE)
     assert (memory("Two dogs."), memory(" One cat.\n"), memory("One dog.")) == ("Zwei Hunde.", " Eine Katze.\n", None)
-    assert len(corrections.pairs(Languages("", "de"))) == 1
-    assert len(corrections.pairs(Languages("en", ""))) == 2
+    assert len(corrections.remembered(Languages("", "de"))) == 3
+    assert len(corrections.remembered(Languages("en", ""))) == 3
     known = corrections.known(EN_DE)
     assert (known("One cat. Two dogs."), known("One cat. Two dogs.", "xml")) == ("Eine Katze. Zwei Hunde.", None)
     assert filled("b.po", po(("One cat. Two dogs.", "")), memory) == po(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
@@ -16,12 +17,20 @@ from urllib.parse import urlencode
 import pytest
 from cli_runner import Done
 from services import DE_EN, EN_DE, FORM, Client, serving
+from translators import translator
 
+from vtrans.documents.document import Translated
 from vtrans.documents.memory import Memory
 from vtrans.documents.pairs import Taken
+from vtrans.documents.remembered import Matches
+from vtrans.documents.sentences import PROTECTION
 from vtrans.errors import FileError
 from vtrans.languages import Languages
+from vtrans.server.batching import Wanted
 from vtrans.server.limits import Keys, Limits
+from vtrans.server.models import workers_for
+from vtrans.translate.division import Division
+from vtrans.translate.translation import TranslateOptions
 
 
 @contextmanager
@@ -62,6 +71,38 @@ def test_a_correction_is_text_and_no_markup(tmp_path: Path) -> None:
         assert text(client, "Cats and dogs") == "A & B <i>"
         for markup in ("Cats and dogs", "<p>Cats and dogs</p>"):
             assert "A &amp; B &lt;i&gt;" in text(client, markup, format="html")
+
+
+def with_matches(lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Translated]]:
+    """Translates a line as its match."""
+    matches = dict(wanted.matches)
+    return [[Translated(matches[line][0] if line in matches else "none", ())] for line in lines]
+
+
+def test_a_correction_is_a_match_for_the_next_request(tmp_path: Path) -> None:
+    matches = {EN_DE: Matches([("a big dog runs", "ein Hund läuft")], PROTECTION)}
+    with correcting(tmp_path / "m", translate=with_matches, matches=matches) as client:
+        assert text(client, "a big cat runs") == "ein Hund läuft"
+        assert text(client, "a cat") == "none"
+        assert suggest(client, "A big cat sleeps. See {x}.", "Eine Katze schläft. Siehe {x}.") == 200
+        assert text(client, "a big cat") == "Eine Katze schläft."
+        assert text(client, "a <b>big</b> cat", format="html").startswith("Eine Katze")
+        assert text(client, "See {name}.") == "Siehe A1."
+        assert text(client, "a big cat", source="de", target="en") == "none"
+
+
+def test_the_model_of_a_server_gets_the_match(tmp_path: Path) -> None:
+    """The match is a beginning of the source that this model would not have."""
+    plain = translator()
+    with workers_for({EN_DE: plain}, {}, Division(1, 1, False), print) as workers:
+        answers = []
+        for matches in ((), (("a dog runs", ("ein Hund läuft in the park", 0.9)),)):
+            wanted = Wanted(matches=matches)
+            answers.append(asyncio.run(workers[EN_DE].translate(["a dog runs"], wanted))[0][0].text)
+        workers[EN_DE].close()
+    options = TranslateOptions(match=lambda line: ("ein Hund läuft in the park", 0.9), protect=PROTECTION)
+    assert answers[0] != answers[1]
+    assert answers[1] == plain.translate_window(["a dog runs"], options)[0][0].text
 
 
 def test_without_a_memory_corrections_are_refused() -> None:

@@ -157,15 +157,14 @@ def remembered(path: Path, languages: Languages) -> Remembered:
     from vtrans.documents.pairs import ENDINGS, Taken
     from vtrans.documents.remembered import Remembered
 
-    memory = Remembered()
     if path.is_dir() or path.suffix.lower() in ENDINGS:
+        memory = Remembered()
         take(path, Taken(languages, memory))
         return memory
     with open_bytes(path) as file:
         if file.read(len(SQLITE)) != SQLITE:
             raise FileError(f"{path} is neither a memory of `vtrans serve` nor a document ({', '.join(ENDINGS)}).")
-    for pair in Memory(path, must_exist=True).pairs(languages):
-        memory.add_text(languages, *pair)
+    memory = Memory(path, must_exist=True).remembered(languages)
     if not memory:
         raise InputError(f"{path} has no translations from {' to '.join(code or 'any' for code in languages)}.")
     return memory

@@ -18,6 +18,8 @@ from vtrans.languages import Languages, languages_in
 from vtrans.server.limits import Keys, Limits
 
 if TYPE_CHECKING:
+    from vtrans.documents.memory import Memory
+    from vtrans.documents.remembered import Matches
     from vtrans.server.access import Access
     from vtrans.translate.translator import Translator
     from vtrans.wording.glossary import Glossary
@@ -87,7 +89,8 @@ def serve(
     # The copies of this process must not have its socket: clients could connect to it until the last copy ends.
     terms = _glossaries(glossaries or [], translators)
     with workers_for(translators, terms, division, console.warn) as workers, listen(host, port) as made:
-        service = Service(workers, Memory(memory) if memory else None)
+        corrections = Memory(memory) if memory else None
+        service = Service(workers, corrections, _matches(corrections, translators) if corrections else None)
         app = make_app(service, limits, access=access, warn=console.warn, version=vtrans.__version__)
         served = ", ".join(f"{pair.src} to {pair.tgt}" for pair in service.workers)
         console.info(f"serving {served} at {url_of(made)}; stop with Ctrl-C")
@@ -103,6 +106,15 @@ def _check_memory(path: Path, host: str, access: Access) -> None:
     if access.keys is None and open_to_others:
         raise InputError("--memory needs --api-keys, because others than this machine could change translations.")
     Memory(path).close()
+
+
+def _matches(memory: Memory, translators: dict[Languages, Translator]) -> dict[Languages, Matches]:
+    """Returns the fuzzy matches of a memory for the models that have learned to use them."""
+    from vtrans.documents.remembered import Matches
+    from vtrans.documents.sentences import PROTECTION
+
+    able = [pair for pair, translator in translators.items() if translator.uses_matches]
+    return {pair: Matches(memory.remembered(pair).sentences(), PROTECTION) for pair in able}
 
 
 def _is_local(host: str) -> bool:

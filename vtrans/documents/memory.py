@@ -14,7 +14,7 @@ from threading import Lock
 from xml.sax.saxutils import escape, quoteattr
 
 from vtrans.data.matches import Kind, Known
-from vtrans.documents.remembered import around
+from vtrans.documents.remembered import Remembered, around
 from vtrans.errors import FileError
 from vtrans.languages import Languages
 
@@ -66,11 +66,14 @@ class Memory:
 
         return known
 
-    def pairs(self, languages: Languages) -> list[tuple[str, str]]:
-        """Returns all texts with translations in these languages; an empty one means any."""
+    def remembered(self, languages: Languages) -> Remembered:
+        """Returns all translations in these languages; an empty one means any."""
+        remembered = Remembered()
         with self._lock, self._explained():
             query = "SELECT source, translation FROM corrections WHERE ? IN (src, '') AND ? IN (tgt, '')"
-            return self._file.execute(query, languages).fetchall()
+            for pair in self._file.execute(query, languages):
+                remembered.add_text(languages, *pair)
+        return remembered
 
     def __len__(self) -> int:
         with self._lock, self._explained():

@@ -35,13 +35,8 @@ class Remembered:
 
     def add_text(self, languages: Languages, text: str, translation: str) -> None:
         """Adds a text without tags, and its sentences."""
-        self.add("sentence", text, translation)
-        sides = [
-            split_sentences(side, code).sentences for side, code in zip((text, translation), languages, strict=True)
-        ]
-        if len(sides[0]) == len(sides[1]) > 1:
-            for pair in zip(*sides, strict=True):
-                self.add("sentence", *pair)
+        for pair in dict.fromkeys(((text, translation), *sentences_of(languages, text, translation))):
+            self.add("sentence", *pair)
 
     def __len__(self) -> int:
         return len(self._found)
@@ -59,6 +54,12 @@ class Remembered:
         for kind, text in self._found:
             if kind == "sentence" and has_words(text) and (translation := self(text)):
                 yield text, translation
+
+
+def sentences_of(languages: Languages, text: str, translation: str) -> list[Pair]:
+    """Returns the sentences of a text without tags and their translations; none if the numbers of sentences differ."""
+    sides = [split_sentences(side, code).sentences for side, code in zip((text, translation), languages, strict=True)]
+    return list(zip(*sides, strict=True)) if len(sides[0]) == len(sides[1]) else []
 
 
 def around(text: str, translation: str) -> str:

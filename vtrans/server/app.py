@@ -154,7 +154,7 @@ class Api:
         source, target = (self.service.code(required_text(fields, name)) for name in ("source", "target"))
         if Languages(source, target) not in self.service.workers:
             raise Refusal(400, f"{target} is not available as a target language from {source}")
-        await asyncio.to_thread(self.service.memory.add, Languages(source, target), *texts)
+        await asyncio.to_thread(self.service.correct, Languages(source, target), *texts)
         return JSONResponse({"success": True})
 
     async def download_file(self, request: Request) -> Response:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from vtrans.data.matches import Match
 from vtrans.documents.document import Translated
 from vtrans.documents.translating import Nbest
 from vtrans.errors import VtransError
@@ -30,13 +31,14 @@ GATHER = 0.003  # seconds that a first line waits for others
 @dataclass(frozen=True)
 class Wanted:
     """What a request wants of each line: the number of translations, whether with word alignments, the request's own
-    glossary, and search settings that replace the model's, as pairs of name and value. Only lines of requests that want
-    the same are translated together."""
+    glossary, search settings that replace the model's, as pairs of name and value, and the fuzzy matches of lines. Only
+    lines of requests that want the same are translated together."""
 
     nbest: int = 1
     alignments: bool = False
     glossary: Glossary | None = None
     search: tuple[tuple[str, Any], ...] = ()
+    matches: tuple[tuple[str, Match], ...] = ()
 
 
 class Ready(Protocol):

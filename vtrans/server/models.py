@@ -101,8 +101,9 @@ class _Requested:
         if wanted.glossary is not None:
             glossary = glossary.with_terms(wanted.glossary) if glossary else wanted.glossary
         to = pair.tgt if translator.engine.tags else None  # --pair may name other languages than the model records
+        match = dict(wanted.matches).get if wanted.matches else None
         return translator, TranslateOptions(
-            wanted.nbest, alignments=wanted.alignments, glossary=glossary, protect=PROTECTION, to=to
+            wanted.nbest, alignments=wanted.alignments, glossary=glossary, protect=PROTECTION, to=to, match=match
         )
 
     def _translator(self, pair: Languages, search: Settings) -> Translator:

@@ -12,6 +12,7 @@ from vtrans.data.detection import Detection, detect
 from vtrans.data.matches import Known
 from vtrans.documents.document import Document, PlainDocument, Translated
 from vtrans.documents.memory import Memory
+from vtrans.documents.remembered import Matches, sentences_of
 from vtrans.documents.translating import Lines, Nbest
 from vtrans.errors import InputError
 from vtrans.languages import Languages
@@ -38,10 +39,16 @@ class Answer:
 
 
 class Service:
-    """Translates with one worker per pair of languages. Texts and sentences that the memory has are not translated."""
+    """Translates with one worker per pair of languages. Texts and sentences that the memory has are not translated.
+    `matches` are the fuzzy matches of the memory for the models that have learned to use them."""
 
-    def __init__(self, workers: Mapping[Languages, Worker], memory: Memory | None = None) -> None:
-        self.workers, self.memory = dict(workers), memory
+    def __init__(
+        self,
+        workers: Mapping[Languages, Worker],
+        memory: Memory | None = None,
+        matches: Mapping[Languages, Matches] | None = None,
+    ) -> None:
+        self.workers, self.memory, self._matches = dict(workers), memory, matches or {}
         self.codes = list(dict.fromkeys(code for pair in workers for code in pair))
         """The languages served, in the order of the models."""
 
@@ -73,6 +80,14 @@ class Service:
         return await asyncio.to_thread(
             lambda: [detect(" ".join(read(text, codes[0]).lines), codes)[0] for text in texts]
         )
+
+    def correct(self, languages: Languages, text: str, translation: str) -> None:
+        """Adds a correction to the memory, which there must be."""
+        assert self.memory is not None
+        self.memory.add(languages, text, translation)
+        if matches := self._matches.get(languages):
+            for pair in sentences_of(languages, text, translation):
+                matches.add(*pair)
 
     async def translate(
         self,
@@ -110,7 +125,7 @@ class Service:
                 if known and isinstance(documents[i], PlainDocument) and (corrected := known(texts[i])) is not None:
                     answers[i] = Answer(corrected, [], [])
                     del documents[i]
-            lines = await _lines_of([*documents.values()], worker, wanted, known)
+            lines = await _lines_of([*documents.values()], worker, wanted, known, self._matches.get(pair))
             parts = zip(documents.values(), lines, strict=True)
             joined = await _computed([partial(_answer, *part, wanted.nbest) for part in parts], texts)
             for i, answer in zip(documents, joined, strict=True):
@@ -141,12 +156,17 @@ def _answer(document: Document, lines: Sequence[Nbest], nbest: int) -> Answer:
 
 
 async def _lines_of(
-    documents: Sequence[Document], worker: Worker, wanted: Wanted, known: Known | None
+    documents: Sequence[Document], worker: Worker, wanted: Wanted, known: Known | None, matches: Matches | None
 ) -> list[list[Nbest]]:
     """Returns the translations of each document's lines. Those that are not known are one request to the worker, or two
     if some of them need word alignments."""
     texts = [line for document in documents for line in document.lines]
     (lines,) = await _computed([partial(Lines, documents, known)], texts)
+    if matches:
+        unknown = [line for group in lines.groups.values() for line in group]
+        found = await _computed([partial(matches, line) for line in unknown], texts)
+        pairs = zip(unknown, found, strict=True)
+        wanted = replace(wanted, matches=tuple((line, match) for line, match in pairs if match))
     asked = (worker.translate(group, replace(wanted, alignments=needs)) for needs, group in lines.groups.items())
     return lines.answered(dict(zip(lines.groups, await asyncio.gather(*asked), strict=True)))
 

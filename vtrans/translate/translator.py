@@ -73,6 +73,8 @@ class Translator:
         self._reader = SourceReader(engine, self.search)
         self.max_source = self._reader.max_source
         self.one_piece, self.tag = self._reader.one_piece, self._reader.tag
+        self.uses_matches = all(model.matches for model in engine.models)
+        """Whether the model has learned to use fuzzy matches."""
         second = replace(self.search, no_repeat_ngram=RETRY_NGRAM)
         self._second_search = second if retry and not self.search.no_repeat_ngram else None
 
