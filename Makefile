@@ -21,11 +21,8 @@ MINUTES ?=
 SEEDS ?=
 ONLY ?=
 JOBS ?=
-# Options of back-translation: the number of PAIRS to train on (the target side of the others is translated back), or
-# MONO, a file of target sentences. Option of distillation: STUDENT="model.decoder_layers=1 ...".
-PAIRS ?=
-MONO ?=
-STUDENT ?=
+# Option of student: the name of a chain, a TOML file, or the folder of a chain that was stopped.
+CHAIN ?= multi30k
 # Options of pytest, such as TESTS="tests/test_score.py -k bleu". With them pytest runs in one process; without them the
 # whole suite runs in one process per core, at most four.
 TESTS ?=
@@ -36,7 +33,7 @@ STAMP := .venv/.installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install test check docs demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study back-translation distillation serve clean
+.PHONY: help install test check docs demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study student serve clean
 
 # $(call quote,TEXT) is one word of the shell. $(call option,--data,DATA) is an option with the value of a variable,
 # $(call several,--seeds,SEEDS) one with several values, and $(call each,--set,SET) an option for each KEY=VALUE, whose
@@ -72,13 +69,12 @@ help:
 	@echo 'make wmt14-base        the base model of "Attention Is All You Need"; needs a GPU for a day or more'
 	@echo 'make wmt14-big         the big model of that paper; needs many GPU-days'
 	@echo 'make study             train variants of a recipe alike and print a table, such as STUDY=sharing; takes hours'
-	@echo 'make back-translation  train with and without back-translated sentences, and compare'
-	@echo 'make distillation      train a small model on the translations of a large one, and compare'
+	@echo 'make student           train large models, and a small one on their translations: CHAIN=multi30k, tatoeba,'
+	@echo '                       phrasebook or a file of your own; takes an hour or more'
 	@echo
-	@echo 'DATA=folder names a folder with train.en, train.de, valid.en, ... to use. Without it the text is downloaded;'
-	@echo 'back-translation and distillation use the built-in corpus. Other options: SRC=en TGT=fr WORK=folder'
-	@echo 'RUN=folder RECIPE=name SET="train.max_steps=500". The top of the Makefile describes them all, and'
-	@echo 'recipes/README.md lists the recipes.'
+	@echo 'DATA=folder names a folder with train.en, train.de, valid.en, ... to use. Without it the text is downloaded.'
+	@echo 'Other options: SRC=en TGT=fr WORK=folder RUN=folder RECIPE=name SET="train.max_steps=500". The top of the'
+	@echo 'Makefile describes them all, and recipes/README.md lists the recipes.'
 
 install: $(STAMP)
 
@@ -140,9 +136,8 @@ study: $(STAMP)
 	@python recipes/studies/study.py $(call quote,$(STUDY)) $(common) $(call option,--steps,STEPS) \
 	  $(call option,--minutes,MINUTES) $(call several,--seeds,SEEDS) $(call several,--only,ONLY) $(call option,--jobs,JOBS)
 
-back-translation distillation: $(STAMP)
-	@python recipes/synthetic.py $@ $(common) $(call option,--pairs,PAIRS) $(call option,--mono,MONO) \
-	  $(call each,--student,STUDENT)
+student: $(STAMP)
+	@python recipes/student/student.py $(call quote,$(CHAIN)) $(call option,--data,DATA) $(call option,--work,WORK)
 
 serve: $(STAMP)
 	@for model in run $(demo)/run; do \

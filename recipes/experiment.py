@@ -226,7 +226,25 @@ def fetch_wmt14(folder: Path, src: str, tgt: str, console: Console) -> None:
                 run(command, out)
 
 
+def fetch_phrasebook(folder: Path, src: str, tgt: str, console: Console) -> None:
+    """Generates the built-in corpus: 3,000 pairs, and the target side of 21,000 others as monolingual text."""
+    if (src, tgt) != ("en", "de"):
+        raise InputError(f"the languages of phrasebook must be en and de, got {src} and {tgt}.")
+    whole, pairs = folder / "whole", 3000
+    sizes = ("--train", "24000", "--valid", "500", "--test", "1000", "--seed", "1")
+    run([sys.executable, str(Path(__file__).parent / "phrasebook" / "generate.py"), "--out", str(whole), *sizes])
+    for language in (src, tgt):
+        for stem in ("valid", "test"):
+            (whole / f"{stem}.{language}").rename(folder / f"{stem}.{language}")
+        with (whole / f"train.{language}").open("rb") as stream:
+            lines = lines_of(stream)
+        write_lines(folder / f"train.{language}", lines[:pairs])
+    write_lines(folder / f"mono.{tgt}", lines[pairs:])
+    shutil.rmtree(whole)
+
+
 EXPERIMENTS = {
+    "phrasebook": Experiment("phrasebook", ("en", "de"), 4000, fetch_phrasebook),
     "multi30k": Experiment("multi30k-hour", ("en", "de"), 8000, fetch_multi30k),
     "tatoeba": Experiment("tatoeba", ("en", "de"), 8000, fetch_tatoeba),
     "iwslt14": Experiment("iwslt14", ("de", "en"), 10_000, fetch_iwslt14),

@@ -100,7 +100,7 @@ def load_study(name: str) -> StudyFile:
         raise FileError(f"the study {path} cannot be read: {reason(error)}.") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"the study {path} is not TOML: {str(error).rstrip('.')}.") from None
-    _check_keys(table, ("experiment", "recipe", "rows"), str(path))
+    check_keys(table, ("experiment", "recipe", "rows"), str(path))
     if not isinstance(table.get("recipe"), str):
         raise InputError(f"{path}: recipe must name the recipe of the rows, got {table.get('recipe')!r}.")
     experiment = check_value(
@@ -121,7 +121,7 @@ def _row(name: str, values: Any, above: Mapping[str, Row], path: Path) -> Row:
     if not isinstance(values, dict):
         raise InputError(f"{where} must be a table, written [rows.{name}].")
     keys = [spec.name.replace("_", "-") for spec in dataclasses.fields(Row) if spec.name not in ("name", "settings")]
-    _check_keys(values, [*keys, *SECTIONS], where)
+    check_keys(values, [*keys, *SECTIONS], where)
     words = values.get("words")
     if not isinstance(words, str) or not words.isprintable() or not words or "|" in words:
         raise InputError(f"{where}.words must be a text of one line without |, which the table shows, got {words!r}.")
@@ -134,10 +134,13 @@ def _row(name: str, values: Any, above: Mapping[str, Row], path: Path) -> Row:
     target = values.get("target")
     if target is not None and not (isinstance(target, str) and (path.parent / target).is_file()):
         raise InputError(f"{where}.target must be a Python program, named relative to {path.parent}, got {target!r}.")
+    settings = settings_of(values, where)
+    if forbidden := [key for key in OF_THE_STUDY if key in settings]:
+        raise InputError(f"{where}.{forbidden[0]} is the same for all rows; remove it, and give the study a budget.")
     return Row(
         name,
         words,
-        _settings(values, where),
+        settings,
         check_value(OPTIONS, f"{where}.prepare", values.get("prepare", [])),
         (path.parent / target).resolve() if target else None,
         values.get("init-from", ""),
@@ -148,7 +151,8 @@ def _row(name: str, values: Any, above: Mapping[str, Row], path: Path) -> Row:
     )
 
 
-def _settings(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+def settings_of(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Returns the recipe keys in the tables `model`, `train` and `search` with their values, which are not checked."""
     settings = {}
     for section in SECTIONS:
         table = values.get(section, {})
@@ -156,8 +160,6 @@ def _settings(values: Mapping[str, Any], where: str) -> dict[str, Any]:
             raise InputError(f"{where}.{section} must be written {section}.KEY = VALUE, got {table!r}.")
         for key, value in table.items():
             settings[f"{section}.{key}"] = tuple(value) if isinstance(value, list) else value
-    if forbidden := [key for key in OF_THE_STUDY if key in settings]:
-        raise InputError(f"{where}.{forbidden[0]} is the same for all rows; remove it, and give the study a budget.")
     return settings
 
 
@@ -167,14 +169,15 @@ def _translate(values: Any, where: str) -> dict[str, Any]:
     known = {*search, *(name for name, p in inspect.signature(load).parameters.items() if p.kind is p.KEYWORD_ONLY)}
     if not isinstance(values, dict):
         raise InputError(f"{where} must be a table such as {{beam = 1}}, got {values!r}.")
-    _check_keys(values, sorted(known - {"console", "device"}), where)
+    check_keys(values, sorted(known - {"console", "device"}), where)
     for name, value in values.items():
         if name in search:
             check_value(search[name], f"{where}.{name}", value)
     return values
 
 
-def _check_keys(table: Mapping[str, Any], known: tuple[str, ...] | list[str], where: str) -> None:
+def check_keys(table: Mapping[str, Any], known: tuple[str, ...] | list[str], where: str) -> None:
+    """Raises InputError for the first key of a table that is not known."""
     for key in table:
         if key not in known:
             raise InputError(f"{where}: unknown key {key}; {nearest(key, known)}")

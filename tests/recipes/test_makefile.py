@@ -42,15 +42,15 @@ def test_an_experiment_gets_every_value_unchanged(tmp_path: Path) -> None:
     assert [words[i + 1] for i, word in enumerate(words) if word == "--set"] == ["a.b='c'", "f.g=[2, 0.5]", "d.e=1"]
 
 
-def test_a_study_and_back_translation_get_every_value_unchanged(tmp_path: Path) -> None:
+def test_a_study_and_a_chain_get_every_value_unchanged(tmp_path: Path) -> None:
     for name in ("study", "other"):
         (tmp_path / name).mkdir()
     words = passed(tmp_path / "study", "study", f"STUDY={ODD}", "SEEDS=1 2", "ONLY=o'brien untied", "MINUTES=3")
     assert words[1] == TYPED
     at = words.index("--seeds")
     assert words[at:] == ["--seeds", "1", "2", "--only", "o'brien", "untied"]
-    words = passed(tmp_path / "other", "distillation", f"MONO={ODD}", "STUDENT=a=1 b=2", "PAIRS=5")
-    assert words[1:] == ["distillation", "--pairs", "5", "--mono", TYPED, "--student", "a=1", "--student", "b=2"]
+    words = passed(tmp_path / "other", "student", f"CHAIN={ODD}", f"DATA={ODD}", "WORK=there")
+    assert words[1:] == [TYPED, "--data", TYPED, "--work", "there"]
 
 
 @pytest.mark.parametrize("name", ["my demo's", "a;b", "a&b", "(a)", "demo-2.x"])

@@ -23,7 +23,7 @@ from vtrans.text import write_line, writing
 if TYPE_CHECKING:
     from vtrans.documents.pairs import Taken
 
-VOCAB_FROM = "Use the vocabulary of this model instead of learning one, to fine-tune it."
+VOCAB_FROM = "Use the vocabulary of this model, to fine-tune it, or of this data folder, instead of learning one."
 PAIRS = (
     "Document with translations (PO, XLIFF or TMX), or a folder of them, whose translated entries become training "
     "pairs. Each is a corpus like a `src` and `tgt`. May be repeated."
@@ -54,10 +54,7 @@ def prepare_bpe(
     from vtrans.data.preparation.prepare import prepare
 
     if vocab_from is not None:
-        from vtrans.checkpoint import choose_model, read_vocabularies
-
-        vocabularies = tuple(vocabulary.proto for vocabulary in read_vocabularies(choose_model(vocab_from).file))
-        options = dataclasses.replace(options, vocabularies=vocabularies)
+        options = dataclasses.replace(options, vocabularies=_vocabularies_of(vocab_from))
     console, documents, messages = Console(quiet=quiet), dict[str, Any](), list[str]()
     with ended_by_signals(), TemporaryDirectory(prefix="vtrans-") as folder:
         for part, files in (("train", pairs), ("valid", valid_pairs)):
@@ -70,6 +67,17 @@ def prepare_bpe(
         report = prepare(options, console, dry_run=dry_run, documents=documents)
     if as_json:
         print_line(json.dumps(report, ensure_ascii=False, indent=2, sort_keys=True))
+
+
+def _vocabularies_of(path: Path) -> tuple[bytes, ...]:
+    """Returns the vocabularies, one per side, of a data folder or a model."""
+    from vtrans.checkpoint import choose_model, read_vocabularies
+    from vtrans.data.store import REPORT_FILE, DataFolder
+
+    if (path / REPORT_FILE).exists():
+        data = DataFolder.open(path)
+        return data.src_vocab.proto, data.tgt_vocab.proto
+    return tuple(vocabulary.proto for vocabulary in read_vocabularies(choose_model(path).file))
 
 
 def _with_documents(

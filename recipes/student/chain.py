@@ -1,0 +1,170 @@
+"""Chain files: what `make student` trains, on which text. `load_chain` reads and checks one.
+
+A chain file is a TOML file. Its sections are the dataclasses below, whose fields are the keys. [back_translation],
+[teachers] and [student] also take values that replace those of their recipe, such as `train.max_steps = 2000`. A chain
+without [back_translation] or [student] leaves out their stages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vtrans.config import DEFAULT_RECIPE, Recipe, resolve_tie
+from vtrans.errors import FileError, InputError, VtransError
+from vtrans.files import reason
+from vtrans.interop.exports import WRITERS
+from vtrans.interop.expressible import MODEL, check_model
+from vtrans.keys import check_value, choice, flag, keys_of, nearest, number, numbers, text, texts, toml_value
+from vtrans.training.recipe import load_recipe
+
+from ..experiment import EXPERIMENTS
+from ..studies.rows import check_keys, settings_of
+
+SHIPPED = Path(__file__).parent
+COPY = "chain.toml"  # the chain file in the folder of a chain, beside the complete recipes
+
+
+@dataclass(frozen=True)
+class Text:
+    """The section [text]: the languages, the text, and what happens to it before any training."""
+
+    src: str = text("", "Source language, which is the ending of its files.")
+    tgt: str = text("", "Target language.")
+    folder: str = text("", "Folder with train, valid and test files, relative to the chain file.")
+    experiment: str | None = choice(None, tuple(EXPERIMENTS), "Experiment whose text is used if there is no folder.")
+    clean: bool = flag(True, "Whether the training pairs are cleaned.")
+    without: tuple[str, ...] = texts("Rules of `vtrans clean` that are not applied.")
+    vocab_size: int = number(8000, 1, 10**6, "Subwords of the joint vocabulary.", "subwords")
+    processes: int = number(0, 0, 1024, "Processes of each training and translation; 0: one per core.", "processes")
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the sections of models have in common. `resolved` is the recipe with the values of the section."""
+
+    recipe: str = text(DEFAULT_RECIPE, "Recipe, or a file that ends in .toml, relative to the chain file.")
+    text: tuple[str, ...] = texts("Monolingual files in the folder of the text that the model translates.")
+    precision: str = choice("float32", ("float32", "bfloat16", "int8"), "Precision of its translations.")
+    resolved: Recipe = field(default_factory=Recipe)
+
+
+@dataclass(frozen=True)
+class BackTranslation(Model):
+    """The section [back_translation]: a model of the opposite direction, which translates target text."""
+
+
+@dataclass(frozen=True)
+class Teachers(Model):
+    """The section [teachers]: one model per seed. Together they translate the training sources, and further text."""
+
+    seeds: tuple[float, ...] = numbers(0, 2**31 - 1, "Seeds of the teachers.")
+
+
+@dataclass(frozen=True)
+class Student(Model):
+    """The section [student]: the small model, what it learns besides the translations, and its format."""
+
+    references: bool = flag(False, "Whether it learns from the pairs too.")
+    export: str = choice("none", ("none", *WRITERS), "Format of `vtrans export`.")
+    export_options: tuple[str, ...] = texts("Further options of `vtrans export`.")
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What a chain file says, and its content."""
+
+    name: str
+    content: bytes
+    text: Text
+    teachers: Teachers
+    back_translation: BackTranslation | None = None
+    student: Student | None = None
+
+    @property
+    def models(self) -> dict[str, Model]:
+        """The sections of models by name."""
+        sections = {name: getattr(self, name) for name in ("back_translation", "teachers", "student")}
+        return {name: model for name, model in sections.items() if model}
+
+
+def chain_names() -> list[str]:
+    """Returns the names of the shipped chains, sorted."""
+    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+
+
+def chain_file(name: str) -> Path:
+    """Returns the path of a shipped chain, of a chain file, or of the one in the folder of a chain."""
+    if Path(name).is_dir():
+        return Path(name) / COPY
+    if name.endswith(".toml") or "/" in name:
+        return Path(name)
+    if name not in chain_names():
+        raise InputError(f"there is no chain {name!r} (a chain file ends in .toml); {nearest(name, chain_names())}")
+    return SHIPPED / f"{name}.toml"
+
+
+def load_chain(path: Path, name: str) -> Chain:
+    """Returns the chain in a file. Raises InputError for an unknown or missing key, and for a wrong value."""
+    try:
+        content = path.read_bytes()
+        table = tomllib.loads(content.decode("utf-8-sig"))
+    except OSError as error:
+        raise FileError(f"the chain {path} cannot be read: {reason(error)}.") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the chain {path} is not TOML: {str(error).rstrip('.')}.") from None
+    kinds = {"text": Text, "back_translation": BackTranslation, "teachers": Teachers, "student": Student}
+    check_keys(table, [*kinds], str(path))
+    for key in ("text", "teachers"):
+        if key not in table:
+            raise InputError(f"{path}: the section [{key}] is missing; add it.")
+    sections: dict[str, Any] = {key: _section(kinds[key], values, path, key) for key, values in table.items()}
+    chain = Chain(name, content, **sections)
+    for key in ("src", "tgt"):
+        if not getattr(chain.text, key):
+            raise InputError(f'{path}: text.{key} is missing; name the language, such as {key} = "en".')
+    if chain.text.src == chain.text.tgt:
+        raise InputError(f"{path}: text.tgt must be another language than text.src, got {chain.text.src} for both.")
+    if chain.back_translation and not chain.back_translation.text:
+        raise InputError(f"{path}: back_translation.text is missing; name files of the target language.")
+    if chain.student and chain.student.text:
+        raise InputError(f"{path}: student.text has no effect; teachers.text names files that the teachers translate.")
+    return chain
+
+
+def _section(kind: type[Any], values: Any, path: Path, section: str) -> Any:
+    where = f"{path}: {section}"
+    if not isinstance(values, Mapping):
+        raise InputError(f"{where} must be a table, written [{section}].")
+    keys, is_model = keys_of(kind), issubclass(kind, Model)
+    check_keys(values, [*keys, *(("model", "train", "search") if is_model else ())], where)
+    made = {key: check_value(keys[key], f"{where}.{key}", value) for key, value in values.items() if key in keys}
+    if kind is Teachers:
+        made["seeds"] = seeds = made.get("seeds") or (1.0,)
+        if len({int(seed) for seed in seeds if seed == int(seed)}) < len(seeds):
+            raise InputError(f"{where}.seeds must be different whole numbers, got {toml_value(seeds)}.")
+    if is_model:
+        made["resolved"] = _recipe(made.get("recipe", DEFAULT_RECIPE), settings_of(values, where), path, section)
+    programs = {program.replace(" ", "").lower(): program for program in MODEL}
+    if made.get("export") in programs:
+        model = made["resolved"].model
+        try:
+            check_model(dataclasses.replace(model, tie=resolve_tie(model.tie, joint=True)), programs[made["export"]])
+        except InputError as error:
+            raise InputError(f"{where}.export = {toml_value(made['export'])}: {error}") from None
+    return kind(**made)
+
+
+def _recipe(name: str, settings: Mapping[str, Any], path: Path, section: str) -> Recipe:
+    """Returns the recipe of a model with these values. A student learns alignments unless it is told otherwise."""
+    if name.endswith(".toml"):
+        name = str(path.parent / (f"{section}.toml" if path.name == COPY else name))
+    settings = {**({"train.guided_alignment": 0.1} if section == "student" else {}), **settings}
+    try:
+        return load_recipe(name, [f"{key}={toml_value(value)}" for key, value in settings.items()])
+    except VtransError as error:
+        raise InputError(f"{path}: {section}: {error}") from None

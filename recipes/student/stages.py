@@ -1,0 +1,210 @@
+"""The stages of a chain: commands, with the files that they read and write.
+
+Every command runs in the folder of the chain, and all its paths are relative to that folder, so the folder may be
+moved. Only the first stage reads files elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vtrans.errors import FileError
+
+from ..experiment import files_of, pairs_of
+from .chain import Chain, Model, Student
+
+TAG = "<BT>"  # with which back-translated sources begin (Caswell et al. 2019)
+CHUNK = "20000"  # lines; a translation that was stopped resumes after its last chunk
+INTO = ">"  # before the last word of a command: a file for its standard output
+
+Pair = tuple[str, str]
+Command = Sequence[str]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Commands that run one after the other. They and the contents of `inputs` decide `outputs`.
+
+    `scratch` are other paths that the commands write. If a stage `resumes`, it continues what they left there. Stages
+    of one `kind` take similar times.
+    """
+
+    name: str
+    commands: Sequence[Command]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    scratch: Sequence[str] = ()
+    resumes: bool = False
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Files:
+    """The text of a chain: a folder, and the names of the files in it."""
+
+    folder: Path
+    train: Sequence[Pair]
+    valid: Pair
+    tests: Mapping[str, Pair]
+    monolingual: Sequence[str]
+
+    @classmethod
+    def of(cls, chain: Chain, folder: Path) -> Files:
+        """Returns the files in a folder. Raises InputError if one is missing."""
+        train, valid, tests = pairs_of(folder, chain.text.src, chain.text.tgt)
+        src, tgt = (files_of(folder, language) for language in (chain.text.src, chain.text.tgt))
+        pairs = {stem: (src[stem].name, tgt[stem].name) for stem in (*train, valid, *tests)}
+        for section, model in chain.models.items():
+            for name in model.text:
+                if Path(name).name != name or not (folder / name).is_file():
+                    raise FileError(f"{section}.text must name files in {folder}, which has no file {name}.")
+        monolingual = [name for model in chain.models.values() for name in model.text]
+        return cls(
+            folder, [pairs[stem] for stem in train], pairs[valid], {stem: pairs[stem] for stem in tests}, monolingual
+        )
+
+    def copied(self, work: Path) -> list[Stage]:
+        """Returns the stage that copies the files to the folder of the chain, unless they are there."""
+        if self.folder == work / "text":
+            return []
+        names = [name for pair in (*self.train, self.valid, *self.tests.values()) for name in pair]
+        names = list(dict.fromkeys([*names, *self.monolingual]))
+        files = [os.path.relpath(self.folder / name, work) for name in names]
+        return [Stage("text", [["cp", *files, "text/"]], files, [f"text/{name}" for name in names], ["text"])]
+
+
+@dataclass
+class Stages:
+    """Makes the stages of a chain, in their order."""
+
+    chain: Chain
+    files: Files
+    made: list[Stage] = field(default_factory=list)
+
+    def all(self) -> list[Stage]:
+        chain, src = self.chain, self.chain.text.src
+        pairs = self.clean() if chain.text.clean else [(f"text/{src}", f"text/{tgt}") for src, tgt in self.files.train]
+        words = ["--vocab-size", str(chain.text.vocab_size)]
+        aligned = chain.teachers.resolved.train.guided_alignment > 0
+        data = "vocabulary"
+        if back := chain.back_translation:
+            self.data("vocabulary", data, pairs, [*words, "--symbol", TAG])
+            self.data("data of the back-translation model", "back-data", pairs, model=back, back=True)
+            self.train("back-translation model", "back", "back-data", "back_translation")
+            for name in back.text:
+                made = self.translate(["back"], f"text/{name}", f"synthetic/{name}.{src}", back, TAG)
+                pairs = [*pairs, (made, f"text/{name}")]
+            data = self.data("data of the teachers", "teacher-data", pairs, model=chain.teachers)
+        else:
+            self.data("vocabulary", data, pairs, [*words, *(["--align"] if aligned else [])])
+        teachers = [f"teacher-{n}" for n, _ in enumerate(chain.teachers.seeds, 1)]
+        for run, seed in zip(teachers, chain.teachers.seeds, strict=True):
+            self.train(run.replace("-", " "), run, data, "teachers", "--set", f"train.seed={int(seed)}")
+        self.test("teachers", teachers)
+        if chain.student:
+            self.student(pairs[: len(self.files.train)], teachers, chain.student)
+        runs = [*teachers, *(["student"] if chain.student else [])]
+        command = ["vtrans", "report", *runs, "--out", "report.html"]
+        self.made.append(Stage("report", [command], _averages(runs), ["report.html"]))
+        return self.made
+
+    def student(self, pairs: Sequence[Pair], teachers: Sequence[str], student: Student) -> None:
+        """Adds the stages of the student: its text, its training, and what is made of it."""
+        sources = [*(src for src, _ in pairs), *(f"text/{name}" for name in self.chain.teachers.text)]
+        corpora = [
+            (source, self.translate(teachers, source, f"distilled/{n}.{self.chain.text.tgt}", self.chain.teachers))
+            for n, source in enumerate(sources, 1)
+        ]
+        corpora += pairs if student.references else []
+        data = self.data("data of the student", "student-data", corpora, model=student)
+        self.train("student", "student", data, "student")
+        averaged, file = "student/averaged.safetensors", "student.safetensors"
+        command = ["vtrans", "shortlist", averaged, "--data", data, "--out", file]
+        self.made.append(Stage("shortlist", [command], [averaged, data], [file]))
+        if student.export != "none":
+            command = ["vtrans", "export", file, "--to", student.export, "--out", "export", *student.export_options]
+            self.made.append(Stage(f"export to {student.export}", [command], [file], ["export"]))
+        self.test("student", [file])
+        self.test("student-int8", [file], ["--precision", "int8", "--shortlist"])
+
+    def clean(self) -> list[Pair]:
+        """Adds the stages that clean the corpora, and returns the clean pairs."""
+        languages = ["--src-lang", self.chain.text.src, "--tgt-lang", self.chain.text.tgt]
+        without = [word for rule in self.chain.text.without for word in ("--without", rule)]
+        cleaned = []
+        for n, (src, tgt) in enumerate(self.files.train, 1):
+            out = "clean" if len(self.files.train) == 1 else f"clean-{n}"
+            pair = ["--src", f"text/{src}", "--tgt", f"text/{tgt}"]
+            command = ["vtrans", "clean", *pair, "--out", out, *languages, *without]
+            self.made.append(Stage(f"clean {src}", [command], [pair[1], pair[3]], [out]))
+            cleaned.append((f"{out}/{src}", f"{out}/{tgt}"))
+        return cleaned
+
+    def data(
+        self, name: str, out: str, pairs: Sequence[Pair], words: Command = (), model: Model | None = None,
+        *, back: bool = False,
+    ) -> str:  # fmt: skip
+        """Adds the stage that makes a data folder, of the opposite direction if `back`, and returns the folder. The
+        vocabulary is the chain's if a model is given."""
+        if model:
+            aligned = model.resolved.train.guided_alignment > 0
+            words = ["--vocab-from", "vocabulary", *(["--align"] if aligned else [])]
+        options, inputs = list[str](), ["vocabulary"] if model else []
+        valid = (f"text/{self.files.valid[0]}", f"text/{self.files.valid[1]}")
+        for kind, (src, tgt) in [*(("", pair) for pair in pairs), ("valid-", valid)]:
+            first, second = (tgt, src) if back else (src, tgt)
+            options += [f"--{kind}src", first, f"--{kind}tgt", second]
+            inputs += [src, tgt]
+        self.made.append(Stage(name, [["vtrans", "prepare-bpe", *options, *words, "--out", out]], inputs, [out]))
+        return out
+
+    def train(self, name: str, run: str, data: str, recipe: str, *words: str) -> None:
+        """Adds the stage that trains a model with the recipe of a section and averages its checkpoints."""
+        file = f"{recipe}.toml"
+        train = ["vtrans", "train", "--data", data, "--out", run, "--recipe", file, *words, *self.processes]
+        average = ["vtrans", "average", run]
+        self.made.append(Stage(name, [train, average], [data, file], _averages([run]), [run], True, recipe))
+
+    def translate(self, models: Sequence[str], source: str, out: str, how: Model, tag: str = "") -> str:
+        """Adds the stage that translates a file in chunks and joins them, and returns the file that it makes. Its lines
+        begin with a tag if there is one."""
+        chunks, joined = f"{out}.chunks", f"{out}.plain" if tag else out
+        options = ["--precision", how.precision, "--chunk-lines", CHUNK, *self.processes]
+        commands = [
+            ["vtrans", "translate", *_named(models), "--input", source, "--output", chunks, *options],
+            ["vtrans", "collect", chunks, "--output", joined],
+        ]
+        if tag:
+            commands.append(["sed", f"s/^/{tag} /", joined, INTO, out])
+        inputs, scratch = [source, *_averages(models)], [chunks, joined]
+        self.made.append(Stage(f"translation of {source}", commands, inputs, [out], scratch, True))
+        return out
+
+    def test(self, name: str, models: Sequence[str], words: Command = ()) -> None:
+        """Adds the stage that translates and scores the test sets."""
+        commands, made, texts = list[Command](), list[str](), list[str]()
+        for stem, (src, tgt) in self.files.tests.items():
+            out, scores = f"test/{stem}.{name}.{self.chain.text.tgt}", f"test/{stem}.{name}.json"
+            options = ["--input", f"text/{src}", "--output", out, *words, *self.processes]
+            commands.append(["vtrans", "translate", *_named(models), *options])
+            commands.append(["vtrans", "score", f"text/{tgt}", "--hyp", out, "--json", INTO, scores])
+            made += [out, scores]
+            texts += [f"text/{src}", f"text/{tgt}"]
+        self.made.append(Stage(f"test of the {name}", commands, [*texts, *_averages(models)], made, kind="test"))
+
+    @property
+    def processes(self) -> list[str]:
+        """The option with the number of processes."""
+        return ["--processes", str(self.chain.text.processes)] if self.chain.text.processes else []
+
+
+def _averages(models: Iterable[str]) -> list[str]:
+    """Returns the file of each model, which is a file or a run folder."""
+    return [model if model.endswith(".safetensors") else f"{model}/averaged.safetensors" for model in models]
+
+
+def _named(models: Iterable[str]) -> list[str]:
+    return [word for model in models for word in ("--model", model)]

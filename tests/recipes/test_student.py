@@ -1,0 +1,367 @@
+"""recipes/student: chain files are checked, stages run once per content, and a chain that was killed, moved and resumed
+makes the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import TINY, tiny_pairs, write_pairs
+from forking import ENVIRONMENT, start_python
+
+from recipes.student import student
+from recipes.student.chain import chain_file, chain_names, load_chain
+from recipes.student.stages import INTO, Files, Stage, Stages
+from recipes.studies.jobs import Process, Start
+from vtrans.errors import FileError, InputError, VtransError
+
+HEAD = '[text]\nsrc = "en"\ntgt = "de"\n'
+SETTINGS = dict(setting.split("=", 1) for setting in TINY)
+SETTINGS |= {"train.max_steps": "6", "train.checkpoint_every": "3", "train.valid_sentences": "4", "search.beam": "1"}
+MODEL = "".join(f"{key} = {value}\n" for key, value in SETTINGS.items())
+WHOLE = (
+    f"{HEAD}folder = 'text'\nclean = false\nvocab_size = 320\nprocesses = 1\n"
+    f"[back_translation]\ntext = ['mono.de']\n{MODEL}"
+    f"[teachers]\nseeds = [1, 2]\n{MODEL}"
+    f"[student]\nreferences = true\nexport = 'ctranslate2'\n{MODEL}"
+)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """A folder with train, valid and test files and monolingual text."""
+    folder, pairs = tmp_path / "text", tiny_pairs()
+    folder.mkdir()
+    for stem, chosen in (("train", pairs[:60]), ("valid", pairs[150:156]), ("test", pairs[156:160])):
+        write_pairs(folder, stem, chosen)
+    (folder / "mono.de").write_text("".join(f"{german}\n" for _, german in pairs[60:90]), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def chain(tmp_path: Path, text: Path) -> Path:
+    """A chain file with all sections, whose text is `text`."""
+    path = tmp_path / "tiny.toml"
+    path.write_text(WHOLE)
+    return path
+
+
+# Chain files.
+
+
+@pytest.mark.parametrize("name", chain_names())
+def test_the_shipped_chains_are_valid(name: str) -> None:
+    chain = load_chain(chain_file(name), name)
+    assert all(model.resolved for model in chain.models.values())
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("a = ", "not TOML"),
+        ("[student]\n", r"\[text\]"),
+        (HEAD, r"\[teachers\]"),
+        (f"{HEAD}[teacher]\n", "teacher.*teachers"),
+        (f"{HEAD}vocab = 3\n[teachers]\n", "text.*vocab.*vocab_size"),
+        (f"{HEAD}vocab_size = 'x'\n[teachers]\n", "text.vocab_size"),
+        (f"{HEAD}experiment = 'x'\n[teachers]\n", "text.experiment"),
+        ("[text]\nsrc = 'en'\n[teachers]\n", "text.tgt"),
+        ("[text]\nsrc = 'en'\ntgt = 'en'\n[teachers]\n", "text.tgt.*en"),
+        (f"{HEAD}[teachers]\nseeds = [1, 1]\n", "teachers.seeds"),
+        (f"{HEAD}[teachers]\nseeds = [1.5]\n", "teachers.seeds"),
+        (f"{HEAD}[teachers]\nrecipe = 'smal'\n", "teachers.*small"),
+        (f"{HEAD}[teachers]\nrecipe = 'none.toml'\n", "teachers.*none.toml"),
+        (f"{HEAD}[teachers]\nmodel.width = 3\n", r"teachers.*model\.width"),
+        (f"{HEAD}[teachers]\nmodel = 3\n", "teachers.model"),
+        (f"{HEAD}[back_translation]\n[teachers]\n", "back_translation.text"),
+        (f"{HEAD}[teachers]\n[student]\ntext = ['x']\n", "student.text"),
+        (f"{HEAD}[teachers]\n[student]\nexport = 'x'\n", "student.export"),
+        (f"{HEAD}[teachers]\n[student]\nexport = 'marian'\n", "student.export.*positions"),
+        (f"student = 3\n{HEAD}[teachers]\n", "student"),
+    ],
+)
+def test_a_wrong_chain_file_is_refused_with_the_name_of_the_key(tmp_path: Path, content: str, named: str) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(content)
+    with pytest.raises(InputError, match=named):
+        load_chain(path, "wrong")
+
+
+def test_missing_text_is_refused_with_the_name_of_the_key(tmp_path: Path, chain: Path, text: Path) -> None:
+    work = str(tmp_path / "work")
+    (text / "mono.de").unlink()
+    with pytest.raises(FileError, match=r"back_translation.text.*mono\.de"):
+        student.main([str(chain), "--work", work])
+    text.rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"text\.folder"):
+        student.main([str(chain), "--work", work])
+    with pytest.raises(InputError, match="nothing"):
+        student.main(["nothing", "--work", work])
+
+
+# Stages.
+
+
+def stages_of(chain: Path, text: Path) -> list[Stage]:
+    made, work = load_chain(chain, "tiny"), text.parent / "work"
+    files = Files.of(made, text)
+    return [*files.copied(work), *Stages(made, files).all()]
+
+
+def test_every_stage_reads_what_earlier_ones_wrote(chain: Path, text: Path) -> None:
+    copied, *stages = stages_of(chain, text)
+    there = {*copied.outputs, "back_translation.toml", "teachers.toml", "student.toml"}
+    assert len({stage.name for stage in stages}) == len(stages)
+    for stage in stages:
+        assert set(stage.inputs) <= there, stage.name
+        written = {*stage.outputs, *stage.scratch}
+        assert not any(Path(path).is_absolute() or ".." in Path(path).parts for path in written)
+        assert not written & there
+        there |= {*stage.outputs, *stage.scratch}
+
+
+def test_a_chain_may_consist_of_its_teachers(chain: Path, text: Path) -> None:
+    (text / "train.en").rename(text / "train-a.en")
+    (text / "train.de").rename(text / "train-a.de")
+    for language in ("en", "de"):
+        shutil.copy(text / f"train-a.{language}", text / f"train-b.{language}")
+    chain.write_text(f"{HEAD}[teachers]\n")
+    names = [stage.name for stage in stages_of(chain, text)]
+    expected = [
+        "text",
+        "clean train-a.en",
+        "clean train-b.en",
+        "vocabulary",
+        "teacher 1",
+        "test of the teachers",
+        "report",
+    ]
+    assert names == expected
+
+
+# The runner, with commands that only hash what they read.
+
+
+class Ended:
+    """A command that has ended."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def poll(self) -> int:
+        return self.code
+
+    def wait(self) -> int:
+        return self.code
+
+    def send_signal(self, signal: int) -> None: ...
+
+
+class Commands(list[list[str]]):
+    """Records commands, and writes the hash of the words and of the files that they name to their outputs."""
+
+    fail = ""
+
+    def starter(self, folder: Path, lock: int) -> Start:
+        def start(words: Sequence[str], log: Path | None) -> Process:
+            self.append(list(words))
+            if self.fail and self.fail in words:
+                return Ended(1)
+            self.write(folder, words)
+            return Ended(0)
+
+        return start
+
+    def write(self, folder: Path, words: Sequence[str]) -> None:
+        if words[0] == "cp":
+            for source in words[1:-1]:
+                shutil.copy(folder / source, folder / words[-1])
+            return
+        options = dict(itertools.pairwise(words))
+        out = next(
+            (options[name] for name in (INTO, "--output", "--out") if name in options),
+            f"{words[2]}/averaged.safetensors",
+        )
+        contents = [p.read_bytes() for word in words if word != out and (p := folder / word).is_file()]
+        made = hashlib.sha256(b"".join([*contents, " ".join(words).encode()])).hexdigest()
+        target = folder / out / ("" if "." in Path(out).name and not out.endswith(".chunks") else "content")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text('[{"value": 1}, {"value": 2}]' if out.endswith("json") else made)
+
+
+def run(commands: Commands, *words: object) -> list[str]:
+    """Runs a chain, and returns the second words of its commands."""
+    before = len(commands)
+    try:
+        student.main([str(word) for word in words], commands.starter)
+    finally:
+        ran = [command[1] for command in commands[before:]]
+    return ran
+
+
+def test_a_stage_runs_again_only_if_its_commands_or_contents_change(tmp_path: Path, chain: Path, text: Path) -> None:
+    commands, work = Commands(), tmp_path / "work"
+    every = run(commands, chain, "--work", work)
+    assert every[1:3] == ["prepare-bpe", "prepare-bpe"]
+    for file in work.rglob("*"):
+        os.utime(file, (0, 0))
+    assert run(commands, chain, "--work", work) == []
+    # Another name of the same text changes nothing.
+    shutil.copytree(text, tmp_path / "same")
+    assert run(commands, chain, "--work", work, "--data", tmp_path / "same") == []
+    chain.write_text(WHOLE.replace("references = true", "references = false"))
+    assert run(commands, chain, "--work", work)[:2] == ["prepare-bpe", "train"]
+    chain.write_text(WHOLE)
+    run(commands, chain, "--work", work)
+    (work / "student.safetensors").write_text("damaged")
+    assert run(commands, chain, "--work", work) == ["shortlist"]
+    (text / "test.de").write_text("Anders.\n" * 6)
+    assert run(commands, chain, "--work", work)[1:] == ["translate", "score"] * 3
+
+
+def test_a_stage_that_failed_runs_again_and_those_before_it_do_not(tmp_path: Path, chain: Path) -> None:
+    commands, work = Commands(), tmp_path / "work"
+    commands.fail = "student-data"
+    with pytest.raises(SystemExit):
+        run(commands, chain, "--work", work)
+    commands.fail = ""
+    assert commands[-1][-1] == "student-data"
+    assert run(commands, work)[:2] == ["prepare-bpe", "train"]
+    # Before it is resumed, a translation keeps its chunks, and another command loses what it left.
+    left = work / "student-data" / "content"
+    kept = work / "distilled" / "1.de.chunks" / "content"
+    commands.fail = "collect"
+    (work / "vocabulary" / "content").write_text("damaged")
+    assert left.exists()
+    assert kept.exists()
+
+
+def test_a_folder_continues_elsewhere_without_the_text(tmp_path: Path, chain: Path, text: Path) -> None:
+    commands = Commands()
+    commands.fail = "teacher-2"
+    with pytest.raises(SystemExit):
+        run(commands, chain, "--work", tmp_path / "work")
+    moved = tmp_path / "far" / "away"
+    shutil.copytree(tmp_path / "work", moved)
+    for path in (text, tmp_path / "work"):
+        shutil.rmtree(path)
+    commands.fail = ""
+    assert run(commands, moved)[0] == "train"
+    assert run(commands, moved) == []
+    # The chain file continues it too, as long as the copy of the text is complete.
+    assert run(commands, chain, "--work", moved) == []
+
+
+def test_a_foreign_folder_is_left_as_it_is(tmp_path: Path, chain: Path) -> None:
+    commands, other = Commands(), tmp_path / "other.toml"
+    run(commands, chain, "--work", tmp_path / "work")
+    other.write_text(WHOLE)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes").write_text("x")
+    for words, named in (
+        ((other, "--work", tmp_path / "work"), "holds the chain tiny, not other"),
+        ((chain, "--work", mine), "mine"),
+        ((chain, "--work", mine / "notes"), "notes"),
+        ((mine,), "mine"),
+        ((tmp_path / "work", "--work", mine), "--work"),
+    ):
+        with pytest.raises(InputError, match=named):
+            run(commands, *words)
+    assert [path.name for path in mine.iterdir()] == ["notes"]
+    (tmp_path / "work" / student.RECORD).write_text("{")
+    with pytest.raises(InputError, match=student.RECORD):
+        run(commands, chain, "--work", tmp_path / "work")
+
+
+def test_two_programs_do_not_work_in_one_folder(tmp_path: Path, chain: Path) -> None:
+    work = student.Work(tmp_path / "work", "tiny")
+    with work.lock, pytest.raises(VtransError, match="another process"):
+        run(Commands(), chain, "--work", work.folder)
+    run(Commands(), chain, "--work", work.folder)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        ({}, "the time left is not known yet"),
+        ({"a": 60.0}, "about 1 min 00 s left for 1 of the 2 stages; the others have not been measured"),
+        ({"a": 60.0, "b": 10.0, "c": 5.0}, "about 15 s left"),
+    ],
+)
+def test_the_time_left_is_what_was_measured(seconds: dict[str, float], words: str) -> None:
+    stages = [Stage(name, [], [], [], kind=kind) for name, kind in (("a", "x"), ("b", "x"), ("c", ""))]
+    assert student.time_left(stages, 1, seconds) == words
+
+
+# The commands themselves.
+
+
+class Killed:
+    """A command that is killed as soon as it has written a file."""
+
+    def __init__(self, process: subprocess.Popen[Any], file: Path) -> None:
+        self.process, self.file = process, file
+
+    def poll(self) -> int | None:
+        if self.process.poll() is None and any(self.file.parent.glob(self.file.name)):
+            self.process.kill()
+        return self.process.poll()
+
+    def wait(self) -> int:
+        return self.process.wait()
+
+    def send_signal(self, signal: int) -> None:
+        self.process.send_signal(signal)
+
+
+def forked(kills: dict[str, str]) -> Callable[[Path, int], Start]:
+    """Returns a starter of the real commands. It kills the one with the option `--out` or `--output` that `kills` names
+    once it has written the file named there."""
+
+    def starter(folder: Path, lock: int) -> Start:
+        def start(words: Sequence[str], log: Path | None) -> Process:
+            options = dict(itertools.pairwise(words))
+            out = options.get(INTO)
+            words = words[:-2] if out else words
+            with (folder / (out or "log")).open("wb") as stream, (folder / "errors").open("ab") as errors:
+                if words[0] != "vtrans":
+                    return subprocess.Popen(words, cwd=folder, stdout=stream)
+                python = ["-m", "vtrans", *words[1:]]
+                process = start_python(python, ENVIRONMENT, cwd=folder, stdout=stream, stderr=errors)
+            file = kills.pop(options.get("--out") or options.get("--output", ""), "")
+            return Killed(process, folder / file) if file else process
+
+        return start
+
+    return starter
+
+
+def test_a_chain_that_is_killed_three_times_and_moved_makes_the_same_bytes(tmp_path: Path, chain: Path) -> None:
+    calm, torn, moved = (tmp_path / name for name in ("calm", "torn", "moved"))
+    chain.write_text(WHOLE.replace("seeds = [1, 2]", "seeds = [3]"))
+    student.main([str(chain), "--work", str(calm)], forked({}))
+    with pytest.raises(SystemExit):
+        student.main([str(chain), "--work", str(torn)], forked({"teacher-1": "teacher-1/step-*3.safetensors"}))
+    assert not (torn / "teacher-1/averaged.safetensors").exists()
+    shutil.copytree(torn, moved)
+    for words in (
+        {"distilled/1.de.chunks": "distilled/1.de.chunks/job.json"},
+        {"student": "student/step-*3.safetensors"},
+    ):
+        with pytest.raises(SystemExit):
+            student.main([str(moved)], forked(words))
+    student.main([str(moved)], forked({}))
+    one, other = (json.loads((folder / student.RECORD).read_text())["stages"] for folder in (calm, moved))
+    assert one.keys() == other.keys()
+    for stage in one.keys() - {"report"}:  # which has times and speeds
+        assert one[stage]["outputs"] == other[stage]["outputs"], stage
+    assert "| student-int8 | test |" in (moved / "report.md").read_text()
