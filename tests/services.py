@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from vtrans.documents.document import Translated
 from vtrans.documents.memory import Memory
-from vtrans.documents.remembered import Matches
+from vtrans.documents.remembered import Lookup
 from vtrans.errors import AbandonedError
 from vtrans.languages import Languages
 from vtrans.server.access import Access
@@ -117,7 +117,7 @@ def serving(
     limits: Limits = Limits(),  # noqa: B008 - it does not change
     check: Callable[[Wanted], None] = lambda wanted: None,
     memory: Memory | None = None,
-    matches: Mapping[Languages, Matches] | None = None,
+    matches: Mapping[Languages, Lookup] | None = None,
     **access: Any,
 ) -> Iterator[Client]:
     """Serves fake models at a free port of the loopback interface until the end of the block. `access` are the fields

@@ -7,13 +7,13 @@ import random
 import pytest
 from rapidfuzz.distance import Levenshtein
 
-from vtrans.data.matches import LEAST, SimilarTexts, codes_of
+from vtrans.data.matches import LEAST, Matches
 
 WORDS = ("the", "the", "the", "a", "dog", "cat", "runs", "in", "park", "Łódź", "5", "犬")
 
 
-def near(number: int, similarity: float) -> object:
-    return (number, pytest.approx(similarity))
+def near(translation: str, similarity: float) -> object:
+    return (translation, pytest.approx(similarity))
 
 
 def texts(count: int, seed: int) -> list[str]:
@@ -24,39 +24,42 @@ def texts(count: int, seed: int) -> list[str]:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_index_finds_the_best_text_there_is(seed: int) -> None:
     known = texts(150, seed)
-    similar = SimilarTexts(known[:100])
-    for text in known[100:]:
-        similar.add(text)
-    assert len(similar) == 150
+    numbered = [(text, str(number)) for number, text in enumerate(known)]
+    matches = Matches(numbered[:100])
+    for pair in numbered[100:]:
+        matches.add(*pair)
     for text in texts(150, seed + 100):
         scores = [Levenshtein.normalized_similarity(text.split(), other.split()) for other in known]
         best = max(scores)
-        found = similar.best(text)
+        found = matches.best(text)
         if best < LEAST:
             assert found is None
         else:
-            assert found == near(scores.index(best), best)
+            assert found == near(str(149 - scores[::-1].index(best)), best)
 
 
 def test_case_punctuation_and_white_space_do_not_matter() -> None:
-    assert SimilarTexts(["A dog, a cat!"]).best("a DOG\ta cat") == (0, 1.0)
+    assert Matches([("A dog, a cat!", "x")]).best("a DOG\ta cat") == ("x", 1.0)
 
 
 @pytest.mark.parametrize("text", ["", " ", "!?", "unheard of words"])
 def test_other_texts_have_no_match(text: str) -> None:
-    assert SimilarTexts(["a dog", "", "..."]).best(text) is None
+    assert Matches([("a dog", "x"), ("", "y"), ("...", "z")]).best(text) is None
 
 
 def test_words_of_scripts_without_spaces_are_characters() -> None:
-    assert SimilarTexts(["犬が公園を走る"]).best("猫が公園を走る") == near(0, 6 / 7)
+    assert Matches([("犬が公園を走る", "x")]).best("猫が公園を走る") == near("x", 6 / 7)
 
 
-def test_texts_that_are_not_allowed_are_left_out() -> None:
-    similar = SimilarTexts(["a b c d e", "a b c d x", "a b c y x"])
-    assert similar.best("a b c d e", lambda number: number != 0) == near(1, 0.8)
-    assert similar.best("a b c d e", lambda number: number > 1) == near(2, 0.6)
-    assert similar.best("a b c d e", lambda number: number > 2) is None
+def test_equal_texts_are_left_out_if_another_is_asked_for() -> None:
+    matches = Matches([("a b c d e", "x"), ("a b c d y", "y"), ("a b c d e", "z"), ("A b c d e", "u")])
+    assert matches.best("a b c d e") == ("u", 1.0)
+    assert matches.best("A b c d e", other=True) == ("z", 1.0)
+    assert Matches([("a b c d e", "x")]).best("a b c d e", other=True) is None
 
 
-def test_codes_are_letters_with_numbers() -> None:
-    assert codes_of("Put A1 and A12B2 into a3.") == {"A1", "A12", "B2"}
+def test_a_match_brings_no_code_that_the_text_lacks() -> None:
+    matches = Matches([("put A1 into it", "A1 darein"), ("put A1 into B2", "A1 in B2"), ("put it into A12", "in A12")])
+    assert matches.best("put A1 into that") == near("A1 darein", 0.75)
+    assert matches.best("put A1 into B2") == ("A1 in B2", 1.0)
+    assert matches.best("put it into B2") is None

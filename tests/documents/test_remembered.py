@@ -10,7 +10,7 @@ from catalogues import Translate, reverse
 from vtrans.documents.files import Filling, open_file
 from vtrans.documents.memory import Memory
 from vtrans.documents.pairs import Taken
-from vtrans.documents.remembered import Matches, Remembered
+from vtrans.documents.remembered import Lookup, Remembered
 from vtrans.documents.sentences import PROTECTION
 from vtrans.documents.translating import Lines
 from vtrans.languages import Languages
@@ -141,11 +141,11 @@ def test_a_match_has_the_codes_that_the_line_will_have() -> None:
         ("Open {name} with the old editor", "{name} mit dem alten Editor öffnen"),
         ("Use {a} and {b} now", "{b} {a}"),
     ]
-    matches = Matches(pairs, PROTECTION)
+    matches = Lookup(pairs, PROTECTION)
     assert matches("Open {file} with the new editor") == near("A1 mit dem alten Editor öffnen", 5 / 6)
     assert matches("Use {a} and that now") is None
     matches.add("Open {x} with the new editor", "Mit dem neuen Editor {x} öffnen")
     assert matches("Open {file} with the new editor") == ("Mit dem neuen Editor A1 öffnen", 1.0)
     matches.add("Open {x} with the new editor", "{x} bearbeiten")
     assert matches("Open {file} with the new editor") == ("A1 bearbeiten", 1.0)
-    assert Matches(pairs, None)("Open {file} with the old editor") == near(pairs[0][1], 5 / 6)
+    assert Lookup(pairs, None)("Open {file} with the old editor") == near(pairs[0][1], 5 / 6)

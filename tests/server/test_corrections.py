@@ -22,7 +22,7 @@ from translators import translator
 from vtrans.documents.document import Translated
 from vtrans.documents.memory import Memory
 from vtrans.documents.pairs import Taken
-from vtrans.documents.remembered import Matches
+from vtrans.documents.remembered import Lookup
 from vtrans.documents.sentences import PROTECTION
 from vtrans.errors import FileError
 from vtrans.languages import Languages
@@ -80,7 +80,7 @@ def with_matches(lines: Sequence[str], wanted: Wanted, ready: object) -> list[li
 
 
 def test_a_correction_is_a_match_for_the_next_request(tmp_path: Path) -> None:
-    matches = {EN_DE: Matches([("a big dog runs", "ein Hund läuft")], PROTECTION)}
+    matches = {EN_DE: Lookup([("a big dog runs", "ein Hund läuft")], PROTECTION)}
     with correcting(tmp_path / "m", translate=with_matches, matches=matches) as client:
         assert text(client, "a big cat runs") == "ein Hund läuft"
         assert text(client, "a cat") == "none"

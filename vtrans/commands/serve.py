@@ -19,7 +19,7 @@ from vtrans.server.limits import Keys, Limits
 
 if TYPE_CHECKING:
     from vtrans.documents.memory import Memory
-    from vtrans.documents.remembered import Matches
+    from vtrans.documents.remembered import Lookup
     from vtrans.server.access import Access
     from vtrans.translate.translator import Translator
     from vtrans.wording.glossary import Glossary
@@ -108,13 +108,13 @@ def _check_memory(path: Path, host: str, access: Access) -> None:
     Memory(path).close()
 
 
-def _matches(memory: Memory, translators: dict[Languages, Translator]) -> dict[Languages, Matches]:
+def _matches(memory: Memory, translators: dict[Languages, Translator]) -> dict[Languages, Lookup]:
     """Returns the fuzzy matches of a memory for the models that have learned to use them."""
-    from vtrans.documents.remembered import Matches
+    from vtrans.documents.remembered import Lookup
     from vtrans.documents.sentences import PROTECTION
 
     able = [pair for pair, translator in translators.items() if translator.uses_matches]
-    return {pair: Matches(memory.remembered(pair).sentences(), PROTECTION) for pair in able}
+    return {pair: Lookup(memory.remembered(pair).sentences(), PROTECTION) for pair in able}
 
 
 def _is_local(host: str) -> bool:

@@ -203,14 +203,14 @@ def _memory(
 ) -> dict[str, Any]:
     """Returns the fields of a TranslateOptions for a memory."""
     from vtrans.checkpoint import choose_model, read_abilities
-    from vtrans.documents.remembered import Matches
+    from vtrans.documents.remembered import Lookup
 
     able = [read_abilities(choose_model(model).file) for model in models]
     pairs = [pair for pair in able[0][0] if to in (None, pair.tgt)]
     src, tgt = ({pair[side] for pair in pairs} for side in (0, 1))
     memory = remembered(path, Languages(*(codes.pop() if len(codes) == 1 else "" for codes in (src, tgt))))
     if all(matches for _, matches in able):
-        return {"known": memory, "match": Matches(memory.sentences(), protection)}
+        return {"known": memory, "match": Lookup(memory.sentences(), protection)}
     console.info("only exact matches are used: the model was trained without `prepare-bpe --fuzzy`")
     return {"known": memory}
 

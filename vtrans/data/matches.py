@@ -11,7 +11,8 @@ import importlib.util
 import math
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from threading import Lock
 from typing import Literal, Protocol
 
 import numpy as np
@@ -48,76 +49,75 @@ class Known(Protocol):
         """Returns the translation of a text, or None. With `sure`, it must be the only one."""
 
 
-class SimilarTexts:
-    """Texts among which similar ones are found.
+class Matches:
+    """Finds fuzzy matches among pairs of a text and its translation. Several threads may use it.
 
     Two texts of n and m words whose similarity is at least LEAST have at least k = LEAST * max(n, m) words in common.
     One of these is among the n - k + 1 rarest words of the first text and the m - k + 1 rarest of the second (prefix
     filtering, Chaudhuri et al. 2006), so an index of these words finds every match.
     """
 
-    def __init__(self, texts: Iterable[str] = ()) -> None:
+    def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
         check_package()
-        divided = [_words(text) for text in texts]
-        self._frequency = Counter(element for words in divided for element in _elements(words))
+        pairs, self._lock = list(pairs), Lock()
+        self._frequency = Counter(element for text, _ in pairs for element in _elements(_words(text)))
         self._letters: dict[str, str] = {}  # a character for each word: rapidfuzz compares strings fastest
-        self._texts: list[str] = []
+        self._pairs: list[tuple[str, str]] = []
+        self._strings: list[str] = []
         self._sizes = array("q")
         self._having: defaultdict[Element, array[int]] = defaultdict(lambda: array("q"))
-        for words in divided:
-            self._add(words)
+        for pair in pairs:
+            self.add(*pair)
 
-    def __len__(self) -> int:
-        return len(self._texts)
+    def add(self, text: str, translation: str) -> None:
+        """Adds a pair. Of equal texts, the match is the last one."""
+        words = _words(text)
+        with self._lock:
+            for element in self._rarest(words):
+                self._having[element].append(len(self._pairs))
+            for word in words:
+                self._letters.setdefault(word, chr(1 + len(self._letters) % (_CHARACTERS - 1)))
+            self._strings.append(self._string(words))
+            self._sizes.append(len(words))
+            self._pairs.append((text, translation))
 
-    def add(self, text: str) -> None:
-        """Adds a text, whose number is that of the texts before it."""
-        self._add(_words(text))
+    def best(self, text: str, *, other: bool = False) -> Match | None:
+        """Returns the match of a text, whose translation has no codes that the text lacks; None if there is none. With
+        `other`, it is not that of an equal text."""
+        codes = _codes(text)
+        with self._lock:
+            for similarity, number in self._similar(_words(text)):
+                source, translation = self._pairs[number]
+                if _codes(translation) <= codes and not (other and source == text):
+                    return translation, similarity
+        return None
 
-    def best(self, text: str, allowed: Callable[[int], bool] = lambda number: True) -> tuple[int, float] | None:
-        """Returns the number of the most similar allowed text, the first of several, and its similarity. Returns None
-        if none is similar."""
+    def _similar(self, words: Sequence[str]) -> list[tuple[float, int]]:
+        """Returns the similarities and numbers of similar texts, the most similar and last ones first."""
         from rapidfuzz import process
         from rapidfuzz.distance import Levenshtein
 
-        words = _words(text)
         having = [self._having[element] for element in self._rarest(words) if element in self._having]
         if not having:
-            return None
-        numbers, shared = np.unique(
-            np.concatenate([np.frombuffer(some, np.int64) for some in having]), return_counts=True
-        )
+            return []
+        candidates = np.concatenate([np.frombuffer(some, np.int64) for some in having])
+        numbers, shared = np.unique(candidates, return_counts=True)
         sizes = np.frombuffer(self._sizes, np.int64)[numbers]
         fits = (sizes * _CUT <= len(words)) & (len(words) * _CUT <= sizes)
-        numbers, shared = numbers[fits], shared[fits]
-        chosen = numbers[np.argsort(-shared, kind="stable")[:_MOST]].tolist()
-        texts = {number: self._texts[number] for number in chosen}
-        string = self._string(words, add=False)
-        scored = process.extract(
-            string, texts, scorer=Levenshtein.normalized_similarity, score_cutoff=LEAST - 0.01, limit=None
-        )
-        # At the cutoff itself, rapidfuzz rounds down.
-        ranked = sorted((-similarity, number) for _, similarity, number in scored if similarity > _CUT)
-        return next(((number, -similarity) for similarity, number in ranked if allowed(number)), None)
-
-    def _add(self, words: Sequence[str]) -> None:
-        for element in self._rarest(words):
-            self._having[element].append(len(self._texts))
-        self._texts.append(self._string(words))
-        self._sizes.append(len(words))
+        most = np.argsort(-shared[fits], kind="stable")[:_MOST]
+        strings = {number: self._strings[number] for number in numbers[fits][most].tolist()}
+        scorer, least = Levenshtein.normalized_similarity, LEAST - 0.01  # at the cutoff itself, it rounds down
+        scored = process.extract(self._string(words), strings, scorer=scorer, score_cutoff=least, limit=None)
+        return sorted(((score, number) for _, score, number in scored if score > _CUT), reverse=True)
 
     def _rarest(self, words: Sequence[str]) -> list[Element]:
         """Returns the words that the index is asked for."""
         ranked = sorted(_elements(words), key=lambda element: (self._frequency[element], element))
         return ranked[: len(words) - math.ceil(_CUT * len(words)) + 1]
 
-    def _string(self, words: Sequence[str], add: bool = True) -> str:
-        """Returns a string with a character for each word. Words that no text has are NUL, if they are not added."""
-        letters = self._letters
-        if add:
-            for word in words:
-                letters.setdefault(word, chr(1 + len(letters) % (_CHARACTERS - 1)))
-        return "".join(letters.get(word, "\0") for word in words)
+    def _string(self, words: Sequence[str]) -> str:
+        """Returns a string with a character for each word, NUL for words that no text has."""
+        return "".join(self._letters.get(word, "\0") for word in words)
 
 
 def check_package() -> None:
@@ -126,8 +126,8 @@ def check_package() -> None:
         raise missing_extra("fuzzy matches need the package rapidfuzz", "documents")
 
 
-def codes_of(text: str) -> set[str]:
-    """Returns what may be codes for protected text, such as `A1`. A match must not bring one that the line lacks."""
+def _codes(text: str) -> set[str]:
+    """Returns what may be codes for protected text."""
     return set(_CODE.findall(text))
 
 

@@ -247,12 +247,10 @@ class Noise:
 
     def _before(self, row: Sequence[NDArray[np.int32]]) -> int:
         """Returns how many subwords of the source of a pair come before its line: tags, and a fuzzy match."""
-        ids = row[0].tolist()
-        return (
-            ids.index(SEPARATOR_ID) + 1
-            if SEPARATOR_ID in ids
-            else sum(1 for _ in takewhile(self.tags.__contains__, ids))
-        )
+        ids: list[int] = row[0].tolist()
+        if SEPARATOR_ID in ids:
+            return ids.index(SEPARATOR_ID) + 1
+        return sum(1 for _ in takewhile(self.tags.__contains__, ids))
 
 
 def _pick(items: Sequence[T], numbers: random.Random) -> T:

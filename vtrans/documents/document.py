@@ -147,7 +147,7 @@ class MarkedDocument:
         """Returns a text with these strings in place of its numbers between marks."""
         if not self.mark:
             return text
-        return re.sub(f"{self.mark}([0-9]+){self.mark}", lambda found: atoms[int(found[1])], text)
+        return re.sub(f"{self.mark}([0-9]+){self.mark}", lambda found: "".join(atoms[int(found[1]) :][:1]), text)
 
     def known(self, known: Known, kind: Kind) -> str | None:
         """Returns the only translation that a memory has of this string, or of all its sentences if it has no tags."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from threading import Lock
 
-from vtrans.data.matches import Kind, Match, SimilarTexts, codes_of
+from vtrans.data.matches import Kind, Match, Matches
 from vtrans.documents.document import MarkedDocument
 from vtrans.documents.sentences import has_words, split_sentences
 from vtrans.languages import Languages
@@ -67,35 +66,22 @@ def around(text: str, translation: str) -> str:
     return text.replace(text.strip(), translation, 1)
 
 
-class Matches:
-    """Finds the fuzzy matches of lines among translated sentences, in which this text is protected. Several threads may
-    use it."""
+class Lookup:
+    """Finds the fuzzy matches of lines among translated sentences, in which this text is protected."""
 
     def __init__(self, pairs: Iterable[Pair], protection: Protection | None) -> None:
-        self._protection, self._lock = protection, Lock()
-        coded = [pair for pair in map(self._coded, pairs) if pair]
-        self._places = {source: place for place, (source, _) in enumerate(coded)}
-        self._translations = [translation for _, translation in coded]
-        self._similar = SimilarTexts(source for source, _ in coded)
+        self._protection = protection
+        self._matches = Matches(coded for pair in pairs if (coded := self._coded(pair)))
 
-    def add(self, source: str, translation: str) -> None:
-        """Adds a sentence, or replaces its translation."""
-        if coded := self._coded((source, translation)):
-            with self._lock:
-                place = self._places.setdefault(coded[0], len(self._translations))
-                if place < len(self._translations):
-                    self._translations[place] = coded[1]
-                else:
-                    self._translations.append(coded[1])
-                    self._similar.add(coded[0])
+    def add(self, *pair: str) -> None:
+        """Adds a sentence and its translation."""
+        if coded := self._coded(pair):
+            self._matches.add(*coded)
 
     def __call__(self, line: str) -> Match | None:
         """Returns the match of a line."""
-        text = self._protection.masked(line).masked if self._protection else line
-        codes = codes_of(text)
-        with self._lock:
-            found = self._similar.best(text, lambda k: codes_of(self._translations[k]) <= codes)
-            return (self._translations[found[0]], found[1]) if found else None
+        return self._matches.best(self._protection.masked(line).masked if self._protection else line)
 
-    def _coded(self, pair: Pair) -> Pair | None:
-        return coded_pair(*pair, self._protection) if self._protection else pair
+    def _coded(self, pair: tuple[str, ...]) -> Pair | None:
+        src, tgt = pair
+        return coded_pair(src, tgt, self._protection) if self._protection else (src, tgt)

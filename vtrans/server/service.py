@@ -12,7 +12,7 @@ from vtrans.data.detection import Detection, detect
 from vtrans.data.matches import Known
 from vtrans.documents.document import Document, PlainDocument, Translated
 from vtrans.documents.memory import Memory
-from vtrans.documents.remembered import Matches, sentences_of
+from vtrans.documents.remembered import Lookup, sentences_of
 from vtrans.documents.translating import Lines, Nbest
 from vtrans.errors import InputError
 from vtrans.languages import Languages
@@ -46,7 +46,7 @@ class Service:
         self,
         workers: Mapping[Languages, Worker],
         memory: Memory | None = None,
-        matches: Mapping[Languages, Matches] | None = None,
+        matches: Mapping[Languages, Lookup] | None = None,
     ) -> None:
         self.workers, self.memory, self._matches = dict(workers), memory, matches or {}
         self.codes = list(dict.fromkeys(code for pair in workers for code in pair))
@@ -156,7 +156,7 @@ def _answer(document: Document, lines: Sequence[Nbest], nbest: int) -> Answer:
 
 
 async def _lines_of(
-    documents: Sequence[Document], worker: Worker, wanted: Wanted, known: Known | None, matches: Matches | None
+    documents: Sequence[Document], worker: Worker, wanted: Wanted, known: Known | None, matches: Lookup | None
 ) -> list[list[Nbest]]:
     """Returns the translations of each document's lines. Those that are not known are one request to the worker, or two
     if some of them need word alignments."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from vtrans.console import Console
-from vtrans.data.matches import SEPARATOR_ID, SimilarTexts, codes_of
+from vtrans.data.matches import SEPARATOR_ID, Matches
 from vtrans.data.preparation.encode import Encoded, Side
 from vtrans.data.preparation.store_writer import StoreWriter
 from vtrans.data.store import TokenStore
@@ -59,16 +59,11 @@ def _matches(
         groups[tuple(store.src(i)[:tags].tolist())].append(i)
     matches: dict[int, list[int]] = {}
     for group in groups.values():
-        sources, targets = (
-            [vocab.decode(side(i).tolist()) for i in group]
-            for vocab, side in ((src_vocab, store.src), (tgt_vocab, store.tgt))
-        )
-        codes = [codes_of(target) for target in targets]
-        index = SimilarTexts(sources)
-        for i, source in zip(group, sources, strict=True):
-            own = codes_of(source)
-            if found := index.best(source, lambda k: sources[k] != source and codes[k] <= own):  # noqa: B023
-                match = [*src_vocab.encode(targets[found[0]]), SEPARATOR_ID]
+        pairs = [(src_vocab.decode(store.src(i).tolist()), tgt_vocab.decode(store.tgt(i).tolist())) for i in group]
+        index = Matches(pairs)
+        for i, (source, _) in zip(group, pairs, strict=True):
+            if found := index.best(source, other=True):
+                match = [*src_vocab.encode(found[0]), SEPARATOR_ID]
                 if len(match) + len(store.src(i)) <= longest:
                     matches[i] = match
             done()
