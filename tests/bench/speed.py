@@ -82,9 +82,9 @@ def between_rates(measure: Callable[[], Result]) -> tuple[Result, float]:
 KINDS = {
     "optimizer": ("_fused_adam", "_foreach", "baddbmm"),
     "products of layers": ("linear", "addmm", "::mm"),
-    "attention": ("bmm", "attention", "::_softmax"),
-    "softmax over the vocabulary": ("log_softmax", "exp"),
-    "the best subwords": ("topk", "amax", "argsort", "::sort"),
+    "products of attention": ("bmm", "attention"),
+    "softmax": ("softmax", "exp", "amax"),
+    "the best subwords": ("topk", "argsort", "::sort"),
     "random masks": ("random_", "::ge", "bernoulli"),
     "layer norm": ("layer_norm",),
     "copies": ("copy_", "cat", "index", "gather", "stack", "embedding", "scatter", "clone"),

@@ -28,7 +28,8 @@ def dot_product_attention(
     thread, and 6 times as long on two. Everything else uses torch's fused kernel.
     """
     if in_bfloat16(q_BHQd.device):
-        q_BHQd, k_BHnd, v_BHnd = (t.to(torch.float32) for t in (q_BHQd, k_BHnd, v_BHnd))
+        contiguous = torch.contiguous_format  # as batched products need them
+        q_BHQd, k_BHnd, v_BHnd = (t.to(torch.float32, memory_format=contiguous) for t in (q_BHQd, k_BHnd, v_BHnd))
     batched = (mask is not None and mask.is_floating_point()) or (
         q_BHQd.device.type == "cpu"
         and not torch.compiler.is_compiling()

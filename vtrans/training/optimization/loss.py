@@ -25,6 +25,8 @@ from vtrans.runtime.products import bfloat16_products, grad_input, in_bfloat16, 
 # A GPU is faster with large products, and has the memory.
 CHUNK = {"cpu": 1 << 23}
 CHUNK_ELSEWHERE = 1 << 27
+# On a CPU, logits whose softmax is computed at a time: 4 MiB, which fit the cache.
+BLOCK = 1 << 20
 
 
 class Objective(nn.Module):
@@ -152,6 +154,8 @@ class _ProjectedLoss(torch.autograd.Function):
         if in_bfloat16(h_ND.device):
             dtype, rows = torch.bfloat16, 1 << (rows.bit_length() - 1)
             size += padded(size % rows) - size % rows
+        # Rows of a softmax; both passes of a position are in one block.
+        block = max(2, BLOCK // weight_VD.shape[0] // 2 * 2) if device == "cpu" else rows
         exact = torch.promote_types(h_ND.dtype, torch.float32)
         even = smoothing / (weight_VD.shape[0] - 1)
         with torch.autocast(device, enabled=False):
@@ -161,35 +165,28 @@ class _ProjectedLoss(torch.autograd.Function):
             all_V = weight_VD.new_ones(len(weight_VD), dtype=exact)
             all_V[pad_id : pad_id + 1] = 0  # unlike `all_V[pad_id] = 0`, this does not wait for a GPU
             even_D = all_V @ weight_VD.to(exact)  # sum of the rows that can be predicted
-            nll = lse = divergence = torch.zeros((), dtype=exact, device=h_ND.device)
+            sums_3 = torch.zeros(3, dtype=exact, device=h_ND.device)
             if with_gradient:
                 grad_x, grad_weight_DV = torch.empty_like(x_PD), torch.zeros_like(weight_VD.t(), dtype=exact)
                 grad_bias_V = None if bias_V is None else torch.zeros_like(bias_V, dtype=exact)
             for start in range(0, len(h_ND), rows):
                 x_pD, targets_n1 = x_PD[start : start + rows], targets_N[start : start + rows, None]
                 onednn = use_onednn(x_pD, w_VD)
-                logits_pV = linear(x_pD, w_VD, b_V).to(exact)
-                logits_nV = logits_pV[: len(targets_n1)]
-                logits_nV[:, pad_id] = -torch.inf
-                target_n1 = logits_nV.gather(1, targets_n1)
-                logprobs_nV = torch.log_softmax(logits_nV, 1, out=logits_nV)
-                logprob_n1 = logprobs_nV.gather(1, targets_n1)
-                nll, lse = nll - logprob_n1.sum(), lse + (target_n1 - logprob_n1).sum()
-                differing_nV = None
-                if agreement > 0:
-                    both, differing_nV = divergences(logprobs_nV, pad_id)
-                    divergence = divergence + both
+                logits_pV = linear(x_pD, w_VD, b_V)
+                for first in range(0, len(targets_n1), block):
+                    of_m1 = targets_n1[first : first + block]
+                    part_mV = logits_pV[first : first + len(of_m1)]
+                    logits_mV = part_mV.to(exact)
+                    sums_3 += into_gradient(logits_mV, of_m1, smoothing, pad_id, agreement)
+                    if with_gradient and exact is not dtype:
+                        part_mV.copy_(logits_mV)
                 if with_gradient:
-                    spike_n1 = logprob_n1.new_full(logprob_n1.shape, smoothing - 1)
-                    logprobs_nV.exp_().scatter_add_(1, targets_n1, spike_n1)
-                    if differing_nV is not None:
-                        logprobs_nV.add_(differing_nV, alpha=agreement)
                     logits_pV[len(targets_n1) :] = 0
-                    grad_pV = logits_pV.to(dtype)
-                    grad_x[start : start + rows] = grad_input(grad_pV, w_VD, onednn=onednn[1])
-                    grad_weight_DV += outer(x_pD, grad_pV, onednn=onednn[2])
+                    grad_x[start : start + rows] = grad_input(logits_pV, w_VD, onednn=onednn[1])
+                    grad_weight_DV += outer(x_pD, logits_pV, onednn=onednn[2])
                     if grad_bias_V is not None:
-                        grad_bias_V += grad_pV.sum(0, dtype=exact)
+                        grad_bias_V += logits_pV.sum(0, dtype=exact)
+            nll, lse, divergence = sums_3
             sum_D = x_PD.sum(0, dtype=exact)
             loss = (1 - smoothing) * nll + smoothing * lse - even * (sum_D @ even_D) + agreement * divergence
             if bias_V is not None:
@@ -213,6 +210,23 @@ class _ProjectedLoss(torch.autograd.Function):
         grad_loss = grad_loss * ctx.share
         grad_bias = None if grad_bias is None else grad_bias * grad_loss
         return grad_h * grad_loss, grad_weight * grad_loss, grad_bias, None, None, None, None, None, None
+
+
+def into_gradient(logits_nV: Tensor, targets_n1: Tensor, smoothing: float, pad_id: int, agreement: float) -> Tensor:
+    """Replaces logits by the gradient of their loss, without the part that is the same in every row. Returns the sums
+    [3] of the negative log-likelihoods of the targets, of the logarithms of the softmax's denominators, and of the
+    divergences between pairs of rows, which are computed if `agreement` is above 0."""
+    logits_nV[:, pad_id] = -torch.inf
+    target_n1, top_n1 = logits_nV.gather(1, targets_n1), logits_nV.amax(1, keepdim=True)
+    kept_nV = logits_nV.clone() if agreement > 0 else None
+    p_nV = torch.softmax(logits_nV, 1, out=logits_nV)
+    best_n1 = p_nV.amax(1, keepdim=True).log()  # the log-probability of the largest logit
+    divergence = best_n1.new_zeros(())
+    p_nV.scatter_add_(1, targets_n1, best_n1.new_full(best_n1.shape, smoothing - 1))
+    if kept_nV is not None:
+        divergence, differing_nV = divergences(kept_nV.sub_(top_n1).add_(best_n1), pad_id)
+        p_nV.add_(differing_nV, alpha=agreement)
+    return torch.stack(((top_n1 - target_n1 - best_n1).sum(), (top_n1 - best_n1).sum(), divergence))
 
 
 def divergences(logprobs_nV: Tensor, pad_id: int) -> tuple[Tensor, Tensor]:
