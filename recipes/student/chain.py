@@ -26,7 +26,7 @@ from ..experiment import EXPERIMENTS
 from ..studies.rows import check_keys, settings_of
 
 SHIPPED = Path(__file__).parent
-COPY = "chain.toml"  # the chain file in the folder of a chain, beside the complete recipes
+COPY, RECORD = "chain.toml", "stages.json"  # the chain file in the folder of a chain, and what has been done there
 
 
 @dataclass(frozen=True)
@@ -99,13 +99,20 @@ def chain_names() -> list[str]:
 
 def chain_file(name: str) -> Path:
     """Returns the path of a shipped chain, of a chain file, or of the one in the folder of a chain."""
+    if name in chain_names():
+        return SHIPPED / f"{name}.toml"
     if Path(name).is_dir():
+        if not is_copy(Path(name) / COPY):
+            raise InputError(f"{name} is not the folder of a chain: it has no {RECORD}; name a chain file.")
         return Path(name) / COPY
     if name.endswith(".toml") or "/" in name:
         return Path(name)
-    if name not in chain_names():
-        raise InputError(f"there is no chain {name!r} (a chain file ends in .toml); {nearest(name, chain_names())}")
-    return SHIPPED / f"{name}.toml"
+    raise InputError(f"there is no chain {name!r} (a chain file ends in .toml); {nearest(name, chain_names())}")
+
+
+def is_copy(path: Path) -> bool:
+    """Returns whether a chain file is the one in the folder of a chain, beside the complete recipes."""
+    return path.name == COPY and path.with_name(RECORD).exists()
 
 
 def load_chain(path: Path, name: str) -> Chain:
@@ -162,7 +169,7 @@ def _section(kind: type[Any], values: Any, path: Path, section: str) -> Any:
 def _recipe(name: str, settings: Mapping[str, Any], path: Path, section: str) -> Recipe:
     """Returns the recipe of a model with these values. A student learns alignments unless it is told otherwise."""
     if name.endswith(".toml"):
-        name = str(path.parent / (f"{section}.toml" if path.name == COPY else name))
+        name = str(path.parent / (f"{section}.toml" if is_copy(path) else name))
     settings = {**({"train.guided_alignment": 0.1} if section == "student" else {}), **settings}
     try:
         return load_recipe(name, [f"{key}={toml_value(value)}" for key, value in settings.items()])

@@ -36,10 +36,10 @@ from vtrans.training.recipe import recipe_toml
 
 from ..experiment import EXPERIMENTS, fetched
 from ..studies.jobs import Job, Process, Start, run_jobs
-from .chain import COPY, Chain, chain_file, chain_names, load_chain
+from .chain import COPY, RECORD, Chain, chain_file, chain_names, is_copy, load_chain
 from .stages import INTO, Files, Stage, Stages
 
-RECORD, LOCK = "stages.json", ".lock"
+LOCK = ".lock"
 
 
 class Work:
@@ -59,7 +59,6 @@ class Work:
         if not locked(self.lock):
             self.lock.close()
             raise VtransError(f"another process is working in {folder}; wait until it has ended, or stop it.")
-        self.save()
 
     def save(self) -> None:
         record = {"chain": self.name, "stages": self.stages, "seconds": self.seconds}
@@ -149,6 +148,7 @@ def time_left(stages: Sequence[Stage], first: int, seconds: dict[str, float]) ->
 
 def run_chain(chain: Chain, files: Files, work: Work, start: Start, console: Console) -> None:
     """Runs the stages that are not done, and prints the figures."""
+    work.save()
     write_atomically(work.folder / COPY, chain.content)
     for section, model in chain.models.items():
         write_atomically(work.folder / f"{section}.toml", recipe_toml(model.resolved).encode())
@@ -168,17 +168,17 @@ def run_chain(chain: Chain, files: Files, work: Work, start: Start, console: Con
 
 def figures(chain: Chain, files: Files, work: Work, stages: Sequence[Stage]) -> Iterator[str]:
     """Yields the scores, sizes and times of a finished chain as tables in Markdown."""
-    teachers = [f"teacher-{n}/averaged.safetensors" for n, _ in enumerate(chain.teachers.seeds, 1)]
-    models = {"teachers": teachers}
-    models |= {"student": ["student.safetensors"], "student-int8": ["student.safetensors"]} if chain.student else {}
-    yield from ("| model | test | BLEU | chrF2 | file, MB |", "|---|---|---:|---:|---:|")
+    models = {"teachers": [f"teacher-{n}/averaged.safetensors" for n, _ in enumerate(chain.teachers.seeds, 1)]}
+    if chain.student:
+        models |= {"student": ["student.safetensors"], "student-int8": ["student.safetensors"]}
+    yield from ("| model | test | BLEU | chrF2 | files, MB |", "|---|---|---:|---:|---:|")
     for name, paths in models.items():
         for stem in files.tests:
             scores = json.loads((work.folder / f"test/{stem}.{name}.json").read_bytes())
             values = " | ".join(f"{score['value']:.2f}" for score in scores)
             yield f"| {name} | {stem} | {values} | {megabytes(work.folder / path for path in paths)} |"
     if chain.student and chain.student.export != "none":
-        yield f"\nThe export takes {megabytes((work.folder / 'export').rglob('*'))} MB."
+        yield f"| export to {chain.student.export} | | | | {megabytes((work.folder / 'export').rglob('*'))} |"
     yield from ("", "| stage | minutes |", "|---|---:|")
     yield from (f"| {stage.name} | {work.seconds[stage.name] / 60:.1f} |" for stage in stages)
     yield f"| all stages | {sum(work.seconds[stage.name] for stage in stages) / 60:.1f} |"
@@ -192,7 +192,7 @@ def text_of(chain: Chain, file: Path, data: str | None, work: Work, console: Con
     """Returns the folder with the text: what the user names, the folder that the chain file names, or a download. If
     that folder is gone, or the chain file is the one in the folder of the chain, the copy made by the first stage."""
     copy, copied = work.folder / "text", work.stages.get("text", {"outputs": []})
-    folder = file.parent / chain.text.folder if chain.text.folder and file.name != COPY else None
+    folder = file.parent / chain.text.folder if chain.text.folder and not is_copy(file) else None
     if data or (folder and folder.is_dir()):
         return Path(data or folder or "")
     if copy.is_dir():
@@ -214,13 +214,13 @@ def main(arguments: Sequence[str] | None = None, starter: Callable[[Path, int], 
     parser.add_argument("--work", help="folder of the chain (default: work/student-CHAIN)")
     options = parser.parse_args(arguments)
 
-    console, file, folder = Console(), chain_file(options.chain), Path(options.chain)
-    if folder.is_dir() and options.work:
-        raise InputError(f"{folder} is the folder of a chain; leave out --work.")
-    name = read_record(folder)[0] if folder.is_dir() else file.stem
+    console, file = Console(), chain_file(options.chain)
+    folder, name = Path(options.work or f"work/student-{file.stem}"), file.stem
+    if is_copy(file):
+        if options.work:
+            raise InputError(f"{file.parent} is the folder of a chain; leave out --work.")
+        folder, name = file.parent, read_record(file.parent)[0]
     chain = load_chain(file, name)
-    if not folder.is_dir():
-        folder = Path(options.work or f"work/student-{name}")
     work = Work(folder, name)
     with work.lock:
         files = Files.of(chain, text_of(chain, file, options.data, work, console))

@@ -18,7 +18,7 @@ from conftest import TINY, tiny_pairs, write_pairs
 from forking import ENVIRONMENT, start_python
 
 from recipes.student import student
-from recipes.student.chain import chain_file, chain_names, load_chain
+from recipes.student.chain import RECORD, chain_file, chain_names, load_chain
 from recipes.student.stages import INTO, Files, Stage, Stages
 from recipes.studies.jobs import Process, Start
 from vtrans.errors import FileError, InputError, VtransError
@@ -103,8 +103,16 @@ def test_missing_text_is_refused_with_the_name_of_the_key(tmp_path: Path, chain:
     text.rename(tmp_path / "elsewhere")
     with pytest.raises(InputError, match=r"text\.folder"):
         student.main([str(chain), "--work", work])
+    with pytest.raises(InputError, match="nowhere"):
+        student.main([str(chain), "--work", work, "--data", "nowhere"])
     with pytest.raises(InputError, match="nothing"):
         student.main(["nothing", "--work", work])
+    # The folder may be used for another chain.
+    other = tmp_path / "other.toml"
+    other.write_text(WHOLE)
+    (tmp_path / "elsewhere").rename(text)
+    (text / "mono.de").write_text("Ein Hund.\n")
+    assert run(Commands(), other, "--work", work)
 
 
 # Stages.
@@ -277,9 +285,20 @@ def test_a_foreign_folder_is_left_as_it_is(tmp_path: Path, chain: Path) -> None:
         with pytest.raises(InputError, match=named):
             run(commands, *words)
     assert [path.name for path in mine.iterdir()] == ["notes"]
-    (tmp_path / "work" / student.RECORD).write_text("{")
-    with pytest.raises(InputError, match=student.RECORD):
+    (tmp_path / "work" / RECORD).write_text("{")
+    with pytest.raises(InputError, match=RECORD):
         run(commands, chain, "--work", tmp_path / "work")
+
+
+def test_a_folder_may_have_the_name_of_a_chain(tmp_path: Path, chain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands, name = Commands(), chain_names()[0]
+    chain.rename(tmp_path / "other.toml")
+    run(commands, tmp_path / "other.toml", "--work", tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    assert chain_file(name) != chain_file(f"./{name}")
+    assert run(commands, f"./{name}") == []
+    (tmp_path / "other.toml").rename(tmp_path / "chain.toml")
+    assert run(commands, "chain.toml")
 
 
 def test_two_programs_do_not_work_in_one_folder(tmp_path: Path, chain: Path) -> None:
@@ -360,7 +379,7 @@ def test_a_chain_that_is_killed_three_times_and_moved_makes_the_same_bytes(tmp_p
         with pytest.raises(SystemExit):
             student.main([str(moved)], forked(words))
     student.main([str(moved)], forked({}))
-    one, other = (json.loads((folder / student.RECORD).read_text())["stages"] for folder in (calm, moved))
+    one, other = (json.loads((folder / RECORD).read_text())["stages"] for folder in (calm, moved))
     assert one.keys() == other.keys()
     for stage in one.keys() - {"report"}:  # which has times and speeds
         assert one[stage]["outputs"] == other[stage]["outputs"], stage
