@@ -4,10 +4,12 @@
     python tests/bench/peers.py --model RUN --exported exported --input TEXT [--rounds 3] [--beam 4]
 
 Prints sentences per second, without loading the model: the median over the rounds, in each of which every system has
-its turn, and the ratio to CTranslate2 in float32 (with its faster arrangement of threads). All systems use the same
-subwords, stop by count, and divide by |Y| ** 1, whatever the model stores. Transformers runs pre-norm models only,
-because its M2M100 is one. The limit of the products assumes 2 FLOPs per weight and row of the search, at the mean of
-two matrix-product rates of the machine, measured before and after.
+its turn, and the ratio to CTranslate2 in float32 (with its faster arrangement of threads). For systems that are one
+process, it prints the processor time, and the median of its ratios to CTranslate2 in float32 on one thread.
+
+All systems use the same subwords, stop by count, and divide by |Y| ** 1, whatever the model stores. Transformers runs
+pre-norm models only, because its M2M100 is one. The limit of the products assumes 2 FLOPs per weight and row of the
+search, at the mean of two matrix-product rates of the machine, measured before and after.
 """
 
 from __future__ import annotations
@@ -183,9 +185,10 @@ def worker(system: System, lines: list[str], jobs: Any, done: Any) -> None:
     run(lines)  # the first pass prepares kernels for each shape
     done.put("ready")
     while one_by_one := jobs.get():
+        began = time.process_time()
         for part in [[line] for line in lines] if one_by_one == "one at a time" else [lines]:
             run(part)
-        done.put("done")
+        done.put(time.process_time() - began)
     os._exit(0)  # which ends the copies of this process, too
 
 
@@ -207,14 +210,14 @@ class Bench:
                 raise SystemExit(f"{system.name} has failed.")
             done.get()
 
-    def turn(self, name: str, how: str) -> float:
-        """Returns the seconds that a system takes for the text."""
+    def turn(self, name: str, how: str) -> tuple[float, float]:
+        """Returns the seconds that a system takes for the text, and the processor time of its main process."""
         time.sleep(0.5)  # until the threads of the previous system stop spinning
         jobs, done = self.queues[name]
         began = time.perf_counter()
         jobs.put(how)
-        done.get()
-        return time.perf_counter() - began
+        busy = done.get()
+        return time.perf_counter() - began, busy
 
     def close(self) -> None:
         """Ends the processes."""
@@ -258,9 +261,12 @@ def main() -> None:
         systems = [s for s in every_system(options, title, threads) if not s.name.startswith(tuple(options.without))]
         bench = Bench(systems, text)
         speeds: dict[str, list[float]] = {system.name: [] for system in systems}
+        busy: dict[str, list[float]] = {system.name: [] for system in systems}
         for _ in range(options.rounds):
             for name, values in speeds.items():
-                values.append(len(text) / bench.turn(name, title))
+                seconds, processor = bench.turn(name, title)
+                values.append(len(text) / seconds)
+                busy[name].append(processor)
         bench.close()
         medians = {name: statistics.median(values) for name, values in speeds.items()}
         anchor = max((v for k, v in medians.items() if k.startswith("CTranslate2 float32")), default=math.nan)
@@ -269,6 +275,12 @@ def main() -> None:
             print(
                 f"{title:14} {name:38} {speed:7.1f} sentences/s ({spread}) {speed / anchor:6.2f} x CTranslate2 float32"
             )
+        # Processor time depends less on other programs. Copies of a process have their own.
+        alone = {name: values for name, values in busy.items() if "--processes" not in name}
+        reference = "CTranslate2 float32, 1 x 1 threads"
+        for name, values in alone.items() if reference in alone else ():
+            ratio = statistics.median(theirs / ours for ours, theirs in zip(values, alone[reference], strict=True))
+            print(f"{title:14} {name:38} {statistics.median(values):7.2f} s of processor time {ratio:6.2f}")
     rates.append(matrix_rate())
     flops, rate = (
         flops_of(load(options.model, device="cpu", **{**SEARCH, "beam": options.beam}), lines),
@@ -283,11 +295,11 @@ def every_system(options: argparse.Namespace, title: str, threads: int) -> Itera
     ours = {"model": options.model, "batch_tokens": 1 if alone else options.batch_tokens, **beam}
     in_torch = {**ours, "engine": "torch"}
     yield System(f"vtrans --engine torch, 1 x {threads} threads", vtrans_run, in_torch)
-    if alone:
-        yield System("vtrans, 1 thread", vtrans_run, ours, 1)
-        yield System("vtrans --engine torch, 1 thread", vtrans_run, in_torch, 1)
-        yield System("vtrans --precision int8, 1 thread", vtrans_run, {**ours, "precision": "int8"}, 1)
-    else:
+    yield System("vtrans, 1 thread", vtrans_run, ours, 1)
+    yield System("vtrans --engine torch, 1 thread", vtrans_run, in_torch, 1)
+    for precision in ("bfloat16", "int8"):
+        yield System(f"vtrans --precision {precision}, 1 thread", vtrans_run, {**ours, "precision": precision}, 1)
+    if not alone:
         divided = {**ours, "processes": threads}
         yield System(f"vtrans --processes {threads}", vtrans_processes_run, divided)
         yield System(f"vtrans --processes {threads} --engine torch", vtrans_processes_run, {**divided, **in_torch})
@@ -302,7 +314,7 @@ def every_system(options: argparse.Namespace, title: str, threads: int) -> Itera
                 yield System(f"vtrans --processes {threads} {name}", vtrans_processes_run, listed)
     if options.exported:
         for compute in ("float32", "int8"):
-            for inter, intra in sorted({(1, threads), (1, 1) if alone else (threads, 1)}):
+            for inter, intra in sorted({(1, threads), (1, 1), (1 if alone else threads, 1)}):
                 arguments = {"exported": options.exported, "model": options.model, "compute": compute}
                 arguments |= {"intra": intra, "inter": inter, "size": 1 if alone else 64, **beam}
                 yield System(f"CTranslate2 {compute}, {inter} x {intra} threads", ctranslate2_run, arguments)
