@@ -54,7 +54,7 @@ FLAGS = {
     "--json --quiet -q --help",
     "clean": "--src --tgt --src-lang --tgt-lang --on-bad-utf8 --out --without --max-words --max-ratio --forward-model "
     "--backward-model --seed --force --json --quiet -q --help",
-    "train": "--data --out --recipe --set --init-from --fresh --compile --report --dry-run --device --processes "
+    "train": "--data --out --recipe --set --for --init-from --fresh --compile --report --dry-run --device --processes "
     "--threads --quiet -q --help",
     "average": "--last --best --out --float16 --quiet -q --help",
     "shortlist": "--data --out --translations --frequent --quiet -q --help",
@@ -64,7 +64,7 @@ FLAGS = {
     "report": "--out --sentences --data --quiet -q --help",
     "inspect": "--word --sentence --to --nearest --data --full --verify --json --help",
     "import": "--out --src-spm --tgt-spm --sample-file --on-bad-utf8 --json --quiet -q --help",
-    "export": "--to --out --quantization --sample-file --on-bad-utf8 --json --quiet -q --help",
+    "export": "--to --out --quantization --sample-file --engine --on-bad-utf8 --json --quiet -q --help",
     "translate": f"--model --weight --input --output -o --format --overwrite --to {SEARCH} --raw --min-confidence "
     "--no-retry --prefix --constraints "
     "--glossary --protect --protect-pattern "

@@ -27,6 +27,7 @@ SHIPPED = [
     "paper-big",
     "phrasebook",
     "small",
+    "student-browser",
     "t2t-base",
     "tatoeba",
     "tatoeba-cpu",

@@ -16,19 +16,23 @@ from vtrans.interop.expressible import MODEL, SEARCH, check_model, nearest_searc
 from vtrans.keys import check_value, keys_of, number
 
 QUIET = Console(quiet=True)
-BASE = ModelConfig(tie="none")
+BASES = dict.fromkeys(MODEL, ModelConfig(tie="none")) | {
+    "Bergamot": ModelConfig(tie="tgt-softmax", norm_eps=1e-6, positions="marian")
+}
 # Values of every key that is not of all programs, each with the programs that have them.
 EXPRESSED: list[tuple[dict[str, Any], set[str]]] = [
     ({"architecture": "decoder-only", "encoder_layers": 0}, set()),
     ({"source_mask": "causal"}, set()),
     ({"cross_attention_residual": False}, set()),
-    ({"autoregression": "ssru"}, {"Marian"}),
+    ({"autoregression": "ssru"}, {"Marian", "Bergamot"}),
     ({"positions": "rotary"}, {"CTranslate2"}),
     ({"positions": "learned"}, {"CTranslate2", "Marian"}),
     ({"activation": "gelu"}, {"CTranslate2", "Hugging Face"}),
-    ({"norm_eps": 1e-6}, {"CTranslate2", "Marian"}),
+    ({"norm_eps": 1e-6}, {"CTranslate2", "Marian", "Bergamot"}),
     ({"source_eos": False}, {"CTranslate2"}),
-    ({"dropout": 0.3, "norm": "pre", "share_layers": "all", "positions": "stored"}, set(MODEL)),
+    ({"norm": "pre"}, {"CTranslate2", "Hugging Face", "Marian"}),
+    ({"positions": "marian"}, {"CTranslate2", "Marian", "Bergamot"}),
+    ({"dropout": 0.3, "share_layers": "all", "positions": "stored"}, set(MODEL)),
 ]
 
 
@@ -44,9 +48,10 @@ class WiderSearch(SearchConfig):
 
 @pytest.mark.parametrize("program", MODEL)
 def test_a_new_key_is_refused_by_name_unless_it_has_its_default(program: str) -> None:
-    check_model(WiderModel(tie="none"), program)
+    values = dataclasses.asdict(BASES[program])
+    check_model(WiderModel(**values), program)
     with pytest.raises(InputError, match=rf"model\.experts = 8 .*{program}"):
-        check_model(WiderModel(tie="none", experts=8), program)
+        check_model(WiderModel(**values, experts=8), program)
 
 
 @pytest.mark.parametrize("program", SEARCH)
@@ -59,7 +64,7 @@ def test_a_new_search_key_is_refused_by_name_unless_it_has_its_default(program: 
 @pytest.mark.parametrize("program", MODEL)
 @pytest.mark.parametrize(("changes", "programs"), EXPRESSED, ids=lambda value: "")
 def test_each_program_has_its_values(program: str, changes: dict[str, Any], programs: set[str]) -> None:
-    config = dataclasses.replace(BASE, **changes)
+    config = dataclasses.replace(BASES[program], **changes)
     if program in programs:
         check_model(config, program)
     else:
@@ -88,6 +93,7 @@ def test_the_nearest_search_is_expressible_and_every_change_is_named(program: st
         == {
             "Hugging Face": {"beam_groups", "length_penalty", "max_ratio"},
             "Marian": {"beam_groups", "length_penalty", "stop", "no_repeat_ngram"},
+            "Bergamot": {"beam", "beam_groups", "no_repeat_ngram"},
         }[program]
     )
     quiet = io.StringIO()

@@ -18,9 +18,11 @@ from runs import (
 
 import vtrans
 import vtrans.checkpoint
-from vtrans.checkpoint import RunFolder
+from vtrans.checkpoint import RunFolder, load_model
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder
+from vtrans.data.vocabulary import BOS_ID
+from vtrans.errors import InputError
 from vtrans.training.log import Log
 from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.recipe import load_recipe
@@ -124,3 +126,17 @@ def test_the_time_left_counts_the_updates_of_this_process_and_the_minutes(
     assert log.left == 200
     trainer.progress.stopped_early = True
     assert log.left == 0
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_marians_start_stays_zero(tiny_data: DataFolder, tmp_path: Path, optimizer: str) -> None:
+    settings = ("model.positions=marian", f"train.optimizer={optimizer}", "train.weight_decay=0.1", "train.ema=0.5")
+    run = tiny_train(tiny_data, tmp_path / "run", "train.max_steps=4", "train.checkpoint_every=4", *settings)
+    weight = load_model(run.last).model.tgt_embedding.weight
+    assert not weight[BOS_ID].any()
+    assert weight[BOS_ID + 1].any()
+
+
+def test_marians_start_cannot_be_divided_among_processes(tiny_data: DataFolder, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="fsdp"):
+        tiny_train(tiny_data, tmp_path / "run", "model.positions=marian", "train.parallel=fsdp")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from vtrans.commands.generated import argument, option
 from vtrans.commands.lines import print_json, read_all
@@ -12,10 +12,16 @@ from vtrans.config import DEFAULT_RUN
 from vtrans.console import Console
 from vtrans.errors import InputError
 
-FORMATS = ("ctranslate2", "huggingface", "marian")
-TO = "Format to write: ctranslate2, huggingface or marian."
+TO = "Format to write: ctranslate2, huggingface, marian, bergamot or web."
 QUANTIZATION = "Type of the weights for CTranslate2: float32, float16 or int8."
-SAMPLES = "Text to compare the export with the model on.  [default: generated sentences]"
+SAMPLES = (
+    "Text to compare the export with the model on, and to tune the quantization for Bergamot with.  [default: "
+    "generated sentences]"
+)
+ENGINE = (
+    "Folder of the npm package @browsermt/bergamot-translator: the engine that an export to Bergamot is compared with, "
+    "and that the page of --to web runs."
+)
 
 
 def export(
@@ -24,6 +30,7 @@ def export(
     out: Annotated[Path | None, option("Folder to write.  [default: RUN/FORMAT]", "FOLDER")] = None,
     quantization: Annotated[str, option(QUANTIZATION, "TYPE")] = "float32",
     sample_file: Annotated[Path | None, option(SAMPLES, "FILE")] = None,
+    engine: Annotated[Path | None, option(ENGINE, "FOLDER")] = None,
     on_bad_utf8: BadUtf8 = "error",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -35,9 +42,11 @@ def export(
     is written only if they agree.
     """
     console = Console(quiet=quiet)
-    if to not in FORMATS:
-        raise InputError(f"--to must be one of {', '.join(FORMATS)}, got {to!r}.")
-    if to != FORMATS[0] and quantization != "float32":
+    from vtrans.interop.expressible import PROGRAMS
+
+    if to not in PROGRAMS:
+        raise InputError(f"--to must be one of {', '.join(PROGRAMS)}, got {to!r}.")
+    if to != "ctranslate2" and quantization != "float32":
         raise InputError(f"--quantization is for CTranslate2, got {quantization} with --to {to}; leave it out.")
     how = bad_utf8(on_bad_utf8)
     samples = read_all(sample_file, how, console) if sample_file else None
@@ -51,7 +60,9 @@ def export(
         out = model / to
     console.info(chosen.words)
     loaded = load_model(chosen.file)
-    options = {"quantization": quantization} if to == FORMATS[0] else {}
+    options: dict[str, Any] = {"quantization": quantization} if to == "ctranslate2" else {}
+    if to in ("bergamot", "web"):
+        options = {"engine": engine}
     verified = export_model(loaded, to, out, console, samples, **options)
     if as_json:
         print_json(verified.as_dict() if verified else None)

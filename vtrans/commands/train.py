@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 OUT = "Run folder to write. If it holds a run, that run is resumed."
 RECIPE = f"Name of a recipe, or a TOML file.  [default: the recipe of the run that is resumed, else {DEFAULT_RECIPE}]"
 SET = "Replace a value of the recipe, such as train.max_steps=500. May be repeated."
+FOR = "Refuse a recipe whose model `vtrans export --to FORMAT` could not write."
 INIT_FROM = "Start a new run with the weights of this model. Its vocabulary may differ."
 COMPILE = "Compile the layers for a GPU; resuming is then not bit-exact. On a CPU, steps take twice as long."
 REPORT = "After each validation, write report.html to the run folder, as `vtrans report` does."
@@ -30,6 +31,7 @@ def train(
     out: Annotated[Path, option(OUT, "FOLDER", "Run")] = Path(DEFAULT_RUN),
     recipe: Annotated[str | None, option(RECIPE, "NAME|FILE", "Recipe")] = None,
     overrides: Annotated[list[str] | None, option(SET, "section.key=value", "Recipe", flag="--set")] = None,
+    export_to: Annotated[str | None, option(FOR, "FORMAT", "Recipe", flag="--for")] = None,
     init_from: Annotated[Path | None, option(INIT_FROM, "RUN|FILE", "Run")] = None,
     fresh: Annotated[
         bool, option("Delete the run in the run folder and start over.", panel="Run", flag="--fresh")
@@ -50,9 +52,12 @@ def train(
         raise InputError("--dry-run prints an estimate; leave out --quiet.")
     from vtrans.checkpoint import RunFolder
     from vtrans.data.store import DataFolder
+    from vtrans.interop.expressible import PROGRAMS, check_model
     from vtrans.training.setup import TrainOptions
     from vtrans.training.trainer import train as run_training
 
+    if export_to is not None and export_to not in PROGRAMS:
+        raise InputError(f"--for must be one of {', '.join(PROGRAMS)}, got {export_to!r}.")
     console = Console(quiet=quiet)
     options = TrainOptions(
         recipe=recipe,
@@ -64,6 +69,7 @@ def train(
         init_from=init_from,
         compile=compile_,
         dry_run=dry_run,
+        check=partial(check_model, program=PROGRAMS[export_to]) if export_to else lambda model: None,
         validated=partial(_write_report, RunFolder(out), data, console) if report else lambda: None,
     )
     run_training(DataFolder.open(data), RunFolder(out), console, options)

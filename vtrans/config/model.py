@@ -16,7 +16,7 @@ def _decoder_only(architecture: str) -> bool:
 
 
 def _without_table(positions: str) -> bool:
-    return positions in ("sinusoidal", "rotary")
+    return positions in ("sinusoidal", "rotary", "marian")
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,7 @@ class ModelConfig:
             "learned": "",
             "stored": "a fixed table in the model file, for imported models; initialised as sinusoidal",
             "rotary": "rotates the queries and keys of self-attention (Su et al. 2021)",
+            "marian": "sinusoidal as in Marian and Bergamot, whose decoder starts from zeros",
         },
         "Position encoding.",
     )
@@ -176,6 +177,8 @@ def contradiction(model: ModelConfig) -> str | None:
             "model.d_model / model.heads must be even for rotary positions, got "
             f"{model.d_model} / {model.heads} = {model.d_model // model.heads}."
         )
+    if model.positions == "marian" and model.d_model < 4:
+        return f"model.d_model must be at least 4 for marian positions, got {model.d_model}."
     if model.architecture == "decoder-only" and encoder:
         return (
             f"model.encoder_layers must be 0 for a decoder-only model, got {encoder}; model.decoder_layers is the "

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import vtrans.interop.bergamot.exporter as bergamot_exporter
+import vtrans.interop.bergamot.web as web
 import vtrans.interop.ctranslate2.exporter as ctranslate2_exporter
 import vtrans.interop.huggingface.exporter as huggingface_exporter
 import vtrans.interop.marian.exporter as marian_exporter
@@ -16,16 +18,22 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.files import check_path, explained, sync_folder
+from vtrans.interop.bergamot.engine import Bergamot
 from vtrans.interop.ctranslate2.folder import is_exported
+from vtrans.interop.samples import generated_sentences
 from vtrans.interop.verification import Program, Verified, outputs, progress, refuse_different, scorer, verify
 
 # Each writes files into an empty folder, and returns the model with the nearest search that they express and what loads
 # them into the other program, which raises InputError if that is not installed.
-WRITERS: dict[str, Callable[..., tuple[LoadedModel, Callable[[], Program]]]] = {
+WRITERS: dict[str, Callable[..., tuple[LoadedModel, Callable[[], Program | Bergamot]]]] = {
+    "bergamot": bergamot_exporter.write,
+    "web": web.write,
     "ctranslate2": ctranslate2_exporter.write,
     "huggingface": huggingface_exporter.write,
     "marian": marian_exporter.write,
 }
+
+TUNED = ("bergamot", "web")  # on the sample sentences
 
 
 def export_model(
@@ -39,6 +47,8 @@ def export_model(
     than the program's tolerance.
     """
     check_path(out)
+    if to in TUNED:
+        options["samples"] = samples
     verified = None
     with folder_aside(out) as folder:
         with explained(out):
@@ -50,8 +60,11 @@ def export_model(
         else:
             thorough = program.tolerance.lost is not None
             with progress(console) as done:
-                ours = outputs(expressed, samples, done, thorough=thorough)
-                verified = verify(ours, program, done, scorer(expressed) if thorough else None)
+                if isinstance(program, Bergamot):
+                    verified = program.compared(expressed, samples or generated_sentences(loaded.src_vocab), done)
+                else:
+                    ours = outputs(expressed, samples, done, thorough=thorough)
+                    verified = verify(ours, program, done, scorer(expressed) if thorough else None)
             advice = "choose another `quantization`, or translate with the model itself" if thorough else ""
             refuse_different(verified, out, advice)
     console.info(f"wrote {out}")
@@ -79,7 +92,7 @@ def folder_aside(path: Path) -> Iterator[Path]:
             folder.mkdir(parents=True)
         yield folder
         with explained(path):
-            for file in folder.iterdir():
+            for file in (path for path in folder.rglob("*") if path.is_file()):
                 with file.open("rb") as stream:
                     os.fsync(stream.fileno())
             if path.exists():

@@ -12,13 +12,14 @@ from typing import Any
 
 from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig
 from vtrans.console import Console
+from vtrans.data.vocabulary import SPECIAL_PIECES, UNK_ID
 from vtrans.errors import InputError
 from vtrans.keys import keys_of, toml_value
 
 Values = Mapping[str, Collection[Any] | None]
 """Keys with the values that a program has; None: all."""
 
-CTRANSLATE2, HUGGING_FACE, MARIAN = "CTranslate2", "Hugging Face", "Marian"
+CTRANSLATE2, HUGGING_FACE, MARIAN, BERGAMOT = "CTranslate2", "Hugging Face", "Marian", "Bergamot"
 
 # Sizes, and what every exporter writes as copies or as a part of the weights. Training alone uses an alignment layer.
 _COMMON: Values = {
@@ -33,7 +34,7 @@ MODEL: Mapping[str, Values] = {
     CTRANSLATE2: {
         **_COMMON,
         "activation": ("relu", "gelu", "swish"),
-        "positions": ("sinusoidal", "learned", "stored", "rotary"),
+        "positions": ("sinusoidal", "learned", "stored", "rotary", "marian"),
         "norm_eps": None,
         "source_eos": None,
     },
@@ -46,10 +47,32 @@ MODEL: Mapping[str, Values] = {
     MARIAN: {
         **_COMMON,
         "activation": ("relu", "swish"),
-        "positions": ("sinusoidal", "learned", "stored"),
+        "positions": ("sinusoidal", "learned", "stored", "marian"),
         "norm_eps": None,
         "autoregression": ("self-attention", "ssru"),
     },
+    # With pre-norm, Bergamot's encoder normalises the queries alone.
+    BERGAMOT: {
+        **_COMMON,
+        "norm": ("post",),
+        "activation": ("relu", "swish"),
+        "positions": ("marian", "stored"),
+        "norm_eps": (1e-6,),
+        "scale_embedding": (True,),
+        "tie": ("src-tgt-softmax", "tgt-softmax"),
+        "autoregression": ("ssru", "self-attention"),
+    },
+}
+
+# Sizes that must be multiples of a number: of the widest registers with which Bergamot multiplies matrices.
+MULTIPLES: Mapping[str, Mapping[str, int]] = {BERGAMOT: {"d_model": 64, "d_ff": 64}}
+# The programs of the formats of `vtrans export`.
+PROGRAMS = {
+    "ctranslate2": CTRANSLATE2,
+    "huggingface": HUGGING_FACE,
+    "marian": MARIAN,
+    "bergamot": BERGAMOT,
+    "web": BERGAMOT,
 }
 
 # The keys of a search that an export reads; one for CTranslate2 has none. The first of several values replaces one that
@@ -73,6 +96,20 @@ SEARCH: Mapping[str, Values] = {
         "no_repeat_ngram": (0,),
         "repetition_penalty": (1.0,),
     },
+    BERGAMOT: {
+        **dict.fromkeys(("max_source", "batch_tokens")),
+        **dict.fromkeys(("alpha", "diversity")),  # without effect on a beam of 1
+        "suppress": ((), (SPECIAL_PIECES[UNK_ID],)),
+        "beam": (1,),
+        "beam_groups": (1,),
+        "length_penalty": ("length", "gnmt"),
+        "stop": ("count", "current", "exhaustive", "shrink"),
+        "max_ratio": None,
+        "max_length": (0,),
+        "min_length": (0,),
+        "no_repeat_ngram": (0,),
+        "repetition_penalty": (1.0,),
+    },
 }
 
 
@@ -87,6 +124,12 @@ def check_model(config: ModelConfig, program: str) -> None:
             raise InputError(
                 f"a model with model.{name} = {toml_value(value)} cannot be exported to {program}, which has only "
                 f"{has}; translate with the model itself, or train one with another value."
+            )
+    for name, multiple in MULTIPLES.get(program, {}).items():
+        if getattr(config, name) % multiple:
+            raise InputError(
+                f"a model with model.{name} = {getattr(config, name)} cannot be exported to {program}, which needs a "
+                f"multiple of {multiple}; train one with another value."
             )
 
 

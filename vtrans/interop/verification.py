@@ -145,13 +145,14 @@ class Verified:
             "" if self.split_alike is None else f"{self.split_alike} of {self.sentences} sentences are split alike; "
         )
         equal = ", ".join(f"{n} of {self.sentences} at beam {beam}" for beam, n in self.equal.items()) or "not compared"
+        gaps = (
+            f"{self.logprobs:,} log-probabilities differ by {self.mean:.2g} in the mean and {self.largest:.2g} at most"
+        )
+        gaps = f"{gaps}; " if self.logprobs else ""
         others = {"ties": self.ties, "cut off at the length limit by other rules": self.cut}
         ties = "".join(f"; {count} others are {what}" for what, count in others.items() if count)
         lost = f"; translations score {self.lost:.4f} less in the mean" if self.missed else ""
-        console.info(
-            f"compared with {self.original}: {alike}{self.logprobs:,} log-probabilities differ by {self.mean:.2g} in "
-            f"the mean and {self.largest:.2g} at most; equal translations: {equal}{ties}{lost}"
-        )
+        console.info(f"compared with {self.original}: {alike}{gaps}equal translations: {equal}{ties}{lost}")
 
 
 def outputs(

@@ -6,6 +6,7 @@ Legend: D model width, H heads, d = D / H head width.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -65,6 +66,20 @@ class SinusoidalPositions(ComputedPositions):
     def rows(length: int, width: int) -> Tensor:
         angles = _angles(length, width)
         return torch.stack([angles.sin(), angles.cos()], -1).flatten(1).to(torch.get_default_dtype())
+
+
+class MarianPositions(SinusoidalPositions):
+    """Marian's: the sines, then the cosines, of p * 10000 ** (-i / (D / 2 - 1)).
+
+    The angles are rounded to float32 as in `SinusoidalPositionEmbeddings` (src/tensors/cpu/tensor_operators.cpp).
+    """
+
+    @staticmethod
+    def rows(length: int, width: int) -> Tensor:
+        step = torch.tensor(math.log(10000.0)) / (width / 2 - 1)
+        frequencies = (torch.arange(width // 2) * -step).double().exp().float()
+        angles = (torch.arange(length)[:, None].float() * frequencies).double()
+        return torch.cat((angles.sin(), angles.cos()), 1).to(torch.get_default_dtype())
 
 
 class RotaryPositions(ComputedPositions):
@@ -130,6 +145,8 @@ def make_positions(config: ModelConfig) -> SinusoidalPositions | RotaryPositions
     D = config.d_model
     if config.positions == "sinusoidal":
         return SinusoidalPositions(D, D)
+    if config.positions == "marian":
+        return MarianPositions(D, D)
     if config.positions == "rotary":
         return RotaryPositions(D, D // config.heads)
     return PositionTable(config.max_positions, D, learned=config.positions == "learned")

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from vtrans.checkpoint import RunFolder, RunLock, choose_model, load_weights
-from vtrans.config import Recipe
+from vtrans.config import ModelConfig, Recipe
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import PAD_ID
@@ -66,6 +66,8 @@ class TrainOptions:
     """A model file or run folder whose weights a new run starts with."""
     compile: bool = False
     """Compile the layers. Resuming is not bit-exact then."""
+    check: Callable[[ModelConfig], None] = lambda model: None
+    """Called with the architecture before training. It may raise InputError."""
     validated: Callable[[], None] = lambda: None
     """Called after each validation, on rank 0."""
     dry_run: bool = False
@@ -100,6 +102,7 @@ def set_up(
     )
     recipe = settled(asked, joint=data.joint, precision=precision_of(device, ranks, saved))
     refuse_changes(run, before, recipe)
+    options.check(recipe.model)
     check_data(data, recipe)
     ranks = divide(
         ranks,

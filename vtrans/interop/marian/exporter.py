@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
@@ -38,7 +38,7 @@ from vtrans.interop.marian.importer import (
 from vtrans.interop.marian.npz import write_npz
 from vtrans.interop.marian.original import MarianModel
 from vtrans.interop.verification import Program
-from vtrans.model import SinusoidalPositions
+from vtrans.model import MarianPositions, SinusoidalPositions
 
 MODEL, VOCABULARY = "model.npz", "vocab"
 MOST_RATIO = 3.0  # target subwords per source subword, Marian's default
@@ -59,7 +59,7 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
     """
     config = loaded.model.config
     check_model(config, MARIAN)
-    usual = _is_usual(loaded)
+    usual = is_usual(loaded)
     if config.autoregression == "ssru" and not usual:
         raise InputError(
             "a model with model.autoregression = ssru cannot be exported to Marian, except an import from Marian "
@@ -74,11 +74,11 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
     search = _search(loaded, console)
     longest = None if usual else _longest_source(loaded, search)
     positions = 0 if longest is None else math.ceil(search.max_ratio * (longest + 1))
-    settings, arrays = _settings(loaded, positions), _arrays(loaded, positions)
-    arrays[CONFIG] = torch.frombuffer(bytearray(_yaml(settings) + b"\0"), dtype=torch.int8)
+    settings, arrays = settings_of(loaded, positions), tensors_of(loaded, positions)
+    arrays[CONFIG] = torch.frombuffer(bytearray(yaml_of(settings) + b"\0"), dtype=torch.int8)
     write_npz(folder / MODEL, {name: arrays[name].contiguous().numpy() for name in sorted(arrays)})
     names = _write_vocabularies(loaded, folder, console)
-    (folder / DECODER).write_bytes(_yaml(_decoder(search, names, set(control_pieces(loaded.tgt_vocab)), longest)))
+    (folder / DECODER).write_bytes(yaml_of(_decoder(search, names, set(control_pieces(loaded.tgt_vocab)), longest)))
     if usual and not layout.decodes_as_trained(config):
         console.warn(
             "Marian's decoder leaves out a norm of pre-norm models after the first word, so its translations differ "
@@ -89,19 +89,21 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
     return replace(loaded, search=search), program
 
 
-def _is_usual(loaded: LoadedModel) -> bool:
+def is_usual(loaded: LoadedModel) -> bool:
     """Returns whether the model has the positions, the start and the epsilon of Marian's usual network."""
     config, model = loaded.model.config, loaded.model
     return (
-        config.positions == "stored"
+        config.positions in ("stored", "marian")
         and config.scale_embedding
         and config.norm_eps == layout.EPSILON
         and not bool(model.tgt_embedding.weight[BOS_ID].any())
-        and all(
-            torch.equal(table, layout.position_table(*table.shape))
-            for table in (model.get_buffer(f"{side}_positions.weight") for side in ("src", "tgt"))
-        )
+        and (config.positions == "marian" or all(map(_are_marians, (model.src_positions, model.tgt_positions))))
     )
+
+
+def _are_marians(table: nn.Module) -> bool:
+    weight = table.get_buffer("weight")
+    return torch.equal(weight, MarianPositions.rows(*weight.shape).to(weight))
 
 
 def _longest_source(loaded: LoadedModel, search: SearchConfig) -> int:
@@ -114,7 +116,7 @@ def _longest_source(loaded: LoadedModel, search: SearchConfig) -> int:
 # Weights.
 
 
-def _arrays(loaded: LoadedModel, positions: int) -> dict[str, Tensor]:
+def tensors_of(loaded: LoadedModel, positions: int) -> dict[str, Tensor]:
     """Returns Marian's tensors by name: of its usual network, or with tables of `positions` positions."""
     usual = not positions
     config, ours = loaded.model.config, loaded.model.state_dict()
@@ -167,7 +169,7 @@ def _rows(vocab: Vocabulary, weight: Tensor) -> Tensor:
 # Settings.
 
 
-def _settings(loaded: LoadedModel, positions: int) -> dict[str, Any]:
+def settings_of(loaded: LoadedModel, positions: int) -> dict[str, Any]:
     """Returns the settings of the model file, those of Marian 1.12.42 that change a Transformer."""
     config = loaded.model.config
     pre, ssru = config.norm == "pre", config.autoregression == "ssru"
@@ -233,7 +235,7 @@ def _decoder(search: SearchConfig, vocabularies: list[str], control: set[str], l
     return settings
 
 
-def _yaml(values: Mapping[str, Any]) -> bytes:
+def yaml_of(values: Mapping[str, Any]) -> bytes:
     def scalar(value: Any) -> str:
         if isinstance(value, list):
             return f"[{', '.join(map(scalar, value))}]"
@@ -251,7 +253,7 @@ def _write_vocabularies(loaded: LoadedModel, folder: Path, console: Console) -> 
     for vocab in vocabularies:
         if None in (vocab.order[UNK_ID], vocab.order[EOS_ID]):
             raise InputError("the model's vocabulary lacks <unk> or </s>, which Marian needs.")
-    if all(_is_spm(vocab) for vocab in vocabularies) and not loaded.tags:  # Marian's text never becomes a tag
+    if all(is_spm(vocab) for vocab in vocabularies) and not loaded.tags:  # Marian's text never becomes a tag
         one = loaded.src_vocab is loaded.tgt_vocab
         names = [f"{VOCABULARY}.spm" if one else f"{side}.spm" for side in SIDES]
         for name, vocab in zip(names, vocabularies, strict=True):
@@ -271,7 +273,7 @@ def _write_vocabularies(loaded: LoadedModel, folder: Path, console: Console) -> 
     return names
 
 
-def _is_spm(vocab: Vocabulary) -> bool:
+def is_spm(vocab: Vocabulary) -> bool:
     """Returns whether the SentencePiece model by itself gives the ids of the vocabulary."""
     if vocab.table is None:
         return True

@@ -16,11 +16,12 @@ from vtrans.data.vocabulary import SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_
 from vtrans.errors import FileError
 from vtrans.interop.foreign_files import ForeignTensors, Read, file_in, read_bytes, read_object
 from vtrans.interop.imported import NEVER, Imported, rows_of
-from vtrans.interop.marian.layout import EPSILON, decodes_as_trained, join, position_table, stored, weights_of_layers
+from vtrans.interop.marian.layout import EPSILON, decodes_as_trained, join, stored, weights_of_layers
 from vtrans.interop.marian.npz import open_npz
 from vtrans.interop.marian.original import MarianModel
 from vtrans.interop.marian.yaml import Value, read_mapping
 from vtrans.interop.settings import Settings, wrong
+from vtrans.model import MarianPositions
 from vtrans.translate.sources import EXTRA_LENGTH
 
 CONFIG = "special:model.yml"
@@ -326,7 +327,7 @@ def _weights(
     if not settings.flag("output-omit-bias"):
         bias = tensors.get(f"{out}_b", 1, tgt_size)
     weights["projection.bias"] = lambda: rows_of(tgt, bias().flatten(), absent=NEVER)
-    weights["src_positions.weight"] = partial(position_table, config.max_positions, D)
+    weights["src_positions.weight"] = lambda: MarianPositions.rows(config.max_positions, D)
     return weights
 
 

@@ -7,7 +7,6 @@ Marian's source.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import torch
@@ -80,17 +79,6 @@ def decodes_as_trained(config: ModelConfig) -> bool:
     `DecoderLayerSelfAttention` and `LayerAttention` of src/models/transformer.h.
     """
     return config.norm == "post" or config.autoregression == "ssru"
-
-
-def position_table(length: int, D: int) -> Tensor:
-    """Returns Marian's sinusoidal positions [length, D]: sines, then cosines, of p * 10000 ** (-i / (D / 2 - 1)).
-
-    The angles are rounded to float32 as in `SinusoidalPositionEmbeddings` (src/tensors/cpu/tensor_operators.cpp).
-    """
-    step = torch.tensor(math.log(10000.0)) / (D / 2 - 1)
-    frequencies = (torch.arange(D // 2) * -step).double().exp().float()
-    angles = (torch.arange(length)[:, None].float() * frequencies).double()
-    return torch.cat((angles.sin(), angles.cos()), 1).float()
 
 
 # Marian's `transformer-new` has the same tensors under the names of its C++ objects.

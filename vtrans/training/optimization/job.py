@@ -8,13 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from vtrans.checkpoint import RunFolder
 from vtrans.config import Recipe, TrainConfig
 from vtrans.console import Console
 from vtrans.data.batches import collate
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import EOS_ID
+from vtrans.data.vocabulary import BOS_ID, EOS_ID
+from vtrans.errors import InputError
 from vtrans.model import Transformer
 from vtrans.runtime.ranks import Ranks
 from vtrans.training.optimization.loss import Objective, products
@@ -45,6 +47,13 @@ class Learner:
 
     def __init__(self, model: Transformer, config: TrainConfig, ranks: Ranks, device: torch.device) -> None:
         self.model, self.config = model, config
+        if model.config.positions == "marian":
+            if config.parallel == "fsdp":
+                raise InputError(
+                    'a model with model.positions = "marian" cannot be trained with train.parallel = "fsdp", which '
+                    'divides the start\'s embedding of zeros; use "ddp".'
+                )
+            keep_zero(model.tgt_embedding.weight, BOS_ID)
         self.objective = Objective(model, config.label_smoothing, config.r_drop, config.guided_alignment)
         self.parallel = make_parallel(self.objective, config, ranks, device)
         self.parameters = self.parallel.parameters
@@ -87,3 +96,13 @@ class Learner:
             console.warn(f"the layers cannot be compiled here ({type(error).__name__}: {reason}); training uncompiled")
         finally:
             self.optimizer.zero_grad(set_to_none=True)
+
+
+def keep_zero(weight: nn.Parameter, row: int) -> None:
+    """Sets a row of a weight to zero, and its gradient in every backward pass, so that no optimizer changes it."""
+
+    def without_row(gradient: Tensor) -> Tensor:
+        return gradient.index_fill(0, torch.tensor(row, device=gradient.device), 0.0)
+
+    weight.data[row] = 0.0
+    weight.register_hook(without_row)  # type: ignore[no-untyped-call]

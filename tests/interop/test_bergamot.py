@@ -1,0 +1,308 @@
+"""Exports to Bergamot: the arithmetic in 8 bits by its definition, the files, what is refused, and the page."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import itertools
+import json
+import os
+import re
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cli_runner import Done
+from exports import LINES, SMALL, random_model
+from torch import Tensor
+
+from vtrans.checkpoint import LoadedModel, Shortlist
+from vtrans.config import SearchConfig
+from vtrans.console import Console
+from vtrans.data.store import DataFolder
+from vtrans.data.vocabulary import EOS_ID
+from vtrans.errors import FileError, InputError
+from vtrans.interop.bergamot import binary, engine, exporter, quantization, web
+from vtrans.interop.bergamot.binary import Matrix
+from vtrans.interop.bergamot.folder import SETTINGS
+from vtrans.interop.exports import export_model
+from vtrans.interop.expressible import BERGAMOT, check_model
+from vtrans.interop.marian import layout
+from vtrans.training.recipe import load_recipe
+
+QUIET = Console(quiet=True)
+MODEL: dict[str, Any] = {"d_model": 64, "d_ff": 64, "norm_eps": 1e-6, "positions": "marian", "autoregression": "ssru"}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "SSRU": {},
+    "self-attention": {"autoregression": "self-attention", "activation": "swish"},
+    "separate embeddings, a bias": {"tie": "tgt-softmax", "projection_bias": True},
+    "shared layers": {"share_layers": "all", "decoder_layers": 2},
+}
+NPM = os.environ.get("BERGAMOT_TRANSLATOR")  # a folder of the engine's npm package
+
+
+def model(data: DataFolder, *, shortlist: bool = False, **changes: Any) -> LoadedModel:
+    loaded = random_model(data, SearchConfig(beam=1, max_ratio=2.0, max_source=100), **MODEL | changes)
+    loaded.model.tgt_embedding.weight.data[2] = 0.0  # the start
+    if not shortlist:
+        return loaded
+    generator = torch.Generator().manual_seed(1)
+    size = len(data.tgt_vocab)
+    translations = torch.randint(EOS_ID, size, (len(data.src_vocab), 5), dtype=torch.int32, generator=generator)
+    return dataclasses.replace(loaded, shortlist=Shortlist(translations, torch.arange(260, 290, dtype=torch.int32)))
+
+
+def written(loaded: LoadedModel, folder: Path) -> LoadedModel:
+    folder.mkdir()
+    return exporter.write(loaded, folder, QUIET, LINES)[0]
+
+
+def the_model(folder: Path) -> Path:
+    return next(folder.glob("model*.bin"))
+
+
+# Arithmetic.
+
+
+def engine_product(x: Tensor, matrix: Matrix, alpha: float, bias: Tensor) -> Tensor:
+    """The product as the engine computes it: unsigned inputs, and sums of two products in 16 bits."""
+    a = np.clip(np.rint(x.numpy() * np.float32(alpha)), -127, 127).astype(np.int32) + 127
+    b = matrix.integers.numpy().astype(np.int32)
+    products = a[:, None, :] * b[None, :, :]
+    pairs = np.clip(products[..., ::2] + products[..., 1::2], -32768, 32767)
+    scale = 1 / (alpha * matrix.multiplier)
+    return torch.from_numpy((pairs.sum(2) - 127 * b.sum(1)) * scale) + bias
+
+
+@pytest.mark.parametrize("outliers", [0, 40])
+def test_the_reference_computes_what_the_engine_computes(outliers: int) -> None:
+    torch.manual_seed(0)
+    weight, x, bias = torch.randn(24, 64), 3 * torch.randn(200, 64), torch.randn(24)
+    weight.flatten()[:outliers] += 3.0  # neighbours, whose products would not fit into 16 bits
+    x[:100] = x[:100].sign() * 9
+    matrix, alpha = quantization.matrix(weight), 127 / 8.0
+    ours = quantization.rounded(x, alpha).double() @ matrix.values.T.double() + bias
+    assert (ours - engine_product(x, matrix, alpha, bias)).abs().max() < 1e-4
+    assert matrix.integers.abs().max() <= 127
+    assert (matrix.values - weight).square().mean() < 2e-2 * weight.square().mean()
+
+
+def test_no_inputs_make_a_sum_of_two_products_too_large() -> None:
+    torch.manual_seed(0)
+    for weight in (torch.randn(32, 64) ** 3, torch.ones(4, 8), -torch.ones(4, 8), torch.zeros(4, 8)):
+        pairs = quantization.matrix(weight).integers.int().unflatten(1, (-1, 2))  # type: ignore[no-untyped-call]
+        assert 254 * pairs.clamp(min=0).sum(2).max() <= 32767
+        assert 254 * pairs.clamp(max=0).sum(2).min() >= -32768
+
+
+def test_an_alpha_is_the_best_of_all_clips() -> None:
+    torch.manual_seed(0)
+    values = torch.cat((torch.randn(10_000), torch.tensor([50.0])))
+    alpha = quantization._alpha(values)
+    errors = [float((quantization.rounded(values, a) - values).square().mean()) for a in (alpha, 127 / 50.0, 127 / 10)]
+    assert min(errors) == errors[0]
+
+
+# Files.
+
+
+def test_a_model_file_has_the_tensors_that_were_written(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    embedding = Matrix(torch.randint(-127, 128, (8, 16), dtype=torch.int8), 3.0)
+    tensors: dict[str, Tensor | Matrix] = {
+        "encoder_l1_ffn_W1": Matrix(torch.randint(-127, 128, (24, 16), dtype=torch.int8), 12.5),
+        "Wemb": embedding,
+        "bias": torch.randn(1, 24),
+        "special:model.yml": torch.arange(10, dtype=torch.int8),
+    }
+    binary.write_model(tmp_path / "m.bin", tensors)
+    again = binary.read_model(tmp_path / "m.bin")
+    assert again.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        read = again[name]
+        if isinstance(read, Matrix) and isinstance(tensor, Matrix):
+            assert read.multiplier == tensor.multiplier
+            read, tensor = read.integers, tensor.integers
+        assert isinstance(read, Tensor)
+        assert isinstance(tensor, Tensor)
+        assert torch.equal(read, tensor)
+    data = (tmp_path / "m.bin").read_bytes()
+    version, count, name_length, kind, rank, size = struct.unpack_from("<6Q", data)
+    assert (version, count, name_length, kind, rank, size % 256) == (1, 4, 18, 0x4101, 2, 0)
+    assert len(data) % 256 == 0
+    at = data.index(embedding.integers.numpy().tobytes())
+    assert at % 256 == 0
+    assert struct.unpack_from("<f", data, at + 8 * 16) == (3.0,)
+
+
+def test_damaged_model_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.bin"
+    binary.write_model(path, {"Wemb": Matrix(torch.ones(8, 16, dtype=torch.int8), 3.0), "b": torch.ones(1, 8)})
+    data = path.read_bytes()
+    for size in (*range(0, 200, 7), len(data) - 1):
+        path.write_bytes(data[:size])
+        with pytest.raises(FileError, match=re.escape(str(path))):
+            binary.read_model(path)
+    for at in range(0, 8 * 10, 8):  # version, count, and the numbers of both tensors
+        for value in (0, 3, 1 << 40, (1 << 64) - 1):
+            damaged = bytearray(data)
+            struct.pack_into("<Q", damaged, at, value)
+            path.write_bytes(damaged)
+            with contextlib.suppress(FileError):  # or fewer tensors, or another name
+                assert set(binary.read_model(path)) != {"Wemb", "b"}
+
+
+def test_a_shortlist_has_the_lists_of_the_model(tmp_path: Path) -> None:
+    shortlist = Shortlist(torch.tensor([[5, 6], [6, 7], [3, 3], [3, 3]], dtype=torch.int32), torch.tensor([4, 5]))
+    binary.write_shortlist(tmp_path / "lex.bin", shortlist, {i: i for i in range(8)}, {i: i for i in range(4)})
+    data = (tmp_path / "lex.bin").read_bytes()
+    magic, total, first, longest, rows, count = struct.unpack_from("<6Q", data)
+    assert (magic, total) == (0xF11A48D5013417F5, binary.checksum(data[16:]))
+    assert (first, longest, len(data)) == (0, 3, 48 + 8 * rows + 4 * count)
+    offsets = struct.unpack_from(f"<{rows}Q", data, 48)
+    flat = struct.unpack_from(f"<{count}I", data, 48 + 8 * rows)
+    lists = [list(flat[a:b]) for a, b in itertools.pairwise(offsets)]
+    assert lists == [[6], [6, 7], [], [3, 4, 5]]  # EOS has the frequent ones, and ends each source
+
+
+def test_the_checksum_is_marians() -> None:
+    golden = 0x9E3779B9 + 1
+    second = golden ^ ((2 + 0x9E3779B9 + (golden << 6) + (golden >> 2)) & ((1 << 64) - 1))
+    assert binary.checksum(struct.pack("<2Q", 1, 2)) == second
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_an_export_holds_the_reference(tmp_path: Path, tiny_data: DataFolder, name: str) -> None:
+    loaded = model(tiny_data, **VARIANTS[name])
+    reference = written(loaded, tmp_path / "out")
+    tensors = binary.read_model(the_model(tmp_path / "out"))
+    ours = reference.model.state_dict()
+    for weight in layout.weights_of_layers(loaded.model.config):
+        parts = [part.values for name in weight.theirs if isinstance(part := tensors[name], Matrix)]
+        assert len(parts) == (len(weight.theirs) if len(weight.shape) == 2 else 0)
+        assert not parts or torch.equal(ours[weight.ours], torch.cat(parts))
+    matrices = {key for key, tensor in tensors.items() if isinstance(tensor, Matrix)}
+    alphas = {key.removesuffix("_QuantMultA") for key in tensors if key.endswith("_QuantMultA")}
+    assert matrices - {"encoder_Wemb", "Wemb"} == alphas - {"none", "Wemb"}
+    for key, value in loaded.model.state_dict().items():
+        assert (ours[key] - value).square().sum() <= 1e-3 * value.square().sum()
+    embedding = tensors["Wemb" if "tie" not in VARIANTS[name] else "decoder_Wemb"]
+    assert isinstance(embedding, Matrix)
+    rows = embedding.integers
+    assert len(rows) % 8 == 0
+    assert len(rows) > len(tiny_data.tgt_vocab)
+    assert rows[-1, 0] == 127
+    assert torch.equal(ours["projection.weight"], embedding.values[: len(tiny_data.tgt_vocab)])
+
+
+def test_exports_are_deterministic(tmp_path: Path, tiny_data: DataFolder) -> None:
+    for name in ("a", "b"):
+        written(model(tiny_data, shortlist=True), tmp_path / name)
+    files = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert files == ["config.intgemm8bitalpha.yml", "lex.s2t.bin", "model.intgemm.alphas.bin", "vocab.spm"]
+    assert all((tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes() for name in files)
+    settings = (tmp_path / "a" / SETTINGS).read_text()
+    assert all(f"  - {name}\n" in settings for name in files[1:])
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("norm", "pre"), ("positions", "rotary"), ("positions", "sinusoidal"), ("norm_eps", 1e-5), ("tie", "none"),
+     ("activation", "gelu"), ("scale_embedding", False), ("d_model", 96), ("d_ff", 100)],
+)  # fmt: skip
+def test_what_the_engine_lacks_is_refused_by_name(key: str, value: Any) -> None:
+    config = dataclasses.replace(SMALL, **MODEL)
+    check_model(config, BERGAMOT)
+    with pytest.raises(InputError, match=rf"model\.{key} = .*Bergamot"):
+        check_model(dataclasses.replace(config, **{key: value}), BERGAMOT)
+
+
+def test_other_positions_and_a_trained_start_are_refused(tmp_path: Path, tiny_data: DataFolder) -> None:
+    stored = model(tiny_data, positions="stored", max_positions=64)
+    trained = model(tiny_data)
+    trained.model.tgt_embedding.weight.data[2] = 0.1
+    for loaded in (stored, trained):
+        with pytest.raises(InputError, match=r'model\.positions = "marian"'):
+            written(loaded, tmp_path / str(id(loaded)))
+
+
+def test_the_recipe_for_browsers_is_expressible() -> None:
+    recipe = load_recipe("student-browser")
+    check_model(dataclasses.replace(recipe.model, tie="src-tgt-softmax"), BERGAMOT)
+
+
+def test_training_for_a_program_refuses_what_it_lacks(
+    tiny_data: DataFolder, tmp_path: Path, run_cli: Callable[..., Done]
+) -> None:
+    command = ["train", "--data", str(tiny_data.path), "--out", str(tmp_path / "run"), "--for"]
+    done = run_cli(*command, "bergamot", "--recipe", "small")
+    assert (done.code, "model.norm" in done.err) == (2, True)
+    assert not (tmp_path / "run").exists()
+    assert run_cli(*command, "firefox").code == 2
+
+
+# The page.
+
+
+def npm(folder: Path) -> Path:
+    for name in ("package.json", "LICENSE", *engine.WORKER):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"the content of {name}")
+    return folder
+
+
+def test_the_page_has_the_engine_with_its_licence_and_names_the_files(tmp_path: Path, tiny_data: DataFolder) -> None:
+    loaded = model(tiny_data, shortlist=True)
+    (tmp_path / "out").mkdir()
+    web.write(loaded, tmp_path / "out", QUIET, LINES, npm(tmp_path / "npm"))
+    for name in engine.WORKER:
+        assert (tmp_path / "out" / name).read_text() == f"the content of {name}"
+    assert (tmp_path / "out" / "worker" / "LICENSE").read_text() == "the content of LICENSE"
+    assert "Mozilla Public License" in (tmp_path / "out" / "worker" / "NOTICE.txt").read_text()
+    page = (tmp_path / "out" / "index.html").read_text()
+    listed = re.search(r"MODEL = (\{.*\});", page)
+    assert listed
+    names = json.loads(listed[1])
+    files = [names["model"], names["shortlist"], *names["vocabs"]]
+    assert all((tmp_path / "out" / name).is_file() for name in files)
+    assert not re.findall(r"https?://", page)
+
+
+def test_the_page_needs_the_engine(tmp_path: Path, tiny_data: DataFolder) -> None:
+    for folder in (None, tmp_path / "missing"):
+        (tmp_path / "out").mkdir(exist_ok=True)
+        with pytest.raises(InputError, match="`engine`"):
+            web.write(model(tiny_data), tmp_path / "out", QUIET, LINES, folder)
+    assert not any((tmp_path / "out").iterdir())
+
+
+# The engine.
+
+
+def test_without_the_engine_nothing_is_compared(tmp_path: Path, tiny_data: DataFolder) -> None:
+    stream = io.StringIO()
+    assert export_model(model(tiny_data), "bergamot", tmp_path / "out", Console(stream=stream), LINES) is None
+    assert "not compared" in stream.getvalue()
+    assert the_model(tmp_path / "out").is_file()
+
+
+@pytest.mark.skipif(not (NPM and shutil.which("node")), reason="BERGAMOT_TRANSLATOR names no npm package, or no Node")
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("shortlist", [False, True])
+def test_the_engine_translates_as_the_reference(
+    tmp_path: Path, tiny_data: DataFolder, tiny_data_separate: DataFolder, name: str, shortlist: bool
+) -> None:
+    data = tiny_data_separate if "tie" in VARIANTS[name] else tiny_data
+    loaded = model(data, shortlist=shortlist, **VARIANTS[name])
+    verified = export_model(loaded, "bergamot", tmp_path / "out", QUIET, LINES, engine=Path(NPM or ""))
+    assert verified is not None
+    assert verified.equal[1] + verified.ties >= 0.9 * verified.sentences

@@ -1,0 +1,152 @@
+"""Runs Bergamot, from a folder of its npm package, in Node, to compare an export with it.
+
+The engine translates each sentence by itself, because the sentences of a batch share their shortlists.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from vtrans.checkpoint import LoadedModel
+from vtrans.data.vocabulary import EOS_ID
+from vtrans.errors import InputError, VtransError
+from vtrans.files import reason
+from vtrans.interop.bergamot.folder import FIREFOX, Names
+from vtrans.interop.bergamot.quantization import translations
+from vtrans.interop.foreign_files import read_bytes
+from vtrans.interop.verification import TIE, Tolerance, Verified, scorer
+from vtrans.search.loop import length_penalty
+
+PACKAGE = "@browsermt/bergamot-translator"
+# The engine's code and the message loop around it, which a page and Node run in a thread of its own.
+WORKER = (
+    "worker/translator-worker.js",
+    "worker/bergamot-translator-worker.js",
+    "worker/bergamot-translator-worker.wasm",
+)
+SECONDS = 3600  # until a run counts as hanging
+LONGEST = 127  # subwords; the engine divides longer sentences
+# Translates each line of the standard input. The arguments are the worker, the settings and the files of the model.
+_PROGRAM = """
+const {Worker} = require("node:worker_threads"), {readFileSync} = require("node:fs");
+const [path, config, model, shortlist, ...vocabs] = process.argv.slice(1);
+const worker = new Worker(path), pending = new Map();
+const call = (name, ...args) => new Promise((accept, reject) => {
+  pending.set(pending.size + 1, {accept, reject});
+  worker.postMessage({id: pending.size, name, args});
+});
+const fail = error => { console.error("Error: " + error.message); process.exit(1); };
+worker.on("message", ({id, result, error}) => error ? pending.get(id).reject(error) : pending.get(id).accept(result));
+worker.on("error", fail);
+const read = name => new Uint8Array(readFileSync(name)).buffer;
+(async () => {
+  const pair = {from: "a", to: "b"};
+  await call("initialize", {cacheSize: 0});
+  const lexicon = shortlist ? read(shortlist) : new ArrayBuffer(0);
+  const files = {model: read(model), shortlist: lexicon, vocabs: vocabs.map(read), config: JSON.parse(config)};
+  await call("loadTranslationModel", pair, files);
+  for (const text of JSON.parse(readFileSync(0, "utf-8"))) {
+    const [{target}] = await call("translate", {models: [pair], texts: [{text, html: false}]});
+    console.log(JSON.stringify(target.text));
+  }
+  process.exit(0);
+})().catch(fail);
+"""
+
+
+def package(engine: Path | None) -> Path:
+    """Returns the folder of the npm package. Raises InputError if it is not one."""
+    if engine is None:
+        raise InputError(f"the folder of the npm package {PACKAGE} is not named with `engine`")
+    for name in ("package.json", *WORKER):
+        if not (engine / name).is_file():
+            raise InputError(f"`engine` must be the folder of the npm package {PACKAGE}; {engine} lacks {name}.")
+    return engine
+
+
+class Bergamot:
+    """The engine with the model of a folder."""
+
+    tolerance = Tolerance(token=math.inf, mean=math.inf, lost=0.02)
+
+    def __init__(self, folder: Path, names: Names, engine: Path | None) -> None:
+        """Raises InputError without the npm package or Node."""
+        self.folder, self.names, self.package = folder, names, package(engine)
+        node = shutil.which("node")
+        if node is None:
+            raise InputError("Node is not installed")
+        self.node = node
+        version = re.search(rb'"version":\s*"([\w.-]{1,20})"', read_bytes(self.package / "package.json"))
+        self.name = f"Bergamot {version[1].decode() if version else 'of an unknown version'}"
+
+    def compared(self, expressed: LoadedModel, lines: Sequence[str], done: Callable[[], None]) -> Verified:
+        """Returns how the engine's translations differ from those of the model, with the shortlist if there is one.
+
+        Raises InputError if all lines are blank. A difference between the scores counts as a tie up to TIE.
+        """
+        encoded = expressed.src_vocab.encode_batch(list(lines))
+        lines = [line for line, ids in zip(lines, encoded, strict=True) if 0 < len(ids) < LONGEST]
+        if not lines:
+            raise InputError("the sample has no sentence that is not blank; give some text to compare the engine on.")
+        ours = [tokens for _, tokens in sorted(translations(expressed, lines))]
+        done()
+        theirs = self.translate(lines)
+        done()
+        vocab = expressed.tgt_vocab
+        different = [i for i, text in enumerate(theirs) if text != vocab.decode(ours[i])]
+        sources = [[*ids, EOS_ID] for ids in expressed.src_vocab.encode_batch([lines[i] for i in different])]
+        scores = []
+        for targets in ([ours[i] for i in different], [vocab.encode(theirs[i]) for i in different]):
+            pairs = [(source, [*target, EOS_ID]) for source, target in zip(sources, targets, strict=True)]
+            rows = scorer(expressed)(pairs) if pairs else []
+            scores.append([math.fsum(row) / length_penalty(len(row), 1.0, "length") for row in rows])
+        losses = [a - b for a, b in zip(*scores, strict=True)]
+        return Verified(
+            original=self.name,
+            sentences=len(lines),
+            split_alike=None,
+            logprobs=0,
+            largest=0.0,
+            mean=0.0,
+            tolerance=self.tolerance,
+            equal={1: len(lines) - len(different)},
+            ties=sum(abs(loss) <= TIE for loss in losses),
+            cut=0,
+            lost=math.fsum(losses) / len(lines),
+        )
+
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        """Returns the engine's translation of each line, which is one sentence. Raises VtransError if it fails."""
+        given = json.dumps(list(lines))
+        with tempfile.TemporaryDirectory() as name:
+            for file in WORKER:  # without package.json, which would make Node read the scripts as modules
+                shutil.copy(self.package / file, name)
+            worker = Path(name) / Path(WORKER[0]).name
+            vocabs = dict.fromkeys((self.names.src_vocab, self.names.tgt_vocab))
+            files = [
+                str(self.folder / file) if file else "" for file in (self.names.model, self.names.shortlist, *vocabs)
+            ]
+            words = [str(worker), json.dumps(FIREFOX | {"ssplit-mode": "sentence"}), *files]
+            try:
+                done = subprocess.run(
+                    [self.node, "-e", _PROGRAM, *words],
+                    input=given,
+                    capture_output=True,
+                    text=True,
+                    timeout=SECONDS,
+                    encoding="utf-8",
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                raise VtransError(f"Bergamot cannot run {self.folder}: {reason(error)}.") from None
+        texts = done.stdout.split("\n")[:-1]
+        if done.returncode or len(texts) != len(lines):
+            said = [line for line in done.stderr.strip().split("\n") if line] or [f"exit code {done.returncode}"]
+            raise VtransError(f"Bergamot cannot run {self.folder}: {said[-1][:300].rstrip('.')}.")
+        return [json.loads(text) for text in texts]

@@ -1,0 +1,129 @@
+"""Writes a model for Bergamot: Marian's usual network in 8 bits, SentencePiece models, a shortlist and settings.
+
+The files have the names of Firefox's models. The reference that the engine is compared with is made of the file's own
+weights and alphas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vtrans.checkpoint import LoadedModel
+from vtrans.console import Console
+from vtrans.data.vocabulary import Vocabulary
+from vtrans.errors import InputError
+from vtrans.interop.bergamot.binary import Matrix, Tensors, write_model, write_shortlist
+from vtrans.interop.bergamot.engine import Bergamot
+from vtrans.interop.bergamot.folder import RATIO, names_of, write_settings
+from vtrans.interop.bergamot.quantization import MOST, PROJECTION, matrix, reference, tuned_alphas
+from vtrans.interop.expressible import BERGAMOT, check_model, nearest_search
+from vtrans.interop.imported import NEVER, rows_of
+from vtrans.interop.marian import layout
+from vtrans.interop.marian.exporter import is_spm, is_usual, settings_of, tensors_of, yaml_of
+from vtrans.interop.marian.importer import CONFIG
+from vtrans.interop.samples import generated_sentences
+
+COLUMNS = 8  # of a projection are a multiple of this number
+_ALPHA = "_QuantMultA"
+# The engine knows an alpha by the name of its matrix, which is "none" for a shortlisted projection in some versions.
+_SHORTLISTED = "none"
+
+
+def write(
+    loaded: LoadedModel, folder: Path, console: Console, samples: Sequence[str] | None, engine: Path | None = None
+) -> tuple[LoadedModel, Callable[[], Bergamot]]:
+    """Writes the files into an empty folder. Returns the model as Bergamot computes it, and a function that loads the
+    files into the engine, whose npm package is the folder `engine`.
+
+    The alphas are tuned on `samples`. Raises InputError for a model that Bergamot does not express.
+    """
+    _check(loaded)
+    if samples is None:
+        console.warn(
+            "the alphas are tuned on generated sentences; name a text of some hundred sentences with `sample_file`"
+        )
+        samples = generated_sentences(loaded.src_vocab)
+    search = nearest_search(loaded.search, BERGAMOT, console, max_ratio=RATIO)
+    loaded = replace(loaded, search=search)
+    alphas = tuned_alphas(loaded, samples)
+    tensors, weights = quantized(loaded, alphas)
+    names = names_of(loaded)
+    write_model(folder / names.model, tensors)
+    for name, vocab in ((names.src_vocab, loaded.src_vocab), (names.tgt_vocab, loaded.tgt_vocab)):
+        (folder / name).write_bytes(vocab.spm)
+    if loaded.shortlist and names.shortlist:
+        places = _places(loaded.tgt_vocab), _places(loaded.src_vocab)
+        write_shortlist(folder / names.shortlist, loaded.shortlist, *places)
+    else:
+        console.warn("the model has no shortlist, with which Bergamot is several times as fast; run `vtrans shortlist`")
+    write_settings(folder, names)
+    expressed = reference(loaded, weights, alphas)
+    return expressed, partial(Bergamot, folder, names, engine)
+
+
+def _check(loaded: LoadedModel) -> None:
+    check_model(loaded.model.config, BERGAMOT)
+    if not is_usual(loaded):
+        raise InputError(
+            "the model's stored positions or its embedding of <s> are not those of Bergamot; train one with "
+            'model.positions = "marian".'
+        )
+    if loaded.tags or not all(map(is_spm, (loaded.src_vocab, loaded.tgt_vocab))):
+        raise InputError(
+            "a model with tags of target languages, or with a vocabulary that is not a SentencePiece model, cannot be "
+            "exported to Bergamot; translate with the model itself."
+        )
+
+
+def quantized(loaded: LoadedModel, alphas: Mapping[str, float]) -> tuple[Tensors, dict[str, Tensor]]:
+    """Returns Marian's tensors by name, with matrices in 8 bits and an alpha for each, and the values of these matrices
+    as our weights."""
+    config, arrays, settings = loaded.model.config, tensors_of(loaded, 0), settings_of(loaded, 0)
+    settings["dim-vocabs"] = [_padded(size) for size in settings["dim-vocabs"]]
+    tensors: dict[str, Tensor | Matrix] = {name: value.contiguous() for name, value in arrays.items()}
+    bias = arrays["decoder_ff_logit_out_b"]
+    tensors["decoder_ff_logit_out_b"] = F.pad(bias, (0, settings["dim-vocabs"][1] - bias.shape[1]), value=NEVER)
+    weights = {}
+    for weight in layout.weights_of_layers(config):
+        if len(weight.shape) == 2:
+            parts = {name: matrix(arrays[name].T) for name in weight.theirs}
+            tensors |= parts
+            weights[weight.ours] = torch.cat([part.values for part in parts.values()])
+            alpha = torch.tensor([alphas[weight.ours.removesuffix(".weight")]])
+            tensors |= {name + _ALPHA: alpha for name in parts}
+    shared = config.tie.startswith("src-tgt")
+    names = {"src": "Wemb"} if shared else {"src": "encoder_Wemb", "tgt": "decoder_Wemb"}
+    for side, name in names.items():
+        embedding = tensors[name] = _embedding(arrays[name])
+        vocab = loaded.src_vocab if side == "src" else loaded.tgt_vocab
+        weights[f"{side}_embedding.weight"] = rows_of(vocab, embedding.values)
+    for name in (names["src" if shared else "tgt"], _SHORTLISTED):
+        tensors[name + _ALPHA] = torch.tensor([alphas[PROJECTION]])
+    text = torch.frombuffer(bytearray(yaml_of(settings) + b"\0"), dtype=torch.int8)
+    return {name: tensors[name] for name in sorted(tensors)} | {CONFIG: text}, weights
+
+
+def _places(vocab: Vocabulary) -> dict[int, int]:
+    """Returns the rows of the written vocabulary by our ids."""
+    return {id: place for id, place in enumerate(vocab.order) if place is not None}
+
+
+def _padded(size: int) -> int:
+    """Returns a larger number of rows: there is at least one unused row."""
+    return (size // COLUMNS + 1) * COLUMNS
+
+
+def _embedding(weight: Tensor) -> Matrix:
+    """Returns an embedding in 8 bits with unused rows. The engine chooses the multiplier of a projection by its largest
+    value. A value of 127 in the last row makes it the multiplier of the file."""
+    integers, multiplier = matrix(weight)
+    padded = F.pad(integers, (0, 0, 0, _padded(len(integers)) - len(integers)))
+    padded[-1, 0] = MOST
+    return Matrix(padded, multiplier)

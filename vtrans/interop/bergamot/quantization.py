@@ -1,0 +1,120 @@
+"""Weights and activations in 8 bits, as Bergamot computes with them.
+
+Each matrix has one multiplier, and so have the activations that it is multiplied with: the alpha. Values are
+multiplied, rounded to integers and clipped to 127. The products of integers are exact, so a network of floating-point
+numbers with the same rounded values is a reference for Bergamot, except for the rounding of sums.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from vtrans.checkpoint import LoadedModel
+from vtrans.data.vocabulary import EOS_ID
+from vtrans.engines.engine import Source
+from vtrans.engines.torch_engine import TorchEngine
+from vtrans.interop.bergamot.binary import Matrix
+from vtrans.model import Transformer
+from vtrans.runtime.products import Linear
+from vtrans.translate.translator import DEFAULT_OPTIONS
+
+MOST = 127  # of an integer, of either sign
+# Inputs are from 0 to 254, as 127 is added to them and its product subtracted from the result.
+MOST_OF_PAIR = 32767 // 254
+PROJECTION = "projection"
+KEPT = 1 << 18  # activations of a matrix that its alpha is chosen by
+CLIPS = [share / 40 for share in range(8, 81)]  # of the largest value: those that 127 may stand for
+
+
+def matrix(weight: Tensor) -> Matrix:
+    """Returns a matrix [out, in] in 8 bits, with the multiplier of the smallest squared error.
+
+    The engine adds the products of two neighbouring inputs in 16 bits, and a larger sum would become the largest one.
+    No sum is larger here, whatever the inputs are, so that all processors compute the same.
+    """
+    largest = float(weight.abs().max()) or 1.0
+    multipliers = torch.tensor([MOST / (largest * share) for share in CLIPS])  # in float32, as in the file
+    matrices = map(partial(_matrix, weight), multipliers.tolist())
+    return min(matrices, key=lambda matrix: float((matrix.values - weight).square().sum()))
+
+
+def _matrix(weight: Tensor, multiplier: float) -> Matrix:
+    pairs = torch.round(weight * multiplier).clamp_(-MOST, MOST).view(len(weight), -1, 2)
+    sums = pairs.sum(2, keepdim=True)
+    excess = (sums.abs() - MOST_OF_PAIR).clamp_(min=0) * sums.sign()
+    pairs -= torch.cat((torch.trunc(excess / 2), excess - torch.trunc(excess / 2)), 2)
+    return Matrix(pairs.flatten(1).to(torch.int8), multiplier)
+
+
+def rounded(values: Tensor, alpha: float) -> Tensor:
+    """Returns activations as Bergamot has them: integers from -127 to 127, divided by `alpha`."""
+    return torch.round(values * alpha).clamp_(-MOST, MOST) * (1 / alpha)
+
+
+def inputs(model: Transformer, use: Callable[[str, Tensor], Tensor | None]) -> list[torch.utils.hooks.RemovableHandle]:
+    """Calls `use` with the name of each linear layer and its input, which the returned tensor replaces."""
+
+    def before(name: str, _: nn.Module, given: tuple[Tensor]) -> tuple[Tensor] | None:
+        changed = use(name, given[0])
+        return None if changed is None else (changed,)
+
+    layers = [(name, module) for name, module in model.named_modules() if isinstance(module, Linear)]
+    handles = [module.register_forward_pre_hook(partial(before, name)) for name, module in layers]
+    # A shortlisted projection is no call of the module.
+    last = model.decoder.final_norm.register_forward_hook(lambda _, __, out: use(PROJECTION, out))
+    return [*handles, last]
+
+
+def tuned_alphas(loaded: LoadedModel, lines: Sequence[str]) -> dict[str, float]:
+    """Returns the alpha of each linear layer by all its names: that of the smallest squared error of the activations
+    while the lines are translated."""
+    seen: dict[str, list[Tensor]] = {}
+
+    def keep(name: str, values: Tensor) -> None:
+        kept = seen.setdefault(name, [])
+        if sum(map(len, kept)) < KEPT:
+            kept.append(values.flatten().abs())
+
+    handles = inputs(loaded.model, keep)
+    for _ in translations(loaded, lines):
+        pass
+    for handle in handles:
+        handle.remove()
+    alphas = {name: _alpha(torch.cat(kept)) for name, kept in seen.items()}
+    modules = dict(loaded.model.named_modules())
+    shared = {modules[name]: alpha for name, alpha in alphas.items() if name != PROJECTION}
+    names = loaded.model.named_modules(remove_duplicate=False)
+    return alphas | {name: shared[module] for name, module in names if module in shared}
+
+
+def _alpha(values: Tensor) -> float:
+    largest = float(values.max()) or 1.0
+    alphas = [MOST / (largest * share) for share in CLIPS]
+    return min(alphas, key=lambda alpha: float((rounded(values, alpha) - values).square().mean()))
+
+
+def reference(loaded: LoadedModel, weights: Mapping[str, Tensor], alphas: Mapping[str, float]) -> LoadedModel:
+    """Returns a model that computes as Bergamot does with these weights, by our names, and alphas of linear layers."""
+    model = copy.deepcopy(loaded.model)
+    for name, value in weights.items():
+        model.get_parameter(name).data.copy_(value)
+    inputs(model, lambda name, values: rounded(values, alphas[name]))
+    return replace(loaded, model=model)
+
+
+def translations(loaded: LoadedModel, lines: Sequence[str]) -> Iterator[tuple[int, list[int]]]:
+    """Yields the number of each line that is not blank and its translation, found by the model's search, which has a
+    `max_ratio`, with the shortlist if there is one."""
+    loaded.model.cpu().eval()
+    engine, search = TorchEngine([loaded], shortlist=loaded.shortlist is not None), loaded.search
+    encoded = [(number, ids) for number, ids in enumerate(loaded.src_vocab.encode_batch(list(lines))) if ids]
+    encoded.sort(key=lambda item: -len(item[1]))
+    sources = [Source([*ids, EOS_ID], int(search.max_ratio * (len(ids) + 1)), "") for _, ids in encoded]
+    for place, found in engine.translate(sources, search, DEFAULT_OPTIONS):
+        yield encoded[place][0], list(found[0].tokens)
