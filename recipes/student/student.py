@@ -84,6 +84,15 @@ class Work:
         record = self.stages.get(stage.name, {})
         return record.get("key") == key and record.get("outputs") == self.digests(stage.outputs)
 
+    def why(self, stage: Stage, key: str) -> str:
+        """Returns why a stage that has begun before runs again, in words; empty if it has not."""
+        record = self.stages.get(stage.name)
+        if record is None:
+            return ""
+        if record["key"] != key:
+            return " again, because its commands or files have changed"
+        return " again, because its results have changed" if "outputs" in record else ", which was stopped"
+
     def run(self, stage: Stage, key: str, start: Start, console: Console) -> None:
         """Runs the commands of a stage, which resume what an earlier run with this key left, if they can."""
         record = self.stages.get(stage.name, {})
@@ -159,7 +168,7 @@ def run_chain(chain: Chain, files: Files, work: Work, start: Start, console: Con
         if work.is_done(stage, key):
             console.info(f"{where} is done")
         else:
-            console.info(f"\n{where}; {time_left(stages, n, work.seconds)}")
+            console.info(f"\n{where}{work.why(stage, key)}; {time_left(stages, n, work.seconds)}")
             work.run(stage, key, start, console)
     lines = "".join(f"{line}\n" for line in figures(chain, files, work, stages))
     write_atomically(work.folder / "report.md", lines.encode())

@@ -198,7 +198,8 @@ class Commands(list[list[str]]):
             (options[name] for name in (INTO, "--output", "--out") if name in options),
             f"{words[2]}/averaged.safetensors",
         )
-        contents = [p.read_bytes() for word in words if word != out and (p := folder / word).is_file()]
+        files = [folder / word / name for word in words if word != out for name in ("", "content")]
+        contents = [file.read_bytes() for file in files if file.is_file()]
         made = hashlib.sha256(b"".join([*contents, " ".join(words).encode()])).hexdigest()
         target = folder / out / ("" if "." in Path(out).name and not out.endswith(".chunks") else "content")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -215,7 +216,9 @@ def run(commands: Commands, *words: object) -> list[str]:
     return ran
 
 
-def test_a_stage_runs_again_only_if_its_commands_or_contents_change(tmp_path: Path, chain: Path, text: Path) -> None:
+def test_a_stage_runs_again_only_if_its_commands_or_contents_change(
+    tmp_path: Path, chain: Path, text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     commands, work = Commands(), tmp_path / "work"
     every = run(commands, chain, "--work", work)
     assert every[1:3] == ["prepare-bpe", "prepare-bpe"]
@@ -225,31 +228,55 @@ def test_a_stage_runs_again_only_if_its_commands_or_contents_change(tmp_path: Pa
     # Another name of the same text changes nothing.
     shutil.copytree(text, tmp_path / "same")
     assert run(commands, chain, "--work", work, "--data", tmp_path / "same") == []
+    capsys.readouterr()
     chain.write_text(WHOLE.replace("references = true", "references = false"))
     assert run(commands, chain, "--work", work)[:2] == ["prepare-bpe", "train"]
+    assert "data of the student again, because its commands or files have changed" in capsys.readouterr().err
     chain.write_text(WHOLE)
     run(commands, chain, "--work", work)
+    capsys.readouterr()
     (work / "student.safetensors").write_text("damaged")
     assert run(commands, chain, "--work", work) == ["shortlist"]
+    assert "shortlist again, because its results have changed" in capsys.readouterr().err
     (text / "test.de").write_text("Anders.\n" * 6)
     assert run(commands, chain, "--work", work)[1:] == ["translate", "score"] * 3
 
 
-def test_a_stage_that_failed_runs_again_and_those_before_it_do_not(tmp_path: Path, chain: Path) -> None:
+def test_a_stage_that_failed_runs_again_and_those_before_it_do_not(
+    tmp_path: Path, chain: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     commands, work = Commands(), tmp_path / "work"
     commands.fail = "student-data"
     with pytest.raises(SystemExit):
         run(commands, chain, "--work", work)
     commands.fail = ""
     assert commands[-1][-1] == "student-data"
+    capsys.readouterr()
     assert run(commands, work)[:2] == ["prepare-bpe", "train"]
-    # Before it is resumed, a translation keeps its chunks, and another command loses what it left.
-    left = work / "student-data" / "content"
-    kept = work / "distilled" / "1.de.chunks" / "content"
-    commands.fail = "collect"
-    (work / "vocabulary" / "content").write_text("damaged")
-    assert left.exists()
-    assert kept.exists()
+    assert "data of the student, which was stopped" in capsys.readouterr().err
+
+
+def test_what_a_stopped_stage_left_is_kept_only_if_the_stage_can_resume_it(tmp_path: Path, chain: Path) -> None:
+    commands, work = Commands(), tmp_path / "work"
+    left = {
+        "distilled/1.de": work / "distilled" / "1.de.chunks" / "left",
+        "student-data": work / "student-data" / "left",
+    }
+
+    def stopped(by: str) -> bool:
+        """Stops the chain at a command, and returns whether the file that was left before is still there."""
+        commands.fail = by
+        with pytest.raises(SystemExit):
+            run(commands, chain, "--work", work)
+        kept = left[by].exists()
+        left[by].parent.mkdir(exist_ok=True)
+        left[by].touch()
+        return kept
+
+    assert [stopped("distilled/1.de") for _ in range(2)] == [False, True]
+    chain.write_text(WHOLE.replace("seeds = [1, 2]", "seeds = [1, 3]"))  # other teachers, so other translations
+    assert not stopped("distilled/1.de")
+    assert [stopped("student-data") for _ in range(2)] == [False, False]
 
 
 def test_a_folder_continues_elsewhere_without_the_text(tmp_path: Path, chain: Path, text: Path) -> None:
