@@ -5,7 +5,8 @@
     python tests/bench/filled_catalogues.py TEST FILLED TRAIN     # TRAIN: what the model has learned from
 
 Only entries that have words and a translation that is not fuzzy are scored, with their tags, and white space as one
-blank. Entries that the training files translate in the same way, or otherwise, are scored apart from new ones.
+blank. Entries that the training files translate in the same way, or otherwise, are scored apart from new ones, and new
+ones of one sentence by the similarity of their fuzzy match in the training files.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from pathlib import Path
 import polib
 import sacrebleu
 
-from vtrans.documents.sentences import has_words
+from vtrans.commands.documents import remembered
+from vtrans.documents.document import MarkedDocument
+from vtrans.documents.inline import items_of
+from vtrans.documents.remembered import Lookup
+from vtrans.documents.sentences import PROTECTION, has_words
+from vtrans.languages import Languages
 
 _TAG = re.compile(r"C[BIRW]<|[BCEFILRSX]<|</?[A-Za-z][^<>]*>|>|%(?:\d\$|\(\w+\))?[sd](?![a-z])|\{\w*\}")
 
@@ -56,7 +62,17 @@ def entries(folder: Path) -> Iterator[tuple[tuple[str, str], polib.POEntry]]:
         yield from (((path.name, f"{e.msgctxt}|{e.msgid}"), e) for e in polib.pofile(str(path)) if not e.obsolete)
 
 
+def similarity(text: str, lookup: Lookup) -> str | None:
+    """Returns the class of an entry of one sentence by its fuzzy match."""
+    lines = MarkedDocument(items_of(text), "en", str).lines
+    match = lookup(lines[0]) if len(lines) == 1 else None
+    if match is None:
+        return "new, below 60%" if len(lines) == 1 else None
+    return next(f"new, {least}% and more" for least in (90, 70, 60) if match[1] * 100 > least - 1e-6)
+
+
 def score(references: Path, filled: Path, train: Path) -> None:
+    lookup = Lookup(remembered(train, Languages("en", "")).sentences(), PROTECTION)
     known = {entry.msgid: entry.msgstr for _, entry in entries(train) if entry.translated()}
     wanted = {key: entry for key, entry in entries(references) if entry.translated()}
     groups: dict[str, list[tuple[str, str]]] = {"all": [], "learned": [], "learned otherwise": [], "new": []}
@@ -69,10 +85,12 @@ def score(references: Path, filled: Path, train: Path) -> None:
             continue
         same = known.get(entry.msgid)
         group = "new" if same is None else "learned" if same == reference.msgstr else "learned otherwise"
-        for name in ("all", group):
-            groups[name].append((" ".join(entry.msgstr.split()), " ".join(reference.msgstr.split())))
+        for name in ("all", group, similarity(entry.msgid, lookup) if same is None else None):
+            groups.setdefault(name or "", []).append(
+                (" ".join(entry.msgstr.split()), " ".join(reference.msgstr.split()))
+            )
     for name, pairs in groups.items():
-        if pairs:
+        if name and pairs:
             hypotheses, texts = map(list, zip(*pairs, strict=True))
             bleu, chrf = sacrebleu.corpus_bleu(hypotheses, [texts]), sacrebleu.corpus_chrf(hypotheses, [texts])
             same = sum(a == b for a, b in pairs) / len(pairs)

@@ -108,6 +108,7 @@ class Inspection:
             "training": _settings(report["training"]) or "unknown",
             "languages": ", ".join(" to ".join(pair) for pair in self.loaded.languages) or "unknown",
             "tags": ", ".join(f"{tag} for {code}" for code, tag in report["tags"].items()) or "none",
+            "fuzzy matches": "used" if self.loaded.matches else "not used",
             "search": _settings({k: v for k, v in report["search"].items() if v != defaults[k]}) or "the defaults",
             "vocabulary": _vocabulary_text(report["vocabulary"]),
             "overlap": overlap,

@@ -146,7 +146,8 @@ def take(source: Path, taken: Taken) -> None:
     if not taken.counts:
         raise FileError(f"{source} has no file that ends in one of {', '.join(ENDINGS)}.")
     if not taken.pairs:
-        raise InputError(f"{source} has no translated entry that can be used ({taken}).")
+        languages = " to ".join(taken.languages)
+        raise InputError(f"{source} has no translated entry from {languages} that can be used ({taken}).")
 
 
 def remembered(path: Path, languages: Languages) -> Remembered:

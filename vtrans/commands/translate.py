@@ -209,6 +209,7 @@ def _memory(
     pairs = [pair for pair in able[0][0] if to in (None, pair.tgt)]
     src, tgt = ({pair[side] for pair in pairs} for side in (0, 1))
     memory = remembered(path, Languages(*(codes.pop() if len(codes) == 1 else "" for codes in (src, tgt))))
+    console.info(f"the memory {path} has {len(memory):,} texts")
     if all(matches for _, matches in able):
         return {"known": memory, "match": Lookup(memory.sentences(), protection)}
     console.info("only exact matches are used: the model was trained without `prepare-bpe --fuzzy`")

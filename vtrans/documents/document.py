@@ -6,7 +6,6 @@ import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import count, groupby, islice
 from typing import Protocol
 
@@ -89,13 +88,17 @@ class FilledDocument:
     def take(self, known: Known) -> int:
         """Fills the slots of which a memory knows all sources. Returns how many it has filled."""
         filled = 0
+
+        def filling(text: str) -> Callable[[list[str]], str]:
+            return lambda texts: text
+
         for number, slot in enumerate(self.slots):
             texts = [text for source in slot.sources if (text := source.known(known, self._kind))]
             # The plural forms of one source differ, but the memory has only one translation of it.
             if texts and len(texts) == len({source.raw for source in slot.sources}) == len(slot.sources):
                 written = (slot.approved or slot.written)(texts)
                 if written is not None:
-                    self.slots[number] = Slot(slot.begin, slot.end, [], partial(_same, written))
+                    self.slots[number] = Slot(slot.begin, slot.end, [], filling(written))
                     filled += 1
         self._collect()
         return filled
@@ -110,10 +113,6 @@ class FilledDocument:
             parts += [before, self._text[slot.begin : slot.end] if written is None else written]
             place = slot.end
         return "".join([*parts, self._text[place:]])
-
-
-def _same(text: str, texts: list[str]) -> str:
-    return text
 
 
 class MarkedDocument:
