@@ -49,21 +49,21 @@ class Asked:
         unseen = self.known is not None or (self.line.texts and not self.line.has_letters)
         return "" if unseen else self.line.masked
 
-    def from_memory(self, n: int) -> list[Translation]:
+    def from_memory(self, options: TranslateOptions) -> list[Translation]:
         """Returns the known translation, and blank ones in the other places of an n-best list; [] if none is known."""
         if self.known is None:
             return []
-        text = one_line(self.known)
-        best = Translation(text, 0.0, 0.0, True, confidence=1.0, word_confidences=(1.0,) * len(text.split()), match=1.0)
-        return [best, *[Translation("", -math.inf, -math.inf, False)] * (n - 1)]
+        best = Translation(one_line(self.known), 0.0, 0.0, True, match=1.0)
+        if options.calibration:
+            best = replace(best, confidence=1.0, word_confidences=(1.0,) * len(best.text.split()))
+        return [best, *[Translation("", -math.inf, -math.inf, False)] * (options.nbest - 1)]
 
     def finished(
         self, translations: Sequence[Translation], options: TranslateOptions, vocab: Vocabulary
     ) -> list[Translation]:
         """Returns translations as the search found them with their confidence, restored; blank if it is too low."""
         if self.known is not None:
-            plain = options.calibration is None
-            return [replace(t, confidence=None, word_confidences=None) if plain else t for t in translations]
+            return list(translations)
         if self.match:
             translations = [replace(t, match=self.match[1]) for t in translations]
         if options.calibration:

@@ -203,9 +203,7 @@ class Translator:
         self._retry(sources, owners, results, kept, options)
         self.counts.lines += len(lines)
         translations = [
-            early.get(i)
-            or asked[i].from_memory(options.nbest)
-            or self._joined([results[p] for p in owner], options.nbest)
+            early.get(i) or asked[i].from_memory(options) or self._joined([results[p] for p in owner], options.nbest)
             for i, owner in enumerate(owners)
         ]
         if options.alignments:
