@@ -9,6 +9,8 @@ from cli_runner import SENTENCE, Done
 from conftest import TRAIN_PAIRS
 
 from vtrans.checkpoint import RunFolder
+from vtrans.documents.memory import Memory
+from vtrans.languages import Languages
 
 PO = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "a dog"\nmsgstr ""\n'
 
@@ -39,3 +41,7 @@ def test_the_confidence_of_translations(run_cli: Callable[..., Done], run_copy: 
     assert run_cli("translate", po, "--min-confidence", "1", *words).out == po.read_bytes()
     text.write_text("a dog\n")
     assert run_cli("translate", text, "--min-confidence", "1", *words).out == b"a dog\n"
+    memory = Memory(tmp_path / "memory")
+    memory.add(Languages("en", "de"), "a dog", "ein Hund")
+    known = "--memory", memory.path, "--confidence", "--min-confidence", "1"
+    assert run_cli("translate", *known, *words, stdin=b"a dog\na cat\n").out.startswith(b"1.000000\tein Hund\n0.")

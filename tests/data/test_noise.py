@@ -14,6 +14,7 @@ from corpora import TRAIN, made, options
 import vtrans.data.augmentation
 from vtrans.data import noise
 from vtrans.data.augmentation import Augmentation
+from vtrans.data.matches import SEPARATOR_ID
 from vtrans.data.noise import Pair
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.data.words import words_of_ids
@@ -184,3 +185,19 @@ def test_noise_needs_no_links(tmp_path: Path) -> None:
         ((_, _, store),) = islice(windows, 1)
     assert not store.has_links
     assert "A1" in "".join(data.tgt_vocab.decode(store.tgt(i).tolist()) for i in range(len(store)))
+
+
+def test_noise_leaves_fuzzy_matches_alone(tmp_path: Path) -> None:
+    made(options(tmp_path, fuzzy=True, align=True))
+    data = DataFolder.open(tmp_path / "data")
+    rows = [tuple(data.train.src(i).tolist()) for i in range(len(data.train))]
+    matches = {row[: row.index(SEPARATOR_ID) + 1] for row in rows if SEPARATOR_ID in row}
+    seen = set()
+    for src, _, links in drawn(data, 1.0, 6):
+        if SEPARATOR_ID in src:
+            before = src.index(SEPARATOR_ID) + 1
+            seen.add(tuple(src[:before]))
+            assert SEPARATOR_ID not in src[before:]
+            assert all(place >= before for place in links[::2])
+    assert seen
+    assert seen <= matches

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import tiny_train
 from corpora import TRAIN, Pairs, decoded, made, options, write
 
+from vtrans.checkpoint import load_model
 from vtrans.data.matches import SEPARATOR_ID, Matches
 from vtrans.data.store import DataFolder
 
@@ -74,3 +76,11 @@ def test_without_the_option_there_are_no_matches(tmp_path: Path) -> None:
     report = made(options(tmp_path))
     assert "matches" not in report["train"]
     assert not DataFolder.open(tmp_path / "data").matches
+
+
+def test_a_model_records_that_it_has_learned_to_use_matches(tmp_path: Path, tiny_data: DataFolder) -> None:
+    made(options(tmp_path, TRAIN[:80], fuzzy=True))
+    run = tiny_train(DataFolder.open(tmp_path / "data"), tmp_path / "run", "train.max_steps=2")
+    assert load_model(run.last).matches
+    plain = tiny_train(tiny_data, tmp_path / "plain", "train.max_steps=2", init_from=run.last)
+    assert not load_model(plain.last).matches
