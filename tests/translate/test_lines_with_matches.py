@@ -15,10 +15,12 @@ from vtrans.data.vocabulary import EOS_ID
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.search.loop import Hypothesis
+from vtrans.translate.asked import asked_of
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 from vtrans.wording.glossary import Glossary
 from vtrans.wording.protect import Protection
+from vtrans.wording.typed import Typed
 
 
 class Spy(TorchEngine):
@@ -77,3 +79,11 @@ def test_without_a_match_nothing_changes(nbest: int) -> None:
     lines = sentences(10)
     plain = translator().translate_window(lines, options)
     assert translator().translate_window(lines, dataclasses.replace(options, match=lambda line: None)) == plain
+
+
+@pytest.mark.parametrize(("match", "restored"), [("EIN HUND", False), ("ein Hund", True)])
+def test_capitals_are_not_restored_beside_a_match_in_capitals(match: str, restored: bool) -> None:
+    """The model has learned to correct such a match as it is."""
+    typed, options = Typed(vocabulary(), vocabulary()), TranslateOptions(match=lambda line: (match, 0.75))
+    asked = asked_of("A DOG RUNS", 1, {}, options, typed, begun=False, codes=True)
+    assert (asked.case is not None) == restored

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from vtrans.commands.documents import Documents, remembered, translate_files
 from vtrans.commands.generated import Given, argument, generated, option
+from vtrans.commands.lines import many
 from vtrans.commands.options import GLOSSARY, STORED, Ensemble, Processes, Quiet, Threads, To
 from vtrans.commands.texts import Text, chunked, streamed, translate_text
 from vtrans.config import MBR_BEAM, EngineConfig, SearchConfig
@@ -209,7 +210,7 @@ def _memory(
     pairs = [pair for pair in able[0][0] if to in (None, pair.tgt)]
     src, tgt = ({pair[side] for pair in pairs} for side in (0, 1))
     memory = remembered(path, Languages(*(codes.pop() if len(codes) == 1 else "" for codes in (src, tgt))))
-    console.info(f"the memory {path} has {len(memory):,} texts")
+    console.info(many(len(memory), "text", f"in the memory {path}"))
     if all(matches for _, matches in able):
         return {"known": memory, "match": Lookup(memory.sentences(), protection)}
     console.info("only exact matches are used: the model was trained without `prepare-bpe --fuzzy`")

@@ -155,7 +155,8 @@ def asked_of(
     spans = [(start - begin, stop - begin) for start, stop in spans]
     read, case = masked(line, spans), None
     if typed:
-        read, case = typed.read(line, spans, keep_case=begun or bool(wording.phrases or wording.avoid))
+        capitals = match is not None and match[0].isupper()  # the model has learned to correct it as it is
+        read, case = typed.read(line, spans, keep_case=begun or capitals or bool(wording.phrases or wording.avoid))
     terms = tuple(islice(options.glossary.terms_in(read.masked), MOST)) if options.glossary else ()
     counts = dict(islice(read.counts().items(), MOST)) if codes else {}
     wording = replace(wording, terms=tuple(term.forms for term in terms), codes=counts)
