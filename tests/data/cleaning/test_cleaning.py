@@ -18,6 +18,7 @@ from conftest import write_pairs
 import vtrans.data.aligner
 import vtrans.data.cleaning.alignment
 import vtrans.data.cleaning.clean
+import vtrans.data.cleaning.rules
 import vtrans.data.preparation.prepare
 from vtrans.console import Console
 from vtrans.data.cleaning.clean import clean
@@ -161,6 +162,22 @@ def test_a_rule_whose_package_is_missing_is_named_and_not_applied(
     assert report["kept"] == 1
     assert "no_such_package" in report["unapplied"]["mojibake"]
     assert "mojibake" not in cleaned(tmp_path, [("A dog.", "Ein Hund.")], without=("mojibake",))["unapplied"]
+
+
+def test_only_the_first_pass_looks_for_mojibake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    examined = Counter[str]()
+
+    def repaired(line: str) -> str:
+        examined[line] += 1
+        return line.replace("Ã¤", "ä")
+
+    monkeypatch.setitem(PACKAGES, "mojibake", "json")  # a package that there is
+    monkeypatch.setattr(vtrans.data.cleaning.rules, "repaired", repaired)
+    monkeypatch.setattr(vtrans.data.cleaning.rules, "_spoilt", lambda line: False)
+    pairs = [("A dog runs.", "Ein Hund läuft."), ("A dog barks.", "Ein Hund klÃ¤fft.")]
+    report = cleaned(tmp_path, pairs)
+    assert kept(tmp_path) == [pairs[0], (pairs[1][0], "Ein Hund kläfft.")]
+    assert (report["repaired"], examined["Ein Hund läuft."]) == (1, 1)
 
 
 # What is written.

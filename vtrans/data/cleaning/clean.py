@@ -142,6 +142,7 @@ class _Work:
     def __init__(self, corpus: Corpus, rules: Rules, folder: Path, pairs: int, seed: int, console: Console) -> None:
         self.corpus, self.rules, self.folder, self.seed, self.console = corpus, rules, folder, seed, console
         self.reasons: NDArray[np.uint8] = np.zeros(pairs, np.uint8)  # 1 + the place in RULES
+        self.repaired: NDArray[np.bool_] = np.zeros(pairs, bool)
         self.keys: NDArray[np.uint64] = np.zeros(pairs, np.uint64)
         self.words = [Ragged(folder / "words", f"{side}_ids", f"{side}_offsets", "I32") for side in ("src", "tgt")]
 
@@ -184,23 +185,34 @@ class _Work:
     def _apply_rules(self) -> None:
         """Applies the rules that look at one pair; keeps the words and the keys of the pairs that are left."""
         for first, batch in self._batches("applying the rules"):
-            pairs = [self.rules.read(*pair) for pair in batch]
-            for number, pair in enumerate(pairs, first):
+            pairs = list[Pair]()
+            for number, original in enumerate(batch, first):
+                pair = self.rules.read(*original)
+                self.repaired[number] = pair != original
                 if rule := self.rules.reason(*pair):
                     self.reasons[number] = 1 + _NAMES.index(rule)
-                    pairs[number - first] = ("", "")
+                    pair = ("", "")
                 else:
                     self.keys[number] = key_of(*pair)
+                pairs.append(pair)
             for side, ragged in enumerate(self.words):
                 ids = [[id_of(word) for word in words_of(pair[side])] for pair in pairs]
                 ragged.add(np.array([id for some in ids for id in some]), np.array([len(some) for some in ids]))
+
+    def _left(self, first: int, batch: Sequence[Pair]) -> list[Pair]:
+        """Returns the pairs of a batch that are left, repaired. To find out which need it is most of the work."""
+        return [
+            self.rules.read(*pair) if self.repaired[number] else pair
+            for number, pair in enumerate(batch, first)
+            if not self.reasons[number]
+        ]
 
     def _drop_unlikely(self, scorer: Scorer) -> None:
         """Drops the pairs that two models find unlikely, compared with pairs whose targets are shuffled."""
         left, scores, shuffled = self.left, list[float](), list[float]()
         every = -(-len(left) // SAMPLE)
         for first, batch in self._batches("scoring the pairs"):
-            pairs = [self.rules.read(*pair) for number, pair in enumerate(batch, first) if not self.reasons[number]]
+            pairs = self._left(first, batch)
             scores += scorer(pairs)
             some = pairs[::every]
             shuffled += scorer([(src, tgt) for (src, _), (_, tgt) in zip(some, [*some[1:], *some[:1]], strict=True)])
@@ -211,19 +223,17 @@ class _Work:
 
     def write(self, names: tuple[str, str]) -> dict[str, Any]:
         """Writes the pairs to the folder. Returns the counts and examples of the report."""
-        repaired = 0
         dropped, examples = Counter[str](), dict[str, list[dict[str, Any]]]()
         with ExitStack() as stack:
             src_file, tgt_file, others = (
                 stack.enter_context(writing(self.folder / name)) for name in (*names, DROPPED_FILE)
             )
             for first, batch in self._batches("writing the pairs"):
+                for src, tgt in self._left(first, batch):
+                    write_line(src_file, src)
+                    write_line(tgt_file, tgt)
                 for number, original in enumerate(batch, first):
                     if not self.reasons[number]:
-                        src, tgt = self.rules.read(*original)
-                        repaired += (src, tgt) != original
-                        write_line(src_file, src)
-                        write_line(tgt_file, tgt)
                         continue
                     rule = _NAMES[self.reasons[number] - 1]
                     dropped[rule] += 1
@@ -235,7 +245,7 @@ class _Work:
         return {
             "read": len(self.reasons),
             "kept": len(self.reasons) - dropped.total(),
-            "repaired": repaired,
+            "repaired": int(self.repaired[self.left].sum()),
             "dropped": {rule: dropped[rule] for rule in RULES if dropped[rule]},
             "examples": examples,
         }

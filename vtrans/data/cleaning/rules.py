@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import regex
 
@@ -42,17 +42,23 @@ def bare(line: str) -> str:
     return _OTHER.sub(" ", line.casefold()).strip() or line.strip()
 
 
+@lru_cache(16)
+def _is_misread(line: str) -> bool:
+    """Returns whether ftfy thinks that a line was decoded wrongly. It leaves other lines as they are."""
+    from ftfy.badness import is_bad
+
+    return not line.isascii() and bool(is_bad(line))
+
+
 def repaired(line: str) -> str:
     """Returns a line with the characters that ftfy recognizes as wrongly decoded decoded again."""
     from ftfy import fix_encoding
 
-    return line if line.isascii() else fix_encoding(line)
+    return fix_encoding(line) if _is_misread(line) else line
 
 
 def _spoilt(line: str) -> bool:
-    from ftfy.badness import is_bad
-
-    return "\ufffd" in line or (not line.isascii() and is_bad(line))
+    return "\ufffd" in line or _is_misread(line)
 
 
 class Rules:

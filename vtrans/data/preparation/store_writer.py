@@ -148,7 +148,9 @@ class Ragged:
 def unfinished(path: Path, sides: Iterable[Ragged]) -> TokenStore:
     """Returns the store of the rows that were written so far. Its tensors are mapped into memory."""
     columns = [column for ragged in sides for column in ragged.columns()]
-    return TokenStore(path, {name: np.memmap(file, NUMPY[dtype], "r", shape=(n,)) for name, dtype, n, file in columns})
+    # A slice of a memmap takes 2 µs, one of a plain array 0.1 µs.
+    maps = {name: np.memmap(file, NUMPY[dtype], "r", shape=(n,)) for name, dtype, n, file in columns}
+    return TokenStore(path, {name: np.asarray(values) for name, values in maps.items()})
 
 
 def assemble(path: Path, columns: Sequence[Column], metadata: dict[str, Any]) -> dict[str, Any]:
