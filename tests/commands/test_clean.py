@@ -38,6 +38,7 @@ def test_faults_are_one_sentence(run_cli: Callable[..., Done], tmp_path: Path, t
         (("--without", "copies"), "--without"),
         (("--forward-model", tiny_run.path), "--backward-model"),
         (("--forward-model", tiny_run.path, "--backward-model", tmp_path / "none"), "none"),
+        (("--forward-model", tiny_run.path, "--backward-model", tiny_run.path), "--backward-model"),
         (("--max-ratio", "0"), "--max-ratio"),
         (("--src", tmp_path / "missing.en"), "missing.en"),
     ):
@@ -52,7 +53,7 @@ def test_faults_are_one_sentence(run_cli: Callable[..., Done], tmp_path: Path, t
 def test_the_score_of_a_pair_is_its_dual_conditional_cross_entropy(tiny_run: RunFolder) -> None:
     """|H(tgt|src) - H(src|tgt)| + the mean of both, per subword (Junczys-Dowmunt 2018, equation 1)."""
     pairs = [*TRAIN_PAIRS[:3], ("dog " * 5000, "Hund " * 5000)]
-    scores = scorer_of(tiny_run.path, tiny_run.path, Console(quiet=True))(pairs)
+    scores = scorer_of(tiny_run.path, tiny_run.path, None, Console(quiet=True))(pairs)
     model = load(tiny_run.path, console=Console(quiet=True))
     for score, (src, tgt) in zip(scores, pairs[:3], strict=False):
         forward, backward = (
@@ -60,4 +61,4 @@ def test_the_score_of_a_pair_is_its_dual_conditional_cross_entropy(tiny_run: Run
         )
         assert math.isclose(score, abs(forward - backward) + (forward + backward) / 2, rel_tol=1e-4)
     assert len(scores) == 4
-    assert scorer_of(tiny_run.path, tiny_run.path, Console(quiet=True))([]) == []
+    assert scorer_of(tiny_run.path, tiny_run.path, None, Console(quiet=True))([]) == []

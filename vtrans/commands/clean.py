@@ -13,6 +13,7 @@ from vtrans.commands.options import Json, Quiet
 from vtrans.console import Console
 from vtrans.data.cleaning.options import CleanOptions
 from vtrans.errors import InputError
+from vtrans.languages import Languages, base
 
 if TYPE_CHECKING:
     from vtrans.data.cleaning.clean import Scorer
@@ -45,17 +46,26 @@ def clean(
 
     console, scorer = Console(quiet=quiet), None
     if forward_model and backward_model:
-        scorer = scorer_of(forward_model, backward_model, console)
+        scorer = scorer_of(forward_model, backward_model, options.checked().languages(), console)
     report = clean_text(options, console, scorer)
     if as_json:
         print_json(report)
 
 
-def scorer_of(forward: Path, backward: Path, console: Console) -> Scorer:
-    """Returns a function that scores pairs: the difference of the two cross-entropies per subword, plus their mean."""
+def scorer_of(forward: Path, backward: Path, languages: Languages | None, console: Console) -> Scorer:
+    """Returns a function that scores pairs: the difference of the two cross-entropies per subword, plus their mean.
+
+    Raises InputError if a model was trained on other languages, or on these in the other direction.
+    """
     from vtrans.translate.loading import load
 
     models = [load(path, engine="torch", console=console) for path in (forward, backward)]
+    src, tgt = languages or ("", "")
+    for name, model, wanted in zip(("forward", "backward"), models, ((src, tgt), (tgt, src)), strict=True):
+        known = model.engine.languages
+        if languages and known and tuple(map(base, wanted)) not in [tuple(map(base, pair)) for pair in known]:
+            pairs = ", ".join(map(" to ".join, known))
+            raise InputError(f"`{name}_model` must translate {' to '.join(wanted)}, but it translates {pairs}.")
 
     def scores(pairs: Sequence[Pair]) -> list[float]:
         sides = [[pair[side] for pair in pairs] for side in (0, 1)]
