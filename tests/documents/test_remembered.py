@@ -92,6 +92,11 @@ def test_placeholders_of_the_entry_are_kept() -> None:
     )
 
 
+def test_a_translation_with_other_placeholders_is_not_used() -> None:
+    memory = remembered(po(("Open %s", "Öffne es"), flags="c-format"))
+    assert "Öffne" not in filled("b.po", po(("Open %s", ""), flags="c-format"), memory)
+
+
 def test_plural_forms_of_one_text_are_to_be_checked() -> None:
     header = HEADER.replace("nplurals=2; plural=(n != 1)", "nplurals=3; plural=n>1 ? 2 : n")
     entry = header + 'msgid "a dog"\nmsgid_plural "dogs"\nmsgstr[0] "{}"\nmsgstr[1] "{}"\nmsgstr[2] "{}"\n'

@@ -25,10 +25,12 @@ class Remembered:
         self._found[kind, text.strip()][translation.strip()] += 1
 
     def add_string(self, source: MarkedDocument, target: MarkedDocument, kind: Kind) -> None:
-        """Adds a string of a document with its translation, and their sentences."""
-        self.add(kind, source.raw, target.raw)
+        """Adds a string of a document with its translation, and their sentences, if the placeholders agree."""
         sides = source.beside(target)
-        if sides and len(sides[0]) == len(sides[1]):
+        if sides is None:
+            return
+        self.add(kind, source.raw, target.raw)
+        if len(sides[0]) == len(sides[1]):
             for pair in zip(*sides, strict=True):
                 self.add("sentence", *pair)
 
