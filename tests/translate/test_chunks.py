@@ -19,11 +19,14 @@ from vtrans.errors import FileError, InputError
 from vtrans.search.options import Mbr, Sampling
 from vtrans.text import write_line
 from vtrans.translate.chunks import Job, Shard, collect, engine_of, join_job, settings_of, sources_for, translate_chunks
+from vtrans.translate.confidence import Calibration, Logistic
 from vtrans.translate.stream import translate_stream
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import DEFAULT_OPTIONS
+from vtrans.wording.protect import Protection
 
 LINES = sentences(23)
+CALIBRATION = Calibration(Logistic((), (), ()), Logistic((), (), ()), ())
 
 
 class Stopped(Exception):
@@ -209,6 +212,42 @@ def test_no_other_text_model_or_option_may_join(tmp_path: Path) -> None:
     written(work.text, LINES)
     assert work.run(batch_tokens=7) == len(LINES) - 5  # it changes the speed only
     assert work.result() == work.whole()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (TranslateOptions(form="json"), "json"),
+        (TranslateOptions(sampling=Sampling()), "sampling"),
+        (TranslateOptions(sampling=Sampling(seed=2)), "sampling"),
+        (TranslateOptions(mbr=Mbr()), "mbr"),
+        (TranslateOptions(protect=Protection()), "protect"),
+        (TranslateOptions(form="confidence", calibration=CALIBRATION), "confidence"),
+        (TranslateOptions(min_confidence=0.5, calibration=CALIBRATION), "min_confidence"),
+    ],
+)
+def test_the_message_names_the_option_that_differs(tmp_path: Path, options: TranslateOptions, named: str) -> None:
+    work = Work(tmp_path)
+    work.join()
+    with pytest.raises(InputError, match=f"another `{named}`"):
+        work.join(options)
+    other = Work(tmp_path, name="other")
+    other.out = tmp_path / "others"
+    other.join(options)
+    with pytest.raises(InputError, match=f"another `{named}`"):
+        other.join()
+
+
+def test_the_message_names_the_option_within_a_field(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    work.join(TranslateOptions(sampling=Sampling(), mbr=Mbr(samples=3), protect=Protection()))
+    for options, named in (
+        (TranslateOptions(sampling=Sampling(top_k=2), mbr=Mbr(samples=3), protect=Protection()), "top_k"),
+        (TranslateOptions(sampling=Sampling(), mbr=Mbr(samples=4), protect=Protection()), "mbr_samples"),
+        (TranslateOptions(sampling=Sampling(), mbr=Mbr(samples=3), protect=Protection(("x",))), "protect_patterns"),
+    ):
+        with pytest.raises(InputError, match=f"another `{named}`"):
+            work.join(options)
 
 
 def test_a_job_of_an_earlier_version_resumes_while_new_settings_have_their_defaults(tmp_path: Path) -> None:

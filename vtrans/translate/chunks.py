@@ -26,6 +26,7 @@ from vtrans.files import explained, file_sha256, reason, replacing, write_atomic
 from vtrans.keys import keys_of
 from vtrans.runtime import kernels
 from vtrans.runtime.kernels import Kernels
+from vtrans.search.options import Mbr, Sampling
 from vtrans.text import LineIndex, LineReport, OnBadUtf8, index_lines, open_bytes, read_lines
 
 if TYPE_CHECKING:
@@ -245,8 +246,8 @@ def join_job(
     job = read_job(folder)  # perhaps that of another job, which began at the same time
     # What jobs of earlier versions lack.
     unset = json.loads(json.dumps({**asdict(SearchConfig()), **_recorded(TranslateOptions())}))
-    ours, theirs = ({**unset, **(each.common if each else {})} for each in (wanted, job))
-    name = next((name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)), None)
+    ours, theirs = (_by_option({**unset, **(each.common if each else {})}) for each in (wanted, job))
+    name = next((name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)), "")
     if job is None or name:
         raise InputError(
             f"the chunks in {folder} were made with another `{name}` ({_shown(theirs.get(name))}, not "
@@ -266,7 +267,23 @@ def _recorded(options: TranslateOptions) -> dict[str, Any]:
     return {name: value for name, value in asdict(options).items() if name != "abandoned"}  # no setting
 
 
+def _by_option(settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns recorded settings by the names of their options, which may be several for one field."""
+    form, protect, calibration = (settings.pop(name) for name in ("form", "protect", "calibration"))
+    for name, kind in (("sampling", Sampling), ("mbr", Mbr)):
+        values = settings.pop(name)
+        settings[name] = values is not None
+        settings |= {key.option or key_name: (values or {}).get(key_name) for key_name, key in keys_of(kind).items()}
+    if form not in ("text", "confidence"):
+        settings[form] = True
+    settings |= {"protect": protect is not None, "protect_patterns": (protect or {}).get("more")}
+    # `min_confidence`, which also needs a calibration, is compared before.
+    return settings | {"confidence": calibration and {"columns": form == "confidence", **calibration}}
+
+
 def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) < 40 else f"{text[:16]}..."
 
