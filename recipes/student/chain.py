@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vtrans.config import DEFAULT_RECIPE, Recipe, resolve_tie
+from vtrans.config import DEFAULT_RECIPE, SECTIONS, Recipe, resolve_tie
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.files import reason
-from vtrans.interop.exports import WRITERS
-from vtrans.interop.expressible import MODEL, check_model
+from vtrans.interop.expressible import PROGRAMS, check_model
 from vtrans.keys import check_value, choice, flag, keys_of, nearest, number, numbers, text, texts, toml_value
 from vtrans.training.recipe import load_recipe
 
@@ -52,6 +51,17 @@ class Model:
     precision: str = choice("float32", ("float32", "bfloat16", "int8"), "Precision of its translations.")
     resolved: Recipe = field(default_factory=Recipe)
 
+    @property
+    def toml(self) -> str:
+        """The recipe as a file, without defaults, so that a later version of vtrans with more keys changes nothing."""
+        lines = []
+        for name in SECTIONS:
+            section, usual = getattr(self.resolved, name), getattr(Recipe(), name)
+            values = {key: getattr(section, key) for key in keys_of(type(section))}
+            lines.append(f"[{name}]\n")
+            lines += [f"{k} = {toml_value(v)}\n" for k, v in values.items() if v != getattr(usual, k)]
+        return "".join(lines)
+
 
 @dataclass(frozen=True)
 class BackTranslation(Model):
@@ -70,7 +80,7 @@ class Student(Model):
     """The section [student]: the small model, what it learns besides the translations, and its format."""
 
     references: bool = flag(False, "Whether it learns from the pairs too.")
-    export: str = choice("none", ("none", *WRITERS), "Format of `vtrans export`.")
+    export: str = choice("none", ("none", *PROGRAMS), "Format of `vtrans export`.")
     export_options: tuple[str, ...] = texts("Further options of `vtrans export`.")
 
 
@@ -111,7 +121,7 @@ def chain_file(name: str) -> Path:
 
 
 def is_copy(path: Path) -> bool:
-    """Returns whether a chain file is the one in the folder of a chain, beside the complete recipes."""
+    """Returns whether a chain file is the one in the folder of a chain, beside the recipes."""
     return path.name == COPY and path.with_name(RECORD).exists()
 
 
@@ -156,11 +166,10 @@ def _section(kind: type[Any], values: Any, path: Path, section: str) -> Any:
             raise InputError(f"{where}.seeds must be different whole numbers, got {toml_value(seeds)}.")
     if is_model:
         made["resolved"] = _recipe(made.get("recipe", DEFAULT_RECIPE), settings_of(values, where), path, section)
-    programs = {program.replace(" ", "").lower(): program for program in MODEL}
-    if made.get("export") in programs:
+    if made.get("export") in PROGRAMS:
         model = made["resolved"].model
         try:
-            check_model(dataclasses.replace(model, tie=resolve_tie(model.tie, joint=True)), programs[made["export"]])
+            check_model(dataclasses.replace(model, tie=resolve_tie(model.tie, joint=True)), PROGRAMS[made["export"]])
         except InputError as error:
             raise InputError(f"{where}.export = {toml_value(made['export'])}: {error}") from None
     return kind(**made)

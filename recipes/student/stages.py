@@ -125,8 +125,10 @@ class Stages:
         command = ["vtrans", "shortlist", averaged, "--data", data, "--out", file]
         self.made.append(Stage("shortlist", [command], [averaged, data], [file]))
         if student.export != "none":
-            command = ["vtrans", "export", file, "--to", student.export, "--out", "export", *student.export_options]
-            self.made.append(Stage(f"export to {student.export}", [command], [file], ["export"]))
+            sample = f"text/{self.files.valid[0]}"
+            command = ["vtrans", "export", file, "--to", student.export, "--out", "export", "--sample-file", sample]
+            command += student.export_options
+            self.made.append(Stage(f"export to {student.export}", [command], [file, sample], ["export"]))
         self.test("student", [file])
         self.test("student-int8", [file], ["--precision", "int8", "--shortlist"])
 

@@ -32,7 +32,6 @@ if not __package__:  # run as a script: make the package importable
 from vtrans.console import Console, duration
 from vtrans.errors import InputError, VtransError
 from vtrans.files import file_sha256, locked, write_atomically
-from vtrans.training.recipe import recipe_toml
 
 from ..experiment import EXPERIMENTS, fetched
 from ..studies.jobs import Job, Process, Start, run_jobs
@@ -160,7 +159,7 @@ def run_chain(chain: Chain, files: Files, work: Work, start: Start, console: Con
     work.save()
     write_atomically(work.folder / COPY, chain.content)
     for section, model in chain.models.items():
-        write_atomically(work.folder / f"{section}.toml", recipe_toml(model.resolved).encode())
+        write_atomically(work.folder / f"{section}.toml", model.toml.encode())
     stages = [*files.copied(work.folder), *Stages(chain, files).all()]
     console.info(f"{len(stages)} stages; their commands run in {work.folder}")
     for n, stage in enumerate(stages):

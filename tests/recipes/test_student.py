@@ -22,6 +22,7 @@ from recipes.student.chain import RECORD, chain_file, chain_names, load_chain
 from recipes.student.stages import INTO, Files, Stage, Stages
 from recipes.studies.jobs import Process, Start
 from vtrans.errors import FileError, InputError, VtransError
+from vtrans.training.recipe import load_recipe
 
 HEAD = '[text]\nsrc = "en"\ntgt = "de"\n'
 SETTINGS = dict(setting.split("=", 1) for setting in TINY)
@@ -58,9 +59,12 @@ def chain(tmp_path: Path, text: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", chain_names())
-def test_the_shipped_chains_are_valid(name: str) -> None:
+def test_the_recipes_of_a_shipped_chain_can_be_read_back(name: str, tmp_path: Path) -> None:
     chain = load_chain(chain_file(name), name)
-    assert all(model.resolved for model in chain.models.values())
+    for section, model in chain.models.items():
+        file = tmp_path / f"{section}.toml"
+        file.write_text(model.toml)
+        assert load_recipe(str(file)) == model.resolved
 
 
 @pytest.mark.parametrize(
