@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import io
 import itertools
 import json
@@ -87,7 +88,7 @@ def test_the_reference_computes_what_the_engine_computes(outliers: int) -> None:
     weight.flatten()[:outliers] += 3.0  # neighbours, whose products would not fit into 16 bits
     x[:100] = x[:100].sign() * 9
     matrix, alpha = quantization.matrix(weight), 127 / 8.0
-    ours = quantization.rounded(x, alpha).double() @ matrix.values.T.double() + bias
+    ours = quantization.Product([matrix], alpha, bias)(x)
     assert (ours - engine_product(x, matrix, alpha, bias)).abs().max() < 1e-4
     assert matrix.integers.abs().max() <= 127
     assert (matrix.values - weight).square().mean() < 2e-2 * weight.square().mean()
@@ -186,7 +187,10 @@ def test_an_export_holds_the_reference(tmp_path: Path, tiny_data: DataFolder, na
     for weight in layout.weights_of_layers(loaded.model.config):
         parts = [part.values for name in weight.theirs if isinstance(part := tensors[name], Matrix)]
         assert len(parts) == (len(weight.theirs) if len(weight.shape) == 2 else 0)
-        assert not parts or torch.equal(ours[weight.ours], torch.cat(parts))
+        if parts:
+            product = reference.model.get_submodule(weight.ours.removesuffix(".weight")).rounded
+            assert isinstance(product, quantization.Product)
+            assert torch.allclose(product.weight_OI * (product.alpha * product.scale_O[:, None]), torch.cat(parts))
     matrices = {key for key, tensor in tensors.items() if isinstance(tensor, Matrix)}
     alphas = {key.removesuffix("_QuantMultA") for key in tensors if key.endswith("_QuantMultA")}
     assert matrices - {"encoder_Wemb", "Wemb"} == alphas - {"none", "Wemb"}
@@ -306,3 +310,21 @@ def test_the_engine_translates_as_the_reference(
     verified = export_model(loaded, "bergamot", tmp_path / "out", QUIET, LINES, engine=Path(NPM or ""))
     assert verified is not None
     assert verified.equal[1] + verified.ties >= 0.9 * verified.sentences
+
+
+NO_BROWSER = "BERGAMOT_TRANSLATOR names no npm package, or there is no Chromium"
+
+
+@pytest.mark.skipif(not (NPM and shutil.which("chromedriver")), reason=NO_BROWSER)
+def test_the_page_translates_without_a_server(tmp_path: Path, tiny_data: DataFolder) -> None:
+    pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    spec = importlib.util.spec_from_file_location("browser", Path(__file__).parents[1] / "bench" / "browser.py")
+    assert spec
+    assert spec.loader
+    browser = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(browser)
+    (tmp_path / "out").mkdir()
+    _, load = web.write(model(tiny_data, shortlist=True), tmp_path / "out", QUIET, LINES, Path(NPM or ""))
+    with browser.opened(tmp_path / "out") as (driver, _):
+        for line in LINES[:3]:
+            assert browser.translated(driver, f"{line}\n\n")[0] == f"{load().translate([line])[0]}\n\n"

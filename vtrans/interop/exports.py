@@ -58,14 +58,16 @@ def export_model(
         except InputError as error:
             console.warn(f"not compared with the model: {error}")
         else:
-            thorough = program.tolerance.lost is not None
-            with progress(console) as done:
-                if isinstance(program, Bergamot):
+            advice = ""
+            if isinstance(program, Bergamot):
+                with progress(console, 1) as done:
                     verified = program.compared(expressed, samples or generated_sentences(loaded.src_vocab), done)
-                else:
+            else:
+                thorough = program.tolerance.lost is not None
+                with progress(console) as done:
                     ours = outputs(expressed, samples, done, thorough=thorough)
                     verified = verify(ours, program, done, scorer(expressed) if thorough else None)
-            advice = "choose another `quantization`, or translate with the model itself" if thorough else ""
+                advice = "choose another `quantization`, or translate with the model itself" if thorough else ""
             refuse_different(verified, out, advice)
     console.info(f"wrote {out}")
     if verified:

@@ -285,9 +285,9 @@ def _scores(
 
 
 @contextmanager
-def progress(console: Console) -> Iterator[Callable[[], None]]:
+def progress(console: Console, beams: int = len(BEAMS)) -> Iterator[Callable[[], None]]:
     """Shows the progress of a comparison. Yields what to call after each search."""
-    with console.progress("comparing both programs", 2 * len(BEAMS), "searches") as counter:
+    with console.progress("comparing both programs", 2 * beams, "searches") as counter:
         yield counter.advance
 
 

@@ -28,7 +28,7 @@ class Linear(nn.Linear):
 
     __call__: Callable[..., Tensor]
     parts = 1  # projections of the same input that are fused along the outputs
-    rounded: Rounded | None = None
+    rounded: Callable[[Tensor], Tensor] | None = None
 
     def forward(self, x_NI: Tensor) -> Tensor:
         if self.rounded is None:

@@ -53,7 +53,7 @@ def write(
     search = nearest_search(loaded.search, BERGAMOT, console, max_ratio=RATIO)
     loaded = replace(loaded, search=search)
     alphas = tuned_alphas(loaded, samples)
-    tensors, weights = quantized(loaded, alphas)
+    tensors, layers, embeddings = quantized(loaded, alphas)
     names = names_of(loaded)
     write_model(folder / names.model, tensors)
     for name, vocab in ((names.src_vocab, loaded.src_vocab), (names.tgt_vocab, loaded.tgt_vocab)):
@@ -64,7 +64,7 @@ def write(
     else:
         console.warn("the model has no shortlist, with which Bergamot is several times as fast; run `vtrans shortlist`")
     write_settings(folder, names)
-    expressed = reference(loaded, weights, alphas)
+    expressed = reference(loaded, layers, embeddings, alphas)
     return expressed, partial(Bergamot, folder, names, engine)
 
 
@@ -82,32 +82,35 @@ def _check(loaded: LoadedModel) -> None:
         )
 
 
-def quantized(loaded: LoadedModel, alphas: Mapping[str, float]) -> tuple[Tensors, dict[str, Tensor]]:
-    """Returns Marian's tensors by name, with matrices in 8 bits and an alpha for each, and the values of these matrices
-    as our weights."""
+def quantized(
+    loaded: LoadedModel, alphas: Mapping[str, float]
+) -> tuple[Tensors, dict[str, list[Matrix]], dict[str, Tensor]]:
+    """Returns Marian's tensors by name, with matrices in 8 bits and an alpha for each; and by our names the matrices of
+    linear layers, and the values of embeddings."""
     config, arrays, settings = loaded.model.config, tensors_of(loaded, 0), settings_of(loaded, 0)
     settings["dim-vocabs"] = [_padded(size) for size in settings["dim-vocabs"]]
     tensors: dict[str, Tensor | Matrix] = {name: value.contiguous() for name, value in arrays.items()}
     bias = arrays["decoder_ff_logit_out_b"]
     tensors["decoder_ff_logit_out_b"] = F.pad(bias, (0, settings["dim-vocabs"][1] - bias.shape[1]), value=NEVER)
-    weights = {}
+    layers, embeddings = {}, {}
     for weight in layout.weights_of_layers(config):
         if len(weight.shape) == 2:
             parts = {name: matrix(arrays[name].T) for name in weight.theirs}
             tensors |= parts
-            weights[weight.ours] = torch.cat([part.values for part in parts.values()])
-            alpha = torch.tensor([alphas[weight.ours.removesuffix(".weight")]])
+            name = weight.ours.removesuffix(".weight")
+            layers[name] = list(parts.values())
+            alpha = torch.tensor([alphas[name]])
             tensors |= {name + _ALPHA: alpha for name in parts}
     shared = config.tie.startswith("src-tgt")
     names = {"src": "Wemb"} if shared else {"src": "encoder_Wemb", "tgt": "decoder_Wemb"}
     for side, name in names.items():
         embedding = tensors[name] = _embedding(arrays[name])
         vocab = loaded.src_vocab if side == "src" else loaded.tgt_vocab
-        weights[f"{side}_embedding.weight"] = rows_of(vocab, embedding.values)
+        embeddings[f"{side}_embedding.weight"] = rows_of(vocab, embedding.values)
     for name in (names["src" if shared else "tgt"], _SHORTLISTED):
         tensors[name + _ALPHA] = torch.tensor([alphas[PROJECTION]])
     text = torch.frombuffer(bytearray(yaml_of(settings) + b"\0"), dtype=torch.int8)
-    return {name: tensors[name] for name in sorted(tensors)} | {CONFIG: text}, weights
+    return {name: tensors[name] for name in sorted(tensors)} | {CONFIG: text}, layers, embeddings
 
 
 def _places(vocab: Vocabulary) -> dict[int, int]:

@@ -8,7 +8,7 @@ numbers with the same rounded values is a reference for Bergamot, except for the
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -20,7 +20,6 @@ from vtrans.data.vocabulary import EOS_ID
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.interop.bergamot.binary import Matrix
-from vtrans.model import Transformer
 from vtrans.runtime.products import Linear
 from vtrans.translate.translator import DEFAULT_OPTIONS
 
@@ -57,55 +56,75 @@ def rounded(values: Tensor, alpha: float) -> Tensor:
     return torch.round(values * alpha).clamp_(-MOST, MOST) * (1 / alpha)
 
 
-def inputs(model: Transformer, use: Callable[[str, Tensor], Tensor | None]) -> list[torch.utils.hooks.RemovableHandle]:
-    """Calls `use` with the name of each linear layer and its input, which the returned tensor replaces."""
+class Product:
+    """x W^T + b as the engine computes it, with the same roundings; it takes the place of a linear layer. W may consist
+    of several matrices with one alpha."""
 
-    def before(name: str, _: nn.Module, given: tuple[Tensor]) -> tuple[Tensor] | None:
-        changed = use(name, given[0])
-        return None if changed is None else (changed,)
+    def __init__(self, parts: Sequence[Matrix], alpha: float, bias_O: Tensor | None) -> None:
+        self.alpha = alpha
+        self.weight_OI = torch.cat([part.integers for part in parts]).float()
+        multipliers_O = torch.cat([torch.full((len(part.integers),), part.multiplier) for part in parts])
+        self.scale_O = 1 / (alpha * multipliers_O)
+        self.shift_O = MOST * self.weight_OI.sum(1)  # of the inputs, which the engine makes positive
+        self.bias_O = -((MOST / alpha) * (MOST / multipliers_O) / MOST) * self.weight_OI.sum(1)
+        self.bias_O += 0 if bias_O is None else bias_O
 
-    layers = [(name, module) for name, module in model.named_modules() if isinstance(module, Linear)]
-    handles = [module.register_forward_pre_hook(partial(before, name)) for name, module in layers]
-    # A shortlisted projection is no call of the module.
-    last = model.decoder.final_norm.register_forward_hook(lambda _, __, out: use(PROJECTION, out))
-    return [*handles, last]
+    def __call__(self, x_NI: Tensor) -> Tensor:
+        x_NI = torch.round(x_NI * self.alpha).clamp_(-MOST, MOST)
+        # Integers in float32 are exact up to 2 ** 24.
+        return (x_NI @ self.weight_OI.T + self.shift_O) * self.scale_O + self.bias_O
 
 
 def tuned_alphas(loaded: LoadedModel, lines: Sequence[str]) -> dict[str, float]:
     """Returns the alpha of each linear layer by all its names: that of the smallest squared error of the activations
     while the lines are translated."""
-    seen: dict[str, list[Tensor]] = {}
+    seen: dict[nn.Module, list[Tensor]] = {}
 
-    def keep(name: str, values: Tensor) -> None:
-        kept = seen.setdefault(name, [])
+    def keep(module: nn.Module, values: Tensor) -> None:
+        kept = seen.setdefault(module, [])
         if sum(map(len, kept)) < KEPT:
             kept.append(values.flatten().abs())
 
-    handles = inputs(loaded.model, keep)
+    model = loaded.model
+    layers = {
+        name: module for name, module in model.named_modules(remove_duplicate=False) if isinstance(module, Linear)
+    }
+    handles = [
+        layer.register_forward_pre_hook(lambda layer, given: keep(layer, given[0])) for layer in {*layers.values()}
+    ]
+    handles.append(model.decoder.final_norm.register_forward_hook(lambda norm, _, out: keep(norm, out)))
     for _ in translations(loaded, lines):
         pass
     for handle in handles:
         handle.remove()
-    alphas = {name: _alpha(torch.cat(kept)) for name, kept in seen.items()}
-    modules = dict(loaded.model.named_modules())
-    shared = {modules[name]: alpha for name, alpha in alphas.items() if name != PROJECTION}
-    names = loaded.model.named_modules(remove_duplicate=False)
-    return alphas | {name: shared[module] for name, module in names if module in shared}
+    alphas = {module: _alpha(torch.cat(kept)) for module, kept in seen.items()}
+    return {name: alphas[layer] for name, layer in layers.items()} | {PROJECTION: alphas[model.decoder.final_norm]}
 
 
 def _alpha(values: Tensor) -> float:
     largest = float(values.max()) or 1.0
-    alphas = [MOST / (largest * share) for share in CLIPS]
+    alphas: list[float] = torch.tensor([MOST / (largest * share) for share in CLIPS]).tolist()  # in float32
     return min(alphas, key=lambda alpha: float((rounded(values, alpha) - values).square().mean()))
 
 
-def reference(loaded: LoadedModel, weights: Mapping[str, Tensor], alphas: Mapping[str, float]) -> LoadedModel:
-    """Returns a model that computes as Bergamot does with these weights, by our names, and alphas of linear layers."""
+def reference(
+    loaded: LoadedModel,
+    layers: Mapping[str, Sequence[Matrix]],
+    embeddings: Mapping[str, Tensor],
+    alphas: Mapping[str, float],
+) -> LoadedModel:
+    """Returns a model that computes as Bergamot does with the matrices of linear layers and the embeddings, by our
+    names."""
     model = copy.deepcopy(loaded.model)
-    for name, value in weights.items():
+    for name, parts in layers.items():
+        layer = model.get_submodule(name)
+        assert isinstance(layer, Linear)
+        layer.rounded = Product(parts, alphas[name], layer.bias)
+    for name, value in embeddings.items():
         model.get_parameter(name).data.copy_(value)
-    inputs(model, lambda name, values: rounded(values, alphas[name]))
-    return replace(loaded, model=model)
+    # A shortlisted projection is no call of a module.
+    model.decoder.final_norm.register_forward_hook(lambda _, __, out: rounded(out, alphas[PROJECTION]))
+    return replace(loaded, model=model.eval())
 
 
 def translations(loaded: LoadedModel, lines: Sequence[str]) -> Iterator[tuple[int, list[int]]]:
