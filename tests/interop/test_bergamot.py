@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.util
 import io
 import itertools
 import json
+import math
 import os
 import re
 import shutil
@@ -28,7 +28,7 @@ from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.data.vocabulary import EOS_ID
-from vtrans.errors import FileError, InputError
+from vtrans.errors import InputError
 from vtrans.interop.bergamot import binary, engine, exporter, quantization, web
 from vtrans.interop.bergamot.binary import Matrix
 from vtrans.interop.bergamot.folder import SETTINGS
@@ -113,6 +113,35 @@ def test_an_alpha_is_the_best_of_all_clips() -> None:
 # Files.
 
 
+def read_model(path: Path) -> dict[str, Tensor | Matrix]:
+    """Returns the tensors of a model file, as `loadItems` of Marian reads it."""
+    data = path.read_bytes()
+    version, count = struct.unpack_from("<2Q", data)
+    assert version == 1
+    headers = [struct.unpack_from("<4Q", data, 16 + 32 * i) for i in range(count)]
+    place = 16 + 32 * count
+    names, shapes = [], []
+    for length, *_ in headers:
+        names.append(data[place : place + length].decode().removesuffix("\0"))
+        place += length
+    for _, _, rank, _ in headers:
+        shapes.append(struct.unpack_from(f"<{rank}i", data, place))
+        place += 4 * rank
+    place += 8 + struct.unpack_from("<Q", data, place)[0]
+    tensors: dict[str, Tensor | Matrix] = {}
+    for name, shape, (_, kind, _, size) in zip(names, shapes, headers, strict=True):
+        assert (place % 256, size % 256) == (0, 0)
+        dtype = torch.float32 if kind == 0x0404 else torch.int8
+        values = torch.frombuffer(bytearray(data[place : place + size]), dtype=dtype)[: math.prod(shape)]
+        tensors[name] = values.view(shape)
+        if kind == 0x4101:
+            integers = values.view(shape if "Wemb" in name else shape[::-1])
+            tensors[name] = Matrix(integers, struct.unpack_from("<f", data, place + len(values))[0])
+        place += size
+    assert place == len(data)
+    return tensors
+
+
 def test_a_model_file_has_the_tensors_that_were_written(tmp_path: Path) -> None:
     torch.manual_seed(0)
     embedding = Matrix(torch.randint(-127, 128, (8, 16), dtype=torch.int8), 3.0)
@@ -123,7 +152,7 @@ def test_a_model_file_has_the_tensors_that_were_written(tmp_path: Path) -> None:
         "special:model.yml": torch.arange(10, dtype=torch.int8),
     }
     binary.write_model(tmp_path / "m.bin", tensors)
-    again = binary.read_model(tmp_path / "m.bin")
+    again = read_model(tmp_path / "m.bin")
     assert again.keys() == tensors.keys()
     for name, tensor in tensors.items():
         read = again[name]
@@ -140,23 +169,6 @@ def test_a_model_file_has_the_tensors_that_were_written(tmp_path: Path) -> None:
     at = data.index(embedding.integers.numpy().tobytes())
     assert at % 256 == 0
     assert struct.unpack_from("<f", data, at + 8 * 16) == (3.0,)
-
-
-def test_damaged_model_files_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "m.bin"
-    binary.write_model(path, {"Wemb": Matrix(torch.ones(8, 16, dtype=torch.int8), 3.0), "b": torch.ones(1, 8)})
-    data = path.read_bytes()
-    for size in (*range(0, 200, 7), len(data) - 1):
-        path.write_bytes(data[:size])
-        with pytest.raises(FileError, match=re.escape(str(path))):
-            binary.read_model(path)
-    for at in range(0, 8 * 10, 8):  # version, count, and the numbers of both tensors
-        for value in (0, 3, 1 << 40, (1 << 64) - 1):
-            damaged = bytearray(data)
-            struct.pack_into("<Q", damaged, at, value)
-            path.write_bytes(damaged)
-            with contextlib.suppress(FileError):  # or fewer tensors, or another name
-                assert set(binary.read_model(path)) != {"Wemb", "b"}
 
 
 def test_a_shortlist_has_the_lists_of_the_model(tmp_path: Path) -> None:
@@ -182,7 +194,7 @@ def test_the_checksum_is_marians() -> None:
 def test_an_export_holds_the_reference(tmp_path: Path, tiny_data: DataFolder, name: str) -> None:
     loaded = model(tiny_data, **VARIANTS[name])
     reference = written(loaded, tmp_path / "out")
-    tensors = binary.read_model(the_model(tmp_path / "out"))
+    tensors = read_model(the_model(tmp_path / "out"))
     ours = reference.model.state_dict()
     for weight in layout.weights_of_layers(loaded.model.config):
         parts = [part.values for name in weight.theirs if isinstance(part := tensors[name], Matrix)]

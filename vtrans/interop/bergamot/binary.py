@@ -1,4 +1,4 @@
-"""The binary files of Bergamot: models (`src/common/binary.cpp` of browsermt/marian-dev) and lexical shortlists
+"""Writes the binary files of Bergamot: models (`src/common/binary.cpp` of browsermt/marian-dev) and lexical shortlists
 (`src/data/shortlist.cpp`).
 
 A model file has the version 1, the number of tensors, four numbers per tensor (length of the name, type, length of the
@@ -9,7 +9,6 @@ is [in, out], their data [out, in].
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,12 +20,9 @@ from torch import Tensor
 
 from vtrans.checkpoint import Shortlist
 from vtrans.data.vocabulary import EOS_ID
-from vtrans.errors import FileError
-from vtrans.interop.foreign_files import read_bytes
 
 VERSION, ALIGNMENT = 1, 256
 INT8, FLOAT32, INTGEMM8 = 0x0101, 0x0404, 0x4101
-MOST_TENSORS, LARGEST = 10_000, 1 << 31
 SHORTLIST_MAGIC = 0xF11A48D5013417F5
 _HEADER, _NUMBER, _MULTIPLIER = struct.Struct("<4Q"), struct.Struct("<Q"), struct.Struct("<f")
 
@@ -70,48 +66,6 @@ def write_model(path: Path, tensors: Tensors) -> None:
     start = _NUMBER.pack(VERSION) + _NUMBER.pack(len(headers)) + b"".join(headers) + names + shapes
     gap = -(len(start) + _NUMBER.size) % ALIGNMENT
     path.write_bytes(b"".join((start, _NUMBER.pack(gap), bytes(gap), *data)))
-
-
-def read_model(path: Path) -> dict[str, Tensor | Matrix]:
-    """Returns the tensors of a model file. Raises FileError if it is damaged or has tensors of other types."""
-    data = read_bytes(path, LARGEST)
-    place = 0
-
-    def take(size: int) -> bytes:
-        nonlocal place
-        if size > len(data) - place:
-            raise FileError(f"{path} is truncated or not a binary model of Marian: it ends after {len(data):,} bytes.")
-        place += size
-        return data[place - size : place]
-
-    version, count = (_NUMBER.unpack(take(_NUMBER.size))[0] for _ in range(2))
-    if version != VERSION or count > MOST_TENSORS:
-        raise FileError(
-            f"{path} must be a binary model of Marian of version {VERSION} with at most {MOST_TENSORS:,} tensors, got "
-            f"version {version} and {count:,}."
-        )
-    headers = [_HEADER.unpack(take(_HEADER.size)) for _ in range(count)]
-    names = [take(length)[:-1].decode("utf-8", "replace") for length, *_ in headers]
-    shapes = [np.frombuffer(take(4 * rank), "<i4").tolist() for _, _, rank, _ in headers]
-    take(_NUMBER.unpack(take(_NUMBER.size))[0])
-    tensors: dict[str, Tensor | Matrix] = {}
-    for name, shape, (_, kind, _, size) in zip(names, shapes, headers, strict=True):
-        content, count = take(size), math.prod(shape)
-        needed = {INT8: count, FLOAT32: 4 * count, INTGEMM8: count + _MULTIPLIER.size}.get(kind, 0)
-        if name in tensors or min(shape, default=0) < 1 or not 0 < needed <= size:
-            raise FileError(
-                f"{path}: {name[:80]!r} must be one tensor of the type int8, float32 or intgemm8 with {needed:,} bytes "
-                f"for its shape {shape[:8]}, got the type {kind:#06x} and {size:,} bytes."
-            )
-        values = torch.frombuffer(bytearray(content), dtype=torch.float32 if kind == FLOAT32 else torch.int8)[:count]
-        if kind != INTGEMM8:
-            tensors[name] = values.view(shape)
-            continue
-        if len(shape) != 2:
-            raise FileError(f"{path}: {name[:80]!r} must be a matrix, got the shape {shape[:8]}.")
-        integers = values.view(shape if is_embedding(name) else shape[::-1])
-        tensors[name] = Matrix(integers, _MULTIPLIER.unpack_from(content, count)[0])
-    return tensors
 
 
 def write_shortlist(path: Path, shortlist: Shortlist, places: Mapping[int, int], source: Mapping[int, int]) -> None:
