@@ -134,8 +134,8 @@ def test_corrections_are_a_memory(tmp_path: Path) -> None:
     assert (memory("Two dogs."), memory(" One cat.\n"), memory("One dog.")) == ("Zwei Hunde.", " Eine Katze.\n", None)
     assert len(corrections.remembered(Languages("", "de"))) == 3
     assert len(corrections.remembered(Languages("en", ""))) == 3
-    known = corrections.known(EN_DE)
-    assert (known("One cat. Two dogs."), known("One cat. Two dogs.", "xml")) == ("Eine Katze. Zwei Hunde.", None)
+    assert corrections.get(EN_DE, "One cat. Two dogs.") == "Eine Katze. Zwei Hunde."
+    assert corrections.get(EN_DE, "One cat. Two dogs.", "xml") is None
     assert filled("b.po", po(("One cat. Two dogs.", "")), memory) == po(
         ("One cat. Two dogs.", "Eine Katze. Zwei Hunde.")
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from xml.sax.saxutils import escape, quoteattr
 
-from vtrans.data.matches import Kind, Known
+from vtrans.data.matches import Kind
 from vtrans.documents.remembered import Remembered, around
 from vtrans.errors import FileError
 from vtrans.languages import Languages
@@ -50,21 +50,14 @@ class Memory:
         with self._lock, self._explained():
             self._file.execute("INSERT OR REPLACE INTO corrections VALUES (?, ?, ?, ?)", values)
 
-    def get(self, languages: Languages, source: str) -> str | None:
-        """Returns the translation of a text, with the white space around the text."""
-        text = source.strip()
+    def get(self, languages: Languages, source: str, kind: Kind = "sentence", *, sure: bool = False) -> str | None:
+        """Returns the translation of a text, with the white space around the text. For given languages, it is a
+        `Known`. Corrections are sentences, or texts of several, without markup."""
+        text = source.strip() if kind == "sentence" else ""
         with self._lock, self._explained():
             query = "SELECT translation FROM corrections WHERE src = ? AND tgt = ? AND source = ?"
             row = self._file.execute(query, (*languages, text)).fetchone()
         return around(source, row[0]) if row and text else None
-
-    def known(self, languages: Languages) -> Known:
-        """Returns what looks up translations in these languages. Corrections are texts without tags."""
-
-        def known(text: str, kind: Kind = "sentence", *, sure: bool = False) -> str | None:
-            return self.get(languages, text) if kind == "sentence" else None
-
-        return known
 
     def remembered(self, languages: Languages) -> Remembered:
         """Returns all translations in these languages; an empty one means any."""

@@ -117,7 +117,7 @@ class Service:
             wanted = Wanted(min(1 + alternatives, dict(search).get("beam", worker.nbest)), False, glossary, search)
             if glossary or search:
                 _check(worker, wanted)
-            known = self.memory.known(pair) if self.memory else None
+            known = partial(self.memory.get, pair) if self.memory else None
             places = [i for i, code in enumerate(sources) if code == source]
             made = await _computed([partial(read, texts[i], source) for i in places], texts)
             documents = dict(zip(places, made, strict=True))
