@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 from vtrans.commands.generated import Given, argument, generated
 from vtrans.commands.lines import read_all
-from vtrans.commands.options import STORED, BadUtf8, Device, Ensemble, Quiet, Threads, To, bad_utf8
-from vtrans.config import SearchConfig
+from vtrans.commands.options import STORED, BadUtf8, Ensemble, Quiet, Threads, To, bad_utf8
+from vtrans.config import EngineConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.runtime.process import set_threads
@@ -20,7 +21,7 @@ def calibrate(
     src: Annotated[Path, argument("Text that the model has not learned from, such as the validation text.", "SRC")],
     ref: Annotated[Path, argument("Its reference translations, one per line.", "REF")],
     models: Ensemble,
-    device: Device = None,
+    engine: EngineConfig,
     threads: Threads = None,
     search: Annotated[dict[str, Any], Given(SearchConfig, otherwise=STORED)],
     to: To = None,
@@ -30,8 +31,8 @@ def calibrate(
     """Fit the confidence of translations to a text with references.
 
     Translates SRC and writes confidence.json beside the (first) model file, for `vtrans translate --confidence`. A
-    sentence counts as right if its chrF is at least 60, and a word if the reference has it. Give the options of the
-    search with which you will translate.
+    sentence counts as right if its chrF is at least 60, and a word if the reference has it. Give the options with
+    which you will translate.
     """
     how, console = bad_utf8(on_bad_utf8), Console(quiet=quiet)
     lines, references = (read_all(path, how, console) for path in (src, ref))
@@ -41,18 +42,19 @@ def calibrate(
         )
     set_threads(threads)
     from vtrans.checkpoint import choose_model
-    from vtrans.translate.confidence import FILE, calibrate
+    from vtrans.translate.confidence import FILE, calibrate, made_with
     from vtrans.translate.loading import load
     from vtrans.translate.translation import Translation
 
-    translator = load(models.paths, device=device, weights=list(models.weights) or None, console=console, **search)
+    translator = load(models.paths, weights=list(models.weights) or None, console=console, **asdict(engine), **search)
     translations: list[Translation] = []
     with console.progress("translated", len(lines), unit="sentences") as counter:
         for best in translator.nbest(lines, to=to, raw=True):
             translations += best
             counter.advance()
     files = [choose_model(path).file for path in models.paths]
-    calibration, reports = calibrate(lines, translations, references, files, translator.tgt_vocab)
+    settings = made_with(translator.search, engine, models.weights)
+    calibration, reports = calibrate(lines, translations, references, files, translator.tgt_vocab, settings)
     calibration.save(files[0].parent / FILE)
     for name, report in reports.items():
         console.info(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -16,7 +15,7 @@ from vtrans.commands.texts import Text, chunked, streamed, translate_text
 from vtrans.config import MBR_BEAM, EngineConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
-from vtrans.keys import flag, keys_of, number, path, texts
+from vtrans.keys import decisive, flag, keys_of, number, path, texts
 from vtrans.languages import Languages
 from vtrans.search.options import Mbr, Sampling
 from vtrans.translate.chunks import engine_of
@@ -25,6 +24,7 @@ from vtrans.translate.retry import RETRY_NGRAM
 if TYPE_CHECKING:
     from vtrans.translate.confidence import Calibration
     from vtrans.translate.translation import Form
+    from vtrans.translate.translator import Translator
     from vtrans.wording.protect import Protection
 
 
@@ -170,6 +170,7 @@ def translate(
         [("--glossary", reading.glossary), ("--memory", reading.memory), *(("--model", file) for file in models.paths)]
     )
     console = Console(quiet=quiet)
+    from vtrans.translate.confidence import made_with
     from vtrans.translate.loading import load
     from vtrans.translate.translation import TranslateOptions
 
@@ -186,13 +187,18 @@ def translate(
     settings = {**dataclasses.asdict(engine), "weights": list(models.weights) or None}
     if chunks and engine.engine is None:
         settings["engine"] = engine_of(chunks.folder)
-    load_model = partial(load, models.paths, retry=not no_retry, console=console, **settings, **search)
+
+    def load_model() -> Translator:
+        translator = load(models.paths, retry=not no_retry, console=console, **settings, **search)
+        if options.calibration:
+            options.calibration.check(made_with(translator.search, engine, models.weights, sampling=sampling), console)
+        return translator
+
     if targets:
         translate_files(load_model, targets, options, documents, division, console)
         return
     if chunks:
-        kept = {name: settings[name] for name, key in keys_of(EngineConfig).items() if not key.speed_only}
-        common = {**kept, "weights": settings["weights"], "no_retry": no_retry}
+        common = {**decisive(engine), "weights": settings["weights"], "no_retry": no_retry}
         work = chunked(chunks, models.paths, common, options, text, console)
     else:
         work = streamed(options, text, console)

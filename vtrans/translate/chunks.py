@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from vtrans.config import SearchConfig
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.files import explained, file_sha256, reason, replacing, write_atomically
-from vtrans.keys import keys_of
+from vtrans.keys import decisive, keys_of
 from vtrans.runtime import kernels
 from vtrans.runtime.kernels import Kernels
 from vtrans.search.options import Mbr, Sampling
@@ -258,9 +258,7 @@ def join_job(
 
 def settings_of(translator: Translator, options: TranslateOptions) -> dict[str, Any]:
     """Returns the settings that change the translations, apart from the model's, by the names of their options."""
-    keys = keys_of(SearchConfig)
-    search = {name: value for name, value in asdict(translator.search).items() if not keys[name].speed_only}
-    return {**search, **_recorded(options), "engine": translator.engine.name}
+    return {**decisive(translator.search), **_recorded(options), "engine": translator.engine.name}
 
 
 def _recorded(options: TranslateOptions) -> dict[str, Any]:

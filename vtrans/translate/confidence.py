@@ -22,11 +22,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from vtrans.config import DECODING_PRECISIONS, EngineConfig, SearchConfig
+from vtrans.console import Console
 from vtrans.data.logistic import Floats, probability, regression
 from vtrans.data.vocabulary import EOS_ID, Vocabulary
 from vtrans.data.words import words_of_ids
 from vtrans.errors import FileError, InputError
 from vtrans.files import file_sha256, reason, write_atomically
+from vtrans.keys import decisive
 
 FILE = "confidence.json"
 FEATURES = {"sentence": 8, "word": 11}
@@ -85,6 +88,8 @@ class Calibration:
     word: Logistic
     models: tuple[str, ...]
     """The SHA-256 of each model file."""
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Those of `made_with`; {} if they are unknown."""
 
     def __call__(self, source: str, translation: Found, vocab: Vocabulary) -> tuple[float, tuple[float, ...]]:
         """Returns the probabilities of a translation and of its words. The translation of a blank line is right."""
@@ -92,6 +97,16 @@ class Calibration:
             return float(not source.strip()), ()
         sentence = float(self.sentence(np.array([sentence_features(source, translation)]))[0])
         return sentence, tuple(self.word(word_features(translation, vocab)).tolist())
+
+    def check(self, settings: dict[str, Any], console: Console) -> None:
+        """Warns if translations are made with other settings than those to which this was fitted."""
+        for name, value in self.settings.items():
+            if name in settings and settings[name] != value:
+                console.warn(
+                    f"the confidence was fitted to translations with another {name.replace('_', ' ')} ({value}, not "
+                    f"{settings[name]}), and may be too high or too low; run `vtrans calibrate` with the same options."
+                )
+                return
 
     def save(self, path: Path) -> None:
         write_atomically(path, json.dumps(dataclasses.asdict(self)).encode())
@@ -107,14 +122,14 @@ class Calibration:
         try:
             values = json.loads(path.read_bytes())
             fields = {name: Logistic(*map(tuple, _numbers(values[name], n))) for name, n in FEATURES.items()}
-            given = tuple(values["models"])
+            given, settings = tuple(values["models"]), dict(values.get("settings", {}))
         except OSError as error:
             raise FileError(f"{path} cannot be read: {reason(error)}; {advice}.") from None
         except (ValueError, TypeError, LookupError, RecursionError):
             raise FileError(f"{path} is damaged; {advice}.") from None
         if given != hashes(models):
             raise FileError(f"{path} is that of other models; {advice}.")
-        return cls(**fields, models=given)
+        return cls(**fields, models=given, settings=settings)
 
 
 def _numbers(values: dict[str, Any], features: int) -> list[list[float]]:
@@ -128,6 +143,15 @@ def _numbers(values: dict[str, Any], features: int) -> list[list[float]]:
 def hashes(models: Sequence[Path]) -> tuple[str, ...]:
     """Returns the SHA-256 of each file."""
     return tuple(file_sha256(model) or "" for model in models)
+
+
+def made_with(
+    search: SearchConfig, engine: EngineConfig, weights: Sequence[float], *, sampling: bool = False
+) -> dict[str, Any]:
+    """Returns the settings that change the log-probabilities of translations, as JSON has them."""
+    run = {"precision": engine.precision or DECODING_PRECISIONS[0], "shortlist": engine.shortlist}
+    settings = {"sampling": sampling, **decisive(search), **run, "weights": weights}
+    return dict(json.loads(json.dumps(settings)))
 
 
 # Features.
@@ -212,9 +236,10 @@ def calibrate(
     references: Sequence[str],
     models: Sequence[Path],
     vocab: Vocabulary,
+    settings: dict[str, Any] | None = None,
 ) -> tuple[Calibration, dict[str, Report]]:
-    """Returns a calibration for translations as the search found them, and reports for sentences and words, by
-    cross-validation. Raises InputError for too few sentences, or if all or none are right."""
+    """Returns a calibration for translations as the search found them with these settings, and reports for sentences
+    and words, by cross-validation. Raises InputError for too few sentences, or if all or none are right."""
     from sacrebleu.metrics.chrf import CHRF
 
     chrf, x, right = CHRF(), dict[str, list[Any]](sentence=[], word=[]), dict[str, list[bool]](sentence=[], word=[])
@@ -241,7 +266,7 @@ def calibrate(
         for k in range(FOLDS):
             held[folds == k] = Logistic.fitted(values[folds != k], truth[folds != k])(values[folds == k])
         reports[name] = Report(len(truth), float(truth.mean()), auroc(held, truth), calibration_error(held, truth))
-    return Calibration(**fitted, models=hashes(models)), reports
+    return Calibration(**fitted, models=hashes(models), settings=settings or {}), reports
 
 
 def right_words(translation: str, reference: str) -> list[bool]:
