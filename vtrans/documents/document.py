@@ -174,8 +174,8 @@ class MarkedDocument:
             if isinstance(part, str):
                 written.append(part)
                 continue
-            aligned = zip(part.sentences, islice(rest, len(part.sentences)), strict=True)
-            written.append(part.joined([(t.text, _links(sentence.line, t)) for sentence, t in aligned]))
+            sentences = islice(rest, len(part.sentences))
+            written.append(part.joined([(t.text, t.alignment or ()) for t in sentences]))
         return "".join(written)
 
 
@@ -186,14 +186,6 @@ def _free_mark(items: Sequence[Item]) -> str:
     if mark is None:
         raise DocumentError("A text must not contain all characters for private use.")
     return mark
-
-
-def _links(line: str, translation: Translated) -> Sequence[tuple[int, int]]:
-    """Returns the word alignment of a translation. If its engine has none, words at the same height are linked."""
-    if translation.alignment is not None:
-        return translation.alignment
-    words, others = len(line.split()), len(translation.text.split())
-    return [(j * words // others, j) for j in range(others)]
 
 
 Paired = tuple[MarkedDocument, MarkedDocument] | str
