@@ -23,7 +23,7 @@ from cli_runner import Done
 from exports import LINES, SMALL, random_model
 from torch import Tensor
 
-from vtrans.checkpoint import LoadedModel, Shortlist
+from vtrans.checkpoint import LoadedModel, Shortlist, save_model
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
@@ -249,6 +249,19 @@ def test_other_positions_and_a_trained_start_are_refused(tmp_path: Path, tiny_da
     for loaded in (stored, trained):
         with pytest.raises(InputError, match=r'model\.positions = "marian"'):
             written(loaded, tmp_path / str(id(loaded)))
+
+
+def test_blank_samples_and_an_engine_for_another_program_are_refused(
+    tmp_path: Path, tiny_data: DataFolder, run_cli: Callable[..., Done]
+) -> None:
+    file = tmp_path / "model.safetensors"
+    save_model(file, model(tiny_data))
+    (tmp_path / "blank").write_text("\n \n")
+    command = ["export", file, "--out", tmp_path / "out", "--to"]
+    for options in (["bergamot", "--sample-file", tmp_path / "blank"], ["marian", "--engine", tmp_path]):
+        done = run_cli(*command, *options)
+        assert (done.code, done.err.count("error:")) == (2, 1)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_recipe_for_browsers_is_expressible() -> None:

@@ -91,6 +91,19 @@ def test_import_export_import_gives_the_same_bytes(tmp_path: Path, kind: str) ->
     assert (tmp_path / "again").read_bytes() == (tmp_path / "first").read_bytes()
 
 
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_a_network_with_marians_positions_and_start_is_the_usual_one(tmp_path: Path, norm: str) -> None:
+    config = dataclasses.replace(SMALL, positions="marian", autoregression="ssru", norm=norm, norm_eps=1e-6)
+    loaded = model(config)
+    loaded.model.tgt_embedding.weight.data[BOS_ID] = 0.0  # as training keeps it
+    write(loaded, tmp_path, quiet()[0])
+    settings = read_mapping(np.load(tmp_path / MODEL)[marian.CONFIG].tobytes().rstrip(b"\0"), "settings")
+    assert settings["type"] == "transformer"
+    source, target = [5, 9, 7, 6, EOS_ID], [8, 6, 9]
+    theirs, ours = marian.logprobs(tmp_path / MODEL, source, target), logprobs(loaded.model, source, target)
+    assert np.abs(theirs - ours)[:, PAD_ID + 1 :].max() < 2e-5
+
+
 def test_a_trained_start_needs_the_new_network(tmp_path: Path) -> None:
     loaded = imported(marian.folder(tmp_path / "m"))
     loaded.model.tgt_embedding.weight.data[BOS_ID] += 0.1  # as training does

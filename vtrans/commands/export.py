@@ -48,6 +48,8 @@ def export(
         raise InputError(f"--to must be one of {', '.join(PROGRAMS)}, got {to!r}.")
     if to != "ctranslate2" and quantization != "float32":
         raise InputError(f"--quantization is for CTranslate2, got {quantization} with --to {to}; leave it out.")
+    if engine is not None and PROGRAMS[to] != PROGRAMS["bergamot"]:
+        raise InputError(f"--engine is for Bergamot and web, got it with --to {to}; leave it out.")
     how = bad_utf8(on_bad_utf8)
     samples = read_all(sample_file, how, console) if sample_file else None
     from vtrans.checkpoint import choose_model, load_model

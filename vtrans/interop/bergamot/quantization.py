@@ -19,6 +19,7 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.data.vocabulary import EOS_ID
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
+from vtrans.errors import InputError
 from vtrans.interop.bergamot.binary import Matrix
 from vtrans.runtime.products import Linear
 from vtrans.translate.translator import DEFAULT_OPTIONS
@@ -77,7 +78,7 @@ class Product:
 
 def tuned_alphas(loaded: LoadedModel, lines: Sequence[str]) -> dict[str, float]:
     """Returns the alpha of each linear layer by all its names: that of the smallest squared error of the activations
-    while the lines are translated."""
+    while the lines are translated. Raises InputError if all lines are blank."""
     seen: dict[nn.Module, list[Tensor]] = {}
 
     def keep(module: nn.Module, values: Tensor) -> None:
@@ -97,6 +98,8 @@ def tuned_alphas(loaded: LoadedModel, lines: Sequence[str]) -> dict[str, float]:
         pass
     for handle in handles:
         handle.remove()
+    if not seen:
+        raise InputError("all sample sentences are blank; give some text to tune the alphas on.")
     alphas = {module: _alpha(torch.cat(kept)) for module, kept in seen.items()}
     return {name: alphas[layer] for name, layer in layers.items()} | {PROJECTION: alphas[model.decoder.final_norm]}
 

@@ -1,9 +1,9 @@
 """Writes a model for Marian: an `.npz` file, vocabularies and a `decoder.yml`.
 
 Marian's usual network (`type: transformer`) has its own sinusoidal positions and starts a translation with an embedding
-of zeros. A model with both, such as an import from Marian, is written as that network. Any other becomes Marian's
-`transformer-new`, which learns a table of positions for each side. The tables hold our positions, and the first row of
-the decoder's also holds our start.
+of zeros. A model with both, such as an import from Marian or one that was trained with these positions, is written as
+that network. Any other becomes Marian's `transformer-new`, which learns a table of positions for each side. The tables
+hold our positions, and the first row of the decoder's also holds our start.
 """
 
 from __future__ import annotations
@@ -62,9 +62,8 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
     usual = is_usual(loaded)
     if config.autoregression == "ssru" and not usual:
         raise InputError(
-            "a model with model.autoregression = ssru cannot be exported to Marian, except an import from Marian "
-            "without further training: Marian's only network with an SSRU has its own positions and starts with an "
-            "embedding of zeros; translate with the model itself."
+            "a model with model.autoregression = ssru is exported to Marian only with Marian's positions and norms; "
+            'train one with model.positions = "marian" and model.norm_eps = 1e-6, or translate with the model itself.'
         )
     if not usual and config.norm_eps > layout.NEW_EPSILON:
         raise InputError(
