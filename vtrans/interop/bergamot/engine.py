@@ -64,7 +64,7 @@ const read = name => new Uint8Array(readFileSync(name)).buffer;
 def package(engine: Path | None) -> Path:
     """Returns the folder of the npm package. Raises InputError if it is not one."""
     if engine is None:
-        raise InputError(f"the folder of the npm package {PACKAGE} is not named with `engine`")
+        raise InputError(f"the folder of the engine's npm package, {PACKAGE}, is not given")
     for name in ("package.json", *WORKER):
         if not (engine / name).is_file():
             raise InputError(f"`engine` must be the folder of the npm package {PACKAGE}; {engine} lacks {name}.")

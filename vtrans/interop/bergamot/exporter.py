@@ -47,7 +47,7 @@ def write(
     _check(loaded)
     if samples is None:
         console.warn(
-            "the alphas are tuned on generated sentences; name a text of some hundred sentences with `sample_file`"
+            "the alphas are tuned on generated sentences; give a sample file of some hundred sentences of real text"
         )
         samples = generated_sentences(loaded.src_vocab)
     search = nearest_search(loaded.search, BERGAMOT, console, max_ratio=RATIO)

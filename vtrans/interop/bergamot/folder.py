@@ -9,7 +9,7 @@ from vtrans.checkpoint import LoadedModel
 
 SETTINGS = "config.intgemm8bitalpha.yml"
 RATIO = 2.0  # target subwords per source subword in Firefox
-# Firefox's settings. Its worker has the same, and replaces those of a model by some of them.
+# Firefox's settings. The engine's worker replaces the lengths and the sizes of batches by its own, which are the same.
 FIREFOX = {
     "beam-size": "1",
     "normalize": "1.0",

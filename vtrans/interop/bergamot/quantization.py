@@ -1,8 +1,9 @@
 """Weights and activations in 8 bits, as Bergamot computes with them.
 
 Each matrix has one multiplier, and so have the activations that it is multiplied with: the alpha. Values are
-multiplied, rounded to integers and clipped to 127. The products of integers are exact, so a network of floating-point
-numbers with the same rounded values is a reference for Bergamot, except for the rounding of sums.
+multiplied, rounded to integers and clipped to 127. The products of integers are exact, so a network with the same
+integers is a reference for Bergamot, except for roundings in norms and softmaxes, which may move an activation to the
+next integer.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def write(
         shutil.copyfile(engine / name, folder / name)
     for licence in sorted(engine.glob("LICEN[CS]E*")):
         shutil.copyfile(licence, folder / "worker" / licence.name)
-    shutil.copyfile(engine / "package.json", folder / "worker" / "package-of-engine.json")
+    shutil.copyfile(engine / "package.json", folder / "worker" / "package.json")
     (folder / "worker" / "NOTICE.txt").write_bytes(NOTICE.format(package=PACKAGE).encode())
     files = {
         "model": names.model,
