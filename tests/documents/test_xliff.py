@@ -10,7 +10,9 @@ from catalogues import filled, reverse, rotated, same
 from hypothesis import given
 
 from vtrans.documents.document import Translated
+from vtrans.documents.xliff import xliff_pairs
 from vtrans.errors import DocumentError
+from vtrans.languages import Languages
 
 ONE = (
     '<?xml version="1.0" encoding="UTF-8"?>\n<!-- ü -->\n'
@@ -140,20 +142,21 @@ def two(body: str, attributes: str = ' trgLang="de"', **options: bool) -> str:
     [
         (
             "<segment><source>a b</source></segment>",
-            '<segment state="translated"><source>a b</source><target>b a</target></segment>',
+            '<segment state="translated" subState="vtrans:review"><source>a b</source><target>b a</target></segment>',
         ),
         (
             '<segment id="1" state="initial" subState="x:y">\n <source>a b</source>\n <target/>\n</segment>',
-            '<segment id="1" state="translated">\n <source>a b</source>\n <target>b a</target>\n</segment>',
+            '<segment id="1" state="translated" subState="vtrans:review">\n <source>a b</source>\n'
+            " <target>b a</target>\n</segment>",
         ),
         (
             '<segment><source>a <pc id="1">b c</pc> <ph id="2"/> d</source></segment>',
-            '<segment state="translated"><source>a <pc id="1">b c</pc> <ph id="2"/> d</source>'
+            '<segment state="translated" subState="vtrans:review"><source>a <pc id="1">b c</pc> <ph id="2"/> d</source>'
             '<target>d <ph id="2"/> <pc id="1">c b</pc> a</target></segment>',
         ),
         (
             '<segment><source>a <sc id="1"/>b<ec startRef="1"/> c</source></segment>',
-            '<segment state="translated"><source>a <sc id="1"/>b<ec startRef="1"/> c</source>'
+            '<segment state="translated" subState="vtrans:review"><source>a <sc id="1"/>b<ec startRef="1"/> c</source>'
             '<target>c <sc id="1"/>b<ec startRef="1"/> a</target></segment>',
         ),
         ("<segment><source>a b</source><target>x</target></segment>", None),
@@ -163,6 +166,14 @@ def two(body: str, attributes: str = ' trgLang="de"', **options: bool) -> str:
 )
 def test_segments_of_version_2(segment: str, expected: str | None) -> None:
     assert two(segment) == (expected or segment)
+
+
+def test_a_translation_of_version_2_is_no_training_pair_until_its_state_changes() -> None:
+    made = TWO % (' trgLang="de"', two("<segment><source>a b</source></segment>"))
+    assert list(xliff_pairs(made, Languages("en", "de"))) == ["unchecked"]
+    for old, new in ((' subState="vtrans:review"', ""), ('"translated"', '"reviewed"')):
+        checked = made.replace(old, new)
+        assert not any(isinstance(pair, str) for pair in xliff_pairs(checked, Languages("en", "de")))
 
 
 def test_the_target_language_of_version_2_is_added_if_it_is_known() -> None:

@@ -13,15 +13,18 @@ from vtrans.errors import DocumentError
 from vtrans.languages import Languages
 
 _NAMESPACES = ("", *(f"urn:oasis:names:tc:xliff:document:{version}" for version in ("1.1", "1.2", "2.0", "2.1", "2.2")))
+# The states of new segments in XLIFF 2.
+_REVIEW, _MEMORY = ({"state": "translated", "subState": f"vtrans:{name}"} for name in ("review", "memory"))
 _DONE = {"final", "signed-off"}  # states of targets that even `overwrite` leaves
 
 
 def xliff_document(text: str, language: str, *, target: str = "", overwrite: bool = False) -> Document:
     """Returns an XLIFF file with its untranslated units as slots, with `overwrite` all that are not approved or final.
 
-    A new target has the state `needs-review-translation`, in XLIFF 2 its segment the state `translated`. One from a
-    memory has the state `translated` and the qualifier `exact-match`, in XLIFF 2 the substate `vtrans:memory`. Raises
-    DocumentError for a file that is no XLIFF.
+    A new target has the state `needs-review-translation`, in XLIFF 2 its segment the state `translated` and the
+    substate `vtrans:review`, which an editor must change with the state. One from a memory has the state `translated`
+    and the qualifier `exact-match`, in XLIFF 2 the substate `vtrans:memory`. Raises DocumentError for a file that is no
+    XLIFF.
     """
     root, second = _root(text)
     slots = []
@@ -43,12 +46,16 @@ def xliff_pairs(text: str, languages: Languages) -> Iterator[Paired]:
         states = [part.attributes.get("state", "") for part in (unit, target) if part]
         if target is None or target.is_blank or source.is_blank:
             yield "untranslated"
-        elif any(state in ("new", "initial") or state.startswith("needs-") for state in states):
+        elif _REVIEW.items() <= unit.attributes.items() or any(map(_is_unchecked, states)):
             yield "unchecked"
         else:
             sides = zip((source, target), languages, strict=True)
             src, tgt = (_document(side, language, keep_space)[0] for side, language in sides)
             yield src, tgt
+
+
+def _is_unchecked(state: str) -> bool:
+    return state in ("new", "initial") or state.startswith("needs-")
 
 
 def xliff_languages(text: str) -> tuple[str, str]:
@@ -102,10 +109,7 @@ def _slot(text: str, unit: Element, language: str, second: bool, keep_space: boo
         before = "" if target else unit.space_before(unit.child("source") or source)
         opening = ""
         if second:
-            opening = (
-                unit.tag(state="translated", subState="vtrans:memory" if approved else None)
-                + text[begin + len(unit.opening) : place]
-            )
+            opening = unit.tag(**(_MEMORY if approved else _REVIEW)) + text[begin + len(unit.opening) : place]
         text_there = escape(accelerator.placed(texts[0])) if accelerator else texts[0]
         return f"{opening}{before}{tag}{text_there}</{source.prefix}target>"
 
