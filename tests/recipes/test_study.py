@@ -73,12 +73,18 @@ def test_the_rows_of_the_sharing_study_have_the_sizes_that_they_promise() -> Non
         assert sizes[fewer] < sizes[more], (fewer, more)
     for one, other in (
         ("separate", "two-way"),  # here the separate vocabularies are as large as the joint one
-        ("no-scaling", "three-way"),
+        ("no-scaling", "sinusoidal-positions"),
         ("no-cross-residual", "three-way"),
         ("one-stack-prefix", "one-stack-causal"),
         ("other-letters-three-way", "three-way"),
     ):
         assert sizes[one] == sizes[other], (one, other)
+
+
+def test_embeddings_without_their_scale_are_compared_where_positions_are_added() -> None:
+    rows = load_study("sharing").rows
+    for name in ("no-scaling", "sinusoidal-positions"):
+        assert rows[name].settings["model.positions"] == "sinusoidal"
 
 
 HEAD = 'experiment = "multi30k"\nrecipe = "small"\n'
