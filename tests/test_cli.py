@@ -48,7 +48,7 @@ SEARCH = " ".join(f"--{field.name.replace('_', '-')}" for field in dataclasses.f
 FLAGS = {
     "": "--debug --help --install-completion --show-completion --version",
     "prepare-bpe": "--src --tgt --pairs --valid-pairs --tag --src-lang --tgt-lang --valid-src --valid-tgt --valid-tag "
-    "--out --vocab-from --vocab-size --align --alignments "
+    "--out --vocab-from --vocab-size --align --alignments --fuzzy "
     "--separate --subword --normalization --character-coverage --symbol --sample --max-tokens --max-ratio "
     "--on-bad-utf8 --seed --threads --force --dry-run "
     "--json --quiet -q --help",
@@ -66,7 +66,7 @@ FLAGS = {
     "import": "--out --src-spm --tgt-spm --sample-file --on-bad-utf8 --json --quiet -q --help",
     "export": "--to --out --quantization --sample-file --engine --on-bad-utf8 --json --quiet -q --help",
     "translate": f"--model --weight --input --output -o --format --overwrite --to {SEARCH} --raw --min-confidence "
-    "--no-retry --prefix --constraints "
+    "--no-retry --memory --prefix --constraints "
     "--glossary --protect --protect-pattern "
     "--nbest --scores --tsv --confidence --alignments --sample --top-k "
     "--top-p --epsilon --temperature --seed --mbr --mbr-samples "

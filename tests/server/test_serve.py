@@ -65,7 +65,7 @@ def test_a_run_is_served_and_what_was_accepted_is_answered_before_it_stops(endin
         answers: list[Any] = []
         long = threading.Thread(target=lambda: answers.append(client.translate(f"{SENTENCE} " * 400)))
         long.start()
-        while not answers and client.get("/health").json and not long.is_alive():
+        while not answers and not client.get("/health").json["queue"]:  # until it is accepted
             pass
         process.send_signal(signal.SIGTERM)
         long.join(60)
