@@ -74,7 +74,8 @@ FLAGS = {
     "--chunk-lines --shard --engine --processes --shortlist --precision --kernels "
     "--device --threads --json --quiet -q --help",
     "collect": "--output -o --quiet -q --help",
-    "calibrate": f"--model --weight --device --threads {SEARCH} --to --on-bad-utf8 --quiet -q --help",
+    "calibrate": f"--model --weight --engine --shortlist --precision --kernels --device --threads {SEARCH} --to "
+    "--on-bad-utf8 --quiet -q --help",
     "logprob": "--model --weight --output -o --to --alpha --length-penalty --batch-tokens --on-bad-utf8 --device "
     "--threads "
     "--json --quiet -q --help",
