@@ -12,6 +12,7 @@ import math
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import count
 from threading import Lock
 from typing import Literal, Protocol
 
@@ -63,6 +64,9 @@ class Matches:
         self._frequency = Counter(element for text, _ in pairs for element in _elements(_words(text)))
         self._letters: dict[str, str] = {}  # a character for each word: rapidfuzz compares strings fastest
         self._pairs: list[tuple[str, str]] = []
+        self._numbers: dict[str, int] = {}  # of the pairs, by text
+        self._order: list[int] = []  # of a pair: how many additions came before its last one
+        self._additions = count()
         self._strings: list[str] = []
         self._sizes = array("q")
         self._having: defaultdict[Element, array[int]] = defaultdict(lambda: array("q"))
@@ -70,16 +74,21 @@ class Matches:
             self.add(*pair)
 
     def add(self, text: str, translation: str) -> None:
-        """Adds a pair. Of equal texts, the match is the last one."""
+        """Adds a pair, or replaces that of an equal text."""
         words = _words(text)
         with self._lock:
+            number = self._numbers.setdefault(text, len(self._pairs))
+            if number < len(self._pairs):
+                self._pairs[number], self._order[number] = (text, translation), next(self._additions)
+                return
             for element in self._rarest(words):
-                self._having[element].append(len(self._pairs))
+                self._having[element].append(number)
             for word in words:
                 self._letters.setdefault(word, chr(1 + len(self._letters) % (_CHARACTERS - 1)))
             self._strings.append(self._string(words))
             self._sizes.append(len(words))
             self._pairs.append((text, translation))
+            self._order.append(next(self._additions))
 
     def best(self, text: str, *, other: bool = False) -> Match | None:
         """Returns the match of a text, whose translation has no codes that the text lacks; None if there is none. With
@@ -108,7 +117,8 @@ class Matches:
         strings = {number: self._strings[number] for number in numbers[fits][most].tolist()}
         scorer, least = Levenshtein.normalized_similarity, LEAST - 0.01  # at the cutoff itself, it rounds down
         scored = process.extract(self._string(words), strings, scorer=scorer, score_cutoff=least, limit=None)
-        return sorted(((score, number) for _, score, number in scored if score > _CUT), reverse=True)
+        similar = [(score, number) for _, score, number in scored if score > _CUT]
+        return sorted(similar, key=lambda found: (found[0], self._order[found[1]]), reverse=True)
 
     def _rarest(self, words: Sequence[str]) -> list[Element]:
         """Returns the words that the index is asked for."""
