@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from vtrans.documents.pairs import Taken
 from vtrans.documents.remembered import Lookup, Remembered
 from vtrans.documents.sentences import PROTECTION
 from vtrans.documents.translating import Lines
+from vtrans.errors import FileError, InputError
 from vtrans.languages import Languages
+from vtrans.wording.protect import Protection
 
 EN_DE = Languages("en", "de")
 HEADER = (
@@ -133,12 +136,51 @@ def test_corrections_are_a_memory(tmp_path: Path) -> None:
     memory = corrections.remembered(EN_DE)
     assert (memory("Two dogs."), memory(" One cat.\n"), memory("One dog.")) == ("Zwei Hunde.", " Eine Katze.\n", None)
     assert len(corrections.remembered(Languages("", "de"))) == 3
-    assert len(corrections.remembered(Languages("en", ""))) == 3
+    for several in (Languages("en", ""), Languages("", "")):
+        with pytest.raises(InputError, match="de, "):  # a line must not get a translation into another language
+            corrections.remembered(several)
+    assert corrections.remembered(Languages("", "en"))("Ein Hund") == "A dog"
     assert corrections.get(EN_DE, "One cat. Two dogs.") == "Eine Katze. Zwei Hunde."
     assert corrections.get(EN_DE, "One cat. Two dogs.", "xml") is None
     assert filled("b.po", po(("One cat. Two dogs.", "")), memory) == po(
         ("One cat. Two dogs.", "Eine Katze. Zwei Hunde.")
     )
+
+
+@pytest.mark.parametrize("value", [None, b"\xff"])
+def test_values_that_are_not_text_are_refused(tmp_path: Path, value: object) -> None:
+    path = tmp_path / "m"
+    Memory(path).close()
+    with sqlite3.connect(path) as file:
+        file.execute("INSERT INTO corrections VALUES ('en', 'de', 'a cat', ?)", [value])
+    file.close()
+    memory = Memory(path)
+    for use in (lambda: memory.get(EN_DE, "a cat"), lambda: memory.remembered(EN_DE), lambda: [*memory.tmx("1")]):
+        with pytest.raises(FileError, match="text"):
+            use()
+    memory.close()
+
+
+def test_a_placeholder_in_another_sentence_leaves_only_the_whole_text() -> None:
+    memory = remembered(po(("Copy %s. Really so?", "Kopieren. Wirklich %s?"), flags="c-format"))
+    assert (memory("Really so?"), [*memory.sentences()][1:]) == (None, [])
+    again = po(("Copy %s. Really so?", ""), flags="c-format")
+    assert "Kopieren. Wirklich %s?" in filled("b.po", again, memory)
+    assert filled("b.txt", "Really so?", memory) == "so? Really"
+
+
+@pytest.mark.parametrize("target", ["Eine Katze. Zwei Hunde.", "Eine Katze, zwei Hunde."])
+@pytest.mark.parametrize("name", ["a.xlf", "a.po"])
+def test_a_text_of_several_sentences_is_known_as_a_line(name: str, target: str) -> None:
+    text = "One cat. Two dogs."
+    content = po((text, target)) if name == "a.po" else XLIFF.format(text, f"<target>{target}</target>")
+    assert remembered(content, name)(text) == target
+
+
+def test_placeholders_that_are_not_protected_make_no_match() -> None:
+    memory = remembered(po(("Copy the %s now", "Jetzt %s kopieren"), flags="c-format"))
+    assert Lookup(memory.sentences(), None)("Copy the file now") is None
+    assert Lookup(memory.sentences(), Protection())("Copy the %s now") is None
 
 
 def test_a_match_has_the_codes_that_the_line_will_have() -> None:

@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from vtrans.data.matches import Kind
 from vtrans.documents.remembered import Remembered, around
-from vtrans.errors import FileError
+from vtrans.errors import FileError, InputError
 from vtrans.languages import Languages
 
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
@@ -56,16 +56,23 @@ class Memory:
         text = source.strip() if kind == "sentence" else ""
         with self._lock, self._explained():
             query = "SELECT translation FROM corrections WHERE src = ? AND tgt = ? AND source = ?"
-            row = self._file.execute(query, (*languages, text)).fetchone()
+            row = next(self._rows(query, *languages, text), None)
         return around(source, row[0]) if row and text else None
 
     def remembered(self, languages: Languages) -> Remembered:
-        """Returns all translations in these languages; an empty one means any."""
-        remembered = Remembered()
+        """Returns all translations in these languages; an empty one means any. Raises InputError for several target
+        languages."""
+        remembered, targets = Remembered(), set[str]()
         with self._lock, self._explained():
-            query = "SELECT source, translation FROM corrections WHERE ? IN (src, '') AND ? IN (tgt, '')"
-            for pair in self._file.execute(query, languages):
-                remembered.add_text(languages, *pair)
+            query = "SELECT src, tgt, source, translation FROM corrections WHERE ? IN (src, '') AND ? IN (tgt, '')"
+            for src, tgt, *pair in self._rows(query, *languages):
+                remembered.add_text(Languages(src, tgt), *pair)
+                targets.add(tgt)
+        if len(targets) > 1:
+            raise InputError(
+                f"{self.path} has translations into {', '.join(sorted(targets))}, and the model does not say which of "
+                "these languages it translates into; give a memory of one."
+            )
         return remembered
 
     def __len__(self) -> int:
@@ -81,7 +88,7 @@ class Memory:
         yield f'  <header {header} adminlang="en" srclang="*all*" datatype="plaintext"/>'
         yield "  <body>"
         with self._lock, self._explained():
-            for src, tgt, source, translation in self._file.execute("SELECT * FROM corrections"):
+            for src, tgt, source, translation in self._rows("SELECT * FROM corrections"):
                 sides = ((src, source), (tgt, translation))
                 variants = (
                     f"<tuv xml:lang={quoteattr(code)}><seg>{escape(_NOT_XML.sub('', text))}</seg></tuv>"
@@ -93,6 +100,13 @@ class Memory:
 
     def close(self) -> None:
         self._file.close()
+
+    def _rows(self, query: str, *values: str) -> Iterator[tuple[str, ...]]:
+        """Yields the rows of a query. Raises FileError for one with another value than text."""
+        for row in self._file.execute(query, values):
+            if not all(isinstance(value, str) for value in row):
+                raise FileError(f"the memory {self.path} cannot be used: it has values that are not text.")
+            yield row
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from vtrans.data.matches import Kind, Match, Matches
 from vtrans.documents.document import MarkedDocument
-from vtrans.documents.sentences import has_words, split_sentences
+from vtrans.documents.sentences import MARKED, has_words, split_sentences
 from vtrans.languages import Languages
 from vtrans.wording.protect import Protection, coded_pair
 
@@ -25,18 +25,22 @@ class Remembered:
         self._found[kind, text.strip()][translation.strip()] += 1
 
     def add_string(self, source: MarkedDocument, target: MarkedDocument, kind: Kind) -> None:
-        """Adds a string of a document with its translation, and their sentences, if the placeholders agree."""
+        """Adds a string of a document with its translation, also without tags, and their sentences, if the
+        placeholders agree."""
         sides = source.beside(target)
         if sides is None:
             return
         self.add(kind, source.raw, target.raw)
+        pairs = [(" ".join(sides[0]), " ".join(sides[1]))] if sides[1] else []
         if len(sides[0]) == len(sides[1]):
-            for pair in zip(*sides, strict=True):
+            pairs += zip(*sides, strict=True)
+        for pair in dict.fromkeys(pairs):
+            if _marks(pair[0]) == _marks(pair[1]):  # the translator may have moved one to another sentence
                 self.add("sentence", *pair)
 
     def add_text(self, languages: Languages, text: str, translation: str) -> None:
         """Adds a text without tags, and its sentences."""
-        for pair in dict.fromkeys(((text, translation), *sentences_of(languages, text, translation))):
+        for pair in pairs_of(languages, text, translation):
             self.add("sentence", *pair)
 
     def __len__(self) -> int:
@@ -57,10 +61,16 @@ class Remembered:
                 yield text, translation
 
 
-def sentences_of(languages: Languages, text: str, translation: str) -> list[Pair]:
-    """Returns the sentences of a text without tags and their translations; none if the numbers of sentences differ."""
+def pairs_of(languages: Languages, text: str, translation: str) -> list[Pair]:
+    """Returns a text without tags and its translation, and their sentences if there are equally many."""
     sides = [split_sentences(side, code).sentences for side, code in zip((text, translation), languages, strict=True)]
-    return list(zip(*sides, strict=True)) if len(sides[0]) == len(sides[1]) else []
+    sentences = zip(*sides, strict=True) if len(sides[0]) == len(sides[1]) else ()
+    return list(dict.fromkeys(((text, translation), *sentences)))
+
+
+def _marks(text: str) -> Counter[str]:
+    """Returns the marked numbers of placeholders (document.py)."""
+    return Counter(mark[0] for mark in MARKED.finditer(text))
 
 
 def around(text: str, translation: str) -> str:
@@ -86,4 +96,5 @@ class Lookup:
 
     def _coded(self, pair: tuple[str, ...]) -> Pair | None:
         src, tgt = pair
-        return coded_pair(src, tgt, self._protection) if self._protection else (src, tgt)
+        coded = coded_pair(src, tgt, self._protection) if self._protection else (src, tgt)
+        return coded if coded and not MARKED.search("".join(coded)) else None  # a model does not know the marks

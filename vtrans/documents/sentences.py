@@ -18,7 +18,8 @@ _CODE = r"(?<![\w-])(?=[A-Z./-]{0,30}\d)(?=[\d./-]{0,30}[A-Z])[A-Z\d]{1,30}(?:[.
 MARKS = [chr(code) for code in range(0xE000, 0xF900)]
 """Characters for private use, two of which surround the number of an atom (markup.Item)."""
 
-PROTECTION = Protection((_CODE, r"(?P<mark>[\ue000-\uf8ff])[0-9]+(?P=mark)"))
+MARKED = re.compile(r"(?P<mark>[\ue000-\uf8ff])[0-9]+(?P=mark)")
+PROTECTION = Protection((_CODE, MARKED.pattern))
 """What is copied to translations."""
 
 _LINE_END = re.compile("([\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+)")

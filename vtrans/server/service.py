@@ -12,7 +12,7 @@ from vtrans.data.detection import Detection, detect
 from vtrans.data.matches import Known
 from vtrans.documents.document import Document, PlainDocument, Translated
 from vtrans.documents.memory import Memory
-from vtrans.documents.remembered import Lookup, sentences_of
+from vtrans.documents.remembered import Lookup, pairs_of
 from vtrans.documents.translating import Lines, Nbest
 from vtrans.errors import InputError
 from vtrans.languages import Languages
@@ -86,7 +86,7 @@ class Service:
         assert self.memory is not None
         self.memory.add(languages, text, translation)
         if matches := self._matches.get(languages):
-            for pair in sentences_of(languages, text, translation):
+            for pair in pairs_of(languages, text, translation):
                 matches.add(*pair)
 
     async def translate(
