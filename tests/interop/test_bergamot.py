@@ -317,6 +317,19 @@ def test_the_page_needs_the_engine(tmp_path: Path, tiny_data: DataFolder) -> Non
 # The engine.
 
 
+def test_a_folder_that_is_not_the_engine_is_refused(tmp_path: Path, tiny_data: DataFolder) -> None:
+    with pytest.raises(InputError, match="`engine`"):
+        export_model(model(tiny_data), "bergamot", tmp_path / "out", QUIET, LINES, engine=tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("lines", [[], ["a " * 200]])
+def test_a_sample_without_a_usable_sentence_is_refused(tmp_path: Path, tiny_data: DataFolder, lines: list[str]) -> None:
+    with pytest.raises(InputError, match="sample"):
+        export_model(model(tiny_data), "bergamot", tmp_path / "out", QUIET, lines)
+    assert not (tmp_path / "out").exists()
+
+
 def test_without_the_engine_nothing_is_compared(tmp_path: Path, tiny_data: DataFolder) -> None:
     stream = io.StringIO()
     assert export_model(model(tiny_data), "bergamot", tmp_path / "out", Console(stream=stream), LINES) is None

@@ -42,14 +42,14 @@ def export(
     is written only if they agree.
     """
     console = Console(quiet=quiet)
-    from vtrans.interop.expressible import PROGRAMS
+    from vtrans.interop.expressible import BERGAMOT, PROGRAMS
 
     if to not in PROGRAMS:
         raise InputError(f"--to must be one of {', '.join(PROGRAMS)}, got {to!r}.")
     if to != "ctranslate2" and quantization != "float32":
         raise InputError(f"--quantization is for CTranslate2, got {quantization} with --to {to}; leave it out.")
-    if engine is not None and PROGRAMS[to] != PROGRAMS["bergamot"]:
-        raise InputError(f"--engine is for Bergamot and web, got it with --to {to}; leave it out.")
+    if engine is not None and PROGRAMS[to] != BERGAMOT:
+        raise InputError(f"--engine is for bergamot and web, got --to {to}; leave it out.")
     how = bad_utf8(on_bad_utf8)
     samples = read_all(sample_file, how, console) if sample_file else None
     from vtrans.checkpoint import choose_model, load_model
@@ -63,7 +63,7 @@ def export(
     console.info(chosen.words)
     loaded = load_model(chosen.file)
     options: dict[str, Any] = {"quantization": quantization} if to == "ctranslate2" else {}
-    if to in ("bergamot", "web"):
+    if PROGRAMS[to] == BERGAMOT:
         options = {"engine": engine}
     verified = export_model(loaded, to, out, console, samples, **options)
     if as_json:

@@ -19,7 +19,7 @@ from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import InputError, VtransError
 from vtrans.files import reason
 from vtrans.interop.bergamot.folder import FIREFOX, Names
-from vtrans.interop.bergamot.quantization import translations
+from vtrans.interop.bergamot.quantization import fitting, translations
 from vtrans.interop.foreign_files import read_bytes
 from vtrans.interop.verification import TIE, Tolerance, Verified, scorer
 from vtrans.search.loop import length_penalty
@@ -32,7 +32,6 @@ WORKER = (
     "worker/bergamot-translator-worker.wasm",
 )
 SECONDS = 3600  # until a run counts as hanging
-LONGEST = 127  # subwords; the engine divides longer sentences
 # Translates each line of the standard input. The arguments are the worker, the settings and the files of the model.
 _PROGRAM = """
 const {Worker} = require("node:worker_threads"), {readFileSync} = require("node:fs");
@@ -89,12 +88,9 @@ class Bergamot:
     def compared(self, expressed: LoadedModel, lines: Sequence[str], done: Callable[[], None]) -> Verified:
         """Returns how the engine's translations differ from those of the model, with the shortlist if there is one.
 
-        Raises InputError if all lines are blank. A difference between the scores counts as a tie up to TIE.
+        A difference between the scores counts as a tie up to TIE. Raises InputError if no line fits.
         """
-        encoded = expressed.src_vocab.encode_batch(list(lines))
-        lines = [line for line, ids in zip(lines, encoded, strict=True) if 0 < len(ids) < LONGEST]
-        if not lines:
-            raise InputError("the sample has no sentence that is not blank; give some text to compare the engine on.")
+        lines = fitting(lines, expressed.src_vocab)
         ours = [tokens for _, tokens in sorted(translations(expressed, lines))]
         done()
         theirs = self.translate(lines)

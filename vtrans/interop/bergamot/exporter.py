@@ -20,9 +20,9 @@ from vtrans.console import Console
 from vtrans.data.vocabulary import Vocabulary
 from vtrans.errors import InputError
 from vtrans.interop.bergamot.binary import Matrix, Tensors, write_model, write_shortlist
-from vtrans.interop.bergamot.engine import Bergamot
+from vtrans.interop.bergamot.engine import Bergamot, package
 from vtrans.interop.bergamot.folder import RATIO, names_of, write_settings
-from vtrans.interop.bergamot.quantization import MOST, PROJECTION, matrix, reference, tuned_alphas
+from vtrans.interop.bergamot.quantization import MOST, PROJECTION, fitting, matrix, reference, tuned_alphas
 from vtrans.interop.expressible import BERGAMOT, check_model, nearest_search
 from vtrans.interop.imported import NEVER, rows_of
 from vtrans.interop.marian import layout
@@ -42,9 +42,12 @@ def write(
     """Writes the files into an empty folder. Returns the model as Bergamot computes it, and a function that loads the
     files into the engine, whose npm package is the folder `engine`.
 
-    The alphas are tuned on `samples`. Raises InputError for a model that Bergamot does not express.
+    The alphas are tuned on `samples`. Raises InputError for a model that Bergamot does not express, and for an
+    `engine` that is not its package.
     """
     _check(loaded)
+    if engine:
+        package(engine)
     if samples is None:
         console.warn(
             "the alphas are tuned on generated sentences; give a sample file of some hundred sentences of real text"
@@ -52,7 +55,7 @@ def write(
         samples = generated_sentences(loaded.src_vocab)
     search = nearest_search(loaded.search, BERGAMOT, console, max_ratio=RATIO)
     loaded = replace(loaded, search=search)
-    alphas = tuned_alphas(loaded, samples)
+    alphas = tuned_alphas(loaded, fitting(samples, loaded.src_vocab))
     tensors, layers, embeddings = quantized(loaded, alphas)
     names = names_of(loaded)
     write_model(folder / names.model, tensors)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from vtrans.checkpoint import LoadedModel
-from vtrans.data.vocabulary import EOS_ID
+from vtrans.data.vocabulary import EOS_ID, Vocabulary
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
@@ -25,6 +25,7 @@ from vtrans.interop.bergamot.binary import Matrix
 from vtrans.runtime.products import Linear
 from vtrans.translate.translator import DEFAULT_OPTIONS
 
+LONGEST = 127  # subwords; the engine divides longer sentences
 MOST = 127  # of an integer, of either sign
 # Inputs are from 0 to 254, as 127 is added to them and its product subtracted from the result.
 MOST_OF_PAIR = 32767 // 254
@@ -99,8 +100,6 @@ def tuned_alphas(loaded: LoadedModel, lines: Sequence[str]) -> dict[str, float]:
         pass
     for handle in handles:
         handle.remove()
-    if not seen:
-        raise InputError("all sample sentences are blank; give some text to tune the alphas on.")
     alphas = {module: _alpha(torch.cat(kept)) for module, kept in seen.items()}
     return {name: alphas[layer] for name, layer in layers.items()} | {PROJECTION: alphas[model.decoder.final_norm]}
 
@@ -131,13 +130,21 @@ def reference(
     return replace(loaded, model=model.eval())
 
 
+def fitting(lines: Sequence[str], vocab: Vocabulary) -> list[str]:
+    """Returns the lines that are neither blank nor divided by the engine. Raises InputError if there are none."""
+    encoded = vocab.encode_batch(list(lines))
+    fitting = [line for line, ids in zip(lines, encoded, strict=True) if 0 < len(ids) < LONGEST]
+    if not fitting:
+        raise InputError(f"the sample needs a sentence that is not blank and has fewer than {LONGEST} subwords.")
+    return fitting
+
+
 def translations(loaded: LoadedModel, lines: Sequence[str]) -> Iterator[tuple[int, list[int]]]:
-    """Yields the number of each line that is not blank and its translation, found by the model's search, which has a
-    `max_ratio`, with the shortlist if there is one."""
+    """Yields the number of each line and its translation, found by the model's search, which has a `max_ratio`, with
+    the shortlist if there is one. No line may be blank."""
     loaded.model.cpu().eval()
     engine, search = TorchEngine([loaded], shortlist=loaded.shortlist is not None), loaded.search
-    encoded = [(number, ids) for number, ids in enumerate(loaded.src_vocab.encode_batch(list(lines))) if ids]
-    encoded.sort(key=lambda item: -len(item[1]))
+    encoded = sorted(enumerate(loaded.src_vocab.encode_batch(list(lines))), key=lambda item: -len(item[1]))
     sources = [Source([*ids, EOS_ID], int(search.max_ratio * (len(ids) + 1)), "") for _, ids in encoded]
     for place, found in engine.translate(sources, search, DEFAULT_OPTIONS):
         yield encoded[place][0], list(found[0].tokens)

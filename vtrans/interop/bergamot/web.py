@@ -12,7 +12,7 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.interop.bergamot import exporter
-from vtrans.interop.bergamot.engine import PACKAGE, WORKER, Bergamot, package
+from vtrans.interop.bergamot.engine import PACKAGE, WORKER, Bergamot
 from vtrans.interop.bergamot.folder import FIREFOX, names_of
 from vtrans.languages import language_name
 
@@ -33,7 +33,6 @@ def write(
     """
     if engine is None:
         raise InputError(f"`engine` must name the folder of the npm package {PACKAGE}, which the page runs.")
-    package(engine)
     expressed, load = exporter.write(loaded, folder, console, samples, engine)
     names = names_of(loaded)
     (folder / "worker").mkdir()
