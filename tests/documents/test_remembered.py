@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from catalogues import Translate, reverse
 
+from vtrans.documents.document import html_document
 from vtrans.documents.files import Filling, open_file
 from vtrans.documents.memory import Memory
 from vtrans.documents.pairs import Taken
@@ -196,3 +197,9 @@ def test_a_match_has_the_codes_that_the_line_will_have() -> None:
     matches.add("Open {x} with the new editor", "{x} bearbeiten")
     assert matches("Open {file} with the new editor") == ("A1 bearbeiten", 1.0)
     assert Lookup(pairs, None)("Open {file} with the old editor") == near(pairs[0][1], 5 / 6)
+
+
+def test_a_line_with_tags_is_left_to_the_model() -> None:
+    memory = remembered(po(("a big cat", "eine große Katze")))
+    tagged, plain = html_document("<p>a <b>big</b> cat</p>", "en"), html_document("<p>a big cat</p>", "en")
+    assert Lines([tagged, plain], memory).groups == {False: [], True: ["a big cat"]}

@@ -87,3 +87,10 @@ def test_capitals_are_not_restored_beside_a_match_in_capitals(match: str, restor
     typed, options = Typed(vocabulary(), vocabulary()), TranslateOptions(match=lambda line: (match, 0.75))
     asked = asked_of("A DOG RUNS", 1, {}, options, typed, begun=False, codes=True)
     assert (asked.case is not None) == restored
+
+
+def test_constraints_are_stronger_than_a_memory() -> None:
+    options = TranslateOptions(known=lambda text, kind="sentence", *, sure=False: "x")
+    for constraints, known in (({}, "x"), ({"avoid": ["x"]}, None)):
+        assert asked_of("a dog", 1, constraints, options, None, begun=False, codes=True).known == known
+    assert asked_of("a dog", 1, {}, options, None, begun=True, codes=True).known is None

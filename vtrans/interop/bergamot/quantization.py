@@ -80,7 +80,7 @@ class Product:
 
 def tuned_alphas(loaded: LoadedModel, lines: Sequence[str]) -> dict[str, float]:
     """Returns the alpha of each linear layer by all its names: that of the smallest squared error of the activations
-    while the lines are translated. Raises InputError if all lines are blank."""
+    while the lines are translated."""
     seen: dict[nn.Module, list[Tensor]] = {}
 
     def keep(module: nn.Module, values: Tensor) -> None:
