@@ -52,7 +52,7 @@ def unsound(store: TokenStore, rows: Ints, seed: int, folder: Path, console: Con
     rng = np.random.default_rng(seed)
     features_PK = np.memmap(folder / "features", np.float32, "w+", shape=(len(rows), FEATURES))
     folds_P = np.arange(len(rows)) // NEIGHBOURS % FOLDS
-    samples, damaged = list[Ints](), dict[str, list[Floats]]({"misaligned": [], "incomplete": []})
+    samples, damaged = list[Ints](), [(rule, list[Floats]()) for rule in ("misaligned", *["incomplete"] * 4)]
     for fold in range(FOLDS):
         inside = np.flatnonzero(folds_P == fold)
         with console.progress(f"judging the pairs ({fold + 1} of {FOLDS})", unit="links", shares=True) as counter:
@@ -61,11 +61,11 @@ def unsound(store: TokenStore, rows: Ints, seed: int, folder: Path, console: Con
             some = inside[start : start + _BLOCK]
             features_PK[some] = _features(judge, store, rows[some])
         samples.append(inside[:: -(-len(rows) // SAMPLE)])
-        for parts, worse in zip(damaged.values(), _damaged(store, rows[samples[-1]], rng), strict=True):
+        for (_, parts), worse in zip(damaged, _damaged(store, rows[samples[-1]], rng), strict=True):
             parts.append(_features(judge, worse, np.arange(len(worse))))
     left_P, ours = np.ones(len(rows), bool), np.concatenate(samples)
     doubts: list[Callable[[Floats], NDArray[np.bool_]]] = []
-    for name, parts in damaged.items():
+    for rule, parts in damaged:
         ours_PK, theirs_PK = features_PK[ours[left_P[ours]]].astype(np.float64), np.concatenate(parts)
         # The damaged pairs must be like those that are still here.
         for doubtful in doubts:
@@ -75,7 +75,7 @@ def unsound(store: TokenStore, rows: Ints, seed: int, folder: Path, console: Con
         before_P = left_P.copy()
         for start in range(0, len(rows), _BLOCK):
             left_P[start : start + _BLOCK] &= ~doubts[-1](features_PK[start : start + _BLOCK].astype(np.float64))
-        yield name, rows[before_P & ~left_P]
+        yield rule, rows[before_P & ~left_P]
 
 
 def _features(judge: Judge, store: TokenStore, rows: Ints) -> Floats:
@@ -99,9 +99,10 @@ def _means(pair_X: Ints, position_X: Floats, ratio_X: Floats, size: int) -> Iter
         yield np.bincount(pair_X[chosen_X], values_X[chosen_X], size) / counts_P.clip(min=1)
 
 
-def _damaged(store: TokenStore, rows: Ints, rng: np.random.Generator) -> tuple[TokenStore, TokenStore]:
-    """Returns the pairs with the target of another one, and those of more than three words a side with only 30% to 60%
-    of one side."""
+def _damaged(store: TokenStore, rows: Ints, rng: np.random.Generator) -> list[TokenStore]:
+    """Returns the pairs with the target of another one, and those of more than three words a side with only the first
+    or last 30% to 60% of one side. Each kind of these is a store of its own: damage that always has the same form is
+    frequent among the damaged pairs of its kind, but rare among all."""
     joined = (store.joined(side, rows) for side in ("src", "tgt"))
     src, tgt = (np.split(ids, lengths.cumsum()[:-1]) for ids, lengths in joined)
     order = rng.permutation(len(rows))
@@ -111,7 +112,8 @@ def _damaged(store: TokenStore, rows: Ints, rng: np.random.Generator) -> tuple[T
         size = round(share * len(side))
         cut[i][i % 2] = side[:size] if i % 4 < 2 else side[-size:]
     shuffled = _store([src[i] for i in order], [tgt[i] for i in np.roll(order, 1)])
-    return shuffled, _store([src for src, _ in cut], [tgt for _, tgt in cut])
+    kinds = (cut[kind::4] for kind in range(4))
+    return [shuffled, *(_store([src for src, _ in some], [tgt for _, tgt in some]) for some in kinds)]
 
 
 def _store(src: Sequence[NDArray[np.int32]], tgt: Sequence[NDArray[np.int32]]) -> TokenStore:
