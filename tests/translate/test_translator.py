@@ -56,11 +56,11 @@ from vtrans.translate.translator import Translator
 def test_no_translation_depends_on_its_batch(name: str) -> None:
     lines = sentences(30)
     met: list[Translation] = []
-    for seed in (1, 2, 3):
+    for seed in (1, 2):
         model = loaded(VARIANTS[name], seed)
         alone = [Translator(TorchEngine([model])).translate_window([line], TranslateOptions(3))[0] for line in lines]
         met += [t for best in alone for t in best if t.text]
-        for batch_tokens in (1, 50, 5000):
+        for batch_tokens in (50, 5000):
             made = Translator(TorchEngine([model]), dataclasses.replace(SEARCH, batch_tokens=batch_tokens))
             assert same(list(made.nbest(lines, 3)), alone)
         order = random.Random(seed).sample(range(len(lines)), len(lines))
@@ -72,7 +72,7 @@ def test_no_translation_depends_on_its_batch(name: str) -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_in_float32_the_batch_changes_only_the_last_bits(name: str) -> None:
-    vocab, lines = vocabulary(), sentences(60)
+    vocab, lines = vocabulary(), sentences(30)
     model = LoadedModel(network(VARIANTS[name], len(vocab)).float(), vocab, vocab, SEARCH, {})
     assert {p.dtype for p in model.model.parameters()} == {torch.float32}
     order = random.Random(1).sample(range(len(lines)), len(lines))
