@@ -23,7 +23,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from vtrans.console import Console
 from vtrans.errors import InputError, VtransError
@@ -346,11 +346,16 @@ def main() -> None:
         run(["vtrans", "score", str(targets[stem]), "--hyp", hypothesis])
 
 
-if __name__ == "__main__":
+def run_program(main: Callable[[], int | None]) -> NoReturn:
+    """Runs the function of a program, and ends it. An error is one line."""
     try:
-        main()
+        sys.exit(main())
     except VtransError as error:
         Console().error(str(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+if __name__ == "__main__":
+    run_program(main)

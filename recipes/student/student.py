@@ -33,7 +33,7 @@ from vtrans.console import Console, duration
 from vtrans.errors import InputError, VtransError
 from vtrans.files import file_sha256, locked, write_atomically
 
-from ..experiment import EXPERIMENTS, fetched
+from ..experiment import EXPERIMENTS, fetched, run_program
 from ..studies.jobs import Job, Process, Start, run_jobs
 from .chain import COPY, RECORD, Chain, chain_file, chain_names, is_copy, load_chain
 from .stages import INTO, Files, Stage, Stages
@@ -237,10 +237,4 @@ def main(arguments: Sequence[str] | None = None, starter: Callable[[Path, int], 
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except VtransError as error:
-        Console().error(str(error))
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_program(main)

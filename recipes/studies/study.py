@@ -38,7 +38,7 @@ from vtrans.runtime.cores import usable_cores
 from vtrans.text import open_bytes
 from vtrans.training.recipe import load_recipe
 
-from ..experiment import EXPERIMENTS, fetched, files_of, pairs_of
+from ..experiment import EXPERIMENTS, fetched, files_of, pairs_of, run_program
 from .jobs import Job, Start, run_jobs, starter
 from .rows import Row, StudyFile, load_study, study_names
 from .table import close_rows, markdown, table
@@ -363,10 +363,4 @@ def main(arguments: Sequence[str] | None = None, start: Start | None = None) -> 
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except VtransError as error:
-        Console().error(str(error))
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_program(main)

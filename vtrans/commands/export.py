@@ -35,11 +35,11 @@ def export(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Export a model to CTranslate2, Hugging Face or Marian.
+    """Export a model for another program, or as a page that translates in a browser.
 
-    A folder for CTranslate2 runs in any program that uses it, one for Hugging Face loads in transformers, and one for
-    Marian runs in Marian. If the other program is installed, both translate and score sample sentences, and the folder
-    is written only if they agree.
+    A folder for CTranslate2, Marian or Bergamot runs in that program, one for Hugging Face loads in transformers, and
+    one for the web is a static page with Bergamot. If the other program is there, both translate sample sentences, and
+    the folder is written only if they agree.
     """
     console = Console(quiet=quiet)
     from vtrans.interop.expressible import BERGAMOT, PROGRAMS

@@ -56,7 +56,6 @@ class Reading:
         "Leave a line blank, and an entry of a document without a translation, if its translation is less likely to be "
         "right. It needs what `vtrans calibrate` writes.",
     )
-
     memory: Path | None = path(
         None,
         "Memory of translations: a file that `vtrans serve --memory` wrote, a document with translations (PO, XLIFF or "

@@ -20,6 +20,7 @@ from vtrans.errors import InputError
 from vtrans.files import check_path, explained, sync_folder
 from vtrans.interop.bergamot.engine import Bergamot
 from vtrans.interop.ctranslate2.folder import is_exported
+from vtrans.interop.expressible import BERGAMOT, PROGRAMS
 from vtrans.interop.samples import generated_sentences
 from vtrans.interop.verification import Program, Verified, outputs, progress, refuse_different, scorer, verify
 
@@ -33,8 +34,6 @@ WRITERS: dict[str, Callable[..., tuple[LoadedModel, Callable[[], Program | Berga
     "marian": marian_exporter.write,
 }
 
-TUNED = ("bergamot", "web")  # on the sample sentences
-
 
 def export_model(
     loaded: LoadedModel, to: str, out: Path, console: Console, samples: Sequence[str] | None = None, **options: Any
@@ -47,7 +46,7 @@ def export_model(
     than the program's tolerance.
     """
     check_path(out)
-    if to in TUNED:
+    if PROGRAMS[to] == BERGAMOT:  # it is tuned on them
         options["samples"] = samples
     verified = None
     with folder_aside(out) as folder:
