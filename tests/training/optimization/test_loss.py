@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from vtrans.data.batches import Batch, collate
 from vtrans.data.vocabulary import PAD_ID
 from vtrans.model import Transformer
+from vtrans.training.optimization import loss as loss_module
 from vtrans.training.optimization.loss import Objective, products, projected_loss
 
 PAD = 2
@@ -40,6 +41,13 @@ def example(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]
     return h.requires_grad_(), weight.requires_grad_(), torch.tensor([1, 3, 10, 0, 3, 7, 4])
 
 
+@pytest.fixture(params=[1 << 20, 3 * V], ids=["one block", "blocks of up to three rows"])
+def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the softmax of a chunk computed at once, or of few rows at a time."""
+    monkeypatch.setattr(loss_module, "BLOCK", request.param)
+
+
+@pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("chunk", [0, 1, 3 * V, N * V])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
 def test_value_and_gradient_equal_the_plain_formula(smoothing: float, chunk: int) -> None:
@@ -54,6 +62,7 @@ def test_value_and_gradient_equal_the_plain_formula(smoothing: float, chunk: int
     assert not grads[1][PAD].any()
 
 
+@pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("chunk", [0, 3 * V])
 def test_value_and_gradient_with_a_bias_equal_the_plain_formula(chunk: int) -> None:
     h, weight, targets = example()
@@ -68,6 +77,7 @@ def test_value_and_gradient_with_a_bias_equal_the_plain_formula(chunk: int) -> N
         torch.testing.assert_close(grad, wanted)
 
 
+@pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("chunk", [0, 1, 3 * V, N * V])
 def test_with_agreement_it_is_the_mean_of_two_passes_plus_the_mean_of_their_divergences(chunk: int) -> None:
     _, weight, targets = example()
