@@ -18,10 +18,9 @@ from vtrans.console import Console
 from vtrans.data.vocabulary import EOS_ID
 from vtrans.data.words import words_of_line
 from vtrans.engines.engine import Engine, Source
-from vtrans.engines.forced import checked_target
 from vtrans.errors import InputError
 from vtrans.runtime.turns import in_turn
-from vtrans.search.loop import Hypothesis, length_penalty
+from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Mbr, Sampling
 from vtrans.text import one_line
 from vtrans.translate.asked import Asked, Constraints, asked_of, beside
@@ -29,6 +28,7 @@ from vtrans.translate.confidence import Calibration
 from vtrans.translate.linking import linked
 from vtrans.translate.mbr import chosen
 from vtrans.translate.retry import RETRY_NGRAM, quality
+from vtrans.translate.scorer import Scorer, Target, windows_of_pairs
 from vtrans.translate.sources import SourceReader
 from vtrans.translate.terms import Draft, draft_of, with_terms
 from vtrans.translate.translation import Counts, TranslateOptions, Translation
@@ -72,6 +72,7 @@ class Translator:
         self._typed = Typed(self.src_vocab, self.tgt_vocab)
         self._reader = SourceReader(engine, self.search)
         self.max_source = self._reader.max_source
+        self._scorer = Scorer(engine, self.search, self._reader, self._warn)
         self.one_piece, self.tag = self._reader.one_piece, self._reader.tag
         self.uses_matches = all(model.matches for model in engine.models)
         """Whether the model has learned to use fuzzy matches."""
@@ -364,7 +365,7 @@ class Translator:
     def logprob(
         self,
         sources: Iterable[str],
-        targets: Iterable[str | Sequence[int]],
+        targets: Iterable[Target],
         done: Callable[[], None] = lambda: None,
         *,
         to: str | None = None,
@@ -382,74 +383,22 @@ class Translator:
             if isinstance(given, str):
                 raise InputError(f"`{name}` must be a list of strings, but is one string; pass [{name[:-1]}].")
         self.tag(to)
-        return self._logprobs(iter(sources), iter(targets), done, to)
+        return self._logprobs(windows_of_pairs(iter(sources), iter(targets), WINDOW), done, to)
 
     def _logprobs(
-        self, sources: Iterator[str], targets: Iterator[str | Sequence[int]], done: Callable[[], None], to: str | None
+        self, windows: Iterable[tuple[int, list[str], list[Target]]], done: Callable[[], None], to: str | None
     ) -> Iterator[Translation]:
-        first = 1
-        while True:
-            lines, given = list(islice(sources, WINDOW)), list(islice(targets, WINDOW))
-            if len(lines) != len(given):
-                n, m = (
-                    first - 1 + len(part) + sum(1 for _ in rest) for part, rest in ((lines, sources), (given, targets))
-                )
-                raise InputError(f"there are {n:,} sources, but {m:,} targets; each source needs one target.")
-            if not lines:
-                return
-            yield from self._logprob_window(lines, given, first, done, to)
-            first += len(lines)
+        for window in windows:
+            yield from self._logprob_window(*window, done, to)
 
     @in_turn
     def _logprob_window(
-        self,
-        lines: Sequence[str],
-        given: Sequence[str | Sequence[int]],
-        first: int,
-        done: Callable[[], None],
-        to: str | None,
+        self, first: int, lines: list[str], given: list[Target], done: Callable[[], None], to: str | None
     ) -> list[Translation]:
         began = time.monotonic()
-        sources, tag = self._reader.encode(lines, first, to=to), self.tag(to)
-        texts = self._reader.encode([t if isinstance(t, str) else "" for t in given], first, self.tgt_vocab, to=to)
-        targets = [
-            [*text, EOS_ID] if isinstance(target, str) else checked_target(target, number, len(self.tgt_vocab))
-            for number, (text, target) in enumerate(zip(texts, given, strict=True), first)
-        ]
-        longest = self._reader.max_target(self.max_source)
-        known: dict[int, float] = {}  # log-probabilities of pairs that are not given to the model
-        for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
-            if not source or not lines[i].strip():
-                known[i] = -math.inf if any(token > EOS_ID for token in target) else 0.0
-                self.counts.blank += 1
-            elif len(source) > self.max_source or len(target) > longest:
-                known[i] = math.nan
-                self._warn(
-                    f"line {first + i} has {len(source):,} source and {len(target):,} target subwords, more than "
-                    f"{self.max_source:,} and {longest:,}; it gets no log-probability"
-                )
-        pairs = [([*tag, *s], () if i in known else t) for i, (s, t) in enumerate(zip(sources, targets, strict=True))]
-        scored = self.engine.token_logprobs(pairs, self.search.batch_tokens, done)
-        self.counts.lines += len(lines)
-        self.counts.tgt_tokens += sum(map(len, scored))
+        scored = self._scorer.score(lines, given, first, self.counts, done, to)
         self.counts.seconds += time.monotonic() - began
-        return [
-            self._given(target, known.get(i, math.fsum(logprobs)), logprobs)
-            for i, (target, logprobs) in enumerate(zip(targets, scored, strict=True))
-        ]
-
-    def _given(self, tokens: Sequence[int], logprob: float, logprobs: Sequence[float]) -> Translation:
-        if logprob == 0.0 and not logprobs:  # the translation of a blank line
-            return Translation("", 0.0, 0.0, True)
-        return Translation(
-            one_line(self.tgt_vocab.decode(tokens)),
-            logprob,
-            logprob / length_penalty(len(tokens), self.search.alpha, self.search.length_penalty),
-            tokens[-1] == EOS_ID,
-            tuple(tokens),
-            tuple(self.tgt_vocab.piece(t) for t in tokens),
-            tuple(logprobs),
-        )
+        return scored
 
     def _warn(self, text: str) -> None:
         if self.console:

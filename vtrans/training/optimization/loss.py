@@ -173,13 +173,7 @@ class _ProjectedLoss(torch.autograd.Function):
                 x_pD, targets_n1 = x_PD[start : start + rows], targets_N[start : start + rows, None]
                 onednn = use_onednn(x_pD, w_VD)
                 logits_pV = linear(x_pD, w_VD, b_V)
-                for first in range(0, len(targets_n1), block):
-                    of_m1 = targets_n1[first : first + block]
-                    part_mV = logits_pV[first : first + len(of_m1)]
-                    logits_mV = part_mV.to(exact)
-                    sums_3 += into_gradient(logits_mV, of_m1, smoothing, pad_id, agreement)
-                    if with_gradient and exact is not dtype:
-                        part_mV.copy_(logits_mV)
+                sums_3 += in_blocks(logits_pV, targets_n1, block, exact, smoothing, pad_id, agreement)
                 if with_gradient:
                     logits_pV[len(targets_n1) :] = 0
                     grad_x[start : start + rows] = grad_input(logits_pV, w_VD, onednn=onednn[1])
@@ -210,6 +204,19 @@ class _ProjectedLoss(torch.autograd.Function):
         grad_loss = grad_loss * ctx.share
         grad_bias = None if grad_bias is None else grad_bias * grad_loss
         return grad_h * grad_loss, grad_weight * grad_loss, grad_bias, None, None, None, None, None, None
+
+
+def in_blocks(logits_pV: Tensor, targets_n1: Tensor, size: int, exact: torch.dtype, *rest: Any) -> Tensor:
+    """Applies `into_gradient` to the first n rows, `size` rows at a time, in the type `exact`, and returns the sums."""
+    sums_3 = torch.zeros(3, dtype=exact, device=logits_pV.device)
+    for rows_nV, of_n1 in zip(
+        torch.split(logits_pV[: len(targets_n1)], size), torch.split(targets_n1, size), strict=True
+    ):
+        exact_nV = rows_nV.to(exact)
+        sums_3 += into_gradient(exact_nV, of_n1, *rest)
+        if exact_nV is not rows_nV:
+            rows_nV.copy_(exact_nV)
+    return sums_3
 
 
 def into_gradient(logits_nV: Tensor, targets_n1: Tensor, smoothing: float, pad_id: int, agreement: float) -> Tensor:
