@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -23,7 +24,7 @@ from vtrans.translate.retry import RETRY_NGRAM
 
 if TYPE_CHECKING:
     from vtrans.translate.confidence import Calibration
-    from vtrans.translate.translation import Form
+    from vtrans.translate.translation import Form, TranslateOptions
     from vtrans.translate.translator import Translator
     from vtrans.wording.protect import Protection
 
@@ -159,9 +160,7 @@ def translate(
     """
     documents.check(files or [], [text, output])
     targets = documents.targets(files, text.output) if files else {}
-    _check_choice(sampling, sampling_options, search, mbr, no_retry)
-    if mbr and not sampling:
-        search = {"beam": MBR_BEAM, **search}
+    search = _checked_search(search, sampling, sampling_options, mbr, no_retry)
     chunks = text.chunks(measure=engine.kernels is not None)
     if chunks and reading.memory:
         raise InputError("`memory` cannot be used with `chunk_lines`, because it may change while jobs run.")
@@ -169,8 +168,6 @@ def translate(
         [("--glossary", reading.glossary), ("--memory", reading.memory), *(("--model", file) for file in models.paths)]
     )
     console = Console(quiet=quiet)
-    from vtrans.translate.confidence import made_with
-    from vtrans.translate.loading import load
     from vtrans.translate.translation import TranslateOptions
 
     division = text.division(processes, threads)
@@ -183,25 +180,39 @@ def translate(
         **reading.options(models.paths, to, console, confidence=output.confidence, documents=bool(files)),
         to=to,
     )
-    settings = {**dataclasses.asdict(engine), "weights": list(models.weights) or None}
-    if chunks and engine.engine is None:
-        settings["engine"] = engine_of(chunks.folder)
-
-    def load_model() -> Translator:
-        translator = load(models.paths, retry=not no_retry, console=console, **settings, **search)
-        if options.calibration:
-            options.calibration.check(made_with(translator.search, engine, models.weights, sampling=sampling), console)
-        return translator
-
+    load_model = partial(
+        _loaded, models, engine, engine_of(chunks.folder) if chunks else None, search, options, console, not no_retry
+    )
     if targets:
         translate_files(load_model, targets, options, documents, division, console)
         return
     if chunks:
-        common = {**decisive(engine), "weights": settings["weights"], "no_retry": no_retry}
+        common = {**decisive(engine), "weights": list(models.weights) or None, "no_retry": no_retry}
         work = chunked(chunks, models.paths, common, options, text, console)
     else:
         work = streamed(options, text, console)
     translate_text(load_model, work, options, text, division, console)
+
+
+def _loaded(
+    models: Ensemble,
+    engine: EngineConfig,
+    begun: str | None,
+    search: dict[str, Any],
+    options: TranslateOptions,
+    console: Console,
+    retry: bool,
+) -> Translator:
+    """Returns the translator. Its engine is the user's choice, or the one with which these chunks were `begun`."""
+    from vtrans.translate.confidence import made_with
+    from vtrans.translate.loading import load
+
+    settings = dataclasses.asdict(engine) | {"weights": list(models.weights) or None, "engine": engine.engine or begun}
+    translator = load(models.paths, retry=retry, console=console, **settings, **search)
+    if options.calibration:
+        sampling = options.sampling is not None
+        options.calibration.check(made_with(translator.search, engine, models.weights, sampling=sampling), console)
+    return translator
 
 
 def _memory(
@@ -229,10 +240,11 @@ def _calibration(paths: list[Path]) -> Calibration:
     return Calibration.load([choose_model(path).file for path in paths])
 
 
-def _check_choice(
-    sampling: bool, sampling_options: dict[str, Any], search: dict[str, Any], mbr: dict[str, Any], no_retry: bool
-) -> None:
-    """Raises InputError for options of sampling without --sample, and options of the search with it."""
+def _checked_search(
+    search: dict[str, Any], sampling: bool, sampling_options: dict[str, Any], mbr: dict[str, Any], no_retry: bool
+) -> dict[str, Any]:
+    """Returns the options of the search; minimum Bayes risk decoding has a beam of its own. Raises InputError for
+    options of sampling without --sample, and options of the search with it."""
     keys = keys_of(SearchConfig)
     searching = [name for name in search if keys[name].search_only] + ["no_retry"] * no_retry
     given = [*sampling_options, *(["mbr_samples"] if "samples" in mbr else [])]
@@ -242,3 +254,4 @@ def _check_choice(
         raise InputError(f"`{searching[0]}` only applies to a search; leave it or `sampling` out.")
     if "samples" in mbr and "metric" not in mbr:
         raise InputError("`mbr_samples` only applies to minimum Bayes risk decoding; add `mbr`, or leave it out.")
+    return {"beam": MBR_BEAM, **search} if mbr and not sampling else search
