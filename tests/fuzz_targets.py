@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import bergamot_models
 import ctranslate2_folders
 import foreign
 import marian_models
@@ -372,6 +373,16 @@ _CT2_FILES = ("model.bin", "config.json", "source_vocabulary.json", "target_voca
 )
 def ctranslate2(parts: Sequence[bytes], folder: Path) -> None:
     for name, content in zip(_CT2_FILES, parts, strict=False):
+        (folder / name).write_bytes(content)
+    _import(folder)
+
+
+_BERGAMOT_FILES = ("model.ende.intgemm.alphas.bin", "lex.ende.s2t.bin", "vocab.spm")
+
+
+@target(in_files(*_BERGAMOT_FILES, made=bergamot_models.folder))
+def bergamot(parts: Sequence[bytes], folder: Path) -> None:
+    for name, content in zip(_BERGAMOT_FILES, parts, strict=False):
         (folder / name).write_bytes(content)
     _import(folder)
 

@@ -7,7 +7,6 @@ import importlib.util
 import io
 import itertools
 import json
-import math
 import os
 import re
 import shutil
@@ -19,17 +18,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from bergamot_models import MODEL, VARIANTS, model, read_model, the_model, written
 from cli_runner import Done
-from exports import LINES, SMALL, random_model
+from exports import LINES, SMALL
 from torch import Tensor
 
-from vtrans.checkpoint import LoadedModel, Shortlist, save_model
-from vtrans.config import SearchConfig
+from vtrans.checkpoint import Shortlist, save_model
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import InputError
-from vtrans.interop.bergamot import binary, engine, exporter, quantization, web
+from vtrans.interop.bergamot import binary, engine, quantization, web
 from vtrans.interop.bergamot.binary import Matrix
 from vtrans.interop.bergamot.folder import SETTINGS
 from vtrans.interop.exports import export_model
@@ -38,34 +36,7 @@ from vtrans.interop.marian import layout
 from vtrans.training.recipe import load_recipe
 
 QUIET = Console(quiet=True)
-MODEL: dict[str, Any] = {"d_model": 64, "d_ff": 64, "norm_eps": 1e-6, "positions": "marian", "autoregression": "ssru"}
-VARIANTS: dict[str, dict[str, Any]] = {
-    "SSRU": {},
-    "self-attention": {"autoregression": "self-attention", "activation": "swish"},
-    "separate embeddings, a bias": {"tie": "tgt-softmax", "projection_bias": True},
-    "shared layers": {"share_layers": "all", "decoder_layers": 2},
-}
 NPM = os.environ.get("BERGAMOT_TRANSLATOR")  # a folder of the engine's npm package
-
-
-def model(data: DataFolder, *, shortlist: bool = False, **changes: Any) -> LoadedModel:
-    loaded = random_model(data, SearchConfig(beam=1, max_ratio=2.0, max_source=100), **MODEL | changes)
-    loaded.model.tgt_embedding.weight.data[2] = 0.0  # the start
-    if not shortlist:
-        return loaded
-    generator = torch.Generator().manual_seed(1)
-    size = len(data.tgt_vocab)
-    translations = torch.randint(EOS_ID, size, (len(data.src_vocab), 5), dtype=torch.int32, generator=generator)
-    return dataclasses.replace(loaded, shortlist=Shortlist(translations, torch.arange(260, 290, dtype=torch.int32)))
-
-
-def written(loaded: LoadedModel, folder: Path) -> LoadedModel:
-    folder.mkdir()
-    return exporter.write(loaded, folder, QUIET, LINES)[0]
-
-
-def the_model(folder: Path) -> Path:
-    return next(folder.glob("model*.bin"))
 
 
 # Arithmetic.
@@ -111,35 +82,6 @@ def test_an_alpha_is_the_best_of_all_clips() -> None:
 
 
 # Files.
-
-
-def read_model(path: Path) -> dict[str, Tensor | Matrix]:
-    """Returns the tensors of a model file, as `loadItems` of Marian reads it."""
-    data = path.read_bytes()
-    version, count = struct.unpack_from("<2Q", data)
-    assert version == 1
-    headers = [struct.unpack_from("<4Q", data, 16 + 32 * i) for i in range(count)]
-    place = 16 + 32 * count
-    names, shapes = [], []
-    for length, *_ in headers:
-        names.append(data[place : place + length].decode().removesuffix("\0"))
-        place += length
-    for _, _, rank, _ in headers:
-        shapes.append(struct.unpack_from(f"<{rank}i", data, place))
-        place += 4 * rank
-    place += 8 + struct.unpack_from("<Q", data, place)[0]
-    tensors: dict[str, Tensor | Matrix] = {}
-    for name, shape, (_, kind, _, size) in zip(names, shapes, headers, strict=True):
-        assert (place % 256, size % 256) == (0, 0)
-        dtype = torch.float32 if kind == 0x0404 else torch.int8
-        values = torch.frombuffer(bytearray(data[place : place + size]), dtype=dtype)[: math.prod(shape)]
-        tensors[name] = values.view(shape)
-        if kind == 0x4101:
-            integers = values.view(shape if "Wemb" in name else shape[::-1])
-            tensors[name] = Matrix(integers, struct.unpack_from("<f", data, place + len(values))[0])
-        place += size
-    assert place == len(data)
-    return tensors
 
 
 def test_a_model_file_has_the_tensors_that_were_written(tmp_path: Path) -> None:

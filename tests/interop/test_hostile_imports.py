@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import bergamot_models
 import marian_models
 import numpy as np
 import pytest
@@ -22,6 +23,8 @@ from ctranslate2_folders import Folder, packed, packed_name, quantized, rotary, 
 from foreign import hugging_face_folder
 
 from vtrans.errors import FileError, InputError
+from vtrans.interop.bergamot.binary import checksum
+from vtrans.interop.bergamot.folder import SETTINGS
 from vtrans.interop.ctranslate2.importer import read
 from vtrans.interop.formats import read_model
 from vtrans.interop.imported import install
@@ -274,6 +277,90 @@ def test_a_flipped_bit_is_refused_or_harmless(tmp_path: Path) -> None:
             refusal(folder)
 
 
+def with_numbers(*numbers: tuple[int, int], form: str = "<Q") -> Damage:
+    """Replaces numbers in a file, given their offsets."""
+
+    def damage(file: Path) -> None:
+        data = bytearray(file.read_bytes())
+        for offset, number in numbers:
+            struct.pack_into(form, data, offset, number)
+        if file.name.startswith("lex"):
+            struct.pack_into("<Q", data, 8, checksum(bytes(data[16:])))
+        file.write_bytes(data)
+
+    return damage
+
+
+# The first header of a model begins at byte 16: the length of its name, its type, its dimensions, its bytes.
+BERGAMOT: dict[str, tuple[str, Damage]] = {
+    "another version": ("model", with_numbers((0, 2))),
+    "no tensors": ("model", with_numbers((8, 0))),
+    "too many tensors": ("model", with_numbers((8, 2**64 - 1))),
+    "more tensors than there are": ("model", with_numbers((8, 90_000))),
+    "one tensor less": ("model", with_numbers((8, 3))),
+    "a name without an end": ("model", with_numbers((16, 3))),
+    "no name": ("model", with_numbers((16, 0))),
+    "an endless name": ("model", with_numbers((16, 2**63))),
+    "16 bits": ("model", with_numbers((24, 0x4102))),
+    "a layout of one processor": ("model", with_numbers((24, 0x9101))),
+    "no dimensions": ("model", with_numbers((32, 0))),
+    "endless dimensions": ("model", with_numbers((32, 2**60))),
+    "no bytes": ("model", with_numbers((40, 0))),
+    "endless bytes": ("model", with_numbers((40, 2**64 - 1))),
+    "dimensions of 2 ** 32 - 1": ("model", lambda file: file.write_bytes(
+        struct.pack("<6Q", 1, 1, 2, 0x0404, 2, 2**62) + b"a\0" + b"\xff" * 8 + struct.pack("<Q", 0))),
+    "a tensor twice": ("model", lambda file: file.write_bytes(
+        struct.pack("<2Q", 1, 2) + struct.pack("<4Q", 2, 0x0404, 1, 4) * 2 + b"a\0a\0" + struct.pack("<2IQ", 1, 1, 0)
+        + bytes(8))),
+    "a huge gap": ("model", lambda file: file.write_bytes(
+        struct.pack("<6Q", 1, 1, 2, 0x0404, 1, 4) + b"a\0" + struct.pack("<IQ", 1, 2**63) + bytes(4))),
+    "bytes after the end": ("model", lambda file: file.write_bytes(file.read_bytes() + b"\0")),
+    "another magic number": ("lex", with_numbers((0, 1))),
+    "more rows than there are": ("lex", with_numbers((32, 2**63))),
+    "more translations than there are": ("lex", with_numbers((40, 2**40))),
+    "an offset that is too large": ("lex", with_numbers((56, 2**64 - 1))),
+    "an offset that falls": ("lex", with_numbers((56, 5))),
+    "a subword that the vocabulary lacks": ("lex", with_numbers((-4, 2**32 - 1), form="<I")),
+    "another checksum": ("lex", lambda file: file.write_bytes(file.read_bytes()[:-1] + b"\1")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BERGAMOT)
+def test_a_bergamot_file_that_is_not_what_its_numbers_say_is_refused(name: str, tmp_path: Path, run_cli: Run) -> None:
+    folder = bergamot_models.folder(tmp_path / "folder")
+    start, damage = BERGAMOT[name]
+    (file,) = folder.glob(f"{start}*.bin")
+    damage(file)
+    done = imported(run_cli, folder)
+    assert done.code == 2
+    assert file.name in done.err
+
+
+@pytest.mark.parametrize("start", ["model", "lex"])
+def test_a_bergamot_file_cut_at_any_place_is_refused(start: str, tmp_path: Path) -> None:
+    folder = bergamot_models.folder(tmp_path / "folder")
+    (file,) = folder.glob(f"{start}*.bin")
+    whole = file.read_bytes()
+    for size in [*range(300), *range(300, len(whole), 197), len(whole) - 1]:
+        file.write_bytes(whole[:size])
+        with pytest.raises(FileError, match=re.escape(file.name)):
+            read_model(folder)
+
+
+@pytest.mark.parametrize("start", ["model", "lex"])
+def test_a_flipped_bit_of_a_bergamot_file_is_refused_or_harmless(start: str, tmp_path: Path) -> None:
+    folder = bergamot_models.folder(tmp_path / "folder")
+    (file,) = folder.glob(f"{start}*.bin")
+    whole = file.read_bytes()
+    with bounded():
+        for bit in [*range(0, 8 * 300, 67), *range(8 * 300, 8 * len(whole), 8 * 501 + 1)]:
+            data = bytearray(whole)
+            data[bit // 8] ^= 1 << bit % 8
+            file.write_bytes(data)
+            sentence = refusal(folder)
+            assert start == "model" or sentence
+
+
 def as_folder(file: Path) -> None:
     file.mkdir()
 
@@ -342,10 +429,18 @@ def marian_folder(path: Path) -> Path:
     return marian_models.folder(path, decoder={})
 
 
+def bergamot_folder(path: Path) -> Path:
+    bergamot_models.folder(path)
+    names = "models: [model.ende.intgemm.alphas.bin]\nvocabs: [vocab.spm]\nshortlist: [lex.ende.s2t.bin]\n"
+    (path / SETTINGS).write_text(names)
+    return path
+
+
 MODELS: dict[str, Callable[[Path], Path]] = {
     "ctranslate2": ctranslate2_folder,
     "hugging face": hugging_face_folder,
     "marian": marian_folder,
+    "bergamot": bergamot_folder,
 }
 
 
@@ -363,7 +458,7 @@ def test_any_file_may_be_anything_else(
         with bounded():
             sentence = refusal(folder)
         if sentence is None:
-            assert name in ("tokenizer_config.json", "decoder.yml")
+            assert name in ("tokenizer_config.json", "decoder.yml", SETTINGS)
         else:
             assert str(folder) in sentence
             assert "\n" not in sentence

@@ -11,7 +11,8 @@ from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.console import Console
 
 MODEL = (
-    "Hugging Face Marian folder (such as OPUS-MT), CTranslate2 folder, or Marian model (the .npz file or its folder)."
+    "Hugging Face Marian folder (such as OPUS-MT), CTranslate2 folder, Marian model (the .npz file or its folder), or "
+    "Bergamot model (the .bin file or its folder)."
 )
 SAMPLES = "Text in the source language to compare both programs on.  [default: generated sentences]"
 SRC_SPM = "SentencePiece model of the source, for a CTranslate2 folder without one."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import vtrans.interop.bergamot.importer as bergamot_importer
 import vtrans.interop.ctranslate2.importer as ctranslate2_importer
 import vtrans.interop.huggingface.importer as huggingface_importer
 import vtrans.interop.marian.importer as marian_importer
@@ -36,11 +37,13 @@ def read_model(path: Path, src_spm: Path | None = None, tgt_spm: Path | None = N
         )
     if huggingface_importer.recognises(path):
         return huggingface_importer.read(path)
+    if bergamot_importer.recognises(path):
+        return bergamot_importer.read(path)
     if marian_importer.recognises(path):
         return marian_importer.read(path)
     raise FileError(
         f"{path} is not a model that vtrans can import: it must be a Hugging Face Marian folder, a CTranslate2 folder, "
-        "or an .npz model of Marian or its folder."
+        "an .npz model of Marian or its folder, or a .bin model of Bergamot or its folder."
     )
 
 

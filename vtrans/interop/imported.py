@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vtrans.checkpoint import LoadedModel, Unfilled, check_finite, weights_of
+from vtrans.checkpoint import LoadedModel, Shortlist, Unfilled, check_finite, weights_of
 from vtrans.config import ModelConfig, SearchConfig, contradiction
 from vtrans.data.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError
@@ -46,6 +46,7 @@ class Imported:
     languages: Sequence[Languages] = ()
     tags: Mapping[str, str] | None = None
     """The tags of target languages; None: those that the pieces of the vocabulary name, such as `>>de<<`."""
+    shortlist: Shortlist | None = None
 
 
 def install(imported: Imported) -> LoadedModel:
@@ -74,7 +75,7 @@ def install(imported: Imported) -> LoadedModel:
         weight.data.copy_(value)
     tags = tags_among(src.tags) if imported.tags is None else imported.tags
     training, languages = dict(imported.training), imported.languages
-    return LoadedModel(model.eval(), src, tgt, imported.search, training, None, languages, tags)
+    return LoadedModel(model.eval(), src, tgt, imported.search, training, imported.shortlist, languages, tags)
 
 
 def blueprint(path: Path, config: ModelConfig, src: Vocabulary, tgt: Vocabulary) -> dict[str, Tensor]:

@@ -17,11 +17,10 @@ from torch.nn import functional as F
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.console import Console
-from vtrans.data.vocabulary import Vocabulary
 from vtrans.errors import InputError
-from vtrans.interop.bergamot.binary import Matrix, Tensors, write_model, write_shortlist
+from vtrans.interop.bergamot.binary import Matrix, Tensors, places_of, write_model, write_shortlist
 from vtrans.interop.bergamot.engine import Bergamot, package
-from vtrans.interop.bergamot.folder import RATIO, names_of, write_settings
+from vtrans.interop.bergamot.folder import ALPHA, RATIO, names_of, write_settings
 from vtrans.interop.bergamot.quantization import MOST, PROJECTION, fitting, matrix, reference, tuned_alphas
 from vtrans.interop.expressible import BERGAMOT, check_model, nearest_search
 from vtrans.interop.imported import NEVER, rows_of
@@ -30,8 +29,6 @@ from vtrans.interop.marian.exporter import is_spm, is_usual, settings_of, tensor
 from vtrans.interop.marian.importer import CONFIG
 from vtrans.interop.samples import generated_sentences
 
-COLUMNS = 8  # of a projection are a multiple of this number
-_ALPHA = "_QuantMultA"
 # The engine knows an alpha by the name of its matrix, which is "none" for a shortlisted projection in some versions.
 _SHORTLISTED = "none"
 
@@ -62,7 +59,7 @@ def write(
     for name, vocab in ((names.src_vocab, loaded.src_vocab), (names.tgt_vocab, loaded.tgt_vocab)):
         (folder / name).write_bytes(vocab.spm)
     if loaded.shortlist and names.shortlist:
-        places = _places(loaded.tgt_vocab), _places(loaded.src_vocab)
+        places = places_of(loaded.tgt_vocab), places_of(loaded.src_vocab)
         write_shortlist(folder / names.shortlist, loaded.shortlist, *places)
     else:
         console.warn("the model has no shortlist, with which Bergamot is several times as fast; run `vtrans shortlist`")
@@ -91,7 +88,7 @@ def quantized(
     """Returns Marian's tensors by name, with matrices in 8 bits and an alpha for each; and by our names the matrices of
     linear layers, and the values of embeddings."""
     config, arrays, settings = loaded.model.config, tensors_of(loaded, 0), settings_of(loaded, 0)
-    settings["dim-vocabs"] = [_padded(size) for size in settings["dim-vocabs"]]
+    settings["dim-vocabs"] = [layout.padded(size) for size in settings["dim-vocabs"]]
     tensors: dict[str, Tensor | Matrix] = {name: value.contiguous() for name, value in arrays.items()}
     bias = arrays["decoder_ff_logit_out_b"]
     tensors["decoder_ff_logit_out_b"] = F.pad(bias, (0, settings["dim-vocabs"][1] - bias.shape[1]), value=NEVER)
@@ -103,7 +100,7 @@ def quantized(
             name = weight.ours.removesuffix(".weight")
             layers[name] = list(parts.values())
             alpha = torch.tensor([alphas[name]])
-            tensors |= {name + _ALPHA: alpha for name in parts}
+            tensors |= {name + ALPHA: alpha for name in parts}
     shared = config.tie.startswith("src-tgt")
     names = {"src": "Wemb"} if shared else {"src": "encoder_Wemb", "tgt": "decoder_Wemb"}
     for side, name in names.items():
@@ -111,25 +108,15 @@ def quantized(
         vocab = loaded.src_vocab if side == "src" else loaded.tgt_vocab
         embeddings[f"{side}_embedding.weight"] = rows_of(vocab, embedding.values)
     for name in (names["src" if shared else "tgt"], _SHORTLISTED):
-        tensors[name + _ALPHA] = torch.tensor([alphas[PROJECTION]])
+        tensors[name + ALPHA] = torch.tensor([alphas[PROJECTION]])
     text = torch.frombuffer(bytearray(yaml_of(settings) + b"\0"), dtype=torch.int8)
     return {name: tensors[name] for name in sorted(tensors)} | {CONFIG: text}, layers, embeddings
-
-
-def _places(vocab: Vocabulary) -> dict[int, int]:
-    """Returns the rows of the written vocabulary by our ids."""
-    return {id: place for id, place in enumerate(vocab.order) if place is not None}
-
-
-def _padded(size: int) -> int:
-    """Returns a larger number of rows: there is at least one unused row."""
-    return (size // COLUMNS + 1) * COLUMNS
 
 
 def _embedding(weight: Tensor) -> Matrix:
     """Returns an embedding in 8 bits with unused rows. The engine chooses the multiplier of a projection by its largest
     value. A value of 127 in the last row makes it the multiplier of the file."""
     integers, multiplier = matrix(weight)
-    padded = F.pad(integers, (0, 0, 0, _padded(len(integers)) - len(integers)))
+    padded = F.pad(integers, (0, 0, 0, layout.padded(len(integers)) - len(integers)))
     padded[-1, 0] = MOST
     return Matrix(padded, multiplier)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from vtrans.checkpoint import LoadedModel
 
 SETTINGS = "config.intgemm8bitalpha.yml"
+ALPHA = "_QuantMultA"  # after the name of a matrix
 RATIO = 2.0  # target subwords per source subword in Firefox
 # Firefox's settings. The engine's worker replaces the lengths and the sizes of batches by its own, which are the same.
 FIREFOX = {

@@ -32,16 +32,19 @@ MOST_OF_PAIR = 32767 // 254
 PROJECTION = "projection"
 KEPT = 1 << 18  # activations of a matrix that its alpha is chosen by
 CLIPS = [share / 40 for share in range(8, 81)]  # of the largest value: those that 127 may stand for
+# Those of a weight, among them the one with which the largest value becomes any integer that it may have in a matrix.
+WEIGHT_CLIPS = [*CLIPS[:32], *(MOST / largest for largest in range(MOST, 59, -1))]
 
 
 def matrix(weight: Tensor) -> Matrix:
     """Returns a matrix [out, in] in 8 bits, with the multiplier of the smallest squared error.
 
     The engine adds the products of two neighbouring inputs in 16 bits, and a larger sum would become the largest one.
-    No sum is larger here, whatever the inputs are, so that all processors compute the same.
+    No sum is larger here, whatever the inputs are, so that all processors compute the same. The values of a matrix
+    give the same matrix: its multiplier has 8 bits, so that the roundings of the values do not change it.
     """
     largest = float(weight.abs().max()) or 1.0
-    multipliers = torch.tensor([MOST / (largest * share) for share in CLIPS])  # in float32, as in the file
+    multipliers = torch.tensor([MOST / (largest * share) for share in WEIGHT_CLIPS]).bfloat16()
     matrices = map(partial(_matrix, weight), multipliers.tolist())
     return min(matrices, key=lambda matrix: float((matrix.values - weight).square().sum()))
 

@@ -8,14 +8,12 @@ reader, which knows the older versions, is `Model::load` in its `src/models/mode
 from __future__ import annotations
 
 import math
-import os
 import re
-import struct
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +22,7 @@ from torch import Tensor
 
 from vtrans.errors import FileError
 from vtrans.files import reason
-from vtrans.interop.foreign_files import Facts, ForeignTensors
+from vtrans.interop.foreign_files import AGAIN, Facts, ForeignTensors, Stream
 from vtrans.interop.settings import wrong
 
 VERSION = 6  # the newest one
@@ -39,7 +37,6 @@ TYPE_OF_WIDTH = {4: FLOAT32, 2: INT16, 1: INT8}  # versions 1 to 3 have the widt
 INT16_SCALE = 1000.0  # of int16 variables without one, as in version 1
 SCALE = "_scale"  # a quantised variable's scale has its name and this
 _NAME = re.compile(rb"[A-Za-z0-9_.:/]+\0")
-_AGAIN = "copy the folder again, or convert the model again"
 
 
 @dataclass(frozen=True)
@@ -67,50 +64,50 @@ class Binary:
         self.variables: dict[str, Variable] = {}
         try:
             with path.open("rb") as file:
-                self._read_list(_Stream(path, file))
+                self._read_list(Stream(path, file))
         except OSError as error:
             raise FileError(f"{path} cannot be read: {reason(error)}.") from None
 
-    def _read_list(self, stream: _Stream) -> None:
+    def _read_list(self, stream: Stream) -> None:
         path = self.path
         self.version = stream.number("I")
         if not 1 <= self.version <= VERSION:
             advice = "give a folder that a converter of CTranslate2 wrote"
             raise wrong(path, "the binary version of CTranslate2", f"from 1 to {VERSION}", self.version, advice)
-        self.specification = stream.name() if self.version >= 2 else ""
+        self.specification = _name(stream) if self.version >= 2 else ""
         self.revision = stream.number("I") if self.version >= 2 else 1
-        for _ in range(stream.count("variables")):
+        for _ in range(_count(stream, "variables")):
             name = self._new_name(stream)
             self.variables[name] = self._variable(name, stream)
-        for _ in range(stream.count("aliases") if self.version >= 3 else 0):
-            alias, name = self._new_name(stream), stream.name()
+        for _ in range(_count(stream, "aliases") if self.version >= 3 else 0):
+            alias, name = self._new_name(stream), _name(stream)
             if name not in self.variables:
-                raise FileError(f"{path} has the alias {alias} of {name}, which it lacks; {_AGAIN}.")
+                raise FileError(f"{path} has the alias {alias} of {name}, which it lacks; {AGAIN}.")
             self.variables[alias] = self.variables[name]
         if stream.left:
-            raise FileError(f"{path} has {stream.left:,} bytes after its last variable; {_AGAIN}.")
+            raise FileError(f"{path} has {stream.left:,} bytes after its last variable; {AGAIN}.")
 
-    def _new_name(self, stream: _Stream) -> str:
-        name = stream.name()
+    def _new_name(self, stream: Stream) -> str:
+        name = _name(stream)
         if name in self.variables:
-            raise FileError(f"{self.path} has the variable {name[:80]} twice; {_AGAIN}.")
+            raise FileError(f"{self.path} has the variable {name[:80]} twice; {AGAIN}.")
         return name
 
-    def _variable(self, name: str, stream: _Stream) -> Variable:
+    def _variable(self, name: str, stream: Stream) -> Variable:
         """Reads the description of a variable and skips its values."""
         dimensions = stream.number("B")
         if dimensions > MOST_DIMENSIONS:
             what = f"the number of dimensions of {name[:80]}"
-            raise wrong(self.path, what, f"at most {MOST_DIMENSIONS}", dimensions, _AGAIN)
+            raise wrong(self.path, what, f"at most {MOST_DIMENSIONS}", dimensions, AGAIN)
         shape = tuple(stream.number("I") for _ in range(dimensions))
         type_id, length = stream.number("B"), stream.number("I")
         if self.version < 4:  # the width of a value, and the number of values
             type_id, length = TYPE_OF_WIDTH.get(type_id, -1), length * type_id
         if type_id not in TYPES:
-            raise FileError(f"{self.path}: {name[:80]} has an unknown type of values; {_AGAIN}.")
+            raise FileError(f"{self.path}: {name[:80]} has an unknown type of values; {AGAIN}.")
         variable = Variable(name, type_id, shape, stream.tell())
         if length != variable.size * np.dtype(TYPES[type_id]).itemsize:
-            raise FileError(f"{self.path}: {name[:80]} has {length:,} bytes, which do not fit its shape; {_AGAIN}.")
+            raise FileError(f"{self.path}: {name[:80]} has {length:,} bytes, which do not fit its shape; {AGAIN}.")
         stream.skip(length)
         return variable
 
@@ -126,7 +123,7 @@ class Binary:
         """Gives every variable another name. Raises FileError if two get the same."""
         renamed = {new_name(name): variable for name, variable in self.variables.items()}
         if len(renamed) < len(self.variables):
-            raise FileError(f"{self.path} has two variables of one name; {_AGAIN}.")
+            raise FileError(f"{self.path} has two variables of one name; {AGAIN}.")
         self.variables = renamed
 
     def number(self, name: str, default: float) -> float:
@@ -136,7 +133,7 @@ class Binary:
             return default
         value = float(self._values(variable).item()) if variable.size == 1 else math.nan
         if not math.isfinite(value):
-            raise wrong(self.path, name, "one number", f"{value} with the shape {list(variable.shape)}", _AGAIN)
+            raise wrong(self.path, name, "one number", f"{value} with the shape {list(variable.shape)}", AGAIN)
         return value
 
     def text(self, name: str, default: str) -> str:
@@ -149,7 +146,7 @@ class Binary:
                 raise ValueError
             return self._values(variable).tobytes().decode()
         except ValueError:
-            raise FileError(f"{self.path}: {name} must be a text in UTF-8; {_AGAIN}.") from None
+            raise FileError(f"{self.path}: {name} must be a text in UTF-8; {AGAIN}.") from None
 
     def same(self, name: str, other: str) -> bool:
         """Returns whether two variables have equal values. Versions before 3 have no aliases, but write both."""
@@ -185,11 +182,11 @@ class Binary:
         if stored is None:
             if variable.type_id == INT16:
                 return torch.tensor(INT16_SCALE)
-            raise FileError(f"{self.path} lacks {names[0]}, the scale of {name}; {_AGAIN}.")
+            raise FileError(f"{self.path} lacks {names[0]}, the scale of {name}; {AGAIN}.")
         scale = self.variables[stored]
         if scale.type_id not in FLOATS or scale.size not in (1, variable.shape[0]):
             wanted = f"one floating-point number, or one for each row of {name}"
-            raise wrong(self.path, stored, wanted, scale.shape, _AGAIN)
+            raise wrong(self.path, stored, wanted, scale.shape, AGAIN)
         return self._tensor(stored).reshape(-1, *[1] * (len(variable.shape) - 1))
 
     def _values(self, variable: Variable) -> NDArray[Any]:
@@ -198,54 +195,21 @@ class Binary:
             file.seek(variable.offset)
             values = np.fromfile(file, dtype=TYPES[variable.type_id], count=variable.size)
         if len(values) < variable.size:
-            raise FileError(f"{self.path} became shorter while it was read; {_AGAIN}.")
+            raise FileError(f"{self.path} became shorter while it was read; {AGAIN}.")
         return values.reshape(variable.shape)
 
 
-class _Stream:
-    """The numbers and names of a file, up to its end."""
+def _count(stream: Stream, what: str) -> int:
+    count = stream.number("I")
+    if count > MOST_VARIABLES:
+        raise wrong(stream.path, f"the number of {what}", f"at most {MOST_VARIABLES:,}", count, AGAIN)
+    return count
 
-    def __init__(self, path: Path, file: BinaryIO) -> None:
-        self._path, self._file = path, file
-        self._end = file.seek(0, os.SEEK_END)
-        file.seek(0)
 
-    @property
-    def left(self) -> int:
-        return self._end - self._file.tell()
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def skip(self, length: int) -> None:
-        if length > self.left:
-            raise self._truncated()
-        self._file.seek(length, os.SEEK_CUR)
-
-    def number(self, form: str) -> int:
-        """Reads an unsigned number: B, H or I, of 1, 2 or 4 bytes."""
-        (number,) = struct.unpack(f"<{form}", self._bytes(struct.calcsize(f"<{form}")))
-        return int(number)
-
-    def count(self, what: str) -> int:
-        count = self.number("I")
-        if count > MOST_VARIABLES:
-            raise wrong(self._path, f"the number of {what}", f"at most {MOST_VARIABLES:,}", count, _AGAIN)
-        return count
-
-    def name(self) -> str:
-        """Reads a name: the number of its bytes with a final NUL, and the bytes."""
-        data = self._bytes(self.number("H"))
-        if not _NAME.fullmatch(data):
-            what = f"the name before byte {self.tell():,}"
-            raise wrong(self._path, what, "letters, digits, _.:/ and a final NUL", data, _AGAIN)
-        return data[:-1].decode("ascii")
-
-    def _bytes(self, length: int) -> bytes:
-        data = self._file.read(length)
-        if len(data) < length:
-            raise self._truncated()
-        return data
-
-    def _truncated(self) -> FileError:
-        return FileError(f"{self._path} is truncated: it ends at byte {self._end:,}, within its variables; {_AGAIN}.")
+def _name(stream: Stream) -> str:
+    """Reads a name: the number of its bytes with a final NUL, and the bytes."""
+    data = stream.bytes(stream.number("H"))
+    if not _NAME.fullmatch(data):
+        what = f"the name before byte {stream.tell():,}"
+        raise wrong(stream.path, what, "letters, digits, _.:/ and a final NUL", data, AGAIN)
+    return data[:-1].decode("ascii")

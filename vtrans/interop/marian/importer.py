@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import sentencepiece
 import torch
+from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.piece_table import pack
@@ -16,7 +17,7 @@ from vtrans.data.vocabulary import SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_
 from vtrans.errors import FileError
 from vtrans.interop.foreign_files import ForeignTensors, Read, file_in, read_bytes, read_object
 from vtrans.interop.imported import NEVER, Imported, rows_of
-from vtrans.interop.marian.layout import EPSILON, decodes_as_trained, join, stored, weights_of_layers
+from vtrans.interop.marian.layout import EPSILON, decodes_as_trained, join, padded, stored, weights_of_layers
 from vtrans.interop.marian.npz import open_npz
 from vtrans.interop.marian.original import MarianModel
 from vtrans.interop.marian.yaml import Value, read_mapping
@@ -64,12 +65,19 @@ def read(path: Path) -> Imported:
     Raises FileError if something is missing or damaged, or if vtrans does not support the network.
     """
     model_file, decoder = _find(path)
-    tensors = open_npz(model_file)
-    settings = _model_settings(model_file, tensors)
-    src, tgt, text = _vocabularies(model_file, settings, decoder)
+    return imported_from(path, open_npz(model_file), decoder)
+
+
+def imported_from(
+    path: Path, tensors: ForeignTensors, decoder: Settings, ignored: Collection[str] = (CONFIG,)
+) -> Imported:
+    """Returns the model with these tensors, except for the `ignored` ones, and settings for translating. Vocabularies
+    are in the folder of the tensors. Raises FileError as `read` does."""
+    settings = _model_settings(tensors)
+    src, tgt, text = _vocabularies(tensors.path.parent, settings, decoder)
     config = _model_config(settings, have_one_table(src, tgt))
     weights = _weights(tensors, settings, config, src, tgt)
-    tensors.refuse_others([CONFIG])
+    tensors.refuse_others(ignored)
     notes = [f"Marian {settings.text('version', 'of an unknown version')}", text]
     if not decodes_as_trained(config):
         notes.append(
@@ -87,7 +95,7 @@ def read(path: Path) -> Imported:
         src_vocab=src,
         tgt_vocab=tgt,
         weights=weights,
-        original=partial(MarianModel, model_file, src, tgt, translates=decodes_as_trained(config)),
+        original=partial(MarianModel, tensors.path, src, tgt, translates=decodes_as_trained(config)),
         training={"imported": "Marian"},
     )
 
@@ -109,11 +117,11 @@ def _find(path: Path) -> tuple[Path, Settings]:
     for name in names:
         if (folder / name).is_file():
             data = read_bytes(folder / name, LONGEST_CONFIG)
-            decoder = _settings(data, str(folder / name))
+            decoder = typed_settings(read_mapping(data, str(folder / name)), str(folder / name))
             break
     if not path.is_dir():
         return path, decoder
-    models = [_beside(folder, decoder, name) for name in decoder.texts("models")] or _models_in(folder)
+    models = [beside(folder, decoder, name) for name in decoder.texts("models")] or _models_in(folder)
     if len(models) != 1:
         advice = f"give the path of the .npz file, or name it in {DECODER}"
         raise wrong(folder, "the number of .npz models", "1", len(models), advice)
@@ -122,7 +130,7 @@ def _find(path: Path) -> tuple[Path, Settings]:
     return models[0], decoder
 
 
-def _beside(folder: Path, decoder: Settings, name: str) -> Path:
+def beside(folder: Path, decoder: Settings, name: str) -> Path:
     """Returns a file that a `decoder.yml` names. It must be in the folder of the model.
 
     Without `relative-paths`, names are relative to the folder in which Marian was started, or absolute. Models move,
@@ -131,23 +139,24 @@ def _beside(folder: Path, decoder: Settings, name: str) -> Path:
     return file_in(folder, name if decoder.flag("relative-paths") else name.replace("\\", "/").rpartition("/")[2])
 
 
-def _model_settings(model_file: Path, tensors: ForeignTensors) -> Settings:
+def _model_settings(tensors: ForeignTensors) -> Settings:
     """Returns the settings in the model. Raises FileError if vtrans does not support the network."""
-    facts = tensors.facts.get(CONFIG)
+    model_file, facts = tensors.path, tensors.facts.get(CONFIG)
     if facts is None or facts.dtype not in (torch.int8, torch.uint8) or len(facts.shape) != 1:
         raise FileError(f"{model_file} lacks {CONFIG}, Marian's settings; it is not a model of Marian 1.0 or later.")
     if facts.shape[0] > LONGEST_CONFIG:
         raise FileError(f"{model_file}: {CONFIG} must have at most {LONGEST_CONFIG:,} bytes, got {facts.shape[0]:,}.")
     data = tensors.raw(CONFIG).view(torch.uint8).numpy().tobytes().rstrip(b"\0")
-    settings = _settings(data, f"{model_file}: {CONFIG}")
+    name = f"{model_file}: {CONFIG}"
+    settings = typed_settings(read_mapping(data, name), name)
     recurrent = settings.get("transformer-decoder-autoreg") == "rnn"
     settings.check(EXPECTED | EXPECTED_OF_EARLIER | (EXPECTED_OF_RNN if recurrent else {}))
     return settings
 
 
-def _settings(data: bytes, name: str) -> Settings:
+def typed_settings(values: Mapping[str, Value], name: str) -> Settings:
     """Returns the settings of a YAML file, with numbers and flags instead of their texts."""
-    return Settings({key: _typed(value) for key, value in read_mapping(data, name).items()}, name)
+    return Settings({key: _typed(value) for key, value in values.items()}, name)
 
 
 def _typed(value: Value) -> Any:
@@ -221,17 +230,17 @@ def _search_config(decoder: Settings, tgt: Vocabulary) -> SearchConfig:
 # Vocabularies.
 
 
-def _vocabularies(model_file: Path, settings: Settings, decoder: Settings) -> tuple[Vocabulary, Vocabulary, str]:
+def _vocabularies(folder: Path, settings: Settings, decoder: Settings) -> tuple[Vocabulary, Vocabulary, str]:
     """Returns both vocabularies, the same object twice if they are equal, and a note that says how text is split."""
-    folder, sizes = model_file.parent, settings.sizes("dim-vocabs")
-    named = [_beside(folder, decoder, name) for name in decoder.texts("vocabs")]
+    sizes = settings.sizes("dim-vocabs")
+    named = [beside(folder, decoder, name) for name in decoder.texts("vocabs")]
     files = named or [file for file in sorted(folder.iterdir()) if file.suffix == ".spm"]
     if len(files) == 1:
         files *= 2
     if len(files) != 2 or len(sizes) != 2 or (not named and files[0] != files[1]):
         raise FileError(
-            f"{folder} must have one .spm vocabulary, or a {DECODER} that names the vocabularies of source and target, "
-            f"got {len(named or files)} for a model with {len(sizes)} dim-vocabs."
+            f"{folder} must have one .spm vocabulary, or a {Path(decoder.name).name} that names the vocabularies of "
+            f"source and target, got {len(named or files)} for a model with {len(sizes)} dim-vocabs."
         )
     tables = [_vocabulary(file, size, side) for file, size, side in zip(files, sizes, SIDES, strict=True)]
     if all(file.suffix == ".spm" for file in files):
@@ -264,7 +273,7 @@ def _vocabulary(file: Path, size: int, side: str) -> Vocabulary:
         spm = read_bytes(beside) if beside.is_file() else b""
     else:
         raise FileError(f"{file} must be a .spm, .yml or .json vocabulary; vtrans reads no factored or other ones.")
-    if len(pieces) != size:
+    if size not in (len(pieces), padded(len(pieces))):
         raise FileError(f"{file} must have the {size:,} pieces of the model's dim-vocabs, got {len(pieces):,}.")
     return Vocabulary(pack(pieces, special, spm), str(file))
 
@@ -326,7 +335,7 @@ def _weights(
     bias: Read = lambda: torch.zeros(1, tgt_size)  # noqa: E731
     if not settings.flag("output-omit-bias"):
         bias = tensors.get(f"{out}_b", 1, tgt_size)
-    weights["projection.bias"] = lambda: rows_of(tgt, bias().flatten(), absent=NEVER)
+    weights["projection.bias"] = partial(_bias, tensors.path, tgt, bias)
     weights["src_positions.weight"] = lambda: MarianPositions.rows(config.max_positions, D)
     return weights
 
@@ -335,3 +344,14 @@ def _rows(vocab: Vocabulary, weight: Read) -> Read:
     """Returns a function that reads an embedding in our order. The rows of pieces that Marian lacks are zero. So is the
     row of our start, because Marian starts a translation with an embedding of zeros."""
     return lambda: rows_of(vocab, weight())
+
+
+def _bias(path: Path, vocab: Vocabulary, read: Read) -> Tensor:
+    """Returns a bias in our order. Raises FileError if the program may produce a row without a piece."""
+    bias = read().flatten()
+    if (bias[len(vocab.pieces) :] > NEVER).any():
+        raise FileError(
+            f"{path} must give target subwords without a piece a bias of at most {NEVER:g}; it has {len(bias):,} "
+            f"target subwords, and its vocabulary {len(vocab.pieces):,} pieces."
+        )
+    return rows_of(vocab, bias, absent=NEVER)

@@ -72,6 +72,11 @@ def split(weight: Weight, value: Tensor) -> dict[str, Tensor]:
     return {name: part.reshape(part.shape[0], -1).T for name, part in zip(weight.theirs, parts, strict=True)}
 
 
+def padded(rows: int) -> int:
+    """Returns the number of rows that a table of pieces has for Bergamot: a multiple of 8, and at least one unused."""
+    return (rows // 8 + 1) * 8
+
+
 def decodes_as_trained(config: ModelConfig) -> bool:
     """Returns whether Marian's usual network translates with the network that it trains and scores with.
 
