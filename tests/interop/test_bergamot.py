@@ -33,6 +33,7 @@ from vtrans.interop.bergamot.folder import SETTINGS
 from vtrans.interop.exports import export_model
 from vtrans.interop.expressible import BERGAMOT, check_model
 from vtrans.interop.marian import layout
+from vtrans.model.layers import LayerNorm
 from vtrans.training.recipe import load_recipe
 
 QUIET = Console(quiet=True)
@@ -43,26 +44,48 @@ NPM = os.environ.get("BERGAMOT_TRANSLATOR")  # a folder of the engine's npm pack
 
 
 def engine_product(x: Tensor, matrix: Matrix, alpha: float, bias: Tensor) -> Tensor:
-    """The product as the engine computes it: unsigned inputs, and sums of two products in 16 bits."""
+    """The product as the engine computes it: unsigned inputs, sums of two products in 16 bits, and then float32."""
     a = np.clip(np.rint(x.numpy() * np.float32(alpha)), -127, 127).astype(np.int32) + 127
     b = matrix.integers.numpy().astype(np.int32)
     products = a[:, None, :] * b[None, :, :]
     pairs = np.clip(products[..., ::2] + products[..., 1::2], -32768, 32767)
-    scale = 1 / (alpha * matrix.multiplier)
-    return torch.from_numpy((pairs.sum(2) - 127 * b.sum(1)) * scale) + bias
+    one, most, alpha_1, multiplier = map(np.float32, (1, 127, alpha, matrix.multiplier))
+    prepared = b.sum(1).astype(np.float32) * -((most / alpha_1) * (most / multiplier) / most) + bias.numpy()
+    return torch.from_numpy(pairs.sum(2).astype(np.float32) * (one / (alpha_1 * multiplier)) + prepared)
 
 
 @pytest.mark.parametrize("outliers", [0, 40])
 def test_the_reference_computes_what_the_engine_computes(outliers: int) -> None:
     torch.manual_seed(0)
-    weight, x, bias = torch.randn(24, 64), 3 * torch.randn(200, 64), torch.randn(24)
+    weight, x, bias = torch.randn(240, 64), 3 * torch.randn(200, 64), torch.randn(240)
     weight.flatten()[:outliers] += 3.0  # neighbours, whose products would not fit into 16 bits
     x[:100] = x[:100].sign() * 9
-    matrix, alpha = quantization.matrix(weight), 127 / 8.0
-    ours = quantization.Product([matrix], alpha, bias)(x)
-    assert (ours - engine_product(x, matrix, alpha, bias)).abs().max() < 1e-4
+    for clip in (8.0, 6.1, 1.7):
+        matrix, alpha = quantization.matrix(weight), float(np.float32(127 / clip))
+        ours = quantization.Product([matrix], alpha, bias)(x)
+        assert torch.equal(ours, engine_product(x, matrix, alpha, bias))
     assert matrix.integers.abs().max() <= 127
     assert (matrix.values - weight).square().mean() < 2e-2 * weight.square().mean()
+
+
+def test_a_layer_norm_of_the_reference_adds_as_the_engine_does() -> None:
+    torch.manual_seed(0)
+    norm = LayerNorm(48, 1e-6)
+    norm.weight.data.normal_()
+    norm.bias.data.normal_()
+    x = torch.randn(50, 48) * 3
+    ours = quantization.normalized(norm, x)
+    weight, bias = norm.weight.detach().numpy(), norm.bias.detach().numpy()
+    for row, out in zip(x.numpy(), ours.detach().numpy(), strict=True):
+        mean = squares = np.float32(0)
+        for value in row:
+            mean += value
+        mean /= np.float32(48)
+        for value in row:
+            squares += (value - mean) * (value - mean)
+        deviation = np.sqrt(squares / np.float32(48) + np.float32(1e-6))
+        assert np.array_equal(out, weight * ((row - mean) / deviation) + bias)
+    assert torch.allclose(ours, norm(x), atol=1e-5)
 
 
 def test_no_inputs_make_a_sum_of_two_products_too_large() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +23,7 @@ from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.interop.bergamot.binary import Matrix
+from vtrans.model.layers import LayerNorm
 from vtrans.runtime.products import Linear
 from vtrans.translate.translator import DEFAULT_OPTIONS
 
@@ -62,6 +64,19 @@ def rounded(values: Tensor, alpha: float) -> Tensor:
     return torch.round(values * alpha).clamp_(-MOST, MOST) * (1 / alpha)
 
 
+def normalized(norm: LayerNorm, x_D: Tensor) -> Tensor:
+    """Returns a layer norm as the engine computes it, with sums from the first value to the last."""
+    size = x_D.shape[-1]
+    centred_D = x_D - _sum(x_D) / size
+    variance_1 = _sum(centred_D * centred_D) / size + norm.eps
+    deviation_1 = variance_1.double().sqrt().float()  # in float32, torch's root may be off by a bit
+    return norm.weight * (centred_D / deviation_1) + norm.bias
+
+
+def _sum(x_D: Tensor) -> Tensor:
+    return torch.from_numpy(np.add.accumulate(x_D.detach().numpy(), -1)[..., -1:])
+
+
 class Product:
     """x W^T + b as the engine computes it, with the same roundings; it takes the place of a linear layer. W may consist
     of several matrices with one alpha."""
@@ -70,9 +85,11 @@ class Product:
         self.alpha = alpha
         self.weight_OI = torch.cat([part.integers for part in parts]).float()
         multipliers_O = torch.cat([torch.full((len(part.integers),), part.multiplier) for part in parts])
-        self.scale_O = 1 / (alpha * multipliers_O)
+        # Of a number and a tensor, torch would compute a reciprocal first, and round twice.
+        one, most, exact = (torch.tensor(float(number)) for number in (1, MOST, alpha))
+        self.scale_O = one / (exact * multipliers_O)
         self.shift_O = MOST * self.weight_OI.sum(1)  # of the inputs, which the engine makes positive
-        self.bias_O = -((MOST / alpha) * (MOST / multipliers_O) / MOST) * self.weight_OI.sum(1)
+        self.bias_O = -((most / exact) * (most / multipliers_O) / most) * self.weight_OI.sum(1)
         self.bias_O += 0 if bias_O is None else bias_O
 
     def __call__(self, x_NI: Tensor) -> Tensor:
@@ -128,6 +145,9 @@ def reference(
         layer.rounded = Product(parts, alphas[name], layer.bias)
     for name, value in embeddings.items():
         model.get_parameter(name).data.copy_(value)
+    for module in model.modules():
+        if isinstance(module, LayerNorm):
+            module.register_forward_hook(lambda norm, given, _: normalized(norm, given[0]))
     # A shortlisted projection is no call of a module.
     model.decoder.final_norm.register_forward_hook(lambda _, __, out: rounded(out, alphas[PROJECTION]))
     return replace(loaded, model=model.eval())
