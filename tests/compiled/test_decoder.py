@@ -249,9 +249,11 @@ def test_exhausted_memory_is_an_exception(library: ctypes.CDLL) -> None:
     """A source of a negative length asks for more memory than there can be."""
     decoder = CompiledDecoder(make(SMALL).float(), library)
     state = CompiledState(decoder.compiled, 1)
-    length = ctypes.c_int64(-1)
+    length, none = ctypes.c_int64(-1), ctypes.c_int64(0)
     with pytest.raises(MemoryError):
-        library.batch_admit(state.pointer, None, ctypes.addressof(length), 1, None, 0, None)
+        library.batch_admit(
+            state.pointer, None, ctypes.addressof(length), 1, None, 0, None, None, ctypes.addressof(none)
+        )
 
 
 @pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES])

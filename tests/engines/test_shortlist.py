@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
+import os
 import random
 import re
+import shlex
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 from cli_runner import SENTENCE, Done
+from near_ties import Plain, equal_or_tied, plain
 from safetensors.torch import load_file
 from torch import Tensor
 from translators import SEARCH, VARIANTS, forward, same, sentences, vocabulary
@@ -23,6 +28,7 @@ from translators import SEARCH, VARIANTS, forward, same, sentences, vocabulary
 import vtrans.data.aligner
 from vtrans.average import average
 from vtrans.checkpoint import LoadedModel, RunFolder, Shortlist, add_shortlist, load_model
+from vtrans.compiled.decoder import compiled_decoder
 from vtrans.config import ModelConfig
 from vtrans.data.aligner import model_1
 from vtrans.data.store import DataFolder, TokenStore
@@ -36,7 +42,10 @@ from vtrans.search.options import Sampling
 from vtrans.search.rules import Prefix, Rules
 from vtrans.tensor_files import open_tensors, write_tensors
 from vtrans.translate.loading import load
+from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
+
+COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
 
 # Learning.
 
@@ -229,6 +238,41 @@ def test_listing_the_whole_vocabulary_changes_nothing(sampling: Sampling | None,
         n = 1 if search == {"beam": 1} else 3
         plain = list(made(model, listed=False, **search).nbest(LINES, n, sampling))
         assert same(list(made(model, **search).nbest(LINES, n, sampling)), plain)
+
+
+def narrowed(model: LoadedModel) -> LoadedModel:
+    """Returns a model in float32, as the engine compiled needs it."""
+    return dataclasses.replace(model, model=copy.deepcopy(model.model).float())
+
+
+@pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+@pytest.mark.parametrize("name", UNTIED)
+@pytest.mark.parametrize("how", ["search", "greedy", "sampling", "constraints", "ensemble", "short lists"])
+def test_the_compiled_engine_finds_the_translations_of_torch_whatever_the_batch(name: str, how: str) -> None:
+    size = {"k": 1, "frequent": 1} if how == "short lists" else {}
+    models = [narrowed(loaded(name, seed, shortlist(seed, **size))) for seed in ((1, 2) if how == "ensemble" else (1,))]
+    library, sampling = compiled_decoder(None), Sampling(seed=3) if how == "sampling" else None
+    rules: dict[str, Any] = {"no_repeat_ngram": 2, "repetition_penalty": 1.3, "min_length": 2}
+    search = rules if how == "constraints" else {"beam": {"greedy": 1, "short lists": 12}.get(how, 3)}
+    options = TranslateOptions(1 if how == "greedy" else 2, sampling)
+    prefixes = PREFIXES if how == "constraints" else [""] * len(LINES)
+
+    def translated(models: list[LoadedModel], batch: int, **compiled: Any) -> list[list[Translation]]:
+        settings = dataclasses.replace(SEARCH, batch_tokens=batch, **search)
+        engine = TorchEngine(models, shortlist=True, **compiled)
+        return Translator(engine, settings).translate_window(LINES, options, prefixes=prefixes)
+
+    def again(exact: list[LoadedModel], line: int) -> Plain:
+        return plain(translated(exact, 5000)[line])
+
+    in_torch, *compiled = translated(models, 50), *(translated(models, n, library=library) for n in (1, 50, 5000))
+    for other in compiled[1:]:
+        assert [plain(best) for best in other] == [plain(best) for best in compiled[0]]
+    ours, theirs = ([plain(best) for best in each] for each in (compiled[0], in_torch))
+    most = max(abs(t.logprob) for best in in_torch for t in best if t.tokens)
+    equal = equal_or_tied(models, again, range(len(LINES)), ours, theirs, most)
+    for a, b in compress(zip(compiled[0], in_torch, strict=True), equal):
+        assert [t.logprob for t in a] == pytest.approx([t.logprob for t in b], abs=1e-4)
 
 
 def test_a_list_may_be_shorter_than_the_beam() -> None:

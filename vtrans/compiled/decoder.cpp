@@ -52,9 +52,9 @@ struct Batch {
     }
 
     // Puts `count` sources into the `free` places, and the remaining ones after the last place. Their tokens are
-    // concatenated.
+    // concatenated, and so are the subwords that each lists besides the common ones.
     void admit(const int64_t* tokens, const int64_t* lengths, int count, const int64_t* free, int free_count,
-               const float* positions) {
+               const float* positions, const int64_t* listed, const int64_t* listed_lengths) {
         std::vector<Sentence*> sentences;
         std::vector<int64_t> firsts{0};  // the place of each source in `tokens`
         for (int j = 0; j < count; j++) {
@@ -63,6 +63,8 @@ struct Batch {
             sentence->cross_slots.resize(model.decoder.size());
             sentence->history.resize(K);
             if (model.sizes.ssru) sentence->cells.assign(K, Floats(model.decoder.size() * D));
+            sentence->more = model.listed_here({listed, listed + listed_lengths[j]});
+            listed += listed_lengths[j];
             sentences.push_back(sentence.get());
             firsts.push_back(firsts.back() + lengths[j]);
             if (j >= free_count) places.emplace_back();
@@ -93,21 +95,25 @@ struct Batch {
     }
 
     // The decoder's outputs of `rows`, which are numbered over all places, empty ones included.
-    std::vector<const float*> outputs(const int64_t* rows, int N) {
-        std::vector<const float*> rows_of_x;
+    std::vector<Output> outputs(const int64_t* rows, int N) {
+        std::vector<Output> made;
         for (int r = 0; r < N; r++) {
             Place place = at[rows[r] / K];
-            rows_of_x.push_back(threads[place.thread].x.row(place.row + int(rows[r] % K)));
+            const float* x = threads[place.thread].x.row(place.row + int(rows[r] % K));
+            made.push_back({x, places[rows[r] / K]->more.get()});
         }
-        return rows_of_x;
+        return made;
     }
 
     // Log-probabilities, `out` [N, V].
     void logprobs(const int64_t* rows, int N, float* out) {
-        Floats totals = threads[0].project(outputs(rows, N).data(), N);
+        auto all = outputs(rows, N);
+        Floats totals = threads[0].project(all.data(), N);
         int V = model.sizes.vocabulary;
-        for (int r = 0; r < N; r++)
-            for (int i = 0; i < V; i++) out[size_t(r) * V + i] = threads[0].logits.row(r)[i] - totals[r];
+        std::fill_n(out, size_t(N) * V, -INFINITE);
+        for (int r = 0; r < N; r++, out += V)
+            for (int i = 0, columns = threads[0].width_of(all[r]); i < columns; i++)
+                out[threads[0].token_of(all[r], i)] = threads[0].logits.row(r)[i] - totals[r];
     }
 
     // The `count` best tokens of each row and their log-probabilities, best first: `ids` and `out` [N, count]. Returns
@@ -123,7 +129,7 @@ struct Batch {
                 Floats totals = threads[t].project(&all[first], block);
                 for (int r = 0; r < block; r++) {
                     size_t place = size_t(first + r) * count;
-                    threads[t].best(r, totals[r], count, ids + place, out + place);
+                    threads[t].best(r, all[first + r], totals[r], count, ids + place, out + place);
                     if (totals[r] != totals[r] || out[place] != out[place]) numbers[t] = false;
                 }
             }
@@ -165,8 +171,9 @@ using namespace vtrans;
 
 extern "C" {
 
-Model* new_model(const Sizes* sizes, const float* const* tensors) {
-    return or_failed((Model*)nullptr, [&] { return new Model(*sizes, tensors); });
+// `listed` [count] are the subwords that all sentences list; none: the whole vocabulary.
+Model* new_model(const Sizes* sizes, const float* const* tensors, const int64_t* listed, int count) {
+    return or_failed((Model*)nullptr, [&] { return new Model(*sizes, tensors, listed, count); });
 }
 void delete_model(Model* model) { delete model; }
 
@@ -175,10 +182,13 @@ Batch* new_batch(const Model* model, int K, int threads) {
 }
 void delete_batch(Batch* batch) { delete batch; }
 
-// `lengths` [count], `tokens` [their sum], `free` [free_count], `positions` [the longest, D].
+// `lengths` [count], `tokens` [their sum], `free` [free_count], `positions` [the longest, D], `listed_lengths` [count],
+// `listed` [their sum].
 int batch_admit(Batch* batch, const int64_t* tokens, const int64_t* lengths, int count, const int64_t* free,
-                int free_count, const float* positions) {
-    return or_failed(-1, [&] { return batch->admit(tokens, lengths, count, free, free_count, positions), 0; });
+                int free_count, const float* positions, const int64_t* listed, const int64_t* listed_lengths) {
+    return or_failed(-1, [&] {
+        return batch->admit(tokens, lengths, count, free, free_count, positions, listed, listed_lengths), 0;
+    });
 }
 
 void batch_drop(Batch* batch, const int64_t* dropped, int count) {
@@ -233,7 +243,7 @@ int batch_reorder(Batch* batch, const int64_t* parents) {
 // `rows` [N], here and below; `out` [N, D].
 int batch_hidden(Batch* batch, const int64_t* rows, int N, float* out) {
     return or_failed(-1, [&] {
-        for (const float* output : batch->outputs(rows, N)) out = std::copy_n(output, batch->D, out);
+        for (const Output& output : batch->outputs(rows, N)) out = std::copy_n(output.x, batch->D, out);
         return 0;
     });
 }

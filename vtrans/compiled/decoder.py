@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -51,11 +51,11 @@ def _or_memory_error(result: int | None, *_: Any) -> int | None:
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "new_model": (_POINTER, (ctypes.POINTER(Sizes), _POINTER)),
+    "new_model": (_POINTER, (ctypes.POINTER(Sizes), _POINTER, _POINTER, _INT)),
     "delete_model": (None, (_POINTER,)),
     "new_batch": (_POINTER, (_POINTER, _INT, _INT)),
     "delete_batch": (None, (_POINTER,)),
-    "batch_admit": (_INT, (_POINTER, _POINTER, _POINTER, _INT, _POINTER, _INT, _POINTER)),
+    "batch_admit": (_INT, (_POINTER, _POINTER, _POINTER, _INT, _POINTER, _INT, _POINTER, _POINTER, _POINTER)),
     "batch_drop": (None, (_POINTER, _POINTER, _INT)),
     "batch_select": (_INT, (_POINTER, _POINTER, _INT)),
     "batch_slots": (_INT, (_POINTER,)),
@@ -80,12 +80,13 @@ def compiled_decoder(console: Console | None) -> ctypes.CDLL:
 
 class CompiledModel:
     """A model in the memory of the compiled code, which copies the weights of matrix products.
-    A copied or unpickled object has only the model, and loads the code again."""
+    A copied or unpickled object has only the model, and loads the code again. All sentences list the `common` subwords;
+    without a shortlist, there are none."""
 
     pointer: int | None = None
 
-    def __init__(self, model: Transformer, library: ctypes.CDLL, precision: str) -> None:
-        self.model, self.library, self.precision = model, library, precision
+    def __init__(self, model: Transformer, library: ctypes.CDLL, precision: str, common: Sequence[int] = ()) -> None:
+        self.model, self.library, self.precision, self.common = model, library, precision, common
         # The compiled code refers to some of them. Detached, they keep their memory if the model is moved.
         self.tensors = [None if tensor is None else tensor.detach() for tensor in tensors_of(model)]
         for tensor in self.tensors:
@@ -96,17 +97,18 @@ class CompiledModel:
                 )
             assert tensor is None or tensor.is_contiguous()
         pointers = (_POINTER * len(self.tensors))(*(None if t is None else t.data_ptr() for t in self.tensors))
-        self.pointer = library.new_model(sizes_of(model, precision), pointers)
+        common_v = torch.tensor(common, dtype=torch.int64)
+        self.pointer = library.new_model(sizes_of(model, precision), pointers, common_v.data_ptr(), len(common_v))
 
     def __del__(self) -> None:
         self.library.delete_model(self.pointer)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self.model, self.precision)
+        return _again, (self.model, self.precision, self.common)
 
 
-def _again(model: Transformer, precision: str) -> CompiledModel:
-    return CompiledModel(model, compiled_decoder(None), precision)
+def _again(model: Transformer, precision: str, common: Sequence[int]) -> CompiledModel:
+    return CompiledModel(model, compiled_decoder(None), precision, common)
 
 
 def sizes_of(model: Transformer, precision: str) -> Sizes:
@@ -176,13 +178,17 @@ class CompiledDecoder:
     """Implements `search.Decoder` with one model in float32 on a CPU, whose weights must not change.
 
     `library` is decoder.cpp, compiled, and `precision`, one of PRECISIONS, that of matrix products. It does what
-    IncrementalDecoder does; `Shortlisted` uses `hidden`.
+    IncrementalDecoder does. With a shortlist, `common` are the subwords that it lists for every sentence, and `limited`
+    gives the others.
     """
 
-    def __init__(self, model: Transformer, library: ctypes.CDLL, precision: str = "float32") -> None:
+    def __init__(
+        self, model: Transformer, library: ctypes.CDLL, precision: str = "float32", common: Sequence[int] = ()
+    ) -> None:
         self.model, self.device, self.rows = model, model.device, ROWS
-        self.compiled = CompiledModel(model, library, precision)
+        self.compiled = CompiledModel(model, library, precision, common)
         self.best = 0
+        self.more: Callable[[Sequence[Sequence[int]]], Tensor] | None = None
         self.positions_PD = model.tgt_positions(1).float()  # as many as have been needed
 
     @property
@@ -196,12 +202,22 @@ class CompiledDecoder:
         made.best = min(count, len(self.model.projection.weight))
         return made
 
+    def limited(self, more: Callable[[Sequence[Sequence[int]]], Tensor]) -> CompiledDecoder:
+        """Returns the same decoder, except that a sentence lists `more` besides the common subwords, and no others are
+        possible. `more` returns these for sources that enter, as pairs of a source and a subword [n, 2], in increasing
+        order."""
+        made = copy.copy(self)
+        made.more = more
+        return made
+
     def start(self, sources: Sequence[Sequence[int]], width: int) -> CompiledState:
         state = CompiledState(self.compiled, width)
         self.admit(state, sources, ())
         return state
 
     def admit(self, state: CompiledState, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
+        numbers_n, listed_n = (self.more(sources) if self.more else torch.empty(0, 2, dtype=torch.int64)).T.contiguous()
+        counts_b = torch.bincount(numbers_n, minlength=len(sources))
         # Nothing depends on an EOS that is not attended to.
         sources = sources if self.model.config.source_eos else [source[:-1] for source in sources]
         lengths = [len(source) for source in sources]
@@ -216,6 +232,8 @@ class CompiledDecoder:
             places_f.data_ptr(),
             len(places),
             positions_SD.data_ptr(),
+            listed_n.data_ptr(),
+            counts_b.data_ptr(),
         )
 
     def hidden(self, state: CompiledState, tokens_BK: Tensor, live_r: Tensor) -> Tensor:

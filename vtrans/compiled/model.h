@@ -13,6 +13,14 @@ namespace vtrans {
 
 using Shared = std::shared_ptr<const Linear>;
 
+// Some subwords, whose ids increase, and the projection to them. Both are padded; padding is never predicted.
+struct Listed {
+    std::vector<int64_t> ids;
+    Linear projection;
+
+    int width() const { return int(ids.size()); }
+};
+
 // The layers of an encoder and of a decoder-only model have no cross-attention. With an SSRU, `zf` replaces `qkv` and
 // `out`.
 struct Layer {
@@ -29,25 +37,41 @@ struct Sizes {
 };
 
 // The weights, from tensors in the order of decoder.py. It copies those of products, a shared one once, and refers to
-// the others.
+// the others. All sentences list the `common` subwords; without a shortlist, these are the whole vocabulary.
 struct Model {
     Sizes sizes;
     const float *src_embedding, *tgt_embedding;
     std::vector<Layer> encoder, decoder;
     Norm encoder_norm, decoder_norm;
-    Shared projection;
+    const float *rows, *bias;  // of the projection
+    std::unique_ptr<const Listed> common;
 
-    Model(const Sizes& sizes, const float* const* tensors) : sizes(sizes), next(tensors) {
-        int V = sizes.vocabulary;
+    Model(const Sizes& sizes, const float* const* tensors, const int64_t* listed, int count)
+        : sizes(sizes), next(tensors) {
         src_embedding = *next++, tgt_embedding = *next++;
         for (int i = 0; i < sizes.encoder_layers; i++) encoder.push_back(layer(false, false));
         encoder_norm = norm();
         for (int i = 0; i < sizes.decoder_layers; i++) decoder.push_back(layer(sizes.ssru, !sizes.decoder_only));
         decoder_norm = norm();
-        auto last = std::make_shared<Linear>(next[0], next[1], sizes.width, V, Precision(sizes.precision));
-        last->bias[sizes.pad_id] = -INFINITE;
-        std::fill(last->bias.begin() + V, last->bias.end(), -INFINITE);
-        projection = last;
+        rows = *next++, bias = *next++;
+        std::vector<int64_t> all(sizes.vocabulary);
+        std::iota(all.begin(), all.end(), 0);
+        common = listed_here(count ? std::vector<int64_t>(listed, listed + count) : all);
+    }
+
+    // Returns null if there are none.
+    std::unique_ptr<const Listed> listed_here(std::vector<int64_t> ids) const {
+        if (ids.empty()) return nullptr;
+        int D = sizes.width, count = int(ids.size());
+        Floats chosen, chosen_bias;
+        for (int64_t id : ids) {
+            if (count < sizes.vocabulary) chosen.insert(chosen.end(), rows + id * D, rows + (id + 1) * D);
+            chosen_bias.push_back(id == sizes.pad_id ? -INFINITE : bias ? bias[id] : 0);
+        }
+        const float* weight = chosen.empty() ? rows : chosen.data();
+        Linear projection(weight, chosen_bias.data(), D, count, Precision(sizes.precision), -INFINITE);
+        ids.resize(padded(count), sizes.pad_id);
+        return std::make_unique<Listed>(Listed{std::move(ids), std::move(projection)});
     }
 
   private:

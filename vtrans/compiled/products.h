@@ -69,14 +69,33 @@ const int BYTES_TOGETHER = 1;
 
 int padded(int n, int multiple = TILE) { return (n + multiple - 1) / multiple * multiple; }
 
-// Rows of values. A product writes whole tiles, so a row is padded.
+// Calls compute(R) with the smaller of R and `count`, as a constant.
+template <int R, class Compute>
+void with_constant(int count, Compute compute) {
+    if constexpr (R > 1)
+        if (count < R) return with_constant<R - 1>(count, compute);
+    compute(std::integral_constant<int, R>());
+}
+
+// Rows of values that are `width` apart.
+struct Span {
+    float* values;
+    int width;
+
+    float* row(int r) const { return values + size_t(r) * width; }
+};
+
+// Memory for rows of values. A product writes whole tiles, so a row is padded.
 struct Matrix {
     int width;
     Floats values;
 
     explicit Matrix(int columns) : width(padded(columns)) {}
     float* row(int r) { return values.data() + size_t(r) * width; }
+    Span from(int r, int column = 0) { return {row(r) + column, width}; }
+    operator Span() { return from(0); }
     void reserve(int rows) { values.resize(std::max(values.size(), size_t(rows) * width)); }
+    void reshape(int rows, int columns) { width = padded(columns), reserve(rows); }
 };
 
 // The order of PRECISIONS in decoder.py.
@@ -127,47 +146,45 @@ struct Linear {
     Floats steps;                  // INT8: of each output
     std::vector<int32_t> shifts;   // INT8: -128 times the sum of an output's weights, because int8_tile adds 128 to x
 
-    Linear(const float* weight_OI, const float* bias_O, int inputs, int outputs, Precision precision)
-        : inputs(inputs), outputs(outputs), precision(precision), bias(padded(outputs)) {
+    // Outputs with which they are padded are `padding`.
+    Linear(const float* weight_OI, const float* bias_O, int inputs, int outputs, Precision precision, float padding = 0)
+        : inputs(inputs), outputs(outputs), precision(precision), bias(outputs) {
         if (bias_O) std::copy_n(bias_O, outputs, bias.begin());
+        bias.resize(padded(outputs), padding);
         auto at = [&](int o, int i) { return weight_OI[size_t(o) * inputs + i]; };
         if (precision == FLOAT32) pack(floats, 1, at);
         if (precision == BFLOAT16) pack(halves, HALVES_TOGETHER, [&](int o, int i) { return half(at(o, i)); });
         if (precision != INT8) return;
         steps.resize(padded(outputs)), shifts.resize(padded(outputs));
         for (int o = 0; o < outputs; o++) steps[o] = step_of(weight_OI + size_t(o) * inputs, inputs);
-        pack(bytes, BYTES_TOGETHER, [&](int o, int i) {
-            auto rounded = int8_t(whole(at(o, i) / steps[o]));
-            shifts[o] -= 128 * rounded;
-            return rounded;
-        });
+        auto rounded = [&](int o, int i) { return int8_t(whole(at(o, i) / steps[o])); };
+        for (int o = 0; o < outputs; o++)
+            for (int i = 0; i < inputs; i++) shifts[o] -= 128 * rounded(o, i);
+        pack(bytes, BYTES_TOGETHER, rounded);
     }
 
   private:
     template <class Number, class Value>
-    void pack(std::vector<Number>& weight, int P, Value value) {
-        int width = padded(inputs, P);
+    void pack(std::vector<Number>& weight, int together, Value value) {
+        int width = padded(inputs, together);
         weight.resize(size_t(padded(outputs)) * width);
-        for (int o = 0; o < outputs; o++)
-            for (int i = 0; i < inputs; i++)
-                weight[(size_t(o / TILE) * width + i / P * P) * TILE + o % TILE * P + i % P] = value(o, i);
+        std::vector<Number> row(width);
+        with_constant<4>(together, [&](auto P) {
+            for (int o = 0; o < outputs; o++) {
+                for (int i = 0; i < inputs; i++) row[i] = value(o, i);
+                Number* at = &weight[size_t(o / TILE) * width * TILE + o % TILE * P];
+                for (int i = 0; i < width; i += P) std::copy_n(&row[i], P(), at + size_t(i) * TILE);
+            }
+        });
     }
 };
-
-// Calls compute(R) with the smaller of R and the number of rows, as a constant.
-template <int R, class Compute>
-void with_rows(int rows, Compute compute) {
-    if constexpr (R > 1)
-        if (rows < R) return with_rows<R - 1>(rows, compute);
-    compute(std::integral_constant<int, R>());
-}
 
 // Calls compute(o, r, R) for all tiles, with R rows from r on. The weight is read from memory once, and from the cache
 // for each ROWS rows.
 template <class Compute>
 void for_tiles(const Linear& linear, int N, Compute compute) {
     for (int o = 0; o < linear.outputs; o += TILE)
-        for (int r = 0; r < N; r += ROWS) with_rows<ROWS>(N - r, [&](auto R) { compute(o, r, R); });
+        for (int r = 0; r < N; r += ROWS) with_constant<ROWS>(N - r, [&](auto R) { compute(o, r, R); });
 }
 
 inline Vector widened(const float* x) { return *reinterpret_cast<const Vector*>(x); }
@@ -205,14 +222,14 @@ struct Rounded {
 
     // Stores round(value).
     template <class Round>
-    void fill(Matrix& x, int N, int inputs, int P, Round round) {
+    void fill(Span x, int N, int inputs, int P, Round round) {
         reserve(N, inputs, P);
         for (int r = 0; r < N; r++) copy(x.row(r), inputs, row(r), round);
     }
 
     // Stores round(value divided by the row's step, as a whole number).
     template <class Round>
-    void fill_whole(Matrix& x, int N, int inputs, int P, Round round) {
+    void fill_whole(Span x, int N, int inputs, int P, Round round) {
         reserve(N, inputs, P);
         steps.resize(std::max(steps.size(), size_t(N)));
         for (int r = 0; r < N; r++) {
@@ -337,14 +354,14 @@ struct Scratch {
     Rounded<int16_t> words;
 };
 
-void float32_product(const Linear& linear, Matrix& x, int N, Matrix& y) {
+void float32_product(const Linear& linear, Span x, int N, Span y) {
     for_tiles(linear, N, [&](int o, int r, auto R) {
         tile<R>(&linear.floats[size_t(o) * linear.inputs], &linear.bias[o], linear.inputs, x.row(r), x.width,
                 y.row(r) + o, y.width);
     });
 }
 
-void bfloat16_product(const Linear& linear, Matrix& x, int N, Matrix& y, Scratch& scratch) {
+void bfloat16_product(const Linear& linear, Span x, int N, Span y, Scratch& scratch) {
     int I = linear.inputs;
 #if defined(COMPILES_BFLOAT16)
     if (HAS_BFLOAT16) {
@@ -364,7 +381,7 @@ void bfloat16_product(const Linear& linear, Matrix& x, int N, Matrix& y, Scratch
     });
 }
 
-void int8_product(const Linear& linear, Matrix& x, int N, Matrix& y, Scratch& scratch) {
+void int8_product(const Linear& linear, Span x, int N, Span y, Scratch& scratch) {
 #if defined(__AVX512F__)
     if (HAS_VNNI) {
         auto& rounded = scratch.bytes;
@@ -385,7 +402,7 @@ void int8_product(const Linear& linear, Matrix& x, int N, Matrix& y, Scratch& sc
 }
 
 // y = x W^T + b for N rows.
-void product(const Linear& linear, Matrix& x, int N, Matrix& y, Scratch& scratch) {
+void product(const Linear& linear, Span x, int N, Span y, Scratch& scratch) {
     if (linear.precision == INT8)
         int8_product(linear, x, N, y, scratch);
     else if (linear.precision == BFLOAT16)

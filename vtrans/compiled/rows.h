@@ -21,6 +21,7 @@ struct Sentence {
     std::vector<std::vector<int>> history;
     std::vector<Floats> cells;  // of each row: the states of the SSRUs of all layers
     int position = 0;           // of the next subword
+    std::unique_ptr<const Listed> more;  // the subwords that it lists besides the common ones; null: none
 
     // Makes room for K more slots. Slots that no row attends to are given up.
     void make_room(int K, int D) {
@@ -36,6 +37,12 @@ struct Sentence {
     }
 };
 
+// What is projected: a row of the decoder's output, and the subwords that its sentence lists besides the common ones.
+struct Output {
+    const float* x;
+    const Listed* more;
+};
+
 // Memory for the rows of a thread, which keeps the decoder's output of the last step.
 struct Rows {
     const Model& model;
@@ -45,8 +52,7 @@ struct Rows {
     std::vector<Sentence*> owners;  // the sentence of each row
 
     Rows(const Model& model, int K)
-        : model(model), D(model.sizes.width), K(K), x(D), logits(model.sizes.vocabulary),
-          maxima((logits.width + GROUP - 1) / GROUP), in(D), out(D), mixed(D),
+        : model(model), D(model.sizes.width), K(K), x(D), logits(0), maxima(0), in(D), out(D), mixed(D),
           wide(std::max(3 * D, model.sizes.feed_forward)) {}
 
     // Reads the sources of new sentences, whose tokens are concatenated.
@@ -87,44 +93,64 @@ struct Rows {
         decode(chosen);
     }
 
-    // Computes the logits of some outputs, and the largest one of each GROUP. Returns the logarithm of the sum of each
-    // row's exponentials.
-    Floats project(const float* const* outputs, int N) {
-        in.reserve(N), logits.reserve(N), maxima.reserve(N);
-        for (int r = 0; r < N; r++) std::copy_n(outputs[r], D, in.row(r));
-        product(*model.projection, in, N, logits, scratch);
+    // Computes the logits of some outputs, and the largest one of each GROUP: those of the common subwords, then those
+    // of the other subwords that the row's sentence lists. Returns the logarithm of the sum of each row's exponentials.
+    Floats project(const Output* outputs, int N) {
+        int width = 0;
+        for (int r = 0; r < N; r++) width = std::max(width, width_of(outputs[r]));
+        in.reserve(N), logits.reshape(N, width), maxima.reshape(N, groups_of(width));
+        for (int r = 0; r < N; r++) std::copy_n(outputs[r].x, D, in.row(r));
+        product(model.common->projection, in, N, logits, scratch);
+        for (int first = 0, end = 0; first < N; first = end) {
+            const Listed* more = outputs[first].more;
+            while (end < N && outputs[end].more == more) end++;
+            Span beside = logits.from(first, model.common->width());
+            if (more) product(more->projection, in.from(first), end - first, beside, scratch);
+        }
         Floats totals(N);
         for (int r = 0; r < N; r++) {
             const float* row = logits.row(r);
-            int groups = 0;
-            for (int begin = 0; begin < logits.width; begin += GROUP)
-                maxima.row(r)[groups++] = largest(row + begin, std::min(GROUP, logits.width - begin));
+            int columns = width_of(outputs[r]), groups = groups_of(columns);
+            for (int g = 0; g < groups; g++)
+                maxima.row(r)[g] = largest(row + g * GROUP, std::min(GROUP, columns - g * GROUP));
             float most = largest(maxima.row(r), groups), sum = 0;
 #pragma omp simd reduction(+ : sum)
-            for (int i = 0; i < logits.width; i++) sum += exponential(row[i] - most);
+            for (int i = 0; i < columns; i++) sum += exponential(row[i] - most);
             totals[r] = most + std::log(sum);
         }
         return totals;
     }
 
-    // Writes the best tokens of a row and their log-probabilities, best first; equal ones are ordered by their ids.
-    // `total` is the logarithm of the sum of the row's exponentials.
-    void best(int r, float total, int count, int64_t* tokens, float* logprobs) {
+    // Writes the best tokens of row r and their log-probabilities, best first; equal ones are ordered by their ids. If
+    // there are too few, padding follows. `total` is the logarithm of the sum of the row's exponentials.
+    void best(int r, const Output& output, float total, int count, int64_t* tokens, float* logprobs) {
+        std::fill_n(tokens, count, model.sizes.pad_id);
+        std::fill_n(logprobs, count, -INFINITE);
         const float* row = logits.row(r);
-        int V = model.sizes.vocabulary, listed = 0;
-        for (int begin = 0; begin < V; begin += GROUP) {
-            int end = std::min(V, begin + GROUP);
-            auto enters = [&](float logprob) { return listed < count || logprob > logprobs[count - 1]; };
-            if (!enters(maxima.row(r)[begin / GROUP] - total)) continue;
-            for (int i = begin; i < end; i++) {
+        for (int begin = 0, columns = width_of(output); begin < columns; begin += GROUP) {
+            if (maxima.row(r)[begin / GROUP] - total < logprobs[count - 1]) continue;
+            for (int i = begin; i < std::min(columns, begin + GROUP); i++) {
                 float logprob = row[i] - total;
-                if (!enters(logprob)) continue;
-                int at = std::min(listed++, count - 1);
-                for (; at > 0 && logprob > logprobs[at - 1]; at--)
-                    tokens[at] = tokens[at - 1], logprobs[at] = logprobs[at - 1];
-                tokens[at] = i, logprobs[at] = logprob;
+                if (logprob < logprobs[count - 1]) continue;
+                int64_t token = token_of(output, i);
+                auto precedes = [&](int n) {
+                    return logprob > logprobs[n] || (logprob == logprobs[n] && token < tokens[n]);
+                };
+                if (!precedes(count - 1)) continue;
+                int at = count - 1;
+                for (; at > 0 && precedes(at - 1); at--) tokens[at] = tokens[at - 1], logprobs[at] = logprobs[at - 1];
+                tokens[at] = token, logprobs[at] = logprob;
             }
         }
+    }
+
+    // The columns of a row's logits, and the token of one.
+    int width_of(const Output& output) const {
+        return model.common->width() + (output.more ? output.more->width() : 0);
+    }
+    int64_t token_of(const Output& output, int column) const {
+        int common = model.common->width();
+        return column < common ? model.common->ids[column] : output.more->ids[column - common];
     }
 
   private:
@@ -139,6 +165,8 @@ struct Rows {
     Attention attention;
     std::vector<int> numbers;         // 0, 1, 2, ...: as many as have been needed
     std::vector<const float*> turns;  // of each row: its position's row, which is the caller's until the call ends
+
+    static int groups_of(int columns) { return (columns + GROUP - 1) / GROUP; }
 
     void reserve(int N) {
         for (Matrix* matrix : {&x, &in, &out, &mixed, &wide}) matrix->reserve(N);

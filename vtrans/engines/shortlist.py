@@ -4,14 +4,15 @@ IBM model 1 (Brown et al. 1993) on subword ids gives each source subword its mos
 sentence joins the translations of its subwords with the most frequent target subwords, and the decoder projects to
 listed subwords only (Jean et al. 2015, section 3.3; L'Hostis et al. 2016).
 
-Legend: B sentences, b those of a part, K rows per sentence, n rows of a block, v listed subwords of a block, D model
-width, V target vocabulary.
+Legend: B sentences, b those of a part, K rows per sentence, n rows of a block or subwords of several sentences, v
+listed subwords of a block, X subwords that a source subword lists, D model width, S source and V target vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ from vtrans.data.store import TokenStore
 from vtrans.data.vocabulary import EOS_ID, PAD_ID
 from vtrans.engines.incremental import IncrementalDecoder, logprobs
 from vtrans.runtime.products import linear
-from vtrans.search.loop import Listed
+from vtrans.search.history import Ints
+from vtrans.search.loop import Decoder, Listed
 
 
 def learn_shortlist(
@@ -61,25 +63,56 @@ def learn_shortlist(
 class Candidates:
     """Lists the subwords for each sentence: the frequent ones, the translations of its source subwords, EOS, and, with
     a joint vocabulary, the source subwords themselves, because names and numbers are copied. `tags` are never
-    listed."""
+    listed. `common_V` says which subwords all sentences list."""
 
     def __init__(self, shortlist: Shortlist, tgt_size: int, joint: bool, tags: Sequence[int] = ()) -> None:
-        self.translations, self.joint = shortlist.translations.long(), joint
-        self.never = [PAD_ID, *tags]
-        self.always_V = torch.zeros(tgt_size, dtype=torch.bool)
-        self.always_V[shortlist.frequent.long()] = True
-        self.always_V[EOS_ID] = True
+        self.lists_SX = shortlist.translations.numpy().astype(np.int64)  # of each source subword
+        if joint:
+            self.lists_SX = np.hstack((self.lists_SX, np.arange(len(self.lists_SX))[:, None]))
+        never = [PAD_ID, *tags]
+        self.common_V = np.zeros(tgt_size, dtype=bool)
+        self.common_V[shortlist.frequent.numpy()] = True
+        self.common_V[EOS_ID] = True
+        self.common_V[never] = False
+        self.others_V = ~self.common_V
+        self.others_V[never] = False
+
+    def more(self, sources: Sequence[Sequence[int]], forced: Sequence[Sequence[int]]) -> Tensor:
+        """Returns what sentences list besides the common subwords, as pairs of a sentence and a subword [n, 2], in
+        increasing order. A sentence may always use its `forced` subwords."""
+        V = len(self.common_V)
+        (src_n, numbers_n), (forced_n, forced_numbers_n) = _joined(sources), _joined(forced)
+        keys_nX = numbers_n[:, None] * V + self.lists_SX[src_n]
+        keys_n = np.concatenate((keys_nX.ravel(), forced_numbers_n * V + forced_n))
+        return torch.from_numpy(np.stack(np.divmod(np.unique(keys_n[self.others_V[keys_n % V]]), V), 1))
 
     def listed(self, sources: Sequence[Sequence[int]], forced: Sequence[Sequence[int]]) -> Tensor:
-        """Returns which subwords each sentence may use [B, V]; it may always use its `forced` subwords."""
-        listed_BV = self.always_V.repeat(len(sources), 1)
-        for listed_V, source, tokens in zip(listed_BV, sources, forced, strict=True):
-            listed_V[self.translations[list(source)].flatten()] = True
-            listed_V[list(tokens)] = True
-            if self.joint:
-                listed_V[list(source)] = True
-        listed_BV[:, self.never] = False
+        """Returns which subwords each sentence may use [B, V]."""
+        listed_BV = torch.from_numpy(self.common_V).repeat(len(sources), 1)
+        listed_BV[tuple(self.more(sources, forced).T)] = True
         return listed_BV
+
+
+def _joined(rows: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
+    """Returns the subwords of all rows [n], and the number of the row of each."""
+    return np.fromiter(chain.from_iterable(rows), np.int64), np.arange(len(rows)).repeat([*map(len, rows)])
+
+
+def shortlisted(
+    decoder: IncrementalDecoder | CompiledDecoder, candidates: Candidates, forced: Iterable[Sequence[int]]
+) -> Decoder[Any]:
+    """Returns a decoder that predicts only the subwords of a sentence's list. Probabilities sum to 1 over the list.
+
+    `forced` holds additional subwords to list for each sentence, in the order in which the sentences enter.
+    """
+    rest = iter(forced)
+
+    def entering(sources: Sequence[Sequence[int]]) -> tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]:
+        return sources, list(islice(rest, len(sources)))
+
+    if isinstance(decoder, IncrementalDecoder):
+        return Shortlisted(decoder, lambda sources: candidates.listed(*entering(sources)))
+    return decoder.limited(lambda sources: candidates.more(*entering(sources)))
 
 
 @dataclass
@@ -100,24 +133,14 @@ class ShortlistedState:
 
 
 class Shortlisted:
-    """A decoder that predicts only the subwords of a sentence's list. Probabilities sum to 1 over the list.
+    """A decoder in torch that predicts only the subwords that `listed` returns for the sentences that enter [B, V].
 
     Rows that are projected together have the same columns. Columns that are not in a sentence's own list are -inf for
-    it, so its result does not depend on its batch. `forced` holds additional subwords to list for each sentence, in
-    the order in which the sentences enter.
+    it, so its result does not depend on its batch.
     """
 
-    def __init__(
-        self,
-        decoder: IncrementalDecoder | CompiledDecoder,
-        candidates: Candidates,
-        forced: Iterable[Sequence[int]],
-    ) -> None:
-        self.decoder, self.candidates = decoder, candidates
-        self._forced = iter(forced)
-
-    def _listed(self, sources: Sequence[Sequence[int]]) -> Tensor:
-        return self.candidates.listed(sources, [next(self._forced) for _ in sources])
+    def __init__(self, decoder: IncrementalDecoder, listed: Callable[[Sequence[Sequence[int]]], Tensor]) -> None:
+        self.decoder, self._listed = decoder, listed
 
     def start(self, sources: Sequence[Sequence[int]], width: int) -> ShortlistedState:
         listed_BV = self._listed(sources)

@@ -19,7 +19,7 @@ from vtrans.engines.alignments import Links, align
 from vtrans.engines.engine import Source, suppressed_ids
 from vtrans.engines.forced import Pair, token_logprobs
 from vtrans.engines.incremental import IncrementalDecoder
-from vtrans.engines.shortlist import Candidates, Shortlisted
+from vtrans.engines.shortlist import Candidates, shortlisted
 from vtrans.errors import InputError
 from vtrans.runtime.seeds import derived_seed
 from vtrans.search.banks import Banks, width_of
@@ -68,7 +68,7 @@ class TorchEngine:
         self._transformers = [loaded.model for loaded in self.models]
         self.device = next(self._transformers[0].parameters()).device
         self.max_length = min((t.max_length for t in self._transformers if t.max_length), default=None)
-        self._candidates = None
+        self._candidates, common = None, list[int]()
         if shortlist:
             if first.shortlist is None:
                 raise InputError(
@@ -77,9 +77,10 @@ class TorchEngine:
             joint = first.joint
             tags = [id for tag in first.tags.values() if joint and (id := self.tgt_vocab.id_of(tag)) is not None]
             self._candidates = Candidates(first.shortlist, len(self.tgt_vocab), joint, tags)
+            common = self._candidates.common_V.nonzero()[0].tolist()
         self.decoders: Sequence[IncrementalDecoder | CompiledDecoder] = [
-            CompiledDecoder(transformer, library, precision) if library else IncrementalDecoder(transformer, precision)
-            for transformer in self._transformers
+            CompiledDecoder(t, library, precision, common) if library else IncrementalDecoder(t, precision)
+            for t in self._transformers
         ]
 
     @torch.inference_mode()
@@ -150,7 +151,7 @@ class TorchEngine:
         parts: list[Decoder[Any]] = list(self.decoders)
         if self._candidates:
             forced = [(*source.prefix.tokens, *phrase_tokens(source.phrases)) for source in sources]
-            parts = [Shortlisted(decoder, self._candidates, forced) for decoder in self.decoders]
+            parts = [shortlisted(decoder, self._candidates, forced) for decoder in self.decoders]
         return parts[0] if len(parts) == 1 else Ensemble(parts, self.weights)
 
     def rules(self, sources: Sequence[Source], search: SearchConfig) -> Rules | None:
