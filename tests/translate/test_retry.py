@@ -59,7 +59,7 @@ def test_times_in_a_row_are_those_of_enumeration(items: list[int], longest: int)
 )
 def test_loops(target: str, source: str, looping: bool) -> None:
     words = target.split()
-    assert loops([sorted(set(words)).index(word) for word in words], source) == looping
+    assert loops([sorted(set(words)).index(word) for word in words], lambda: source) == looping
 
 
 # The translator.

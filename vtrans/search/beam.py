@@ -142,11 +142,18 @@ class Beam:
         self.live_BK: Floats = np.empty((0, width))  # summed log-probabilities; -inf: the row is not live
         self.parents_BK: Ints | None = None
         self.itself_K = np.arange(width)
+        self.steps = 0
+        self.last_B: Ints = np.empty(0, dtype=np.int64)  # the steps in which sentences reach their limits
+        self.ended_B: NDArray[np.bool_] = np.empty(0, dtype=bool)  # whether a hypothesis has finished
 
     def enter(self, places: Sequence[int]) -> None:
         added = len(self.history.sentences) - len(self.searches)
         self.searches += [[] for _ in range(added)]
         self.live_BK = np.concatenate((self.live_BK, np.empty((added, self.history.width))))
+        self.last_B = np.resize(self.last_B, len(self.searches))
+        self.ended_B = np.resize(self.ended_B, len(self.searches))
+        self.last_B[places] = [self.steps + self.limits[self.history.sentence(b)] for b in places]
+        self.ended_B[places] = False
         self.live_BK[places] = -math.inf
         for rows in self.groups:
             self.live_BK[places, rows.start] = 0.0  # all rows are BOS, so only one of them is extended
@@ -155,12 +162,14 @@ class Beam:
 
     def select(self, places: Sequence[int]) -> None:
         self.searches = [self.searches[b] for b in places]
-        self.live_BK = self.live_BK[list(places)]
+        at = list(places)
+        self.live_BK, self.last_B, self.ended_B = self.live_BK[at], self.last_B[at], self.ended_B[at]
 
     def live(self) -> Ints:
         return (self.live_BK > -math.inf).ravel().nonzero()[0]
 
     def advance(self, blocks: Iterable[Block]) -> list[int]:
+        self.steps += 1
         if self.banks:
             values_rm, tokens_rm = self.banks.candidates(
                 blocks, self.history, self.live(), self.tokens_per_row, self.eos_id
@@ -185,11 +194,9 @@ class Beam:
         self.live_BK = chosen.sums
         self.parents_BK = chosen.parents if np.count_nonzero(chosen.parents != self.itself_K) else None
         self.history.extend(self.parents_BK, chosen.tokens, chosen.logprobs)
-        return [
-            b
-            for b, i in enumerate(self.history.sentences)
-            if i is not None and all(search.over for search in self.searches[b])
-        ]
+        # No other search has ended in this step.
+        rest = (self.live_BK == -math.inf).all(1).nonzero()[0].tolist()
+        return [b for b in rest if self.searches[b]]
 
     def _chosen(
         self, g: int, values_BKm: NDArray[np.floating], tokens_BKm: Ints, penalties_BKm: Floats | None
@@ -209,9 +216,10 @@ class Beam:
         for b, n in ends:
             self._finish(b, g, float(best.sums[b, n]), int(best.parents[b, n]), float(best.logprobs[b, n]))
         top_B = live.sums[:, 0] if penalties_BKm is None else live.sums.max(1)
-        for b, top in enumerate(top_B.tolist()):
+        # No other search can be decided.
+        for b in ((top_B == -math.inf) | (self.last_B == self.steps) | self.ended_B).nonzero()[0].tolist():
             if self.searches[b] and not self.searches[b][g].over:
-                self._stop_if_decided(b, g, top, live.sums[b], live_BK[b])
+                self._stop_if_decided(b, g, float(top_B[b]), live.sums[b], live_BK[b])
         return live
 
     def _choice(self, best: Ranked) -> tuple[Ranked, list[tuple[int, int]]]:
@@ -248,7 +256,7 @@ class Beam:
     def _finish(self, b: int, g: int, logprob: float, row: int, eos_logprob: float) -> None:
         """Inserts the hypothesis that EOS finishes after a row of a group into the best ones, after those of equal
         score."""
-        search = self.searches[b][g]
+        search, self.ended_B[b] = self.searches[b][g], True
         search.ended += 1
         score = logprob / self._penalty(self.history.age(b) + 1)
         place = bisect_right(search.best, -score, key=lambda other: -other.score)

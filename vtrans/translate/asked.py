@@ -153,13 +153,15 @@ def asked_of(
     begin, end = typed.body(line, spans) if typed and not begun else (0, len(line))
     before, line, after = line[:begin], line[begin:end], line[end:]
     spans = [(start - begin, stop - begin) for start, stop in spans]
-    read, case = masked(line, spans), None
     if typed:
         capitals = match is not None and match[0].isupper()  # the model has learned to correct it as it is
         read, case = typed.read(line, spans, keep_case=begun or capitals or bool(wording.phrases or wording.avoid))
+    else:
+        read, case = masked(line, spans), None
     terms = tuple(islice(options.glossary.terms_in(read.masked), MOST)) if options.glossary else ()
     counts = dict(islice(read.counts().items(), MOST)) if codes else {}
-    wording = replace(wording, terms=tuple(term.forms for term in terms), codes=counts)
+    if terms or counts:
+        wording = replace(wording, terms=tuple(term.forms for term in terms), codes=counts)
     return Asked(read, wording, terms, case, before, after, match=match)
 
 

@@ -15,7 +15,7 @@ times in a row in a reference translation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # importing it would import torch, and the help of `vtrans translate` reads RETRY_NGRAM
@@ -27,18 +27,20 @@ LOOP_TIMES = 5
 SOURCE_STRETCH = 50
 
 
-def quality(best: Hypothesis, forced: int, source: str) -> tuple[bool, bool]:
+def quality(best: Hypothesis, forced: int, source: Callable[[], str]) -> tuple[bool, bool]:
     """Returns whether a hypothesis is finished and whether it does not loop; larger is better.
 
-    Its first `forced` tokens are those of a given prefix.
+    Its first `forced` tokens are those of a given prefix. `source` returns the text of the source.
     """
     return best.finished, not loops(best.tokens[forced:], source)
 
 
-def loops(tokens: Sequence[int], source: str) -> bool:
+def loops(tokens: Sequence[int], source: Callable[[], str]) -> bool:
     """Returns whether the subwords of a translation, without prefix and EOS, loop although their source does not."""
+    if len(tokens) - len(set(tokens)) < LOOP_TIMES - 1:  # the subwords of a loop occur that often
+        return False
     times = times_in_a_row(tokens, LOOP_NGRAM)
-    return times >= LOOP_TIMES and 2 * times_in_a_row(source, SOURCE_STRETCH) < times
+    return times >= LOOP_TIMES and 2 * times_in_a_row(source(), SOURCE_STRETCH) < times
 
 
 def times_in_a_row(items: Sequence[object], longest: int) -> int:

@@ -69,6 +69,8 @@ class _Place:
 def draft_of(engine: Engine, search: SearchConfig, source: Source, asked: Asked, ids: Sequence[int]) -> Draft | None:
     """Returns the draft of a line, or None if it has no terms or a term covers only a part of a word. `ids` are the
     line's subwords, with which the source ends."""
+    if not asked.terms:
+        return None
     line = asked.line.masked
     spans = [match.span() for match in regex.finditer(r"\S+", line)]
     terms = []
@@ -78,8 +80,6 @@ def draft_of(engine: Engine, search: SearchConfig, source: Source, asked: Asked,
         if not has_spaces(text) or _parts([line[slice(*spans[k])] for k in inside])[1] != _parts([text])[1]:
             return None
         terms.append((set(inside), term.forms))
-    if not terms:
-        return None
     suppressed = suppressed_ids(search, engine.tgt_vocab)
     # No phrase is refused here, with a wrong number: the source was made of the same constraints.
     phrases = encoded(replace(asked.wording, terms=()), engine.tgt_vocab, suppressed, number=0)

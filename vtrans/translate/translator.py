@@ -310,7 +310,7 @@ class Translator:
         }
 
     def _quality(self, source: Source, hypotheses: list[Hypothesis]) -> tuple[bool, bool]:
-        return quality(hypotheses[0], len(source.prefix.tokens), self.src_vocab.decode(source.tokens[:-1]))
+        return quality(hypotheses[0], len(source.prefix.tokens), lambda: self.src_vocab.decode(source.tokens[:-1]))
 
     def _retry(
         self,
@@ -351,7 +351,7 @@ class Translator:
                     math.fsum(h.score for h in hyps) / len(hyps),
                     all(h.finished for h in hyps),
                     tuple(tokens),
-                    tuple(self.tgt_vocab.piece(t) for t in tokens),
+                    tuple(map(self.tgt_vocab.piece, tokens)),
                     tuple(p for h in hyps for p in h.token_logprobs),
                 )
             )

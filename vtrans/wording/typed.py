@@ -43,6 +43,7 @@ class Typed:
     def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary) -> None:
         self._vocabs = (src_vocab, tgt_vocab)
         self._unknown: tuple[dict[str, bool], ...] = ({}, {})
+        self._known = set[str]()  # characters that the source vocabulary is known to have
 
     def reads(self, line: str) -> bool:
         """Returns whether a line can be read; one that names its target language itself is for the model as it is."""
@@ -56,7 +57,10 @@ class Typed:
         A single word in capitals may be a name such as NASA, and a few words with initial capitals one such as Tom
         Jackson. They count if they take more subwords than in lower case.
         """
-        words = [word for text in line.own for word in _WORD.findall(text) if word.lower() != word.upper()]
+        words = [word for text in line.own for word in _WORD.findall(text)]
+        if any(word.islower() and word != word.upper() for word in words):  # as in most lines
+            return None
+        words = [word for word in words if word.lower() != word.upper()]
         if all(map(str.isupper, words)) and any(len(word) > 1 for word in words):
             return CAPITALS if len(words) > 1 or self._is_easier_small(words) else None
         if not all(word[0].isupper() and word[1:] == word[1:].lower() for word in words):
@@ -105,7 +109,8 @@ class Typed:
         return replace(read, pieces=pieces), case
 
     def _in_known_case(self, text: str) -> str:
-        return "".join(c.lower() if self._is_unknown(0, c) and not self._lacks(0, c) else c for c in text)
+        small = [] if self._knows(text) else [c for c in set(text) if self._is_unknown(0, c) and not self._lacks(0, c)]
+        return text.translate({ord(c): c.lower() for c in small})
 
     def _between(self, text: str) -> Iterator[Span]:
         if not self._has_unknown(text):
@@ -131,7 +136,13 @@ class Typed:
         return all(lacking)
 
     def _has_unknown(self, text: str) -> bool:
-        return any(self._lacks(0, character) for character in set(text))
+        return not self._knows(text) and any(self._lacks(0, character) for character in set(text))
+
+    def _knows(self, text: str) -> bool:
+        """Returns whether the source vocabulary has pieces for all characters of a text."""
+        if not self._known.issuperset(text):
+            self._known |= {character for character in set(text) if not self._is_unknown(0, character)}
+        return self._known.issuperset(text)
 
     def _lacks(self, side: int, character: str) -> bool:
         """Returns whether a vocabulary has pieces neither for a character nor for its small form."""
