@@ -5,6 +5,7 @@ Fixtures of session scope are read-only. Copy a folder before writing to it.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import random
@@ -179,6 +180,13 @@ def no_orphans() -> Iterator[None]:
     before = children(os.getpid())
     yield
     assert set(children(os.getpid())) <= {*before, *forking.PIDS}
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector what collection has made, which it would look through again and again, and what each
+    forked process would copy."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

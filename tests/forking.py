@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -16,6 +17,7 @@ import runpy
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -144,6 +146,20 @@ def run(words: Sequence[str]) -> None:
         runpy.run_path(first, run_name="__main__")
 
 
+def leave(code: object) -> None:
+    """Ends this process as Python would, except that nothing is taken apart, which takes longer than many commands.
+    Returns if Python has something to say at the end."""
+    if not isinstance(code, int | None):
+        return
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        os._exit((code or 0) & 0xFF)
+
+
 if __name__ == "__main__":
     from vtrans.runtime.process import configure_process
 
@@ -151,4 +167,10 @@ if __name__ == "__main__":
     for module in PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
-    run(serve(socket.socket(fileno=int(sys.argv[1])))["words"])
+    words = serve(socket.socket(fileno=int(sys.argv[1])))["words"]
+    try:
+        run(words)
+    except SystemExit as end:
+        leave(end.code)
+        raise
+    leave(None)

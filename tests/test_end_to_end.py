@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forking import ENVIRONMENT, start_python
 
 ROOT = Path(__file__).parent.parent
 
 
 def run(folder: Path, *command: str, text: str | None = None) -> str:
     """The stdout of a command that must succeed, run in `folder`."""
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        input=text,
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},  # more threads than free cores are far slower than one
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with start_python(command, ENVIRONMENT, cwd=folder, encoding="utf-8", **pipes) as process:
+        out, err = process.communicate(text)
+    assert process.returncode == 0, err
+    return str(out)
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from conftest import TINY, TRAIN_PAIRS, VALID_PAIRS, write_pairs
+from forking import ENVIRONMENT, start_python
 
 from recipes.studies import measure, study
 from recipes.studies.jobs import Job, run_jobs, starter
@@ -583,10 +584,9 @@ def test_a_study_trains_averages_and_measures(folder: Path, monkeypatch: pytest.
 
 
 def test_the_program_names_a_wrong_option_in_one_line(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, study.__file__, "sharing", "--only", "none", "--work", str(tmp_path / "work")],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "three-way" in done.stderr
-    assert "Traceback" not in done.stderr
+    words = [study.__file__, "sharing", "--only", "none", "--work", str(tmp_path / "work")]
+    with start_python(words, ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, "")
+    assert "three-way" in err
+    assert "Traceback" not in err
