@@ -18,13 +18,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from vtrans.config import CACHE_VARIABLE
 from vtrans.console import Console
 from vtrans.errors import FileError, VtransError, WriteError
-from vtrans.files import aside, reason
+from vtrans.files import aside, locked, reason
 
 # No option changes the results of arithmetic. The second line lets loops with exponentials and minima use vectors.
 OPTIONS = (
@@ -150,13 +151,26 @@ def _loaded(path: Path, console: Console | None) -> ctypes.CDLL | None:
 
 def _kept(path: Path, source: Path, command: Sequence[str], console: Console | None) -> ctypes.CDLL:
     """Returns the library at `path`, which is compiled first if it does not exist, cannot be loaded or belongs to
-    another user, who may have put it there while the folder was open to others. Processes that compile it at the same
-    time replace each other's files, which are complete and equal. Raises OSError, FileError or WriteError."""
-    if path.exists() and path.stat().st_uid == os.geteuid() and (library := _loaded(path, console)):
-        return library
-    with aside(path) as temporary:
-        _compile(temporary, source, command, console, f"kept as {path}")
+    another user, who may have put it there while the folder was open to others. While one process compiles, others that
+    need code of this folder wait. Raises OSError, FileError or WriteError."""
+    with _alone(path.parent):
+        if path.exists() and path.stat().st_uid == os.geteuid() and (library := _loaded(path, console)):
+            return library
+        with aside(path) as temporary:
+            _compile(temporary, source, command, console, f"kept as {path}")
     return ctypes.CDLL(str(path))
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Holds the lock of a folder during the block."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        while not locked(descriptor):
+            time.sleep(0.05)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _compile(path: Path, source: Path, command: Sequence[str], console: Console | None = None, fate: str = "") -> None:
