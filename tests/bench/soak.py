@@ -41,9 +41,10 @@ def tiny_model(path: Path) -> None:
     save_model(path, LoadedModel(model, vocab, vocab, SearchConfig(beam=2, max_length=4), {"step": 0}))
 
 
-def children(pid: int) -> list[int]:
-    """Return the processes that the main thread of a process has started."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def descendants(pid: int) -> list[int]:
+    """Return the processes that the main thread of a process has started, and those that they have started."""
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [process for child in children for process in (child, *descendants(child))]
 
 
 def megabytes(pid: int) -> float:
@@ -65,7 +66,7 @@ def soak(words: list[str], source: Path, lines: int, processes: int) -> bool:
     while block := os.read(out.fileno(), 1 << 16):
         done += block.count(b"\n")
         if done // step not in sizes and done < lines:
-            sizes[done // step] = [megabytes(pid) for pid in (process.pid, *children(process.pid))]
+            sizes[done // step] = [megabytes(pid) for pid in (process.pid, *descendants(process.pid))]
             shown = "  ".join(f"{size:.1f}" for size in sizes[done // step])
             print(f"{done:>12,} lines  {time.monotonic() - began:6.0f} s  resident MB {shown}", flush=True)
     code = process.wait()

@@ -46,7 +46,7 @@ def test_a_run_stopped_after_any_step_ends_with_equal_bytes(
     store = tiny_data.train
     epoch = len(plan_epoch(store.src_lengths, store.tgt_lengths, 240, 1, 1))
     assert 10 < epoch < 21, "the end of an epoch must be among the steps below"
-    for step in (1, 6, 7, *range(epoch - 2, epoch + 1), 20):
+    for step in (1, 6, 7, epoch - 1, epoch):
         said = interrupted(tiny_data, tmp_path / str(step), step, *EVERY_STEP)
         after = step if step % 7 == 0 else step + 1  # a signal postpones a validation that is due
         assert f"SIGTERM after step {after}" in said
@@ -73,6 +73,7 @@ def test_a_run_with_every_option_resumes_exactly(
     monkeypatch.setattr(vtrans.data.augmentation, "WINDOW", 3)
     settings = (
         *EVERY_STEP,
+        "train.max_steps=16",
         "train.ema=0.9",
         "train.bpe_dropout=0.2",
         "train.noise=0.4",
@@ -87,11 +88,10 @@ def test_a_run_with_every_option_resumes_exactly(
         "model.autoregression=ssru",
     )
     whole = tiny_train(two_corpora, tmp_path / "whole", *settings)
-    for step in (2, 7, 13):
+    assert load_model(whole.last).training["epoch"] > 1
+    for step in (2, 7, 12):
         interrupted(two_corpora, tmp_path / "run", step, *settings)
     same(tiny_train(two_corpora, tmp_path / "run", *settings), whole)
-    other = tiny_train(two_corpora, tmp_path / "other", *settings, "train.precision=float32")
-    assert other.last.read_bytes() != whole.last.read_bytes()
 
 
 def test_two_equal_runs_are_equal(tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder) -> None:

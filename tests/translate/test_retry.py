@@ -101,20 +101,18 @@ def by_definition(
     return kept, ranks
 
 
-@pytest.mark.parametrize("name", ["decoder-only, causal, learned positions", "pre-norm, tgt-softmax"])
-@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize(("name", "n"), [("decoder-only, causal, learned positions", 1), ("pre-norm, tgt-softmax", 3)])
 def test_a_line_is_searched_again_by_definition(name: str, n: int) -> None:
     expected, ranks = by_definition(LINES, n, VARIANTS[name])
     assert 5 < len(ranks) < len(LINES) - 5
     assert {second > first for first, second in ranks} == {True, False}
     order = random.Random(1).sample(range(len(LINES)), len(LINES))
-    for batch_tokens in (1, 50, 5000):
-        made = translator(VARIANTS[name], batch_tokens=batch_tokens)
-        translations = dict(zip(order, made.nbest([LINES[i] for i in order], n), strict=True))
-        assert same([translations[i] for i in range(len(LINES))], expected)
-        assert made.counts.retried == len(ranks)
-        assert made.counts.unfinished == sum(not max(both)[0] for both in ranks)
-        assert made.counts.looping == sum(max(both) == (True, False) for both in ranks)
+    made = translator(VARIANTS[name], batch_tokens=50)
+    translations = dict(zip(order, made.nbest([LINES[i] for i in order], n), strict=True))
+    assert same([translations[i] for i in range(len(LINES))], expected)
+    assert made.counts.retried == len(ranks)
+    assert made.counts.unfinished == sum(not max(both)[0] for both in ranks)
+    assert made.counts.looping == sum(max(both) == (True, False) for both in ranks)
 
 
 def test_prefixes_hold_for_both_searches_and_are_no_loop() -> None:
