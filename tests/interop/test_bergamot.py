@@ -12,6 +12,7 @@ import re
 import shutil
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from vtrans.interop.bergamot.folder import SETTINGS
 from vtrans.interop.exports import export_model
 from vtrans.interop.expressible import BERGAMOT, check_model
 from vtrans.interop.marian import layout
+from vtrans.languages import Languages
 from vtrans.model.layers import LayerNorm
 from vtrans.training.recipe import load_recipe
 
@@ -327,7 +329,8 @@ def test_the_page_translates_without_a_server(tmp_path: Path, tiny_data: DataFol
     browser = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(browser)
     (tmp_path / "out").mkdir()
-    _, load = web.write(model(tiny_data, shortlist=True), tmp_path / "out", QUIET, LINES, Path(NPM or ""))
+    loaded = replace(model(tiny_data, shortlist=True), languages=[Languages("en", "de")])
+    _, load = web.write(loaded, tmp_path / "out", QUIET, LINES, Path(NPM or ""))
     with browser.opened(tmp_path / "out") as (driver, _):
         for line in LINES[:3]:
             assert browser.translated(driver, f"{line}\n\n")[0] == f"{load().translate([line])[0]}\n\n"

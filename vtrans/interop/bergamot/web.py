@@ -50,6 +50,6 @@ def write(
     }
     pairs = [f"{language_name(src)} to {language_name(tgt)}" for src, tgt in loaded.languages]
     title = html.escape(pairs[0] if len(pairs) == 1 else "Translation")
-    page = PAGE.read_text(encoding="utf-8").replace("TITLE", title)
-    (folder / "index.html").write_bytes(page.replace("FILES", json.dumps(files)).encode())
+    page = PAGE.read_text(encoding="utf-8").replace("{{TITLE}}", title)
+    (folder / "index.html").write_bytes(page.replace("{{FILES}}", json.dumps(files)).encode())
     return expressed, load
