@@ -257,7 +257,7 @@ def npm(folder: Path) -> Path:
 
 
 def test_the_page_has_the_engine_with_its_licence_and_names_the_files(tmp_path: Path, tiny_data: DataFolder) -> None:
-    loaded = model(tiny_data, shortlist=True)
+    loaded = replace(model(tiny_data, shortlist=True), languages=[Languages("en", "de")])
     (tmp_path / "out").mkdir()
     web.write(loaded, tmp_path / "out", QUIET, LINES, npm(tmp_path / "npm"))
     for name in engine.WORKER:
@@ -271,6 +271,9 @@ def test_the_page_has_the_engine_with_its_licence_and_names_the_files(tmp_path: 
     files = [names["model"], names["shortlist"], *names["vocabs"]]
     assert all((tmp_path / "out" / name).is_file() for name in files)
     assert not re.findall(r"https?://", page)
+    # Nothing but the two places is replaced.
+    before = re.split(r"\{\{\w+\}\}", web.PAGE.read_text())
+    assert page == before[0] + "English to German" + before[1] + "English to German" + before[2] + listed[1] + before[3]
 
 
 def test_the_page_needs_the_engine(tmp_path: Path, tiny_data: DataFolder) -> None:
