@@ -150,15 +150,22 @@ def _loaded(path: Path, console: Console | None) -> ctypes.CDLL | None:
 
 
 def _kept(path: Path, source: Path, command: Sequence[str], console: Console | None) -> ctypes.CDLL:
-    """Returns the library at `path`, which is compiled first if it does not exist, cannot be loaded or belongs to
-    another user, who may have put it there while the folder was open to others. While one process compiles, others that
-    need code of this folder wait. Raises OSError, FileError or WriteError."""
+    """Returns the library at `path`, which is compiled first if there is none of this user. While one process compiles,
+    others wait that would compile into the same folder. Raises OSError, FileError or WriteError."""
+    if library := _own(path, console):
+        return library
     with _alone(path.parent):
-        if path.exists() and path.stat().st_uid == os.geteuid() and (library := _loaded(path, console)):
+        if library := _own(path, console):  # another process has compiled it meanwhile
             return library
         with aside(path) as temporary:
             _compile(temporary, source, command, console, f"kept as {path}")
     return ctypes.CDLL(str(path))
+
+
+def _own(path: Path, console: Console | None) -> ctypes.CDLL | None:
+    """Returns a library, or None as `_loaded` does, or if it belongs to another user, who may have put it there while
+    the folder was open to others."""
+    return _loaded(path, console) if path.exists() and path.stat().st_uid == os.geteuid() else None
 
 
 @contextmanager
