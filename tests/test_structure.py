@@ -30,7 +30,7 @@ LAYERS = (
     ("wording",),
     ("compiled",),
     ("engines", "translate"),
-    ("training", "ray"),
+    ("training",),
     ("analysis",),
     ("documents",),
     ("interop",),

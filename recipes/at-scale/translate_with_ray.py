@@ -17,8 +17,8 @@ from typing import Any
 
 import ray
 import ray.data
+from ray_rows import Translate
 
-from vtrans.ray import Translate
 from vtrans.text import index_lines, open_bytes, read_lines, write_line, writing
 
 PART = 2000  # lines

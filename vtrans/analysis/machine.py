@@ -35,7 +35,7 @@ PURPOSES = {
     "documents": "translating documents",
     "huggingface": "comparing imports and exports with transformers",
     "marian": "comparing imports and exports with Marian",
-    "ray": "translating on a cluster with vtrans.ray",
+    "ray": "translating on a cluster with recipes/at-scale",
     "serve": "serve",
     "tensorboard": "train.tensorboard = true",
 }

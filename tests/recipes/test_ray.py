@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import signal
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,13 +20,20 @@ from conftest import TRAIN_PAIRS
 import vtrans
 from vtrans.checkpoint import RunFolder
 from vtrans.errors import InputError
-from vtrans.ray import Translate
 
+FOLDER = Path(__file__).parents[2] / "recipes" / "at-scale"
 LINES = ["The big dog sees me today.", "", " ", "The old\u2028cat", "a\nb"]
 
 
-def test_a_batch_keeps_its_rows_and_columns(ending_run: RunFolder) -> None:
-    translate = Translate(ending_run.path, src="en", tgt="de", device="cpu", beam=3)
+@pytest.fixture
+def translate_rows(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The class, imported as from a script beside it, so that it can be pickled."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module("ray_rows").Translate
+
+
+def test_a_batch_keeps_its_rows_and_columns(translate_rows: Any, ending_run: RunFolder) -> None:
+    translate = translate_rows(ending_run.path, src="en", tgt="de", device="cpu", beam=3)
     expected = list(vtrans.load(ending_run.path, device="cpu", beam=3).translate(LINES))
     batch = {"id": np.arange(len(LINES)), "en": np.array(LINES, dtype=object)}
     # A worker receives a copy, and loads the model once.
@@ -40,8 +49,8 @@ def test_a_batch_keeps_its_rows_and_columns(ending_run: RunFolder) -> None:
     assert len(used({"en": np.array([], dtype=object)})["de"]) == 0
 
 
-def test_a_batch_without_texts_is_refused(tiny_run: RunFolder) -> None:
-    translate = Translate(tiny_run.path)
+def test_a_batch_without_texts_is_refused(translate_rows: Any, tiny_run: RunFolder) -> None:
+    translate = translate_rows(tiny_run.path)
     with pytest.raises(InputError, match=r"`src`.*source"):
         translate({"source": ["a dog"]})
     for wrong in (None, 3, b"a dog"):
@@ -56,7 +65,7 @@ def test_a_worker_of_ray_that_is_killed_loses_nothing(ending_run: RunFolder, tmp
     lines = [src for src, _ in TRAIN_PAIRS] * 30
     lines[5] = ""
     text.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    script = Path(__file__).parents[1] / "recipes" / "at-scale" / "translate_with_ray.py"
+    script = FOLDER / "translate_with_ray.py"
     words = [sys.executable, str(script), "--model", str(ending_run.path), "--input", str(text), "--output", str(out)]
     environment = {**os.environ, "PYTHONPATH": str(script.parents[2]), "RAY_TMPDIR": "/tmp"}
     killed: list[int] = []
