@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import platform
 from pathlib import Path
 
@@ -15,54 +14,47 @@ from torch.nn import functional as F
 from vtrans.runtime import automatic, kernels
 from vtrans.runtime.attention import batched_attention, dot_product_attention, fused_attention
 from vtrans.runtime.automatic import automatic_kernels, automatic_precision
-from vtrans.runtime.kernels import FEW, KEYS, SMALL, Kernels
+from vtrans.runtime.kernels import FEW, KEYS, LIBRARIES, SMALL, Kernels
 from vtrans.runtime.products import HAS_ONEDNN, linear
 
 needs_onednn = pytest.mark.skipif(not HAS_ONEDNN, reason="this torch has no oneDNN")
 
 
-def test_a_choice_survives_its_record() -> None:
-    products = {(32, 48, True): (True, False, True), (8, 4, False): (False, False, False)}
-    chosen = Kernels("blas", products, frozenset({1}), "onednn")
-    assert Kernels.from_record(json.loads(json.dumps(chosen.record()))) == chosen
-    assert Kernels.from_record({"library": "onednn", "products": [], "bmm": []}) == Kernels()  # of an earlier version
-
-
-def test_what_a_run_measured_overrides_the_rule() -> None:
-    rows, large, small = SMALL // (32 * 48) + 1, (True,) * 3, (False,) * 3
-    assert Kernels().use_onednn(rows, 32, 48) == large
-    assert Kernels().use_onednn(rows - 1, 32, 48) == small
-    assert Kernels("blas").use_onednn(rows, 32, 48) == small
-    chosen = Kernels("onednn", {(32, 48, True): (False, True, False), (32, 48, False): large})
-    assert chosen.use_onednn(rows, 32, 48) == chosen.use_onednn(FEW + 1, 32, 48) == (False, True, False)
-    assert chosen.use_onednn(FEW, 32, 48) == large
-    assert chosen.use_onednn(rows, 48, 32) == large
+def test_the_size_of_a_product_and_the_library_decide() -> None:
+    rows = SMALL // (32 * 48) + 1
+    assert Kernels().use_onednn(rows, 32, 48)
+    assert not Kernels().use_onednn(rows - 1, 32, 48)
+    assert not Kernels("blas").use_onednn(rows, 32, 48)
 
 
 def test_attention_to_many_keys_is_always_fused() -> None:
-    assert not any(Kernels().use_bmm(keys) for keys in (1, *KEYS, 1000))
-    short, both = Kernels(bmm=frozenset({0})), Kernels(bmm=frozenset({0, 1}))
-    assert [short.use_bmm(keys) for keys in (1, KEYS[0], KEYS[0] + 1, KEYS[1])] == [True, True, False, False]
-    assert [both.use_bmm(keys) for keys in (1, KEYS[0] + 1, KEYS[1], KEYS[1] + 1)] == [True, True, True, False]
+    assert not any(Kernels().use_bmm(keys) for keys in (1, KEYS, 1000))
+    assert [Kernels(bmm=True).use_bmm(keys) for keys in (1, KEYS, KEYS + 1)] == [True, True, False]
 
 
 @needs_onednn
-@pytest.mark.parametrize("use", list(itertools.product((False, True), repeat=3)))
 @pytest.mark.parametrize("sizes", [(20, 32), (32, 20)])
-def test_products_and_gradients_are_the_same_in_every_way(use: tuple[bool, bool, bool], sizes: tuple[int, int]) -> None:
+def test_products_and_gradients_are_the_same_in_both_libraries(
+    sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "SMALL", 1)
     inputs, outputs = sizes
-    kernels.use(Kernels("blas", {(inputs, outputs, True): use}))
     operands = [torch.randn(3, 10, inputs), torch.randn(outputs, inputs), torch.randn(outputs)]
     for operand in operands:
         operand.requires_grad_()
     upstream = torch.randn(3, 10, outputs)
-    ours, theirs = linear(*operands), F.linear(*operands)
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
-    assert ("_Product" in type(ours.grad_fn).__name__) == any(use)
-    for mine, reference in zip(
-        torch.autograd.grad(ours, operands, upstream), torch.autograd.grad(theirs, operands, upstream), strict=True
-    ):
-        torch.testing.assert_close(mine, reference, rtol=1e-5, atol=1e-4)
+    theirs = F.linear(*operands)
+    for library in LIBRARIES:
+        kernels.use(Kernels(library))
+        ours = linear(*operands)
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+        assert ("_Product" in type(ours.grad_fn).__name__) == (library == "onednn")
+        for mine, reference in zip(
+            torch.autograd.grad(ours, operands, upstream, retain_graph=True),
+            torch.autograd.grad(theirs, operands, upstream, retain_graph=True),
+            strict=True,
+        ):
+            torch.testing.assert_close(mine, reference, rtol=1e-5, atol=1e-4)
 
 
 def masks(B: int, Q: int, n: int) -> dict[str, Tensor | None]:
@@ -87,7 +79,7 @@ def test_attention_and_its_gradients_are_the_same_in_both_ways(mask: str) -> Non
 
 def test_the_choice_of_attention_is_for_training() -> None:
     q = torch.randn(2, 2, 5, 4, requires_grad=True)
-    kernels.use(Kernels(bmm=frozenset({0})))
+    kernels.use(Kernels(bmm=True))
     assert "View" in type(dot_product_attention(q, q, q).grad_fn).__name__
     with torch.no_grad():
         assert torch.equal(dot_product_attention(q, q, q), fused_attention(q, q, q, None, 0.0))
@@ -133,9 +125,9 @@ def test_the_processor_decides(
     for rows, packed in itertools.product((FEW + 1, FEW), (False, True)):
         inputs = -(-SMALL // rows)
         expected = few if packed and rows == FEW else large
-        assert chosen.use_onednn(rows, inputs, 1, packed=packed)[0] == (expected == "onednn")
-        assert not chosen.use_onednn(rows, inputs // 2, 1, packed=packed)[0]
-    assert chosen.use_bmm(KEYS[0]) == chosen.use_bmm(KEYS[1]) == batched
+        assert chosen.use_onednn(rows, inputs, 1, packed=packed) == (expected == "onednn")
+        assert not chosen.use_onednn(rows, inputs // 2, 1, packed=packed)
+    assert chosen.use_bmm(KEYS) == batched
 
 
 @pytest.mark.parametrize(

@@ -13,21 +13,16 @@ from runs import command, heard, interrupted, process, same, set_up_run
 import vtrans
 from vtrans.checkpoint import RunFolder
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError, RecipeError
+from vtrans.errors import FileError, InputError, RecipeError
 from vtrans.runtime import automatic, kernels
 from vtrans.runtime.automatic import automatic_kernels
 from vtrans.runtime.kernels import Kernels
-from vtrans.states import read_progress
+from vtrans.states import read_progress, save_state
 from vtrans.training import kernel_choice
 from vtrans.training.kernel_choice import choose_kernels
-from vtrans.training.progress import Progress
 from vtrans.training.recipe import load_recipe
 
 AUTO = ('train.kernels="auto"', 'train.attention="auto"')
-# As an earlier version measured them.
-MEASURED = Kernels(
-    "onednn", {(32, 48, True): (True, False, True), (48, 32, True): (False, True, False)}, frozenset({0})
-)
 
 
 def test_two_fresh_processes_on_a_busy_machine_train_to_equal_bytes(tmp_path: Path, tiny_data: DataFolder) -> None:
@@ -43,28 +38,36 @@ def test_two_fresh_processes_on_a_busy_machine_train_to_equal_bytes(tmp_path: Pa
     same(*runs)
 
 
-def test_a_run_resumes_with_the_kernels_that_an_earlier_version_measured(
+def test_a_run_resumes_with_its_recorded_kernels(
     tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = (*EVERY_STEP, *AUTO, "model.d_model=64")
+    settings = (*EVERY_STEP, *AUTO)
+    recorded = Kernels("blas", bmm=True, packed="onednn")
     with monkeypatch.context() as earlier:
-        earlier.setattr(kernel_choice, "automatic_kernels", lambda: MEASURED)
+        earlier.setattr(kernel_choice, "automatic_kernels", lambda: recorded)
         whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
         interrupted(tiny_data, tmp_path / "run", 9, *settings)
-    run = RunFolder(tmp_path / "run")
-    assert Kernels.from_record(read_progress(run.state_file(10))["kernels"]) == MEASURED
     kernels.use(Kernels())
-    same(tiny_train(tiny_data, run.path, *settings), whole)
-    assert kernels.current() == MEASURED
-    # The choice matters: with other kernels the bytes differ.
     monkeypatch.setattr(kernel_choice, "automatic_kernels", Kernels)
+    same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
+    assert kernels.current() == recorded
+    # The choice matters: with other kernels the bytes differ.
     other = tiny_train(tiny_data, tmp_path / "other", *settings)
     assert other.last.read_bytes() != whole.last.read_bytes()
 
 
+def test_a_state_with_kernels_that_were_measured_is_refused(tmp_path: Path, tiny_data: DataFolder) -> None:
+    run = tiny_train(tiny_data, tmp_path / "run", *TINY, "train.max_steps=1")
+    progress = read_progress(run.state_file(1))
+    progress["kernels"]["products"] = [[32, 48, True, True, False, True]]
+    save_state(run.state_file(1), {}, progress)
+    with pytest.raises(FileError, match="another version"):
+        set_up_run(tiny_data, run.path)
+
+
 def test_the_recipe_fixes_the_kernels_and_the_log_names_them(tmp_path: Path, tiny_data: DataFolder) -> None:
     set_up_run(tiny_data, tmp_path / "a", 'train.kernels="blas"', 'train.attention="bmm"')
-    assert kernels.current() == Kernels("blas", {}, frozenset({0, 1}))
+    assert kernels.current() == Kernels("blas", bmm=True)
     said = heard(tiny_data, tmp_path / "b", *TINY, *AUTO, "train.max_steps=1")
     assert kernels.current() == automatic_kernels()
     assert f"kernels: {kernels.current()}" in said
@@ -77,16 +80,9 @@ def test_other_kernels_than_before_are_reported(tmp_path: Path, tiny_data: DataF
     assert "bit-exactly" in heard(tiny_data, tmp_path / "run", *TINY, "train.max_steps=4", 'train.kernels="blas"')
 
 
-def test_a_state_without_kernels_has_those_of_its_version(tmp_path: Path, tiny_data: DataFolder) -> None:
-    ready = set_up_run(tiny_data, tmp_path / "run", *AUTO)
-    old = {key: value for key, value in vars(ready.progress).items() if key != "kernels"}
-    choose_kernels(ready.job, Progress(**old))
-    assert kernels.current() == Kernels()
-
-
 def test_a_run_from_another_device_chooses_again(tmp_path: Path, tiny_data: DataFolder) -> None:
     ready = set_up_run(tiny_data, tmp_path / "run", *AUTO)
-    there = dataclasses.replace(ready.progress, environment={"device": "cuda"}, kernels=MEASURED.record())
+    there = dataclasses.replace(ready.progress, environment={"device": "cuda"}, kernels=Kernels("blas"))
     choose_kernels(ready.job, there)
     assert kernels.current() == automatic_kernels()
 
@@ -99,7 +95,7 @@ def test_a_missing_library_is_refused_or_replaced(
     monkeypatch.setattr(automatic, "HAS_ONEDNN", False)
     with pytest.raises(RecipeError, match=r"train\.kernels .*onednn"):
         set_up_run(tiny_data, tmp_path / "a", 'train.kernels="onednn"')
-    choose_kernels(ready.job, dataclasses.replace(ready.progress, kernels=Kernels().record()))
+    choose_kernels(ready.job, dataclasses.replace(ready.progress, kernels=Kernels()))
     assert kernels.current() == Kernels("blas", packed="blas")
 
 
@@ -111,7 +107,7 @@ def test_translating_uses_the_kernels_that_are_given_or_automatic(
     vtrans.load(tiny_run.path, device="cpu")  # the tests' environment says onednn
     assert kernels.current() == Kernels("onednn")
     vtrans.load(tiny_run.path, device="cpu", kernels="auto")
-    assert kernels.current() == dataclasses.replace(automatic_kernels(), bmm=frozenset())
+    assert kernels.current() == dataclasses.replace(automatic_kernels(), bmm=False)
     monkeypatch.setenv("VTRANS_KERNELS", "cublas")
     with pytest.raises(InputError, match=r"VTRANS_KERNELS .*'cublas'"):
         vtrans.load(tiny_run.path)

@@ -115,7 +115,7 @@ def projection(model: Transformer, rounding: type[Rounded] | None) -> Callable[[
     (V, D), packed_VD = weight_VD.shape, packed(weight_VD)
 
     def project(h_nD: Tensor) -> Tensor:
-        onednn = kernels.current().use_onednn(len(h_nD), D, V, packed=True)[0]
+        onednn = kernels.current().use_onednn(len(h_nD), D, V, packed=True)
         return product(h_nD, packed_VD if onednn else weight_VD, bias_V, onednn=onednn)
 
     return project

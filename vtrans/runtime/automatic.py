@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from vtrans.runtime.kernels import KEYS, Kernels
+from vtrans.runtime.kernels import Kernels
 from vtrans.runtime.products import HAS_ONEDNN, has_bfloat16
 
 X86 = ("x86_64", "AMD64")
@@ -28,8 +28,7 @@ def automatic_kernels(root: Path = Path("/")) -> Kernels:
         return Kernels("blas")
     mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]  # of torch
     library = "onednn" if HAS_ONEDNN and not (mkl and _by_intel(root)) else "blas"
-    batched = frozenset(range(len(KEYS)) if mkl else ())
-    return Kernels(library, bmm=batched, packed="onednn" if HAS_ONEDNN else "blas")
+    return Kernels(library, bmm=mkl, packed="onednn" if HAS_ONEDNN else "blas")
 
 
 def automatic_precision(device: torch.device) -> str:

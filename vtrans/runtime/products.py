@@ -2,7 +2,7 @@
 
 torch multiplies float32 matrices on a CPU with a BLAS library: MKL on x86 processors, where it takes its AVX2 path on
 those that are not Intel's. oneDNN, which torch includes and uses for bfloat16, generates code for the machine it runs
-on. kernels.py says which of the two computes a product and the two products of its gradient.
+on. kernels.py says which of the two computes a product and its gradient.
 
 Legend: N rows (any leading dimensions of `x`), I inputs, O outputs.
 """
@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from vtrans.errors import InputError
 from vtrans.runtime import kernels
-from vtrans.runtime.kernels import FEW, Use
+from vtrans.runtime.kernels import FEW
 
 
 class Linear(nn.Linear):
@@ -52,19 +52,15 @@ def linear(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Ten
     result is in bfloat16 inside `bfloat16_products`."""
     if _in_bfloat16 and x_NI.device.type == "cpu":
         return bfloat16_linear(x_NI, weight_OI, bias_O)
-    use = use_onednn(x_NI, weight_OI)
-    if use == NEVER:
+    if not use_onednn(x_NI, weight_OI):
         return F.linear(x_NI, weight_OI, bias_O)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x_NI, weight_OI, bias_O)):
-        return cast(Callable[..., Tensor], _Product.apply)(x_NI, weight_OI, bias_O, use)
-    return product(x_NI, weight_OI, bias_O, onednn=use[0])
+        return cast(Callable[..., Tensor], _Product.apply)(x_NI, weight_OI, bias_O)
+    return _onednn_product(x_NI, weight_OI, bias_O)
 
 
-NEVER = (False, False, False)
-
-
-def use_onednn(x_NI: Tensor, weight_OI: Tensor) -> Use:
-    """Returns which of the product and the two products of its gradient oneDNN computes."""
+def use_onednn(x_NI: Tensor, weight_OI: Tensor) -> bool:
+    """Returns whether oneDNN computes the product and the two products of its gradient."""
     # The sizes come after `is_compiling`: torch.compile would otherwise compile once per size of a batch.
     if (
         x_NI.device.type != "cpu"
@@ -73,7 +69,7 @@ def use_onednn(x_NI: Tensor, weight_OI: Tensor) -> Use:
         or not HAS_ONEDNN
         or torch.is_autocast_enabled("cpu")
     ):
-        return NEVER
+        return False
     outputs, inputs = weight_OI.shape
     return kernels.current().use_onednn(x_NI.numel() // inputs, inputs, outputs)
 
@@ -111,28 +107,27 @@ def outer(a_NI: Tensor, b_NO: Tensor, *, onednn: bool) -> Tensor:
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, use: Use) -> Tensor:
+    def forward(ctx: Any, x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
         ctx.save_for_backward(x_NI, weight_OI)
-        ctx.use = use
-        return product(x_NI, weight_OI, bias_O, onednn=use[0])
+        return _onednn_product(x_NI, weight_OI, bias_O)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_NO: Tensor) -> tuple[Tensor | None, ...]:
         x_NI, weight_OI = ctx.saved_tensors
-        want_x, want_weight, want_bias, _ = ctx.needs_input_grad
+        want_x, want_weight, want_bias = ctx.needs_input_grad
         flat_NO = grad_NO.reshape(-1, grad_NO.shape[-1])
-        grad_x = grad_input(grad_NO, weight_OI, onednn=ctx.use[1]) if want_x else None
+        grad_x = grad_input(grad_NO, weight_OI, onednn=True) if want_x else None
         flat_NI = x_NI.reshape(-1, x_NI.shape[-1])
-        grad_w = grad_weight(flat_NO, flat_NI, onednn=ctx.use[2]) if want_weight else None
-        return grad_x, grad_w, flat_NO.sum(0) if want_bias else None, None
+        grad_w = _grad_weight(flat_NO, flat_NI) if want_weight else None
+        return grad_x, grad_w, flat_NO.sum(0) if want_bias else None
 
 
-def grad_weight(grad_NO: Tensor, x_NI: Tensor, *, onednn: bool) -> Tensor:
+def _grad_weight(grad_NO: Tensor, x_NI: Tensor) -> Tensor:
     """Returns g^T x, the gradient of the weight of a product, [O, I]."""
-    if onednn and x_NI.shape[1] <= grad_NO.shape[1]:
+    if x_NI.shape[1] <= grad_NO.shape[1]:
         return outer(x_NI, grad_NO, onednn=True).t()
-    return outer(grad_NO, x_NI, onednn=onednn)
+    return outer(grad_NO, x_NI, onednn=True)
 
 
 def _probe() -> bool:

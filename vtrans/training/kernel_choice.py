@@ -12,7 +12,7 @@ from vtrans.config import TrainConfig
 from vtrans.errors import RecipeError
 from vtrans.runtime import kernels
 from vtrans.runtime.automatic import automatic_kernels, automatic_precision
-from vtrans.runtime.kernels import KEYS, Kernels
+from vtrans.runtime.kernels import Kernels
 from vtrans.runtime.products import HAS_ONEDNN
 from vtrans.runtime.ranks import Ranks
 from vtrans.training.optimization.job import Job
@@ -26,10 +26,10 @@ def choose_kernels(job: Job, saved: Progress | None) -> None:
     """
     if job.device.type != "cpu":
         return
-    before = None if saved is None or not _trained_on(job.device, saved) else Kernels.from_record(saved.kernels)
+    before = None if saved is None or not _trained_on(job.device, saved) else saved.kernels
     chosen = _chosen(job.recipe.train, before)
-    record = json.loads(job.ranks.all_texts(json.dumps(chosen.record()))[0])
-    kernels.use(Kernels.from_record(record))
+    record = job.ranks.all_texts(json.dumps(dataclasses.asdict(chosen)))[0]
+    kernels.use(Kernels(**json.loads(record)))
     if before not in (None, kernels.current()):
         job.console.warn("resuming, but not bit-exactly: other kernels than in the run so far")
 
@@ -55,8 +55,6 @@ def _chosen(config: TrainConfig, before: Kernels | None) -> Kernels:
         chosen = before
     else:
         chosen = automatic
-    if config.attention != "auto":
-        bmm = frozenset(range(len(KEYS)) if config.attention == "bmm" else ())
-    else:
-        bmm = automatic.bmm if before is None else before.bmm
+    by_default = automatic if before is None else before
+    bmm = by_default.bmm if config.attention == "auto" else config.attention == "bmm"
     return dataclasses.replace(chosen, bmm=bmm)

@@ -39,7 +39,7 @@ class Progress:
     metrics_bytes: int = 0  # length of metrics.jsonl
     window: dict[str, float] = field(default_factory=dict)  # sums since the last line of metrics.jsonl
     environment: dict[str, Any] = field(default_factory=dict)
-    kernels: dict[str, Any] = field(default_factory=lambda: Kernels().record())  # older states have the default's
+    kernels: Kernels = field(default_factory=Kernels)
     init_from: dict[str, str] = field(default_factory=dict)  # the model whose weights the run started with, if any
 
     def rank(self, record: Mapping[str, Any], config: TrainConfig) -> None:

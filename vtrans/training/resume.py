@@ -14,6 +14,7 @@ import torch
 
 from vtrans.checkpoint import LoadedModel, RunFolder, load_model, save_model
 from vtrans.errors import FileError, VtransError
+from vtrans.runtime.kernels import Kernels
 from vtrans.states import RAW, read_progress, read_state, save_state, state_of
 from vtrans.training.optimization.job import Job, Learner
 from vtrans.training.optimization.parallel import parallel_of
@@ -79,6 +80,7 @@ def newest_progress(run: RunFolder) -> Progress | None:
             continue  # after a crash between the two files, the pair before it is complete
         try:
             raw["best"] = [(quality, at) for quality, at in raw["best"]]
+            raw["kernels"] = Kernels(**raw["kernels"])
             return Progress(**raw)
         except (TypeError, KeyError, ValueError):
             raise FileError(

@@ -136,7 +136,7 @@ def set_up(
         restore(job, learner, progress, metrics)
     else:
         begin(learner.optimizer, learner.parameters.values())
-    progress.environment, progress.kernels = environment(job, learner), kernels.current().record()
+    progress.environment, progress.kernels = environment(job, learner), kernels.current()
     progress.recipe = dataclasses.asdict(recipe)
     _check_ranks_agree(job, progress)
     return SetUp(job, learner, progress, metrics, saved, recipe_text)

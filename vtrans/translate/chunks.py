@@ -135,7 +135,7 @@ class Job:
         self.chunks = len(self.texts["input"][0].starts) - 1
         self.chunk_lines: int = record["chunk_lines"]
         self.output_lines: int = record["output_lines"]  # per line of input
-        self.kernels = Kernels.from_record(record["kernels"])
+        self.kernels = Kernels(**record["kernels"])
         texts = {name: index.sha256 for name, (index, _) in self.texts.items()}
         # What all jobs that write to this folder must have in common, by the names of their options.
         self.common = {"chunk_lines": self.chunk_lines, "model": record["models"], **texts, **record["options"]}
@@ -231,7 +231,7 @@ def join_job(
         "output_lines": output_lines,
         "models": [file_sha256(choose_model(path).file) for path in models],
         "options": options,
-        "kernels": kernels.current().record(),
+        "kernels": asdict(kernels.current()),
         "texts": {name: source.record() for name, source in sources.items()},
     }
     wanted = Job(folder, json.loads(json.dumps(record)))

@@ -139,7 +139,7 @@ def _choose_kernels(kernels: str, console: Console | None) -> None:
         automatic = automatic_kernels()
         chosen = dataclasses.replace(current(), library=automatic.library, packed=automatic.packed)
     else:
-        chosen = dataclasses.replace(current(), library=kernels, products={}, packed="")
+        chosen = dataclasses.replace(current(), library=kernels, packed="")
     use(chosen)
     if console:
         console.info(f"kernels: {chosen.products_text}")

@@ -176,8 +176,8 @@ class _ProjectedLoss(torch.autograd.Function):
                 sums_3 += in_blocks(logits_pV, targets_n1, block, exact, smoothing, pad_id, agreement)
                 if with_gradient:
                     logits_pV[len(targets_n1) :] = 0
-                    grad_x[start : start + rows] = grad_input(logits_pV, w_VD, onednn=onednn[1])
-                    grad_weight_DV += outer(x_pD, logits_pV, onednn=onednn[2])
+                    grad_x[start : start + rows] = grad_input(logits_pV, w_VD, onednn=onednn)
+                    grad_weight_DV += outer(x_pD, logits_pV, onednn=onednn)
                     if grad_bias_V is not None:
                         grad_bias_V += logits_pV.sum(0, dtype=exact)
             nll, lse, divergence = sums_3
