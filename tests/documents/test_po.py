@@ -81,7 +81,7 @@ def test_an_empty_translation_leaves_the_entry_as_it_is() -> None:
     [
         ("nplurals=2; plural=(n != 1);", 2, ["file one", "files %d"]),
         ("nplurals=1; plural=0;", 1, ["files %d"]),
-        ("nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 ? 1 : 2);", 3, ["file one", "files %d", "files %d"]),
+        ("nplurals=3; plural=(n==1 ? 0 : n%10>=2 ? 1 : 2);", 3, ["file one", "files %d", "files %d"]),
         ("nplurals=2; plural=n==1;", 2, ["files %d", "file one"]),
     ],
 )
@@ -92,6 +92,30 @@ def test_the_form_of_one_thing_is_that_of_the_singular(plural: str, forms: int, 
     (found,) = polib.pofile(filled("a.po", po(body, header)).decode())
     assert list(found.msgstr_plural.values()) == expected
     assert found.fuzzy
+
+
+MANY = "n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2"
+
+
+@pytest.mark.parametrize(
+    ("plural", "one", "expected"),
+    [
+        (f"nplurals=3; plural=({MANY});", "one file", ["%d", "%d", "%d"]),  # Russian: form 0 also serves 21
+        (f"nplurals=3; plural=({MANY});", "%d file", ["file %d", "files %d", "files %d"]),
+        (f"nplurals=3; plural=({MANY});", "the file", ["%d", "%d", "%d"]),
+        ("nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : n != 0 ? 1 : 2);", "one file", ["%d"] * 3),  # Latvian
+        ("nplurals=4; plural=(n%100==1 ? 1 : n%100==2 ? 2 : n%100==3 ? 3 : 0);", "one file", ["%d"] * 4),  # Slovenian
+        ("nplurals=2; plural=(n%10!=1 || n%100==11);", "one file", ["%d", "%d"]),  # Icelandic
+        ("nplurals=2; plural=(n > 1);", "one file", ["%d", "%d"]),  # French: form 0 also serves 0
+        ("nplurals=6; plural=n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : 3;", "one file", ["%d", "one", "%d", "%d"]),  # Arabic
+    ],
+)
+def test_a_form_for_several_numbers_shows_the_number(plural: str, one: str, expected: list[str]) -> None:
+    header = re.sub("(?<=Plural-Forms: ).*?(?=\\\\n)", lambda _: plural, HEADER)
+    body = f'#, c-format\nmsgid "{one}"\nmsgid_plural "%d files"\n'
+    body += "".join(f'msgstr[{n}] ""\n' for n in range(len(expected)))
+    (found,) = polib.pofile(filled("a.po", po(body, header)).decode())
+    assert all(part in form for part, form in zip(expected, found.msgstr_plural.values(), strict=True))
 
 
 def test_only_empty_plural_forms_are_filled() -> None:
@@ -227,6 +251,7 @@ HOSTILE = {
     "NUL": (b'msgid "a"\nmsgstr "\0"\n', 2),
     "a plural formula that is none": (po("", HEADER.replace("n != 1", "__import__('os')")), 1),
     "a plural formula that divides by zero": (po("", HEADER.replace("n != 1", "n / 0")), 1),
+    "a plural formula that divides by zero for nothing": (po("", HEADER.replace("n != 1", "1 % n")), 1),
 }
 
 

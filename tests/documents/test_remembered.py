@@ -101,6 +101,44 @@ def test_a_translation_with_other_placeholders_is_not_used() -> None:
     assert "Öffne" not in filled("b.po", po(("Open %s", ""), flags="c-format"), memory)
 
 
+@pytest.mark.parametrize(
+    ("text", "translation"),
+    [
+        ("Copy %s now", "Kopieren"),
+        ("Open {name} here", "Hier öffnen"),
+        ("%1 files", "Dateien"),
+        ("${a} and ${b}", "${a} und ${a}"),
+        ("%s of %d", "%d von %s"),
+        ("a dog", "ein %s"),
+    ],
+)
+def test_a_correction_with_other_placeholders_is_not_used(tmp_path: Path, text: str, translation: str) -> None:
+    corrections = Memory(tmp_path / "m")
+    corrections.add(EN_DE, text, translation)
+    memory = corrections.remembered(EN_DE)
+    assert (memory(text), corrections.get(EN_DE, text)) == (None, None)
+    assert remembered(po((text, translation)))(text) is None
+    assert "#, fuzzy" in filled("b.po", po((text, "")), memory)
+    assert Lines([html_document(f"<p>{text}</p>", "en")], memory).known == {}
+
+
+@pytest.mark.parametrize(("text", "translation"), [("%s of %d", "%2$d %1$s"), ("{a} of %1.", "%1: {a}"), ("5%", "5 %")])
+def test_a_correction_may_move_placeholders(tmp_path: Path, text: str, translation: str) -> None:
+    corrections = Memory(tmp_path / "m")
+    corrections.add(EN_DE, text, translation)
+    assert corrections.get(EN_DE, text) == corrections.remembered(EN_DE)(text) == translation
+
+
+def test_an_entry_keeps_its_own_accelerator() -> None:
+    entries = (("_Quit", "B_eenden"), ("_File", "文件(_F)"))
+    memory = remembered(po(*entries))
+    assert filled("b.po", po(*((src, "") for src, _ in entries)), memory) == po(*entries)
+    assert memory("_Quit") == "B_eenden"
+    unit = XLIFF.format("_Quit", "<target>B_eenden</target>")
+    assert ">B_eenden</target>" in filled("b.xlf", XLIFF.format("_Quit", ""), remembered(unit, "a.xlf"))
+    assert ">B_eenden</target>" in filled("b.xlf", XLIFF.format("_Quit", ""), memory)
+
+
 def test_plural_forms_of_one_text_are_to_be_checked() -> None:
     header = HEADER.replace("nplurals=2; plural=(n != 1)", "nplurals=3; plural=n>1 ? 2 : n")
     entry = header + 'msgid "a dog"\nmsgid_plural "dogs"\nmsgstr[0] "{}"\nmsgstr[1] "{}"\nmsgstr[2] "{}"\n'

@@ -116,11 +116,19 @@ class FilledDocument:
 
 
 class MarkedDocument:
-    """Text with tags. The items' `raw` parts are the document."""
+    """Text with tags. The items' `raw` parts are the document. `label` is the text with its accelerator, if it has
+    one."""
 
     def __init__(
-        self, items: Sequence[Item], language: str, escape: Callable[[str], str], *, cover: bool = False
+        self,
+        items: Sequence[Item],
+        language: str,
+        escape: Callable[[str], str],
+        *,
+        cover: bool = False,
+        label: str = "",
     ) -> None:
+        self.label = label
         self.raw = "".join(item.raw for item in items)
         self.atoms = [item.raw for item in items if item.kind == "atom"]
         self.mark = _free_mark(items) if self.atoms else ""
@@ -151,6 +159,8 @@ class MarkedDocument:
     def known(self, known: Known, kind: Kind) -> str | None:
         """Returns the only translation that a memory has of this string, or of all its sentences if it has no tags."""
         whole = known(self.raw, kind, sure=True)
+        if self.label and (labelled := known(self.label, sure=whole is None)) is not None:
+            return labelled
         if whole is not None or any(self.aligned):
             return whole
         sentences = [text for line in self.lines if (text := known(line, sure=True)) is not None]

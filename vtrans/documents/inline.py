@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from vtrans.documents.markup import DEEPEST, Item
 from vtrans.documents.sentences import PROTECTION
+from vtrans.wording.protect import PATTERNS
 
 Span = tuple[int, int, Item]
 """Where an item begins and ends in a string."""
@@ -19,6 +22,10 @@ _PARTS = re.compile(
     r"|(?P<atom>E<[\w.][^<>]*>|C[BIRW]?<(?:[^<>]|E<\w+>)*>|<[A-Za-z][^<>]*/>|%L?\d{1,2}(?![\w$])|:[a-z][\w:+.-]*:`[^`]+`|(?<![\w-])(?:--[a-z][\w-]*|-\w(?![\w<-])))"
     r"|(?P<man>(?<![A-Z])[BCFILRSX]<)|(?P<end>>)"
     r"|<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*)(?:\s[^<>]*)?>"
+)
+# `%1` is a placeholder of Qt and KDE.
+_PLACEHOLDER = re.compile(
+    rf"{PATTERNS['braces']}|%L?\d{{1,2}}(?![\w$])|(?P<in_turn>(?!%(?:\(|\d+\$)))?(?:{PATTERNS['format']})"
 )
 _ENTITY = re.compile(r"&(?:[A-Za-z]\w*|#\w+);")
 # Before a word, or inside one that is written like E_xit.
@@ -67,6 +74,16 @@ def _pairs(matches: Iterable[re.Match[str]]) -> Iterator[Span]:
         yield *match.span(), Item("close", match.group(), name=pair)
 
 
+def placeholders(text: str) -> Counter[str]:
+    """Returns how often each placeholder occurs, such as `{name}`, `%1` and `%s`. Those that take the arguments of a
+    program in turn are numbered: `%s in %d` has the placeholders of `%2$d in %1$s`."""
+    numbers, found = count(1), Counter[str]()
+    for match in _PLACEHOLDER.finditer(text):
+        written = match.group()
+        found[f"%{next(numbers)}${written[1:]}" if match["in_turn"] is not None else written] += 1
+    return found
+
+
 @dataclass(frozen=True)
 class Accelerator:
     """The character before the letter that chooses a label, such as the `_` of `_File`, and that letter."""
@@ -76,7 +93,10 @@ class Accelerator:
 
     def placed(self, text: str) -> str:
         """Returns a label with the accelerator before the same letter, if possible at the beginning of a word, else
-        before its first letter, else at its end as `(_F)`."""
+        before its first letter, else at its end as `(_F)`. A label with such an accelerator, from a memory, stays."""
+        own = without_accelerator(text)[1]
+        if own and own.mark == self.mark:
+            return text
         masked, places, begin = PROTECTION.masked(text), list[int](), 0
         for code, piece in masked.pieces:
             places += [begin + i for i in range(len(piece)) if code == piece]

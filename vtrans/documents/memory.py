@@ -14,6 +14,7 @@ from threading import Lock
 from xml.sax.saxutils import escape, quoteattr
 
 from vtrans.data.matches import Kind
+from vtrans.documents.inline import placeholders
 from vtrans.documents.remembered import Remembered, around
 from vtrans.errors import FileError, InputError
 from vtrans.languages import Languages
@@ -57,7 +58,8 @@ class Memory:
         with self._lock, self._explained():
             query = "SELECT translation FROM corrections WHERE src = ? AND tgt = ? AND source = ?"
             row = next(self._rows(query, *languages, text), None)
-        return around(source, row[0]) if row and text else None
+        usable = text and row and placeholders(text) == placeholders(row[0])
+        return around(source, row[0]) if row and usable else None
 
     def remembered(self, languages: Languages) -> Remembered:
         """Returns all translations in these languages; an empty one means any. Raises InputError for several target

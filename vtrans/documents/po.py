@@ -16,12 +16,13 @@ from itertools import count
 from polib import escape, unescape
 
 from vtrans.documents.document import Document, FilledDocument, MarkedDocument, Paired, Slot
-from vtrans.documents.inline import Span, items_of, without_accelerator
+from vtrans.documents.inline import Span, items_of, placeholders, without_accelerator
 from vtrans.documents.markup import Item
 from vtrans.errors import DocumentError
 from vtrans.languages import Languages
 
 WIDTH = 77  # characters of a line, as gettext wraps them
+MOST_THINGS = 1000  # numbers for which a plural formula is tried, as in msgfmt
 
 _STRING = re.compile(r'[ \t]*(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d{1,2}\])?)[ \t]+)?"((?:[^"\\]|\\.)*)"\s*')
 _CHARSET = re.compile(rb'^"Content-Type:[^"\n]*charset=([\w-]+)', re.MULTILINE)
@@ -49,6 +50,14 @@ class String:
         return str(unescape("".join(self.parts)))
 
 
+@dataclass(frozen=True)
+class OneThing:
+    """The number of the plural form of one thing, and whether the form is used for no other number."""
+
+    number: int = 0
+    alone: bool = True
+
+
 @dataclass
 class Entry:
     """An entry: its line number, its flags and where they begin, where the lines after its comments begin, and its
@@ -68,10 +77,18 @@ class Entry:
     def targets(self) -> dict[str, String]:
         return {name: string for name, string in self.strings.items() if name.startswith("msgstr")}
 
-    def source(self, name: str, singular: int) -> str:
-        """Returns what the target with this name translates, if `singular` is the plural form of one thing."""
-        singulars = {"msgstr", f"msgstr[{singular}]"} if len(self.targets) > 1 else {"msgstr"}
-        return self.strings["msgid" if name in singulars else "msgid_plural"].text
+    def source(self, name: str, form: OneThing) -> str:
+        """Returns what the target with this name translates. The plural form of one thing translates the singular,
+        unless it is also used for other numbers and the singular does not show the number: "one file" is wrong for 21.
+        """
+        one = self.strings["msgid"].text
+        if name == "msgstr":
+            return one
+        many = self.strings["msgid_plural"].text
+        shown = placeholders(one)
+        if name != f"msgstr[{form.number}]" or len(self.targets) == 1:
+            return many
+        return one if form.alone or (shown and shown == placeholders(many)) else many
 
 
 def charset(content: bytes) -> str:
@@ -85,11 +102,11 @@ def po_document(text: str, language: str, *, target: str = "", overwrite: bool =
     """Returns a PO file with its untranslated entries as slots, with `overwrite` all of them. Filled entries get the
     flag `fuzzy`, except those that a memory fills. Raises DocumentError with the line of what is not PO."""
     entries = list(read_po(text))
-    form = 0
+    form = OneThing()
     slots = []
     for entry in entries:
         if entry.is_header:
-            form = _singular_form(entry)
+            form = _form_of_one(entry)
             continue
         names = [name for name, string in entry.targets.items() if overwrite or not string.text]
         if names:
@@ -99,10 +116,10 @@ def po_document(text: str, language: str, *, target: str = "", overwrite: bool =
 
 def po_pairs(text: str, languages: Languages) -> Iterator[Paired]:
     """Yields the translated strings of a PO file. Raises DocumentError with the line of what is not PO."""
-    form = 0
+    form = OneThing()
     for entry in read_po(text):
         if entry.is_header:
-            form = _singular_form(entry)
+            form = _form_of_one(entry)
         elif not any(string.text for string in entry.targets.values()):
             yield "untranslated"
         elif "fuzzy" in entry.flags:
@@ -160,19 +177,23 @@ def _checked(entry: Entry) -> Entry:
     return entry
 
 
-def _singular_form(header: Entry) -> int:
+def _form_of_one(header: Entry) -> OneThing:
     """Returns the plural form of one thing."""
     match = _PLURAL.search(header.strings["msgstr"].text if "msgstr" in header.strings else "")
+    if not match or match[1].strip() == "EXPRESSION":
+        return OneThing()
     try:
-        return gettext.c2py(match[1].strip())(1) if match and match[1].strip() != "EXPRESSION" else 0
+        form_of = gettext.c2py(match[1].strip())
+        number = form_of(1)
+        return OneThing(number, all(form_of(n) != number for n in range(MOST_THINGS) if n != 1))
     except (ValueError, ArithmeticError, RecursionError):
         raise DocumentError("the header's Plural-Forms cannot be read.", header.line) from None
 
 
-def _slot(text: str, entry: Entry, names: Sequence[str], singular: int, language: str) -> Slot:
+def _slot(text: str, entry: Entry, names: Sequence[str], form: OneThing, language: str) -> Slot:
     """Returns the slot for these strings of an entry."""
     newline, strings = "\r\n" if "\r\n" in text else "\n", entry.strings
-    sources = [_Source(entry.source(name, singular), entry.flags, language) for name in names]
+    sources = [_Source(entry.source(name, form), entry.flags, language) for name in names]
     wide = len(strings["msgid"].parts) > 1
     begin = strings[names[0]].begin
     if "fuzzy" not in entry.flags:
@@ -208,7 +229,7 @@ class _Source:
         self._numbered = bool(formats & NUMBERED) and len(self._turns) > 1 and "*" not in "".join(self._turns)
         plain, self._accelerator = (text, None) if formats else without_accelerator(text)
         items = items_of(plain, self._conversions(text) if self._printf else ())
-        self.document = MarkedDocument(items, language, self._escaped)
+        self.document = MarkedDocument(items, language, self._escaped, label=text if self._accelerator else "")
 
     def _conversions(self, text: str) -> Iterator[Span]:
         numbers = count(1)

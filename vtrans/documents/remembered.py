@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from vtrans.data.matches import Kind, Match, Matches
 from vtrans.documents.document import MarkedDocument
+from vtrans.documents.inline import placeholders
 from vtrans.documents.sentences import MARKED, has_words, split_sentences
 from vtrans.languages import Languages
 from vtrans.wording.protect import Protection, coded_pair
@@ -21,8 +22,9 @@ class Remembered:
         self._found: defaultdict[tuple[Kind, str], Counter[str]] = defaultdict(Counter)
 
     def add(self, kind: Kind, text: str, translation: str) -> None:
-        """Adds a translation."""
-        self._found[kind, text.strip()][translation.strip()] += 1
+        """Adds a translation, if it has the placeholders of the text."""
+        if placeholders(text) == placeholders(translation):
+            self._found[kind, text.strip()][translation.strip()] += 1
 
     def add_string(self, source: MarkedDocument, target: MarkedDocument, kind: Kind) -> None:
         """Adds a string of a document with its translation, also without tags, and their sentences, if the
@@ -31,6 +33,8 @@ class Remembered:
         if sides is None:
             return
         self.add(kind, source.raw, target.raw)
+        if source.label and target.label:
+            self.add("text", source.label, target.label)
         pairs = [(" ".join(sides[0]), " ".join(sides[1]))] if sides[1] else []
         if len(sides[0]) == len(sides[1]):
             pairs += zip(*sides, strict=True)

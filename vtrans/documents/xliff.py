@@ -126,7 +126,8 @@ def _source(text: str, unit: Element) -> Element:
 
 def _document(part: Element, language: str, keep_space: bool) -> tuple[MarkedDocument, Accelerator | None]:
     """Returns a source or a target, and its accelerator if it is a label with one."""
-    label, accelerator = without_accelerator("".join(child.text for child in part.children))
+    text = "".join(child.text for child in part.children)
+    label, accelerator = without_accelerator(text)
     if accelerator is None or any(child.name for child in part.children):
         return MarkedDocument(list(inline_items(part, keep_space)), language, escape), None
-    return MarkedDocument(items_of(label), language, str), accelerator
+    return MarkedDocument(items_of(label), language, str, label=text), accelerator
