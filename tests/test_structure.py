@@ -49,7 +49,7 @@ MODULES = {
 LIGHT = (
     "errors", "files", "text", "keys", "config", "console", "languages", "data.options", "runtime.cores",
     "runtime.memory", "runtime.process", "runtime.workers", "data.vocabulary", "data.preparation.encode", "score",
-    "search.options", "analysis.machine", "analysis.diagnosis", "documents.files", "server.app", "server.running",
+    "search.options", "analysis.machine", "documents.files", "server.app", "server.running",
     "cli",
 )  # fmt: skip
 

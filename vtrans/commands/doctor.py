@@ -1,6 +1,8 @@
-"""`vtrans doctor`: the installation, the machine, and what is wrong with them."""
+"""`vtrans doctor`: the installation and the machine."""
 
 from __future__ import annotations
+
+from importlib import metadata
 
 import typer
 
@@ -10,20 +12,15 @@ from vtrans.commands.options import Json
 
 
 def doctor(as_json: Json = False) -> None:
-    """Check the installation and this machine, and say what is wrong.
-
-    The report shows the versions of packages, the processor and its instruction sets, threads, devices, the kernels
-    and the precision that `auto` stands for, memory, disk, the C++ compiler and environment variables. The exit code is
-    1 if vtrans cannot be used.
-    """
-    from vtrans.analysis.diagnosis import as_dict, problems, show
+    """Report on the installation and this machine. The exit code is 1 if vtrans cannot be used."""
     from vtrans.analysis.machine import examine
 
-    machine = examine(vtrans.__version__)
-    diagnosed = problems(machine)
+    facts, problems = examine(metadata.requires("vtrans") or ())
     if as_json:
-        print_json(as_dict(machine, diagnosed))
+        print_json({"vtrans": vtrans.__version__, "facts": facts, "problems": problems})
     else:
-        show(machine, diagnosed, result_console())
-    if any(problem.broken for problem in diagnosed):
+        result_console().table(f"vtrans {vtrans.__version__}", facts.items())
+        for problem in problems:
+            result_console().error(problem)
+    if problems:
         raise typer.Exit(1)
