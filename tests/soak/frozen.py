@@ -1,0 +1,241 @@
+"""Records what translating answers, and compares a later version with the record, byte for byte.
+
+    python tests/soak/frozen.py record FOLDER [--only PATTERN]
+    python tests/soak/frozen.py compare FOLDER [--only PATTERN] [--tolerance 1e-5]
+
+A case is a command line, a program that uses the library, or requests to a server; `frozen_cases.py` lists them.
+`record` writes a text file per case, and trains small models in FOLDER/models unless they are there. `compare` runs the
+cases again with these models, and prints a unified diff per difference, once for all cases that have it. With
+`--tolerance`, numbers may differ by that much. Both must run on the same machine. The exit code is 1 if a case differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import fnmatch
+import http.client
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+TOP = Path(__file__).parents[2]
+sys.path.insert(0, str(TOP / "tests"))
+
+from forking import ENVIRONMENT, start_python
+from frozen_cases import MODELS, Case, Request, cases
+
+SECONDS = 180  # limit of a case
+# What differs between equal runs: speeds, ports, names of files, and where the compiled code is.
+MASKS = (
+    (r"compiled code: .*\n", ""),
+    (r"in [\d.,]+ m?s of translating \([^)]*\)", "in SECONDS of translating (SPEED)"),
+    (r"\b[\d.,]+ (pairs|lines|subwords|target subwords|tokens)/s", r"SPEED \1/s"),
+    (r"127\.0\.0\.1:\d+", "127.0.0.1:PORT"),
+    (r"download_file/[\w.-]+", "download_file/KEY"),
+)
+NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
+
+
+def masked(text: str, folder: Path) -> str:
+    """Returns a text without what differs between equal runs."""
+    for place, name in ((folder, "."), (TOP, "VTRANS")):
+        text = text.replace(str(place), name)
+    for pattern, replacement in MASKS:
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+def readable(content: bytes) -> str:
+    """Returns the content of a file as text; of a zip file, that of its members."""
+    if content.startswith(b"PK\x03\x04"):
+        with zipfile.ZipFile(io.BytesIO(content)) as file:
+            return "".join(f"[{name}]\n{readable(file.read(name))}\n" for name in file.namelist())
+    return content.decode(errors="backslashreplace")
+
+
+def section(title: str, text: str) -> str:
+    return f"--- {title}\n{text}" + ("" if text.endswith("\n") or not text else "\n(no line end)\n")
+
+
+def outputs(folder: Path, given: dict[str, bytes]) -> Iterator[str]:
+    """Yields the files of a case that its commands have written or changed."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if not path.is_file() or name.startswith(("models/", ".")) or path.suffix in (".db", ".safetensors"):
+            continue
+        if name not in given or path.read_bytes() != given[name]:
+            yield section(name, readable(path.read_bytes()))
+
+
+def run(words: Sequence[str], folder: Path, stdin: bytes = b"") -> tuple[int, str, str]:
+    """Runs Python with these arguments in a folder. Returns the exit code, stdout and stderr."""
+    paths = [folder / name for name in (".in", ".out", ".err")]
+    paths[0].write_bytes(stdin)
+    with paths[0].open("rb") as given, paths[1].open("wb") as out, paths[2].open("wb") as err:
+        streams = {"stdin": given, "stdout": out, "stderr": err}
+        process = start_python(words, ENVIRONMENT, cwd=folder, start_new_session=True, **streams)
+        try:
+            code = process.wait(SECONDS)
+        finally:
+            process.kill()
+    return code, readable(paths[1].read_bytes()), readable(paths[2].read_bytes())
+
+
+@contextmanager
+def server(words: Sequence[str], folder: Path) -> Iterator[int]:
+    """Serves until the end of the block. Yields the port."""
+    log = folder / ".err"
+    with log.open("wb") as err:
+        streams = {"stdin": subprocess.DEVNULL, "stdout": err, "stderr": err}
+        process = start_python(["-m", "vtrans", "serve", *words, "--port", "0"], ENVIRONMENT, cwd=folder, **streams)
+    try:
+        until = time.monotonic() + SECONDS
+        while not (found := re.search(r"http://127\.0\.0\.1:(\d+)", log.read_text())):
+            if process.poll() is not None or time.monotonic() > until:
+                sys.exit(f"vtrans serve did not start: {log.read_text()}")
+            time.sleep(0.02)
+        yield int(found[1])
+    finally:
+        process.terminate()
+        process.wait(SECONDS)
+
+
+def answer(port: int, request: Request) -> str:
+    """Sends a request. Returns it with its answer; the file of an answer with an address is fetched, too."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+    try:
+        connection.request(request.method, request.path, request.body or None, {"Content-Type": request.kind})
+        response = connection.getresponse()
+        body = response.read()
+    finally:
+        connection.close()
+    shown = readable(body)
+    if "json" in (response.getheader("Content-Type") or ""):
+        shown = json.dumps(json.loads(body), ensure_ascii=False, indent=1)
+    asked = f"{request.method} {request.path}\n{readable(request.body)}"
+    text = section("request", asked) + section(f"status {response.status}", shown)
+    if found := re.search(r"/download_file/[^\"]+", shown):
+        text += answer(port, Request("GET", found[0]))
+    return text
+
+
+@contextmanager
+def prepared(root: Path, files: dict[str, bytes]) -> Iterator[Path]:
+    """Yields a folder with these files and the models."""
+    with tempfile.TemporaryDirectory(prefix="frozen-") as name:
+        folder = Path(name)
+        (folder / "models").symlink_to(root.absolute() / "models")
+        for path, content in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
+        yield folder
+
+
+def results(case: Case, root: Path) -> Iterator[tuple[str, str]]:
+    """Runs a case. Yields its record, or one for each of its requests, with the name."""
+    with prepared(root, case.files) as folder:
+        if case.requests:
+            with server(case.words, folder) as port:
+                for request in case.requests:
+                    yield f"{case.name}/{request.name}", masked(answer(port, request), folder)
+            return
+        words = ["-c", case.words[0]] if case.library else ["-m", "vtrans", *case.words]
+        code, out, err = run(words, folder, case.stdin)
+        text = section("command", " ".join(words) + "\n") + section(f"exit code {code}", "")
+        text += section("stderr", err) + section("stdout", out) + "".join(outputs(folder, case.files))
+        yield case.name, masked(text, folder)
+
+
+def train(root: Path) -> None:
+    """Trains the small models that are missing."""
+    for name, commands in MODELS.items():
+        if (root / "models" / name).exists():
+            continue
+        print(f"training {name}", flush=True)
+        (root / "models").mkdir(parents=True, exist_ok=True)
+        with prepared(root, {}) as folder:
+            texts = ["recipes/phrasebook/generate.py", "--out", str(folder / "text"), "--train", "1500", "--test", "20"]
+            commands = [[str(TOP / texts[0]), *texts[1:]], *(["-m", "vtrans", *words] for words in commands)]
+            for words in commands:
+                code, _, err = run(words, folder)
+                if code:
+                    sys.exit(f"{' '.join(words)} ended with {code}: {err}")
+            shutil.copytree(folder / "run", root / "models" / name)
+
+
+def same_numbers(old: str, new: str, tolerance: float) -> bool:
+    """Returns whether two texts are equal, but for numbers that differ by at most `tolerance`."""
+    if NUMBER.sub("", old) != NUMBER.sub("", new):
+        return False
+    pairs = zip(NUMBER.findall(old), NUMBER.findall(new), strict=True)
+    return all(abs(float(a) - float(b)) <= tolerance for a, b in pairs)
+
+
+def record(root: Path, chosen: list[Case]) -> None:
+    """Writes the records."""
+    kinds: Counter[str] = Counter()
+    for case in chosen:
+        for name, text in results(case, root):
+            path = root / f"{name}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            kinds[name.partition("/")[0]] += 1
+    words = ["git", "-C", str(TOP), "rev-parse", "HEAD"]
+    (root / "commit").write_bytes(subprocess.run(words, check=True, capture_output=True).stdout)
+    print(", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items())), "cases recorded:", sum(kinds.values()))
+
+
+def compare(root: Path, chosen: list[Case], tolerance: float) -> int:
+    """Prints the differences, each once with the cases that have it. Returns their number."""
+    differing: dict[str, list[str]] = defaultdict(list)
+    count = 0
+    for case in chosen:
+        for name, new in results(case, root):
+            count += 1
+            path = root / f"{name}.txt"
+            old = path.read_text(encoding="utf-8") if path.exists() else "(no record)\n"
+            if old == new or (tolerance and same_numbers(old, new, tolerance)):
+                continue
+            lines = list(difflib.unified_diff(old.split("\n"), new.split("\n"), "recorded", "now", lineterm=""))
+            changed = "\n".join(line for line in lines[2:] if line[:1] in "+-")
+            if changed not in differing:
+                print(f"\n=== {name}", *lines, sep="\n", flush=True)
+            differing[changed].append(name)
+    for names in differing.values():
+        if len(names) > 1:
+            print(f"\nequal to the difference of {names[0]}: {', '.join(names[1:])}")
+    different = sum(map(len, differing.values()))
+    print(f"\n{different} of {count} cases differ" if different else f"all {count} cases equal")
+    return different
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=("record", "compare"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default="*", help="cases whose names match this pattern, such as 'search/*'")
+    parser.add_argument("--tolerance", type=float, default=0.0)
+    options = parser.parse_args()
+    began = time.monotonic()
+    train(options.folder)
+    chosen = [case for case in cases() if fnmatch.fnmatch(case.name, options.only)]
+    if options.action == "record":
+        record(options.folder, chosen)
+    code = 0 if options.action == "record" else compare(options.folder, chosen, options.tolerance) > 0
+    print(f"{time.monotonic() - began:.0f} s")
+    sys.exit(int(code))
+
+
+if __name__ == "__main__":
+    main()
