@@ -9,6 +9,7 @@ import pytest
 from office_files import BODY, docx, member, zipped
 from services import reversed_words
 
+from vtrans.documents.document import Translated
 from vtrans.documents.files import open_file
 from vtrans.documents.office import _WORD
 from vtrans.documents.subtitles import broken
@@ -27,6 +28,13 @@ def reversed_file(name: str, content: bytes) -> bytes:
     lines = [reversed_words(document.lines, Wanted(alignments=True)) for document in documents]
     texts = [d.joined([best[0] for best in nbest]) for d, nbest in zip(documents, lines, strict=True)]
     return opened.written(texts)
+
+
+def translated(name: str, content: bytes, translation: str) -> bytes:
+    """Returns a file whose sentences all have this translation."""
+    opened = open_file(name, content, 100_000)
+    documents = [opened.read(text, "en") for text in opened.texts]
+    return opened.written([d.joined([Translated(translation, ())] * len(d.lines)) for d in documents])
 
 
 def word(body: str) -> str:
@@ -114,3 +122,50 @@ def test_a_member_that_is_larger_than_its_directory_says_is_refused() -> None:
         content[at : at + 4] = (10).to_bytes(4, "little")
     with pytest.raises(DocumentError):
         reversed_file("a.docx", bytes(content))
+
+
+@pytest.mark.parametrize(
+    ("declaration", "codec", "expected"),
+    [
+        ("<meta charset='ISO-8859-1'>", "latin-1", "ü &#8364; &#128578;"),
+        ("<meta charset=iso-8859-1><!--\u201c-->", "cp1252", "ü € &#128578;"),  # as browsers read it
+        (
+            '<META http-equiv="Content-Type" content="text/html; charset=Shift_JIS">',
+            "shift_jis",
+            "&#252; &#8364; &#1285",
+        ),
+        ("<!-- <meta charset=koi8-r> --><meta name=a><meta charset=iso-8859-15>", "iso-8859-15", "ü € &#128578;"),
+        ('<?xml version="1.0" encoding="us-ascii"?>', "ascii", "&#252; &#8364; &#128578;"),
+        ("<meta charset=utf-16>", "utf-8", "ü € \U0001f642"),  # ASCII cannot be UTF-16
+        ("<meta charset=iso-8859-1><!--ü-->", "utf-8", "ü € \U0001f642"),  # what is UTF-8 stays UTF-8
+        ("\ufeff<meta charset=iso-8859-1>", "utf-8", "ü € \U0001f642"),
+        ("", "utf-8", "ü € \U0001f642"),
+    ],
+)
+def test_html_stays_in_the_character_set_that_it_declares(declaration: str, codec: str, expected: str) -> None:
+    made = translated("a.html", f"{declaration}<p>A dog".encode(codec), "ü € \U0001f642")
+    assert made.decode(codec).startswith(f"{declaration}<p>{expected}")
+
+
+@pytest.mark.parametrize("charset", ["x-unknown", "rot13"])
+def test_html_in_an_unknown_character_set_is_refused(charset: str) -> None:
+    with pytest.raises(DocumentError, match=charset):
+        translated("a.html", f"<meta charset={charset}><p>A dog".encode(), "ü")
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "expected"),
+    [
+        ("ISO-8859-1", "latin-1", "ü &#8364; &#128578;"),
+        ("UTF-16", "utf-16", "ü € \U0001f642"),
+        ("UTF-8", "utf-8", "ü € \U0001f642"),
+    ],
+)
+def test_a_part_of_an_office_file_stays_in_its_character_set(name: str, codec: str, expected: str) -> None:
+    declared = f'<?xml version="1.0" encoding="{name}"?>'
+    part = BODY.replace('<?xml version="1.0"?>', declared) % "<w:p><w:r><w:t>A d\u00f6g</w:t></w:r></w:p>"
+    made = translated("a.docx", zipped(word__document_xml=part.encode(codec)), "ü € \U0001f642")
+    with zipfile.ZipFile(io.BytesIO(made)) as file:
+        text = file.read("word/document.xml").decode(codec)
+    assert text.startswith(declared)
+    assert f">{expected}</w:t>" in text

@@ -127,6 +127,8 @@ def test_prefixes_and_encodings_stay() -> None:
         assert filled("a.xlf", ("\ufeff" + text % "").encode(codec)) == ("\ufeff" + text % target).encode(codec)
     latin = text.replace("UTF-16", "ISO-8859-1")
     assert filled("a.xliff", (latin % "").encode("latin-1")) == (latin % target).encode("latin-1")
+    emoji = filled("a.xliff", (latin % "").encode("latin-1"), lambda line: Translated("ü \U0001f642"))
+    assert b">\xfc &#128578;</x:target>" in emoji
 
 
 def two(body: str, attributes: str = ' trgLang="de"', **options: bool) -> str:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import PurePath
 
 from vtrans.documents.document import READERS, Document
+from vtrans.documents.html import html_encoding
 from vtrans.documents.markdown import markdown_document
 from vtrans.documents.office import docx_document, odt_document
 from vtrans.documents.po import charset, po_document
@@ -25,6 +26,7 @@ from vtrans.errors import DocumentError, DocumentSizeError
 MOST_UNPACKED = 10  # times the largest file that is accepted; a zip file may not unpack to more
 MOST_MEMBERS = 1000  # of a zip file
 MARK = "\ufeff"  # the byte order mark
+REFERENCES = "xmlcharrefreplace"  # Python's name for writing characters that an encoding lacks as `&#8364;`
 
 _WORD_PARTS = re.compile(r"word/(document|header\d*|footer\d*|footnotes|endnotes)\.xml")
 _ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, OSError, zlib.error)
@@ -68,42 +70,20 @@ def open_file(name: str, content: bytes, limit: int, filling: Filling = Filling(
     return FORMATS[ending](content, limit * MOST_UNPACKED, filling)
 
 
-def _plain(read: Callable[[str, str], Document]) -> Open:
-    """Returns how a file that is a text is opened. Its byte order mark and line ends stay."""
+def _text(
+    read: Callable[..., Document], encoding: Callable[[bytes], str], errors: str = "strict", *, entries: bool = False
+) -> Open:
+    """Returns how a file that is a text is opened: `encoding` returns its encoding, and `errors` says what Python does
+    with characters that this lacks. Its byte order mark and line ends stay. With `entries`, `read` fills them."""
 
     def opened(content: bytes, most: int, filling: Filling) -> Opened:
-        text = _decoded(content)
-        mark = MARK if text.startswith(MARK) else ""
-        windows = "\r\n" in text
-        plain = text.removeprefix(MARK).replace("\r\n", "\n")
-
-        def written(texts: list[str]) -> bytes:
-            return (mark + (texts[0].replace("\n", "\r\n") if windows else texts[0])).encode()
-
-        return Opened([plain], read, written)
-
-    return opened
-
-
-def _catalogue(read: Callable[..., Document], encoding: Callable[[bytes], str]) -> Open:
-    """Returns how a file of entries is opened. `encoding` returns its encoding."""
-
-    def opened(content: bytes, most: int, filling: Filling) -> Opened:
-        codec = encoding(content)
-        text = _decoded(content, codec)
-        mark = MARK if text.startswith(MARK) else ""
-
-        def written(texts: list[str]) -> bytes:
-            try:
-                return (mark + texts[0]).encode(codec)
-            except UnicodeEncodeError as error:
-                sign = error.object[error.start]
-                raise DocumentError(
-                    f"{codec} has no {sign!r}, which a translation needs; convert it to UTF-8."
-                ) from None
-
-        reader = partial(read, target=filling.target, overwrite=filling.overwrite)
-        return Opened([text.removeprefix(MARK)], reader, written)
+        text, encoded = _decoded(content, encoding(content), errors)
+        if entries:
+            reader = partial(read, target=filling.target, overwrite=filling.overwrite)
+            return Opened([text], reader, lambda texts: encoded(texts[0]))
+        newline = "\r\n" if "\r\n" in text else "\n"
+        plain = text.replace("\r\n", "\n")
+        return Opened([plain], read, lambda texts: encoded(texts[0].replace("\n", newline)))
 
     return opened
 
@@ -116,18 +96,18 @@ def _zipped(is_text: Callable[[str], object], read: Callable[[str, str], Documen
         named = [info.filename for info, _ in members if is_text(info.filename)]
         if not named:
             raise DocumentError("The file lacks the parts that hold the text in its format.")
-        texts = [_decoded(data) for info, data in members if info.filename in named]
+        parts = [_decoded(data, encoding(data), REFERENCES) for info, data in members if info.filename in named]
 
         def written(translated: list[str]) -> bytes:
-            changed = dict(zip(named, translated, strict=True))
+            encoded = [encode(text) for (_, encode), text in zip(parts, translated, strict=True)]
+            changed = dict(zip(named, encoded, strict=True))
             made = io.BytesIO()
             with zipfile.ZipFile(made, "w") as file:
                 for info, data in members:
-                    text = changed.get(info.filename)
-                    file.writestr(info, data if text is None else text.encode(), compress_type=info.compress_type)
+                    file.writestr(info, changed.get(info.filename, data), compress_type=info.compress_type)
             return made.getvalue()
 
-        return Opened(texts, read, written)
+        return Opened([text for text, _ in parts], read, written)
 
     return opened
 
@@ -149,8 +129,9 @@ def _members(content: bytes, most: int) -> list[tuple[zipfile.ZipInfo, bytes]]:
         raise DocumentError("The file is damaged, or its content does not match its file name extension.") from None
 
 
-def _decoded(content: bytes, codec: str = "utf-8") -> str:
-    """Returns the text of a file. Raises DocumentError for one that its encoding would write in other bytes."""
+def _decoded(content: bytes, codec: str, errors: str) -> tuple[str, Callable[[str], bytes]]:
+    """Returns the text of a file without its byte order mark, and how another text is encoded in its place. Raises
+    DocumentError for a text that its encoding would write in other bytes."""
     try:
         text = content.decode(codec)
         if text.encode(codec) != content:
@@ -164,18 +145,30 @@ def _decoded(content: bytes, codec: str = "utf-8") -> str:
         ) from None
     if "\0" in text:
         raise DocumentError("the text must not contain the NUL character.", text.count("\n", 0, text.index("\0")) + 1)
-    return text
+    mark = MARK if text.startswith(MARK) else ""
+
+    def encoded(changed: str) -> bytes:
+        try:
+            return (mark + changed).encode(codec, errors)
+        except UnicodeEncodeError as error:
+            sign = error.object[error.start]
+            raise DocumentError(f"{codec} has no {sign!r}, which a translation needs; convert it to UTF-8.") from None
+
+    return text.removeprefix(MARK), encoded
+
+
+def _utf8(content: bytes) -> str:
+    return "utf-8"
 
 
 FORMATS: dict[str, Open] = {
-    ".txt": _plain(READERS["text"]),
-    ".html": _plain(READERS["html"]),
-    ".htm": _plain(READERS["html"]),
-    ".srt": _plain(SubtitleDocument),
+    ".txt": _text(READERS["text"], _utf8),
+    **dict.fromkeys((".html", ".htm"), _text(READERS["html"], html_encoding, REFERENCES)),
+    ".srt": _text(SubtitleDocument, _utf8),
     ".docx": _zipped(_WORD_PARTS.fullmatch, docx_document),
     ".odt": _zipped(lambda name: name == "content.xml", odt_document),
-    **dict.fromkeys((".po", ".pot"), _catalogue(po_document, charset)),
-    **dict.fromkeys((".xlf", ".xliff"), _catalogue(xliff_document, encoding)),
-    ".tmx": _catalogue(tmx_document, encoding),
-    **dict.fromkeys((".md", ".markdown"), _catalogue(markdown_document, lambda content: "utf-8")),
+    **dict.fromkeys((".po", ".pot"), _text(po_document, charset, entries=True)),
+    **dict.fromkeys((".xlf", ".xliff"), _text(xliff_document, encoding, REFERENCES, entries=True)),
+    ".tmx": _text(tmx_document, encoding, REFERENCES, entries=True),
+    **dict.fromkeys((".md", ".markdown"), _text(markdown_document, _utf8, entries=True)),
 }

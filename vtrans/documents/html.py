@@ -15,6 +15,7 @@ from typing import Any
 import turbohtml
 
 from vtrans.documents.markup import Item
+from vtrans.documents.xml import encoding
 
 _PROTECTED = """
 audio canvas code iframe kbd math noscript object plaintext samp script style svg template textarea tt var video xmp
@@ -26,9 +27,31 @@ menu meta nav ol optgroup option p param pre search section select source summar
 tr track ul
 """
 _VOID = "area base br col embed hr img input link meta param source track wbr"
+PRESCAN = 1024  # bytes that must name the encoding
 PROTECTED, BLOCKS, VOID = (frozenset(names.split()) for names in (_PROTECTED, _BLOCKS, _VOID))
+_CHARSET = re.compile(rb"""<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+_COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
+_LATIN = {"iso-8859-1", "iso8859-1", "latin1", "latin-1", "l1"}  # browsers read it as Windows-1252, which has more
+_WINDOWS = re.compile(rb"[\x80-\x9f]")
 # The tokenizer counts lines by these, and reads each as \n, as the HTML standard says.
 _LINE_END = re.compile("\r\n?|\n")
+
+
+def html_encoding(content: bytes) -> str:
+    """Returns the encoding that an HTML file says it has, as browsers read it; UTF-8 if it is UTF-8 in fact."""
+    declared = _CHARSET.search(_COMMENT.sub(b"", content[:PRESCAN]))
+    name = (declared[1].decode() if declared else encoding(content)).lower()
+    if (declared and name.startswith("utf")) or (not content.isascii() and _is_utf8(content)):
+        return "utf-8"
+    return "cp1252" if name in _LATIN and _WINDOWS.search(content) else name
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def escape(text: str) -> str:
