@@ -1,6 +1,6 @@
 """Builds the wheel: with the compiled decoder if there is a C++ compiler, and otherwise without.
 
-It imports only hatchling and what vtrans/runtime/compiler.py needs, the standard library.
+It imports only hatchling and what vtrans/compiled/compiler.py needs, the standard library.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class CompiledDecoder(BuildHookInterface[Any]):
             return
         sys.path.insert(0, self.root)
         from vtrans.compiled import SOURCES
-        from vtrans.runtime.compiler import CompilerError, compile_for_wheel
+        from vtrans.compiled.compiler import CompilerError, compile_for_wheel
 
         try:
             libraries = compile_for_wheel(SOURCES, Path(self.folder.name))

@@ -20,9 +20,9 @@ from vtrans.checkpoint import LoadedModel, Shortlist
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import EOS_ID
 from vtrans.interop.bergamot import exporter, quantization
 from vtrans.interop.bergamot.binary import Matrix, is_embedding, write_model, write_shortlist
+from vtrans.text.vocabulary import EOS_ID
 
 MODEL: dict[str, Any] = {"d_model": 64, "d_ff": 64, "norm_eps": 1e-6, "positions": "marian", "autoregression": "ssru"}
 VARIANTS: dict[str, dict[str, Any]] = {

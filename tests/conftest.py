@@ -32,8 +32,8 @@ from vtrans.console import Console
 from vtrans.data.options import PrepareOptions, Subword
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
-from vtrans.runtime import kernels
-from vtrans.runtime.kernels import Kernels
+from vtrans.numerics import kernels
+from vtrans.numerics.kernels import Kernels
 from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import train
 

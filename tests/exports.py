@@ -13,10 +13,10 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import EOS_ID, PAD_ID
 from vtrans.interop.ctranslate2 import exporter as exporting
 from vtrans.interop.verification import Program
 from vtrans.model import Transformer
+from vtrans.text.vocabulary import EOS_ID, PAD_ID
 
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=2, decoder_layers=1, tie="src-tgt-softmax")
 

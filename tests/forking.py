@@ -161,7 +161,7 @@ def leave(code: object) -> None:
 
 
 if __name__ == "__main__":
-    from vtrans.runtime.process import configure_process
+    from vtrans.processes.process import configure_process
 
     configure_process()
     for module in PRELOADED:

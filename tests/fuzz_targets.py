@@ -35,10 +35,8 @@ from vtrans.checkpoint import LoadedModel, load_model, save_model
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
-from vtrans.data.piece_table import pack
 from vtrans.data.preparation.parallel_text import Inputs
 from vtrans.data.store import DataFolder, TokenStore
-from vtrans.data.vocabulary import PAD_ID, Vocabulary
 from vtrans.documents.document import READERS, Translated
 from vtrans.documents.files import open_file
 from vtrans.documents.html import read_html
@@ -54,7 +52,9 @@ from vtrans.model import Transformer
 from vtrans.server.limits import Limits
 from vtrans.server.parameters import Upload, file_request, parameters, translate_request
 from vtrans.server.refusals import Refusal
-from vtrans.text import LineReport, open_bytes, read_lines
+from vtrans.text.lines import LineReport, open_bytes, read_lines
+from vtrans.text.piece_table import pack
+from vtrans.text.vocabulary import PAD_ID, Vocabulary
 from vtrans.training.recipe import load_recipe, recipe_toml
 from vtrans.translate.translator import Translator
 from vtrans.wording.glossary import read_glossary

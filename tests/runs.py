@@ -27,7 +27,7 @@ from vtrans.console import Console
 from vtrans.data.batches import collate
 from vtrans.data.store import DataFolder
 from vtrans.errors import VtransError
-from vtrans.runtime.ranks import Ranks
+from vtrans.processes.ranks import Ranks
 from vtrans.states import read_progress
 from vtrans.training.feed import Share
 from vtrans.training.progress import Progress

@@ -16,13 +16,13 @@ from vtrans.documents.document import Translated
 from vtrans.documents.memory import Memory
 from vtrans.documents.remembered import Lookup
 from vtrans.errors import AbandonedError
-from vtrans.languages import Languages
 from vtrans.server.access import Access
 from vtrans.server.app import make_app
 from vtrans.server.batching import Ready, Wanted, Worker
 from vtrans.server.limits import Limits
 from vtrans.server.running import listen, make_server
 from vtrans.server.service import Service
+from vtrans.text.languages import Languages
 
 EN_DE, DE_EN = Languages("en", "de"), Languages("de", "en")
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"

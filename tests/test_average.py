@@ -22,11 +22,11 @@ from vtrans.checkpoint import LoadedModel, RunFolder, aliases, load_model, save_
 from vtrans.commands.average import average as command
 from vtrans.config import TIE_FORMS, ModelConfig, Recipe, SearchConfig, TrainConfig
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import PAD_ID, Vocabulary
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
 from vtrans.states import read_progress, save_state, state_of
 from vtrans.tensor_files import open_tensors, write_tensors
+from vtrans.text.vocabulary import PAD_ID, Vocabulary
 from vtrans.training.optimization.optimizer import make_optimizer
 from vtrans.training.recipe import recipe_toml
 

@@ -26,12 +26,12 @@ from vtrans.checkpoint import LoadedModel, RunFolder, aliases, choose_model, loa
 from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig, TrainConfig
 from vtrans.data.batches import Batch, collate
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import PAD_ID, Vocabulary, _fields
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, WriteError
 from vtrans.model import Transformer
 from vtrans.states import read_progress, read_state, save_state, state_of
 from vtrans.tensor_files import FORMAT, MOST_HEADER, write_tensors
+from vtrans.text.vocabulary import PAD_ID, Vocabulary, _fields
 from vtrans.training.optimization.loss import Objective
 from vtrans.training.optimization.optimizer import make_optimizer
 from vtrans.translate.translator import Translator

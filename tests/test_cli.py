@@ -43,7 +43,7 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 from vtrans.score import DEFAULT_METRICS
 from vtrans.search.options import Sampling
-from vtrans.text import one_line
+from vtrans.text.lines import one_line
 
 SEARCH = " ".join(f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(SearchConfig))
 FLAGS = {

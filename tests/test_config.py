@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtrans.commands.options import Ensemble
+from vtrans.command_line.options import Ensemble
 from vtrans.config import SECTIONS, ModelConfig, Recipe, SearchConfig, TrainConfig, section_from
 from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError, RecipeError

@@ -153,7 +153,7 @@ KINDS: dict[str, Callable[[Path], object]] = {
 def test_what_is_no_text_file_gets_one_sentence(
     kind: str, tiny_run: RunFolder, tiny_data: DataFolder, run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vtrans.text._LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr("vtrans.text.lines._LONGEST_LINE", 1 << 20)
     src, tgt = tmp_path / "src", tmp_path / "tgt"
     tgt.write_bytes(b"Ein Hund.\n")
     KINDS[kind](src)

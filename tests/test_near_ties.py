@@ -15,10 +15,10 @@ from near_ties import Plain, equal_or_tied_hypotheses, is_near_tie, plain
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import EOS_ID
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.search.loop import Hypothesis
+from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.translation import TranslateOptions
 
 UNUSED = 7  # a subword

@@ -19,9 +19,11 @@ PACKAGE = Path(vtrans.__file__).parent
 # A row may import itself and the rows above it.
 LAYERS = (
     ("errors",),
-    ("files", "text"),
-    ("keys", "config", "console", "languages"),
-    ("runtime",),
+    ("files",),
+    ("keys", "config", "console"),
+    ("processes",),
+    ("numerics",),
+    ("text",),
     ("data",),
     ("model",),
     ("tensor_files", "checkpoint", "states"),
@@ -35,7 +37,7 @@ LAYERS = (
     ("documents",),
     ("interop",),
     ("server",),
-    ("__init__", "commands"),
+    ("__init__", "command_line", "commands"),
     ("cli",),
     ("__main__",),
 )
@@ -47,8 +49,8 @@ MODULES = {
 }
 # Modules that import no torch.
 LIGHT = (
-    "errors", "files", "text", "keys", "config", "console", "languages", "data.options", "runtime.cores",
-    "runtime.memory", "runtime.process", "runtime.workers", "data.vocabulary", "data.preparation.encode", "score",
+    "errors", "files", "text.lines", "text.languages", "text.vocabulary", "keys", "config", "console", "data.options",
+    "processes.cores", "processes.memory", "processes.process", "processes.workers", "data.preparation.encode", "score",
     "search.options", "analysis.machine", "documents.files", "server.app", "server.running",
     "cli",
 )  # fmt: skip
@@ -93,15 +95,7 @@ def test_no_import_is_circular() -> None:
 
 def test_each_command_is_a_file_of_its_name() -> None:
     names = {command.callback.__name__ for command in cli.app.registered_commands if command.callback}
-    shared = {
-        "commands",
-        "commands.documents",
-        "commands.generated",
-        "commands.lines",
-        "commands.options",
-        "commands.texts",
-    }
-    assert {name.partition(".")[2] for name in MODULES if part(name) == "commands" and name not in shared} == names
+    assert {name.partition(".")[2] for name in MODULES if part(name) == "commands" and name != "commands"} == names
 
 
 def test_only_the_console_draws_with_rich() -> None:

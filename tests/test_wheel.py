@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import vtrans
+from vtrans.compiled.compiler import INSTRUCTIONS, instructions
 from vtrans.config import CACHE_VARIABLE
-from vtrans.runtime.compiler import INSTRUCTIONS, instructions
 
 pytest.importorskip("hatchling")
 ROOT = Path(__file__).parent.parent
@@ -23,7 +23,7 @@ COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
 LOADED = """
 import sys
 from vtrans.compiled import SOURCES
-from vtrans.runtime import compiler
+from vtrans.compiled import compiler
 
 assert compiler.instructions() == sys.argv[1]
 for name in sys.argv[1:]:

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
-from vtrans.data.piece_table import SPECIAL_KINDS, pack
 from vtrans.data.preparation.learn_vocabulary import learn
-from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, Vocabulary
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.model import Transformer
+from vtrans.text.piece_table import SPECIAL_KINDS, pack
+from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, Vocabulary
 from vtrans.translate.translation import Translation
 from vtrans.translate.translator import Translator
 

@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from vtrans.errors import FileError, InputError, RecipeError, VtransError
-from vtrans.runtime.process import configure_process
+from vtrans.processes.process import configure_process
 from vtrans.search.options import Mbr, Sampling
 
 if TYPE_CHECKING:

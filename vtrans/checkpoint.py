@@ -20,12 +20,12 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from vtrans.config import ModelConfig, SearchConfig, section_from
-from vtrans.data.vocabulary import PAD_ID, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError, RecipeError
 from vtrans.files import aside, check_path, explained, locked, shipped
-from vtrans.languages import Languages, languages_from, languages_record, tags_from
 from vtrans.model import Transformer
 from vtrans.tensor_files import FORMAT, TensorFile, open_tensors, write_tensors
+from vtrans.text.languages import Languages, languages_from, languages_record, tags_from
+from vtrans.text.vocabulary import PAD_ID, Vocabulary, have_one_table
 
 JOINT, SOURCE, TARGET = "vocabulary.joint", "vocabulary.source", "vocabulary.target"
 VOCABULARIES = (JOINT, SOURCE, TARGET)
@@ -54,7 +54,7 @@ class Shortlist:
 class LoadedModel:
     """A model with everything that translating needs. `training` records how it was made: `step`, or `average_of` with
     the steps averaged. `languages` are the pairs that it translates, if known. `tags` are the subwords with which its
-    sources begin, by target language. `matches` says whether it has learned to use fuzzy matches (data/matches.py)."""
+    sources begin, by target language. `matches` says whether it has learned to use fuzzy matches (text/matches.py)."""
 
     model: Transformer
     src_vocab: Vocabulary

@@ -23,6 +23,7 @@ from typing import Annotated, Any
 import typer
 
 import vtrans
+from vtrans.command_line.lines import print_line
 from vtrans.commands.attend import attend
 from vtrans.commands.average import average
 from vtrans.commands.calibrate import calibrate
@@ -32,7 +33,6 @@ from vtrans.commands.doctor import doctor
 from vtrans.commands.export import export
 from vtrans.commands.import_ import import_
 from vtrans.commands.inspect import inspect
-from vtrans.commands.lines import print_line
 from vtrans.commands.logprob import logprob
 from vtrans.commands.memory import memory
 from vtrans.commands.overlap import overlap
@@ -47,7 +47,7 @@ from vtrans.console import Console
 from vtrans.errors import InputError, VtransError
 from vtrans.files import printable, reason
 from vtrans.keys import LONGEST_SHOWN
-from vtrans.runtime.process import configure_process
+from vtrans.processes.process import configure_process
 
 
 class _Grouped:

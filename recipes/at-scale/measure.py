@@ -22,7 +22,7 @@ import torch
 from cost import Shape, checkpoint_bytes, gradient_bytes, store_bytes, table
 from safetensors import safe_open
 
-from vtrans.runtime.products import product
+from vtrans.numerics.products import product
 
 VTRANS = [sys.executable, "-m", "vtrans"]
 D, F, LAYERS, VOCABULARY = 256, 1024, 3, 4000

@@ -14,7 +14,7 @@ import numpy as np
 
 from vtrans.config import DEFAULT_RUN
 from vtrans.errors import InputError
-from vtrans.runtime.process import configure_process
+from vtrans.processes.process import configure_process
 
 
 class Translate:

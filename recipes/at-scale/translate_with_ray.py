@@ -19,7 +19,7 @@ import ray
 import ray.data
 from ray_rows import Translate
 
-from vtrans.text import index_lines, open_bytes, read_lines, write_line, writing
+from vtrans.text.lines import index_lines, open_bytes, read_lines, write_line, writing
 
 PART = 2000  # lines
 

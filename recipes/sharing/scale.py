@@ -23,11 +23,11 @@ from torch import Tensor
 
 from vtrans.checkpoint import LoadedModel, choose_model, load_model
 from vtrans.console import Console
-from vtrans.data.vocabulary import EOS_ID
 from vtrans.engines.forced import Pair, forced_batches
 from vtrans.errors import InputError, VtransError
 from vtrans.model import Transformer
-from vtrans.text import open_bytes, read_lines
+from vtrans.text.lines import open_bytes, read_lines
+from vtrans.text.vocabulary import EOS_ID
 
 
 def pairs_of(loaded: LoadedModel, src: Path, tgt: Path, count: int) -> list[Pair]:

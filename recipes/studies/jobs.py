@@ -15,7 +15,7 @@ from typing import Protocol
 
 from vtrans.console import Console
 from vtrans.errors import VtransError
-from vtrans.runtime.signals import ended_by_signals
+from vtrans.processes.signals import ended_by_signals
 
 PAUSE = 0.1  # seconds between two looks at the running commands
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from vtrans.console import Console
 from vtrans.errors import VtransError
 from vtrans.files import write_atomically
-from vtrans.runtime.process import configure_process
-from vtrans.text import open_bytes, read_lines
+from vtrans.processes.process import configure_process
+from vtrans.text.lines import open_bytes, read_lines
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +36,7 @@ def measured(model: Path, src: Path, ref: Path, options: Mapping[str, Any], devi
     """Returns the figures of a model file, and its `translations`."""
     from vtrans.analysis.inspection import Inspection
     from vtrans.checkpoint import load_model
-    from vtrans.runtime.devices import pick_device
+    from vtrans.numerics.devices import pick_device
     from vtrans.score import score
     from vtrans.translate.loading import load
 

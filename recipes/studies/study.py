@@ -34,8 +34,8 @@ from vtrans.console import Console, duration
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.files import file_sha256, replacing, write_atomically
 from vtrans.keys import toml_value
-from vtrans.runtime.cores import usable_cores
-from vtrans.text import open_bytes
+from vtrans.processes.cores import usable_cores
+from vtrans.text.lines import open_bytes
 from vtrans.training.recipe import load_recipe
 
 from ..experiment import EXPERIMENTS, fetched, files_of, pairs_of, run_program

@@ -33,11 +33,11 @@ from vtrans.analysis.attention_map import (
 )
 from vtrans.checkpoint import RunFolder, load_model
 from vtrans.console import text_width
-from vtrans.data.vocabulary import EOS_ID
 from vtrans.engines.alignments import cross_attention, links, mean_attention
 from vtrans.engines.forced import forced_batches
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
+from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 

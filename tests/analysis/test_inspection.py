@@ -26,7 +26,7 @@ from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 from vtrans.model import Transformer, count_parameters, module_list
-from vtrans.runtime.attention import split_heads
+from vtrans.numerics.attention import split_heads
 
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=4, decoder_layers=4, tie="src-tgt-softmax")
 

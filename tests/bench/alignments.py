@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 
 from vtrans.checkpoint import choose_model, load_model
-from vtrans.data.vocabulary import EOS_ID
-from vtrans.data.words import words_of_line
 from vtrans.engines.alignments import align, cross_attention, links
 from vtrans.engines.forced import Pair, forced_batches
+from vtrans.text.vocabulary import EOS_ID
+from vtrans.text.words import words_of_line
 
 Words = tuple[list[int], list[int]]
 Found = set[tuple[int, int]]

@@ -23,7 +23,7 @@ from pathlib import Path
 from vtrans.console import Console
 from vtrans.data.cleaning.clean import DROPPED_FILE, clean
 from vtrans.data.cleaning.options import CleanOptions
-from vtrans.text import open_bytes, read_lines
+from vtrans.text.lines import open_bytes, read_lines
 
 KINDS = ("misaligned by one", "cut", "shuffled", "copied", "another language")
 

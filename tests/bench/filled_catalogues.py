@@ -21,12 +21,12 @@ from pathlib import Path
 import polib
 import sacrebleu
 
-from vtrans.commands.documents import remembered
+from vtrans.command_line.documents import remembered
 from vtrans.documents.document import MarkedDocument
 from vtrans.documents.inline import items_of
 from vtrans.documents.remembered import Lookup
 from vtrans.documents.sentences import PROTECTION, has_words
-from vtrans.languages import Languages
+from vtrans.text.languages import Languages
 
 _TAG = re.compile(r"C[BIRW]<|[BCEFILRSX]<|</?[A-Za-z][^<>]*>|>|%(?:\d\$|\(\w+\))?[sd](?![a-z])|\{\w*\}")
 

@@ -32,9 +32,9 @@ import torch
 from vtrans.checkpoint import RunFolder
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.runtime.memory import manage_memory
-from vtrans.runtime.ranks import CPU, Ranks
-from vtrans.text import open_bytes, read_lines
+from vtrans.processes.memory import manage_memory
+from vtrans.processes.ranks import CPU, Ranks
+from vtrans.text.lines import open_bytes, read_lines
 from vtrans.training.feed import Place
 from vtrans.training.setup import TrainOptions, set_up
 from vtrans.training.trainer import Trainer

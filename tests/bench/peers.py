@@ -31,10 +31,10 @@ import torch
 from speed import matrix_rate
 
 from vtrans.config import SearchConfig
-from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from vtrans.model import Transformer
-from vtrans.runtime.memory import manage_memory
-from vtrans.text import open_bytes, read_lines
+from vtrans.processes.memory import manage_memory
+from vtrans.text.lines import open_bytes, read_lines
+from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from vtrans.translate.loading import load
 from vtrans.translate.stream import translate_stream, workers_for
 from vtrans.translate.translation import TranslateOptions

@@ -49,8 +49,8 @@ from train_peers import CLIP, SMOOTHING
 from vtrans.config import ModelConfig, TrainConfig
 from vtrans.data.batches import Batch, collate, plan_epoch
 from vtrans.model import Transformer
-from vtrans.runtime.memory import manage_memory, peak_memory
-from vtrans.runtime.ranks import CPU, Ranks
+from vtrans.processes.memory import manage_memory, peak_memory
+from vtrans.processes.ranks import CPU, Ranks
 from vtrans.training.optimization.job import Learner
 from vtrans.training.optimization.loss import Objective
 from vtrans.training.optimization.optimizer import make_optimizer

@@ -28,15 +28,15 @@ import torch
 
 from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
 from vtrans.config import SearchConfig
-from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.model import Transformer
-from vtrans.runtime import kernels
-from vtrans.runtime.automatic import automatic_kernels
-from vtrans.runtime.memory import manage_memory
+from vtrans.numerics import kernels
+from vtrans.numerics.automatic import automatic_kernels
+from vtrans.processes.memory import manage_memory
 from vtrans.search.beam import beam_search
 from vtrans.search.loop import Decoder
-from vtrans.text import open_bytes, read_lines
+from vtrans.text.lines import open_bytes, read_lines
+from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from vtrans.translate.loading import load
 from vtrans.translate.translator import Translator
 from vtrans.wording.phrases import wording_of

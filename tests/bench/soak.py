@@ -29,8 +29,8 @@ def tiny_model(path: Path) -> None:
     from vtrans.checkpoint import LoadedModel, save_model
     from vtrans.config import ModelConfig, SearchConfig
     from vtrans.data.preparation.learn_vocabulary import learn
-    from vtrans.data.vocabulary import PAD_ID
     from vtrans.model import Transformer
+    from vtrans.text.vocabulary import PAD_ID
 
     vocab = learn(SHORT, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
     config = ModelConfig(

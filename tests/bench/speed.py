@@ -7,10 +7,10 @@
 Training uses random ids with the length distribution of captions, three-way tying and 8,000 subwords. For float32 with
 BLAS (MKL), with oneDNN and with the kernels that `vtrans train` chooses, and for bfloat16, the latter two with Adam and
 with Muon, it prints real target tokens per second, the medians of updates in turns, and their share of the limit: 6
-FLOPs per weight and token at the matrix-product rate of torch's `@` or of vtrans.runtime.products in float32, whichever
-is faster on this machine. Decoding uses a real model and text and prints the median of three passes, without loading
-the model. Quote medians and shares, never a single absolute time: machines are noisy. --profile shows where the time of
-a pass goes, on one thread.
+FLOPs per weight and token at the matrix-product rate of torch's `@` or of vtrans.numerics.products in float32,
+whichever is faster on this machine. Decoding uses a real model and text and prints the median of three passes, without
+loading the model. Quote medians and shares, never a single absolute time: machines are noisy. --profile shows where the
+time of a pass goes, on one thread.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from torch.profiler import ProfilerActivity, profile
 from vtrans.config import PRECISIONS, ModelConfig, TrainConfig
 from vtrans.data.batches import Batch, collate, plan_epoch
 from vtrans.model import Transformer
-from vtrans.runtime import kernels
-from vtrans.runtime.automatic import automatic_kernels
-from vtrans.runtime.kernels import Kernels
-from vtrans.runtime.memory import manage_memory
-from vtrans.runtime.products import linear
+from vtrans.numerics import kernels
+from vtrans.numerics.automatic import automatic_kernels
+from vtrans.numerics.kernels import Kernels
+from vtrans.numerics.products import linear
+from vtrans.processes.memory import manage_memory
 from vtrans.training.optimization.loss import Objective, products
 from vtrans.training.optimization.optimizer import begin, make_optimizer
 
@@ -56,7 +56,7 @@ def matrix_rate(seconds: float = 2.0) -> float:
 
 def matrix_rates(seconds: float = 2.0) -> tuple[float, float]:
     """Return FLOPs per second of [4096, 256] x [256, 1024] in float32, with torch's `@` and with
-    vtrans.runtime.products: the medians over about `seconds`."""
+    vtrans.numerics.products: the medians over about `seconds`."""
     a, b = torch.randn(4096, 256), torch.randn(1024, 256)
     return _rate(lambda: a @ b.t(), seconds / 2), _rate(lambda: linear(a, b), seconds / 2)
 
@@ -180,7 +180,7 @@ def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, pro
 
 
 def decode_speed(model: str, text: Path, beam: int, batch_tokens: int, profiled: bool) -> None:
-    from vtrans.text import open_bytes, read_lines
+    from vtrans.text.lines import open_bytes, read_lines
     from vtrans.translate.loading import load
 
     translator = load(model, device="cpu", engine="torch", beam=beam, batch_tokens=batch_tokens, retry=False)

@@ -24,10 +24,10 @@ from scaling import Subject
 
 from recipes.studies.rows import Row, load_study
 from vtrans.config import SearchConfig, resolve_tie
-from vtrans.data.vocabulary import BOS_ID, EOS_ID
 from vtrans.engines.incremental import IncrementalDecoder
-from vtrans.runtime.memory import manage_memory
+from vtrans.processes.memory import manage_memory
 from vtrans.search.beam import beam_search
+from vtrans.text.vocabulary import BOS_ID, EOS_ID
 from vtrans.training.recipe import load_recipe
 
 VOCAB, STEPS = 8000, 15

@@ -6,7 +6,7 @@ Prints real target tokens per second, the median over the rounds; in each round 
 of its own. The first ratio is to Transformers as its users run it: MarianMT, which is the paper's post-norm model, in
 a plain loop over batches sorted by length, with label smoothing by `F.cross_entropy`, AdamW and clipping, in bfloat16
 by autocast. The others are to the limit, 6 FLOPs per weight and token at the float32 matrix-product rate that each
-process measures before and after its turns: with the faster of torch's `@` and vtrans.runtime.products, and with `@`
+process measures before and after its turns: with the faster of torch's `@` and vtrans.numerics.products, and with `@`
 alone. "Keeps its memory" is the same system with glibc told not to return freed memory, as the `vtrans` commands tell
 it. The peak is the largest resident memory of the process.
 """
@@ -28,9 +28,9 @@ from torch.nn import functional as F
 from vtrans.config import TrainConfig
 from vtrans.data.batches import Batch, collate, plan_epoch
 from vtrans.model import Transformer
-from vtrans.runtime import kernels
-from vtrans.runtime.automatic import automatic_kernels
-from vtrans.runtime.memory import manage_memory, peak_memory
+from vtrans.numerics import kernels
+from vtrans.numerics.automatic import automatic_kernels
+from vtrans.processes.memory import manage_memory, peak_memory
 from vtrans.training.optimization.loss import Objective, products
 from vtrans.training.optimization.optimizer import make_optimizer
 

@@ -11,7 +11,7 @@ from conftest import TRAIN_PAIRS
 
 from vtrans.checkpoint import RunFolder
 from vtrans.documents.memory import Memory
-from vtrans.languages import Languages
+from vtrans.text.languages import Languages
 
 PO = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "a dog"\nmsgstr ""\n'
 

@@ -11,7 +11,7 @@ import pytest
 from cli_runner import SENTENCE, Done
 
 from vtrans.checkpoint import RunFolder
-from vtrans.commands.texts import Text, report
+from vtrans.command_line.texts import Text, report
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.translate.translation import Counts

@@ -13,7 +13,7 @@ from cli_runner import Done
 
 from vtrans.checkpoint import RunFolder, load_model, read_abilities, save_model
 from vtrans.documents.memory import Memory
-from vtrans.languages import Languages
+from vtrans.text.languages import Languages
 
 HEADER = 'msgid ""\nmsgstr "Language: {}\\nContent-Type: text/plain; charset=UTF-8\\n"\n\n'
 ENTRY = 'msgid "{}"\nmsgstr "{}"\n\n'

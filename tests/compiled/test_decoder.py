@@ -22,12 +22,12 @@ from networks import BOS, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences
 
 import vtrans
 from vtrans.checkpoint import LoadedModel, RunFolder
+from vtrans.compiled import compiler
 from vtrans.compiled.decoder import PRECISIONS, CompiledDecoder, CompiledState, compiled_decoder
 from vtrans.config import ModelConfig
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
-from vtrans.runtime import compiler
 from vtrans.search.loop import Best, logprobs_of
 from vtrans.search.options import Sampling
 from vtrans.translate.translation import TranslateOptions

@@ -14,10 +14,10 @@ import pytest
 import torch
 from networks import BOS, SMALL, V, make, sequences
 
+from vtrans.compiled import compiler
 from vtrans.compiled.decoder import PRECISIONS, CompiledDecoder, compiled_decoder
-from vtrans.data.vocabulary import PAD_ID
-from vtrans.runtime import compiler
 from vtrans.search.loop import Best
+from vtrans.text.vocabulary import PAD_ID
 
 COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")

@@ -19,8 +19,8 @@ from vtrans.data.batches import Mixture
 from vtrans.data.bpe_dropout import Dropout
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.data.store import DataFolder, TokenStore
-from vtrans.data.vocabulary import Vocabulary
 from vtrans.errors import VtransError
+from vtrans.text.vocabulary import Vocabulary
 from vtrans.training.feed import _workers
 
 Window = tuple[int, int, TokenStore]

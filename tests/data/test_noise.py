@@ -14,10 +14,10 @@ from corpora import TRAIN, made, options
 import vtrans.data.augmentation
 from vtrans.data import noise
 from vtrans.data.augmentation import Augmentation
-from vtrans.data.matches import SEPARATOR_ID
 from vtrans.data.noise import Pair
 from vtrans.data.store import DataFolder, TokenStore
-from vtrans.data.words import words_of_ids
+from vtrans.text.matches import SEPARATOR_ID
+from vtrans.text.words import words_of_ids
 
 LINE = Pair(
     ("The", "old", "man", "sees", "Anna", "today."),

@@ -24,8 +24,8 @@ from vtrans.data.columns import ColumnFile
 from vtrans.data.preparation.encode import Encoder, Task
 from vtrans.data.preparation.store_writer import Ragged, StoreWriter, assemble
 from vtrans.data.store import DataFolder, TokenStore
-from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import FileError
+from vtrans.text.vocabulary import EOS_ID
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can copy a process")

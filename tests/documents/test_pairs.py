@@ -9,7 +9,7 @@ from vtrans.documents.files import Filling, open_file
 from vtrans.documents.pairs import Taken
 from vtrans.documents.translating import Lines
 from vtrans.errors import DocumentError
-from vtrans.languages import Languages
+from vtrans.text.languages import Languages
 from vtrans.translate.asked import asked_of
 
 HEADER = (

@@ -16,7 +16,7 @@ from vtrans.documents.remembered import Lookup, Remembered
 from vtrans.documents.sentences import PROTECTION
 from vtrans.documents.translating import Lines
 from vtrans.errors import FileError, InputError
-from vtrans.languages import Languages
+from vtrans.text.languages import Languages
 from vtrans.wording.protect import Protection
 
 EN_DE = Languages("en", "de")

@@ -12,7 +12,7 @@ from hypothesis import given
 from vtrans.documents.document import Translated
 from vtrans.documents.xliff import xliff_pairs
 from vtrans.errors import DocumentError
-from vtrans.languages import Languages
+from vtrans.text.languages import Languages
 
 ONE = (
     '<?xml version="1.0" encoding="UTF-8"?>\n<!-- ü -->\n'

@@ -18,8 +18,6 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig
 from vtrans.data.batches import Batch
 from vtrans.data.preparation.learn_vocabulary import learn
-from vtrans.data.vocabulary import EOS_ID, UNK_ID, Vocabulary
-from vtrans.data.words import words_of_ids, words_of_line
 from vtrans.engines.alignments import (
     ENOUGH,
     align,
@@ -31,8 +29,10 @@ from vtrans.engines.alignments import (
 from vtrans.engines.forced import forced_batches
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.model import CrossAttention, SelfAttention, Transformer
-from vtrans.runtime.attention import merge_heads
+from vtrans.numerics.attention import merge_heads
 from vtrans.search.options import Sampling
+from vtrans.text.vocabulary import EOS_ID, UNK_ID, Vocabulary
+from vtrans.text.words import words_of_ids, words_of_line
 from vtrans.translate.stream import translate_stream
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator

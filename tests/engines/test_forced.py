@@ -17,13 +17,13 @@ from translators import SEARCH, SMALL, VARIANTS, forward, loaded, network, sente
 import vtrans.engines.forced
 from vtrans.checkpoint import LoadedModel, RunFolder
 from vtrans.console import Console
-from vtrans.data.vocabulary import EOS_ID, PAD_ID
 from vtrans.engines.forced import forced_batches, token_logprobs
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError, VtransError
 from vtrans.model import Transformer
 from vtrans.search.loop import length_penalty
 from vtrans.search.options import Sampling
+from vtrans.text.vocabulary import EOS_ID, PAD_ID
 from vtrans.translate.loading import load
 from vtrans.translate.stream import logprob_stream
 from vtrans.translate.translator import Translator

@@ -32,7 +32,6 @@ from vtrans.compiled.decoder import compiled_decoder
 from vtrans.config import ModelConfig
 from vtrans.data.aligner import model_1
 from vtrans.data.store import DataFolder, TokenStore
-from vtrans.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from vtrans.engines.shortlist import Candidates, learn_shortlist
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError
@@ -41,6 +40,7 @@ from vtrans.search.loop import Listed
 from vtrans.search.options import Sampling
 from vtrans.search.rules import Prefix, Rules
 from vtrans.tensor_files import open_tensors, write_tensors
+from vtrans.text.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from vtrans.translate.loading import load
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator

@@ -34,8 +34,8 @@ from vtrans.interop.bergamot.folder import SETTINGS
 from vtrans.interop.exports import export_model
 from vtrans.interop.expressible import BERGAMOT, check_model
 from vtrans.interop.marian import layout
-from vtrans.languages import Languages
 from vtrans.model.layers import LayerNorm
+from vtrans.text.languages import Languages
 from vtrans.training.recipe import load_recipe
 
 QUIET = Console(quiet=True)

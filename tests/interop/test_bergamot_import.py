@@ -21,7 +21,6 @@ from torch import Tensor
 
 from vtrans.checkpoint import LoadedModel, Shortlist, load_model, save_model
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import BOS_ID, EOS_ID
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError
 from vtrans.interop.bergamot import binary
@@ -31,7 +30,8 @@ from vtrans.interop.bergamot.importer import read
 from vtrans.interop.bergamot.quantization import matrix, translations
 from vtrans.interop.imported import install
 from vtrans.interop.marian import layout
-from vtrans.languages import Languages
+from vtrans.text.languages import Languages
+from vtrans.text.vocabulary import BOS_ID, EOS_ID
 
 Tensors = dict[str, Tensor | Matrix]
 

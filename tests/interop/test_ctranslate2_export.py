@@ -21,7 +21,6 @@ from vtrans.checkpoint import LoadedModel, RunFolder, load_model
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import EOS_ID, PAD_ID
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.interop.ctranslate2 import exporter as exporting
@@ -31,6 +30,7 @@ from vtrans.interop.ctranslate2.folder import is_exported, read_exported
 from vtrans.interop.ctranslate2.importer import read
 from vtrans.interop.exports import export_model
 from vtrans.interop.verification import Program, Tolerance, Verified, outputs, scorer, verify
+from vtrans.text.vocabulary import EOS_ID, PAD_ID
 from vtrans.translate.sources import EXTRA_LENGTH
 from vtrans.translate.translator import Translator
 

@@ -20,13 +20,13 @@ from vtrans.checkpoint import LoadedModel, save_model, weights_of
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import BOS_ID, EOS_ID
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError
 from vtrans.interop.ctranslate2.importer import computed_positions, read
 from vtrans.interop.exports import export_model
 from vtrans.interop.formats import import_model
 from vtrans.interop.imported import Imported, install
+from vtrans.text.vocabulary import BOS_ID, EOS_ID
 from vtrans.translate.translator import Translator
 
 JOINT = ["<unk>", "<s>", "</s>", "a", "b", "c", "d", "<pad>"]

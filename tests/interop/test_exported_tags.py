@@ -19,11 +19,11 @@ from vtrans.checkpoint import LoadedModel, load_model, save_model
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import EOS_ID
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.interop.formats import read_model
 from vtrans.interop.imported import install
 from vtrans.interop.marian.yaml import read_mapping
+from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.translator import Translator
 
 LINES = [*(src for src, _ in VALID_PAIRS[:4]), "", ">>de<< dog"]

@@ -18,13 +18,13 @@ from safetensors.torch import load_file, save_file
 
 from vtrans.checkpoint import load_model, weights_of
 from vtrans.console import Console
-from vtrans.data.vocabulary import BOS_ID, PAD_ID
 from vtrans.errors import FileError, VtransError
 from vtrans.interop.formats import import_model, read_model
 from vtrans.interop.huggingface.importer import EXPECTED, EXPECTED_NORMS, KNOWN
 from vtrans.interop.huggingface.names import positions
 from vtrans.interop.imported import install
 from vtrans.interop.verification import ROUNDING, Tolerance, Verified, outputs, refuse_different, verify
+from vtrans.text.vocabulary import BOS_ID, PAD_ID
 
 QUIET = Console(quiet=True)
 LINES = [*foreign.TEXT[:4], "", "a dog \u6771 cat", ">>de<< the man", ">>xx<< the man", " two  dogs ", "</s> a <pad>"]

@@ -16,12 +16,12 @@ from vtrans.checkpoint import load_model, save_model
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import InputError
 from vtrans.interop.exports import export_model
 from vtrans.interop.formats import import_model, read_model
 from vtrans.interop.huggingface import exporter
 from vtrans.interop.imported import install
+from vtrans.text.vocabulary import EOS_ID
 
 QUIET = Console(quiet=True)
 VARIANTS: dict[str, dict[str, Any]] = {

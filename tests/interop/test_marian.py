@@ -17,13 +17,13 @@ from torch.overrides import TorchFunctionMode
 
 from vtrans.checkpoint import LoadedModel, save_model
 from vtrans.config import SearchConfig
-from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError
 from vtrans.interop.imported import install
 from vtrans.interop.marian import original
 from vtrans.interop.marian.importer import EXPECTED, EXPECTED_OF_EARLIER, EXPECTED_OF_RNN, read
 from vtrans.model import Transformer
+from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 UNTIED = {"tied-embeddings-all": "false"}
 SSRU = {"transformer-decoder-autoreg": "rnn", "dec-cell": "ssru"}

@@ -21,14 +21,14 @@ from translators import vocabulary
 from vtrans.checkpoint import LoadedModel, load_model, save_model
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
-from vtrans.data.piece_table import pack
-from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, Vocabulary
 from vtrans.errors import InputError
 from vtrans.interop.exports import export_model
 from vtrans.interop.marian import original
 from vtrans.interop.marian.exporter import MODEL, write
 from vtrans.interop.marian.yaml import read_mapping
 from vtrans.model import Transformer
+from vtrans.text.piece_table import pack
+from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, Vocabulary
 
 SMALL = networks.SMALL
 NETWORKS = {

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vtrans.model.ssru import SSRU, recurrence
-from vtrans.runtime.products import HAS_ONEDNN, bfloat16_products
+from vtrans.numerics.products import HAS_ONEDNN, bfloat16_products
 
 D = 6
 

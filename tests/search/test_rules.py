@@ -30,7 +30,6 @@ from translators import (
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
-from vtrans.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from vtrans.engines.engine import Source
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine
@@ -40,6 +39,7 @@ from vtrans.search.beam import beam_search
 from vtrans.search.loop import length_penalty
 from vtrans.search.options import Sampling
 from vtrans.search.rules import Prefix, Rules
+from vtrans.text.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from vtrans.translate.stream import translate_stream
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator

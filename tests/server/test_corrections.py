@@ -25,10 +25,10 @@ from vtrans.documents.pairs import Taken
 from vtrans.documents.remembered import Lookup
 from vtrans.documents.sentences import PROTECTION
 from vtrans.errors import FileError
-from vtrans.languages import Languages
 from vtrans.server.batching import Wanted
 from vtrans.server.limits import Keys, Limits
 from vtrans.server.models import workers_for
+from vtrans.text.languages import Languages
 from vtrans.translate.division import Division
 from vtrans.translate.translation import TranslateOptions
 
@@ -174,7 +174,7 @@ def test_all_threads_find_what_all_have_added(tmp_path: Path) -> None:
 
 def test_what_was_added_survives_a_kill(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from vtrans.languages import Languages\n"
+        "import sys; from pathlib import Path; from vtrans.text.languages import Languages\n"
         "from vtrans.documents.memory import Memory\n"
         "memory, n = Memory(Path(sys.argv[1])), 0\n"
         "while True:\n"

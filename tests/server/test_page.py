@@ -15,9 +15,9 @@ import pytest
 from services import DE_EN, EN_DE, Blocked, Client, reversed_words, serving
 
 from vtrans.documents.document import Translated
-from vtrans.languages import Languages
 from vtrans.server.batching import Wanted
 from vtrans.server.limits import Keys, Limits
+from vtrans.text.languages import Languages
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 BROWSER, DRIVER = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")

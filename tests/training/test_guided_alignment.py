@@ -21,11 +21,11 @@ from vtrans.checkpoint import load_model
 from vtrans.config import ModelConfig, Recipe, TrainConfig, check_together
 from vtrans.data.batches import Batch, collate
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import EOS_ID
-from vtrans.data.words import words_of_line
 from vtrans.engines.alignments import align, cross_attention, mean_attention
 from vtrans.errors import InputError, RecipeError
 from vtrans.model import Transformer
+from vtrans.text.vocabulary import EOS_ID
+from vtrans.text.words import words_of_line
 from vtrans.training.feed import Feed, Place
 from vtrans.training.optimization.loss import Objective
 

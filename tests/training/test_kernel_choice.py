@@ -14,9 +14,9 @@ import vtrans
 from vtrans.checkpoint import RunFolder
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError, RecipeError
-from vtrans.runtime import automatic, kernels
-from vtrans.runtime.automatic import automatic_kernels
-from vtrans.runtime.kernels import Kernels
+from vtrans.numerics import automatic, kernels
+from vtrans.numerics.automatic import automatic_kernels
+from vtrans.numerics.kernels import Kernels
 from vtrans.states import read_progress, save_state
 from vtrans.training import kernel_choice
 from vtrans.training.kernel_choice import choose_kernels

@@ -24,8 +24,8 @@ from vtrans.checkpoint import RunFolder, load_model
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, VtransError
-from vtrans.runtime.division import MEMORY
-from vtrans.runtime.ranks import CPU, Ranks
+from vtrans.processes.division import MEMORY
+from vtrans.processes.ranks import CPU, Ranks
 from vtrans.states import read_progress
 from vtrans.training.division import TOKENS, divide
 from vtrans.training.optimization.parallel import divided

@@ -34,7 +34,7 @@ from vtrans.console import Console
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError
-from vtrans.runtime.ranks import Ranks
+from vtrans.processes.ranks import Ranks
 from vtrans.states import read_progress
 from vtrans.tensor_files import write_tensors
 from vtrans.training.log import introduce

@@ -21,8 +21,8 @@ import vtrans.checkpoint
 from vtrans.checkpoint import RunFolder, load_model
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import BOS_ID
 from vtrans.errors import InputError
+from vtrans.text.vocabulary import BOS_ID
 from vtrans.training.log import Log
 from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.recipe import load_recipe

@@ -18,11 +18,11 @@ from safetensors.torch import load_file
 from vtrans.checkpoint import RunFolder, load_model
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import PAD_ID
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
 from vtrans.states import read_progress
 from vtrans.tensor_files import open_tensors, write_tensors
+from vtrans.text.vocabulary import PAD_ID
 from vtrans.training.recipe import load_recipe
 from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import train

@@ -17,7 +17,7 @@ from translators import sentences, translator
 from vtrans.checkpoint import RunFolder
 from vtrans.errors import FileError, InputError
 from vtrans.search.options import Mbr, Sampling
-from vtrans.text import write_line
+from vtrans.text.lines import write_line
 from vtrans.translate.chunks import Job, Shard, collect, engine_of, join_job, settings_of, sources_for, translate_chunks
 from vtrans.translate.confidence import Calibration, Logistic
 from vtrans.translate.stream import translate_stream

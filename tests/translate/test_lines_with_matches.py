@@ -10,11 +10,11 @@ import pytest
 from translators import SEARCH, loaded, sentences, translator, vocabulary
 
 from vtrans.config import SearchConfig
-from vtrans.data.matches import SEPARATOR_ID, Match
-from vtrans.data.vocabulary import EOS_ID
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.search.loop import Hypothesis
+from vtrans.text.matches import SEPARATOR_ID, Match
+from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.asked import asked_of
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator

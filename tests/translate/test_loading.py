@@ -12,7 +12,7 @@ import vtrans
 from vtrans.checkpoint import RunFolder
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError, RecipeError
-from vtrans.runtime.devices import pick_device
+from vtrans.numerics.devices import pick_device
 from vtrans.translate.loading import load
 
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from translators import SMALL, VARIANTS, loaded, same, sentences, translator, vocabulary
 
 from vtrans.config import ModelConfig, SearchConfig
-from vtrans.data.vocabulary import EOS_ID
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Sampling
+from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.retry import LOOP_NGRAM, LOOP_TIMES, RETRY_NGRAM, loops, times_in_a_row
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator

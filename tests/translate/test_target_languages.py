@@ -14,17 +14,17 @@ from translators import SEARCH, SMALL, VARIANTS, WORDS, loaded, network, sentenc
 from vtrans.analysis.attention_map import attention_map
 from vtrans.analysis.neighbours import steps
 from vtrans.checkpoint import LoadedModel, Shortlist
-from vtrans.data.piece_table import pack
 from vtrans.data.preparation.learn_vocabulary import learn
-from vtrans.data.vocabulary import EOS_ID, Vocabulary
-from vtrans.data.words import words_of_ids, words_of_line
 from vtrans.engines.alignments import NO_WORD, align
 from vtrans.engines.engine import Source
 from vtrans.engines.shortlist import Candidates
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
-from vtrans.languages import Languages
 from vtrans.search.options import Sampling
+from vtrans.text.languages import Languages
+from vtrans.text.piece_table import pack
+from vtrans.text.vocabulary import EOS_ID, Vocabulary
+from vtrans.text.words import words_of_ids, words_of_line
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 from vtrans.wording.protect import Protection

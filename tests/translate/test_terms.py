@@ -14,9 +14,9 @@ from vtrans.config import SearchConfig
 from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
 from vtrans.engines.forced import Pair
-from vtrans.languages import Languages
 from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Mbr
+from vtrans.text.languages import Languages
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 from vtrans.wording.glossary import Glossary, pair_of

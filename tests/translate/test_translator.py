@@ -37,7 +37,6 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.preparation.learn_vocabulary import learn
-from vtrans.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
@@ -45,7 +44,8 @@ from vtrans.model import Transformer
 from vtrans.search.beam import beam_search
 from vtrans.search.loop import Hypothesis, length_penalty
 from vtrans.search.options import Sampling
-from vtrans.text import one_line
+from vtrans.text.lines import one_line
+from vtrans.text.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from vtrans.translate.sources import cut_long
 from vtrans.translate.stream import translate_stream
 from vtrans.translate.translation import TranslateOptions, Translation

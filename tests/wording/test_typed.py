@@ -13,12 +13,12 @@ from translators import SEARCH, word_vocabulary
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.data.preparation.learn_vocabulary import learn
-from vtrans.data.vocabulary import Vocabulary
 from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
 from vtrans.engines.forced import Pair
-from vtrans.languages import Languages
 from vtrans.search.loop import Hypothesis
+from vtrans.text.languages import Languages
+from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
 from vtrans.wording.glossary import Glossary, pair_of

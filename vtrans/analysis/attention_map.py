@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 from vtrans.console import STEERING, joins, text_width
 from vtrans.data.batches import Batch
-from vtrans.data.vocabulary import EOS_ID, SPECIAL_PIECES
-from vtrans.data.words import words_of_ids, words_of_line
 from vtrans.engines.alignments import cross_attention, mean_attention, upper_half
 from vtrans.engines.forced import forced_batches
 from vtrans.errors import InputError
 from vtrans.model import Transformer
-from vtrans.text import one_line
+from vtrans.text.lines import one_line
+from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES
+from vtrans.text.words import words_of_ids, words_of_line
 from vtrans.translate.sources import EXTRA_LENGTH
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator

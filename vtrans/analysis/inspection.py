@@ -15,10 +15,10 @@ from vtrans.checkpoint import VOCABULARIES, LoadedModel, weights_of
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import Vocabulary
 from vtrans.errors import InputError
 from vtrans.model import count_parameters
 from vtrans.tensor_files import tensor_bytes
+from vtrans.text.vocabulary import Vocabulary
 
 WIDTH = 112  # the most columns that the facts fill
 

@@ -14,8 +14,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from vtrans.runtime.cores import usable_cores, usable_processors
-from vtrans.runtime.memory import available_memory
+from vtrans.processes.cores import usable_cores, usable_processors
+from vtrans.processes.memory import available_memory
 
 TORCH = (sys.executable, "-P", "-m", "vtrans.analysis.machine")
 # Variables that change what vtrans, torch or their libraries do.
@@ -67,8 +67,8 @@ def torch_facts() -> dict[str, str]:
     """Returns what torch finds, and what `auto` stands for on this machine."""
     import torch
 
-    from vtrans.runtime.automatic import automatic_kernels, automatic_precision
-    from vtrans.runtime.devices import pick_device
+    from vtrans.numerics.automatic import automatic_kernels, automatic_precision
+    from vtrans.numerics.devices import pick_device
 
     device, gpus = pick_device(None), map(torch.cuda.get_device_name, range(torch.cuda.device_count()))
     return {

@@ -20,9 +20,9 @@ from torch.nn import functional as F
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import NEAREST, NEAREST_OF_STEP
 from vtrans.console import Console
-from vtrans.data.vocabulary import Vocabulary
 from vtrans.engines.forced import forced_batches
 from vtrans.errors import InputError
+from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 

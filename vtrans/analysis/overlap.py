@@ -21,10 +21,10 @@ from vtrans.data.preparation.learn_vocabulary import learn_from
 from vtrans.data.preparation.overlap import overlap_report, show_overlap, subword_counts, tying_advice
 from vtrans.data.preparation.parallel_text import sampled
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import Vocabulary
 from vtrans.errors import FileError, InputError
 from vtrans.files import printable
-from vtrans.text import OnBadUtf8, open_bytes, read_lines
+from vtrans.text.lines import OnBadUtf8, open_bytes, read_lines
+from vtrans.text.vocabulary import Vocabulary
 
 LINES = 10_000  # encoded at a time
 MOST_SHARED = 15  # pieces that the report names

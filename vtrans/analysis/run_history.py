@@ -12,7 +12,7 @@ from typing import Any
 
 from vtrans.checkpoint import RunFolder
 from vtrans.errors import FileError, InputError
-from vtrans.text import open_bytes, read_lines
+from vtrans.text.lines import open_bytes, read_lines
 from vtrans.training.progress import records_of
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from vtrans.commands.generated import argument, option
-from vtrans.commands.lines import print_json, print_line, terminal_width
-from vtrans.commands.options import Json, Quiet, To, check_output
+from vtrans.command_line.generated import argument, option
+from vtrans.command_line.lines import print_json, print_line, terminal_width
+from vtrans.command_line.options import Json, Quiet, To, check_output
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.files import write_atomically

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from vtrans.commands.generated import argument, option
-from vtrans.commands.options import Quiet
+from vtrans.command_line.generated import argument, option
+from vtrans.command_line.options import Quiet
 from vtrans.config import DEFAULT_RUN, TrainConfig
 from vtrans.console import Console
 from vtrans.errors import InputError

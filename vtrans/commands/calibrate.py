@@ -6,13 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from vtrans.commands.generated import Given, argument, generated
-from vtrans.commands.lines import read_all
-from vtrans.commands.options import STORED, BadUtf8, Ensemble, Quiet, Threads, To, bad_utf8
+from vtrans.command_line.generated import Given, argument, generated
+from vtrans.command_line.lines import read_all
+from vtrans.command_line.options import STORED, BadUtf8, Ensemble, Quiet, Threads, To, bad_utf8
 from vtrans.config import EngineConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
-from vtrans.runtime.process import set_threads
+from vtrans.processes.process import set_threads
 
 
 @generated

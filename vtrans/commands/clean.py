@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from vtrans.commands.generated import generated, option
-from vtrans.commands.lines import print_json
-from vtrans.commands.options import Json, Quiet
+from vtrans.command_line.generated import generated, option
+from vtrans.command_line.lines import print_json
+from vtrans.command_line.options import Json, Quiet
 from vtrans.console import Console
 from vtrans.data.cleaning.options import CleanOptions
 from vtrans.errors import InputError
-from vtrans.languages import Languages, base
+from vtrans.text.languages import Languages, base
 
 if TYPE_CHECKING:
     from vtrans.data.cleaning.clean import Scorer

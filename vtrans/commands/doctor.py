@@ -7,8 +7,8 @@ from importlib import metadata
 import typer
 
 import vtrans
-from vtrans.commands.lines import print_json, result_console
-from vtrans.commands.options import Json
+from vtrans.command_line.lines import print_json, result_console
+from vtrans.command_line.options import Json
 
 
 def doctor(as_json: Json = False) -> None:

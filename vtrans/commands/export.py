@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from vtrans.commands.generated import argument, option
-from vtrans.commands.lines import print_json, read_all
-from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
+from vtrans.command_line.generated import argument, option
+from vtrans.command_line.lines import print_json, read_all
+from vtrans.command_line.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.config import DEFAULT_RUN
 from vtrans.console import Console
 from vtrans.errors import InputError

@@ -6,12 +6,12 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated
 
-from vtrans.commands.generated import argument, option
-from vtrans.commands.lines import print_json, print_line, result_console, terminal_width
-from vtrans.commands.options import Json, To
+from vtrans.command_line.generated import argument, option
+from vtrans.command_line.lines import print_json, print_line, result_console, terminal_width
+from vtrans.command_line.options import Json, To
 from vtrans.config import DEFAULT_RUN, NEAREST, NEAREST_OF_STEP
 from vtrans.errors import FileError, InputError
-from vtrans.text import one_line
+from vtrans.text.lines import one_line
 
 REPORT, NEAR = "The report", "Nearest embeddings, instead of the report"
 DATA = "Data folder that the model was trained on; adds its vocabulary overlap to the report."

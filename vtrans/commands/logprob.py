@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 from typing import Annotated, Any
 
-from vtrans.commands.generated import Given, argument, generated, option
-from vtrans.commands.lines import lines_of, many, progress, writer
-from vtrans.commands.options import (
+from vtrans.command_line.generated import Given, argument, generated, option
+from vtrans.command_line.lines import lines_of, many, progress, writer
+from vtrans.command_line.options import (
     STORED,
     BadUtf8,
     Device,
@@ -23,7 +23,7 @@ from vtrans.commands.options import (
 )
 from vtrans.config import SearchConfig
 from vtrans.console import Console
-from vtrans.runtime.process import set_threads
+from vtrans.processes.process import set_threads
 
 SETTINGS = Given(SearchConfig, ("alpha", "length_penalty", "batch_tokens"), otherwise=STORED)
 AS_JSON = "Write a JSON object per line, with the log-probability of each subword."

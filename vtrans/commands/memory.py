@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import vtrans
-from vtrans.commands.generated import argument
-from vtrans.commands.lines import many, writer
-from vtrans.commands.options import Output, Quiet, check_output
+from vtrans.command_line.generated import argument
+from vtrans.command_line.lines import many, writer
+from vtrans.command_line.options import Output, Quiet, check_output
 from vtrans.console import Console
 from vtrans.errors import FileError
-from vtrans.text import write_line
+from vtrans.text.lines import write_line
 
 
 def memory(

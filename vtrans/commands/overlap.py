@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from vtrans.commands.generated import argument, option
-from vtrans.commands.lines import print_json, result_console, terminal_width
-from vtrans.commands.options import BadUtf8, Json, Quiet, bad_utf8
+from vtrans.command_line.generated import argument, option
+from vtrans.command_line.lines import print_json, result_console, terminal_width
+from vtrans.command_line.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.console import Console
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.errors import InputError

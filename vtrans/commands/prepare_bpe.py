@@ -9,16 +9,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
-from vtrans.commands.documents import check_packages, take
-from vtrans.commands.generated import generated, option
-from vtrans.commands.lines import print_line
-from vtrans.commands.options import Json, Quiet
+from vtrans.command_line.documents import check_packages, take
+from vtrans.command_line.generated import generated, option
+from vtrans.command_line.lines import print_line
+from vtrans.command_line.options import Json, Quiet
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
-from vtrans.languages import Languages, base
-from vtrans.runtime.signals import ended_by_signals
-from vtrans.text import write_line, writing
+from vtrans.processes.signals import ended_by_signals
+from vtrans.text.languages import Languages, base
+from vtrans.text.lines import write_line, writing
 
 if TYPE_CHECKING:
     from vtrans.documents.pairs import Taken

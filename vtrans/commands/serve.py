@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import vtrans
-from vtrans.commands.documents import NEEDED as DOCUMENT_PACKAGES
-from vtrans.commands.generated import Given, argument, generated, option
-from vtrans.commands.options import GLOSSARY, STORED, Processes, Quiet, Threads
+from vtrans.command_line.documents import NEEDED as DOCUMENT_PACKAGES
+from vtrans.command_line.generated import Given, argument, generated, option
+from vtrans.command_line.options import GLOSSARY, STORED, Processes, Quiet, Threads
 from vtrans.config import DEFAULT_RUN, EngineConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError, missing_extra
-from vtrans.languages import Languages, languages_in
 from vtrans.server.limits import Keys, Limits
+from vtrans.text.languages import Languages, languages_in
 
 if TYPE_CHECKING:
     from vtrans.documents.memory import Memory

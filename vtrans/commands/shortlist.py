@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from vtrans.commands.generated import argument, option
-from vtrans.commands.options import Quiet
+from vtrans.command_line.generated import argument, option
+from vtrans.command_line.options import Quiet
 from vtrans.config import DEFAULT_FREQUENT, DEFAULT_RUN, DEFAULT_TRANSLATIONS
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions

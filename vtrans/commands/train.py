@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from vtrans.commands.generated import option
-from vtrans.commands.options import Device, Quiet, TrainProcesses, TrainThreads
+from vtrans.command_line.generated import option
+from vtrans.command_line.options import Device, Quiet, TrainProcesses, TrainThreads
 from vtrans.config import DEFAULT_RECIPE, DEFAULT_RUN
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions

@@ -8,17 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from vtrans.commands.documents import Documents, remembered, translate_files
-from vtrans.commands.generated import Given, argument, generated, option
-from vtrans.commands.lines import many
-from vtrans.commands.options import GLOSSARY, STORED, Ensemble, Processes, Quiet, Threads, To
-from vtrans.commands.texts import Text, chunked, streamed, translate_text
+from vtrans.command_line.documents import Documents, remembered, translate_files
+from vtrans.command_line.generated import Given, argument, generated, option
+from vtrans.command_line.lines import many
+from vtrans.command_line.options import GLOSSARY, STORED, Ensemble, Processes, Quiet, Threads, To
+from vtrans.command_line.texts import Text, chunked, streamed, translate_text
 from vtrans.config import MBR_BEAM, EngineConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.keys import decisive, flag, keys_of, number, path, texts
-from vtrans.languages import Languages
 from vtrans.search.options import Mbr, Sampling
+from vtrans.text.languages import Languages
 from vtrans.translate.chunks import engine_of
 from vtrans.translate.retry import RETRY_NGRAM
 

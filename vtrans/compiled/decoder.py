@@ -2,7 +2,7 @@
 
 It computes the same functions, but adds in another order. Threads divide the sentences of a batch and do not change the
 result. In bfloat16 and int8, only the operands of matrix products are rounded. The code is the same for every model,
-and runtime/compiler.py compiles it.
+and compiled/compiler.py compiles it.
 
 Legend: B sentences, K rows per sentence, r live rows, n rows of a block, S source length, D model width, V vocabulary,
 m best tokens of a row.
@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vtrans.compiled import SOURCES
+from vtrans.compiled.compiler import compiled_library
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.model import DecoderOnly, EncoderLayer, SSRULayer, Transformer
-from vtrans.runtime.compiler import compiled_library
 from vtrans.search.loop import Best, Block, bad_logprobs
 
 ACTIVATIONS = ("relu", "gelu", "swish")

@@ -22,9 +22,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from vtrans.errors import RecipeError
-from vtrans.runtime.seeds import derived_seed
+from vtrans.numerics.seeds import derived_seed
+from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 _PART = 1 << 16  # pairs that planning handles at a time
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vtrans.data.vocabulary import Vocabulary
+from vtrans.text.vocabulary import Vocabulary
 
 VARIANTS = 64  # segmentations per word, one of which is picked each time the word is seen
 KEPT = 1 << 19  # segmentations kept in memory, of about 100 bytes; others are drawn again, with the same result

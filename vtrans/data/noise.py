@@ -19,9 +19,9 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from vtrans.data.matches import SEPARATOR_ID
-from vtrans.data.vocabulary import Vocabulary
-from vtrans.data.words import Rows, between_subwords, codes_for, divided, words_of_ids
+from vtrans.text.matches import SEPARATOR_ID
+from vtrans.text.vocabulary import Vocabulary
+from vtrans.text.words import Rows, between_subwords, codes_for, divided, words_of_ids
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 
 from vtrans.errors import InputError
 from vtrans.keys import check_fields, choice, flag, number, path, paths, texts
-from vtrans.languages import Languages, check_language, language_of_file
-from vtrans.text import OnBadUtf8
+from vtrans.text.languages import Languages, check_language, language_of_file
+from vtrans.text.lines import OnBadUtf8
 
 Subword = Literal["bpe", "unigram"]
 NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")

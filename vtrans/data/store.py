@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vtrans.data.columns import Column, ColumnFile
-from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError
 from vtrans.files import check_path, file_sha256
-from vtrans.languages import languages_from, tags_from
+from vtrans.text.languages import languages_from, tags_from
+from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 
 FORMAT, REVISION = "vtrans data", 1
 STORE_FORMAT = "vtrans tokens"

@@ -13,11 +13,11 @@ from pathlib import Path
 from threading import Lock
 from xml.sax.saxutils import escape, quoteattr
 
-from vtrans.data.matches import Kind
 from vtrans.documents.inline import placeholders
 from vtrans.documents.remembered import Remembered, around
 from vtrans.errors import FileError, InputError
-from vtrans.languages import Languages
+from vtrans.text.languages import Languages
+from vtrans.text.matches import Kind
 
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 APPLICATION = 0x76747261  # marks the file as one of ours

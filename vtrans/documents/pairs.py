@@ -18,7 +18,7 @@ from vtrans.documents.sentences import PROTECTION, has_words
 from vtrans.documents.tmx import tmx_languages, tmx_pairs
 from vtrans.documents.xliff import xliff_languages, xliff_pairs
 from vtrans.errors import DocumentError
-from vtrans.languages import Languages, base
+from vtrans.text.languages import Languages, base
 from vtrans.wording.protect import coded_pair
 
 Pair = tuple[str, str]

@@ -19,7 +19,7 @@ from vtrans.documents.document import Document, FilledDocument, MarkedDocument, 
 from vtrans.documents.inline import Span, items_of, placeholders, without_accelerator
 from vtrans.documents.markup import Item
 from vtrans.errors import DocumentError
-from vtrans.languages import Languages
+from vtrans.text.languages import Languages
 
 WIDTH = 77  # characters of a line, as gettext wraps them
 MOST_THINGS = 1000  # numbers for which a plural formula is tried, as in msgfmt

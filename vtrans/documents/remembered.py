@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from vtrans.data.matches import Kind, Match, Matches
 from vtrans.documents.document import MarkedDocument
 from vtrans.documents.inline import placeholders
 from vtrans.documents.sentences import MARKED, has_words, split_sentences
-from vtrans.languages import Languages
+from vtrans.text.languages import Languages
+from vtrans.text.matches import Kind, Match, Matches
 from vtrans.wording.protect import Protection, coded_pair
 
 Pair = tuple[str, str]

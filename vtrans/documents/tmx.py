@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 from vtrans.documents.document import Document, FilledDocument, MarkedDocument, Paired, Slot
 from vtrans.documents.xml import LANGUAGE, Element, inline_items, parse
 from vtrans.errors import DocumentError
-from vtrans.languages import Languages, base
+from vtrans.text.languages import Languages, base
 
 
 def tmx_document(text: str, language: str, *, target: str = "", overwrite: bool = False) -> Document:

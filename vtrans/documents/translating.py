@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from vtrans.data.matches import Known
 from vtrans.documents.document import Document, FilledDocument, Translated
 from vtrans.documents.sentences import has_words
+from vtrans.text.matches import Known
 
 Nbest = list[Translated]
 """The translations of a line, best first."""

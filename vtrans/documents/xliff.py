@@ -10,7 +10,7 @@ from vtrans.documents.document import Document, FilledDocument, MarkedDocument, 
 from vtrans.documents.inline import Accelerator, items_of, without_accelerator
 from vtrans.documents.xml import SPACE, Element, inline_items, parse
 from vtrans.errors import DocumentError
-from vtrans.languages import Languages
+from vtrans.text.languages import Languages
 
 _NAMESPACES = ("", *(f"urn:oasis:names:tc:xliff:document:{version}" for version in ("1.1", "1.2", "2.0", "2.1", "2.2")))
 # The states of new segments in XLIFF 2.

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vtrans.data.batches import Batch
-from vtrans.data.vocabulary import PAD_ID
 from vtrans.engines.forced import Pair, forced_batches
 from vtrans.model import Recorder, Transformer
+from vtrans.text.vocabulary import PAD_ID
 
 Links = tuple[tuple[int, int], ...]
 """Pairs of a source word and a target word, counted from 0."""

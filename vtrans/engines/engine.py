@@ -11,14 +11,14 @@ import torch
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
-from vtrans.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from vtrans.engines.alignments import Links
 from vtrans.engines.forced import Pair
 from vtrans.errors import InputError
-from vtrans.languages import Languages
 from vtrans.search.lexical import Phrase
 from vtrans.search.loop import Hypothesis
 from vtrans.search.rules import Prefix
+from vtrans.text.languages import Languages
+from vtrans.text.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from vtrans.translate.translation import TranslateOptions
 
 NO_PREFIX = Prefix()

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from vtrans.data.batches import Batch, collate
-from vtrans.data.vocabulary import EOS_ID, PAD_ID
 from vtrans.errors import InputError
 from vtrans.model import Transformer
 from vtrans.search.loop import bad_logprobs
+from vtrans.text.vocabulary import EOS_ID, PAD_ID
 
 # Logits that exist at once: 32 MB in float32. Larger blocks are not faster.
 BLOCK = 1 << 23

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from vtrans.errors import InputError
 from vtrans.model import Cache, Source, Transformer
-from vtrans.runtime import kernels
-from vtrans.runtime.products import HAS_ONEDNN, Bfloat16Linear, Int8Linear, Linear, Rounded, linear, packed, product
+from vtrans.numerics import kernels
+from vtrans.numerics.products import HAS_ONEDNN, Bfloat16Linear, Int8Linear, Linear, Rounded, linear, packed, product
 
 # Rows that are projected to the vocabulary at a time. On a CPU a block stays in the cache while the search reads it:
 # 128 rows of 8,000 subwords are 4 MB.

@@ -23,11 +23,11 @@ from vtrans.checkpoint import Shortlist
 from vtrans.compiled.decoder import CompiledDecoder
 from vtrans.data.aligner import model_1
 from vtrans.data.store import TokenStore
-from vtrans.data.vocabulary import EOS_ID, PAD_ID
 from vtrans.engines.incremental import IncrementalDecoder, logprobs
-from vtrans.runtime.products import linear
+from vtrans.numerics.products import linear
 from vtrans.search.history import Ints
 from vtrans.search.loop import Decoder, Listed
+from vtrans.text.vocabulary import EOS_ID, PAD_ID
 
 
 def learn_shortlist(

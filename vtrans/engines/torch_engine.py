@@ -14,14 +14,13 @@ from torch import Tensor
 from vtrans.checkpoint import LoadedModel
 from vtrans.compiled.decoder import CompiledDecoder
 from vtrans.config import DECODING_PRECISIONS, SearchConfig
-from vtrans.data.vocabulary import BOS_ID, EOS_ID
 from vtrans.engines.alignments import Links, align
 from vtrans.engines.engine import Source, suppressed_ids
 from vtrans.engines.forced import Pair, token_logprobs
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.shortlist import Candidates, shortlisted
 from vtrans.errors import InputError
-from vtrans.runtime.seeds import derived_seed
+from vtrans.numerics.seeds import derived_seed
 from vtrans.search.banks import Banks, width_of
 from vtrans.search.beam import beam_search
 from vtrans.search.ensemble import Ensemble
@@ -29,6 +28,7 @@ from vtrans.search.lexical import phrase_tokens
 from vtrans.search.loop import Decoder, Hypothesis
 from vtrans.search.rules import Rules
 from vtrans.search.sampling import sample
+from vtrans.text.vocabulary import BOS_ID, EOS_ID
 from vtrans.translate.translation import TranslateOptions
 from vtrans.wording.avoid import Avoided, Spelling
 from vtrans.wording.phrases import continues_word

@@ -12,9 +12,9 @@ from typing import Any
 
 from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig
 from vtrans.console import Console
-from vtrans.data.vocabulary import SPECIAL_PIECES, UNK_ID
 from vtrans.errors import InputError
 from vtrans.keys import keys_of, toml_value
+from vtrans.text.vocabulary import SPECIAL_PIECES, UNK_ID
 
 Values = Mapping[str, Collection[Any] | None]
 """Keys with the values that a program has; None: all."""

@@ -16,7 +16,7 @@ from vtrans.files import aside, check_path, explained
 from vtrans.interop.imported import Imported, install
 from vtrans.interop.verification import Verified, outputs, progress, refuse_different, verify
 from vtrans.model import count_parameters
-from vtrans.runtime.memory import release_memory
+from vtrans.processes.memory import release_memory
 
 
 def read_model(path: Path, src_spm: Path | None = None, tgt_spm: Path | None = None) -> Imported:

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from vtrans.checkpoint import LoadedModel, Shortlist, Unfilled, check_finite, weights_of
 from vtrans.config import ModelConfig, SearchConfig, contradiction
-from vtrans.data.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
 from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import Read
 from vtrans.interop.verification import Program
-from vtrans.languages import Languages, tags_among
 from vtrans.model import Transformer
+from vtrans.text.languages import Languages, tags_among
+from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
 
 NEVER = -1e4  # the projection's bias of a subword that the other program does not have; its probability is exactly 0
 

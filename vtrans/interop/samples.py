@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from vtrans.checkpoint import LoadedModel
-from vtrans.data.vocabulary import Vocabulary
+from vtrans.text.vocabulary import Vocabulary
 
 SAMPLES = 100  # generated sentences
 LONGEST_SAMPLE = 2048  # most positions of the pair that tests the whole position table

@@ -16,12 +16,12 @@ from typing import Any, Protocol
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.console import Console
-from vtrans.data.vocabulary import EOS_ID
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError, VtransError
 from vtrans.interop.samples import LONGEST_SAMPLE, generated_sentences, longest_pair
 from vtrans.search.loop import length_penalty
+from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.sources import EXTRA_LENGTH
 from vtrans.translate.translator import DEFAULT_OPTIONS
 

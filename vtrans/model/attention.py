@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from vtrans.config import ModelConfig
 from vtrans.model.cache import LayerSlots, Prefill
 from vtrans.model.positions import turned
-from vtrans.runtime.attention import dot_product_attention, log_weights, merge_heads, split_heads
-from vtrans.runtime.products import xavier
+from vtrans.numerics.attention import dot_product_attention, log_weights, merge_heads, split_heads
+from vtrans.numerics.products import xavier
 
 
 class Module(nn.Module):

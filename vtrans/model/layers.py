@@ -17,8 +17,8 @@ from vtrans.config import ModelConfig
 from vtrans.model.attention import CrossAttention, Module, Recorder, SelfAttention
 from vtrans.model.cache import LayerCache
 from vtrans.model.ssru import SSRU
-from vtrans.runtime.dropout import Dropout
-from vtrans.runtime.products import xavier
+from vtrans.numerics.dropout import Dropout
+from vtrans.numerics.products import xavier
 
 
 class EncoderLayer(Module):

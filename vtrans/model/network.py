@@ -25,8 +25,8 @@ from vtrans.model.attention import Module, Recorder
 from vtrans.model.cache import Cache, History, LayerCache, Prefill, Slots, Source, States
 from vtrans.model.layers import DecoderLayer, EncoderLayer, LayerNorm, SSRULayer, Sublayers
 from vtrans.model.positions import Positions, make_positions
-from vtrans.runtime.dropout import Dropout
-from vtrans.runtime.products import Linear, linear
+from vtrans.numerics.dropout import Dropout
+from vtrans.numerics.products import Linear, linear
 
 
 class Transformer(Module):

@@ -18,11 +18,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from vtrans.data.detection import Detection
 from vtrans.documents.document import READERS, PlainDocument
 from vtrans.documents.files import FORMATS, Filling, open_file
 from vtrans.errors import DocumentError, DocumentSizeError
-from vtrans.languages import Languages, language_name
 from vtrans.server.access import Access, url_at
 from vtrans.server.limits import Limits, RateLimit
 from vtrans.server.metrics import CONTENT_TYPE, Metrics
@@ -43,6 +41,8 @@ from vtrans.server.refusals import Refusal, retry_after
 from vtrans.server.results import Results, safe_name, translated_name
 from vtrans.server.service import AUTO, Answer, Service
 from vtrans.server.spec import specification
+from vtrans.text.detection import Detection
+from vtrans.text.languages import Languages, language_name
 
 FORM_BYTES = 10_000  # of a form besides its file
 

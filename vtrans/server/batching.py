@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from vtrans.data.matches import Match
 from vtrans.documents.document import Translated
 from vtrans.documents.translating import Nbest
 from vtrans.errors import VtransError
+from vtrans.text.matches import Match
 from vtrans.wording.glossary import Glossary
 
 WINDOW = 64  # lines per batch: larger batches are hardly faster per line, and wait longer for the slowest line

@@ -14,9 +14,9 @@ from vtrans.documents.document import Translated
 from vtrans.documents.sentences import PROTECTION
 from vtrans.documents.translating import Nbest
 from vtrans.errors import InputError
-from vtrans.languages import Languages
-from vtrans.runtime.workers import Copies, DiedError, Done
+from vtrans.processes.workers import Copies, DiedError, Done
 from vtrans.server.batching import Ready, Slots, Wanted, Worker
+from vtrans.text.languages import Languages
 from vtrans.translate.division import Division
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator

@@ -14,7 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vtrans.errors import InputError
-from vtrans.runtime.signals import handled_by
+from vtrans.processes.signals import handled_by
 from vtrans.server.access import url_at
 
 HEAD_SECONDS = 10.0  # in which the head of a request must arrive once the connection is made or it has begun

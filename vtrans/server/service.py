@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from vtrans.data.detection import Detection, detect
-from vtrans.data.matches import Known
 from vtrans.documents.document import Document, PlainDocument, Translated
 from vtrans.documents.memory import Memory
 from vtrans.documents.remembered import Lookup, pairs_of
 from vtrans.documents.translating import Lines, Nbest
 from vtrans.errors import InputError
-from vtrans.languages import Languages
 from vtrans.server.batching import Wanted, Worker
 from vtrans.server.refusals import Refusal
+from vtrans.text.detection import Detection, detect
+from vtrans.text.languages import Languages
+from vtrans.text.matches import Known
 from vtrans.wording.glossary import Glossary
 
 AUTO = "auto"

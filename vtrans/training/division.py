@@ -8,10 +8,10 @@ import threading
 import torch
 
 from vtrans.console import Console
-from vtrans.runtime.division import MEMORY, check_processes, default_processes, why_not_forked
-from vtrans.runtime.local_ranks import ADVICE, LocalRanks
-from vtrans.runtime.memory import available_memory, total_memory
-from vtrans.runtime.ranks import Ranks
+from vtrans.processes.division import MEMORY, check_processes, default_processes, why_not_forked
+from vtrans.processes.local_ranks import ADVICE, LocalRanks
+from vtrans.processes.memory import available_memory, total_memory
+from vtrans.processes.ranks import Ranks
 from vtrans.training.progress import Progress
 
 TOKENS = 512  # of a batch per process; with fewer, the work that does not depend on the batch outweighs the gain

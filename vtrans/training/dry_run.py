@@ -10,7 +10,7 @@ from itertools import islice
 
 from vtrans.config import TrainConfig
 from vtrans.console import duration
-from vtrans.runtime.memory import peak_memory
+from vtrans.processes.memory import peak_memory
 from vtrans.training.feed import Feed, Place, Share
 from vtrans.training.log import planned_steps
 from vtrans.training.progress import Progress

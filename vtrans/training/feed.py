@@ -20,9 +20,9 @@ from vtrans.config import Recipe
 from vtrans.data.augmentation import Augmentation
 from vtrans.data.batches import Batch, Mixture, collate, plan_epoch, tempered
 from vtrans.data.store import DataFolder, TokenStore
-from vtrans.runtime.cores import usable_processors
-from vtrans.runtime.ranks import Ranks
-from vtrans.runtime.seeds import derived_seed
+from vtrans.numerics.seeds import derived_seed
+from vtrans.processes.cores import usable_processors
+from vtrans.processes.ranks import Ranks
 
 MOST_WORKERS = 8  # processes of one rank that draw pairs
 

@@ -10,11 +10,11 @@ import torch
 
 from vtrans.config import TrainConfig
 from vtrans.errors import RecipeError
-from vtrans.runtime import kernels
-from vtrans.runtime.automatic import automatic_kernels, automatic_precision
-from vtrans.runtime.kernels import Kernels
-from vtrans.runtime.products import HAS_ONEDNN
-from vtrans.runtime.ranks import Ranks
+from vtrans.numerics import kernels
+from vtrans.numerics.automatic import automatic_kernels, automatic_precision
+from vtrans.numerics.kernels import Kernels
+from vtrans.numerics.products import HAS_ONEDNN
+from vtrans.processes.ranks import Ranks
 from vtrans.training.optimization.job import Job
 from vtrans.training.progress import Progress
 

@@ -11,7 +11,7 @@ from vtrans.console import duration
 from vtrans.data.store import DataFolder
 from vtrans.keys import idle_messages, keys_of
 from vtrans.model import Transformer, count_parameters
-from vtrans.runtime import kernels
+from vtrans.numerics import kernels
 from vtrans.training.optimization.job import Job
 from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.progress import Metrics, Progress

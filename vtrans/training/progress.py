@@ -15,7 +15,7 @@ from vtrans.config import TrainConfig
 from vtrans.console import Console
 from vtrans.errors import FileError
 from vtrans.files import explained, write_atomically
-from vtrans.runtime.kernels import Kernels
+from vtrans.numerics.kernels import Kernels
 from vtrans.training.tensorboard import Events
 
 

@@ -14,7 +14,7 @@ import torch
 
 from vtrans.checkpoint import LoadedModel, RunFolder, load_model, save_model
 from vtrans.errors import FileError, VtransError
-from vtrans.runtime.kernels import Kernels
+from vtrans.numerics.kernels import Kernels
 from vtrans.states import RAW, read_progress, read_state, save_state, state_of
 from vtrans.training.optimization.job import Job, Learner
 from vtrans.training.optimization.parallel import parallel_of

@@ -15,13 +15,13 @@ from vtrans.checkpoint import RunFolder, RunLock, choose_model, load_weights
 from vtrans.config import ModelConfig, Recipe
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import PAD_ID
 from vtrans.errors import InputError
 from vtrans.files import explained, write_atomically
 from vtrans.model import Transformer
-from vtrans.runtime import kernels
-from vtrans.runtime.ranks import Ranks
-from vtrans.runtime.seeds import derived_seed
+from vtrans.numerics import kernels
+from vtrans.numerics.seeds import derived_seed
+from vtrans.processes.ranks import Ranks
+from vtrans.text.vocabulary import PAD_ID
 from vtrans.training.division import divide
 from vtrans.training.kernel_choice import choose_kernels, precision_of
 from vtrans.training.optimization.job import Job, Learner

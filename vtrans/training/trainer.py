@@ -26,10 +26,10 @@ from vtrans.data.batches import ahead
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError, VtransError, WriteError
 from vtrans.files import reason, unwritable
-from vtrans.runtime.devices import pick_device
-from vtrans.runtime.process import set_threads
-from vtrans.runtime.ranks import Ranks
-from vtrans.runtime.signals import StopSignal
+from vtrans.numerics.devices import pick_device
+from vtrans.processes.process import set_threads
+from vtrans.processes.ranks import Ranks
+from vtrans.processes.signals import StopSignal
 from vtrans.training.dry_run import estimate
 from vtrans.training.feed import Feed, Place, Share
 from vtrans.training.log import Log, introduce, planned_steps

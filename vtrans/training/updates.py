@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from vtrans.runtime.seeds import derived_seed
+from vtrans.numerics.seeds import derived_seed
 from vtrans.training.feed import Share
 from vtrans.training.optimization.job import Job, Learner
 from vtrans.training.optimization.loss import products

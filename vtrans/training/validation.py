@@ -18,7 +18,7 @@ from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import LogprobsError
 from vtrans.files import explained, write_atomically
 from vtrans.keys import idle_because, keys_of
-from vtrans.runtime.memory import release_memory
+from vtrans.processes.memory import release_memory
 from vtrans.score import corpus_scores
 from vtrans.training.optimization.loss import Objective, products
 from vtrans.translate.translation import TranslateOptions

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from vtrans.checkpoint import RunFolder, load_model
 from vtrans.config import ModelConfig
-from vtrans.data.vocabulary import Vocabulary
 from vtrans.errors import FileError, InputError
 from vtrans.files import file_sha256
 from vtrans.keys import keys_of, toml_value
 from vtrans.model import Transformer
+from vtrans.text.vocabulary import Vocabulary
 
 # If the new model ties embeddings that the old one does not, a row comes from the first of these with its subword.
 _EMBEDDINGS = ("projection.weight", "tgt_embedding.weight", "src_embedding.weight")

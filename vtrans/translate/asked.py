@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from vtrans.data.matches import Match
-from vtrans.data.vocabulary import Vocabulary
 from vtrans.errors import InputError
-from vtrans.text import one_line
+from vtrans.text.lines import one_line
+from vtrans.text.matches import Match
+from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.wording.glossary import Term
 from vtrans.wording.phrases import NO_WORDING, Wording, wording_of

@@ -24,10 +24,10 @@ from vtrans.config import SearchConfig
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.files import explained, file_sha256, reason, replacing, write_atomically
 from vtrans.keys import decisive, keys_of
-from vtrans.runtime import kernels
-from vtrans.runtime.kernels import Kernels
+from vtrans.numerics import kernels
+from vtrans.numerics.kernels import Kernels
 from vtrans.search.options import Mbr, Sampling
-from vtrans.text import LineIndex, LineReport, OnBadUtf8, index_lines, open_bytes, read_lines
+from vtrans.text.lines import LineIndex, LineReport, OnBadUtf8, index_lines, open_bytes, read_lines
 
 if TYPE_CHECKING:
     from vtrans.translate.stream import Workers
@@ -156,7 +156,7 @@ class Job:
 
     def use_kernels(self) -> None:
         """Uses the kernels with which the job began, if this machine has them: others round differently."""
-        from vtrans.runtime.products import HAS_ONEDNN
+        from vtrans.numerics.products import HAS_ONEDNN
 
         if HAS_ONEDNN or not self.kernels.uses_onednn:
             kernels.use(self.kernels)

@@ -25,11 +25,11 @@ import numpy as np
 from vtrans.config import DECODING_PRECISIONS, EngineConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.data.logistic import Floats, probability, regression
-from vtrans.data.vocabulary import EOS_ID, Vocabulary
-from vtrans.data.words import words_of_ids
 from vtrans.errors import FileError, InputError
 from vtrans.files import file_sha256, reason, write_atomically
 from vtrans.keys import decisive
+from vtrans.text.vocabulary import EOS_ID, Vocabulary
+from vtrans.text.words import words_of_ids
 
 FILE = "confidence.json"
 FEATURES = {"sentence": 8, "word": 11}

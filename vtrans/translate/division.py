@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from vtrans.engines.engine import Engine
-from vtrans.runtime.division import check_processes, default_processes, why_not_forked
-from vtrans.runtime.memory import available_memory
-from vtrans.runtime.process import set_threads
+from vtrans.processes.division import check_processes, default_processes, why_not_forked
+from vtrans.processes.memory import available_memory
+from vtrans.processes.process import set_threads
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from vtrans.config import SearchConfig
-from vtrans.data.words import words_of_ids
 from vtrans.engines.alignments import NO_WORD, Links
 from vtrans.engines.engine import Engine, Source
 from vtrans.engines.forced import Pair
 from vtrans.search.loop import Hypothesis
+from vtrans.text.words import words_of_ids
 from vtrans.translate.translation import Translation
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from vtrans.checkpoint import LoadedModel, choose_model, load_model
+from vtrans.compiled.compiler import CompilerError
 from vtrans.compiled.decoder import PRECISIONS, compiled_decoder
 from vtrans.config import (
     DECODING_PRECISIONS,
@@ -25,11 +26,10 @@ from vtrans.console import Console
 from vtrans.engines.torch_engine import TorchEngine, normalized
 from vtrans.errors import InputError
 from vtrans.keys import check_value, idle_messages, keys_of
-from vtrans.runtime.automatic import automatic_kernels
-from vtrans.runtime.compiler import CompilerError
-from vtrans.runtime.devices import pick_device
-from vtrans.runtime.kernels import current, use
-from vtrans.runtime.products import HAS_ONEDNN
+from vtrans.numerics.automatic import automatic_kernels
+from vtrans.numerics.devices import pick_device
+from vtrans.numerics.kernels import current, use
+from vtrans.numerics.products import HAS_ONEDNN
 from vtrans.translate.translator import Translator
 
 

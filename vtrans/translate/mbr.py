@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vtrans.data.vocabulary import Vocabulary
 from vtrans.search.loop import Hypothesis
+from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import TranslateOptions
 
 Floats = NDArray[np.float64]

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import islice
 
 from vtrans.config import SearchConfig
-from vtrans.data.vocabulary import EOS_ID
 from vtrans.engines.engine import Engine
 from vtrans.engines.forced import checked_target
 from vtrans.errors import InputError
 from vtrans.search.loop import length_penalty
-from vtrans.text import one_line
+from vtrans.text.lines import one_line
+from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.sources import SourceReader
 from vtrans.translate.translation import Counts, Translation
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 
 from vtrans.config import SearchConfig
-from vtrans.data.matches import SEPARATOR_ID
-from vtrans.data.vocabulary import EOS_ID, Vocabulary
 from vtrans.engines.engine import NO_PREFIX, Engine, Source, suppressed_ids
 from vtrans.errors import InputError
-from vtrans.languages import language_name
 from vtrans.search.lexical import least_tokens
 from vtrans.search.rules import Prefix
+from vtrans.text.languages import language_name
+from vtrans.text.matches import SEPARATOR_ID
+from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.wording.phrases import NO_WORDING, Wording, encoded
 
 EXTRA_LENGTH = 50  # target subwords allowed beyond the length of the source (Vaswani et al. 2017, section 6.1)

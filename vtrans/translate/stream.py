@@ -24,9 +24,9 @@ import torch
 
 from vtrans.console import Console
 from vtrans.errors import VtransError
-from vtrans.runtime.signals import uninterrupted
-from vtrans.runtime.workers import Copies, Task
-from vtrans.text import write_line
+from vtrans.processes.signals import uninterrupted
+from vtrans.processes.workers import Copies, Task
+from vtrans.text.lines import write_line
 from vtrans.translate.asked import Constraints, beside
 from vtrans.translate.translation import Counts, TranslateOptions, rendered
 from vtrans.translate.translator import DEFAULT_OPTIONS, WINDOW, Translator

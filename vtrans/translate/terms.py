@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 import regex
 
 from vtrans.config import SearchConfig
-from vtrans.data.vocabulary import EOS_ID
-from vtrans.data.words import words_of_ids, words_of_line
 from vtrans.engines.alignments import NO_WORD, Links
 from vtrans.engines.engine import Engine, Source, suppressed_ids
 from vtrans.search.lexical import Phrase
 from vtrans.search.loop import Hypothesis, length_penalty
-from vtrans.text import one_line
+from vtrans.text.lines import one_line
+from vtrans.text.vocabulary import EOS_ID
+from vtrans.text.words import words_of_ids, words_of_line
 from vtrans.translate.asked import Asked
 from vtrans.wording.phrases import Forms, Wording, encoded, has_spaces
 

@@ -15,14 +15,14 @@ from threading import RLock
 
 from vtrans.config import SearchConfig
 from vtrans.console import Console
-from vtrans.data.vocabulary import EOS_ID
-from vtrans.data.words import words_of_line
 from vtrans.engines.engine import Engine, Source
 from vtrans.errors import InputError
-from vtrans.runtime.turns import in_turn
+from vtrans.processes.turns import in_turn
 from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Mbr, Sampling
-from vtrans.text import one_line
+from vtrans.text.lines import one_line
+from vtrans.text.vocabulary import EOS_ID
+from vtrans.text.words import words_of_line
 from vtrans.translate.asked import Asked, Constraints, asked_of, beside
 from vtrans.translate.confidence import Calibration
 from vtrans.translate.linking import linked

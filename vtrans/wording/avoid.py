@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from vtrans.data.piece_table import is_byte
-from vtrans.data.vocabulary import EOS_ID, Vocabulary
+from vtrans.text.piece_table import is_byte
+from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.wording.phrases import is_word
 
 CHARACTER = 4  # the most bytes of a character

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vtrans.errors import FileError
-from vtrans.text import open_bytes, read_lines
+from vtrans.text.lines import open_bytes, read_lines
 from vtrans.wording.phrases import FIRST, is_word
 
 Forms = tuple[str, ...]

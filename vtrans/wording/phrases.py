@@ -15,10 +15,10 @@ from typing import Any
 
 import regex
 
-from vtrans.data.piece_table import is_byte
-from vtrans.data.vocabulary import EOS_ID, UNK_ID, Vocabulary
 from vtrans.errors import FileError, InputError
 from vtrans.search.lexical import Form, Phrase
+from vtrans.text.piece_table import is_byte
+from vtrans.text.vocabulary import EOS_ID, UNK_ID, Vocabulary
 
 KEYS = ("constraints", "avoid", "text")
 SPACE = "\u2581"  # the beginning of a word in a piece

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from vtrans.data.words import codes_for
 from vtrans.errors import InputError
+from vtrans.text.words import codes_for
 
 # Repetitions are bounded where a hostile text could make a search quadratic.
 PATTERNS = {

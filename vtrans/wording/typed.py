@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import regex
 
 from vtrans.data.noise import FINAL_MARKS
-from vtrans.data.piece_table import is_byte, split_language
-from vtrans.data.vocabulary import UNK_ID, Vocabulary
+from vtrans.text.piece_table import is_byte, split_language
+from vtrans.text.vocabulary import UNK_ID, Vocabulary
 from vtrans.wording.protect import Masked, Span, masked
 
 TITLE_WORDS = 4  # fewer words with initial capitals may be a name

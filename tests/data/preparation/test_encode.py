@@ -15,7 +15,7 @@ import pytest
 
 import vtrans.data.preparation.encode
 import vtrans.data.preparation.prepare
-import vtrans.runtime.workers
+import vtrans.processes.workers
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.encode import Encoded, Encoder, Pair, Task, encode, hash_of, reason_to_drop
@@ -77,7 +77,7 @@ def test_workers_give_the_results_of_one_process(always_workers: None) -> None:
 
 
 def test_a_short_text_is_encoded_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vtrans.runtime.workers, "ProcessPoolExecutor", None)
+    monkeypatch.setattr(vtrans.processes.workers, "ProcessPoolExecutor", None)
     total = 2 * vtrans.data.preparation.encode.PAIRS_PER_WORKER
     assert len(list(encode(BATCHES, TASK, total - 1, 4))) == len(BATCHES)
     assert len(list(encode(BATCHES, TASK, 10**9, 1))) == len(BATCHES)

@@ -11,8 +11,8 @@ from conftest import tiny_train
 from corpora import TRAIN, Pairs, decoded, made, options, write
 
 from vtrans.checkpoint import load_model
-from vtrans.data.matches import SEPARATOR_ID, Matches
 from vtrans.data.store import DataFolder
+from vtrans.text.matches import SEPARATOR_ID, Matches
 
 
 def divided(data: DataFolder, i: int) -> tuple[list[int], list[int]]:

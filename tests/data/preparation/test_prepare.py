@@ -255,7 +255,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(vtrans.data.preparation.prepare, "_BATCH_PAIRS", 64)
     for module in (vtrans.data.preparation.parallel_text, vtrans.data.preparation.store_writer):
         monkeypatch.setattr(module, "_BLOCK", 1 << 12)
-    monkeypatch.setattr("vtrans.text._CHUNK", 1 << 12)
+    monkeypatch.setattr("vtrans.text.lines._CHUNK", 1 << 12)
     peaks = []
     for n in (1, 2, 30):
         folder = tmp_path / str(n)

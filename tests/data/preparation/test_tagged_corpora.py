@@ -14,9 +14,9 @@ from vtrans.data.options import Subword
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.data.preparation.overlap import subword_counts
 from vtrans.data.store import DataFolder, TokenStore
-from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import InputError
-from vtrans.languages import languages_from, languages_record, tags_among, tags_from
+from vtrans.text.languages import languages_from, languages_record, tags_among, tags_from
+from vtrans.text.vocabulary import EOS_ID
 
 
 def tags_in(data: DataFolder, store: TokenStore) -> list[str]:

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vtrans.data.batches import Batch, collate
-from vtrans.data.vocabulary import PAD_ID
 from vtrans.model import Transformer
+from vtrans.text.vocabulary import PAD_ID
 from vtrans.training.optimization import loss as loss_module
 from vtrans.training.optimization.loss import Objective, products, projected_loss
 

@@ -20,7 +20,7 @@ from vtrans.checkpoint import RunFolder
 from vtrans.config import TrainConfig
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
-from vtrans.runtime.ranks import Ranks
+from vtrans.processes.ranks import Ranks
 from vtrans.states import read_progress
 from vtrans.training.optimization.loss import Objective
 from vtrans.training.optimization.parallel import Shards, check_compilable, make_parallel

@@ -23,7 +23,6 @@ from vtrans.data.aligner import Ints
 from vtrans.data.cleaning.alignment import FEWEST, doubts_of, id_of, unsound
 from vtrans.data.cleaning.options import RULES, CleanOptions
 from vtrans.data.cleaning.rules import PACKAGES, Rules, key_of, words_of
-from vtrans.data.detection import is_known
 from vtrans.data.preparation.encode import Pair
 from vtrans.data.preparation.output_folder import STAGING, publish, staging_folder
 from vtrans.data.preparation.parallel_text import Corpus, sampled
@@ -32,7 +31,8 @@ from vtrans.data.preparation.store_writer import Ragged, unfinished
 from vtrans.errors import FileError, InputError, install_command
 from vtrans.files import explained, printable
 from vtrans.keys import LONGEST_SHOWN
-from vtrans.text import write_line, writing
+from vtrans.text.detection import is_known
+from vtrans.text.lines import write_line, writing
 
 FORMAT, REVISION = "vtrans clean", 1
 REPORT_FILE, DROPPED_FILE = "clean.json", "dropped.tsv"

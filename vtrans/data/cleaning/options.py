@@ -8,8 +8,8 @@ from typing import ClassVar, get_args
 
 from vtrans.errors import InputError
 from vtrans.keys import Key, check_fields, choice, flag, nearest, number, path, text, texts
-from vtrans.languages import Languages, check_language, language_of_file
-from vtrans.text import OnBadUtf8
+from vtrans.text.languages import Languages, check_language, language_of_file
+from vtrans.text.lines import OnBadUtf8
 
 RULES = {
     "empty": "a side is blank",

@@ -11,9 +11,9 @@ from functools import cache, lru_cache
 import regex
 
 from vtrans.data.cleaning.options import CleanOptions
-from vtrans.data.detection import probabilities
 from vtrans.data.preparation.encode import Pair, hash_of
 from vtrans.data.preparation.writing_systems import script_of
+from vtrans.text.detection import probabilities
 
 SHORT = 30  # characters of the longer side, scaled by the usual ratio, up to which any ratio of lengths is usual
 USUAL = 0.1  # the share of the letters of a side from which on a script belongs to it

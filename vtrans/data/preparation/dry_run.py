@@ -15,7 +15,7 @@ from vtrans.data.preparation.encode import Encoded, Encoder, Pair, Task, encoder
 from vtrans.data.preparation.learn_vocabulary import SizeError, given_vocabularies, learn_from, learn_vocabularies
 from vtrans.data.preparation.parallel_text import Inputs, Sample, Split
 from vtrans.data.preparation.report import shown
-from vtrans.data.vocabulary import Vocabulary
+from vtrans.text.vocabulary import Vocabulary
 
 SAMPLE = 20_000
 """Random training pairs that a dry run learns from and encodes."""

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from vtrans.data.vocabulary import Vocabulary
-from vtrans.data.words import between_subwords, read_pharaoh, words_of_line
-from vtrans.runtime.workers import map_in_workers
+from vtrans.processes.workers import map_in_workers
+from vtrans.text.vocabulary import Vocabulary
+from vtrans.text.words import between_subwords, read_pharaoh, words_of_line
 
 Pair = tuple[str, ...]
 """A source line, a target line and, if the corpus has word alignments, the line with the links of the two."""

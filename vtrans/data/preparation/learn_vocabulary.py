@@ -15,8 +15,8 @@ import sentencepiece
 from vtrans.console import Console
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions, Subword
 from vtrans.data.preparation.parallel_text import Sample, Split
-from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from vtrans.errors import InputError
+from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 
 _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 

@@ -18,7 +18,7 @@ from vtrans.data.preparation.report import shown
 from vtrans.data.store import OUR_FILES, REPORT_FILE, read_report
 from vtrans.errors import FileError, InputError
 from vtrans.files import file_sha256, locked, sync_folder, unwritable, write_atomically
-from vtrans.languages import languages_record
+from vtrans.text.languages import languages_record
 
 STAGING = ".preparing"
 

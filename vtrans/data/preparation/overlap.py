@@ -9,7 +9,7 @@ from typing import Any
 
 from vtrans.console import Console
 from vtrans.data.preparation.writing_systems import SCRIPT_DEFINITION, SCRIPT_THRESHOLD, overlap_by_script, script_table
-from vtrans.data.vocabulary import Vocabulary
+from vtrans.text.vocabulary import Vocabulary
 
 OVERLAP_THRESHOLDS = (1, 5, 20)
 ADVICE_THRESHOLD = 5

@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.encode import Encoded, Pair, hash_of
-from vtrans.data.words import read_pharaoh
 from vtrans.errors import FileError, InputError
 from vtrans.files import printable, reason
 from vtrans.keys import LONGEST_SHOWN
-from vtrans.text import LineReport, OnBadUtf8, open_bytes, read_lines
+from vtrans.text.lines import LineReport, OnBadUtf8, open_bytes, read_lines
+from vtrans.text.words import read_pharaoh
 
 HELD_OUT_SOURCES = 1000
 """Source sentences held out for validation, with all their pairs, if there is no validation text."""

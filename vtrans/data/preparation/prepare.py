@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from vtrans.console import Console
-from vtrans.data.matches import check_package
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.preparation.dry_run import estimate
 from vtrans.data.preparation.encode import RATIO_FREE_TOKENS, Encoder, Pair, Task, encode
@@ -29,11 +28,12 @@ from vtrans.data.preparation.parallel_text import Inputs, Repeats, Split
 from vtrans.data.preparation.report import dropped_pairs, show
 from vtrans.data.preparation.store_writer import StoreWriter
 from vtrans.data.store import FORMAT, REPORT_FILE, REVISION, TRAIN_FILE, VALID_FILE
-from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 from vtrans.errors import InputError
 from vtrans.files import check_path, explained, write_atomically
-from vtrans.languages import languages_record
-from vtrans.runtime.cores import usable_processors
+from vtrans.processes.cores import usable_processors
+from vtrans.text.languages import languages_record
+from vtrans.text.matches import check_package
+from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 
 PLAIN_FILE = "plain.safetensors"  # the training pairs without matches, while those are searched for
 _BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # limits of a batch that a worker encodes

@@ -9,7 +9,7 @@ from typing import Any
 from vtrans.console import Console
 from vtrans.data.preparation.encode import RATIO_FREE_TOKENS
 from vtrans.data.preparation.overlap import show_overlap
-from vtrans.languages import language_name, languages_from
+from vtrans.text.languages import language_name, languages_from
 
 
 def shown(value: Any) -> str:

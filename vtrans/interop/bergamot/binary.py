@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from vtrans.checkpoint import Shortlist
-from vtrans.data.vocabulary import EOS_ID, Vocabulary
 from vtrans.errors import FileError
 from vtrans.files import check_path, reason
 from vtrans.interop.foreign_files import AGAIN, Facts, ForeignTensors, Stream, read_bytes
 from vtrans.interop.settings import wrong
+from vtrans.text.vocabulary import EOS_ID, Vocabulary
 
 VERSION, ALIGNMENT = 1, 256
 INT8, FLOAT32, INTGEMM8 = 0x0101, 0x0404, 0x4101

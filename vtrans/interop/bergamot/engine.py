@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from vtrans.checkpoint import LoadedModel
-from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import InputError, VtransError
 from vtrans.files import reason
 from vtrans.interop.bergamot.folder import FIREFOX, Names
@@ -23,6 +22,7 @@ from vtrans.interop.bergamot.quantization import fitting, translations
 from vtrans.interop.foreign_files import read_bytes
 from vtrans.interop.verification import TIE, Tolerance, Verified, scorer
 from vtrans.search.loop import length_penalty
+from vtrans.text.vocabulary import EOS_ID
 
 PACKAGE = "@browsermt/bergamot-translator"
 # The engine's code and the message loop around it, which a page and Node run in a thread of its own.

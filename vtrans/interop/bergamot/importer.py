@@ -15,7 +15,7 @@ from vtrans.interop.marian.importer import CONFIG, LONGEST_CONFIG, beside, impor
 from vtrans.interop.marian.yaml import Value, read_mapping
 from vtrans.interop.settings import Settings, wrong
 from vtrans.interop.verification import Program
-from vtrans.languages import Languages
+from vtrans.text.languages import Languages
 
 _MODELS, _SETTINGS = "*intgemm*.bin", "config*.yml"
 _PAIR = re.compile(r"model\.([a-z]{2})([a-z]{2})\.")

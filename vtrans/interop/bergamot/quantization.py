@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from vtrans.checkpoint import LoadedModel
-from vtrans.data.vocabulary import EOS_ID, Vocabulary
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.interop.bergamot.binary import Matrix
 from vtrans.model.layers import LayerNorm
-from vtrans.runtime.products import Linear
+from vtrans.numerics.products import Linear
+from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.translate.translator import DEFAULT_OPTIONS
 
 LONGEST = 127  # subwords; the engine divides longer sentences

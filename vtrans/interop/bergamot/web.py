@@ -14,7 +14,7 @@ from vtrans.errors import InputError
 from vtrans.interop.bergamot import exporter
 from vtrans.interop.bergamot.engine import PACKAGE, WORKER, Bergamot
 from vtrans.interop.bergamot.folder import FIREFOX, names_of
-from vtrans.languages import language_name
+from vtrans.text.languages import language_name
 
 PAGE = Path(__file__).with_name("page.html")
 NOTICE = """The folder `worker` holds {package}, the translation engine of the Bergamot project.

@@ -20,7 +20,6 @@ from torch import nn
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.console import Console
-from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE
 from vtrans.engines.engine import suppressed_ids
 from vtrans.errors import InputError
 from vtrans.files import file_sha256
@@ -29,6 +28,7 @@ from vtrans.interop.ctranslate2.original import CTranslate2Model
 from vtrans.interop.ctranslate2.spec import PAD_BIAS, specification
 from vtrans.interop.expressible import CTRANSLATE2, check_model
 from vtrans.interop.verification import Program, Tolerance
+from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE
 from vtrans.translate.sources import EXTRA_LENGTH
 
 # In float32, only the order of sums differs: by at most 6e-6 per subword in a Transformer-Tiny. Where two extensions

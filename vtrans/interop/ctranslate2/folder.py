@@ -6,10 +6,10 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from vtrans.data.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary
 from vtrans.errors import FileError, missing_extra
 from vtrans.files import file_sha256
 from vtrans.interop.foreign_files import read_object
+from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary
 
 KIND = "ctranslate2"
 DESCRIPTION = "vtrans.json"  # vocabularies, search settings, origin: what CTranslate2 does not read

@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig, section_from
-from vtrans.data.piece_table import pack
-from vtrans.data.vocabulary import BOS_ID, PAD_ID, Vocabulary
 from vtrans.errors import FileError, InputError
 from vtrans.interop.ctranslate2.architecture import newest_names, read_architecture, refuse_others
 from vtrans.interop.ctranslate2.binary import Binary
@@ -26,8 +24,10 @@ from vtrans.interop.ctranslate2.original import CTranslate2Model
 from vtrans.interop.ctranslate2.settings import Tokens, read_settings, read_vocabularies
 from vtrans.interop.foreign_files import Read, file_in, read_bytes
 from vtrans.interop.imported import NEVER, Imported, blueprint, rows_of
-from vtrans.languages import languages_from, tags_from
 from vtrans.tensor_files import check_training
+from vtrans.text.languages import languages_from, tags_from
+from vtrans.text.piece_table import pack
+from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary
 
 BINARY = "model.bin"
 # CTranslate2's defaults, except that a translation may be empty.

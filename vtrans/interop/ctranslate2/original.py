@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 
 from vtrans.config import SearchConfig
-from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import VtransError
 from vtrans.interop.ctranslate2.folder import ctranslate2
 from vtrans.interop.verification import ROUNDING, Pair, Tolerance
+from vtrans.text.vocabulary import EOS_ID
 
 SCORED_TOKENS = 2048  # padded subwords scored at a time; their logits are in memory at once
 

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vtrans.checkpoint import LoadedModel
-from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
 from vtrans.errors import InputError
 from vtrans.interop.ctranslate2.folder import ctranslate2
 from vtrans.interop.ctranslate2.names import ROTARY, layer_names
 from vtrans.model import RotaryPositions, SinusoidalPositions
+from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
 
 # Added to the logit of padding, which is -inf in our models. Its probability is 0 in float32 either way, and unlike a
 # larger number, this one is finite in float16.

@@ -22,8 +22,6 @@ from torch import Tensor
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
-from vtrans.data.piece_table import is_language
-from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from vtrans.engines.engine import suppressed_ids
 from vtrans.errors import InputError
 from vtrans.interop.expressible import HUGGING_FACE, check_model, nearest_search
@@ -33,6 +31,8 @@ from vtrans.interop.imported import NEVER, rows_there
 from vtrans.interop.verification import Program
 from vtrans.model import SinusoidalPositions
 from vtrans.tensor_files import save_tensors
+from vtrans.text.piece_table import is_language
+from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from vtrans.translate.sources import EXTRA_LENGTH
 
 CARD = "README.md"

@@ -18,8 +18,6 @@ import torch
 from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig
-from vtrans.data.piece_table import pack
-from vtrans.data.vocabulary import EOS_ID, Vocabulary
 from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import (
     ForeignTensors,
@@ -34,7 +32,9 @@ from vtrans.interop.huggingface import names
 from vtrans.interop.huggingface.original import load
 from vtrans.interop.imported import NEVER, Imported, rows_of
 from vtrans.interop.settings import Settings, shown
-from vtrans.languages import languages_from, tags_among
+from vtrans.text.languages import languages_from, tags_among
+from vtrans.text.piece_table import pack
+from vtrans.text.vocabulary import EOS_ID, Vocabulary
 
 LARGEST_SPM = 1 << 28  # bytes
 ACTIVATIONS = {"gelu": "gelu", "swish": "swish", "silu": "swish", "relu": "relu"}  # the first is the default there

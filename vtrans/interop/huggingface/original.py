@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from vtrans.config import SearchConfig
-from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import InputError, missing_extra
 from vtrans.interop.huggingface.names import STOPS
 from vtrans.interop.verification import ROUNDING
+from vtrans.text.vocabulary import EOS_ID
 
 BATCH, FORCED_BATCH = 16, 2  # sentences; the logits of a forced batch are in memory at once
 Item = TypeVar("Item")

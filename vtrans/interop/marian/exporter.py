@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.console import Console
-from vtrans.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from vtrans.errors import InputError
 from vtrans.interop.expressible import MARIAN, check_model, nearest_search
 from vtrans.interop.imported import NEVER, rows_there
@@ -39,6 +38,7 @@ from vtrans.interop.marian.npz import write_npz
 from vtrans.interop.marian.original import MarianModel
 from vtrans.interop.verification import Program
 from vtrans.model import MarianPositions, SinusoidalPositions
+from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 
 MODEL, VOCABULARY = "model.npz", "vocab"
 MOST_RATIO = 3.0  # target subwords per source subword, Marian's default

@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig
-from vtrans.data.piece_table import pack
-from vtrans.data.vocabulary import SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
 from vtrans.errors import FileError
 from vtrans.interop.foreign_files import ForeignTensors, Read, file_in, read_bytes, read_object
 from vtrans.interop.imported import NEVER, Imported, rows_of
@@ -23,6 +21,8 @@ from vtrans.interop.marian.original import MarianModel
 from vtrans.interop.marian.yaml import Value, read_mapping
 from vtrans.interop.settings import Settings, wrong
 from vtrans.model import MarianPositions
+from vtrans.text.piece_table import pack
+from vtrans.text.vocabulary import SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
 from vtrans.translate.sources import EXTRA_LENGTH
 
 CONFIG = "special:model.yml"

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vtrans.config import SearchConfig
-from vtrans.data.piece_table import is_byte
-from vtrans.data.vocabulary import EOS_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from vtrans.errors import VtransError, missing_extra
 from vtrans.interop.verification import ROUNDING
+from vtrans.text.piece_table import is_byte
+from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 
 BATCH = 64  # sentences
 _MODULE = "_pymarian"  # the compiled part of pymarian; the rest needs packages for its downloads

@@ -15,10 +15,10 @@ from vtrans.config import Recipe, TrainConfig
 from vtrans.console import Console
 from vtrans.data.batches import collate
 from vtrans.data.store import DataFolder
-from vtrans.data.vocabulary import BOS_ID, EOS_ID
 from vtrans.errors import InputError
 from vtrans.model import Transformer
-from vtrans.runtime.ranks import Ranks
+from vtrans.processes.ranks import Ranks
+from vtrans.text.vocabulary import BOS_ID, EOS_ID
 from vtrans.training.optimization.loss import Objective, products
 from vtrans.training.optimization.optimizer import MovingAverage, make_optimizer
 from vtrans.training.optimization.parallel import make_parallel

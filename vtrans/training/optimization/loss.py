@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from vtrans.data.batches import Batch, Links
 from vtrans.model import Transformer
-from vtrans.runtime.products import bfloat16_products, grad_input, in_bfloat16, linear, outer, padded, use_onednn
+from vtrans.numerics.products import bfloat16_products, grad_input, in_bfloat16, linear, outer, padded, use_onednn
 
 # Logits per chunk. On a CPU, 32 MiB: the products of smaller chunks are slower, larger chunks do not fit the cache.
 # A GPU is faster with large products, and has the memory.

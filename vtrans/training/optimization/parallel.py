@@ -25,11 +25,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vtrans.config import TrainConfig
 from vtrans.data.batches import collate
-from vtrans.data.vocabulary import EOS_ID
 from vtrans.errors import InputError
 from vtrans.model import SSRU, CrossAttention, FeedForward, SelfAttention
-from vtrans.runtime.local_ranks import share_memory
-from vtrans.runtime.ranks import Ranks
+from vtrans.processes.local_ranks import share_memory
+from vtrans.processes.ranks import Ranks
+from vtrans.text.vocabulary import EOS_ID
 from vtrans.training.optimization.loss import Objective
 from vtrans.training.optimization.optimizer import MovingAverage, costs
 

@@ -1,0 +1,95 @@
+"""Options made from keys: what a command gets, what is refused, and what the help says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import pytest
+import typer
+
+from vtrans.command_line.generated import Given, generated
+from vtrans.errors import InputError
+from vtrans.keys import choice, flag, number, path, paths, texts
+
+
+@dataclass(frozen=True)
+class Stored:
+    PANEL: ClassVar[str] = "Search"
+
+    width: int = number(4, 1, 9, "Width, at least `depth`.")
+    depth: float = number(0.5, 0.0, 1.0, "Depth.", panel="Speed")
+    rule: str = choice("first", {"first": "the first", "last": ""}, "Which one.", metavar="RULE")
+    words: tuple[str, ...] = texts("Words.", unset="none")
+    on: bool = flag(True, "Whether it is on.")
+
+
+@dataclass(frozen=True)
+class Files:
+    inputs: tuple[Path, ...] = paths("Texts.", required=True, flag="--input")
+    out: Path | None = path(None, "Result.", unset="stdout")
+    lines: int = number(3, 1, 9, "Lines.")
+    quick: bool = flag(False, "Be quick.")
+
+
+SETTINGS = Given(Stored, otherwise="the model's, else ")
+SOME = Given(Stored, ("width", "rule", "words"), "the model's, else ")
+
+
+def run(*words: str) -> tuple[dict[str, Any], Files]:
+    """Returns what a command with these words gets."""
+    calls: list[tuple[dict[str, Any], Files]] = []
+
+    @generated
+    def command(*, settings: Annotated[dict[str, Any], SETTINGS], out: Files) -> None:
+        calls.append((settings, out))
+
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    made: Any = typer.main.get_command(app)
+    made.main(list(words), standalone_mode=False)
+    return calls[0]
+
+
+def test_a_command_gets_what_the_user_set_and_whole_dataclasses() -> None:
+    assert run("--input", "a") == ({}, Files((Path("a"),)))
+    words = "--width 2 --depth 0 --rule last --words a --words b --no-on --input a --input b --out c --quick"
+    settings, files = run(*words.split())
+    assert settings == {"width": 2, "depth": 0.0, "rule": "last", "words": ("a", "b"), "on": False}
+    assert files == Files((Path("a"), Path("b")), Path("c"), quick=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [("--width 0", "width"), ("--depth 2", "depth"), ("--rule middle", "rule"), ("--lines 10", "lines")],
+)
+def test_a_value_that_its_key_does_not_allow_is_refused_by_name(words: str, name: str) -> None:
+    with pytest.raises(InputError, match=f"^`{name}` "):
+        run("--input", "a", *words.split())
+
+
+def test_the_help_has_the_meanings_of_choices_and_whose_default_holds() -> None:
+    @generated
+    def command(*, settings: Annotated[dict[str, Any], SOME], out: Files) -> None:
+        pass
+
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    made: Any = typer.main.get_command(app)
+    help = {option.name: option.help for option in made.params}
+    assert set(help) == {"width", "rule", "words", "inputs", "out", "lines", "quick"}
+    assert help["width"] == "Width, at least `depth`.  [default: the model's, else 4]"
+    assert help["rule"] == "Which one.\nfirst: the first\n[default: the model's, else first]"
+    assert help["words"].endswith("[default: the model's, else none]")
+    assert (help["out"], help["quick"]) == ("Result.  [default: stdout]", "Be quick.")
+    panels = {option.name: option.rich_help_panel for option in made.params}
+    assert (panels["width"], panels["out"]) == ("Search", None)
+
+
+def test_no_option_is_declared_twice() -> None:
+    def command(*, one: Files, other: Files) -> None:
+        pass
+
+    with pytest.raises(ValueError, match="inputs"):
+        generated(command)

@@ -1,0 +1,148 @@
+"""The choice of kernels: what it looks up, what `auto` chooses, and that every way computes the same."""
+
+from __future__ import annotations
+
+import itertools
+import platform
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vtrans.numerics import automatic, kernels
+from vtrans.numerics.attention import batched_attention, dot_product_attention, fused_attention
+from vtrans.numerics.automatic import automatic_kernels, automatic_precision
+from vtrans.numerics.kernels import FEW, KEYS, LIBRARIES, SMALL, Kernels
+from vtrans.numerics.products import HAS_ONEDNN, linear
+
+needs_onednn = pytest.mark.skipif(not HAS_ONEDNN, reason="this torch has no oneDNN")
+
+
+def test_the_size_of_a_product_and_the_library_decide() -> None:
+    rows = SMALL // (32 * 48) + 1
+    assert Kernels().use_onednn(rows, 32, 48)
+    assert not Kernels().use_onednn(rows - 1, 32, 48)
+    assert not Kernels("blas").use_onednn(rows, 32, 48)
+
+
+def test_attention_to_many_keys_is_always_fused() -> None:
+    assert not any(Kernels().use_bmm(keys) for keys in (1, KEYS, 1000))
+    assert [Kernels(bmm=True).use_bmm(keys) for keys in (1, KEYS, KEYS + 1)] == [True, True, False]
+
+
+@needs_onednn
+@pytest.mark.parametrize("sizes", [(20, 32), (32, 20)])
+def test_products_and_gradients_are_the_same_in_both_libraries(
+    sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "SMALL", 1)
+    inputs, outputs = sizes
+    operands = [torch.randn(3, 10, inputs), torch.randn(outputs, inputs), torch.randn(outputs)]
+    for operand in operands:
+        operand.requires_grad_()
+    upstream = torch.randn(3, 10, outputs)
+    theirs = F.linear(*operands)
+    for library in LIBRARIES:
+        kernels.use(Kernels(library))
+        ours = linear(*operands)
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+        assert ("_Product" in type(ours.grad_fn).__name__) == (library == "onednn")
+        for mine, reference in zip(
+            torch.autograd.grad(ours, operands, upstream, retain_graph=True),
+            torch.autograd.grad(theirs, operands, upstream, retain_graph=True),
+            strict=True,
+        ):
+            torch.testing.assert_close(mine, reference, rtol=1e-5, atol=1e-4)
+
+
+def masks(B: int, Q: int, n: int) -> dict[str, Tensor | None]:
+    keep_Bn = torch.arange(n) < torch.randint(1, n + 1, (B, 1))
+    return {"causal": None, "keys": keep_Bn[:, None, None], "each query": (torch.ones(B, 1, Q, n) > 0).tril()}
+
+
+@pytest.mark.parametrize("mask", ["causal", "keys", "each query"])
+def test_attention_and_its_gradients_are_the_same_in_both_ways(mask: str) -> None:
+    B, H, n, d = 3, 2, 7, 4
+    keep = masks(B, n, n)[mask]
+    # As the model gives them: views of one product.
+    qkv = torch.randn(B, n, 3, H, d, dtype=torch.float64, requires_grad=True)
+    found = []
+    for compute in (fused_attention, batched_attention):
+        q, k, v = qkv.transpose(1, 3).unbind(2)
+        out = compute(q, k, v, keep, 0.0)
+        found.append((out, torch.autograd.grad(out, qkv, torch.ones_like(out).cumsum(-1))[0]))
+    for fused, batched in zip(*found, strict=True):
+        torch.testing.assert_close(batched, fused, rtol=1e-10, atol=1e-10)
+
+
+def test_the_choice_of_attention_is_for_training() -> None:
+    q = torch.randn(2, 2, 5, 4, requires_grad=True)
+    kernels.use(Kernels(bmm=True))
+    assert "View" in type(dot_product_attention(q, q, q).grad_fn).__name__
+    with torch.no_grad():
+        assert torch.equal(dot_product_attention(q, q, q), fused_attention(q, q, q, None, 0.0))
+    kernels.use(Kernels())
+    assert "Attention" in type(dot_product_attention(q, q, q).grad_fn).__name__
+
+
+def test_attention_weights_are_dropped_at_their_rate() -> None:
+    n = 32
+    v = torch.eye(n).expand(64, 1, n, n)
+    zeros = torch.zeros(64, 1, n, n)
+    weights = batched_attention(zeros, zeros, v, torch.ones(n, n) > 0, 0.25) * n
+    dropped = weights == 0
+    torch.testing.assert_close(weights[~dropped], torch.full_like(weights[~dropped], 4 / 3))
+    assert abs(float(dropped.float().mean()) - 0.25) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("machine", "maker", "mkl", "large", "few", "batched"),
+    [
+        ("x86_64", "vendor_id\t: GenuineIntel", True, "blas", "onednn", True),
+        ("x86_64", "vendor_id\t: GenuineIntel", False, "onednn", "onednn", False),
+        ("AMD64", "vendor_id\t: AuthenticAMD", True, "onednn", "onednn", True),
+        ("aarch64", "CPU implementer\t: 0x41", False, "blas", "blas", False),
+    ],
+)
+def test_the_processor_decides(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    machine: str,
+    maker: str,
+    mkl: bool,
+    large: str,
+    few: str,
+    batched: bool,
+) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(f"processor\t: 0\n{maker}\n")
+    monkeypatch.setattr(automatic, "HAS_ONEDNN", True)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
+    chosen = automatic_kernels(tmp_path)
+    for rows, packed in itertools.product((FEW + 1, FEW), (False, True)):
+        inputs = -(-SMALL // rows)
+        expected = few if packed and rows == FEW else large
+        assert chosen.use_onednn(rows, inputs, 1, packed=packed) == (expected == "onednn")
+        assert not chosen.use_onednn(rows, inputs // 2, 1, packed=packed)
+    assert chosen.use_bmm(KEYS) == batched
+
+
+@pytest.mark.parametrize(
+    ("supported", "expected"), [((), "float32"), (("avx512_bf16",), "bfloat16"), (("amx_tile",), "bfloat16")]
+)
+def test_bfloat16_needs_hardware(monkeypatch: pytest.MonkeyPatch, supported: tuple[str, ...], expected: str) -> None:
+    for name in ("avx512_bf16", "amx_tile"):
+        monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", lambda name=name: name in supported, raising=False)
+    monkeypatch.setattr(automatic, "has_bfloat16", lambda: True)
+    assert automatic_precision(torch.device("cpu")) == expected
+    monkeypatch.setattr(automatic, "has_bfloat16", lambda: False)
+    assert automatic_precision(torch.device("cpu")) == "float32"
+
+
+@pytest.mark.parametrize(("has", "expected"), [(True, "bfloat16"), (False, "float32")])
+def test_the_gpu_decides_on_its_precision(monkeypatch: pytest.MonkeyPatch, has: bool, expected: str) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has)
+    assert automatic_precision(torch.device("cuda")) == expected

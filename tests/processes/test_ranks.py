@@ -1,0 +1,111 @@
+"""The processes of one command."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import CPU, command, free_ports, ranks_of
+
+from vtrans.checkpoint import RunFolder
+from vtrans.console import Console
+from vtrans.data.store import DataFolder
+from vtrans.processes.ranks import Ranks
+from vtrans.training.setup import TrainOptions
+from vtrans.training.trainer import train
+
+SILENCE = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "world", "gpu", "expected"),
+    [
+        ("cuda", 4, True, "cuda:2"),
+        (None, 4, True, "cuda:2"),
+        ("cuda:1", 4, True, "cuda:1"),
+        ("cpu", 4, True, "cpu"),
+        (None, 4, False, "cpu"),
+        ("mps", 4, False, "mps"),
+        ("cuda", 1, True, "cuda"),
+        (None, 1, True, None),
+    ],
+)
+def test_each_rank_takes_its_own_gpu(
+    tmp_path: Path,
+    tiny_data: DataFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str | None,
+    world: int,
+    gpu: bool,
+    expected: str | None,
+) -> None:
+    class Chosen(BaseException):
+        pass
+
+    def choose(name: str | None) -> None:
+        chosen.append(name)
+        raise Chosen
+
+    chosen: list[str | None] = []
+    for name, value in (("WORLD_SIZE", world), ("RANK", 6), ("LOCAL_RANK", 2)):
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr("vtrans.training.trainer.pick_device", choose)
+    with pytest.raises(Chosen):
+        train(tiny_data, RunFolder(tmp_path / "run"), Console(quiet=True), TrainOptions(device=asked))
+    assert chosen == [expected]
+
+
+def test_each_rank_makes_its_gpu_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(torch.cuda, "set_device", done.append)
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, timeout, **_: done.append(backend))
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: done.append("ended"))
+    with Ranks().joined(torch.device("cuda:1"), SILENCE):
+        pass
+    with Ranks().joined(CPU, SILENCE):
+        pass
+    assert done == [torch.device("cuda:1"), "nccl", "ended", "gloo", "ended"]
+    # A rank that raises an error does not wait for the others, which do not know about it.
+    with pytest.raises(OSError, match="no such thing"), Ranks().joined(CPU, SILENCE):
+        raise OSError("no such thing.")
+    assert done[5:] == ["gloo"]
+
+
+@pytest.mark.parametrize("place", ["before they meet", "after they have met"])
+def test_only_one_of_several_ranks_reports_a_refusal(tmp_path: Path, tiny_data: DataFolder, place: str) -> None:
+    words = command(tiny_data, tmp_path / "run", "train.batch_tokens=1")
+    if place == "before they meet":
+        words[words.index("--data") + 1] = "missing"
+    (port,) = free_ports(1)
+    with ranks_of(2, words, MASTER_PORT=port) as ranks:
+        said = [rank.communicate(timeout=600)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [2, 2]
+    named = "missing" if place == "before they meet" else "train.batch_tokens"
+    assert [text.count(named) for text in said] == [1, 0]
+
+
+def test_a_refusal_of_one_rank_alone_is_reported() -> None:
+    program = """
+import datetime, os, time, torch
+from vtrans.errors import InputError
+from vtrans.processes.ranks import Ranks
+
+ranks = Ranks()
+try:
+    with ranks.joined(torch.device("cpu"), datetime.timedelta(hours=1)):
+        ranks.wait()
+        if ranks.rank:
+            raise InputError("mine.")
+        time.sleep(600)
+except InputError as error:
+    os._exit(7 if error.repeated is False else 8)
+"""
+    with ranks_of(2, [sys.executable, "-c", program], MASTER_PORT=free_ports(1)[0]) as ranks:
+        assert ranks[1].wait(timeout=600) == 7

@@ -1,0 +1,334 @@
+"""Worker processes return results in order, and end whatever happens."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import multiprocessing
+import operator
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vtrans.processes.workers
+from vtrans.errors import InputError, VtransError
+from vtrans.processes.signals import ENDING
+from vtrans.processes.workers import _REPLY, Copies, DiedError, _make_copies, map_in_workers
+
+UPPER = partial(operator.methodcaller, "upper")  # makes the function that returns item.upper()
+WORDS = [f"word {i}" for i in range(20)]
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies a process safely")
+
+
+def uppercase(items: Any, workers: int = 2) -> Any:
+    return map_in_workers(UPPER, items, workers, "testing", "do better")
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_results_come_in_order(workers: int) -> None:
+    assert list(uppercase(WORDS, workers)) == [word.upper() for word in WORDS]
+    assert not multiprocessing.active_children()
+    assert list(uppercase([], workers)) == []
+
+
+def test_items_in_flight_are_bounded_by_the_workers() -> None:
+    taken = 0
+
+    def words() -> Iterator[str]:
+        nonlocal taken
+        for word in WORDS:
+            taken += 1
+            yield word
+
+    for given, _ in enumerate(uppercase(words()), 1):
+        assert taken <= given + 2
+    assert given == len(WORDS)
+
+
+def test_closing_ends_the_workers() -> None:
+    stream = uppercase(WORDS)
+    next(stream)
+    assert len(multiprocessing.active_children()) == 2
+    stream.close()
+    assert not multiprocessing.active_children()
+
+
+def test_an_exception_of_the_items_ends_the_workers() -> None:
+    def words() -> Iterator[str]:
+        yield from WORDS[:3]
+        raise InputError("line 4 is bad.")
+
+    with pytest.raises(InputError, match="line 4"):
+        list(uppercase(words()))
+    assert not multiprocessing.active_children()
+
+
+def test_an_exception_of_the_function_is_raised_with_its_type() -> None:
+    with pytest.raises(AttributeError, match="upper"):
+        list(uppercase([7]))
+    assert not multiprocessing.active_children()
+
+
+def test_a_worker_that_dies_raises_what_it_was_doing_and_the_advice() -> None:
+    stream = uppercase(itertools.cycle(WORDS))  # an end could come before the death is noticed
+    next(stream)
+    victim = multiprocessing.active_children()[0]
+    assert victim.pid is not None
+    os.kill(victim.pid, signal.SIGKILL)
+    with pytest.raises(VtransError, match=r"testing.*do better\.$") as caught:
+        deque(stream, 0)
+    assert caught.value.exit_code == 1
+    assert not multiprocessing.active_children()
+
+
+def test_workers_that_die_at_once_raise_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vtrans.processes.workers, "_start_worker", os.abort)
+    large: Any = partial(bytes.upper, bytes(1 << 20))  # more than a pipe holds
+    with pytest.raises(VtransError, match="testing"):
+        list(map_in_workers(large, WORDS, 2, "testing", "do better"))
+    assert not multiprocessing.active_children()
+
+
+# Without `if __name__ == "__main__"`: the workers must not run it again.
+PROGRAM = """
+import itertools, operator
+from functools import partial
+from vtrans.processes.workers import map_in_workers
+
+try:
+    words = itertools.repeat("a word")
+    for number, _ in enumerate(map_in_workers(partial(operator.methodcaller, "upper"), words, 2, "testing", "")):
+        if number == 3:
+            print("started", flush=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+COPIES = """
+import time
+from vtrans.processes.workers import Copies
+
+try:
+    with Copies(lambda item, done: time.sleep(item), 3, "testing", "") as copies:
+        copies.submit(0).result()
+        tasks = [copies.submit(100) for _ in range(2)]
+        print("started", flush=True)
+        tasks[0].result()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no process groups")
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("text", [PROGRAM, pytest.param(COPIES, marks=linux)], ids=["new", "copies"])
+def test_workers_end_with_their_parent(tmp_path: Path, text: str, killed: bool) -> None:
+    """Ctrl-C, which a terminal sends to the whole process group, ends them silently. So does SIGKILL to the parent."""
+    program = tmp_path / "program.py"
+    program.write_text(text, encoding="utf-8")
+    root = Path(vtrans.processes.workers.__file__).parents[2]
+    running = subprocess.Popen(
+        [sys.executable, str(program)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env=os.environ | {"PYTHONPATH": str(root)},
+    )  # fmt: skip
+    try:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "started\n"
+        if killed:
+            running.kill()
+        else:
+            os.killpg(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert killed or (out, err, running.returncode) == ("interrupted\n", "", 0)
+    for _ in range(100):
+        try:
+            os.killpg(running.pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    pytest.fail("a process outlived its parent")
+
+
+# Copies of this process.
+
+
+def copies(answer: Callable[[Any, Callable[[], None]], Any], number: int = 2) -> Copies[Any, Any]:
+    return Copies(answer, number, "testing", "do better")
+
+
+@linux
+def test_copies_answer_from_the_memory_of_this_process() -> None:
+    table = {word: lambda word=word: word.upper() for word in WORDS}  # functions that no pickle could carry
+    with copies(lambda word, done: (table[word](), os.getpid()), 3) as three:
+        tasks = [three.submit(word) for word in WORDS]
+        answers = [task.result(60) for task in tasks]
+    assert [answer for answer, _ in answers] == [word.upper() for word in WORDS]
+    assert os.getpid() not in {pid for _, pid in answers}
+    assert not multiprocessing.active_children()
+
+
+@linux
+@linux
+def test_what_makes_the_copies_ends_silently_if_its_parent_is_killed_before_it_reads_a_reply() -> None:
+    ours, theirs = socket.socketpair()
+    socket.send_fds(ours, [_REPLY.pack(1, 0)], [0])  # asks for the exit code of a process
+    ours.close()
+    try:
+        _make_copies(theirs, socket.socket(), lambda item, done: item)
+    finally:
+        gc.unfreeze()
+        theirs.close()
+
+
+@linux
+def test_a_collection_in_a_copy_leaves_the_memory_shared() -> None:
+    held = [[i] for i in range(300_000)]
+
+    def private_megabytes(collect: bool, done: object) -> float:
+        if collect:
+            gc.collect()
+        rows = Path("/proc/self/smaps_rollup").read_text().split("\n")
+        return sum(int(row.split()[1]) for row in rows if row.startswith("Private_Dirty:")) / 1000
+
+    with Copies(private_megabytes, 1, "measuring", "") as copies:
+        before = copies.submit(False).result()
+        assert copies.submit(True).result() < before + 5
+    assert len(held) == 300_000
+
+
+def test_a_task_counts_the_steps_of_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vtrans.processes.workers, "TELL", -1.0)  # after each step
+
+    def answer(steps: int, done: Callable[[], None]) -> None:
+        for _ in range(steps):
+            done()
+
+    with copies(answer) as two:
+        tasks = [two.submit(steps) for steps in (5, 0, 7)]
+        for task in tasks:
+            task.result(60)
+    assert [task.steps for task in tasks] == [5, 0, 7]
+
+
+@linux
+@pytest.mark.parametrize("every", [-1.0, 100.0])
+def test_a_task_hears_each_part_of_its_result_at_most_once_and_in_order(
+    every: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vtrans.processes.workers, "TELL", every)
+
+    def answer(parts: list[str], done: Callable[..., None]) -> list[str]:
+        for part in parts:
+            done(part)
+        return parts
+
+    heard: dict[int, list[str]] = {0: [], 1: []}
+    with copies(answer) as two:
+        for number, task in [(n, two.submit(WORDS[n:], heard[n].append)) for n in (0, 1)]:
+            assert task.result(60) == WORDS[number:]
+    assert heard == ({0: WORDS, 1: WORDS[1:]} if every < 0 else {0: [], 1: []})
+
+
+@linux
+def test_an_exception_of_a_copy_has_its_type_and_shows_where_it_was_raised() -> None:
+    def answer(item: int, done: Callable[[], None]) -> int:
+        if item == 1:
+            raise InputError("item 1 is bad.")
+        return item
+
+    with copies(answer) as two:
+        tasks = [two.submit(item) for item in range(3)]
+        with pytest.raises(InputError) as caught:
+            tasks[1].result(60)
+        assert str(caught.value) == "item 1 is bad."
+        assert "in answer" in caught.value.__notes__[0]
+        assert (tasks[0].result(60), tasks[2].result(60)) == (0, 2)
+
+
+@linux
+def test_a_copy_hears_that_its_task_is_abandoned_and_takes_the_next_one() -> None:
+    def answer(number: int, done: Any) -> int:
+        if number == 1:
+            done("started")
+            while not done.abandoned():
+                done()
+                time.sleep(0.001)
+            raise KeyError("abandoned")
+        return number + (1000 if done.abandoned() else 0)
+
+    started = threading.Event()
+    with copies(answer, 1) as workers:
+        task = workers.submit(1, lambda part: started.set(), started.is_set)
+        late = workers.submit(2, abandoned=lambda: True)
+        others = [workers.submit(number) for number in range(3, 50)]
+        with pytest.raises(KeyError):
+            task.result(30)
+        assert late.result(30) in (2, 1002)
+        assert [other.result(30) for other in others] == list(range(3, 50))
+
+
+def test_a_copy_that_dies_raises_how_and_the_advice_and_is_replaced() -> None:
+    def answer(item: Any, done: Callable[[], None]) -> Any:
+        if item == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return item
+
+    with copies(answer, 1) as one:
+        assert one.submit("live").result(60) == "live"
+        with pytest.raises(DiedError, match=r"SIGKILL.*testing.*do better\.$") as caught:
+            one.submit("die").result(60)
+        assert one.submit("live again").result(60) == "live again"
+    assert caught.value.exit_code == 1
+    assert not multiprocessing.active_children()
+
+
+@linux
+def test_copies_that_cannot_be_replaced_raise() -> None:
+    def answer(item: Any, done: Callable[[], None]) -> int:
+        return os.getpid()
+
+    with copies(answer, 1) as one:
+        child = one.submit("work").result(60)
+        (maker,) = multiprocessing.active_children()
+        assert maker.pid is not None
+        for process in (maker.pid, child):
+            os.kill(process, signal.SIGKILL)
+        maker.join(60)
+        for _ in range(2):
+            with pytest.raises(DiedError, match="testing"):
+                one.submit("work").result(60)
+
+
+@linux
+def test_a_copy_ignores_ending_signals_and_ends_with_the_block_in_the_middle_of_its_work() -> None:
+    def answer(seconds: float, done: Callable[[], None]) -> int:
+        time.sleep(seconds)
+        return os.getpid()
+
+    with copies(answer, 1) as one:
+        child = one.submit(0).result(60)
+        (maker,) = multiprocessing.active_children()
+        for number, process in itertools.product(ENDING, (child, maker.pid)):
+            os.kill(process, number)
+        assert one.submit(0).result(60) == child
+        one.submit(100)
+        began = time.monotonic()
+    assert time.monotonic() - began < 10
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+    assert not multiprocessing.active_children()

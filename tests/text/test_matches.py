@@ -1,0 +1,73 @@
+"""Fuzzy matches: the index finds what comparing with every text finds."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from rapidfuzz.distance import Levenshtein
+
+from vtrans.text.matches import LEAST, Matches
+
+WORDS = ("the", "the", "the", "a", "dog", "cat", "runs", "in", "park", "Łódź", "5", "犬")
+
+
+def near(translation: str, similarity: float) -> object:
+    return (translation, pytest.approx(similarity))
+
+
+def texts(count: int, seed: int) -> list[str]:
+    numbers = random.Random(seed)
+    return [" ".join(numbers.choices(WORDS, k=numbers.randrange(1, 9))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_index_finds_the_best_text_there_is(seed: int) -> None:
+    known = texts(150, seed)
+    numbered = [(text, str(number)) for number, text in enumerate(known)]
+    matches = Matches(numbered[:100])
+    for pair in numbered[100:]:
+        matches.add(*pair)
+    for text in texts(150, seed + 100):
+        scores = [Levenshtein.normalized_similarity(text.split(), other.split()) for other in known]
+        best = max(scores)
+        found = matches.best(text)
+        if best < LEAST:
+            assert found is None
+        else:
+            assert found == near(str(149 - scores[::-1].index(best)), best)
+
+
+def test_case_punctuation_and_white_space_do_not_matter() -> None:
+    assert Matches([("A dog, a cat!", "x")]).best("a DOG\ta cat") == ("x", 1.0)
+
+
+@pytest.mark.parametrize("text", ["", " ", "!?", "unheard of words"])
+def test_other_texts_have_no_match(text: str) -> None:
+    assert Matches([("a dog", "x"), ("", "y"), ("...", "z")]).best(text) is None
+
+
+def test_words_of_scripts_without_spaces_are_characters() -> None:
+    assert Matches([("犬が公園を走る", "x")]).best("猫が公園を走る") == near("x", 6 / 7)
+
+
+def test_equal_texts_are_left_out_if_another_is_asked_for() -> None:
+    matches = Matches([("a b c d e", "x"), ("a b c d y", "y"), ("a b c d e", "z"), ("A b c d e", "u")])
+    assert matches.best("a b c d e") == ("u", 1.0)
+    assert matches.best("A b c d e", other=True) == ("z", 1.0)
+    assert Matches([("a b c d e", "x")]).best("a b c d e", other=True) is None
+
+
+def test_many_copies_of_a_text_hide_no_other() -> None:
+    matches = Matches([("a b c d y", "y"), *[("a b c d e", str(k)) for k in range(5000)]])
+    assert matches.best("a b c d e", other=True) == near("y", 0.8)
+    assert matches.best("a b c d e") == ("4999", 1.0)
+    matches.add("a b c d y", "z")
+    assert matches.best("a b c d x") == near("z", 0.8)
+
+
+def test_a_match_brings_no_code_that_the_text_lacks() -> None:
+    matches = Matches([("put A1 into it", "A1 darein"), ("put A1 into B2", "A1 in B2"), ("put it into A12", "in A12")])
+    assert matches.best("put A1 into that") == near("A1 darein", 0.75)
+    assert matches.best("put A1 into B2") == ("A1 in B2", 1.0)
+    assert matches.best("put it into B2") is None

@@ -1,0 +1,138 @@
+"""Vocabularies of other programs: SentencePiece splits the text, a table gives the ids."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vtrans.errors import FileError
+from vtrans.text.piece_table import MAGIC, SPECIAL_KINDS, pack, unpack
+from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
+
+
+def trained(text: list[str]) -> bytes:
+    """A SentencePiece model with its own special ids, as other programs train them."""
+    stream = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(text), model_writer=stream, model_type="unigram", vocab_size=30, hard_vocab_limit=False,
+        minloglevel=2,
+    )  # fmt: skip
+    return stream.getvalue()
+
+
+SOURCE, TARGET = trained(["a dog sees a cat", "the cat runs"] * 5), trained(["ein Hund sieht", "die Katze rennt"] * 5)
+
+
+def pieces_of(spm: bytes) -> list[str]:
+    model = sentencepiece.SentencePieceProcessor()
+    model.LoadFromSerializedProto(spm)
+    return [model.id_to_piece(i) for i in range(3, model.get_piece_size())]
+
+
+PIECES = [
+    "</s>",
+    "<unk>",
+    *dict.fromkeys((*pieces_of(SOURCE)[:-4], ">>de<<", *pieces_of(TARGET), "▁zz", "<s>")),
+    "<pad>",
+]
+SPECIAL = {"unk": 1, "eos": 0, "bos": len(PIECES) - 1}
+SRC, TGT = (Vocabulary(pack(PIECES, SPECIAL, spm)) for spm in (SOURCE, TARGET))
+
+
+def test_ids_are_the_special_ones_and_then_the_order_of_the_table() -> None:
+    order = SRC.table.order if SRC.table else ()
+    assert len(SRC) == len(PIECES) + 1  # the table has no padding
+    assert order[:4] == (None, 1, len(PIECES) - 1, 0)
+    assert list(order[4:]) == list(range(2, len(PIECES) - 1))
+    assert [SRC.piece(i) for i in range(4)] == list(SPECIAL_PIECES)
+    assert len({SRC.piece(i) for i in range(len(SRC))}) == len(SRC)
+    for piece in (PIECES[2], "▁zz", ">>de<<"):
+        id = SRC.id_of(piece)
+        assert id is not None
+        assert (SRC.piece(id), PIECES[order[id] or 0]) == (piece, piece)
+    assert [SRC.id_of(piece) for piece in SPECIAL_PIECES] == [PAD_ID, UNK_ID, BOS_ID, EOS_ID]
+    assert SRC.id_of("no such piece") is None
+
+
+def test_pieces_of_the_text_are_looked_up_and_missing_ones_are_unknown() -> None:
+    text = "a dog sees the cat"
+    model = sentencepiece.SentencePieceProcessor()
+    model.LoadFromSerializedProto(SOURCE)
+    pieces = model.encode(text, out_type=str)
+    ids = SRC.encode(text)
+    assert [SRC.piece(i) if i != UNK_ID else None for i in ids] == [p if p in PIECES else None for p in pieces]
+    assert SRC.encode_batch([text, "", text]) == [ids, [], ids]
+    assert set(SRC.encode("東")) <= {UNK_ID, SRC.id_of("▁")}
+
+
+def test_each_side_has_its_own_model_over_one_table() -> None:
+    assert have_one_table(SRC, TGT)
+    assert SRC.digest != TGT.digest
+    assert SRC.encode("rennt rennt") != TGT.encode("rennt rennt")
+    assert TGT.decode(TGT.encode("die Katze sieht")) == "die Katze sieht"
+    other = Vocabulary(pack([*PIECES, "more"], SPECIAL, TARGET))
+    assert not have_one_table(SRC, other)
+
+
+def test_a_language_prefix_is_one_piece_before_the_text() -> None:
+    language = SRC.id_of(">>de<<")
+    assert SRC.encode(">>de<< a dog") == [language, *SRC.encode(" a dog")]
+    assert SRC.encode("a >>de<< dog")[0] != language
+    assert SRC.encode(">>xx<< a dog") == [UNK_ID, *SRC.encode("a dog")]
+    without = Vocabulary(pack([piece for piece in PIECES if piece != ">>de<<"], {"unk": 1, "eos": 0}, SOURCE))
+    assert without.encode(">>de<< a")[0] != UNK_ID or len(without.encode(">>de<< a")) > 2
+
+
+def test_decoding_skips_special_ids_and_returns_the_pieces_text() -> None:
+    ids = TGT.encode("ein Hund")
+    assert TGT.decode([BOS_ID, *ids[:1], UNK_ID, *ids[1:], EOS_ID, PAD_ID]) == "ein Hund"
+    assert sum(TGT.piece(i).startswith("<s>") for i in range(len(TGT))) == 2  # the table has an ordinary one
+    assert not TGT.is_subword(TGT.id_of(">>de<<") or 0)
+    assert TGT.kind == "table"
+
+
+def test_without_a_model_pieces_are_separated_by_spaces() -> None:
+    words = Vocabulary(pack(["x", "yy", "</s>", "<unk>"], {"eos": 2, "unk": 3}, b""))
+    assert words.decode(words.encode(" x  yy x")) == "x yy x"
+    assert words.encode("z x") == [UNK_ID, words.id_of("x")]
+
+
+@given(st.integers(0, 200), st.integers(0, 255))
+def test_a_damaged_table_is_refused_or_another_table(place: int, byte: int) -> None:
+    packed = bytearray(pack(PIECES[:12], {"unk": 1, "eos": 0}, SOURCE))
+    packed[len(MAGIC) + place] = byte
+    try:
+        Vocabulary(bytes(packed))
+    except FileError as error:
+        assert "\n" not in str(error)  # noqa: PT017 - either outcome is right
+
+
+@pytest.mark.parametrize(
+    ("pieces", "special"),
+    [
+        (["a", "a"], {}),
+        (["a", ""], {}),
+        (["a", "\ud800"], {}),
+        (["a", "b"], {"eos": 2}),
+        (["a", "b"], {"eos": -1}),
+        (["a", "b"], {"eos": 1, "unk": 1}),
+        (["a", "b"], {"eos": True}),
+    ],
+)
+def test_a_table_that_is_not_sound_is_refused(pieces: list[str], special: dict[str, int | None]) -> None:
+    with pytest.raises(FileError):
+        pack(pieces, special, b"")
+
+
+def test_a_packed_table_is_read_back() -> None:
+    table, spm = unpack(SRC.proto)
+    assert table.pieces == tuple(PIECES)
+    assert dict(zip(SPECIAL_KINDS, table.special, strict=True)) == {"pad": None, **SPECIAL}
+    assert spm == SOURCE
+    for cut in (0, 5, len(MAGIC), len(MAGIC) + 20):
+        with pytest.raises(ValueError, match=r".|^$"):
+            unpack(SRC.proto[:cut])

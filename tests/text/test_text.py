@@ -1,0 +1,334 @@
+"""The newline and encoding law of vtrans/text/lines.py, as properties and as a table of cases."""
+
+from __future__ import annotations
+
+import bz2
+import dataclasses
+import gzip
+import hashlib
+import io
+import lzma
+import os
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vtrans.errors import FileError, InputError, VtransError
+from vtrans.text.lines import LineReport, OnBadUtf8, index_lines, open_bytes, read_lines, write_line
+
+# Bytes and text in which the hard cases are common.
+ODD = "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+texts = st.text(st.one_of(st.sampled_from("ab \n\r\ufeff\ufffd\0🙂" + ODD), st.characters(codec="utf-8")))
+parts = st.sampled_from(
+    [b"a", b"\n", b"\r", b"\r\n", b"\xef\xbb\xbf", b"\xff", b"\xc3", b"\xa4", b"\xef\xbf\xbd", b"\xed\xa0\x80"]
+)
+blobs = st.one_of(st.binary(), texts.map(str.encode), st.lists(parts).map(b"".join))
+
+
+class Trickle(io.RawIOBase):
+    """A stream that returns at most `sizes` bytes per read, as a slow pipe does."""
+
+    def __init__(self, data: bytes, sizes: list[int]) -> None:
+        self.data, self.sizes, self.turn = data, sizes, 0
+
+    def read(self, size: int = -1) -> bytes:
+        n = self.sizes[self.turn % len(self.sizes)]
+        self.turn += 1
+        result, self.data = self.data[:n], self.data[n:]
+        return result
+
+
+def lines(data: bytes, on_bad_utf8: OnBadUtf8 = "replace", report: LineReport | None = None) -> list[str]:
+    return list(read_lines(io.BytesIO(data), "f", on_bad_utf8=on_bad_utf8, report=report))
+
+
+@given(blobs)
+def test_n_newlines_give_n_or_n_plus_one_lines(data: bytes) -> None:
+    text = data
+    while text.startswith(b"\xef\xbb\xbf"):
+        text = text[3:]
+    expected = text.count(b"\n") + (text != b"" and not text.endswith(b"\n"))
+    assert len(lines(data)) == expected
+
+
+@given(blobs, st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_chunk_boundaries_do_not_matter(data: bytes, sizes: list[int]) -> None:
+    whole, trickled = LineReport(), LineReport()
+    slow = cast(BinaryIO, Trickle(data, sizes))
+    assert list(read_lines(slow, "f", on_bad_utf8="replace", report=trickled)) == lines(data, report=whole)
+    assert whole == trickled
+
+
+def outcome(stream: BinaryIO, line: int = 1, offset: int = 0) -> tuple[list[str], str]:
+    """The lines before an error, and the error's message."""
+    got = []
+    try:
+        for text in read_lines(stream, "f", line=line, offset=offset):
+            got.append(text)
+    except InputError as error:
+        return got, str(error)
+    return got, ""
+
+
+@given(blobs, st.integers(1, 4))
+def test_parts_of_a_text_are_read_like_the_whole(tmp_path_factory: pytest.TempPathFactory, data: bytes, n: int) -> None:
+    path = tmp_path_factory.getbasetemp() / "text"
+    path.write_bytes(data)
+    index = index_lines(path, n)
+    reports, message = (LineReport(), LineReport()), ""
+    got: list[str] = []
+    for start, end in pairwise(index.starts):
+        part = data[start:end]
+        own = read_lines(
+            io.BytesIO(part), "f", on_bad_utf8="replace", report=reports[0], line=len(got) + 1, offset=start
+        )
+        if not message:
+            message = outcome(io.BytesIO(part), line=len(got) + 1, offset=start)[1]
+        got += list(own)
+        assert len(got) == min(index.lines, -(-len(got) // n) * n)
+    assert got == lines(data, report=reports[1])
+    assert index.lines == len(got)
+    assert dataclasses.replace(reports[0], bytes=0) == dataclasses.replace(reports[1], bytes=0)
+    assert message == outcome(io.BytesIO(data))[1]
+    assert index.sha256 == hashlib.sha256(data).hexdigest()
+
+
+@given(blobs, st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_an_error_does_not_depend_on_the_chunks(data: bytes, sizes: list[int]) -> None:
+    assert outcome(io.BytesIO(data)) == outcome(cast(BinaryIO, Trickle(data, sizes)))
+
+
+@given(blobs)
+def test_bad_utf8_is_named_by_its_offset(data: bytes) -> None:
+    got, message = outcome(io.BytesIO(data))
+    bad = first_bad_byte(data)
+    if bad is None:
+        assert message == ""
+    else:
+        place = f"f: line {len(got) + 1} is not UTF-8: byte 0x{data[bad]:02x} at byte offset {bad};"
+        assert message.startswith(place)
+
+
+def first_bad_byte(data: bytes) -> int | None:
+    """The offset of the first byte that is not UTF-8. Lines are decoded alone: no character contains a line end."""
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start
+    return None
+
+
+@given(blobs)
+def test_reading_what_was_written_gives_equal_lines(data: bytes) -> None:
+    once = lines(data)
+    out = io.BytesIO()
+    for line in once:
+        write_line(out, line)
+    report = LineReport()
+    assert lines(out.getvalue(), "error", report) == once
+    assert report == LineReport()
+
+
+@given(st.lists(st.text()))
+def test_write_line_writes_exactly_one_line(texts: list[str]) -> None:
+    out = io.BytesIO()
+    for text in texts:
+        write_line(out, text)
+    assert out.getvalue().count(b"\n") == len(texts)
+    assert len(lines(out.getvalue(), "error")) == len(texts)
+    assert len(out.getvalue().decode().splitlines()) == len(texts)
+
+
+@given(texts)
+def test_lines_survive_other_tools(text: str) -> None:
+    """`str.splitlines` splits no line that was read, and only line ends were changed."""
+    for line in lines(text.encode()):
+        assert len(line.splitlines()) <= 1
+        assert not line.endswith("\r")
+    plain = "".join(lines(text.encode())).replace(" ", "")
+    expected = "".join(c for c in text.lstrip("\ufeff") if c not in ODD + "\n ")
+    assert plain == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "expected", "odd"),
+    [
+        (b"", [], 0),
+        (b"\n", [""], 0),
+        (b"a", ["a"], 0),
+        (b"a\n", ["a"], 0),
+        (b"a\n\nb", ["a", "", "b"], 0),
+        (b"a\r\nb\r\n", ["a", "b"], 0),
+        (b"a\r\nb\r", ["a", "b"], 0),
+        (b"a\r\r\nb", ["a ", "b"], 1),
+        (b"a\rb\n", ["a b"], 1),
+        (b"\r\n\r\n", ["", ""], 0),
+        (b"\xef\xbb\xbfa\nb\n", ["a", "b"], 0),
+        (b"\xef\xbb\xbf", [], 0),
+        (b"\xef\xbb\xbf\n", [""], 0),
+        (b"\xef\xbb\xbf\xef\xbb\xbfa\n", ["a"], 0),
+        (b"a\n\xef\xbb\xbfb\n", ["a", "\ufeffb"], 0),
+        ("a\u2028b\u2029c\n".encode(), ["a b c"], 2),
+        ("a\u0085b\n".encode(), ["a b"], 1),
+        (b"a\vb\fc\n", ["a b c"], 2),
+        (b"a\x1cb\x1dc\x1ed\n", ["a b c d"], 3),
+        (b"a\0b\n", ["a\0b"], 0),
+        (b"\t a  \n", ["\t a  "], 0),
+        ("Łódź 東京 5€ 🙂\n".encode(), ["Łódź 東京 5€ 🙂"], 0),
+    ],
+)
+def test_line_ends_in_cases(data: bytes, expected: list[str], odd: int) -> None:
+    report = LineReport()
+    assert lines(data, "error", report) == expected
+    assert report == LineReport(odd_line_ends=odd)
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "byte", "offset", "replaced", "count"),
+    [
+        (b"\xff\n", 1, "ff", 0, ["\ufffd"], 1),
+        (b"ab\nc\xffd\n", 2, "ff", 4, ["ab", "c\ufffdd"], 1),
+        (b"\xef\xbb\xbfa\nb\xc3\n", 2, "c3", 6, ["a", "b\ufffd"], 1),
+        (b"ok\r\nb\xe2\x82\nc", 2, "e2", 5, ["ok", "b\ufffd", "c"], 1),
+        (b"a\n\n\xa4\xa4", 3, "a4", 3, ["a", "", "\ufffd\ufffd"], 2),
+        (b"\xed\xa0\x80", 1, "ed", 0, ["\ufffd\ufffd\ufffd"], 3),
+        (b"\xef\xbf\xbd\xff", 1, "ff", 3, ["\ufffd\ufffd"], 1),
+        (b"a\rb\xff\r\n", 1, "ff", 3, ["a b\ufffd"], 1),
+    ],
+)
+def test_bad_utf8_in_cases(data: bytes, line: int, byte: str, offset: int, replaced: list[str], count: int) -> None:
+    message = rf"^f: line {line} .*0x{byte} .*offset {offset}\b"
+    with pytest.raises(InputError, match=message):
+        lines(data, "error")
+    report = LineReport()
+    assert lines(data, "replace", report) == replaced
+    assert report.replacements == count
+
+
+def test_line_numbers_continue_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vtrans.text.lines._CHUNK", 1000)
+    good = "".join(f"Zeile {i} 🙂\n" for i in range(5000))
+    assert lines(good.encode(), "error") == good.split("\n")[:-1]
+    bad = good.encode() + b"x\xfe\n"
+    with pytest.raises(InputError, match=rf"line 5001 .*0xfe .*offset {len(bad) - 2}\b"):
+        lines(bad, "error")
+
+
+def test_a_line_is_yielded_as_soon_as_its_newline_arrives() -> None:
+    """The pipe stays open, and the writer waits for the reader."""
+    reading, writing = os.pipe()
+    with open(reading, "rb") as stream, open(writing, "wb", buffering=0) as pipe:  # noqa: PTH123  # descriptors
+        incoming = read_lines(stream, "pipe")
+        got: list[str] = []
+        # In a thread, so that a reader that waits for more bytes fails the test instead of hanging.
+        for sent in (b"one\n", b"two\nthree\nfo", b"ur\n"):
+            pipe.write(sent)
+            for _ in range(sent.count(b"\n")):
+                reader = threading.Thread(target=lambda: got.append(next(incoming)), daemon=True)
+                reader.start()
+                reader.join(10)
+                assert not reader.is_alive()
+    assert got == ["one", "two", "three", "four"]
+
+
+COMPRESSIONS: list[tuple[str, Callable[[bytes], bytes]]] = [
+    ("", bytes),
+    (".gz", gzip.compress),
+    (".xz", lzma.compress),
+    (".bz2", bz2.compress),
+]
+
+
+@pytest.mark.parametrize(("suffix", "compress"), COMPRESSIONS)
+def test_compressed_files_read_the_same(tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / f"text.de{suffix}"
+    path.write_bytes(compress("Ein Hund.\r\nZwei\u2028Hunde.".encode()))
+    with open_bytes(path) as stream:
+        assert list(read_lines(stream, str(path))) == ["Ein Hund.", "Zwei Hunde."]
+
+
+@pytest.mark.parametrize(("suffix", "compress"), COMPRESSIONS[1:])
+def test_a_truncated_or_foreign_compressed_file_is_named(
+    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / f"text{suffix}"
+    whole = compress(os.urandom(10_000) + b"\n")
+    damaged = whole[:5000] + bytes(200) + whole[5200:]
+    for data in (whole[:-10], whole[:100], damaged, b"plain text\n"):
+        path.write_bytes(data)
+        with pytest.raises(FileError, match=f"text{suffix}"):  # noqa: SIM117
+            with open_bytes(path) as stream:
+                list(read_lines(stream, str(path), on_bad_utf8="replace"))
+
+
+@pytest.mark.parametrize(("suffix", "compress"), COMPRESSIONS[1:])
+def test_every_compressed_stream_in_a_file_is_read(
+    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(compress(b"a\nb") + compress(b"c\n") + bytes(8) + compress(b"d") + bytes(600_000))
+    with open_bytes(path) as stream:
+        assert list(read_lines(stream, str(path))) == ["a", "bc", "d"]
+        for position, rest in ((2, b"b"), (5, b"d"), (0, b"a"), (9, b"")):
+            stream.seek(position)
+            assert stream.read(1) == rest
+        assert stream.read(0) == b""
+        stream.seek(0)
+        assert stream.read() == b"a\nbc\nd"
+
+
+@pytest.mark.parametrize(("suffix", "compress"), COMPRESSIONS[1:])
+def test_damage_after_a_compressed_stream_is_not_its_end(
+    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / f"text{suffix}"
+    second = compress(b"b\n")
+    for rest in (b"\1" + second[1:], b"rest", second[:5]):
+        path.write_bytes(compress(b"a\n") + rest)
+        with pytest.raises(FileError, match=f"text{suffix}"):  # noqa: SIM117
+            with open_bytes(path) as stream:
+                list(read_lines(stream, str(path)))
+
+
+def test_an_xz_file_that_asks_for_gigabytes_is_named(tmp_path: Path) -> None:
+    """The header says how much memory unpacking takes: here 4 GB, in a file of 25 bytes."""
+    path = tmp_path / "text.xz"
+    path.write_bytes(b"Z" + b"\xff" * 23 + b"r")
+    with pytest.raises(FileError, match=r"text\.xz"):  # noqa: SIM117
+        with open_bytes(path) as stream:
+            list(read_lines(stream, str(path)))
+
+
+def test_a_file_that_asks_for_more_memory_than_there_is_is_named() -> None:
+    class Greedy(io.RawIOBase):
+        def read(self, size: int = -1, /) -> bytes:
+            raise MemoryError
+
+    with pytest.raises(FileError, match=r"text\.gz"):
+        list(read_lines(cast(BinaryIO, Greedy()), "text.gz"))
+
+
+def test_an_endless_line_ends_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vtrans.text.lines._LONGEST_LINE", 1 << 20)
+    with Path("/dev/zero").open("rb") as stream, pytest.raises(InputError, match=r"/dev/zero: line 1 .* 1,048,576 "):
+        list(read_lines(stream, "/dev/zero"))
+    long = io.BytesIO(b"a\n" + bytes(1 << 20) + b"\nb" * 2)
+    assert [len(line) for line in read_lines(long, "long")] == [1, 1 << 20, 1, 1]
+
+
+def test_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:
+    for name in ("none", "none.gz"):
+        with pytest.raises(FileError, match=name):
+            open_bytes(tmp_path / name)
+    with pytest.raises(FileError, match=str(tmp_path)):
+        open_bytes(tmp_path)
+    with pytest.raises(FileError, match="null byte"):
+        open_bytes("a\0b")
+    assert FileError.exit_code == 2
+    assert VtransError.exit_code == 1

@@ -1,0 +1,252 @@
+"""Vocabularies of a small text: no character is unknown, and sizes are exact or refused."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Iterator
+
+import pytest
+import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vtrans.data.options import DEFAULT_VOCAB_SIZE, Subword
+from vtrans.data.preparation.learn_vocabulary import SizeError, learn
+from vtrans.data.preparation.overlap import (
+    OVERLAP_DEFINITION,
+    OVERLAP_THRESHOLDS,
+    OverlapRow,
+    overlap,
+    subword_counts,
+    tying_advice,
+)
+from vtrans.errors import FileError, InputError
+from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Vocabulary
+
+NOUNS = ("dog", "cat", "horse", "bird", "Hund", "Katze", "Pferd", "Vogel", "garden", "Garten")
+VERBS = ("sees", "hears", "finds", "sieht", "hört", "findet")
+TEXT = [f"{a} {v} {b}." for a in NOUNS for v in VERBS for b in NOUNS]
+KINDS: tuple[Subword, ...] = ("bpe", "unigram")
+
+
+def small(
+    size: int | None = 320,
+    kind: Subword = "bpe",
+    text: list[str] = TEXT,
+    coverage: float = 1.0,
+    normalization: str = "nmt_nfkc",
+) -> Vocabulary:
+    return learn(text, size=size, kind=kind, coverage=coverage, normalization=normalization)
+
+
+VOCABULARY = small()
+UNNORMALISED = small(normalization="identity")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_character_is_ever_unknown(kind: Subword) -> None:
+    hard = "Łódź 東京 costs 5€ 🙂"
+    assert not set("Łź東京5€🙂") & set("".join(TEXT))
+    vocabulary = small(None, kind)
+    ids = vocabulary.encode(hard)
+    assert min(ids) > EOS_ID
+    assert vocabulary.decode(ids) == hard
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_any_text_survives_but_for_spaces(text: str) -> None:
+    ids = UNNORMALISED.encode(text)
+    assert all(EOS_ID < i < len(UNNORMALISED) for i in ids)
+    # U+2581 is SentencePiece's own mark for a space.
+    words = [word for word in text.replace("\u2581", " ").split(" ") if word]
+    assert UNNORMALISED.decode(ids) == " ".join(words)
+
+
+@pytest.mark.parametrize("text", ["</s>", "<s> <pad> <unk>", "<0x41>", "a\0b", "\u2585", "a\nb"])
+def test_text_that_looks_like_a_special_piece_is_ordinary_text(text: str) -> None:
+    ids = VOCABULARY.encode(text)
+    assert min(ids) > EOS_ID
+    assert VOCABULARY.decode(ids) == text.replace("\n", " ")
+
+
+def test_special_ids_are_fixed_and_not_decoded() -> None:
+    assert [VOCABULARY.piece(i) for i in (PAD_ID, UNK_ID, BOS_ID, EOS_ID)] == ["<pad>", "<unk>", "<s>", "</s>"]
+    ids = VOCABULARY.encode("dog sees Hund.")
+    assert VOCABULARY.decode([BOS_ID, *ids[:2], UNK_ID, *ids[2:], EOS_ID, PAD_ID]) == "dog sees Hund."
+    assert VOCABULARY.decode([]) == ""
+    assert VOCABULARY.encode("") == VOCABULARY.encode("   ") == []
+
+
+def test_a_batch_equals_its_sentences_for_any_number_of_threads() -> None:
+    one_by_one = [VOCABULARY.encode(text) for text in TEXT]
+    assert VOCABULARY.encode_batch(TEXT) == VOCABULARY.encode_batch(TEXT, threads=3) == one_by_one
+    assert VOCABULARY.encode_batch([]) == []
+
+
+SYMBOLS = ("<BT>", '@"x,y@', "ﬁx")  # CSV would split the second; NFKC would change the third
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_symbol_is_one_subword_anywhere(kind: Subword) -> None:
+    plain = learn(TEXT, size=290, kind=kind, coverage=1.0, normalization="nmt_nfkc")
+    tagged = learn(TEXT, size=290 + len(SYMBOLS), kind=kind, coverage=1.0, normalization="nmt_nfkc", symbols=SYMBOLS)
+    assert (plain.symbols, tagged.symbols) == ((), SYMBOLS)
+    assert len(tagged) == 290 + len(SYMBOLS)  # the symbols displace no subwords
+    assert [tagged.piece(EOS_ID + 1 + i) for i in range(len(SYMBOLS))] == list(SYMBOLS)
+    for place, symbol in enumerate(SYMBOLS, EOS_ID + 1):
+        for text in ("{} dog sees", "dog {} sees", "dog {}", "dog{}sees", "{}{} dog", "{}", "({})"):
+            written = text.replace("{}", symbol)
+            ids = tagged.encode(written)
+            assert ids.count(place) == text.count("{}")
+            assert tagged.decode(ids) == written
+        assert plain.encode(symbol) != tagged.encode(symbol)
+    # Other text is encoded as without them.
+    for text in (*TEXT[::50], "<bt> <B T> BT> 5€"):
+        assert [tagged.piece(i) for i in tagged.encode(text)] == [plain.piece(i) for i in plain.encode(text)]
+    counts = [1] * len(tagged)
+    assert not set(subword_counts(tagged, counts)) & set(SYMBOLS)
+    assert set(subword_counts(tagged, counts)) == set(subword_counts(plain, counts[: len(plain)]))
+
+
+def test_equal_bytes_are_an_equal_vocabulary() -> None:
+    again = Vocabulary(VOCABULARY.proto)
+    assert again.digest == VOCABULARY.digest == hashlib.sha256(VOCABULARY.proto).hexdigest()
+    assert len(again) == len(VOCABULARY) == 320
+    assert again.encode_batch(TEXT) == VOCABULARY.encode_batch(TEXT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_text_gives_equal_bytes(kind: Subword) -> None:
+    assert small(None, kind).proto == small(None, kind).proto
+    assert small(None, kind, TEXT[::2]).proto != small(None, kind).proto
+
+
+@pytest.mark.parametrize("name", ["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "identity"])
+def test_the_normalization_is_read_from_the_model(name: str) -> None:
+    vocabulary = small(normalization=name)
+    assert vocabulary.normalization == name
+    fullwidth = vocabulary.decode(vocabulary.encode("Ｄog ﬁnds"))
+    expected = {"identity": "Ｄog ﬁnds", "nmt_nfkc_cf": "dog finds"}.get(name, "Dog finds")
+    assert fullwidth == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [5, 280, 100_000])
+def test_an_impossible_size_is_refused_with_the_nearest_that_works(kind: Subword, size: int) -> None:
+    with pytest.raises(SizeError, match=f"`vocab_size` .* {size};") as caught:
+        small(size, kind)
+    nearest = caught.value.nearest
+    assert (nearest > size) is (size < 300)
+    assert len(small(nearest, kind)) == nearest
+    beyond = nearest + (1 if size > nearest else -1)
+    with pytest.raises(SizeError, match=f" {nearest} .* {beyond};"):
+        small(beyond, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unset_size_shrinks_or_grows_to_what_the_text_allows(kind: Subword) -> None:
+    assert 260 < len(small(None, kind)) < DEFAULT_VOCAB_SIZE
+    # 9000 characters, each on 2 lines, need a piece each.
+    many = ["".join(chr(c) for c in range(0x4E00 + i, 0x4E00 + i + 100)) for i in range(0, 9000, 50)]
+    assert len(small(None, kind, many, normalization="identity")) > 9000
+
+
+def test_uncovered_characters_are_encoded_as_bytes() -> None:
+    text = ["ab ba " * 2000 + "ж"]
+    rare, full = (small(None, text=text, coverage=coverage) for coverage in (0.999, 1.0))
+    assert len(full.encode("ж")) < len(rare.encode("ж"))
+    assert rare.decode(rare.encode("ж")) == full.decode(full.encode("ж")) == "ж"
+
+
+def test_no_sentence_is_skipped_silently() -> None:
+    """By default, SentencePiece skips sentences of more than 4192 bytes or with U+2585."""
+    odd = ["z" + "q" * 5000, "xyz \u2585"]
+    pieces = {VOCABULARY.piece(i) for i in range(len(VOCABULARY))}
+    assert not pieces & {"q", "x"}
+    vocabulary = small(None, text=[*TEXT, *odd])
+    pieces = {vocabulary.piece(i) for i in range(len(vocabulary))}
+    assert {"q", "x", "y"} <= pieces
+
+
+def test_text_without_text_is_refused() -> None:
+    for text in ([], ["", " "]):
+        with pytest.raises(InputError, match="the source side contains no text"):
+            learn(text, size=None, kind="bpe", coverage=1.0, normalization="identity", name="the source side")
+
+
+def test_an_exception_of_the_text_keeps_its_type() -> None:
+    class Broken:
+        def __iter__(self) -> Iterator[str]:
+            yield "a dog"
+            raise InputError("line 2 is bad.")
+
+    with pytest.raises(InputError, match=r"^line 2 is bad\.$"):
+        learn(Broken(), size=None, kind="bpe", coverage=1.0, normalization="identity")
+
+
+def test_foreign_and_damaged_models_are_refused() -> None:
+    for proto in (b"", b"\0", b"a dog", VOCABULARY.proto[:1000], VOCABULARY.proto[:-7], b"\xff" * 100):
+        with pytest.raises(FileError, match=r"^x\.model "):
+            Vocabulary(proto, "x.model")
+    foreign = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXT), model_writer=foreign, vocab_size=40, minloglevel=2
+    )
+    with pytest.raises(FileError, match=r"x\.model .*<pad>, <unk>, <s>, </s>, got <unk>, <s>, </s>"):
+        Vocabulary(foreign.getvalue(), "x.model")
+
+
+def test_overlap_by_hand() -> None:
+    src = {"a": 40, "b": 5, "c": 1, "d": 100, "e": 4}
+    tgt = {"a": 20, "b": 4, "c": 2, "f": 24}
+    # Types on both sides: a, b, c. Types on either side: a to f. Running tokens: 150 + 50.
+    assert overlap(src, tgt) == [
+        OverlapRow(1, 3, 6, 3 / 6, (60 + 9 + 3) / 200),
+        OverlapRow(5, 1, 4, 1 / 4, 60 / 200),  # b occurs 5 times on one side but 4 on the other
+        OverlapRow(20, 1, 3, 1 / 3, 60 / 200),
+    ]
+    assert overlap({}, {}) == [OverlapRow(n, 0, 0, 0.0, 0.0) for n in (1, 5, 20)]
+    assert all(word in OVERLAP_DEFINITION for word in ("both", "either", "tokens", "single-byte"))
+
+
+def test_subword_counts_omit_special_pieces_and_bytes() -> None:
+    counts = [0] * len(VOCABULARY)
+    for i in [PAD_ID, UNK_ID, BOS_ID, EOS_ID, *VOCABULARY.encode("dog 🙂")]:
+        counts[i] += 1
+    dog = VOCABULARY.encode("dog")
+    kept = subword_counts(VOCABULARY, counts)
+    assert set(kept) - {"▁"} == {VOCABULARY.piece(i) for i in dog}
+    assert sum(kept.values()) < sum(counts) - 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_vocabulary_knows_its_kind(kind: Subword) -> None:
+    vocabulary = small(None, kind)
+    assert vocabulary.kind == kind
+    assert vocabulary.normalization == "nmt_nfkc"
+
+
+def test_merges_are_all_pieces_except_special_ones_and_bytes() -> None:
+    vocabulary = small()
+    merges = vocabulary.merges()
+    assert {id for id, _ in merges.values()} == {i for i in range(len(vocabulary)) if vocabulary.is_subword(i)}
+    assert all(vocabulary.piece(id) == piece for piece, (id, _) in merges.items())
+    ranks = [rank for _, rank in merges.values()]
+    assert len(set(ranks)) == len(ranks)
+    assert max(ranks[i] for i, piece in enumerate(merges) if len(piece) > 1) < min(
+        ranks[i] for i, piece in enumerate(merges) if len(piece) == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(0.5, "joint"), (0.35, "joint"), (0.23, "joint"), (0.21, "separate"), (0.09, "separate"), (0.0, "separate")],
+)
+def test_the_advice_follows_the_nearer_measurement(share: float, words: str) -> None:
+    rows = [{"threshold": n, "token_share": share if n == 5 else 1 - share} for n in OVERLAP_THRESHOLDS]
+    advice = tying_advice(rows)
+    assert words in advice
+    assert advice.startswith(f"{share:.0%} ")
+    assert re.findall(r"[\d.]*\d%|[\d.]*\d BLEU", advice)[1:] == ["1 BLEU", "35%", "0.2 BLEU", "9%"]

@@ -1,0 +1,261 @@
+"""Word alignments: reading them, taking them over to subwords, and making them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_runner import Done
+from conftest import TRAIN_PAIRS, make_data, tiny_links
+from corpora import TRAIN, made, options, refused
+from hypothesis import given
+from hypothesis import strategies as st
+
+import vtrans.data.aligner
+import vtrans.data.augmentation
+from vtrans.console import Console
+from vtrans.data.augmentation import Augmentation
+from vtrans.data.bpe_dropout import Dropout
+from vtrans.data.columns import ColumnFile
+from vtrans.data.preparation.prepare import prepare
+from vtrans.data.store import DataFolder, TokenStore
+from vtrans.errors import FileError
+from vtrans.text.words import between_subwords, read_pharaoh, words_of_line
+
+Found = set[tuple[int, int]]
+
+
+def word_links(data: DataFolder, store: TokenStore, i: int, pair: tuple[str, str]) -> Found:
+    """The words of a pair whose subwords are linked."""
+    src = words_of_line(pair[0], store.src(i).tolist(), data.src_vocab)
+    tgt = words_of_line(pair[1], store.tgt(i).tolist(), data.tgt_vocab)
+    return {(src[s], tgt[t]) for s, t in store.links(i).tolist()}
+
+
+def links_of(line: str) -> Found:
+    return {(i, j) for i, j in read_pharaoh(line).tolist()}
+
+
+# Reading.
+
+
+def test_a_line_in_pharaoh_format_is_read() -> None:
+    assert read_pharaoh("0-0 12-3\t4-5 ").tolist() == [[0, 0], [12, 3], [4, 5]]
+    assert read_pharaoh(" ").shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    "line", ["0-0 1", "0-0 a-1", "-1-0", "0-", "0-0-0", "0:0", "1.0-2", "²-1", "0-0 ١-1", "9" * 99]
+)
+def test_another_line_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        read_pharaoh(line)
+
+
+# From words to subwords.
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 3), min_size=1, max_size=6),
+            st.lists(st.integers(0, 3), min_size=1, max_size=6),
+            st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=6),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_all_subwords_of_a_word_have_its_links(pairs: list[tuple[list[int], list[int], list[tuple[int, int]]]]) -> None:
+    sides: list[list[int]] = [[], []]
+    lengths: list[list[int]] = [[], []]
+    links, expected = [], []
+    for number, (*words, own) in enumerate(pairs):
+        for side, some in enumerate(words):
+            sides[side] += [5 * number + word for word in sorted(some)]
+            lengths[side].append(len(some))
+        links += [(5 * number + i, 5 * number + j) for i, j in own]
+        src, tgt = (sorted(some) for some in words)
+        expected.append(sorted((s, t) for s, i in enumerate(src) for t, j in enumerate(tgt) if (i, j) in own))
+    src_side, tgt_side = ((np.array(sides[k]), np.array(lengths[k])) for k in (0, 1))
+    values, counts = between_subwords(np.array(links, np.int64).reshape(-1, 2), src_side, tgt_side)
+    parts = np.split(values.reshape(-1, 2), counts.cumsum()[:-1] // 2)
+    assert [[tuple(link) for link in part.tolist()] for part in parts] == expected
+
+
+def test_the_store_has_the_links_of_the_pairs_that_are_kept(tmp_path: Path) -> None:
+    train = [*TRAIN[:20], ("dog", ""), *TRAIN[20:30], ("cat", "Kater " * 40), *TRAIN[30:], ("½ dog …", "½ Hund …")]
+    lines = [f"{i % 3}-{i % 5} 4-{i % 2}" if len(src.split()) == 5 else "0-0" for i, (src, _) in enumerate(train)]
+    lines[20], lines[21], lines[-1] = "", "", "0-0 1-1 2-2"
+    path = tmp_path / "train.align"
+    path.write_text("\n".join(lines) + "\n")
+    # The pairs that are held out take their links with them.
+    report = made(options(tmp_path, train, None, alignments=(path,), max_tokens=30))
+    assert report["inputs"]["train"][0]["alignments"]["lines"] == len(train)
+    data = DataFolder.open(tmp_path / "data")
+    expected = {pair: links_of(line) for pair, line in zip(train, lines, strict=True)}
+    spaces = {(" ".join(src.split()), " ".join(tgt.split())): (src, tgt) for src, tgt in train}
+    seen = 0
+    for i in range(len(data.train)):
+        text = (data.src_vocab.decode(data.train.src(i).tolist()), data.tgt_vocab.decode(data.train.tgt(i).tolist()))
+        if text in spaces:
+            assert word_links(data, data.train, i, spaces[text]) == expected[spaces[text]]
+            seen += 1
+    assert seen > 200
+    assert not data.valid.has_links
+
+
+def test_without_alignments_the_folder_is_as_before(tiny_data: DataFolder, linked_data: DataFolder) -> None:
+    before, after = (ColumnFile(data.train.path).columns for data in (tiny_data, linked_data))
+    assert set(before) == {"src_ids", "src_offsets", "tgt_ids", "tgt_offsets"}
+    assert set(after) - set(before) == {"links", "links_offsets"}
+    assert tiny_data.digest != linked_data.digest
+    assert not tiny_data.train.has_links
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda lines: [*lines[:4], "0-0 1-x", *lines[5:]], r"line 5 .*1-x"),
+        (lambda lines: [*lines[:4], "0-0 5-0", *lines[5:]], r"line 5 links word 5 of a source line that has 5 words"),
+        (lambda lines: [*lines[:4], "0-7", *lines[5:]], r"line 5 links word 7 of a target line"),
+        (lambda lines: lines[:-1], r"has \d+ lines, but"),
+        (lambda lines: [*lines, ""], r"has \d+ lines, but"),
+        (lambda lines: [], r"is empty"),
+    ],
+)
+def test_malformed_alignments_are_refused(
+    tmp_path: Path, change: Callable[[list[str]], list[str]], message: str
+) -> None:
+    path = tmp_path / "train.align"
+    path.write_text("".join(line + "\n" for line in change(["0-0"] * len(TRAIN))))
+    refused(options(tmp_path, alignments=(path,)), message)
+
+
+@pytest.mark.parametrize("values", [{"alignments": ("a", "b")}, {"alignments": ("a",), "align": True}])
+def test_alignments_that_do_not_fit_the_corpora_are_refused(tmp_path: Path, values: dict[str, Any]) -> None:
+    refused(options(tmp_path, **values), "`alignments`")
+
+
+def test_the_command_says_what_is_wrong_with_a_file(tmp_path: Path, run_cli: Callable[..., Done]) -> None:
+    opts = options(tmp_path)
+    path = tmp_path / "train.align"
+    path.write_text("0-0 one\n" * len(TRAIN))
+    words = (
+        "prepare-bpe",
+        "--src",
+        opts.src[0],
+        "--tgt",
+        opts.tgt[0],
+        "--alignments",
+        path,
+        "--out",
+        tmp_path / "data",
+    )
+    done = run_cli(*words)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "train.align: line 1 " in done.err
+    assert not (tmp_path / "data").exists()
+
+
+def test_other_alignments_are_other_inputs(tmp_path: Path) -> None:
+    path = tmp_path / "train.align"
+    path.write_text("0-0\n" * len(TRAIN))
+    first = options(tmp_path, alignments=(path,))
+    made(first)
+    stream = io.StringIO()
+    prepare(first, Console(stream=stream))
+    assert "up to date" in stream.getvalue()
+    path.write_text("0-1\n" * len(TRAIN))
+    refused(first, "made from other inputs")
+    refused(options(tmp_path), "made from other inputs")
+
+
+def test_links_of_another_number_of_pairs_are_refused(linked_data: DataFolder) -> None:
+    columns = dict(ColumnFile(linked_data.train.path).columns)
+    assert TokenStore(linked_data.train.path, columns).has_links
+    with pytest.raises(FileError, match="inconsistent"):
+        TokenStore(linked_data.train.path, {name: c for name, c in columns.items() if name != "links_offsets"})
+    shorter: dict[str, Any] = {name: column[0 : len(column)] for name, column in columns.items()}
+    shorter["links"] = shorter["links"][: shorter["links_offsets"][-2]]
+    shorter["links_offsets"] = shorter["links_offsets"][:-1]
+    with pytest.raises(FileError, match="inconsistent"):
+        TokenStore(linked_data.train.path, shorter)
+
+
+def test_links_of_sources_with_tags_are_behind_the_tag(tmp_path: Path) -> None:
+    path = tmp_path / "train.align"
+    path.write_text("0-0 1-1\n" * len(TRAIN))
+    tagged: dict[str, Any] = {"src_lang": ("en",), "tgt_lang": ("de",), "tags": (">>de<<",)}
+    made(options(tmp_path, alignments=(path,), **tagged))
+    given = DataFolder.open(tmp_path / "data").train
+    made(options(tmp_path, align=True, out=tmp_path / "aligned", **tagged))
+    for store in (given, DataFolder.open(tmp_path / "aligned").train):
+        assert min(store.links(i)[:, 0].min() for i in range(len(store))) == 1
+
+
+# BPE-dropout.
+
+
+@pytest.mark.parametrize("longest", [1000, 14])
+def test_drawn_segmentations_link_the_same_words(
+    linked_data: DataFolder, monkeypatch: pytest.MonkeyPatch, longest: int
+) -> None:
+    monkeypatch.setattr(vtrans.data.augmentation, "SHARD", 32)
+    data, store = linked_data, linked_data.train
+    drawing = Augmentation(store, data.src_vocab, data.tgt_vocab, 1, longest, dropout=0.3, with_links=True)
+    plain = Augmentation(store, data.src_vocab, data.tgt_vocab, 1, longest, dropout=0.3)
+    dropout = Dropout(data.src_vocab, 0.3, 1)
+
+    def linked_words(store: TokenStore, i: int) -> tuple[tuple[str, str], Found]:
+        sides = [store.src(i).numpy(), store.tgt(i).numpy()]
+        words = [dropout.words(side, np.array([len(side)])) for side in sides]
+        text = tuple(data.src_vocab.decode(side.tolist()) for side in sides)
+        return (text[0], text[1]), {(int(words[0][s]), int(words[1][t])) for s, t in store.links(i).tolist()}
+
+    expected = dict(linked_words(store, i) for i in range(len(store)))
+    with closing(drawing.windows(1, 0)) as windows, closing(plain.windows(1, 0)) as others:
+        ((_, _, window),), ((_, _, other),) = islice(windows, 1), islice(others, 1)
+    assert dict(linked_words(window, i) for i in range(len(window))) == expected
+    assert all((window.src(i) == other.src(i)).all() for i in range(len(other))), "links change no draw"
+    grown = (window.src_lengths.sum() > store.src_lengths.sum()).item()
+    assert grown or longest < 1000
+    first = window.links(0)
+    assert [tuple(link) for link in first.tolist()] == sorted(map(tuple, first.tolist()))
+
+
+# The aligner.
+
+
+def error_rate(data: DataFolder) -> float:
+    wrong = whole = 0
+    for i, pair in enumerate(TRAIN_PAIRS):
+        found, gold = word_links(data, data.train, i, pair), links_of(tiny_links(pair[0]))
+        wrong, whole = wrong + len(found ^ gold), whole + len(found) + len(gold)
+    return wrong / whole
+
+
+def aligned_data(folder: Path) -> DataFolder:
+    folder.mkdir()
+    data = make_data(folder)
+    opts = options(folder, TRAIN_PAIRS, align=True, out=folder / "aligned", vocab_size=320)
+    made(opts)
+    assert data.path != folder / "aligned"
+    return DataFolder.open(folder / "aligned")
+
+
+def test_the_aligner_finds_the_words_that_belong_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = aligned_data(tmp_path / "whole")
+    assert error_rate(whole) < 0.3
+    monkeypatch.setattr(vtrans.data.aligner, "CHUNK", 500)
+    assert aligned_data(tmp_path / "chunks").digest == whole.digest
+    # Two thirds of the pairs are not learned from, and aligned all the same.
+    cells = int((whole.train.src_lengths.long() * whole.train.tgt_lengths).sum())
+    monkeypatch.setattr(vtrans.data.aligner, "CELLS", cells // 3)
+    assert error_rate(aligned_data(tmp_path / "part")) < 0.4

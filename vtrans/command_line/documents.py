@@ -1,0 +1,246 @@
+"""The documents that `vtrans translate` translates: which files are read and written. If any of them is broken, none is
+written."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from vtrans.command_line.lines import writer
+from vtrans.command_line.options import check_output
+from vtrans.command_line.texts import report
+from vtrans.console import Console
+from vtrans.errors import DocumentError, FileError, InputError, missing_extra
+from vtrans.files import explained
+from vtrans.keys import flag, keys_of, text
+from vtrans.processes.signals import ended_by_signals
+from vtrans.text.languages import Languages
+from vtrans.text.lines import open_bytes
+
+if TYPE_CHECKING:
+    from vtrans.documents.files import Opened
+    from vtrans.documents.pairs import Taken
+    from vtrans.documents.remembered import Remembered
+    from vtrans.documents.translating import Nbest
+    from vtrans.translate.division import Division
+    from vtrans.translate.translation import TranslateOptions
+    from vtrans.translate.translator import Translator
+
+NEEDED = ("markdown_it", "polib", "rapidfuzz", "sentencex", "turbohtml")  # the extra `documents`
+LARGEST = 1 << 28  # bytes of a file
+SQLITE = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True)
+class Documents:
+    """How documents are read."""
+
+    PANEL: ClassVar[str] = "Documents"
+
+    format: str | None = text(
+        None, "Format of the documents, such as po, if it is not the ending of their names.", metavar="NAME"
+    )
+    overwrite: bool = flag(False, "Also translate entries that have a translation.")
+
+    def check(self, files: Sequence[Path], lines: Sequence[Any]) -> None:
+        """Raises InputError for an option of documents without a document, and for one of lines with a document.
+        `lines` are the options of lines: only `output` belongs to documents, too."""
+        for options in [*lines] if files else [self]:
+            for name, key in keys_of(type(options)).items():
+                if name != "output" and getattr(options, name) != getattr(type(options), name):
+                    wrong = "applies only to lines, not to documents" if files else "applies only to documents"
+                    raise InputError(f"`{key.option or name}` {wrong}; leave it out.")
+        if files:
+            check_packages("translating documents")
+
+    def targets(self, files: Sequence[Path], output: Path | None) -> dict[Path, Path | None]:
+        """Returns where each document is written; None: stdout. Of a folder, those are documents whose names have the
+        ending of a format. Raises InputError if a result would replace a document or another result."""
+        from vtrans.documents.files import FORMATS
+
+        targets: dict[Path, Path | None] = {}
+        several = len(files) > 1 or files[0].is_dir()
+        if several and (output is None or output.is_file()):
+            raise InputError(f"`output` must be a folder for several documents, got {output or 'none'}.")
+        for file in files:
+            if not file.is_dir():
+                self.ending(file)
+                folder = output is not None and (several or output.is_dir())
+                targets[file] = output / file.name if output and folder else output
+                continue
+            assert output is not None
+            for path in documents_in(file, () if self.format else tuple(FORMATS)):
+                if output not in path.parents:
+                    targets[path] = output / path.relative_to(file)
+        if not targets:
+            raise FileError(f"{files[0]} has no file that ends in one of {', '.join(FORMATS)}.")
+        written = [target for target in targets.values() if target]
+        if repeated := [target for target in written if written.count(target) > 1]:
+            raise InputError(f"`output` would have two files {repeated[0]}; translate them into different folders.")
+        for target in written:
+            check_output(target, [("the document", file) for file in targets])
+        return targets
+
+    def ending(self, file: Path) -> str:
+        """Returns the ending that tells the format of a document. Raises InputError if there is no such format."""
+        from vtrans.documents.files import FORMATS
+
+        ending = f".{self.format}" if self.format else file.suffix.lower()
+        if ending not in FORMATS:
+            known = ", ".join(FORMATS)
+            raise InputError(f"{file} must end in one of {known}; name its `format`, or use `input` for lines of text.")
+        return ending
+
+    def opened(self, file: Path, target: str) -> Opened:
+        """Returns a document that is read for translation into a language. Raises InputError for a broken one."""
+        from vtrans.documents.files import Filling, open_file
+
+        with named(file):
+            return open_file(f"x{self.ending(file)}", content_of(file), LARGEST, Filling(target, self.overwrite))
+
+
+def check_packages(purpose: str) -> None:
+    """Raises InputError if a package that reading documents needs is missing."""
+    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        raise missing_extra(f"{purpose} needs the package {missing[0]}", "documents")
+
+
+def documents_in(folder: Path, endings: tuple[str, ...]) -> Iterator[Path]:
+    """Yields the files of a folder whose names have one of the endings, or all files without endings. Hidden files and
+    folders are left out."""
+    for path in sorted(folder.rglob("*")):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if not hidden and path.is_file() and (not endings or path.suffix.lower() in endings):
+            yield path
+
+
+def content_of(file: Path) -> bytes:
+    """Returns the content of a document, or its beginning if it is too large."""
+    with open_bytes(file) as stream:
+        return stream.read(LARGEST + 1)
+
+
+@contextmanager
+def named(file: Path) -> Iterator[None]:
+    """Names the document in which a DocumentError occurs."""
+    try:
+        yield
+    except DocumentError as error:
+        raise DocumentError(f"{file}: {str(error)[:1].lower()}{str(error)[1:]}") from None
+
+
+def take(source: Path, taken: Taken) -> None:
+    """Takes the translations of a document, or of those in a folder. Raises FileError if there is none, and InputError
+    if it has no translations that can be used."""
+    from vtrans.documents.pairs import ENDINGS
+
+    for file in documents_in(source, ENDINGS) if source.is_dir() else [source]:
+        with named(file):
+            taken.add(str(file.relative_to(source.parent)), content_of(file), LARGEST)
+    if not taken.counts:
+        raise FileError(f"{source} has no file that ends in one of {', '.join(ENDINGS)}.")
+    if not taken.pairs:
+        languages = " to ".join(taken.languages)
+        raise InputError(f"{source} has no translated entry from {languages} that can be used ({taken}).")
+
+
+def remembered(path: Path, languages: Languages) -> Remembered:
+    """Returns the translations in these languages of a memory: a file of `vtrans serve`, a document with translations,
+    or a folder of those. An empty language means any. Raises FileError or InputError if there are none."""
+    check_packages("`memory`")
+    from vtrans.documents.memory import Memory
+    from vtrans.documents.pairs import ENDINGS, Taken
+    from vtrans.documents.remembered import Remembered
+
+    if path.is_dir() or path.suffix.lower() in ENDINGS:
+        memory = Remembered()
+        take(path, Taken(languages, memory))
+        return memory
+    with open_bytes(path) as file:
+        if file.read(len(SQLITE)) != SQLITE:
+            raise FileError(f"{path} is neither a memory of `vtrans serve` nor a document ({', '.join(ENDINGS)}).")
+    memory = Memory(path, must_exist=True).remembered(languages)
+    if not memory:
+        raise InputError(f"{path} has no translations from {' to '.join(code or 'any' for code in languages)}.")
+    return memory
+
+
+def translate_files(
+    load: Callable[[], Translator],
+    targets: dict[Path, Path | None],
+    options: TranslateOptions,
+    documents: Documents,
+    division: Division,
+    console: Console,
+) -> None:
+    """Translates documents with copies of this process if that is faster, writes them, and reports how it went."""
+    from vtrans.documents.translating import Lines
+
+    with ended_by_signals():
+        translator = load()
+        translator.check(options)
+        languages = _languages(translator, options.to)
+        opened = {}
+        for file in targets:
+            one = documents.opened(file, languages.tgt)
+            with named(file):
+                opened[file] = one, [one.read(text, languages.src) for text in one.texts]
+        lines = Lines([document for _, parts in opened.values() for document in parts], options.known)
+        options = replace(options, known=None)
+        rest = iter(lines.answered(_answers(translator, lines.groups, options, division, console)))
+        translator.counts.known += lines.filled + len(lines.known)
+        contents = {
+            file: one.written([part.joined([nbest[0] for nbest in next(rest)]) for part in parts])
+            for file, (one, parts) in opened.items()
+        }
+        for file, content in contents.items():
+            if target := targets[file]:
+                with explained(target):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+            with writer(target) as stream:
+                stream.write(content)
+    report(translator.counts, console, min_length=translator.search.min_length)
+
+
+def _languages(translator: Translator, to: str | None) -> Languages:
+    """Returns the languages of the translations: English, and an empty code, if they are not known."""
+    pairs = [pair for pair in translator.engine.languages if to in (None, pair.tgt)]
+    src = pairs[0].src if pairs else "en"
+    tgts = {pair.tgt for pair in pairs}
+    return Languages(src, to or (tgts.pop() if len(tgts) == 1 else ""))
+
+
+def _answers(
+    translator: Translator,
+    groups: dict[bool, list[str]],
+    options: TranslateOptions,
+    division: Division,
+    console: Console,
+) -> dict[bool, list[Nbest]]:
+    """Returns the translations of groups of lines: those with and those without word alignments."""
+    from vtrans.documents.document import Translated
+    from vtrans.text.words import read_pharaoh
+    from vtrans.translate.stream import translate_stream, workers_for
+
+    answers: dict[bool, list[Nbest]] = {}
+    copies, done = division.copies(translator.engine), 0
+    with console.progress("translated", sum(map(len, groups.values())), unit="sentences") as counter:
+        for aligned, lines in groups.items():
+            chosen, out = replace(options, alignments=aligned), io.BytesIO()
+            with workers_for(translator, chosen, copies, division.threads) if copies and lines else nullcontext() as w:
+                count = partial(lambda before, now, size: counter.update(before + now), done)
+                translate_stream(translator, lines, out, chosen, progress=count, workers=w)
+            done += len(lines)
+            written = out.getvalue().decode().split("\n")[:-1]
+            parts = (line.split("\t", 1) if aligned else ("", line) for line in written)
+            answers[aligned] = [
+                [Translated(text, tuple((i, j) for i, j in read_pharaoh(links).tolist()) if aligned else None)]
+                for links, text in parts
+            ]
+    return answers

@@ -1,0 +1,128 @@
+"""Reading and writing the lines of a command: files, stdin, stdout and progress."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from vtrans.console import Console, Counter
+from vtrans.errors import FileError
+from vtrans.files import output
+from vtrans.text.lines import Extent, LineReport, OnBadUtf8, open_bytes, read_lines, writing
+
+
+@contextmanager
+def source_of(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> Iterator[tuple[Iterator[str], Extent]]:
+    """Yields the lines of a file or stdin and their extent. Warns afterwards of characters that were replaced."""
+    report, name = LineReport(), str(path or "stdin")
+    with open_bytes(path) if path else _stdin() as source:
+        yield read_lines(source, name, on_bad_utf8=on_bad_utf8, report=report), Extent(source, report)
+    warn_of_characters(report, name, console)
+
+
+def warn_of_characters(report: LineReport, name: str, console: Console) -> None:
+    """Warns of the characters of a text that were replaced."""
+    if report.odd_line_ends:
+        odd = many(report.odd_line_ends, "character", "replaced by a space, because other tools end a line there")
+        console.warn(f"{name}: {odd}")
+    if report.replacements:
+        console.warn(f"{name}: {many(report.replacements, 'bad UTF-8 sequence', 'replaced by U+FFFD')}")
+
+
+@contextmanager
+def lines_of(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> Iterator[Iterator[str]]:
+    """Yields the lines of a file or stdin, as `source_of`."""
+    with source_of(path, on_bad_utf8, console) as (lines, _):
+        yield lines
+
+
+def _stdin() -> BinaryIO:
+    """Returns stdin as unbuffered bytes, so that a thread that still waits for it at exit holds no lock."""
+    try:
+        os.set_blocking(0, True)  # otherwise a pipe that is empty for a moment would look like the end
+        return cast(BinaryIO, open(0, "rb", buffering=0, closefd=False))
+    except OSError as error:
+        raise FileError(f"stdin cannot be read: {error.strerror}.") from None
+
+
+def stdin_is_terminal() -> bool:
+    """Returns whether the input comes from a terminal."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def read_all(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> list[str]:
+    """Returns all lines of a file or stdin."""
+    with lines_of(path, on_bad_utf8, console) as lines:
+        return list(lines)
+
+
+@contextmanager
+def writer(path: Path | None) -> Iterator[BinaryIO]:
+    """Yields stdout, or a file that is compressed according to its name and renamed once it is complete."""
+    if path is None:
+        with _stdout() as stream:
+            yield stream
+    else:
+        with writing(path) as stream:
+            yield stream
+
+
+def _stdout() -> io.BufferedWriter:
+    """Returns a stream to stdout, whose errors name it. It is buffered even if Python is not (PYTHONUNBUFFERED), since
+    an unbuffered write to a full disk may write only a part and raise nothing."""
+    if sys.stdout is None:
+        raise FileError("stdout is closed; there is nowhere to write the result.")
+    sys.stdout.flush()
+    return output(sys.stdout.fileno(), "stdout")
+
+
+def print_line(text: str) -> None:
+    """Writes a line to stdout."""
+    with _stdout() as stream:
+        stream.write(text.encode() + b"\n")
+
+
+def print_json(value: Any) -> None:
+    """Writes a value to stdout as JSON."""
+    print_line(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def terminal_width() -> int | None:
+    """Returns the columns of the terminal that stdout is, or None."""
+    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
+
+
+def result_console() -> Console:
+    """Returns a console that writes to stdout, in UTF-8 unless that is a terminal. A full disk is an error."""
+    stream = _stdout()
+    encoding = sys.stdout.encoding if stream.isatty() else "utf-8"
+    return Console(stream=io.TextIOWrapper(stream, encoding))
+
+
+@contextmanager
+def progress(
+    console: Console, out: BinaryIO, *, what: str = "translated", shown: bool = True, share: bool = False
+) -> Iterator[Counter]:
+    """Yields a counter that shows progress on stderr, unless lines are typed or shown in the same terminal.
+
+    If stdout is a pipe, its reader (such as `head`) probably writes to the same terminal: then a line is printed now
+    and then instead of a display that is redrawn.
+    """
+    if not shown or out.isatty():
+        console = Console(quiet=True)
+    drawn = not stat.S_ISFIFO(os.fstat(out.fileno()).st_mode)
+    with console.progress(what, unit="sentences", shares=share, drawn=drawn) as counter:
+        yield counter
+
+
+def many(number: int, noun: str, rest: str) -> str:
+    """Returns, for example, `1 line in` or `2,000 lines in`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'} {rest}"

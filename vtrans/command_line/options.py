@@ -1,0 +1,117 @@
+"""The options that several commands have, and checks of options before a command starts its work."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, cast
+
+from vtrans.command_line.generated import option
+from vtrans.config import DEFAULT_RUN
+from vtrans.data.options import PrepareOptions
+from vtrans.errors import InputError
+from vtrans.keys import check_value, keys_of, numbers, paths
+from vtrans.processes.division import MEMORY
+from vtrans.text.lines import OnBadUtf8, open_bytes, read_lines
+
+STORED = "the model's setting, else "
+Quiet = Annotated[bool, option("Print only warnings and errors to stderr.", flag="--quiet -q")]
+Json = Annotated[bool, option("Print the result as JSON.", flag="--json")]
+Output = Annotated[Path | None, option("File to write.  [default: stdout]", "FILE", "Text", flag="--output -o")]
+DEVICE = "Device: cpu, cuda, cuda:N or mps.  [default: the best available]"
+Device = Annotated[str | None, option(DEVICE, "NAME", "Speed")]
+THREADS = "Threads of each process on a CPU.  [default: OMP_NUM_THREADS, else one per core that it may use]"
+Threads = Annotated[int | None, option(THREADS, "N", "Speed")]
+_EACH = f"{MEMORY / 1e9:g} GB"
+DIVIDE = (
+    "Number of processes that divide the work on the CPU of a Linux system, each with one thread or `threads`.  "
+    f"[default: one per available core with {_EACH} of free memory; 1 with --threads, for text that is translated line "
+    "by line, and on other systems and devices]"
+)
+Processes = Annotated[int | None, option(DIVIDE, "N", "Speed")]
+DIVIDE_BATCHES = (
+    "Number of processes that divide each batch on the CPU of a Linux system, each with one thread or `threads`.  "
+    f"[default: those of the run that is resumed, else one per available core with {_EACH} of memory and 512 tokens of "
+    "a batch; 1 with --threads or --compile, and on other systems and devices]"
+)
+TRAIN_THREADS = (
+    "Threads of each process on a CPU.  [default: those of the run that is resumed; else 1 with several processes; "
+    "else OMP_NUM_THREADS, else one per core]"
+)
+TrainThreads = Annotated[int | None, option(TRAIN_THREADS, "N", "Speed")]
+TrainProcesses = Annotated[int | None, option(DIVIDE_BATCHES, "N", "Speed")]
+TO = "Target language, such as de. A model of several languages needs it."
+To = Annotated[str | None, option(TO, "CODE", "Text")]
+GLOSSARY = (
+    "File of terms and their translations, one pair per line, separated by a tab. `|` separates the forms of a "
+    "translation; the model chooses one of them."
+)
+_BAD_UTF8 = keys_of(PrepareOptions)["on_bad_utf8"]
+BAD_UTF8: Any = field(default=PrepareOptions.on_bad_utf8, metadata={"key": _BAD_UTF8})
+BadUtf8 = Annotated[str, option(_BAD_UTF8.help, _BAD_UTF8.metavar, "Text")]
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """A model, or several of which the average translates."""
+
+    PANEL: ClassVar[str] = "Model"
+
+    model: tuple[Path, ...] = paths(
+        "Run folder or model file. Several model files are an ensemble.",
+        metavar="PATH",
+        unset=DEFAULT_RUN,
+    )
+    weights: tuple[float, ...] = numbers(
+        0.0,
+        math.inf,
+        "Weight of a model in the ensemble's average; one per `model`.",
+        flag="--weight",
+        unset="equal",
+        excluded=(0, math.inf),
+    )
+
+    @property
+    def paths(self) -> list[Path]:
+        return [Path(path) for path in self.model] or [Path(DEFAULT_RUN)]
+
+
+def check_output(output: Path | None, inputs: list[tuple[str, Path | None]], name: str = "--output") -> None:
+    """Raises InputError if the output would replace an input, or a file of a run or an export. `inputs` are pairs of a
+    flag and its file; `name` is the flag of the output."""
+    if output is None:
+        return
+    from vtrans.checkpoint import run_of
+    from vtrans.interop.ctranslate2.folder import is_exported
+
+    try:
+        for option, file in inputs:
+            if file and output.is_file() and file.exists() and output.samefile(file):
+                raise InputError(f"{name} must not be the file of {option}, got {output} for both.")
+        if run_of(output):
+            raise InputError(f"{name} must not be a file of `vtrans train` or `vtrans average`, got {output}.")
+        if is_exported(Path(os.path.realpath(output)).parent):
+            raise InputError(f"{name} must not be in a folder that `vtrans export` made, got {output}.")
+    except OSError:  # opening the file will raise the error
+        return
+
+
+def check_line_counts(src: Path, other: Path, what: str) -> None:
+    """Raises InputError if two files have different numbers of lines. Pipes can be read only once
+    and are not counted."""
+    if src.is_file() and other.is_file():
+        counts = []
+        for path in (src, other):
+            with open_bytes(path) as stream:
+                counts.append(sum(1 for _ in read_lines(stream, str(path), on_bad_utf8="replace")))
+        if counts[0] != counts[1]:
+            raise InputError(
+                f"{src} has {counts[0]:,} lines, but {other} has {counts[1]:,}; each line needs its {what}."
+            )
+
+
+def bad_utf8(how: str) -> OnBadUtf8:
+    """Returns the value of `on_bad_utf8`. Raises InputError if it is not allowed."""
+    return cast(OnBadUtf8, check_value(_BAD_UTF8, "`on_bad_utf8`", how))

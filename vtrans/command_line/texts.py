@@ -1,0 +1,257 @@
+"""The texts that `vtrans translate` translates, from beginning to end or in chunks, and the report at the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from vtrans.command_line.lines import lines_of, many, progress, source_of, stdin_is_terminal, warn_of_characters, writer
+from vtrans.command_line.options import BAD_UTF8, check_line_counts, check_output
+from vtrans.config import KERNELS_VARIABLE
+from vtrans.console import Console
+from vtrans.errors import InputError
+from vtrans.keys import flag, number, path, text
+from vtrans.processes.signals import ended_by_signals
+from vtrans.text.lines import LineReport, OnBadUtf8
+from vtrans.translate.chunks import Job, Shard, join_job, settings_of, sources_for, translate_chunks
+from vtrans.translate.retry import RETRY_NGRAM
+
+if TYPE_CHECKING:
+    from vtrans.translate.division import Division
+    from vtrans.translate.stream import Workers
+    from vtrans.translate.translation import Counts, TranslateOptions
+    from vtrans.translate.translator import Translator
+
+
+# Prepares a text for a translator. Returns a function that translates it, with copies of this process if there are any.
+Work = Callable[["Translator"], "Callable[[Workers | None], None]"]
+
+
+@dataclass(frozen=True)
+class Text:
+    """What is translated, and where the translations go; None: stdin, stdout, no prefixes, no constraints."""
+
+    PANEL: ClassVar[str] = "Text"
+
+    input: Path | None = path(None, "Text to translate.", unset="stdin")
+    output: Path | None = path(None, "File to write.", unset="stdout", flag="--output -o")
+    prefixes: Path | None = path(
+        None,
+        "Target prefixes, one per input line; a blank line means none. The last word may be continued unless a space "
+        "follows it.",
+        flag="--prefix",
+        panel="Search",
+    )
+    constraints: Path | None = path(
+        None,
+        "Phrases that translations must contain, and others that they must not: one JSON object per input line, such "
+        'as {"constraints": ["red car"], "avoid": ["auto"]}; a blank line means none.',
+        panel="Search",
+    )
+    on_bad_utf8: OnBadUtf8 = BAD_UTF8
+    line_buffered: bool = flag(False, "Write each translation before reading the next line.")
+    chunk_lines: int | None = number(
+        None,
+        1,
+        10**9,
+        "Make `output` a folder with one file per N lines, which `vtrans collect` joins. The same command resumes a "
+        "job that was stopped, and several jobs may share the folder.",
+        "lines",
+    )
+    shard: str | None = text(
+        None,
+        "With `chunk_lines`, translate only every N-th chunk, beginning with chunk I, as job I of N.",
+        metavar="I/N",
+        unset="1/1",
+    )
+
+    @property
+    def typed(self) -> bool:
+        """Whether the lines are typed at a terminal."""
+        return self.input is None and stdin_is_terminal()
+
+    def chunks(self, *, measure: bool) -> Chunks | None:
+        """Returns how the text is divided into chunks, or None if it is not. `measure` is whether the user asks for
+        kernels. Raises InputError for a wrong division."""
+        if self.chunk_lines is None:
+            if self.shard is not None:
+                raise InputError("`shard` only applies to chunks; add `chunk_lines`, or leave it out.")
+            return None
+        if self.input is None or self.output is None:
+            raise InputError("`chunk_lines` needs `input`, a file, and `output`, a folder.")
+        if self.line_buffered:
+            raise InputError("`line_buffered` is for input that arrives line by line; leave it or `chunk_lines` out.")
+        measure = measure or bool(os.environ.get(KERNELS_VARIABLE))
+        return Chunks(self.chunk_lines, Shard.parsed(self.shard or "1/1"), self.input, self.output, measure)
+
+    def check(self, others: list[tuple[str, Path | None]]) -> None:
+        """Raises InputError if the output would replace an input or one of the other files, which have flags, or if
+        there is not one prefix or constraint per line. Chunks count the lines themselves."""
+        inputs = [("--input", self.input), ("--prefix", self.prefixes), ("--constraints", self.constraints)]
+        check_output(self.output, [*inputs, *others])
+        for name, beside in (("prefix", self.prefixes), ("constraints", self.constraints)):
+            if self.input and beside and self.chunk_lines is None:
+                check_line_counts(self.input, beside, name)
+
+    def division(self, processes: int | None, threads: int | None) -> Division:
+        """Returns the processes and threads that will translate. Raises InputError if the number that the user chose is
+        not possible, and under torchrun."""
+        from vtrans.processes.ranks import Ranks
+        from vtrans.translate.division import divide
+
+        if (world := Ranks().world) > 1:
+            raise InputError(
+                f"torchrun has started {world} processes, which would all translate the whole text; start `vtrans "
+                f"translate` without torchrun, once per GPU, with `chunk_lines`, `shard` I/{world} and `device` cuda:I."
+            )
+        reason = "`line_buffered` translates one line at a time" if self.line_buffered else ""
+        return divide(processes, threads, reason, prefer_one=self.typed)
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """A text in chunks of that many lines, whose translations go to a folder."""
+
+    lines: int
+    shard: Shard
+    input: Path
+    folder: Path
+    measure: bool  # whether the user asks for kernels, instead of those with which the job began
+
+
+@contextmanager
+def streamed(options: TranslateOptions, text: Text, console: Console) -> Iterator[Work]:
+    """Opens a text that is translated from beginning to end."""
+    from vtrans.translate.stream import translate_stream
+    from vtrans.wording.phrases import read_constraints
+
+    beside = [
+        lines_of(path, text.on_bad_utf8, console) if path else nullcontext()
+        for path in (text.prefixes, text.constraints)
+    ]
+    source = source_of(text.input, text.on_bad_utf8, console)
+    with source as (lines, extent), beside[0] as prefixes, beside[1] as asked:
+
+        def run(translator: Translator, workers: Workers | None) -> None:
+            with (
+                writer(text.output) as stream,
+                progress(console, stream, shown=not text.typed, share=extent.known) as counter,
+            ):
+                translate_stream(
+                    translator,
+                    lines,
+                    stream,
+                    options,
+                    prefixes=prefixes,
+                    constraints=read_constraints(asked, str(text.constraints)) if asked else None,
+                    line_buffered=text.line_buffered,
+                    progress=lambda lines, size: counter.update(lines, extent.share(size)),
+                    workers=workers,
+                )
+
+        yield lambda translator: partial(run, translator)
+
+
+@contextmanager
+def chunked(
+    chunks: Chunks,
+    models: list[Path],
+    settings: dict[str, Any],
+    options: TranslateOptions,
+    text: Text,
+    console: Console,
+) -> Iterator[Work]:
+    """Finds the chunks of a text, of which those of the shard are translated."""
+    beside = {"prefixes": text.prefixes, "constraints": text.constraints}
+    texts = {"input": chunks.input} | {name: path for name, path in beside.items() if path}
+    sources = sources_for(chunks.folder, texts, chunks.lines)
+
+    def prepare(translator: Translator) -> Callable[[Workers | None], None]:
+        common = {**settings, **settings_of(translator, options), "on_bad_utf8": text.on_bad_utf8}
+        job = join_job(chunks.folder, sources, models, common, chunks.lines, options.lines)
+        missing = many(len(job.missing(chunks.shard)), "chunk", "to translate")
+        whole = many(job.chunks, "chunk", f"of at most {chunks.lines:,} lines")
+        console.info(f"{missing}; {chunks.folder} will hold {whole}")
+        if not chunks.measure:
+            job.use_kernels()
+        return partial(run, translator, job)
+
+    def run(translator: Translator, job: Job, workers: Workers | None) -> None:
+        report = LineReport()
+        with console.progress("translated", unit="sentences", shares=True) as counter:
+            translate_chunks(
+                translator,
+                job,
+                chunks.shard,
+                sources,
+                options,
+                on_bad_utf8=text.on_bad_utf8,
+                report=report,
+                progress=counter.update,
+                workers=workers,
+            )
+        warn_of_characters(report, str(chunks.input), console)
+
+    yield prepare
+
+
+def translate_text(
+    load: Callable[[], Translator],
+    work: AbstractContextManager[Work],
+    options: TranslateOptions,
+    text: Text,
+    division: Division,
+    console: Console,
+) -> None:
+    """Does the work, with copies of this process if that is faster, and reports how it went."""
+    from vtrans.translate.stream import workers_for
+
+    with ended_by_signals(), work as prepare:
+        translator = load()
+        translator.check(options, constraints=text.constraints is not None)
+        translate_with = prepare(translator)
+        copies = division.copies(translator.engine)
+        if text.typed:
+            console.info("reading from the terminal, line by line; end with Ctrl-D")
+        if copies:
+            console.info(f"{copies} processes share the input")
+        with workers_for(translator, options, copies, division.threads) if copies else nullcontext() as workers:
+            translate_with(workers)
+    report(translator.counts, console, min_length=translator.search.min_length)
+
+
+def report(counts: Counts, console: Console, *, min_length: int = 0) -> None:
+    """Prints the speed, and warns of translations that a user may want to know about."""
+    seconds = max(counts.seconds, 1e-9)
+    console.info(
+        f"{many(counts.lines, 'line', 'in')} {seconds:.1f} s of translating "
+        f"({counts.lines / seconds:,.1f} lines/s, {counts.tgt_tokens / seconds:,.0f} target subwords/s)"
+    )
+    if counts.blank:
+        console.info(many(counts.blank, "blank line", "with a blank translation"))
+    if counts.known:
+        console.info(many(counts.known, "translation", "taken from the memory"))
+    if counts.matched:
+        console.info(many(counts.matched, "line", "translated with a fuzzy match"))
+    if counts.retried:
+        how = f"searched again without repeated {RETRY_NGRAM}-grams, because the translation looped or did not end"
+        console.info(many(counts.retried, "line", how))
+    if counts.looping:
+        console.warn(many(counts.looping, "line", "with a translation that repeats the same words many times"))
+    if counts.unfinished:
+        console.warn(many(counts.unfinished, "line", "with a translation that did not end within its length limit"))
+    if counts.empty:
+        advice = "" if min_length else "; --min-length 1 asks for at least one subword"
+        console.warn(many(counts.empty, "line", f"with text that has an empty translation, at least in part{advice}"))
+    if counts.doubtful:
+        what = "left without a translation, because the confidence is below --min-confidence"
+        console.warn(many(counts.doubtful, "line", what))
+    if counts.unmet:
+        console.warn(many(counts.unmet, "line", "with a translation that does not obey its constraints"))
+    if counts.missing:
+        console.warn(many(counts.missing, "n-best place", "left empty, because the search found no more hypotheses"))

@@ -1,0 +1,1 @@
+"""How torch computes: matrix products, attention, dropout, devices and seeds."""

@@ -1,0 +1,52 @@
+"""What `auto` means for kernels and precision: rules by the kind of processor.
+
+Nothing is measured when a program starts. Noise would decide between kernels that are nearly equally fast, and the same
+command would give other bytes each time. docs/speed compares the rules with the fastest choice.
+"""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import torch
+
+from vtrans.numerics.kernels import Kernels
+from vtrans.numerics.products import HAS_ONEDNN, has_bfloat16
+
+X86 = ("x86_64", "AMD64")
+
+
+def automatic_kernels(root: Path = Path("/")) -> Kernels:
+    """Returns the kernels for a CPU. `root` is where /proc is.
+
+    MKL has AVX-512 kernels only for Intel's processors, where they are slightly faster than oneDNN's; elsewhere it uses
+    AVX2. Its batched products are faster than the fused attention for short sentences. With few rows, oneDNN is faster
+    on every x86 processor if the weight is packed. On other processors, and without MKL, torch's defaults are used.
+    """
+    if platform.machine() not in X86:
+        return Kernels("blas")
+    mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]  # of torch
+    library = "onednn" if HAS_ONEDNN and not (mkl and _by_intel(root)) else "blas"
+    return Kernels(library, bmm=mkl, packed="onednn" if HAS_ONEDNN else "blas")
+
+
+def automatic_precision(device: torch.device) -> str:
+    """Returns the precision of products in training: bfloat16 where the device computes it in hardware. Of CPUs these
+    are the x86 processors with AVX512-BF16 or AMX; on others oneDNN emulates it, or lacks it."""
+    if device.type == "cuda":
+        hardware = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        tests = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+        hardware = device.type == "cpu" and has_bfloat16() and any(getattr(torch.cpu, test, bool)() for test in tests)
+    return "bfloat16" if hardware else "float32"
+
+
+def _by_intel(root: Path) -> bool:
+    """Whether Intel made the processor."""
+    try:
+        with (root / "proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
+            described = file.read(4096)  # the first processor is enough
+    except OSError:  # not Linux
+        described = platform.processor()
+    return "GenuineIntel" in described

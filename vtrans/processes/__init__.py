@@ -1,0 +1,1 @@
+"""This process and others: processors, memory, signals, workers and ranks."""

@@ -1,1 +1,0 @@
-"""Devices, matrix products, memory, processes and signals: what vtrans needs of the machine."""

@@ -1,0 +1,1 @@
+"""Text: reading lines, vocabularies and their subwords, words, languages, and similar texts."""

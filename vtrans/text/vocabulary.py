@@ -1,0 +1,234 @@
+"""Subword vocabularies: SentencePiece models with our special ids, and the vocabularies of imported models.
+
+In a vocabulary of ours `byte_fallback` is always on, so no character is unknown: characters without a piece are encoded
+as bytes. Two things are lost: several spaces become one, and U+2581, with which SentencePiece marks the start of a
+word, becomes a space.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+import sentencepiece
+
+from vtrans.errors import FileError, InputError
+from vtrans.text.piece_table import MAGIC, PieceTable, is_byte, is_language, split_language, unpack
+
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+# The names of SentencePiece models in a data folder.
+JOINT_FILE, SRC_FILE, TGT_FILE = "vocab.model", "src.model", "tgt.model"
+SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+Kind = Literal["bpe", "unigram", "table"]
+_CONTROL, _USER_DEFINED = 3, 4  # a piece's type in SentencePiece's sentencepiece_model.proto
+
+
+class Vocabulary:
+    """A subword vocabulary with our special ids. Two vocabularies are equal if their `digest` is.
+
+    `proto` is a SentencePiece model made by `vtrans prepare-bpe`, or a packed piece table (piece_table.py), with which
+    pieces that the table lacks are `<unk>`.
+
+    `symbols` are the pieces that the user asked for, such as `<BT>`. Wherever one occurs in a text, it is a single
+    subword that normalization does not change, and the text around it is encoded as if it were absent. `tags` are the
+    pieces with which a source can name its target language. No text is encoded as a tag, except at its start if the
+    vocabulary is a table, and no tag is decoded. `pieces` are in the order of the table if there is one, else of the
+    ids. `order[id]` is the index in `pieces`, or None if the table lacks the id. Raises FileError if `proto` is not
+    such a vocabulary or has other special ids. `name` is what errors call it.
+    """
+
+    def __init__(self, proto: bytes, name: str = "the vocabulary") -> None:
+        self.proto = bytes(proto)
+        self.digest = hashlib.sha256(self.proto).hexdigest()
+        self.table: PieceTable | None = None
+        self.symbols: tuple[str, ...] = ()
+        self.tags: tuple[str, ...] = ()
+        self._model = sentencepiece.SentencePieceProcessor()
+        model, self.normalization = self.proto, "none"
+        try:
+            if self.proto.startswith(MAGIC):
+                self.table, model = unpack(self.proto)
+            elif not model:
+                raise ValueError("it is empty")
+            self.spm = model
+            if model:
+                self._model.LoadFromSerializedProto(model)
+                self.normalization = str(_in_spec(model, 3, 1, "")) or "none"
+            if self.table is None:
+                self.kind: Kind = "bpe" if _in_spec(model, 2, 3, 1) == 2 else "unigram"
+                self.symbols, self.tags = _added_pieces(model)
+            else:
+                self.kind = "table"
+        except (RuntimeError, ValueError, IndexError):
+            raise FileError(f"{name} is not a SentencePiece model; make one with `vtrans prepare-bpe`.") from None
+        self._pieces, self._ids = self._table_pieces() if self.table else self._model_pieces(name)
+        self.pieces = self.table.pieces if self.table else tuple(self._pieces)
+        self.order: Sequence[int | None] = self.table.order if self.table else range(len(self._pieces))
+        if self.table is not None:
+            self.tags = tuple(filter(is_language, self._pieces))
+        self._tag_ids = frozenset(map(self._pieces.index, self.tags))
+
+    def _model_pieces(self, name: str) -> tuple[list[str], dict[str, int]]:
+        pieces = [self._model.id_to_piece(i) for i in range(self._model.get_piece_size())]
+        if tuple(pieces[:4]) != SPECIAL_PIECES:
+            raise FileError(
+                f"the first pieces of {name} must be {', '.join(SPECIAL_PIECES)}, got {', '.join(pieces[:4])}; "
+                "make one with `vtrans prepare-bpe`."
+            )
+        return pieces, {piece: i for i, piece in enumerate(pieces)}
+
+    def _table_pieces(self) -> tuple[list[str], dict[str, int]]:
+        """The pieces as `piece` returns them, and the ids of the pieces of a text."""
+        assert self.table is not None
+        ids = self.table.ids
+        # A piece that is special only here is shown with a quote, because pieces must differ.
+        return [*SPECIAL_PIECES, *(f"{piece}'" if piece in SPECIAL_PIECES else piece for piece in ids)], ids
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of a line, without special ids; [] if nothing is left after normalization.
+
+        Raises InputError for text that is not UTF-8, such as a command-line argument with other bytes.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{text!r} is not UTF-8; give text in UTF-8.") from None
+        (ids,) = self.encode_batch([text])
+        return ids
+
+    def encode_batch(self, texts: Sequence[str], threads: int = 1, *, tags: bool = True) -> list[list[int]]:
+        """Returns the ids of each line, as `encode` does. Without `tags`, no line begins with one in a table either."""
+        ids: list[list[int]]
+        if self.table is None:
+            # With a list, SentencePiece starts threads, which takes longer than encoding a line.
+            ids = (
+                [self._model.encode(text) for text in texts]
+                if threads == 1
+                else self._model.encode(list(texts), num_threads=threads)
+            )
+            return ids
+        begun = [split_language(text) if self.tags and tags else ([], text) for text in texts]
+        rest = [text for _, text in begun]
+        if self.spm:
+            pieces: list[list[str]] = self._model.encode(rest, out_type=str, num_threads=threads)
+        else:
+            pieces = [[piece for piece in text.split(" ") if piece] for text in rest]
+        known = self._ids
+        return [
+            [known.get(piece, UNK_ID) for piece in (*language, *line)]
+            for (language, _), line in zip(begun, pieces, strict=True)
+        ]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the text of subword ids. Special ids and tags are skipped. Byte pieces can spell a line end."""
+        ids = [i for i in ids if i > EOS_ID and i not in self._tag_ids]
+        if self.table is None:
+            text: str = self._model.decode(ids)
+            return text
+        pieces = [self.pieces[place] for i in ids if (place := self.order[i]) is not None]
+        if not self.spm:
+            return " ".join(pieces)
+        decoded: str = self._model.decode_pieces(pieces)
+        return decoded.replace("\u2581", " ").strip()
+
+    def piece(self, id: int) -> str:
+        """Returns the piece of an id as SentencePiece writes it, with U+2581 before a word."""
+        return self._pieces[id]
+
+    def text_of(self, id: int) -> str:
+        """Returns the text of a piece, with a space before a word; a byte is written as its piece. Without a
+        SentencePiece model, each piece of a table is a word."""
+        piece = self._pieces[id]
+        return f" {piece}" if self.table is not None and not self.spm else piece.replace("\u2581", " ")
+
+    def id_of(self, piece: str) -> int | None:
+        """Returns the id of a piece as `piece` writes it, or None."""
+        return self._pieces.index(piece) if piece in self._pieces else None
+
+    def merges(self) -> dict[str, tuple[int, int]]:
+        """Returns the (id, rank) of each piece that BPE merges text into, single characters included.
+
+        Two neighbours merge if together they are such a piece; the lowest rank merges first.
+        """
+        assert self.kind == "bpe", "only BPE merges"
+        ordinary = (i for i in range(len(self)) if self.is_subword(i) and self.piece(i) not in self.symbols)
+        return {self.piece(i): (i, round(-self._model.get_score(i))) for i in ordinary}
+
+    def is_subword(self, id: int) -> bool:
+        """Returns whether the id is neither special, nor a tag, nor one of the 256 single-byte pieces."""
+        byte = self._model.is_byte(id) if self.table is None else is_byte(self._pieces[id])
+        return id > EOS_ID and not byte and id not in self._tag_ids
+
+
+def have_one_table(src: Vocabulary, tgt: Vocabulary) -> bool:
+    """Returns whether an id stands for the same piece on both sides, so that they can share an embedding: there is one
+    vocabulary, or two SentencePiece models split the text into the pieces of one table."""
+    return src is tgt or (src.table is not None and src.table == tgt.table)
+
+
+def _in_spec(proto: bytes, message: int, field: int, default: int | str) -> int | str:
+    """Returns a field of a message in a serialised ModelProto.
+
+    It reads model_type (3) of trainer_spec (2), which is 1 for unigram and 2 for BPE, and for the name (1) of the rule
+    in normalizer_spec (3). The reader in SentencePiece needs the protobuf package.
+    """
+    for number, value in _fields(proto):
+        if number == message and isinstance(value, bytes):
+            content = next((v for n, v in _fields(value) if n == field), default)
+            return content.decode() if isinstance(content, bytes) else content
+    raise ValueError("no such message")
+
+
+def _added_pieces(proto: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the user-defined pieces and the control pieces of a serialised ModelProto, which follow the special ones.
+
+    The fields are ModelProto.pieces (1), and .piece (1) and .type (3) of each piece.
+    """
+    names: dict[Any, list[str]] = {_USER_DEFINED: [], _CONTROL: []}
+    pieces = (value for field, value in _fields(proto) if field == 1 and isinstance(value, bytes))
+    for message in itertools.islice(pieces, len(SPECIAL_PIECES), None):
+        piece = dict(_fields(message))
+        name = piece.get(1)
+        if piece.get(3) not in names or not isinstance(name, bytes):
+            break
+        names[piece[3]].append(name.decode())
+    return tuple(names[_USER_DEFINED]), tuple(names[_CONTROL])
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yields the number and value (bytes or an integer) of each field of a protobuf message, in order.
+
+    The wire format: https://protobuf.dev/programming-guides/encoding/
+    """
+
+    def varint(at: int) -> tuple[int, int]:
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at, value, shift = at + 1, value | (byte & 0x7F) << shift, shift + 7
+            if byte < 0x80:
+                return value, at
+
+    at = 0
+    while at < len(message):
+        key, at = varint(at)
+        number, wire = key >> 3, key & 7
+        if wire == 0:
+            value, at = varint(at)
+            yield number, value
+            continue
+        if wire == 2:
+            length, at = varint(at)
+        elif wire in (1, 5):
+            length = 8 if wire == 1 else 4
+        else:
+            raise ValueError(f"wire type {wire}")
+        if at + length > len(message):
+            raise ValueError("truncated")
+        yield number, message[at : at + length]
+        at += length
