@@ -134,7 +134,8 @@ struct Slots {
 struct Attention {
     Floats scores, weights;  // [heads, slots], and [heads, chosen slots], padded with zeros
 
-    // Writes the output [D] of a row with the queries q [D] that attends to the `chosen` slots.
+    // Writes the output [D] of a row with the queries q [D] that attends to `count` slots: those in `chosen`, or if it is
+    // null, the first ones.
     void compute(const float* q, const Slots& slots, const int* chosen, int count, int D, int heads, float* out) {
         int d = D / heads, width = padded(count, LANES);
         scores.resize(std::max(scores.size(), size_t(heads) * slots.capacity));
@@ -153,13 +154,15 @@ struct Attention {
         for (; j < D; j++) {
             float sum = 0;
             for (int t = 0; t < count; t++)
-                sum += weights[j / d * width + t] * slots.values[size_t(chosen[t]) * D + j];
+                sum += weights[j / d * width + t] * slots.values[size_t(slot(chosen, t)) * D + j];
             out[j] = sum;
         }
     }
 
   private:
     static constexpr int TOGETHER = 4;
+
+    static int slot(const int* chosen, int t) { return chosen ? chosen[t] : t; }
 
     // The scores of n heads from h on.
     template <int n>
@@ -180,7 +183,7 @@ struct Attention {
     static void weigh(const float* scores, const int* chosen, int count, int d, float* weights) {
         int width = padded(count, LANES);
         float scale = 1 / std::sqrt(float(d)), total = 0;
-        for (int t = 0; t < count; t++) weights[t] = scores[chosen[t]] * scale;
+        for (int t = 0; t < count; t++) weights[t] = scores[slot(chosen, t)] * scale;
         std::fill(weights + count, weights + width, -INFINITE);
         float most = largest(weights, width);
 #pragma omp simd reduction(+ : total)
@@ -197,7 +200,7 @@ struct Attention {
         const float* head[n];
         for (int i = 0; i < n; i++) head[i] = &weights[(j + i * LANES) / d * width];
         for (int t = 0; t < count; t++) {
-            const float* values = &slots.values[size_t(chosen[t]) * D + j];
+            const float* values = &slots.values[size_t(slot(chosen, t)) * D + j];
             for (int i = 0; i < n; i++) sums[i] += head[i][t] * widened(values + i * LANES);
         }
         for (int i = 0; i < n; i++) *reinterpret_cast<Vector*>(out + j + i * LANES) = sums[i];

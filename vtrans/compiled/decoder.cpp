@@ -1,156 +1,10 @@
-// The encoder and the steps of a search, for decoder.py: what incremental.py computes with torch.
+// The steps of a search, for decoder.py, which are those of incremental.py, and the forced pass, for forced.py.
 //
-// A step is one call for all rows of a batch. Several threads divide its sentences, and none waits for another within
-// the call.
-//
-// Legend: D model width, V vocabulary, B sentences, K rows of a sentence, N rows of a call, T threads.
+// Legend: D model width, V vocabulary, B sentences, K rows of a sentence, N rows of a call.
 
-#include <exception>
-#include <thread>
-
-#include "rows.h"
+#include "forced.h"
 
 namespace vtrans {
-
-// The fewest rows for which a thread is started: starting it takes about as long as computing this many rows of a small
-// model. It does not change the result.
-constexpr int SHARE = 16;
-
-// Calls work(0) to work(T - 1), each on its own thread, and returns when all have returned. Throws what they throw.
-template <class Work>
-void in_threads(int T, Work work) {
-    std::vector<std::exception_ptr> failed(T);
-    auto attempt = [&](int t) {
-        try {
-            work(t);
-        } catch (...) {
-            failed[t] = std::current_exception();
-        }
-    };
-    std::vector<std::thread> others;
-    for (int t = 1; t < T; t++) {
-        try {
-            others.emplace_back(attempt, t);
-        } catch (const std::exception&) {  // the system has no more threads
-            attempt(t);
-        }
-    }
-    attempt(0);
-    for (auto& other : others) other.join();
-    for (const auto& failure : failed)
-        if (failure) std::rethrow_exception(failure);
-}
-
-// The sentences of a search.
-struct Batch {
-    const Model& model;
-    const int D, K;
-    std::vector<std::unique_ptr<Sentence>> places;  // null: empty
-
-    Batch(const Model& model, int K, int most_threads) : model(model), D(model.sizes.width), K(K) {
-        for (int t = 0; t < std::max(1, most_threads); t++) threads.emplace_back(model, K);
-    }
-
-    // Puts `count` sources into the `free` places, and the remaining ones after the last place. Their tokens are
-    // concatenated, and so are the subwords that each lists besides the common ones.
-    void admit(const int64_t* tokens, const int64_t* lengths, int count, const int64_t* free, int free_count,
-               const float* positions, const int64_t* listed, const int64_t* listed_lengths) {
-        std::vector<Sentence*> sentences;
-        std::vector<int64_t> firsts{0};  // the place of each source in `tokens`
-        for (int j = 0; j < count; j++) {
-            auto sentence = std::make_unique<Sentence>();
-            sentence->self_slots.resize(model.decoder.size());
-            sentence->cross_slots.resize(model.decoder.size());
-            sentence->history.resize(K);
-            if (model.sizes.ssru) sentence->cells.assign(K, Floats(model.decoder.size() * D));
-            sentence->more = model.listed_here({listed, listed + listed_lengths[j]});
-            listed += listed_lengths[j];
-            sentences.push_back(sentence.get());
-            firsts.push_back(firsts.back() + lengths[j]);
-            if (j >= free_count) places.emplace_back();
-            (j < free_count ? places[free[j]] : places.back()) = std::move(sentence);
-        }
-        int T = threads_for(firsts.back(), count);
-        in_threads(T, [&](int t) {
-            int begin = share(count, t, T), end = share(count, t + 1, T);
-            threads[t].read(&sentences[begin], tokens + firsts[begin], lengths + begin, end - begin, positions);
-        });
-    }
-
-    // Feeds each row its token.
-    void step(const int64_t* tokens, const float* positions) {
-        std::vector<Sentence*> sentences;
-        std::vector<const int64_t*> fed;
-        std::vector<size_t> live;
-        for (size_t b = 0; b < places.size(); b++)
-            if (places[b]) sentences.push_back(places[b].get()), fed.push_back(tokens + b * K), live.push_back(b);
-        int count = int(live.size());
-        int T = threads_for(int64_t(count) * K, count);
-        at.resize(places.size());
-        in_threads(T, [&](int t) {
-            int begin = share(count, t, T), end = share(count, t + 1, T);
-            threads[t].step(&sentences[begin], &fed[begin], end - begin, positions);
-            for (int j = begin; j < end; j++) at[live[j]] = {t, (j - begin) * K};
-        });
-    }
-
-    // The decoder's outputs of `rows`, which are numbered over all places, empty ones included.
-    std::vector<Output> outputs(const int64_t* rows, int N) {
-        std::vector<Output> made;
-        for (int r = 0; r < N; r++) {
-            Place place = at[rows[r] / K];
-            const float* x = threads[place.thread].x.row(place.row + int(rows[r] % K));
-            made.push_back({x, places[rows[r] / K]->more.get()});
-        }
-        return made;
-    }
-
-    // Log-probabilities, `out` [N, V].
-    void logprobs(const int64_t* rows, int N, float* out) {
-        auto all = outputs(rows, N);
-        Floats totals = threads[0].project(all.data(), N);
-        int V = model.sizes.vocabulary;
-        std::fill_n(out, size_t(N) * V, -INFINITE);
-        for (int r = 0; r < N; r++, out += V)
-            for (int i = 0, columns = threads[0].width_of(all[r]); i < columns; i++)
-                out[threads[0].token_of(all[r], i)] = threads[0].logits.row(r)[i] - totals[r];
-    }
-
-    // The `count` best tokens of each row and their log-probabilities, best first: `ids` and `out` [N, count]. Returns
-    // false if one is NaN.
-    bool best(const int64_t* rows, int N, int count, int64_t* ids, float* out) {
-        auto all = outputs(rows, N);
-        int T = threads_for(N, N);
-        std::vector<char> numbers(T, true);
-        in_threads(T, [&](int t) {
-            int end = share(N, t + 1, T);
-            for (int first = share(N, t, T); first < end; first += BLOCK) {
-                int block = std::min(BLOCK, end - first);
-                Floats totals = threads[t].project(&all[first], block);
-                for (int r = 0; r < block; r++) {
-                    size_t place = size_t(first + r) * count;
-                    threads[t].best(r, all[first + r], totals[r], count, ids + place, out + place);
-                    if (totals[r] != totals[r] || out[place] != out[place]) numbers[t] = false;
-                }
-            }
-        });
-        return std::all_of(numbers.begin(), numbers.end(), [](char each) { return each; });
-    }
-
-  private:
-    struct Place {
-        int thread, row;
-    };
-
-    std::vector<Rows> threads;
-    std::vector<Place> at;  // of each place: the rows of its sentence in the last step
-
-    // The threads for some rows that are divided into `parts`.
-    int threads_for(int64_t rows, int64_t parts) const {
-        return int(std::clamp<int64_t>(std::min(rows / SHARE, parts), 1, threads.size()));
-    }
-    static int share(int count, int t, int T) { return int(int64_t(count) * t / T); }
-};
 
 // Returns the result of a function, or `failed` after an exception: none may leave the library.
 template <class Function, class Result>
@@ -164,7 +18,7 @@ Result or_failed(Result failed, Function function) {
 
 }  // namespace vtrans
 
-// What decoder.py calls. Arrays are dense; the comments state their sizes. If the memory is exhausted, a returned
+// What decoder.py and forced.py call. Arrays are dense; the comments state their sizes. If the memory is exhausted, a returned
 // pointer is null, and a returned number is negative.
 
 using namespace vtrans;
@@ -256,5 +110,14 @@ int batch_logprobs(Batch* batch, const int64_t* rows, int N, float* out) {
 // As Batch::best. Returns 1 if one is NaN.
 int batch_best(Batch* batch, const int64_t* rows, int N, int count, int64_t* ids, float* out) {
     return or_failed(-1, [&] { return batch->best(rows, N, count, ids, out) ? 0 : 1; });
+}
+
+// Computes the log-probabilities of the targets of `pairs`, `logprobs` [their subwords]. If `attention` is not null, adds
+// how each target attends to its source, [T, S]. Positions are [the longest, D].
+int forced_pass(const Model* model, const Pairs* pairs, const float* src_positions, const float* tgt_positions,
+                int threads, float* logprobs, float* attention) {
+    return or_failed(-1, [&] {
+        return ForcedPass(*model, *pairs, src_positions, tgt_positions, logprobs, attention).run(threads), 0;
+    });
 }
 }

@@ -64,6 +64,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "batch_hidden": (_INT, (_POINTER, _POINTER, _INT, _POINTER)),
     "batch_logprobs": (_INT, (_POINTER, _POINTER, _INT, _POINTER)),
     "batch_best": (_INT, (_POINTER, _POINTER, _INT, _INT, _POINTER, _POINTER)),
+    "forced_pass": (_INT, (_POINTER, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _POINTER)),
 }
 
 

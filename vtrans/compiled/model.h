@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 
 #include "arithmetic.h"
 
@@ -46,17 +47,22 @@ struct Model {
     const float *rows, *bias;  // of the projection
     std::unique_ptr<const Listed> common;
 
+    // The whole vocabulary. With a shortlist, it is made when it is needed first.
+    const Listed& whole() const {
+        if (!shortlist) return *common;
+        std::call_once(needed, [&] { made = listed_here(all_ids()); });
+        return *made;
+    }
+
     Model(const Sizes& sizes, const float* const* tensors, const int64_t* listed, int count)
-        : sizes(sizes), next(tensors) {
+        : sizes(sizes), shortlist(count > 0), next(tensors) {
         src_embedding = *next++, tgt_embedding = *next++;
         for (int i = 0; i < sizes.encoder_layers; i++) encoder.push_back(layer(false, false));
         encoder_norm = norm();
         for (int i = 0; i < sizes.decoder_layers; i++) decoder.push_back(layer(sizes.ssru, !sizes.decoder_only));
         decoder_norm = norm();
         rows = *next++, bias = *next++;
-        std::vector<int64_t> all(sizes.vocabulary);
-        std::iota(all.begin(), all.end(), 0);
-        common = listed_here(count ? std::vector<int64_t>(listed, listed + count) : all);
+        common = listed_here(count ? std::vector<int64_t>(listed, listed + count) : all_ids());
     }
 
     // Returns null if there are none.
@@ -75,8 +81,17 @@ struct Model {
     }
 
   private:
+    const bool shortlist;
+    mutable std::once_flag needed;
+    mutable std::unique_ptr<const Listed> made;  // the whole vocabulary
     const float* const* next;
     std::map<const float*, Shared> linears;  // by their weights
+
+    std::vector<int64_t> all_ids() const {
+        std::vector<int64_t> ids(sizes.vocabulary);
+        std::iota(ids.begin(), ids.end(), 0);
+        return ids;
+    }
 
     Shared linear(int inputs, int outputs) {
         Shared& shared = linears[next[0]];

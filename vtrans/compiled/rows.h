@@ -23,6 +23,11 @@ struct Sentence {
     int position = 0;           // of the next subword
     std::unique_ptr<const Listed> more;  // the subwords that it lists besides the common ones; null: none
 
+    Sentence(const Model& model, int K)
+        : self_slots(model.decoder.size()), cross_slots(model.decoder.size()), history(K) {
+        if (model.sizes.ssru) cells.assign(K, Floats(model.decoder.size() * model.sizes.width));
+    }
+
     // Makes room for K more slots. Slots that no row attends to are given up.
     void make_room(int K, int D) {
         if (self_slots[0].count + K <= self_slots[0].capacity) return;
@@ -43,16 +48,34 @@ struct Output {
     const Listed* more;
 };
 
+// Records the attention of rows to their sources: the mean over the first `heads` heads of the layers from `first` to
+// `end`.
+struct Recorder {
+    int first, end, heads;
+    std::vector<Span> rows;  // of each row: where its weights are added, and the length of its source
+
+    // Adds the weights of a row in a layer, whose heads are `width` apart. In a decoder-only model, those for the source
+    // are followed by others.
+    void add(int r, int layer, const float* weights, int width) {
+        if (layer < first || layer >= end) return;
+        float share = 1.0f / (heads * (end - first));
+        for (int h = 0; h < heads; h++)
+            for (int s = 0; s < rows[r].width; s++) rows[r].values[s] += share * weights[h * width + s];
+    }
+};
+
 // Memory for the rows of a thread, which keeps the decoder's output of the last step.
 struct Rows {
     const Model& model;
+    const Listed& common;        // the subwords that all sentences list
     const int D, K;
+    Recorder* recorder = nullptr;
     Matrix x;                    // the decoder's output after a step
     Matrix logits, maxima;       // of projected rows; the largest logit of each GROUP
     std::vector<Sentence*> owners;  // the sentence of each row
 
-    Rows(const Model& model, int K)
-        : model(model), D(model.sizes.width), K(K), x(D), logits(0), maxima(0), in(D), out(D), mixed(D),
+    Rows(const Model& model, const Listed& common, int K)
+        : model(model), common(common), D(model.sizes.width), K(K), x(D), logits(0), maxima(0), in(D), out(D), mixed(D),
           wide(std::max(3 * D, model.sizes.feed_forward)) {}
 
     // Reads the sources of new sentences, whose tokens are concatenated.
@@ -65,7 +88,6 @@ struct Rows {
             reserve(first + S);
             for (int i = 0; i < S; i++)
                 embed(model.src_embedding, tokens[first + i], positions + size_t(i) * D, first + i);
-            first_slots(S);
         }
         if (model.sizes.decoder_only)
             read_first(lengths, count);
@@ -93,6 +115,24 @@ struct Rows {
         decode(chosen);
     }
 
+    // Feeds each sentence all its tokens at once; K must be 1. The outputs of a sentence follow those of the one before.
+    void feed(Sentence* const* sentences, const int64_t* tokens, const int64_t* lengths, int count,
+              const float* positions) {
+        std::vector<Chosen> chosen;
+        owners.clear();
+        for (int j = 0; j < count; j++) {
+            Sentence& sentence = *sentences[j];
+            int first = int(owners.size()), T = int(lengths[j]), begin = sentence.position;
+            owners.insert(owners.end(), T, &sentence);
+            reserve(first + T);
+            for (int t = 0; t < T; t++) {
+                embed(model.tgt_embedding, tokens[first + t], positions + size_t(begin + t) * D, first + t);
+                chosen.push_back({nullptr, begin + t + 1});
+            }
+        }
+        decode(chosen);
+    }
+
     // Computes the logits of some outputs, and the largest one of each GROUP: those of the common subwords, then those
     // of the other subwords that the row's sentence lists. Returns the logarithm of the sum of each row's exponentials.
     Floats project(const Output* outputs, int N) {
@@ -100,11 +140,11 @@ struct Rows {
         for (int r = 0; r < N; r++) width = std::max(width, width_of(outputs[r]));
         in.reserve(N), logits.reshape(N, width), maxima.reshape(N, groups_of(width));
         for (int r = 0; r < N; r++) std::copy_n(outputs[r].x, D, in.row(r));
-        product(model.common->projection, in, N, logits, scratch);
+        product(common.projection, in, N, logits, scratch);
         for (int first = 0, end = 0; first < N; first = end) {
             const Listed* more = outputs[first].more;
             while (end < N && outputs[end].more == more) end++;
-            Span beside = logits.from(first, model.common->width());
+            Span beside = logits.from(first, common.width());
             if (more) product(more->projection, in.from(first), end - first, beside, scratch);
         }
         Floats totals(N);
@@ -146,15 +186,15 @@ struct Rows {
 
     // The columns of a row's logits, and the token of one.
     int width_of(const Output& output) const {
-        return model.common->width() + (output.more ? output.more->width() : 0);
+        return common.width() + (output.more ? output.more->width() : 0);
     }
     int64_t token_of(const Output& output, int column) const {
-        int common = model.common->width();
-        return column < common ? model.common->ids[column] : output.more->ids[column - common];
+        int width = common.width();
+        return column < width ? common.ids[column] : output.more->ids[column - width];
     }
 
   private:
-    // The slots that a row attends to.
+    // The slots that a row attends to; null: the first ones.
     struct Chosen {
         const int* slots;
         int count;
@@ -163,18 +203,12 @@ struct Rows {
     Matrix in, out, mixed, wide;
     Scratch scratch;
     Attention attention;
-    std::vector<int> numbers;         // 0, 1, 2, ...: as many as have been needed
     std::vector<const float*> turns;  // of each row: its position's row, which is the caller's until the call ends
 
     static int groups_of(int columns) { return (columns + GROUP - 1) / GROUP; }
 
     void reserve(int N) {
         for (Matrix* matrix : {&x, &in, &out, &mixed, &wide}) matrix->reserve(N);
-    }
-
-    Chosen first_slots(int count) {
-        for (int i = int(numbers.size()); i < count; i++) numbers.push_back(i);
-        return {numbers.data(), count};
     }
 
     void embed(const float* embedding, int64_t token, const float* position, int r) {
@@ -195,7 +229,7 @@ struct Rows {
                     int end = first + int(lengths[j]);
                     slots.clear();
                     slots.append(wide.row(first) + D, wide.width, end - first, D);
-                    for (int r = first; r < end; r++) attend(r, slots, first_slots(slots.count));
+                    for (int r = first; r < end; r++) attend(r, slots, {nullptr, slots.count});
                 }
                 product(*layer.out, mixed, N, out, scratch);
             });
@@ -215,8 +249,11 @@ struct Rows {
         for (int j = 0; j < count; j++) {
             int S = int(lengths[j]);
             owners[chosen.size()]->position = S;
-            for (auto& row : owners[chosen.size()]->history) row.assign(numbers.begin(), numbers.begin() + S);
-            for (int i = 0; i < S; i++) chosen.push_back({numbers.data(), model.sizes.prefix ? S : i + 1});
+            for (auto& row : owners[chosen.size()]->history) {
+                row.resize(S);
+                std::iota(row.begin(), row.end(), 0);
+            }
+            for (int i = 0; i < S; i++) chosen.push_back({nullptr, model.sizes.prefix ? S : i + 1});
         }
         decode(chosen);
     }
@@ -237,7 +274,11 @@ struct Rows {
                     while (end < N && owners[end] == owners[first]) end++;
                     owners[first]->self_slots[l].append(wide.row(first) + D, wide.width, end - first, D);
                 }
-                for (int r = 0; r < N; r++) attend(r, owners[r]->self_slots[l], chosen[r]);
+                for (int r = 0; r < N; r++) {
+                    attend(r, owners[r]->self_slots[l], chosen[r]);
+                    if (recorder && !layer.query)
+                        recorder->add(r, int(l), attention.weights.data(), padded(chosen[r].count, LANES));
+                }
                 product(*layer.out, mixed, N, out, scratch);
             });
             if (layer.query)
@@ -245,7 +286,8 @@ struct Rows {
                     product(*layer.query, from, N, wide, scratch);
                     for (int r = 0; r < N; r++) {
                         const Slots& source = owners[r]->cross_slots[l];
-                        attend(r, source, first_slots(source.count));
+                        attend(r, source, {nullptr, source.count});
+                        if (recorder) recorder->add(r, int(l), attention.weights.data(), padded(source.count, LANES));
                     }
                     product(*layer.cross_out, mixed, N, out, scratch);
                 });
