@@ -29,12 +29,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-TOP = Path(__file__).parents[2]
-sys.path.insert(0, str(TOP / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from forking import ENVIRONMENT, start_python
 from frozen_cases import MODELS, Case, Request, cases
 
+TOP = Path(__file__).parents[2]
 SECONDS = 180  # limit of a case
 # What differs between equal runs: speeds, ports, names of files, and where the compiled code is.
 MASKS = (
