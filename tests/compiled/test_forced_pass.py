@@ -12,7 +12,7 @@ import torch
 from networks import EOS, SEQUENCES, SMALL, VARIANTS, V, make
 from test_decoder import ALL, COMPILER, WIDE
 
-from vtrans.compiled import forced
+from vtrans.compiled import compiler, forced
 from vtrans.compiled.decoder import PRECISIONS, CompiledDecoder, compiled_decoder
 from vtrans.config import ModelConfig
 from vtrans.engines import alignments
@@ -20,7 +20,6 @@ from vtrans.engines.forced import Pair, forced_batches
 from vtrans.engines.forced import token_logprobs as in_torch
 from vtrans.errors import LogprobsError
 from vtrans.model import Transformer
-from vtrans.runtime import compiler
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 INSTRUCTIONS = ALL[ALL.index(compiler.instructions()) :]

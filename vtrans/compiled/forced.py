@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vtrans.compiled.decoder import CompiledDecoder
-from vtrans.data.vocabulary import BOS_ID, EOS_ID
 from vtrans.search.loop import bad_logprobs
+from vtrans.text.vocabulary import BOS_ID, EOS_ID
 
 Floats = NDArray[np.float32]
 Pair = tuple[Sequence[int], Sequence[int]]
