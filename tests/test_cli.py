@@ -83,7 +83,7 @@ FLAGS = {
     "memory": "--output -o --quiet -q --help",
     "serve": f"--pair --glossary --engine --device --threads --processes {SEARCH} --host --port --char-limit "
     "--batch-limit --req-limit --max-requests --timeout --body-timeout --file-limit --file-char-limit "
-    "--api-keys --memory --cors --trusted-proxy --public-url --quiet -q --help",
+    "--api-keys --memory --cors --trusted-proxy --public-url --allowed-hosts --quiet -q --help",
     "score": "--hyp --metric --tokenize --lowercase --baseline --src --comet --on-bad-utf8 --json --quiet -q --help",
 }
 

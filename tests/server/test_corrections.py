@@ -145,7 +145,13 @@ def test_a_page_of_another_site_cannot_correct(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["--host", "0.0.0.0"], ["--cors", "*"], ["--trusted-proxy", "10.0.0.1"], ["--public-url", "https://a.example"]],
+    [
+        ["--host", "0.0.0.0"],
+        ["--cors", "*"],
+        ["--cors", "*", "--allowed-hosts", "a.example"],
+        ["--trusted-proxy", "10.0.0.1"],
+        ["--public-url", "https://a.example"],
+    ],
 )
 def test_a_server_that_others_reach_needs_keys_for_a_memory(
     run_cli: Callable[..., Done], tmp_path: Path, words: list[str]
@@ -154,6 +160,23 @@ def test_a_server_that_others_reach_needs_keys_for_a_memory(
     assert done.code == 2
     assert "--api-keys" in done.err
     assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--host", "0.0.0.0", "--allowed-hosts", "a.example"],
+        ["--trusted-proxy", "10.0.0.1", "--public-url", "https://a.example", "--allowed-hosts", "a.example"],
+    ],
+)
+def test_a_memory_needs_no_keys_if_the_hosts_are_known(
+    run_cli: Callable[..., Done], tmp_path: Path, words: list[str]
+) -> None:
+    done = run_cli("serve", tmp_path / "no model", "--memory", tmp_path / "m", "--port", "0", *words)
+    assert done.code == 2
+    assert "no model" in done.err
+    assert "--api-keys" not in done.err
 
 
 def test_all_threads_find_what_all_have_added(tmp_path: Path) -> None:

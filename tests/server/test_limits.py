@@ -85,6 +85,12 @@ def test_a_file_without_keys_is_refused(tmp_path: Path) -> None:
         ({"public_url": "example.com"}, "public_url"),
         ({"public_url": "https://example.com/?a=b"}, "public_url"),
         ({"public_url": "ftp://example.com"}, "public_url"),
+        ({"allowed_hosts": ["https://example.com/"]}, "example.com?"),
+        ({"allowed_hosts": ["a.example", "example.com:80"]}, "example.com?"),
+        ({"allowed_hosts": ["k\u00f6ter.example"]}, "xn--kter-5qa.example?"),
+        ({"allowed_hosts": ["*"]}, "allowed_hosts"),
+        ({"allowed_hosts": ["*.example.com"]}, "allowed_hosts"),
+        ({"allowed_hosts": [""]}, "allowed_hosts"),
     ],
 )
 def test_what_cannot_work_is_refused(wrong: dict[str, Any], named: str) -> None:
@@ -94,3 +100,4 @@ def test_what_cannot_work_is_refused(wrong: dict[str, Any], named: str) -> None:
 
 def test_what_can_work_is_accepted() -> None:
     Access(None, ["*", "https://a.example:8443", "http://[::1]:5000"], ["10.0.0.0/8", "::1"], "https://a.example/x/")
+    Access(allowed_hosts=["a.example", "A.example", "my_pc", "192.0.2.1", "[2001:db8::1]"])

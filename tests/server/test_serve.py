@@ -155,6 +155,7 @@ def test_a_model_of_several_languages_is_served_once_for_all(run_cli: Any, tmp_p
         (["missing", "--cors", "example.com/"], "--cors"),
         (["missing", "--trusted-proxy", "proxy"], "--trusted-proxy"),
         (["missing", "--public-url", "example.com"], "--public-url"),
+        (["missing", "--allowed-hosts", "example.com:80"], "--allowed-hosts"),
         (["missing", "--timeout", "0"], "--timeout"),
         (["missing", "--file-char-limit", "0"], "--file-char-limit"),
     ],

@@ -76,7 +76,7 @@ def test_a_result_has_the_name_of_its_file_with_the_target_language(client: Clie
 
 def test_the_address_of_a_result_does_not_depend_on_what_the_client_says() -> None:
     for url, base in ((None, "http://127.0.0.1:{}"), ("https://a.example/x/", "https://a.example/x")):
-        with serving(public_url=url) as served:
+        with serving(public_url=url, host="0.0.0.0") as served:
             reply = send(served, "a.txt", b"a b", Host="evil.example", X_Forwarded_Host="evil.example")
             assert reply.json["translatedFileUrl"].startswith(base.format(served.port) + "/download_file/")
 

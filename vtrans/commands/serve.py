@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,12 +31,16 @@ HOST = "Address to listen on; 0.0.0.0 means every address."
 API_KEYS = "File of API keys, one per line. Requests then need one."
 MEMORY = (
     "File of corrections, which /suggest adds to and later requests get. It is made if it does not exist. Without "
-    "--api-keys, only programs on this machine may correct."
+    "--api-keys, only programs on this machine may correct, or whoever reaches one of --allowed-hosts."
 )
 CORS = "Web site whose pages may send requests, such as https://example.com; * means every site. May be repeated."
 PROXY = (
     "Address or network of a proxy in front of the server, whose X-Forwarded-For tells the addresses of clients. May "
     "be repeated."
+)
+HOSTS = (
+    "Name by which browsers may reach the server, such as translate.example.com. All others are then refused except "
+    "localhost and the host of --public-url, as they always are at a loopback address. May be repeated."
 )
 PUBLIC = "Address of the server behind its proxies, such as https://example.com/translate."
 
@@ -56,6 +59,7 @@ def serve(
     port: Annotated[int, option("Port to listen on; 0 means any free port.", "N", "Address")] = 5000,
     trusted_proxy: Annotated[list[str] | None, option(PROXY, "ADDRESS", "Address")] = None,
     public_url: Annotated[str | None, option(PUBLIC, "URL", "Address")] = None,
+    allowed_hosts: Annotated[list[str] | None, option(HOSTS, "HOST", "Access")] = None,
     limits: Limits,
     api_keys: Annotated[Path | None, option(API_KEYS, "FILE", "Access")] = None,
     memory: Annotated[Path | None, option(MEMORY, "FILE", "Access")] = None,
@@ -79,9 +83,10 @@ def serve(
     from vtrans.server.service import Service
     from vtrans.translate.division import divide
 
-    access = Access(Keys(api_keys) if api_keys else None, cors or (), trusted_proxy or (), public_url)
+    keys = Keys(api_keys) if api_keys else None
+    access = Access(keys, cors or (), trusted_proxy or (), public_url, allowed_hosts or (), host)
     if memory:
-        _check_memory(memory, host, access)
+        _check_memory(memory, access)
     listen(host, port).close()  # a wrong address is reported before the models are loaded
     division = divide(processes, threads)
     settings = {**engine, **search}
@@ -98,13 +103,15 @@ def serve(
     console.info("stopped; every accepted request was answered")
 
 
-def _check_memory(path: Path, host: str, access: Access) -> None:
+def _check_memory(path: Path, access: Access) -> None:
     """Raises InputError if others than this machine could write to the memory, and FileError if it cannot be used."""
     from vtrans.documents.memory import Memory
 
-    open_to_others = access.cors or access.trusted_proxy or access.public_url or not _is_local(host)
-    if access.keys is None and open_to_others:
-        raise InputError("--memory needs --api-keys, because others than this machine could change translations.")
+    if access.keys is None and (access.cors or not (access.is_local or access.allowed_hosts)):
+        raise InputError(
+            "--memory needs --api-keys, because others than this machine could change translations; without --cors, "
+            "--allowed-hosts lets whoever reaches the server change them."
+        )
     Memory(path).close()
 
 
@@ -115,14 +122,6 @@ def _matches(memory: Memory, translators: dict[Languages, Translator]) -> dict[L
 
     able = [pair for pair, translator in translators.items() if translator.uses_matches]
     return {pair: Lookup(memory.remembered(pair).sentences(), PROTECTION) for pair in able}
-
-
-def _is_local(host: str) -> bool:
-    """Returns whether only this machine reaches an address."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _translators(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -11,17 +12,25 @@ from vtrans.errors import InputError
 from vtrans.server.limits import Keys
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[0-9a-z._-]+)(:[0-9]*)?")  # a Host header: a name or an address, and a port
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who may send requests. `cors` are the origins of web pages that may, or `*` for all. Addresses of clients are
-    read from X-Forwarded-For only if a `trusted_proxy` sends it. Raises InputError for a value that cannot work."""
+    """Who may send requests.
+
+    `cors` are the origins of web pages that may, or `*` for all. Addresses of clients are read from X-Forwarded-For
+    only if a `trusted_proxy` sends it. `host` is where the server listens. If that is a loopback address, or if there
+    are `allowed_hosts`, requests must name one of these, a loopback host or the host of `public_url`. Raises InputError
+    for a value that cannot work.
+    """
 
     keys: Keys | None = None
     cors: Sequence[str] = ()
     trusted_proxy: Sequence[str] = ()
     public_url: str | None = None
+    allowed_hosts: Sequence[str] = ()
+    host: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
         for origin in self.cors:
@@ -44,6 +53,46 @@ class Access:
                     "`public_url` must begin with http:// or https:// and a host, and end with the path, such as "
                     f"https://example.com/translate, got {self.public_url!r}."
                 )
+        for host in self.allowed_hosts:
+            meant = _name((_origin(host) or "").partition("://")[2])
+            if not meant or host.lower() != meant:
+                raise InputError(
+                    f"`allowed_hosts` must be a host without a scheme and a port, got {host!r}; "
+                    f"did you mean {meant or 'example.com'}?"
+                )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only programs on this machine reach the server, and no proxy passes on requests of others."""
+        return is_loopback(self.host) and not (self.trusted_proxy or self.public_url)
+
+    def serves_host(self, header: str) -> bool:
+        """Returns whether a request with this Host header is answered. All browsers send one; monitors may not."""
+        if not header or not (is_loopback(self.host) or self.allowed_hosts):
+            return True
+        name = _name(header)
+        public = urlsplit(self.public_url or "").hostname
+        return is_loopback(name) or name in (public, *map(str.lower, self.allowed_hosts))
+
+    def allows_origin(self, origin: str, header: str) -> bool:
+        """Returns whether a page of this origin may change something. It may if it is one of `cors` or belongs to the
+        server, which the Host header or `public_url` names."""
+        own = origin.partition("://")[2].lower() == header.lower() or origin == _origin(self.public_url or "")
+        return own or origin in self.cors or "*" in self.cors
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether a host is this machine for all programs on it."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _name(header: str) -> str:
+    """Returns the host in a Host header without its port, or an empty string if it is malformed."""
+    found = _HOST.fullmatch(header.lower())
+    return found[1].removesuffix(".") if found else ""
 
 
 def _origin(text: str) -> str | None:

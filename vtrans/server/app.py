@@ -22,16 +22,14 @@ from vtrans.documents.document import READERS, PlainDocument
 from vtrans.documents.files import FORMATS, Filling, open_file
 from vtrans.errors import DocumentError, DocumentSizeError
 from vtrans.server.access import Access, url_at
-from vtrans.server.limits import Limits, RateLimit
+from vtrans.server.admission import Admission, HostCheck, check_origin
+from vtrans.server.limits import Limits
 from vtrans.server.metrics import CONTENT_TYPE, Metrics
 from vtrans.server.page import page_routes
 from vtrans.server.parameters import (
     TranslateRequest,
-    api_key,
     file_request,
     is_json,
-    parameters,
-    read_body,
     required_text,
     search_settings,
     translate_request,
@@ -47,6 +45,8 @@ from vtrans.text.languages import Languages, language_name
 FORM_BYTES = 10_000  # of a form besides its file
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+Posted = Callable[[Request, dict[str, Any]], Awaitable[Response]]
+"""Answers a request with parameters that was admitted."""
 Warn = Callable[[str], None]
 
 
@@ -55,9 +55,8 @@ class Api:
 
     def __init__(self, service: Service, limits: Limits, access: Access, warn: Warn, version: str) -> None:
         self.service, self.limits, self.warn = service, limits, warn
-        self.keys, self.public_url = access.keys, access.public_url
+        self.access, self.admission = access, Admission(limits, access)
         self._spec = specification(version, limits)
-        self._rate = RateLimit(limits.per_minute)
         self._results = Results()
         self._metrics = Metrics()
 
@@ -78,8 +77,8 @@ class Api:
             {
                 "charLimit": self.limits.characters,
                 "frontendTimeout": 500,
-                "apiKeys": self.keys is not None,
-                "keyRequired": self.keys is not None,
+                "apiKeys": self.access.keys is not None,
+                "keyRequired": self.access.keys is not None,
                 "suggestions": self.service.memory is not None,
                 "filesTranslation": True,
                 "supportedFilesFormat": list(FORMATS),
@@ -96,13 +95,12 @@ class Api:
     async def spec(self, request: Request) -> Response:
         return JSONResponse(self._spec)
 
-    async def detect(self, request: Request) -> Response:
-        fields = await self._admitted(request, self.limits.body_bytes)
+    async def detect(self, request: Request, fields: dict[str, Any]) -> Response:
         text = required_text(fields, "q")
         return JSONResponse([detection.as_dict() for detection in await self.service.detect(text)])
 
-    async def translate(self, request: Request) -> Response:
-        asked = translate_request(await self._admitted(request, self.limits.body_bytes), self.limits)
+    async def translate(self, request: Request, fields: dict[str, Any]) -> Response:
+        asked = translate_request(fields, self.limits)
         return JSONResponse(await unless_gone(request, self._translated(asked)))
 
     async def _translated(self, asked: TranslateRequest) -> dict[str, Any]:
@@ -117,9 +115,8 @@ class Api:
         )
         return _as_json(asked, answers, detected)
 
-    async def translate_file(self, request: Request) -> Response:
+    async def translate_file(self, request: Request, fields: dict[str, Any]) -> Response:
         limits, service = self.limits, self.service
-        fields = await self._admitted(request, limits.file_bytes + FORM_BYTES)
         upload, asked_source, asked_target = file_request(fields)
         source, target = service.source(asked_source), service.code(asked_target)
         filling = Filling(target)
@@ -137,14 +134,14 @@ class Api:
         content = await asyncio.to_thread(opened.written, [answer.text for answer in answers])
         key = self._results.add(translated_name(upload.name, source, target), content)
         # The client's Host header is not used: this server would seem to vouch for links to other hosts.
-        base = (self.public_url or url_at(*request.scope["server"])).rstrip("/")
+        base = (self.access.public_url or url_at(*request.scope["server"])).rstrip("/")
         return JSONResponse({"translatedFileUrl": base + str(request.app.url_path_for("download_file", filename=key))})
 
-    async def suggest(self, request: Request) -> Response:
-        fields = await self._admitted(request, self.limits.body_bytes)
+    async def suggest(self, request: Request, fields: dict[str, Any]) -> Response:
+        check_origin(request, self.access)
         if self.service.memory is None:
             raise Refusal(403, "Suggestions are disabled on this server.")
-        if self.keys is None and not is_json(request):  # a page of another site may send forms, but no JSON
+        if self.access.keys is None and not is_json(request):  # a page of another site may send forms, but no JSON
             raise Refusal(400, "A correction without an API key must be sent as JSON.")
         texts = [required_text(fields, name) for name in ("q", "s")]
         if max(map(len, texts)) > self.limits.characters:
@@ -167,32 +164,29 @@ class Api:
         headers = {"Content-Disposition": named, "X-Content-Type-Options": "nosniff"}
         return Response(content, media_type="application/octet-stream", headers=headers)
 
-    async def _admitted(self, request: Request, limit: int) -> dict[str, Any]:
-        """Returns the parameters of a request that may be answered. Raises a Refusal for a client without a valid key
-        or with too many requests."""
-        fields = await parameters(request, await read_body(request, limit, self.limits.body_seconds))
-        key, client = api_key(fields), request.client.host if request.client else ""
-        if self.keys is not None:
-            number = self.keys.number(key)
-            if number is None:
-                raise Refusal(403, "Invalid API key" if key else "The parameter api_key is missing.")
-            client = f"key {number}"
-        if seconds := self._rate.take(client):
-            sentence = f"Slowdown: at most {self.limits.per_minute:,} requests per minute are allowed."
-            raise Refusal(429, sentence, retry_after(seconds))
-        return fields
+    def posted(self, path: str, endpoint: Posted, limit: int) -> Endpoint:
+        """Returns an endpoint for requests of at most `limit` bytes. It refuses those above the limit of concurrent
+        requests, which counts only requests that have arrived and may be answered."""
+
+        async def admitted(request: Request) -> Response:
+            fields, client = await self.admission.read(request, limit)
+            if self._metrics.answering >= self.limits.requests:
+                raise self._busy()
+            self.admission.count(client)
+            self._metrics.answering += 1
+            try:
+                return await endpoint(request, fields)
+            finally:
+                self._metrics.answering -= 1
+
+        return self.answered(path, admitted)
 
     def answered(self, path: str, endpoint: Endpoint) -> Endpoint:
-        """Returns an endpoint that answers every request, with an error if it fails, and refuses those above the limit
-        of concurrent requests."""
+        """Returns an endpoint that answers every request, with an error if it fails."""
 
         async def answer(request: Request) -> Response:
             began = time.monotonic()
-            self._metrics.answering += 1
-            try:
-                response = await self._answer(endpoint, request)
-            finally:
-                self._metrics.answering -= 1
+            response = await self._answer(endpoint, request)
             self._metrics.answered(path, response.status_code, time.monotonic() - began)
             return response
 
@@ -200,18 +194,17 @@ class Api:
 
     async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
         try:
-            if self._metrics.answering > self.limits.requests:
-                raise self._busy()
             async with asyncio.timeout(self.limits.timeout) as timeout:
                 return await endpoint(request)
         except Refusal as refusal:
-            return _error(refusal)
+            return refusal.response()
         except DocumentError as error:
-            return _error(Refusal(413 if isinstance(error, DocumentSizeError) else 400, str(error)))
+            return Refusal(413 if isinstance(error, DocumentSizeError) else 400, str(error)).response()
         except TimeoutError as error:
             if not timeout.expired():
                 return self._failed(error)
-            return _error(Refusal(504, f"The request took more than {self.limits.timeout:g} seconds; send less text."))
+            sentence = f"The request took more than {self.limits.timeout:g} seconds; send less text."
+            return Refusal(504, sentence).response()
         except ClientDisconnect:
             return Response(status_code=499)  # nobody reads it
         except Exception as error:
@@ -219,7 +212,7 @@ class Api:
 
     def _failed(self, error: Exception) -> Response:
         self.warn(f"a request failed: {_place(error)}")
-        return _error(Refusal(500, "The server failed to answer; try again, or tell its operator."))
+        return Refusal(500, "The server failed to answer; try again, or tell its operator.").response()
 
     def _busy(self) -> Refusal:
         workers = self.service.workers.values()
@@ -238,11 +231,12 @@ def make_app(
 ) -> Starlette:
     """Returns the application."""
     api = Api(service, limits, access, warn, version)
-    posted = {
-        "/detect": api.detect,
-        "/translate": api.translate,
-        "/translate_file": api.translate_file,
-        "/suggest": api.suggest,
+    text_bytes, file_bytes = limits.body_bytes, limits.file_bytes + FORM_BYTES
+    posted: dict[str, tuple[Posted, int]] = {
+        "/detect": (api.detect, text_bytes),
+        "/translate": (api.translate, text_bytes),
+        "/translate_file": (api.translate_file, file_bytes),
+        "/suggest": (api.suggest, text_bytes),
     }
     routes = [
         *page_routes(),
@@ -251,7 +245,7 @@ def make_app(
         Route("/frontend/settings", api.settings),
         Route("/metrics", api.metrics),
         Route("/spec", api.spec),
-        *(Route(path, api.answered(path, endpoint), methods=["POST"]) for path, endpoint in posted.items()),
+        *(Route(path, api.posted(path, *endpoint), methods=["POST"]) for path, endpoint in posted.items()),
         Route("/download_file/{filename}", api.answered("/download_file", api.download_file), name="download_file"),
     ]
 
@@ -261,18 +255,16 @@ def make_app(
         for worker in service.workers.values():
             await asyncio.to_thread(worker.close)
 
-    origins = list(access.cors)
-    cors = [Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"])] if origins else []
+    middleware = [Middleware(HostCheck, access)]
+    if origins := list(access.cors):
+        middleware.append(Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"]))
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return _error(Refusal(error.status_code, f"{error.detail}.", error.headers))
+        return Refusal(error.status_code, f"{error.detail}.", error.headers).response()
 
-    return Starlette(routes=routes, middleware=cors, exception_handlers={HTTPException: refused}, lifespan=lifespan)
-
-
-def _error(refusal: Refusal) -> Response:
-    return JSONResponse({"error": refusal.sentence}, refusal.status, refusal.headers)
+    handlers = {HTTPException: refused}
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)
 
 
 def _place(error: Exception) -> str:

@@ -82,15 +82,20 @@ class RateLimit:
         if not self.per_minute:
             return 0.0
         now = self._clock()
+        if seconds := self.seconds(client):
+            return seconds
         used = self._now_used(client, now)
-        if used + 1 > self.per_minute:
-            return (used + 1 - self.per_minute) * 60 / self.per_minute
         self._used.pop(client, None)  # the dictionary is ordered by time
         self._used[client] = used + 1, now
         for oldest in list(islice(self._used, 2)):  # one was added, so two at a time keep it small
             if len(self._used) > REMEMBERED or self._now_used(oldest, now) == 0:
                 del self._used[oldest]
         return 0.0
+
+    def seconds(self, client: str) -> float:
+        """Returns the seconds until this client may send a request. There must be a limit."""
+        used = self._now_used(client, self._clock())
+        return max(0.0, used + 1 - self.per_minute) * 60 / self.per_minute
 
     def _now_used(self, client: str, now: float) -> float:
         used, then = self._used.get(client, (0.0, now))

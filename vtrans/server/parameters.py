@@ -53,22 +53,18 @@ class Upload:
     content: bytes
 
 
-async def read_body(request: Request, limit: int, seconds: float) -> bytes:
-    """Returns the body of a request. Raises a Refusal if it is larger than `limit` bytes or takes too long.
+async def read_body(request: Request, limit: int) -> bytes:
+    """Returns the body of a request. Raises a Refusal if it is larger than `limit` bytes.
 
     What exceeds the limit is received and dropped, because a client reads the answer only after it has sent all.
     """
     body, size = bytearray(), 0
-    try:
-        async with asyncio.timeout(seconds):
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size <= limit:
-                    body += chunk
-                else:
-                    body.clear()
-    except TimeoutError:
-        raise Refusal(408, f"The request did not arrive within {seconds:g} seconds.", CLOSE) from None
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= limit:
+            body += chunk
+        else:
+            body.clear()
     if size > limit:
         raise Refusal(413, f"The request must have at most {limit:,} bytes, got {size:,}.", CLOSE)
     return bytes(body)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from starlette.responses import JSONResponse
+
 
 class Refusal(Exception):
     """A request that is refused with this status, sentence and headers."""
@@ -11,6 +13,10 @@ class Refusal(Exception):
     def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(sentence)
         self.status, self.sentence, self.headers = status, sentence, dict(headers or {})
+
+    def response(self) -> JSONResponse:
+        """Returns what the client gets."""
+        return JSONResponse({"error": self.sentence}, self.status, self.headers)
 
 
 def retry_after(seconds: float) -> dict[str, str]:

@@ -31,10 +31,10 @@ _LINK: Schema = {
 }
 _ERRORS = {
     400: "A parameter is missing or wrong.",
-    403: "The API key is missing or wrong.",
+    403: "The API key is missing or wrong, or the host or the page's origin is not allowed.",
     408: "The request took too long to arrive.",
     413: "The request or file is too large.",
-    429: "The client has sent too many requests; Retry-After says how long to wait.",
+    429: "The client has sent too many requests or wrong API keys; Retry-After says how long to wait.",
     500: "The server failed.",
     503: "The server is busy; Retry-After says how long to wait.",
     504: "The request took too long.",

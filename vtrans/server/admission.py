@@ -1,0 +1,147 @@
+"""Decides which requests are answered, by the host they name, their arrival, their API key and their client."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from vtrans.server.access import Access
+from vtrans.server.limits import Keys, Limits, RateLimit
+from vtrans.server.parameters import CLOSE, api_key, parameters, read_body
+from vtrans.server.refusals import Refusal, retry_after
+
+UNFINISHED = 64  # requests of one client that are arriving
+WRONG_KEYS = 10  # of one client, at once and again per minute
+
+
+class Admission:
+    """Reads requests and refuses those that must not be answered.
+
+    A request that has not arrived, or has no valid key, takes nothing from other clients.
+    """
+
+    def __init__(self, limits: Limits, access: Access) -> None:
+        self._limits, self._access = limits, access
+        self._arriving = Arriving(limits.body_seconds)
+        self._rate = RateLimit(limits.per_minute)
+        self._wrong_keys = RateLimit(WRONG_KEYS)
+
+    async def read(self, request: Request, limit: int) -> tuple[dict[str, Any], str]:
+        """Returns the parameters of a request with at most `limit` bytes, and whom limits count: its API key if it must
+        have one, otherwise its address. Raises a Refusal unless it arrives in time and has a valid key."""
+        client = client_of(request)
+        async with self._arriving.request_of(client):
+            body = await read_body(request, limit)
+        fields = await parameters(request, body)
+        key = api_key(fields)
+        if self._access.keys is not None:
+            client = f"key {self._key_number(self._access.keys, client, key)}"
+        return fields, client
+
+    def count(self, client: str) -> None:
+        """Counts a request of this client. Raises a Refusal if it is one too many."""
+        if seconds := self._rate.take(client):
+            sentence = f"Slowdown: at most {self._limits.per_minute:,} requests per minute are allowed."
+            raise Refusal(429, sentence, retry_after(seconds))
+
+    def _key_number(self, keys: Keys, client: str, key: str) -> int:
+        """Returns the number of a valid key. A client that has sent many wrong keys must wait before another one is
+        compared, so that it cannot guess one."""
+        if not key:
+            raise Refusal(403, "The parameter api_key is missing.")
+        if seconds := self._wrong_keys.seconds(client):
+            sentence = "Slowdown: too many wrong API keys have come from this address."
+            raise Refusal(429, sentence, retry_after(seconds))
+        number = keys.number(key)
+        if number is None:
+            self._wrong_keys.take(client)
+            raise Refusal(403, "Invalid API key")
+        return number
+
+
+class Arriving:
+    """The requests that have not arrived completely, which must not take longer than some seconds.
+
+    Each client may have UNFINISHED of them. The next one replaces its oldest one, so that a program that opens
+    connections and sends nothing cannot lock out others with the same address.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._clients: defaultdict[str, dict[asyncio.Timeout, None]] = defaultdict(dict)  # the oldest first
+
+    @asynccontextmanager
+    async def request_of(self, client: str) -> AsyncIterator[None]:
+        """Counts a request as unfinished until the end of the block. Raises a Refusal if it takes too long or is
+        replaced."""
+        timeout = asyncio.timeout(self._seconds)
+        try:
+            async with timeout:
+                self._add(client, timeout)
+                yield
+        except TimeoutError:
+            if timeout in self._clients[client]:
+                sentence = f"The request did not arrive within {self._seconds:g} seconds."
+                raise Refusal(408, sentence, CLOSE) from None
+            sentence = f"Slowdown: more than {UNFINISHED} requests of this address have not arrived completely."
+            raise Refusal(429, sentence, {**CLOSE, **retry_after(1)}) from None
+        finally:
+            self._clients[client].pop(timeout, None)
+            if not self._clients[client]:
+                del self._clients[client]
+
+    def _add(self, client: str, timeout: asyncio.Timeout) -> None:
+        unfinished = self._clients[client]
+        if len(unfinished) >= UNFINISHED:
+            oldest = next(iter(unfinished))
+            del unfinished[oldest]
+            if not oldest.expired():
+                oldest.reschedule(asyncio.get_running_loop().time())
+        unfinished[timeout] = None
+
+
+def client_of(request: Request) -> str:
+    """Returns whom limits count: the address of a client, or the first 64 bits of an IPv6 address, as whoever has one
+    has all addresses that begin like it. A trusted proxy has named the client."""
+    host = request.client.host if request.client else ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    return str(address.ipv4_mapped or address.packed[:8].hex())
+
+
+class HostCheck:
+    """Refuses requests for hosts that the server must not answer for.
+
+    A page of another site whose name resolves to this machine (DNS rebinding) could otherwise use the server as if it
+    were its own.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer: ASGIApp = self._app
+        if scope["type"] == "http":
+            host = Request(scope).headers.get("host", "")
+            if not self._access.serves_host(host):
+                sentence = f"The host {host[:100]!r} is not served; the option --allowed-hosts adds it."
+                answer = Refusal(403, sentence, CLOSE).response()
+        await answer(scope, receive, send)
+
+
+def check_origin(request: Request, access: Access) -> None:
+    """Raises a Refusal for a request that a page of another site sends. Programs other than browsers name no origin."""
+    origin = request.headers.get("origin")
+    if origin is not None and not access.allows_origin(origin, request.headers.get("host", "")):
+        raise Refusal(403, "Pages of this site must not change translations; the option --cors allows it.")
