@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from vtrans.config import SearchConfig
 from vtrans.search.beam import beam_search
-from vtrans.search.loop import Hypothesis
+from vtrans.search.history import Ints
+from vtrans.search.loop import Hypothesis, Logprobs
 
 BOS, EOS = 0, 1  # of the fakes; the words are 2 and up
 
@@ -52,7 +52,7 @@ class FakeDecoder:
     table: Table
     limits: Mapping[Ids, int] = field(default_factory=dict)  # of sources whose age is to be checked
     batch_tokens: int | None = None  # largest padded batch allowed, if that is to be checked
-    dtype: torch.dtype = torch.float64
+    dtype: type[np.floating] = np.float64
     log: list[str] = field(default_factory=list)  # the calls
     ages: list[Ids] = field(default_factory=list)  # at each step, the ages of the live sentences
     empty: list[int] = field(default_factory=list)  # at each step, the empty places
@@ -80,9 +80,9 @@ class FakeDecoder:
         padded = len(state.live) * max(len(sentence.source) for sentence in state.live)
         assert self.batch_tokens is None or len(state.live) == 1 or padded <= self.batch_tokens
 
-    def step(self, state: FakeState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Tensor]:
+    def step(self, state: FakeState, tokens_BK: Ints, live_r: Ints, best: int | None = None) -> Iterator[Logprobs]:
         assert tokens_BK.shape == (len(state.sentences), state.width)
-        assert tokens_BK.dtype == live_r.dtype == torch.int64
+        assert tokens_BK.dtype == live_r.dtype == np.int64
         rows = live_r.tolist()
         assert rows == sorted(set(rows))
         live = {row // state.width for row in rows}
@@ -100,12 +100,13 @@ class FakeDecoder:
             assert all(len(row) == sentence.age for row in sentence.rows)
             answers += [(sentence.source, row[1:]) for row in sentence.rows]
         asked = [self.table(*answers[row]) for row in rows]
-        yield from torch.split(torch.tensor(asked, dtype=self.dtype), 5)  # blocks that mix sentences
+        for i in range(0, len(asked), 5):  # blocks that mix sentences
+            yield np.array(asked[i : i + 5], dtype=self.dtype)
 
-    def reorder(self, state: FakeState, parents_BK: Tensor) -> None:
+    def reorder(self, state: FakeState, parents_BK: Ints) -> None:
         self.log.append("reorder")
         assert parents_BK.shape == (len(state.sentences), state.width)
-        assert parents_BK.dtype == torch.int64
+        assert parents_BK.dtype == np.int64
         for sentence, parents in zip(state.sentences, parents_BK.tolist(), strict=True):
             sentence.rows = [sentence.rows[parent] for parent in parents]
 
@@ -126,7 +127,7 @@ class FakeDecoder:
 class BrokenDecoder(FakeDecoder):
     """A decoder whose second step returns NaN."""
 
-    def step(self, state: FakeState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Tensor]:
+    def step(self, state: FakeState, tokens_BK: Ints, live_r: Ints, best: int | None = None) -> Iterator[Logprobs]:
         for answers in super().step(state, tokens_BK, live_r):
             yield answers * math.nan if len(self.ages) == 2 else answers
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vtrans.config import ModelConfig
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.model import Cache, Transformer
+from vtrans.search.loop import logprobs_of
 
 V, PAD, BOS, EOS = 40, 0, 2, 3
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=4, encoder_layers=2, decoder_layers=3, tie="src-tgt-softmax")
@@ -71,5 +73,5 @@ def step_by_step(model: Transformer, rows: list[list[int]], tgt_BKT: Tensor) -> 
 
 def step(decoder: IncrementalDecoder, state: Cache, tokens_BK: Tensor) -> Tensor:
     """Feeds one token per row; returns the log-probabilities of all rows [B, K, V]."""
-    everyone_r = torch.arange(tokens_BK.numel())
-    return torch.cat(list(decoder.step(state, tokens_BK, everyone_r))).view(*tokens_BK.shape, -1)
+    blocks = [logprobs_of(block) for block in decoder.step(state, tokens_BK.numpy(), np.arange(tokens_BK.numel()))]
+    return torch.from_numpy(np.concatenate(blocks)).view(*tokens_BK.shape, -1)

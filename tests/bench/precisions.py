@@ -47,9 +47,9 @@ def main() -> None:
     model = Transformer({**SHAPES, "big": BIG}[options.shape], V, V, joint=True, pad_id=PAD_ID)
     model.eval().requires_grad_(False)
     library = compiled_decoder(None)
-    decoders: dict[str, Decoder[Any]] = {
-        f"compiled, {p}": CompiledDecoder(model, library, p).ranking(BEAM + 2) for p in PRECISIONS
-    } | {f"torch, {p}": IncrementalDecoder(copy.deepcopy(model), p) for p in PRECISIONS}
+    decoders: dict[str, Decoder[Any]] = {f"compiled, {p}": CompiledDecoder(model, library, p) for p in PRECISIONS} | {
+        f"torch, {p}": IncrementalDecoder(copy.deepcopy(model), p) for p in PRECISIONS
+    }
     sources = [[*torch.randint(4, V, (LENGTH,)).tolist(), EOS_ID] for _ in range(options.sentences)]
 
     @torch.inference_mode()

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import sacrebleu
 import torch
 
@@ -136,14 +137,16 @@ def one_at_a_time(
     decoder: IncrementalDecoder | CompiledDecoder, sources: Sequence[list[int]], length: int
 ) -> tuple[float, float]:
     """Returns the seconds of all translations of `length` subwords, and those of the same steps' layers alone."""
-    search, live_r, ranking = SearchConfig(beam=4), torch.arange(4), cast(Decoder[Any], decoder)
-    if isinstance(decoder, CompiledDecoder):
-        ranking = decoder.ranking(search.beam + 2)
+    search, live_r = SearchConfig(beam=4), np.arange(4)
     began = time.perf_counter()
     for source in sources:
-        list(beam_search(ranking, [source], [length], config=search, nbest=1, bos_id=BOS_ID, eos_id=EOS_ID))
+        list(
+            beam_search(
+                cast(Decoder[Any], decoder), [source], [length], config=search, nbest=1, bos_id=BOS_ID, eos_id=EOS_ID
+            )
+        )
     whole, layers = time.perf_counter() - began, 0.0
-    tokens_BK, parents_BK = torch.tensor([[5, 6, 7, 8]]), torch.tensor([[0, 0, 1, 2]])
+    tokens_BK, parents_BK = np.array([[5, 6, 7, 8]]), np.array([[0, 0, 1, 2]])
     for source in sources:
         state: Any = decoder.start([source], 4)
         began = time.perf_counter()

@@ -10,13 +10,15 @@ import shlex
 import shutil
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 import torch
-from networks import BOS, SMALL, V, make, sequences
+from networks import BOS, SMALL, make, sequences
 
 from vtrans.compiled import compiler
 from vtrans.compiled.decoder import PRECISIONS, CompiledDecoder, compiled_decoder
-from vtrans.search.loop import Best
+from vtrans.search.history import Ints
+from vtrans.search.loop import Best, logprobs_of
 from vtrans.text.vocabulary import PAD_ID
 
 COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
@@ -32,13 +34,13 @@ class Lists:
     def __init__(self, common: Sequence[int]) -> None:
         self.numbers, self.common, self.listed = random.Random(6), set(common), list[list[int]]()
 
-    def __call__(self, sources: Sequence[Sequence[int]]) -> torch.Tensor:
-        more_BV = torch.zeros(len(sources), SIZE, dtype=torch.bool)
+    def __call__(self, sources: Sequence[Sequence[int]]) -> Ints:
+        more_BV = np.zeros((len(sources), SIZE), dtype=bool)
         for row in more_BV:
             chosen = set(self.numbers.sample(range(1, SIZE), self.numbers.choice((0, 3, 90)))) - self.common
             row[list(chosen)] = True
             self.listed.append(sorted(chosen | self.common))
-        return more_BV.nonzero()
+        return np.argwhere(more_BV)
 
 
 @INSTRUCTIONS
@@ -53,30 +55,28 @@ def test_the_logits_of_listed_subwords_are_those_of_the_vocabulary(
     library, lists, width, numbers = compiled_decoder(None), Lists(common), 3, random.Random(2)
     whole, limited = CompiledDecoder(model, library, precision), CompiledDecoder(model, library, precision, common)
     limited = limited.limited(lists)
-    ranking, states = limited.ranking(9), [d.start(sequences(6, 9, 4), width) for d in (whole, limited)]
+    states = [d.start(sequences(6, 9, 4), width) for d in (whole, limited)]
     batch: list[int | None] = [0, 1, 2]  # the list of the sentence in each place
     batches: dict[int, list[int | None]] = {5: [0, None, 2], 8: [0, 3, 2, 4], 11: [0, None, 2, 4], 14: [2, 4]}
     with torch.inference_mode():
         for t in range(24):
-            tokens = torch.tensor([[numbers.randrange(4, SIZE) for _ in range(width)] for _ in batch])
+            tokens = np.array([[numbers.randrange(4, SIZE) for _ in range(width)] for _ in batch])
             live = [
                 b * width + k for b, n in enumerate(batch) if n is not None for k in range(width) if (b + k + t) % 4
             ]
-            [full] = whole.step(states[0], tokens, torch.tensor(live))
-            [block] = (ranking if t % 2 else limited).step(states[1], tokens, torch.tensor(live))
-            assert isinstance(full, torch.Tensor)
+            [full] = whole.step(states[0], tokens, np.array(live))
+            [block] = limited.step(states[1], tokens, np.array(live), 9 if t % 2 else None)
             for place, row in enumerate(live):
                 n = batch[row // width]
                 assert n is not None
                 ids = torch.tensor(lists.listed[n])
                 expected = torch.full((SIZE,), -torch.inf)
-                expected[ids] = full[place, ids].log_softmax(0)
+                expected[ids] = torch.from_numpy(logprobs_of(full)[place])[ids].log_softmax(0)
                 if isinstance(block, Best):
                     check_best(block, place, expected)
                 else:
-                    assert isinstance(block, torch.Tensor)
-                    torch.testing.assert_close(block[place], expected, rtol=0, atol=1e-5)
-            parents = torch.tensor([[numbers.randrange(width) for _ in range(width)] for _ in batch])
+                    torch.testing.assert_close(torch.from_numpy(block[place]), expected, rtol=0, atol=1e-5)
+            parents = np.array([[numbers.randrange(width) for _ in range(width)] for _ in batch])
             for decoder, state in zip((whole, limited), states, strict=True):
                 decoder.reorder(state, parents)
                 if t in (5, 11):
@@ -103,10 +103,8 @@ def test_equal_logprobs_rank_by_id_whether_a_subword_is_common_or_not() -> None:
     model = make(SMALL).float()
     model.projection.weight.data[:] = 0
     decoder = CompiledDecoder(model, compiled_decoder(None), "float32", (5, 9, 20))
-    more = torch.zeros(1, V, dtype=torch.bool)
-    more[0, [4, 7, 12, 30]] = True
-    decoder = decoder.limited(lambda sources: more.nonzero()).ranking(5)
-    [block] = decoder.step(decoder.start(sequences(4), 1), torch.tensor([[BOS]]), torch.tensor([0]))
+    decoder = decoder.limited(lambda sources: np.array([[0, 4], [0, 7], [0, 12], [0, 30]]))
+    [block] = decoder.step(decoder.start(sequences(4), 1), np.array([[BOS]]), np.array([0]), 5)
     assert isinstance(block, Best)
     assert block.ids.tolist() == [[4, 5, 7, 9, 12]]
     assert block.logprobs[0] == pytest.approx(-math.log(7), abs=1e-6)

@@ -6,15 +6,17 @@ import dataclasses
 import random
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from networks import BOS, PAD, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences, step, step_by_step
 
 from vtrans.config import DECODING_PRECISIONS, ModelConfig
-from vtrans.engines.incremental import IncrementalDecoder
-from vtrans.errors import InputError
+from vtrans.engines.incremental import IncrementalDecoder, best_of
+from vtrans.errors import InputError, LogprobsError
 from vtrans.model import Cache, Transformer
 from vtrans.model.cache import History
+from vtrans.search.ranking import best_tokens
 
 
 @pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES])
@@ -60,7 +62,7 @@ def test_each_row_attends_to_its_own_history(config: ModelConfig, reuse_slots: b
                     full = model(src, keep, torch.tensor(histories[b]))[:, -1].log_softmax(-1)
                     torch.testing.assert_close(logprobs[b][:, 1:], full[:, 1:], rtol=0, atol=1e-10)
             parents = [[numbers.randrange(width) for _ in range(width)] for _ in batch]
-            decoder.reorder(state, torch.tensor(parents))
+            decoder.reorder(state, np.array(parents))
             histories = [[rows[k] for k in chosen] for rows, chosen in zip(histories, parents, strict=True)]
             live = [b for b, source in enumerate(batch) if source is not None]
             over = [b for b in live[1:] if numbers.random() < 0.08]
@@ -157,7 +159,7 @@ def test_slots_outside_every_rows_history_are_reused() -> None:
         state = decoder.start(sequences(4, 6), 4)
         for _ in range(40):
             step(decoder, state, torch.full((2, 4), 5))
-            decoder.reorder(state, torch.tensor([[0, 0, 0, 0], [2, 2, 2, 2]]))
+            decoder.reorder(state, np.array([[0, 0, 0, 0], [2, 2, 2, 2]]))
     assert slots_in_use(state) == 48  # 40 slots in all rows' history, and the newest of each row, rounded up
 
 
@@ -205,16 +207,16 @@ def test_the_steps_read_nothing_from_the_device(config: ModelConfig) -> None:
     """Reading from a GPU would wait for it. The meta device has no values, and raises an error."""
     with torch.device("meta"):
         model = Transformer(config, V, V, joint=True, pad_id=PAD).eval()
-    decoder, live_r = IncrementalDecoder(model), torch.arange(6)
+    decoder, tokens_BK, live_r = IncrementalDecoder(model), np.full((3, 2), 5), np.arange(6)
     with torch.inference_mode():
         state = decoder.start(sequences(5, 9, 2), 2)
         for _ in range(12):
-            assert decoder.hidden(state, torch.full((3, 2), 5), live_r).shape == (6, config.d_model)
-            decoder.reorder(state, torch.tensor([[1, 0]] * 3))
+            assert decoder.hidden(state, tokens_BK, live_r).shape == (6, config.d_model)
+            decoder.reorder(state, np.array([[1, 0]] * 3))
         decoder.drop(state, [0, 1])
         decoder.select(state, [1, 2])
         decoder.admit(state, sequences(7, 3), [0])
-        assert decoder.hidden(state, torch.full((3, 2), 5), live_r).shape == (6, config.d_model)
+        assert decoder.hidden(state, tokens_BK, live_r).shape == (6, config.d_model)
 
 
 def test_int8_needs_a_cpu() -> None:
@@ -222,3 +224,19 @@ def test_int8_needs_a_cpu() -> None:
         model = Transformer(SMALL, V, V, joint=True, pad_id=PAD)
     with pytest.raises(InputError, match="`precision`"):
         IncrementalDecoder(model, "int8")
+
+
+@pytest.mark.parametrize("V", [5, 300])
+@pytest.mark.parametrize("count", [2, 9])
+def test_the_best_tokens_that_a_gpu_finds_are_those_of_the_search(V: int, count: int) -> None:
+    logprobs_nV = torch.randn(60, V, generator=torch.Generator().manual_seed(V))
+    logprobs_nV[10:40] = logprobs_nV[10:40].mul(3).round()  # many ties, in whichever order topk leaves them
+    logprobs_nV[40:50, 3:] = -torch.inf
+    values, ids = best_of(logprobs_nV.clone(), count)
+    expected_values, expected_ids = best_tokens([logprobs_nV.numpy()], count)
+    assert np.array_equal(values, expected_values)
+    possible = values > -np.inf
+    assert np.array_equal(ids[possible], expected_ids[possible])
+    logprobs_nV[7, 2] = torch.nan
+    with pytest.raises(LogprobsError):
+        best_of(logprobs_nV, count)

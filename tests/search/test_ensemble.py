@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
-import torch
 from fakes import EOS, FakeDecoder, Ids, Table, hashed, many_sentences, scripted, searched
 
 from vtrans.search.ensemble import Ensemble
@@ -43,5 +43,5 @@ def test_an_ensemble_averages_probabilities() -> None:
 
 def test_no_probability_of_an_ensemble_exceeds_1() -> None:
     for size in range(1, 12):  # in float32, log(7 * 1.0) - log(7) rounds to 2e-7
-        decoders = [FakeDecoder(scripted(3, {}), dtype=torch.float32) for _ in range(size)]
+        decoders = [FakeDecoder(scripted(3, {}), dtype=np.float32) for _ in range(size)]
         assert searched(Ensemble(decoders), [SOURCE], [3])[0][0].logprob <= 0

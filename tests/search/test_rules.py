@@ -68,7 +68,7 @@ def adjusted(logprob: float, said: Sequence[int], token: int, prefix: Prefix, ru
 
 
 def rules_of(V: int, **values: Any) -> Rules:
-    return Rules(EOS_ID, starts_V=torch.tensor([t == EOS_ID or t % 2 == 0 for t in range(V)]), **values)
+    return Rules(EOS_ID, starts_V=np.array([t == EOS_ID or t % 2 == 0 for t in range(V)]), **values)
 
 
 CASES: dict[str, tuple[Prefix, dict[str, Any]]] = {
@@ -152,8 +152,8 @@ def test_each_row_is_constrained_by_its_own_tokens_and_prefix() -> None:
         )
         longest = max(map(len, rows))
         said = np.array([[-1] * (longest - len(row)) + row for row in rows], dtype=np.int64)
-        before = torch.randn(len(rows), V, generator=torch.Generator().manual_seed(seed)).log_softmax(1)
-        after = before.clone()
+        before = torch.randn(len(rows), V, generator=torch.Generator().manual_seed(seed)).log_softmax(1).numpy()
+        after = before.copy()
         rules.apply(after, said, range(len(rows)))
         for r, (row, prefix) in enumerate(zip(rows, prefixes, strict=True)):
             for token in range(V):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from cli_runner import Done
@@ -67,7 +68,7 @@ def random_phrases(numbers: random.Random, words: Sequence[int], *, exactly: flo
 def search(
     table: Any, phrases: Sequence[Sequence[Phrase]], sources: Sequence[Ids], limits: Sequence[int], **config: Any
 ) -> list[list[Hypothesis]]:
-    continues_V = torch.tensor(config.pop("continues"))
+    continues_V = np.array(config.pop("continues"))
     nbest = config.pop("nbest", 1)
     decoder = FakeDecoder(table, limits=dict(zip(sources, limits, strict=True)))
     settings = SearchConfig(**config)

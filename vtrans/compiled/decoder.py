@@ -15,7 +15,9 @@ import ctypes
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -24,7 +26,8 @@ from vtrans.compiled.compiler import compiled_library
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.model import DecoderOnly, EncoderLayer, SSRULayer, Transformer
-from vtrans.search.loop import Best, Block, bad_logprobs
+from vtrans.search.history import Ints
+from vtrans.search.loop import Best, Block, Logprobs, bad_logprobs
 
 ACTIVATIONS = ("relu", "gelu", "swish")
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -50,6 +53,7 @@ def _or_memory_error(result: int | None, *_: Any) -> int | None:
 
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int
+_MEMORY = ctypes.c_char * 0
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "new_model": (_POINTER, (ctypes.POINTER(Sizes), _POINTER, _POINTER, _INT)),
     "delete_model": (None, (_POINTER,)),
@@ -169,7 +173,6 @@ class CompiledState:
     def __init__(self, compiled: CompiledModel, width: int) -> None:
         self.compiled, self.library = compiled, compiled.library
         self.pointer = self.library.new_batch(compiled.pointer, width, torch.get_num_threads())
-        self.values_rm = self.ids_rm = torch.empty(0, 0)  # of the last step
 
     def __del__(self) -> None:
         self.library.delete_batch(self.pointer)
@@ -188,22 +191,14 @@ class CompiledDecoder:
     ) -> None:
         self.model, self.device, self.rows = model, model.device, ROWS
         self.compiled = CompiledModel(model, library, precision, common)
-        self.best = 0
-        self.more: Callable[[Sequence[Sequence[int]]], Tensor] | None = None
-        self.positions_PD = model.tgt_positions(1).float()  # as many as have been needed
+        self.more: Callable[[Sequence[Sequence[int]]], Ints] | None = None
+        self.positions_PD = _array(model.tgt_positions(1))  # as many as have been needed
 
     @property
     def library(self) -> ctypes.CDLL:
         return self.compiled.library
 
-    def ranking(self, count: int) -> CompiledDecoder:
-        """Returns the same decoder, except that its blocks have only the `count` best tokens of each row, so that the
-        search need not look for them."""
-        made = copy.copy(self)
-        made.best = min(count, len(self.model.projection.weight))
-        return made
-
-    def limited(self, more: Callable[[Sequence[Sequence[int]]], Tensor]) -> CompiledDecoder:
+    def limited(self, more: Callable[[Sequence[Sequence[int]]], Ints]) -> CompiledDecoder:
         """Returns the same decoder, except that a sentence lists `more` besides the common subwords, and no others are
         possible. `more` returns these for sources that enter, as pairs of a source and a subword [n, 2], in increasing
         order."""
@@ -217,70 +212,74 @@ class CompiledDecoder:
         return state
 
     def admit(self, state: CompiledState, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
-        numbers_n, listed_n = (self.more(sources) if self.more else torch.empty(0, 2, dtype=torch.int64)).T.contiguous()
-        counts_b = torch.bincount(numbers_n, minlength=len(sources))
+        more_n2 = self.more(sources) if self.more else np.empty((0, 2), dtype=np.int64)
+        numbers_n, listed_n = np.ascontiguousarray(more_n2.T)
+        counts_b = np.bincount(numbers_n, minlength=len(sources))
         # Nothing depends on an EOS that is not attended to.
         sources = sources if self.model.config.source_eos else [source[:-1] for source in sources]
         lengths = [len(source) for source in sources]
-        tokens_N = torch.tensor([token for source in sources for token in source], dtype=torch.int64)
-        lengths_b, places_f = torch.tensor(lengths), torch.tensor(places, dtype=torch.int64)
-        positions_SD = self.model.src_positions(max(lengths)).float()
+        tokens_N = np.array([token for source in sources for token in source], dtype=np.int64)
+        positions_SD = _array(self.model.src_positions(max(lengths)))
         self.library.batch_admit(
             state.pointer,
-            tokens_N.data_ptr(),
-            lengths_b.data_ptr(),
+            memory(tokens_N),
+            memory(np.array(lengths, dtype=np.int64)),
             len(lengths),
-            places_f.data_ptr(),
+            memory(np.array(places, dtype=np.int64)),
             len(places),
-            positions_SD.data_ptr(),
-            listed_n.data_ptr(),
-            counts_b.data_ptr(),
+            memory(positions_SD),
+            memory(listed_n),
+            memory(counts_b),
         )
 
-    def hidden(self, state: CompiledState, tokens_BK: Tensor, live_r: Tensor) -> Tensor:
+    def hidden(self, state: CompiledState, tokens_BK: Ints, live_r: Ints) -> Logprobs:
         """Computes a step up to the projection: the decoder's output [r, D] of the live rows."""
         self._advance(state, tokens_BK)
-        out_rD = torch.empty(len(live_r), self.model.config.d_model, dtype=torch.float32)
-        self.library.batch_hidden(state.pointer, live_r.data_ptr(), len(live_r), out_rD.data_ptr())
+        out_rD = np.empty((len(live_r), self.model.config.d_model), dtype=np.float32)
+        self.library.batch_hidden(state.pointer, memory(live_r), len(live_r), memory(out_rD))
         return out_rD
 
-    def step(self, state: CompiledState, tokens_BK: Tensor, live_r: Tensor) -> Iterable[Block]:
+    def step(self, state: CompiledState, tokens_BK: Ints, live_r: Ints, best: int | None = None) -> Iterable[Block]:
         self._advance(state, tokens_BK)
-        if self.best:
-            return (self._best(state, live_r),)
-        return (self._logprobs(state, live_n) for live_n in torch.split(live_r, self.rows))
+        if best is not None:
+            return (self._best(state, live_r, best),)
+        return (self._logprobs(state, live_r[i : i + self.rows]) for i in range(0, len(live_r), self.rows))
 
-    def _advance(self, state: CompiledState, tokens_BK: Tensor) -> None:
-        tokens_BK, known_PD = tokens_BK.contiguous(), self.positions_PD
-        while needed := self.library.batch_step(
-            state.pointer, tokens_BK.data_ptr(), known_PD.data_ptr(), known_PD.shape[0]
-        ):
+    def _advance(self, state: CompiledState, tokens_BK: Ints) -> None:
+        tokens, known_PD = memory(np.ascontiguousarray(tokens_BK)), self.positions_PD
+        while needed := self.library.batch_step(state.pointer, tokens, memory(known_PD), len(known_PD)):
             limit = self.model.max_length
             rows = max(needed, 2 * needed if limit is None else min(2 * needed, limit))
-            known_PD = self.positions_PD = self.model.tgt_positions(rows).float()
+            known_PD = self.positions_PD = _array(self.model.tgt_positions(rows))
 
-    def _logprobs(self, state: CompiledState, live_n: Tensor) -> Tensor:
-        out_nV = torch.empty(len(live_n), len(self.model.projection.weight), dtype=torch.float32)
-        self.library.batch_logprobs(state.pointer, live_n.data_ptr(), len(live_n), out_nV.data_ptr())
+    def _logprobs(self, state: CompiledState, live_n: Ints) -> Logprobs:
+        out_nV = np.empty((len(live_n), len(self.model.projection.weight)), dtype=np.float32)
+        self.library.batch_logprobs(state.pointer, memory(live_n), len(live_n), memory(out_nV))
         return out_nV
 
-    def _best(self, state: CompiledState, live_r: Tensor) -> Best:
-        r, m = live_r.shape[0], self.best
-        if state.values_rm.shape[0] < r:
-            state.values_rm, state.ids_rm = torch.empty(r, m, dtype=torch.float32), torch.empty(r, m, dtype=torch.int64)
-        pointers = state.ids_rm.data_ptr(), state.values_rm.data_ptr()
-        if self.library.batch_best(state.pointer, live_r.data_ptr(), r, m, *pointers):
+    def _best(self, state: CompiledState, live_r: Ints, count: int) -> Best:
+        shape = len(live_r), min(count, len(self.model.projection.weight))
+        values_rm, ids_rm = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.int64)
+        if self.library.batch_best(state.pointer, memory(live_r), *shape, memory(ids_rm), memory(values_rm)):
             raise bad_logprobs()
-        return Best(state.values_rm.numpy()[:r], state.ids_rm.numpy()[:r])
+        return Best(values_rm, ids_rm)
 
-    def reorder(self, state: CompiledState, parents_BK: Tensor) -> None:
-        parents_BK = parents_BK.contiguous()
-        self.library.batch_reorder(state.pointer, parents_BK.data_ptr())
+    def reorder(self, state: CompiledState, parents_BK: Ints) -> None:
+        self.library.batch_reorder(state.pointer, memory(np.ascontiguousarray(parents_BK)))
 
     def drop(self, state: CompiledState, sentences: Sequence[int]) -> None:
-        places = torch.tensor(sentences, dtype=torch.int64)
-        self.library.batch_drop(state.pointer, places.data_ptr(), len(places))
+        self.library.batch_drop(state.pointer, memory(np.array(sentences, dtype=np.int64)), len(sentences))
 
     def select(self, state: CompiledState, sentences: Sequence[int]) -> None:
-        places = torch.tensor(sentences, dtype=torch.int64)
-        self.library.batch_select(state.pointer, places.data_ptr(), len(places))
+        self.library.batch_select(state.pointer, memory(np.array(sentences, dtype=np.int64)), len(sentences))
+
+
+def memory(array: NDArray[Any]) -> ctypes.Array[ctypes.c_char]:
+    """Returns the memory of an array as an argument of the compiled code, in a third of the time of `array.ctypes`.
+    Raises TypeError if the array is not contiguous."""
+    return _MEMORY.from_buffer(array.data)
+
+
+def _array(positions_PD: Tensor) -> Logprobs:
+    floats_PD: Logprobs = positions_PD.detach().float().contiguous().numpy()
+    return floats_PD

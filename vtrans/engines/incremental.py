@@ -17,6 +17,9 @@ from vtrans.errors import InputError
 from vtrans.model import Cache, Source, Transformer
 from vtrans.numerics import kernels
 from vtrans.numerics.products import HAS_ONEDNN, Bfloat16Linear, Int8Linear, Linear, Rounded, linear, packed, product
+from vtrans.search.history import Ints
+from vtrans.search.loop import Best, Block
+from vtrans.search.ranking import checked
 
 # Rows that are projected to the vocabulary at a time. On a CPU a block stays in the cache while the search reads it:
 # 128 rows of 8,000 subwords are 4 MB.
@@ -54,6 +57,7 @@ class IncrementalDecoder:
         self.rows = ROWS_CPU if on_cpu else ROWS_GPU
         self.project = projection(model, rounding)
 
+    @torch.inference_mode()
     def start(self, sources: Sequence[Sequence[int]], width: int) -> Cache:
         cache = self.model.new_cache(width, reuse_slots=self.reuse_slots)
         self.admit(cache, sources, ())
@@ -66,26 +70,30 @@ class IncrementalDecoder:
         keep_BS = torch.arange(S, device=self.device) < torch.tensor(lengths, device=self.device)[:, None]
         return self.model.source(src_BS, keep_BS, lengths)
 
-    def step(self, cache: Cache, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Tensor]:
-        h_rD = self.hidden(cache, tokens_BK, live_r)
-        blocks = torch.split(h_rD, self.rows) if len(h_rD) > self.rows else (h_rD,)
-        return (logprobs(self.project(block_nD)) for block_nD in blocks)
+    @torch.inference_mode()
+    def step(self, cache: Cache, tokens_BK: Ints, live_r: Ints, best: int | None = None) -> Iterator[Block]:
+        for h_nD in torch.split(self.hidden(cache, tokens_BK, live_r), self.rows):
+            yield block_of(logprobs(self.project(h_nD)), best)
 
-    def hidden(self, cache: Cache, tokens_BK: Tensor, live_r: Tensor) -> Tensor:
+    def hidden(self, cache: Cache, tokens_BK: Ints, live_r: Ints) -> Tensor:
         """Computes a step up to the projection: the decoder's output [r, D] of the live rows."""
         # Copy both now; a copy after the layers would synchronise the GPU.
-        tokens_BK, live_r = tokens_BK.to(self.device), live_r.to(self.device)
-        return self.model.step(tokens_BK, cache).flatten(0, 1)[live_r]
+        fed_BK, at_r = torch.from_numpy(tokens_BK).to(self.device), torch.from_numpy(live_r).to(self.device)
+        return self.model.step(fed_BK, cache).flatten(0, 1)[at_r]
 
-    def reorder(self, cache: Cache, parents_BK: Tensor) -> None:
-        cache.reorder(parents_BK)
+    @torch.inference_mode()
+    def reorder(self, cache: Cache, parents_BK: Ints) -> None:
+        cache.reorder(torch.from_numpy(parents_BK))
 
+    @torch.inference_mode()
     def drop(self, cache: Cache, sentences: Sequence[int]) -> None:
         cache.drop(sentences)
 
+    @torch.inference_mode()
     def admit(self, cache: Cache, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
         cache.admit(self._source(sources), places)
 
+    @torch.inference_mode()
     def select(self, cache: Cache, sentences: Sequence[int]) -> None:
         cache.select(sentences)
 
@@ -124,3 +132,24 @@ def projection(model: Transformer, rounding: type[Rounded] | None) -> Callable[[
 def logprobs(logits_nV: Tensor) -> Tensor:
     """Returns log-probabilities [n, V]; in float32 if the logits are in half precision."""
     return (logits_nV.float() if logits_nV.dtype in (torch.bfloat16, torch.float16) else logits_nV).log_softmax(-1)
+
+
+def block_of(logprobs_nV: Tensor, best: int | None) -> Block:
+    """Returns log-probabilities as a block of the search. A GPU copies only the `best` ones of each row, if the search
+    reads no others."""
+    if best is None or logprobs_nV.device.type == "cpu":
+        whole_nV: Block = logprobs_nV.cpu().numpy()
+        return whole_nV
+    return best_of(logprobs_nV, best)
+
+
+def best_of(logprobs_nV: Tensor, count: int) -> Best:
+    """Returns the `count` most probable tokens of each row, or all. Equal ones are ordered by id. Raises LogprobsError
+    for NaN."""
+    values_nx, ids_nx = logprobs_nV.topk(min(count + 1, logprobs_nV.shape[1]))
+    # topk returns any of equal values, in any order.
+    tied_n = ((values_nx[:, 1:] == values_nx[:, :-1]) & (values_nx[:, 1:] > -torch.inf)).any(1)
+    if tied_n.any():
+        values, ids = logprobs_nV[tied_n].sort(dim=1, descending=True, stable=True)
+        values_nx[tied_n], ids_nx[tied_n] = values[:, : values_nx.shape[1]], ids[:, : ids_nx.shape[1]]
+    return Best(checked(values_nx[:, :count].cpu().numpy()), ids_nx[:, :count].cpu().numpy())

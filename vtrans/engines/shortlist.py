@@ -4,8 +4,8 @@ IBM model 1 (Brown et al. 1993) on subword ids gives each source subword its mos
 sentence joins the translations of its subwords with the most frequent target subwords, and the decoder projects to
 listed subwords only (Jean et al. 2015, section 3.3; L'Hostis et al. 2016).
 
-Legend: B sentences, b those of a part, K rows per sentence, n rows of a block or subwords of several sentences, v
-listed subwords of a block, X subwords that a source subword lists, D model width, S source and V target vocabulary.
+Legend: B sentences, K rows per sentence, n rows of a block or subwords of several sentences, v subwords that any of
+them lists, X subwords that a source subword lists, D model width, S source and V target vocabulary.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vtrans.checkpoint import Shortlist
 from vtrans.compiled.decoder import CompiledDecoder
 from vtrans.data.aligner import model_1
 from vtrans.data.store import TokenStore
-from vtrans.engines.incremental import IncrementalDecoder, logprobs
+from vtrans.engines.incremental import IncrementalDecoder, block_of, logprobs
 from vtrans.numerics.products import linear
 from vtrans.search.history import Ints
-from vtrans.search.loop import Decoder, Listed
+from vtrans.search.loop import Block, Decoder
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
 
 
@@ -77,18 +78,18 @@ class Candidates:
         self.others_V = ~self.common_V
         self.others_V[never] = False
 
-    def more(self, sources: Sequence[Sequence[int]], forced: Sequence[Sequence[int]]) -> Tensor:
+    def more(self, sources: Sequence[Sequence[int]], forced: Sequence[Sequence[int]]) -> Ints:
         """Returns what sentences list besides the common subwords, as pairs of a sentence and a subword [n, 2], in
         increasing order. A sentence may always use its `forced` subwords."""
         V = len(self.common_V)
         (src_n, numbers_n), (forced_n, forced_numbers_n) = _joined(sources), _joined(forced)
         keys_nX = numbers_n[:, None] * V + self.lists_SX[src_n]
         keys_n = np.concatenate((keys_nX.ravel(), forced_numbers_n * V + forced_n))
-        return torch.from_numpy(np.stack(np.divmod(np.unique(keys_n[self.others_V[keys_n % V]]), V), 1))
+        return np.stack(np.divmod(np.unique(keys_n[self.others_V[keys_n % V]]), V), 1)
 
-    def listed(self, sources: Sequence[Sequence[int]], forced: Sequence[Sequence[int]]) -> Tensor:
+    def listed(self, sources: Sequence[Sequence[int]], forced: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
         """Returns which subwords each sentence may use [B, V]."""
-        listed_BV = torch.from_numpy(self.common_V).repeat(len(sources), 1)
+        listed_BV = self.common_V[None].repeat(len(sources), 0)
         listed_BV[tuple(self.more(sources, forced).T)] = True
         return listed_BV
 
@@ -116,85 +117,69 @@ def shortlisted(
 
 
 @dataclass
-class Part:
-    """Sentences whose rows are projected together, to every subword that one of them lists."""
-
-    ids: Tensor  # [v], increasing
-    weight_vD: Tensor
-    bias_bv: Tensor  # the projection's bias where a sentence lists the subword, -inf elsewhere
-
-
-@dataclass
 class ShortlistedState:
     inner: Any  # of the decoder
     width: int
     listed_BV: Tensor
-    parts: dict[int, Part]  # by number; a missing part is made in the next step
+    ids_v: Tensor  # the subwords that any of the sentences lists
+    weight_vD: Tensor  # the projection to these
+    bias_Bv: Tensor  # the projection's bias where a sentence lists the subword, -inf elsewhere
 
 
 class Shortlisted:
     """A decoder in torch that predicts only the subwords that `listed` returns for the sentences that enter [B, V].
 
-    Rows that are projected together have the same columns. Columns that are not in a sentence's own list are -inf for
-    it, so its result does not depend on its batch.
+    It projects to the subwords that any sentence of the batch lists. Those that are not in a sentence's own list are
+    -inf for it, so its result does not depend on its batch.
     """
 
-    def __init__(self, decoder: IncrementalDecoder, listed: Callable[[Sequence[Sequence[int]]], Tensor]) -> None:
+    def __init__(
+        self, decoder: IncrementalDecoder, listed: Callable[[Sequence[Sequence[int]]], NDArray[np.bool_]]
+    ) -> None:
         self.decoder, self._listed = decoder, listed
 
+    @torch.inference_mode()
     def start(self, sources: Sequence[Sequence[int]], width: int) -> ShortlistedState:
-        listed_BV = self._listed(sources)
-        return ShortlistedState(self.decoder.start(sources, width), width, listed_BV, {})
+        inner, listed_BV = self.decoder.start(sources, width), torch.from_numpy(self._listed(sources))
+        return ShortlistedState(inner, width, listed_BV, *self._projection(listed_BV))
 
-    def step(self, state: ShortlistedState, tokens_BK: Tensor, live_r: Tensor) -> Iterator[Listed]:
-        size = self._sentences_per_part(state)
-        for i, listed_bV in enumerate(torch.split(state.listed_BV, size)):
-            if i not in state.parts:
-                state.parts[i] = self._part(listed_bV, state.width)
-        sentence_r = live_r // state.width
-        counts = torch.bincount(sentence_r // size, minlength=len(state.parts)).tolist()
-        at_r = (sentence_r % size).to(self.decoder.device)
-        h_rD = self.decoder.hidden(state.inner, tokens_BK, live_r)
-        blocks = zip(torch.split(h_rD, counts), torch.split(at_r, counts), strict=True)
-        # A part may have no live rows.
-        return (self._project(h_nD, at_n, state.parts[i]) for i, (h_nD, at_n) in enumerate(blocks) if len(at_n))
+    @torch.inference_mode()
+    def step(self, state: ShortlistedState, tokens_BK: Ints, live_r: Ints, best: int | None = None) -> Iterator[Block]:
+        h_rD, rows = self.decoder.hidden(state.inner, tokens_BK, live_r), self.decoder.rows
+        sentence_r = torch.from_numpy(live_r // state.width).to(h_rD.device)
+        for h_nD, sentence_n in zip(torch.split(h_rD, rows), torch.split(sentence_r, rows), strict=True):
+            logits_nv = linear(h_nD, state.weight_vD) + state.bias_Bv[sentence_n]
+            listed_nv = logprobs(logits_nv)
+            every_nV = listed_nv.new_full((len(h_nD), state.listed_BV.shape[1]), -torch.inf)
+            every_nV[:, state.ids_v] = listed_nv
+            yield block_of(every_nV, best)
 
-    def _sentences_per_part(self, state: ShortlistedState) -> int:
-        return max(1, self.decoder.rows // state.width)
-
-    def _part(self, listed_bV: Tensor, width: int) -> Part:
-        listed_V = listed_bV.any(0)
-        listed_V[: width + 2] = True  # the search needs at least that many columns
-        ids = listed_V.nonzero().squeeze(1)
-        bias_bv = torch.zeros(len(listed_bV), len(ids)).masked_fill_(~listed_bV[:, ids], -torch.inf)
-        ids = ids.to(self.decoder.device)
+    def _projection(self, listed_BV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        ids_v = listed_BV.any(0).nonzero().squeeze(1).to(self.decoder.device)
         projection = self.decoder.model.projection
-        weight_vD = projection.weight[ids]
-        bias_bv = bias_bv.to(weight_vD)
-        return Part(ids, weight_vD, bias_bv if projection.bias is None else bias_bv + projection.bias[ids])
+        bias_Bv = torch.where(listed_BV.to(ids_v.device)[:, ids_v], 0.0, -torch.inf).to(projection.weight)
+        if projection.bias is not None:
+            bias_Bv += projection.bias[ids_v]
+        return ids_v, projection.weight[ids_v], bias_Bv
 
-    def _project(self, h_nD: Tensor, sentence_n: Tensor, part: Part) -> Listed:
-        """Returns the log-probabilities of rows; `sentence_n` holds their sentences within the part."""
-        logits_nv = linear(h_nD, part.weight_vD)
-        logits_nv += part.bias_bv[sentence_n]
-        return Listed(logprobs(logits_nv), part.ids)
-
-    def reorder(self, state: ShortlistedState, parents_BK: Tensor) -> None:
+    def reorder(self, state: ShortlistedState, parents_BK: Ints) -> None:
         self.decoder.reorder(state.inner, parents_BK)
 
     def drop(self, state: ShortlistedState, sentences: Sequence[int]) -> None:
         self.decoder.drop(state.inner, sentences)
 
+    @torch.inference_mode()
     def admit(self, state: ShortlistedState, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
         self.decoder.admit(state.inner, sources, places)
-        listed_BV, B = self._listed(sources), len(state.listed_BV)
+        listed_BV = torch.from_numpy(self._listed(sources))
         state.listed_BV[list(places)] = listed_BV[: len(places)]
-        state.listed_BV = torch.cat((state.listed_BV, listed_BV[len(places) :]))
-        size = self._sentences_per_part(state)
-        for b in (*places, *range(B, len(state.listed_BV))):
-            state.parts.pop(b // size, None)
+        self._keep(state, torch.cat((state.listed_BV, listed_BV[len(places) :])))
 
+    @torch.inference_mode()
     def select(self, state: ShortlistedState, sentences: Sequence[int]) -> None:
         self.decoder.select(state.inner, sentences)
-        state.listed_BV = state.listed_BV[list(sentences)]
-        state.parts.clear()
+        self._keep(state, state.listed_BV[list(sentences)])
+
+    def _keep(self, state: ShortlistedState, listed_BV: Tensor) -> None:
+        state.listed_BV = listed_BV
+        state.ids_v, state.weight_vD, state.bias_Bv = self._projection(listed_BV)

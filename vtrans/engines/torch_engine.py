@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.compiled.decoder import CompiledDecoder
@@ -83,7 +84,6 @@ class TorchEngine:
             for t in self._transformers
         ]
 
-    @torch.inference_mode()
     def translate(
         self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
@@ -103,9 +103,6 @@ class TorchEngine:
         tokens, limits = [source.tokens for source in sources], [source.limit for source in sources]
         sampling = options.sampling
         if sampling is None:
-            forbidden = rules.most_forbidden if rules else 0
-            if isinstance(decoder, CompiledDecoder) and forbidden is not None and not phrases:
-                decoder = decoder.ranking(search.beam + forbidden + 2)  # all that the search reads
             return beam_search(
                 decoder,
                 tokens,
@@ -134,13 +131,13 @@ class TorchEngine:
         )
 
     @cached_property
-    def _continues_V(self) -> Tensor:
-        return torch.tensor([continues_word(self.tgt_vocab, i) for i in range(len(self.tgt_vocab))])
+    def _continues_V(self) -> NDArray[np.bool_]:
+        return np.array([continues_word(self.tgt_vocab, i) for i in range(len(self.tgt_vocab))])
 
     @cached_property
-    def _starts_V(self) -> Tensor:
+    def _starts_V(self) -> NDArray[np.bool_]:
         texts = [self.tgt_vocab.text_of(i) for i in range(len(self.tgt_vocab))]
-        return torch.tensor([i == EOS_ID or text.startswith(" ") for i, text in enumerate(texts)])
+        return np.array([i == EOS_ID or text.startswith(" ") for i, text in enumerate(texts)])
 
     @cached_property
     def _spelling(self) -> Spelling:

@@ -25,13 +25,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vtrans.search.history import History, Ints
 from vtrans.search.lexical import Automaton, Phrase, least_tokens
-from vtrans.search.loop import Block, Listed, columns_of, logprobs_of
+from vtrans.search.loop import Best, Block, Logprobs
 from vtrans.search.ranking import Ranked, best_tokens
 
 # Banks that get K rows each. 4 reach the BLEU of 16 to within 0.4 with one to three reference words per line, or three
@@ -51,7 +49,7 @@ class Banks:
     All sentences must have the same `width_of` their phrases. `continues_V` says which tokens may continue a word.
     """
 
-    def __init__(self, phrases: Sequence[Sequence[Phrase]], continues_V: Tensor, beam: int) -> None:
+    def __init__(self, phrases: Sequence[Sequence[Phrase]], continues_V: NDArray[np.bool_], beam: int) -> None:
         (self.width,) = {width_of(needed, beam) for needed in phrases}
         self._phrases, self._continues_V, self._continues = phrases, continues_V, continues_V.tolist()
         self._automata: dict[int, Automaton] = {}  # of the sentences in the batch
@@ -67,7 +65,7 @@ class Banks:
 
     def candidates(
         self, blocks: Iterable[Block], history: History, live_r: Ints, count: int, eos_id: int
-    ) -> tuple[NDArray[np.floating], Ints]:
+    ) -> tuple[Logprobs, Ints]:
         """Returns the log-probabilities and ids of the tokens by which rows may be extended, the best ones first; fewer
         for some rows than for others, and then -inf."""
         self._automata = {i: a for i, a in self._automata.items() if i in history.sentences}
@@ -140,7 +138,7 @@ class _Extras:
     for the `waiting` rows the best token that does not continue a word."""
 
     def __init__(
-        self, wanted: Sequence[Sequence[int]], waiting: Sequence[int], continues_V: Tensor, eos_id: int
+        self, wanted: Sequence[Sequence[int]], waiting: Sequence[int], continues_V: NDArray[np.bool_], eos_id: int
     ) -> None:
         self.values: list[dict[int, float]] = []  # per row
         self._eos_id = eos_id
@@ -149,26 +147,15 @@ class _Extras:
     def read(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Yields the blocks after reading them."""
         for block in blocks:
-            begin, logprobs_nV = len(self.values), logprobs_of(block)
-            end = begin + len(logprobs_nV)
-            self.values += [{} for _ in range(begin, end)]
-            pairs = [(r - begin, token) for r in range(begin, end) for token in self._wanted[r]]
-            if pairs:
-                self._read_pairs(block, pairs, begin)
+            assert not isinstance(block, Best)
+            begin, end = len(self.values), len(self.values) + len(block)
+            for row, r in enumerate(range(begin, end)):
+                wanted = list(self._wanted[r])
+                self.values.append(dict(zip(wanted, block[row, wanted].tolist(), strict=True)))
             if waiting := [r - begin for r in range(begin, end) if r in self._waiting]:
-                continues_V = self._continues_V.to(logprobs_nV.device)
-                ids = block.ids if isinstance(block, Listed) else None
-                best = logprobs_nV[waiting].masked_fill(continues_V if ids is None else continues_V[ids], -math.inf)
-                values_n2, columns_n2 = best.topk(2, dim=1)
-                tokens_n2 = columns_n2 if ids is None else ids[columns_n2]
+                values_n2, tokens_n2 = best_tokens([np.where(self._continues_V, -math.inf, block[waiting])], 2)
                 for n, tokens, values in zip(waiting, tokens_n2.tolist(), values_n2.tolist(), strict=True):
                     # A hypothesis that EOS does not extend needs another possible token.
                     kept = 2 if tokens[0] == self._eos_id else 1
                     self.values[begin + n].update(zip(tokens[:kept], values[:kept], strict=True))
             yield block
-
-    def _read_pairs(self, block: Block, pairs: Sequence[tuple[int, int]], begin: int) -> None:
-        rows, columns, listed = columns_of(block, torch.tensor(pairs))
-        values = logprobs_of(block)[rows, columns].where(listed, -math.inf)
-        for (n, token), value in zip(pairs, values.tolist(), strict=True):
-            self.values[begin + n][token] = value

@@ -138,6 +138,7 @@ class Beam:
         # rank lower than others only by their penalty. Greedy search ends with EOS, so it needs the best token only.
         greedy = config.beam == 1 and config.stop != "exhaustive" and not banks
         self.tokens_per_row = 1 if greedy else config.beam + 1
+        self.reads = None if banks else self.tokens_per_row
         self.searches: list[list[_Search]] = []  # per place, of each group
         self.live_BK: Floats = np.empty((0, width))  # summed log-probabilities; -inf: the row is not live
         self.parents_BK: Ints | None = None

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from vtrans.search.loop import Block, Decoder, Listed, logprobs_of
+from vtrans.search.history import Ints
+from vtrans.search.loop import Best, Block, Decoder, Logprobs
 
 
 class Ensemble:
@@ -25,20 +25,26 @@ class Ensemble:
     def start(self, sources: Sequence[Sequence[int]], width: int) -> list[Any]:
         return [decoder.start(sources, width) for decoder in self.decoders]
 
-    def step(self, state: list[Any], tokens_BK: Tensor, live_r: Tensor) -> Iterator[Block]:
-        steps = [d.step(s, tokens_BK, live_r) for d, s in zip(self.decoders, state, strict=True)]
+    def step(self, state: list[Any], tokens_BK: Ints, live_r: Ints, best: int | None) -> Iterator[Block]:
+        # The most probable tokens of the mean need not be those of a decoder.
+        steps = [d.step(s, tokens_BK, live_r, None) for d, s in zip(self.decoders, state, strict=True)]
         return (self._mean(blocks) for blocks in zip(*steps, strict=True))
 
-    def _mean(self, blocks: Sequence[Block]) -> Block:
-        logprobs = [logprobs_of(block) for block in blocks]
-        pairs = zip(logprobs, self.weights, strict=True)
-        together = torch.stack([part.to(logprobs[0]) + math.log(weight) for part, weight in pairs])  # [decoders, n, V]
+    def _mean(self, blocks: Sequence[Block]) -> Logprobs:
+        parts = []
+        for block, weight in zip(blocks, self.weights, strict=True):
+            assert not isinstance(block, Best)
+            parts.append(block + math.log(weight))
+        largest_nV = np.maximum.reduce(parts)
+        largest_nV[largest_nV == -math.inf] = 0.0  # -inf - -inf is NaN
+        total_nV = np.add.reduce([np.exp(part - largest_nV) for part in parts])
+        with np.errstate(divide="ignore"):  # impossible tokens
+            mean_nV: Logprobs = np.log(total_nV) + largest_nV
         # Clamped: rounding may leave a certain token above 0, but the search relies on sums that never rise.
-        mean = torch.logsumexp(together, 0).clamp_(max=0.0)
-        # All decoders list the same tokens for the same sentences.
-        return Listed(mean, blocks[0].ids) if isinstance(blocks[0], Listed) else mean
+        np.minimum(mean_nV, 0.0, out=mean_nV)
+        return mean_nV
 
-    def reorder(self, state: list[Any], parents_BK: Tensor) -> None:
+    def reorder(self, state: list[Any], parents_BK: Ints) -> None:
         for decoder, part in zip(self.decoders, state, strict=True):
             decoder.reorder(part, parents_BK)
 

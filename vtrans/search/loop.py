@@ -6,7 +6,7 @@ does not depend on the others in its batch. Rules change the log-probabilities o
 chooses its tokens: beam.py ranks them, sampling.py draws them.
 
 Legend: B sentences in the batch, K rows per sentence (the width of the beam, or the samples), r live rows among the
-B * K, n rows of a block, V vocabulary, v listed tokens.
+B * K, n rows of a block, V vocabulary, m best tokens of a row.
 """
 
 from __future__ import annotations
@@ -16,56 +16,34 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vtrans.errors import AbandonedError, LogprobsError
 from vtrans.search.history import History, Ints
 
 State = TypeVar("State")
+Logprobs = NDArray[np.floating]
 
 # An admission costs an encoder call, so waiting sentences enter together: when they fill an eighth of the batch, or are
 # the last ones. When no sentence is waiting, the batch is compacted once a quarter of it is empty.
 ADMIT_SHARE, EMPTY_SHARE = 8, 4
 
 
-class Listed(NamedTuple):
-    """Log-probabilities [n, v] of the tokens `ids` [v], in increasing order; all other tokens are impossible."""
-
-    logprobs: Tensor
-    ids: Tensor
-
-
 class Best(NamedTuple):
-    """Log-probabilities [n, v] of the best tokens `ids` [n, v] of each row, best first; equal ones are ordered by id.
-    None of them is NaN. The decoder owns the memory and overwrites it in the next step."""
+    """Log-probabilities [n, m] of the best tokens `ids` [n, m] of each row, best first; equal ones are ordered by id.
+    None of them is NaN."""
 
-    logprobs: NDArray[np.float32]
+    logprobs: Logprobs
     ids: Ints
 
 
-Block = Tensor | Listed | Best
-"""Log-probabilities of some rows: a tensor covers the whole vocabulary, [n, V]."""
+Block = Logprobs | Best
+"""Log-probabilities of some rows: an array covers the whole vocabulary, [n, V]."""
 
 
-def logprobs_of(block: Block) -> Tensor:
-    """Returns the log-probabilities [n, v] of a block."""
-    if isinstance(block, Best):
-        return torch.from_numpy(block.logprobs)
-    return block.logprobs if isinstance(block, Listed) else block
-
-
-def columns_of(block: Block, pairs_x2: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the rows [x] and columns [x] of (row, token) pairs in a block, and whether it has these tokens [x]."""
-    rows, tokens = pairs_x2.to(logprobs_of(block).device).T.contiguous()
-    if isinstance(block, Tensor):
-        return rows, tokens, torch.ones_like(tokens, dtype=torch.bool)
-    if isinstance(block, Best):
-        equal_xv = torch.from_numpy(block.ids)[rows] == tokens[:, None]
-        return rows, equal_xv.byte().argmax(1), equal_xv.any(1)
-    columns = torch.searchsorted(block.ids, tokens).clamp(max=len(block.ids) - 1)
-    return rows, columns, block.ids[columns] == tokens
+def logprobs_of(block: Block) -> Logprobs:
+    """Returns the log-probabilities [n, m] or [n, V] of a block."""
+    return block.logprobs if isinstance(block, Best) else block
 
 
 class Decoder(Protocol[State]):
@@ -75,17 +53,18 @@ class Decoder(Protocol[State]):
         """Returns a state with `width` rows for each source. Sources end in EOS. A sentence that starts alone stays
         alone: its state is only stepped and reordered."""
 
-    def step(self, state: State, tokens_BK: Tensor, live_r: Tensor) -> Iterable[Block]:
+    def step(self, state: State, tokens_BK: Ints, live_r: Ints, best: int | None) -> Iterable[Block]:
         """Feeds each row its last token [B, K], and returns log-probabilities of the next token, n rows at a time.
 
         `live_r` [r] holds the live rows, increasing indices into the flattened B * K rows. The blocks cover these rows
-        in order; the search reads each block once, before the next call. A block of less than the whole vocabulary has
-        at least K + 2 tokens besides those that rules forbid. Both arguments are int64 on the CPU. The first token
-        of a sentence is BOS; EOS is never fed. Rows that are not live are fed any other token.
+        in order; the search reads each block once, before the next call, and may change it. The search reads no more
+        than the `best` most probable tokens of a row, so the decoder may return only these; with None, it must return
+        log-probabilities of the whole vocabulary. The first token of a sentence is BOS; EOS is never fed. Rows that
+        are not live are fed any other token.
         """
 
-    def reorder(self, state: State, parents_BK: Tensor) -> None:
-        """Row k of each sentence continues the old row `parents_BK[:, k]` [B, K], on the CPU."""
+    def reorder(self, state: State, parents_BK: Ints) -> None:
+        """Row k of each sentence continues the old row `parents_BK[:, k]` [B, K]."""
 
     def drop(self, state: State, sentences: Sequence[int]) -> None:
         """Ends these sentences (indices into B). They keep their places; their rows are no longer live."""
@@ -123,6 +102,7 @@ class Policy(Protocol):
 
     history: History
     parents_BK: Ints | None  # the old row that each row continues after a step; None if each row continues itself
+    reads: int | None  # the most probable tokens of a row that a step reads; None: all tokens
 
     def live(self) -> Ints:
         """Returns the live rows [r], increasing indices into the flattened B * K rows."""
@@ -143,6 +123,10 @@ class Policy(Protocol):
 
 class StepRules(Protocol):
     """What may come next (rules.py)."""
+
+    def most_forbidden(self, history: History) -> int | None:
+        """Returns the most tokens of a row that the rules make impossible in the next step, if they change nothing
+        else; None: any number."""
 
     def applied(self, blocks: Iterable[Block], history: History, live_r: Ints) -> Iterable[Block]:
         """Returns the log-probabilities of the live rows after all rules."""
@@ -194,7 +178,9 @@ def run(
         if abandoned and abandoned():
             raise AbandonedError("the search was abandoned.")
         live_r = policy.live()
-        blocks = decoder.step(state, torch.from_numpy(history.newest_BK), torch.from_numpy(live_r))
+        more = rules.most_forbidden(history) if rules else 0
+        best = None if policy.reads is None or more is None else policy.reads + more
+        blocks = decoder.step(state, history.newest_BK, live_r, best)
         finished = policy.advance(blocks if rules is None else rules.applied(blocks, history, live_r))
         for b in finished:
             hypotheses = policy.leave(b)
@@ -204,7 +190,7 @@ def run(
         changed = bool(finished)
         if not changed or any(i is not None for i in history.sentences):
             if policy.parents_BK is not None:
-                decoder.reorder(state, torch.from_numpy(policy.parents_BK))
+                decoder.reorder(state, policy.parents_BK)
             if finished:
                 decoder.drop(state, finished)
 
@@ -223,12 +209,6 @@ def _fresh(lengths: Sequence[int], batch: Sequence[int], waiting: int, batch_tok
     if stop < len(lengths) and ADMIT_SHARE * (stop - waiting) < len(batch):
         stop = waiting
     return range(waiting, stop)
-
-
-def wide_type(logprobs: Tensor) -> torch.dtype:
-    """Returns the type in which log-probabilities are summed: float64, or float32 on Apple's MPS, which has no
-    float64."""
-    return torch.float32 if logprobs.device.type == "mps" else torch.float64
 
 
 def bad_logprobs() -> LogprobsError:

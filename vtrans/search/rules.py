@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from vtrans.search.history import History, Ints
-from vtrans.search.loop import Best, Block, Listed, columns_of, logprobs_of
+from vtrans.search.loop import Best, Block, logprobs_of
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Rules:
 
     eos_id: int
     prefixes: Sequence[Prefix] = ()  # per sentence; none: no sentence has one
-    starts_V: Tensor | None = None  # whether a token may follow a closed prefix; required if there is one
+    starts_V: NDArray[np.bool_] | None = None  # whether a token may follow a closed prefix; required if there is one
     min_length: int = 0  # tokens before EOS
     no_repeat_ngram: int = 0
     repetition_penalty: float = 1.0
@@ -63,9 +62,9 @@ class Rules:
         """In how many steps of a sentence its prefix or the minimum length has an effect, at most."""
         return max([self.min_length, *(len(prefix.tokens) + prefix.closed for prefix in self.prefixes)])
 
-    @property
-    def most_forbidden(self) -> int | None:
-        """The most tokens of a row that the rules make impossible, if they change nothing else; None: any number."""
+    def most_forbidden(self, history: History) -> int | None:
+        if not self._concern(history):
+            return 0
         if (
             self.no_repeat_ngram
             or self.completing
@@ -77,9 +76,11 @@ class Rules:
 
     def applied(self, blocks: Iterable[Block], history: History, live_r: Ints) -> Iterable[Block]:
         """Returns the blocks of a step, whose rows are the live ones, under the rules. They are changed in place."""
+        return self._each(blocks, history, live_r.tolist()) if self._concern(history) else blocks
+
+    def _concern(self, history: History) -> bool:
         ages = (history.age(b) for b, i in enumerate(history.sentences) if i is not None)
-        concerned = self.always or min(ages) < self.first_steps
-        return self._each(blocks, history, live_r.tolist()) if concerned else blocks
+        return self.always or min(ages) < self.first_steps
 
     def _each(self, blocks: Iterable[Block], history: History, rows: Sequence[int]) -> Iterator[Block]:
         done = 0
@@ -104,7 +105,7 @@ class Rules:
         rest = [(n, p.tokens[age:]) for n, (p, age) in enumerate(zip(prefixes, ages_n, strict=True))]
         given = [(n, tokens[0]) for n, tokens in rest if tokens]
         if given:
-            given_rows, given_columns, _ = columns_of(block, torch.tensor(given))
+            given_rows, given_columns, _ = columns_of(block, given)
             kept_x = logprobs_of(block)[given_rows, given_columns]
         if self.repetition_penalty != 1.0:
             multiply(block, said(said_nT), self.repetition_penalty)
@@ -144,15 +145,24 @@ def repeating(said_nT: Ints, n_gram: int) -> Ints:
 def forbid(block: Block, pairs: Pairs) -> None:
     """Makes these tokens of their rows impossible."""
     if len(pairs):
-        rows, columns, listed = columns_of(block, torch.as_tensor(pairs))
+        rows, columns, listed = columns_of(block, pairs)
         logprobs_of(block)[rows[listed], columns[listed]] = -math.inf
 
 
 def multiply(block: Block, pairs: Pairs, factor: float) -> None:
     """Multiplies the log-probabilities of these tokens of their rows, once if a pair occurs several times."""
     if len(pairs):
-        rows, columns, listed = columns_of(block, torch.as_tensor(pairs))
+        rows, columns, listed = columns_of(block, pairs)
         logprobs_of(block)[rows[listed], columns[listed]] *= factor
+
+
+def columns_of(block: Block, pairs: Pairs) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    """Returns the rows [x] and columns [x] of these tokens in a block, and whether it has these tokens [x]."""
+    rows, tokens = np.asarray(pairs).T
+    if not isinstance(block, Best):
+        return rows, tokens, np.ones(len(tokens), dtype=bool)
+    equal_xm = block.ids[rows] == tokens[:, None]
+    return rows, equal_xm.argmax(1), equal_xm.any(1)
 
 
 def reordered(block: Best) -> Best:
@@ -161,9 +171,7 @@ def reordered(block: Best) -> Best:
     return Best(np.take_along_axis(block.logprobs, order_nv, 1), np.take_along_axis(block.ids, order_nv, 1))
 
 
-def keep_only(block: Block, rows: Sequence[int], allowed_V: Tensor) -> None:
+def keep_only(block: Block, rows: Sequence[int], allowed_V: NDArray[np.bool_]) -> None:
     """Makes all tokens of these rows impossible but the allowed ones."""
-    logprobs_nv = logprobs_of(block)
-    allowed_v = allowed_V.to(logprobs_nv.device)
-    allowed_v = allowed_v[block.ids] if isinstance(block, Listed) else allowed_v
-    logprobs_nv[list(rows)] = logprobs_nv[list(rows)].masked_fill(~allowed_v, -math.inf)
+    assert not isinstance(block, Best)
+    block[rows] = np.where(allowed_V, block[rows], -math.inf)

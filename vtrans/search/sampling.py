@@ -11,27 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from vtrans.search.history import Floats, History, Ints
-from vtrans.search.loop import (
-    Block,
-    Decoder,
-    Hypothesis,
-    Listed,
-    State,
-    StepRules,
-    bad_logprobs,
-    logprobs_of,
-    run,
-    wide_type,
-)
+from vtrans.search.loop import Best, Block, Decoder, Hypothesis, State, StepRules, bad_logprobs, run
 from vtrans.search.options import Sampling
-
-# Lower temperatures are raised to this one. Both draw only the most probable tokens, but the reciprocal of this one is
-# finite in float32, and CUDA multiplies by the reciprocal.
-SMALLEST_TEMPERATURE = 1e-30
+from vtrans.search.ranking import LOWEST
 
 
 def sample(
@@ -70,6 +54,7 @@ class _Sampler:
     """The samples of all sentences. A complete sample is fed BOS until all of its sentence's samples are complete."""
 
     parents_BK: Ints | None = None
+    reads: int | None = None
 
     def __init__(
         self, limits: Sequence[int], sampling: Sampling, seeds: Sequence[int], nbest: int, bos_id: int, eos_id: int
@@ -98,10 +83,8 @@ class _Sampler:
     def advance(self, blocks: Iterable[Block]) -> list[int]:
         rows = [divmod(row, self.history.width) for row in self.live().tolist()]
         places = (self.generators[b][k].random() for b, k in rows)
-        drawn = torch.cat([self._draw(block, list(islice(places, len(logprobs_of(block))))) for block in blocks], 1)
-        tokens_r, logprobs_r = drawn.cpu().double().numpy()  # the only copy from the device in a step
-        if np.isnan(logprobs_r).any():
-            raise bad_logprobs()
+        drawn = [self._draw(block, places) for block in blocks]
+        tokens_r, logprobs_r = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
         ends_r, stuck_r = tokens_r == self.eos_id, logprobs_r == -math.inf
         tokens_BK, logprobs_BK = np.full(self.growing_BK.shape, self.bos_id), np.zeros(self.growing_BK.shape)
         tokens_BK[self.growing_BK] = np.where(ends_r | stuck_r, self.bos_id, tokens_r)
@@ -116,14 +99,15 @@ class _Sampler:
                     finished.append(b)
         return finished
 
-    def _draw(self, block: Block, places: Sequence[float]) -> Tensor:
-        """Draws one token for each row of a block; returns the tokens and their log-probabilities [2, n]."""
-        logprobs_nV = logprobs_of(block)
-        wide_nV = logprobs_nV.to(wide_type(logprobs_nV))
-        places_n = torch.tensor(places, dtype=wide_nV.dtype).to(wide_nV.device)
-        columns_n = tokens_at(distribution(wide_nV, self.sampling), places_n)
-        tokens_n = block.ids[columns_n] if isinstance(block, Listed) else columns_n
-        return torch.stack((tokens_n.to(wide_nV.dtype), wide_nV.gather(1, columns_n.unsqueeze(1)).squeeze(1)))
+    def _draw(self, block: Block, places: Iterator[float]) -> tuple[Ints, Floats]:
+        """Draws one token for each row of a block; returns the tokens and their log-probabilities [n]."""
+        assert not isinstance(block, Best)
+        logprobs_nV = block.astype(np.float64)
+        if np.isnan(logprobs_nV.max()):
+            raise bad_logprobs()
+        places_n = np.fromiter(islice(places, len(block)), dtype=np.float64)
+        tokens_n = tokens_at(distribution(logprobs_nV, self.sampling), places_n)
+        return tokens_n, logprobs_nV[np.arange(len(block)), tokens_n]
 
     def leave(self, b: int) -> list[Hypothesis]:
         return [hypothesis for _, hypothesis in sorted(self.samples[b].items())]
@@ -144,40 +128,35 @@ def _hypothesis(path_2T: Floats, *, end: bool, stuck: bool) -> Hypothesis:
     return Hypothesis(tuple(map(int, tokens)), logprob, score, end and not stuck, tuple(logprobs))
 
 
-def distribution(logprobs_nV: Tensor, sampling: Sampling) -> Tensor:
+def distribution(logprobs_nV: Floats, sampling: Sampling) -> Floats:
     """Returns probabilities [n, V] after temperature and filters; they need not sum to 1."""
     # Subtract the largest before dividing: a small temperature then overflows to -inf for the others only.
-    gaps_nV = logprobs_nV - logprobs_nV.amax(1, keepdim=True)
-    probs_nV = torch.softmax(gaps_nV / max(sampling.temperature, SMALLEST_TEMPERATURE), 1)
+    largest_n1 = np.maximum(logprobs_nV.max(1, keepdims=True), LOWEST)  # a row may have no possible token
+    with np.errstate(over="ignore"):
+        probs_nV: Floats = np.exp((logprobs_nV - largest_n1) / sampling.temperature)
     if sampling.epsilon:
-        lowest_n1 = probs_nV.amax(1, keepdim=True).clamp(max=sampling.epsilon)
-        probs_nV = probs_nV.masked_fill(probs_nV < lowest_n1, 0)
+        lowest_n1 = np.minimum(sampling.epsilon * probs_nV.sum(1, keepdims=True), probs_nV.max(1, keepdims=True))
+        probs_nV[probs_nV < lowest_n1] = 0
     V = probs_nV.shape[1]
     kept = sampling.top_k if 0 < sampling.top_k < V else V
     if kept == V and sampling.top_p == 1:
         return probs_nV
-    best_nm = falling(probs_nV)[:, :kept]
-    count_n1 = torch.full_like(best_nm[:, :1], kept, dtype=torch.int64)
+    best_nm = np.sort(probs_nV, 1)[:, ::-1][:, :kept]
+    count_n1 = np.full((len(probs_nV), 1), kept)
     if sampling.top_p < 1:
         mass_nm = best_nm.cumsum(1)
-        count_n1 = (mass_nm - best_nm < sampling.top_p * mass_nm[:, -1:]).sum(1, keepdim=True)
-    least_n1 = best_nm.gather(1, (count_n1 - 1).clamp(min=0))
+        count_n1 = (mass_nm - best_nm < sampling.top_p * mass_nm[:, -1:]).sum(1, keepdims=True)
+    least_n1 = np.take_along_axis(best_nm, np.maximum(count_n1 - 1, 0), 1)
     above_nV, equal_nV = probs_nV > least_n1, probs_nV == least_n1
-    first_nV = equal_nV & (equal_nV.cumsum(1) <= count_n1 - above_nV.sum(1, keepdim=True))
-    return probs_nV.where(above_nV | first_nV, 0)
+    first_nV = equal_nV & (equal_nV.cumsum(1) <= count_n1 - above_nV.sum(1, keepdims=True))
+    return np.where(above_nV | first_nV, probs_nV, 0)
 
 
-def falling(values_nV: Tensor) -> Tensor:
-    """Returns the values of each row, the largest first. On a CPU numpy sorts, in a tenth of the time."""
-    if values_nV.device.type == "cpu":
-        return torch.from_numpy(np.sort(values_nV.numpy(), 1)).flip(1)
-    return values_nV.sort(dim=1, descending=True).values
-
-
-def tokens_at(probs_nV: Tensor, places_n: Tensor) -> Tensor:
+def tokens_at(probs_nV: Floats, places_n: Floats) -> Ints:
     """Returns the token [n] at each row's place, a number in [0, 1), of its cumulative distribution."""
     mass_nV = probs_nV.cumsum(1)
-    total_n1 = mass_nV[:, -1:]
-    below_n1 = torch.nextafter(total_n1, torch.zeros_like(total_n1))  # a place never rounds up to the total
-    tokens_n1 = torch.searchsorted(mass_nV, torch.minimum(places_n.unsqueeze(1) * total_n1, below_n1), right=True)
-    return tokens_n1.squeeze(1).clamp(max=probs_nV.shape[1] - 1)
+    total_n = mass_nV[:, -1]
+    # A place never rounds up to the total.
+    at_n = np.minimum(places_n * total_n, np.nextafter(total_n, 0.0))
+    tokens_n: Ints = (mass_nV <= at_n[:, None]).argmin(1)
+    return tokens_n
