@@ -11,6 +11,7 @@ import pytest
 import torch
 from networks import EOS, SEQUENCES, SMALL, VARIANTS, V, make
 from test_decoder import ALL, COMPILER, WIDE
+from vtrans.runtime import compiler
 
 from vtrans.compiled import compiler, forced
 from vtrans.compiled.decoder import PRECISIONS, CompiledDecoder, compiled_decoder

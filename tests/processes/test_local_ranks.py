@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -51,6 +51,25 @@ def test_all_ranks_read_and_write_shared_memory() -> None:
     assert same.is_leaf
 
 
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_ranks_use_several_threads_after_this_process_has() -> None:
+    wide = torch.ones(1000, 1000)
+    ranks = LocalRanks(2, 2)
+    ranks.limit_silence(0.5)
+    for _ in range(2):
+        wide.exp().sum()
+        with ranks.forked():
+            assert ranks.summed([float(wide.exp().isfinite().sum())], CPU) == [2_000_000]
+
+
 def use(ranks: LocalRanks, work: Callable[[], None]) -> None:
     with ranks.forked():
         work()
@@ -80,6 +99,44 @@ def test_rank_0_hears_of_a_rank_that_ends(end: Callable[[], None], said: str, me
     ranks = LocalRanks(3, 1)
     with pytest.raises(DiedError, match=said):
         use(ranks, work)
+
+
+def test_a_silent_rank_is_named() -> None:
+    def work() -> None:
+        if ranks.rank == 2:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        ranks.wait()
+
+    ranks = LocalRanks(4, 1)
+    ranks.limit_silence(0.01)
+    with pytest.raises(DiedError, match=r"process 3 of 4.*rank_timeout"):
+        use(ranks, work)
+
+
+@pytest.mark.slow
+def test_time_in_which_all_ranks_are_stopped_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A middle process is rank 0. It waits for rank 1 when both are stopped for longer than the limit."""
+    monkeypatch.setattr("vtrans.processes.local_ranks.PAUSE", 0.01)
+    reader, writer = os.pipe()
+    if (middle := os.fork()) == 0:
+        os.setpgid(0, 0)
+        ranks = LocalRanks(2, 1)
+        ranks.limit_silence(0.05)
+        with suppress(BaseException), ranks.forked():
+            if ranks.rank == 1:
+                os.write(writer, b"waiting")
+                time.sleep(0.5)
+            ranks.wait()
+            os.write(writer, b"done") if ranks.rank == 0 else None
+        os._exit(0)
+    os.close(writer)
+    assert os.read(reader, 7) == b"waiting"
+    os.killpg(middle, signal.SIGSTOP)
+    time.sleep(3.5)
+    os.killpg(middle, signal.SIGCONT)
+    os.waitpid(middle, 0)
+    assert os.read(reader, 4) == b"done"
+    os.close(reader)
 
 
 def test_an_exception_of_rank_0_ends_the_others() -> None:

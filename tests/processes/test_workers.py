@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import vtrans.processes.workers
 from vtrans.errors import InputError, VtransError
@@ -183,6 +184,20 @@ def test_copies_answer_from_the_memory_of_this_process() -> None:
 
 
 @linux
+def test_copies_use_several_threads_after_this_process_has() -> None:
+    wide, before = torch.ones(1000, 1000), torch.get_num_threads()
+
+    def answer(item: Any, done: Any) -> float:
+        torch.set_num_threads(2)
+        return float(wide.exp().isfinite().sum())
+
+    torch.set_num_threads(2)
+    wide.exp().sum()
+    with copies(answer) as two:
+        torch.set_num_threads(before)
+        assert [two.submit(item).result(60) for item in range(2)] == [1_000_000, 1_000_000]
+
+
 @linux
 def test_what_makes_the_copies_ends_silently_if_its_parent_is_killed_before_it_reads_a_reply() -> None:
     ours, theirs = socket.socketpair()

@@ -156,6 +156,35 @@ def test_a_process_that_ends_ends_the_run_which_can_resume(tmp_path: Path, tiny_
     same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
 
 
+def test_a_process_that_hangs_ends_the_run_even_after_a_signal(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang() -> None:
+        os.kill(os.getppid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    in_rank(monkeypatch, 1, 5, hang)
+    with pytest.raises(VtransError, match=r"process 2 of 2.*train\.rank_timeout.*step 4\."):
+        tiny_train(tiny_data, tmp_path / "run", *EVERY_STEP, *SHORTER, "train.rank_timeout=0.01", processes=2)
+
+
+@pytest.fixture
+def same_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("same_threads")
+def test_a_resumed_run_may_use_several_processes_and_threads(tmp_path: Path, tiny_data: DataFolder) -> None:
+    """Reading a model of this width starts threads before the processes are forked."""
+    wide = (*TINY, "model.positions=rotary", "model.d_model=256", "model.heads=4", "train.rank_timeout=1")
+    for steps, asked in enumerate(({"processes": 2}, {"processes": 2}, {}, {"processes": 3}), 1):
+        chosen = {**asked, "threads": 2} if asked else {}
+        heard(tiny_data, tmp_path / "run", *wide, f"train.max_steps={steps}", **chosen)
+    assert RunFolder(tmp_path / "run").steps()[-1] == 4
+
+
 def test_a_failure_of_the_first_process_ends_the_others(
     tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import mmap
 import os
 import signal
@@ -19,11 +20,13 @@ from torch import Tensor
 
 from vtrans.errors import VtransError
 from vtrans.files import reason
+from vtrans.processes.process import end_openmp_threads
 from vtrans.processes.ranks import Ranks
 from vtrans.processes.signals import ENDING
 from vtrans.processes.workers import DiedError
 
 CACHE_LINE = 64  # bytes
+PAUSE = 1.0  # seconds between two checks of how long another rank has been silent
 ADVICE = "use fewer `processes`"
 
 
@@ -31,14 +34,15 @@ class LocalRanks(Ranks):
     """This process and, inside `forked`, others that share its memory. Each computes with `threads` threads.
 
     Outside of `forked`, this process is rank 0 and exchanges nothing. Inside, messages go through pipes between rank 0
-    and each other rank. So a rank that waits sleeps, and the pipe of a rank that dies closes. A rank may take any time:
-    it may be stopped, as by Ctrl-Z, and continue.
+    and each other rank. So a rank that waits sleeps, and the pipe of a rank that dies closes. Rank 0 may take any time.
+    It waits for another rank as long as `limit_silence` allows; while both are stopped, as by Ctrl-Z, no time counts.
     """
 
     def __init__(self, processes: int, threads: int) -> None:
         self.world = self.processes = processes
         self.rank = self.local = 0
         self._threads = threads
+        self._patience = math.inf  # seconds that rank 0 waits for another rank
         self._pids: list[int] = []  # in rank 0: of the other ranks, in order
         self._pipes: list[Connection] = []  # in rank 0: to the other ranks, in order; in another rank: to rank 0
 
@@ -51,11 +55,11 @@ class LocalRanks(Ranks):
         """Runs the block on all ranks. This process is rank 0 and continues after the block; the others end with it, or
         when rank 0 ends. They ignore Ctrl-C and other ending signals.
 
-        Enter it before this process starts threads and, if ranks have several threads, before it uses several threads
-        of OpenMP, which a fork would lack. If a rank dies or raises an exception, the next exchange raises DiedError in
-        rank 0.
+        Enter it before this process starts threads, except those of OpenMP, which end here. If a rank dies, is silent
+        for too long or raises an exception, the next exchange raises DiedError in rank 0.
         """
         pipes, alive = [Pipe() for _ in range(1, self.world)], os.pipe()
+        end_openmp_threads()
         try:
             self._fork(pipes, alive)
             torch.set_num_threads(self.threads)
@@ -134,7 +138,7 @@ class LocalRanks(Ranks):
         whole, other = [given], 0
         try:
             for other in range(len(self._pipes)):
-                whole.append(self._pipes[other].recv())
+                whole.append(self._received(other))
                 if isinstance(whole[-1], _Failure):
                     raise DiedError(f"process {other + 2} of {self.world} has failed ({whole[-1].text})")
             for other in range(len(self._pipes)):
@@ -142,6 +146,17 @@ class LocalRanks(Ranks):
         except (EOFError, OSError):
             raise self._died(other) from None
         return whole
+
+    def _received(self, other: int) -> Any:
+        """Returns the next message of another rank. Raises DiedError if the rank is silent for too long."""
+        # Waiting in short pauses counts no more than one of them for the time in which this process is stopped.
+        waited, pause = 0.0, min(PAUSE, self._patience)
+        while not self._pipes[other].poll(pause):
+            waited += pause
+            if waited >= self._patience:
+                limit = f"train.rank_timeout = {self._patience / 60:g} minutes"
+                raise DiedError(f"process {other + 2} of {self.world} has not answered within {limit}")
+        return self._pipes[other].recv()
 
     def _died(self, other: int) -> DiedError:
         code = os.waitstatus_to_exitcode(os.waitpid(self._pids.pop(other), 0)[1])
@@ -156,6 +171,10 @@ class LocalRanks(Ranks):
 
     def wait(self) -> None:
         self._gathered(None)
+
+    def limit_silence(self, minutes: float) -> None:
+        """Makes rank 0, if it waits that long for another rank, raise an error."""
+        self._patience = 60 * minutes
 
     def beat(self) -> None:
         """Does nothing: rank 0 may be silent for any time."""

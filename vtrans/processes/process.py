@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from vtrans.processes.memory import manage_memory
 # process in another session, a training keeps 0.04 of its idle speed with the default, 0.48 with 1,000 and 0.59 to 0.85
 # with 100 (tests/bench/neighbour.py).
 SPINS = "100"
+_PAUSE_HARD = 2  # omp_pause_hard
 THREADS = Key("the threads of this process", int, 1, 1024, "threads")
 
 
@@ -44,6 +46,16 @@ def set_threads(threads: int | None) -> None:
         import torch
 
         torch.set_num_threads(threads)
+
+
+def end_openmp_threads() -> None:
+    """Ends the threads that torch keeps for its next computation in this thread. A fork would wait for them forever,
+    because it lacks them; both processes start new ones."""
+    if (torch := sys.modules.get("torch")) is not None:
+        # The function is looked up in the libraries that torch has loaded. OpenMP before 5.0 lacks it.
+        pause = getattr(ctypes.CDLL(torch._C.__file__), "omp_pause_resource_all", None)
+        if pause is not None:
+            pause(_PAUSE_HARD)
 
 
 def _openmp(environment: Mapping[str, str]) -> dict[str, str]:

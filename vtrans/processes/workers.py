@@ -30,6 +30,7 @@ from types import ModuleType
 from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 from vtrans.errors import VtransError
+from vtrans.processes.process import end_openmp_threads
 from vtrans.processes.signals import ENDING
 
 Item = TypeVar("Item")
@@ -147,14 +148,15 @@ class Copies(Generic[Item, Result]):
     """`number` copies of this process, each of which computes `answer(request, done)` for one request at a time.
 
     A copy is made by fork: it starts within milliseconds, and shares the memory of this process until either writes to
-    it. Make copies before this process starts threads or uses several threads of OpenMP, whose locks and threads a
-    copy would lack. The first copy does nothing but make the others, so that one that dies can be replaced later.
+    it. Make copies before this process starts threads, whose locks a copy would find taken; those of OpenMP end here.
+    The first copy does nothing but make the others, so that one that dies can be replaced later.
     Copies receive no ending signals; they end when the block ends, or this process does.
     """
 
     def __init__(self, answer: Callable[[Item, Done], Result], number: int, doing: str, advice: str):
         self.number, self._doing, self._advice = number, doing, advice
         self._tasks: queue.SimpleQueue[Task[Result] | None] = queue.SimpleQueue()
+        end_openmp_threads()
         self._asking = threading.Lock()
         # Each message is whole.
         self._maker, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

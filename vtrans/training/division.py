@@ -51,7 +51,7 @@ def divide(
         chosen = automatic if reason and before[0] > 1 else before
         if chosen != automatic:
             console.info(f"processes: {chosen[0]}, threads: {chosen[1]}, as in the run so far")
-    torch.set_num_threads(1 if chosen[0] > 1 else chosen[1])  # before they are forked, ranks must not use several
+    torch.set_num_threads(1 if chosen[0] > 1 else chosen[1])  # kernels are chosen with what a rank will use
     if chosen[0] == 1:
         return ranks
     if processes is None and chosen[0] * MEMORY > (free := available_memory()):

@@ -51,7 +51,5 @@ def divide(processes: int | None, threads: int | None, reason: str = "", *, pref
     alone = reason or prefer_one or threads
     number = processes or (1 if alone else default_processes(usual, available_memory()))
     if number > 1:
-        # Kernels are chosen for what the copies will use. With several threads, a copy would wait for those of this
-        # process forever if it had used them before.
-        torch.set_num_threads(1)
+        torch.set_num_threads(1)  # kernels are chosen for what the copies will use
     return Division(number, (threads or 1) if number > 1 else usual, processes is not None)

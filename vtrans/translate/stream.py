@@ -180,10 +180,7 @@ Workers = Copies[_Request, _Answer]
 
 
 def workers_for(translator: Translator, options: TranslateOptions, processes: int, threads: int = 1) -> Workers:
-    """Returns that many copies of this process, each with `threads` threads, for `translate_stream`.
-
-    For more than one thread, this process must not have used several threads of OpenMP before.
-    """
+    """Returns that many copies of this process, each with `threads` threads, for `translate_stream`."""
     recorder = _Recorder()
 
     def answer(request: _Request, done: Callable[[], None]) -> _Answer:
